@@ -1,0 +1,270 @@
+"""
+Everything chatledger raises on purpose, named by what the caller may conclude.
+
+    ChatledgerError
+    ├─ InvalidValueError            the call cannot succeed as written; nothing was written        (also ValueError)
+    │  ├─ SelfParentError           a message names itself as its parent
+    │  ├─ PayloadTooLargeError      an event would exceed the size limit
+    │  └─ AmbiguousEditError        one save edits messages that do not lie on one chain
+    ├─ NotFoundError                there is no such thing, or it is not yours to see             (also LookupError)
+    │  ├─ ChatNotFoundError
+    │  ├─ MessageNotFoundError
+    │  │  └─ ParentNotFoundError    the parent is not stored in the same chat
+    │  ├─ BranchNotFoundError
+    │  └─ CheckpointNotFoundError
+    ├─ WrongChatError               the message belongs to another chat; nothing was written
+    ├─ AlreadyExistsError           the name or id is taken; nothing was written
+    │  ├─ ChatExistsError
+    │  ├─ BranchExistsError
+    │  └─ MessageConflictError      the message id exists with other content, or in another chat
+    ├─ EmptyChatError               the branch has no stored message yet
+    ├─ ConflictError                somebody else was faster; nothing was written, read again and decide anew
+    │  ├─ HeadConflictError         the branch moved since it was read
+    │  └─ UpdateConflictError       `update_chat` could not commit before its deadline
+    ├─ AccessDeniedError            this identity may not do that
+    │  └─ OwnerMismatchError        the chat belongs to another user
+    ├─ ConfigurationError           the ledger cannot be opened like this; nothing was changed
+    │  ├─ LedgerLockedError         another process owns the data directory and cannot be reached
+    │  ├─ UnsupportedFormatError    the data were written by a newer chatledger
+    │  └─ LogRefusedError           the log's server refused the credentials
+    ├─ LogUnavailableError          the log did not answer; the outcome may be unknown, retrying is safe
+    │  └─ LogFullError              the log's storage is exhausted; nothing was written
+    ├─ ChainIntegrityError          a cycle or a dangling parent in foreign data, or a hole or mismatch in stored events
+    │  └─ LogRegressedError         the log ends before a position that was already seen
+    ├─ CorruptStateError            a stored value cannot be decoded or verified
+    └─ LedgerClosedError            the ledger was closed, or opened before a fork
+
+Every class carries its facts as attributes. Messages name chats, messages, branches and positions, never user ids or content.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+
+def _rebuild(cls: type["ChatledgerError"], message: str, facts: dict[str, Any]) -> "ChatledgerError":
+    error = cls.__new__(cls)
+    Exception.__init__(error, message)
+    error.__dict__.update(facts)
+    return error
+
+
+class ChatledgerError(Exception):
+    """Base of every error that chatledger raises on purpose."""
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        # The default calls the class with `args`, which most of these classes do not take.
+        return _rebuild, (type(self), str(self), dict(self.__dict__))
+
+
+class InvalidValueError(ChatledgerError, ValueError):
+    """An id, name, number or JSON value breaks a rule. Nothing was written."""
+
+
+class SelfParentError(InvalidValueError):
+    """A message names itself as its parent. Nothing was written."""
+
+    def __init__(self, message_id: str) -> None:
+        super().__init__(
+            f"message {message_id!r} names itself as its parent; name an earlier message, or none for a root"
+        )
+        self.message_id = message_id
+
+
+class PayloadTooLargeError(InvalidValueError):
+    """An event would exceed the configured size limit. Nothing was written; content is never cut."""
+
+    def __init__(self, chat_id: str, *, size_bytes: int, limit_bytes: int) -> None:
+        super().__init__(
+            f"an event of chat {chat_id!r} takes {size_bytes:,} bytes, the limit is {limit_bytes:,}; "
+            "store large content elsewhere and keep a reference to it"
+        )
+        self.chat_id, self.size_bytes, self.limit_bytes = chat_id, size_bytes, limit_bytes
+
+
+class AmbiguousEditError(InvalidValueError):
+    """One save edits messages that do not lie on one chain. Nothing was written."""
+
+
+class NotFoundError(ChatledgerError, LookupError):
+    """There is no such thing, or it is not yours to see."""
+
+
+class ChatNotFoundError(NotFoundError):
+    """The chat does not exist, or is not yours to see."""
+
+    def __init__(self, chat_id: str) -> None:
+        super().__init__(f"no chat {chat_id!r}; create it with create_chat or upsert_chat")
+        self.chat_id = chat_id
+
+
+class MessageNotFoundError(NotFoundError):
+    """The message does not exist, or is not yours to see."""
+
+    def __init__(self, message_id: str, *, chat_id: str | None = None) -> None:
+        where = "" if chat_id is None else f" in chat {chat_id!r}"
+        super().__init__(f"no message {message_id!r}{where}")
+        self.message_id, self.chat_id = message_id, chat_id
+
+
+class ParentNotFoundError(MessageNotFoundError):
+    """The parent is stored neither in this chat nor earlier in the same call. Nothing was written."""
+
+    def __init__(self, message_id: str, *, parent_id: str, chat_id: str) -> None:
+        super().__init__(parent_id, chat_id=chat_id)
+        self.args = (
+            f"message {message_id!r} names the parent {parent_id!r}, which is not in chat {chat_id!r}; "
+            "parents come before their children",
+        )
+        self.message_id, self.parent_id = message_id, parent_id
+
+
+class BranchNotFoundError(NotFoundError):
+    """The chat has no branch of that name."""
+
+    def __init__(self, chat_id: str, branch: str) -> None:
+        super().__init__(f"chat {chat_id!r} has no branch {branch!r}; list_branches shows what it has")
+        self.chat_id, self.branch = chat_id, branch
+
+
+class CheckpointNotFoundError(NotFoundError):
+    """The chat has no checkpoint of that name."""
+
+    def __init__(self, chat_id: str, checkpoint: str) -> None:
+        super().__init__(f"chat {chat_id!r} has no checkpoint {checkpoint!r}; list_checkpoints shows what it has")
+        self.chat_id, self.checkpoint = chat_id, checkpoint
+
+
+class WrongChatError(ChatledgerError):
+    """The message belongs to another chat. Nothing was written."""
+
+    def __init__(self, message_id: str, *, chat_id: str) -> None:
+        super().__init__(f"message {message_id!r} does not belong to chat {chat_id!r}")
+        self.message_id, self.chat_id = message_id, chat_id
+
+
+class AlreadyExistsError(ChatledgerError):
+    """The name or id is taken. Nothing was written."""
+
+
+class ChatExistsError(AlreadyExistsError):
+    """A chat with that id exists already. Nothing was written."""
+
+    def __init__(self, chat_id: str) -> None:
+        super().__init__(f"chat {chat_id!r} exists already; upsert_chat returns the existing one")
+        self.chat_id = chat_id
+
+
+class BranchExistsError(AlreadyExistsError):
+    """The chat has a branch of that name already. Nothing was written."""
+
+    def __init__(self, chat_id: str, branch: str) -> None:
+        super().__init__(
+            f"chat {chat_id!r} has a branch {branch!r} already; choose another name, or let fork choose one"
+        )
+        self.chat_id, self.branch = chat_id, branch
+
+
+class MessageConflictError(AlreadyExistsError):
+    """The message id exists with other content, or in another chat. Nothing was written; messages never change."""
+
+    def __init__(self, message_id: str, *, chat_id: str, other_chat: bool = False) -> None:
+        why = "is used in another chat" if other_chat else "exists with other content or another parent"
+        super().__init__(f"message id {message_id!r} {why}; chat {chat_id!r} was not changed, use a new id")
+        self.message_id, self.chat_id, self.other_chat = message_id, chat_id, other_chat
+
+
+class EmptyChatError(ChatledgerError):
+    """The branch has no stored message yet."""
+
+    def __init__(self, chat_id: str, branch: str) -> None:
+        super().__init__(f"branch {branch!r} of chat {chat_id!r} has no stored message yet; append one first")
+        self.chat_id, self.branch = chat_id, branch
+
+
+class ConflictError(ChatledgerError):
+    """Somebody else was faster. Nothing was written; read again and decide anew."""
+
+
+class HeadConflictError(ConflictError):
+    """
+    A branch moved since it was read.
+
+    Nothing was written. Read the chain from `actual` and decide again.
+    """
+
+    def __init__(self, chat_id: str, branch: str, *, expected: str | None, actual: str | None) -> None:
+        super().__init__(
+            f"branch {branch!r} of chat {chat_id!r} is at {actual!r}, expected {expected!r}; read it again and retry"
+        )
+        self.chat_id, self.branch, self.expected, self.actual = chat_id, branch, expected, actual
+
+
+class UpdateConflictError(ConflictError):
+    """A command lost every race for its chat until its deadline. Nothing was written."""
+
+    def __init__(self, chat_id: str, *, attempts: int) -> None:
+        super().__init__(f"chat {chat_id!r} kept changing: {attempts} attempts lost the race; try again")
+        self.chat_id, self.attempts = chat_id, attempts
+
+
+class AccessDeniedError(ChatledgerError):
+    """This identity may not do that."""
+
+
+class OwnerMismatchError(AccessDeniedError):
+    """The chat belongs to another user. Nothing was written."""
+
+    def __init__(self, chat_id: str) -> None:
+        super().__init__(f"chat {chat_id!r} belongs to another user")
+        self.chat_id = chat_id
+
+
+class ConfigurationError(ChatledgerError):
+    """The ledger cannot be opened like this. Nothing was changed."""
+
+
+class LedgerLockedError(ConfigurationError):
+    """Another process owns the data directory and cannot be reached."""
+
+
+class UnsupportedFormatError(ConfigurationError):
+    """The data were written by a newer chatledger; upgrade to read them."""
+
+
+class LogRefusedError(ConfigurationError):
+    """The log's server refused the credentials."""
+
+
+class LogUnavailableError(ChatledgerError):
+    """
+    The log did not answer in time.
+
+    The outcome of a write may be unknown. Retrying it is safe: it happens at most once.
+    """
+
+
+class LogFullError(LogUnavailableError):
+    """The log's storage is exhausted. Nothing was written; free space and retry."""
+
+
+class ChainIntegrityError(ChatledgerError):
+    """A cycle or a dangling parent in foreign data, or a hole or mismatch in stored events."""
+
+
+class LogRegressedError(ChainIntegrityError):
+    """The log ends before a position that was already seen, so acknowledged events are gone. Nothing is written to it."""
+
+    def __init__(self, *, last_position: int, seen_position: int) -> None:
+        super().__init__(
+            f"the log ends at position {last_position}, but position {seen_position} was already seen: "
+            "acknowledged events are missing. Restore the log from a backup; or, to accept the loss, delete the index"
+        )
+        self.last_position, self.seen_position = last_position, seen_position
+
+
+class CorruptStateError(ChatledgerError):
+    """A stored value cannot be decoded or verified."""
+
+
+class LedgerClosedError(ChatledgerError):
+    """The ledger was closed, or this process was forked from the one that opened it."""

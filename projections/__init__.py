@@ -1,0 +1,1 @@
+"""The index: answers derived from the log, kept in LMDB, disposable and rebuilt at any time."""
