@@ -112,8 +112,10 @@ class ParentNotFoundError(MessageNotFoundError):
     def __init__(self, message_id: str, *, parent_id: str, chat_id: str) -> None:
         super().__init__(parent_id, chat_id=chat_id)
         self.args = (
-            f"message {message_id!r} names the parent {parent_id!r}, which is not in chat {chat_id!r}; "
-            "parents come before their children",
+            (
+                f"message {message_id!r} names the parent {parent_id!r}, which is not in chat {chat_id!r}; "
+                "parents come before their children"
+            ),
         )
         self.message_id, self.parent_id = message_id, parent_id
 

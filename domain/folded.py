@@ -1,0 +1,158 @@
+"""A chat folded from its events in memory: the plain way to read a log, for replay and as a check of the index."""
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from .errors import ChainIntegrityError, MessageNotFoundError
+from .events import Recorded
+from .naming import bases_of
+from .state import BranchRecord, Changes, ChatProfile, ChatRecord, Tombstone, evolve
+from .values import Branch, Chat, Checkpoint, Message
+
+
+class FoldedChat:
+    """
+    The state of one chat after the events applied so far; a `ChatState`.
+
+    Example:
+        chat = FoldedChat("trip")
+        for recorded in ledger.history("trip"):
+            chat.apply(recorded)
+    """
+
+    def __init__(self, chat_id: str, events: Iterable[Recorded] = ()) -> None:
+        self.chat_id = chat_id
+        self.record: ChatRecord | None = None
+        self.profile: ChatProfile | None = None
+        self.tombstone: Tombstone | None = None
+        self._branches: dict[str, BranchRecord] = {}
+        self._checkpoints: dict[str, Checkpoint] = {}
+        self._messages: dict[str, Message] = {}
+        self._depths: dict[str, int] = {}
+        for recorded in events:
+            self.apply(recorded)
+
+    def apply(self, recorded: Recorded) -> Changes:
+        """Take the next event in. Raises `ChainIntegrityError` when it does not follow."""
+        changes = evolve(self, recorded)
+        if changes.record is None:
+            self._branches, self._checkpoints, self._messages, self._depths = {}, {}, {}, {}
+            self.profile = None
+        self.record = changes.record
+        self.profile = changes.profile or self.profile
+        self.tombstone = changes.tombstone or self.tombstone
+        for message in changes.messages:
+            self._add(message, recorded)
+        if changes.branch is not None:
+            self._check_target(changes.branch.head_message_id, recorded)
+            self._branches[changes.branch.name] = changes.branch
+        if changes.checkpoint is not None:
+            self._check_target(changes.checkpoint.message_id, recorded)
+            self._checkpoints[changes.checkpoint.name] = changes.checkpoint
+        if changes.dropped_checkpoint is not None:
+            del self._checkpoints[changes.dropped_checkpoint]
+        return changes
+
+    def _add(self, message: Message, recorded: Recorded) -> None:
+        if message.id in self._messages:
+            msg = f"position {recorded.position} adds message {message.id!r} of chat {self.chat_id!r} a second time"
+            raise ChainIntegrityError(msg)
+        self._check_target(message.parent_id, recorded)
+        self._messages[message.id] = msgspec.structs.replace(message, chat_id=self.chat_id)
+        self._depths[message.id] = 0 if message.parent_id is None else self._depths[message.parent_id] + 1
+
+    def _check_target(self, message_id: str | None, recorded: Recorded) -> None:
+        if message_id is not None and message_id not in self._messages:
+            msg = (
+                f"position {recorded.position} names message {message_id!r}, which chat {self.chat_id!r} does not have"
+            )
+            raise ChainIntegrityError(msg)
+
+    @property
+    def chat(self) -> Chat | None:
+        """The chat itself, or None before its creation and after its deletion."""
+        record, profile = self.record, self.profile
+        if record is None or profile is None:
+            return None
+        return Chat(
+            id=profile.id,
+            user_id=profile.user_id,
+            title=profile.title,
+            metadata=profile.metadata,
+            created_at=record.created_at,
+            updated_at=record.updated_at,
+            message_count=record.message_count,
+            branch_count=record.branch_count,
+        )
+
+    @property
+    def messages(self) -> list[Message]:
+        """All messages on all branches, in log order."""
+        return list(self._messages.values())
+
+    @property
+    def branches(self) -> list[Branch]:
+        """By `created_at`, ties by name."""
+        return sorted(
+            (branch for name in self._branches if (branch := self.branch(name))), key=lambda b: (b.created_at, b.name)
+        )
+
+    @property
+    def checkpoints(self) -> list[Checkpoint]:
+        """By `created_at`, newest first, ties by name."""
+        return sorted(self._checkpoints.values(), key=lambda c: (-c.created_at, c.name))
+
+    def branch(self, name: str) -> Branch | None:
+        """The branch of that name."""
+        found = self._branches.get(name)
+        if found is None or self.record is None:
+            return None
+        head = found.head_message_id
+        return Branch(
+            id=found.id,
+            chat_id=self.chat_id,
+            name=found.name,
+            head_message_id=head,
+            is_active=found.name == self.record.active_branch,
+            message_count=0 if head is None else self._depths[head] + 1,
+            created_at=found.created_at,
+        )
+
+    def checkpoint(self, name: str) -> Checkpoint | None:
+        """The checkpoint of that name."""
+        return self._checkpoints.get(name)
+
+    def message(self, message_id: str) -> Message | None:
+        """The message of that id."""
+        return self._messages.get(message_id)
+
+    def has_message(self, message_id: str) -> bool:
+        """Whether the chat has that message."""
+        return message_id in self._messages
+
+    def is_elsewhere(self, message_id: str) -> bool:
+        """Always false: only this chat is known here."""
+        del message_id
+        return False
+
+    def is_ancestor(self, message_id: str, descendant_id: str) -> bool:
+        """Whether the chain of `descendant_id` contains `message_id`."""
+        return any(message.id == message_id for message in self._upwards(descendant_id))
+
+    def branches_named_after(self, base: str) -> int:
+        """The number of branches named `base` or starting with `<base>-v`."""
+        return sum(base in bases_of(name) for name in self._branches)
+
+    def get_chain(self, head_message_id: str) -> list[Message]:
+        """The messages from the root to `head_message_id`, oldest first."""
+        if head_message_id not in self._messages:
+            raise MessageNotFoundError(head_message_id, chat_id=self.chat_id)
+        return list(self._upwards(head_message_id))[::-1]
+
+    def _upwards(self, message_id: str) -> Iterator[Message]:
+        at: str | None = message_id
+        while at is not None:
+            message = self._messages[at]
+            yield message
+            at = message.parent_id

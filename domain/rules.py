@@ -1,0 +1,124 @@
+"""What ids, names, numbers and JSON values must look like. Each check raises `InvalidValueError` and returns its value."""
+
+import math
+from typing import Any, Final, cast
+
+from .errors import InvalidValueError
+
+MAX_ID_BYTES: Final = 2048
+MAX_JSON_DEPTH: Final = 200
+_MIN_INT, _MAX_INT = -(2**63), 2**64 - 1  # what msgpack keeps exactly
+
+
+def check_id(value: Any, what: str, *, empty: bool = False) -> str:
+    """An id or a name: text of 1 to 2,048 bytes of UTF-8 (0 with `empty`), without NUL and lone surrogates."""
+    if not isinstance(value, str):
+        msg = f"{what} must be text, not {type(value).__name__}"
+        raise InvalidValueError(msg)
+    size = len(encoded(value, what))
+    if not (size or empty):
+        msg = f"{what} must not be empty"
+        raise InvalidValueError(msg)
+    if size > MAX_ID_BYTES:
+        msg = f"{what} takes {size:,} bytes, at most {MAX_ID_BYTES:,} are allowed"
+        raise InvalidValueError(msg)
+    if "\0" in value:
+        msg = f"{what} must not contain a NUL character"
+        raise InvalidValueError(msg)
+    return value
+
+
+def check_optional_id(value: Any, what: str) -> str | None:
+    """As `check_id`, or None."""
+    return None if value is None else check_id(value, what)
+
+
+def encoded(value: str, what: str) -> bytes:
+    """The UTF-8 bytes of a text."""
+    try:
+        return value.encode()
+    except UnicodeEncodeError:
+        msg = f"{what} contains a lone surrogate, which is not text; encode the bytes it came from properly"
+        raise InvalidValueError(msg) from None
+
+
+def check_count(value: Any, what: str) -> int:
+    """A whole number that is not negative."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        msg = f"{what} must be a whole number of at least 0, not {value!r}"
+        raise InvalidValueError(msg)
+    return value
+
+
+def check_time(value: Any, what: str) -> int:
+    """Milliseconds since the Unix epoch."""
+    if not isinstance(value, int) or isinstance(value, bool) or not _MIN_INT <= value < 2**63:
+        msg = f"{what} must be whole milliseconds since the epoch, not {value!r}"
+        raise InvalidValueError(msg)
+    return value
+
+
+def json_copy(value: Any, what: str, depth: int = 0) -> Any:
+    """
+    A deep copy of a JSON value, so that later changes by the caller have no effect.
+
+    Allowed are None, booleans, text, numbers, lists and objects with text keys. Not: NaN and infinities, integers beyond
+    64 bits, lone surrogates, tuples, sets, bytes and other objects, and more than 200 levels.
+    """
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        encoded(value, what)
+        return str(value)
+    if isinstance(value, int):
+        if not _MIN_INT <= value <= _MAX_INT:
+            msg = f"{what} contains an integer beyond 64 bits, which can not be kept exactly; store it as text"
+            raise InvalidValueError(msg)
+        return int(value)
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            msg = f"{what} contains {value}, which JSON does not know; store None or text"
+            raise InvalidValueError(msg)
+        return float(value)
+    if depth >= MAX_JSON_DEPTH:
+        msg = f"{what} is nested more than {MAX_JSON_DEPTH} levels deep"
+        raise InvalidValueError(msg)
+    if isinstance(value, list):
+        return [json_copy(item, what, depth + 1) for item in cast("list[Any]", value)]
+    if isinstance(value, dict):
+        return {
+            _json_key(key, what): json_copy(item, what, depth + 1)
+            for key, item in cast("dict[Any, Any]", value).items()
+        }
+    hint = "; use a list" if type(value) in {tuple, set, frozenset} else ""
+    msg = f"{what} contains a {type(value).__name__}, which is not a JSON value{hint}"
+    raise InvalidValueError(msg)
+
+
+def check_metadata(value: Any, what: str = "metadata") -> dict[str, Any] | None:
+    """A JSON object, copied, or None."""
+    if value is not None and not isinstance(value, dict):
+        msg = f"{what} must be an object or None, not {type(value).__name__}"
+        raise InvalidValueError(msg)
+    return cast("dict[str, Any] | None", json_copy(value, what))
+
+
+def same_json(a: Any, b: Any) -> bool:
+    """Whether two JSON values are equal: key order is ignored, `true` differs from `1`, `1` equals `1.0`."""
+    if isinstance(a, bool) or isinstance(b, bool):
+        return a is b
+    if isinstance(a, dict) and isinstance(b, dict):
+        left, right = cast("dict[str, Any]", a), cast("dict[str, Any]", b)
+        return left.keys() == right.keys() and all(same_json(item, right[key]) for key, item in left.items())
+    if isinstance(a, list) and isinstance(b, list):
+        ours, theirs = cast("list[Any]", a), cast("list[Any]", b)
+        return len(ours) == len(theirs) and all(same_json(x, y) for x, y in zip(ours, theirs, strict=True))
+    return bool(a == b)
+
+
+def _json_key(key: Any, what: str) -> str:
+    if not isinstance(key, str):
+        msg = f"{what} has the key {key!r}; keys must be text"
+        raise InvalidValueError(msg)
+    encoded(key, what)
+    return str(key)

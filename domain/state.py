@@ -1,0 +1,274 @@
+"""
+The state of a chat and the one fold over its events.
+
+A state is a snapshot that is asked for what a decision needs: the index answers from one LMDB transaction, `FoldedChat`
+from dictionaries. `evolve` says what an event changes in it; whoever keeps a state applies those changes to its tables.
+So the projection, replay and time travel share one fold, and none loads a whole chat to change a part of it.
+"""
+
+from typing import Protocol
+
+import msgspec
+
+from .codec import NO_HASH
+from .errors import ChainIntegrityError
+from .events import (
+    BranchActivated,
+    BranchCreated,
+    ChatCreated,
+    ChatDeleted,
+    ChatUpdated,
+    CheckpointDeleted,
+    CheckpointSet,
+    HeadMoved,
+    MessagesAppended,
+    Recorded,
+)
+from .values import MAIN, Branch, Checkpoint, Message
+
+
+class StreamHead(msgspec.Struct, frozen=True, array_like=True):
+    """The last event of a chat: what the next one builds on. `position` is 0 before the first."""
+
+    version: int
+    position: int
+    hash: bytes
+
+
+NO_STREAM = StreamHead(version=0, position=0, hash=NO_HASH)
+
+
+class ChatRecord(msgspec.Struct, frozen=True, array_like=True):
+    """The part of a chat that changes with every event; its size does not depend on the chat's."""
+
+    first_position: int
+    first_version: int
+    head: StreamHead
+    created_at: int
+    updated_at: int
+    message_count: int
+    branch_count: int
+    checkpoint_count: int
+    active_branch: str
+
+
+class ChatProfile(msgspec.Struct, frozen=True, array_like=True):
+    """The part of a chat that only `update_chat` changes."""
+
+    id: str
+    user_id: str
+    title: str | None = None
+    metadata: dict[str, object] | None = None
+
+
+class Tombstone(msgspec.Struct, frozen=True, array_like=True):
+    """What is left of a deleted chat; a new chat of the same id continues its stream."""
+
+    head: StreamHead
+    deleted_at: int
+    command_id: str | None = None
+
+
+class BranchRecord(msgspec.Struct, frozen=True, array_like=True):
+    """A branch without what follows from elsewhere (whether it is active, how long its chain is)."""
+
+    id: str
+    name: str
+    head_message_id: str | None
+    created_at: int
+
+
+class ChatState(Protocol):
+    """One chat as it stood at one moment. Asking twice gives the same answer."""
+
+    @property
+    def chat_id(self) -> str:
+        """The id that was asked for, whether or not there is such a chat."""
+        ...
+
+    @property
+    def record(self) -> ChatRecord | None:
+        """None when there is no such chat."""
+        ...
+
+    @property
+    def profile(self) -> ChatProfile | None:
+        """None when there is no such chat."""
+        ...
+
+    @property
+    def tombstone(self) -> Tombstone | None:
+        """The last deletion of a chat of this id."""
+        ...
+
+    def branch(self, name: str) -> Branch | None:
+        """The branch of that name."""
+        ...
+
+    def checkpoint(self, name: str) -> Checkpoint | None:
+        """The checkpoint of that name."""
+        ...
+
+    def message(self, message_id: str) -> Message | None:
+        """The message, if it belongs to this chat."""
+        ...
+
+    def has_message(self, message_id: str) -> bool:
+        """Whether the message belongs to this chat."""
+        ...
+
+    def is_elsewhere(self, message_id: str) -> bool:
+        """Whether another chat has a message of this id."""
+        ...
+
+    def is_ancestor(self, message_id: str, descendant_id: str) -> bool:
+        """Whether the chain of `descendant_id` contains `message_id`. Both belong to this chat."""
+        ...
+
+    def branches_named_after(self, base: str) -> int:
+        """The number of branches named `base` or starting with `<base>-v`."""
+        ...
+
+
+class Changes(msgspec.Struct, frozen=True, kw_only=True):
+    """What an event changes: rows to put, and names of rows to drop. `record` None ends the chat and all its rows."""
+
+    record: ChatRecord | None
+    profile: ChatProfile | None = None
+    tombstone: Tombstone | None = None
+    messages: tuple[Message, ...] = ()
+    branch: BranchRecord | None = None
+    is_new_branch: bool = False
+    checkpoint: Checkpoint | None = None
+    dropped_checkpoint: str | None = None
+
+
+def stream_head(state: ChatState) -> StreamHead:
+    """The last event of the chat's stream, be the chat alive or deleted."""
+    if state.record is not None:
+        return state.record.head
+    return NO_STREAM if state.tombstone is None else state.tombstone.head
+
+
+def evolve(state: ChatState, recorded: Recorded) -> Changes:
+    """
+    What an event changes in the state before it. The single fold.
+
+    Raises:
+        ChainIntegrityError: The event does not follow the state: a version is missing, repeated or altered.
+    """
+    event = recorded.event
+    body = event.body
+    _check_follows(state, recorded)
+    head = StreamHead(event.originator_version, recorded.position, recorded.hash)
+    if isinstance(body, ChatCreated):
+        return _created(state, recorded, body, head)
+    if isinstance(body, ChatDeleted):
+        return Changes(record=None, tombstone=Tombstone(head, event.occurred_at, event.command_id))
+    before = state.record
+    if before is None:
+        raise ChainIntegrityError(_misplaced(recorded, "there is no such chat at that point"))
+    record = msgspec.structs.replace(before, head=head)
+    if isinstance(body, MessagesAppended):
+        return _appended(state, recorded, body, record)
+    if isinstance(body, ChatUpdated):
+        return _updated(state, recorded, body, record)
+    if isinstance(body, BranchCreated):
+        record = msgspec.structs.replace(
+            record,
+            branch_count=record.branch_count + 1,
+            active_branch=body.name if body.is_active else record.active_branch,
+        )
+        branch = BranchRecord(body.branch_id, body.name, body.head_message_id, body.created_at)
+        return Changes(record=record, branch=branch, is_new_branch=True)
+    if isinstance(body, BranchActivated):
+        return Changes(record=msgspec.structs.replace(record, active_branch=body.name))
+    if isinstance(body, HeadMoved):
+        return Changes(record=record, branch=_moved(state, recorded, body.branch, body.to_head))
+    if isinstance(body, CheckpointSet):
+        return _checkpoint_set(state, body, record)
+    assert isinstance(body, CheckpointDeleted), body
+    record = msgspec.structs.replace(record, checkpoint_count=record.checkpoint_count - 1)
+    return Changes(record=record, dropped_checkpoint=body.name)
+
+
+def _check_follows(state: ChatState, recorded: Recorded) -> None:
+    last = stream_head(state)
+    event = recorded.event
+    if isinstance(event.body, ChatDeleted) and event.originator_version > last.version:
+        return  # a tombstone explains the hole before it: those events are erased
+    if event.originator_version != last.version + 1:
+        raise ChainIntegrityError(_misplaced(recorded, f"version {last.version + 1} was expected"))
+    if event.previous_hash != last.hash:
+        raise ChainIntegrityError(_misplaced(recorded, "it does not name the hash of the event before it"))
+
+
+def _misplaced(recorded: Recorded, why: str) -> str:
+    return (
+        f"event {recorded.version} of chat {recorded.chat_id!r} at position {recorded.position} does not follow: {why}. "
+        "Events are missing, repeated or altered; restore the log from a backup"
+    )
+
+
+def _created(state: ChatState, recorded: Recorded, body: ChatCreated, head: StreamHead) -> Changes:
+    if state.record is not None:
+        raise ChainIntegrityError(_misplaced(recorded, "the chat exists already"))
+    time = recorded.event.occurred_at
+    created_at = time if body.created_at is None else body.created_at
+    record = ChatRecord(
+        first_position=recorded.position,
+        first_version=head.version,
+        head=head,
+        created_at=created_at,
+        updated_at=max(time, created_at),
+        message_count=0,
+        branch_count=1,
+        checkpoint_count=0,
+        active_branch=MAIN,
+    )
+    return Changes(
+        record=record,
+        profile=ChatProfile(recorded.chat_id, body.user_id, body.title, body.metadata),
+        branch=BranchRecord(body.branch_id, MAIN, None, created_at),
+        is_new_branch=True,
+    )
+
+
+def _updated(state: ChatState, recorded: Recorded, body: ChatUpdated, record: ChatRecord) -> Changes:
+    profile = state.profile
+    assert profile is not None, "a chat with a record has a profile"
+    return Changes(
+        record=msgspec.structs.replace(record, updated_at=max(record.updated_at, recorded.event.occurred_at)),
+        profile=msgspec.structs.replace(profile, **body.changes),
+    )
+
+
+def _appended(state: ChatState, recorded: Recorded, body: MessagesAppended, record: ChatRecord) -> Changes:
+    record = msgspec.structs.replace(
+        record,
+        message_count=record.message_count + len(body.messages),
+        updated_at=max(record.updated_at, recorded.event.occurred_at),
+    )
+    branch = None if body.branch is None else _moved(state, recorded, body.branch, body.to_head)
+    return Changes(record=record, messages=body.messages, branch=branch)
+
+
+def _moved(state: ChatState, recorded: Recorded, name: str, to_head: str | None) -> BranchRecord:
+    branch = state.branch(name)
+    if branch is None:
+        raise ChainIntegrityError(_misplaced(recorded, f"there is no branch {name!r} at that point"))
+    return BranchRecord(branch.id, branch.name, to_head, branch.created_at)
+
+
+def _checkpoint_set(state: ChatState, body: CheckpointSet, record: ChatRecord) -> Changes:
+    is_new = state.checkpoint(body.name) is None
+    return Changes(
+        record=msgspec.structs.replace(record, checkpoint_count=record.checkpoint_count + is_new),
+        checkpoint=Checkpoint(
+            id=body.checkpoint_id,
+            chat_id=state.chat_id,
+            name=body.name,
+            message_id=body.message_id,
+            created_at=body.created_at,
+        ),
+    )

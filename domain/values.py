@@ -1,0 +1,154 @@
+"""The value types that users see. All are frozen; times are integer milliseconds since the Unix epoch, UTC."""
+
+from enum import Enum
+from typing import Any, Final, Literal
+
+import msgspec
+
+from .text import plain_text
+
+
+class AnyHead(Enum):
+    """The type of `ANY`."""
+
+    ANY = "any"
+
+
+ANY: Final[Literal[AnyHead.ANY]] = AnyHead.ANY
+"""Says that a head may be anywhere: `move_head(..., expected=ANY)` moves unconditionally."""
+
+MAIN: Final = "main"
+"""The name of the branch that every new chat has."""
+
+
+class Chat(msgspec.Struct, frozen=True, kw_only=True):
+    """
+    A conversation. `message_count` counts the messages of all its branches, `branch_count` its branches.
+
+    `updated_at` is the time of the last change of title or metadata or the last appended message. It never decreases.
+    """
+
+    id: str
+    user_id: str
+    title: str | None = None
+    metadata: dict[str, Any] | None = None
+    created_at: int
+    updated_at: int
+    message_count: int = 0
+    branch_count: int = 1
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """
+    One immutable node of a conversation; `parent_id` is its only edge, None marks a root.
+
+    `name` is the role or fragment name, `data` any JSON value. `sender_id` names a human, `agent_id` an agent (at most one
+    of them), `reply_to` another message of the chat.
+    """
+
+    # `chat_id` has a default so that records inside one chat need not repeat it (`omit_defaults`); answers always carry it.
+    # `gc=False`: a message is a tree of JSON values and can not be part of a cycle.
+    id: str
+    chat_id: str = ""
+    parent_id: str | None = None
+    name: str
+    type: str | None = None
+    data: Any
+    created_at: int
+    sender_id: str | None = None
+    agent_id: str | None = None
+    reply_to: str | None = None
+
+    @property
+    def text(self) -> str:
+        """The plain text: a string as it is, the text parts of a UIMessage, else every string found in `data`, by lines."""
+        return plain_text(self.data)
+
+
+class NewMessage(msgspec.Struct, frozen=True):
+    """
+    A message to append.
+
+    Args:
+        name: The role or fragment name: `user`, `assistant`, `system`, ...
+        data: Any JSON value.
+        id: A new UUID when None. Appending the same id with the same content again does nothing.
+        parent_id: For `add_messages`: the message it answers, None for a root. `append` sets it by itself.
+        created_at: Milliseconds since the epoch; the time of the call when None.
+        sender_id, agent_id: The human or the agent it comes from; at most one of them.
+        reply_to: Another message of the same chat, whatever the parent is.
+    """
+
+    name: str
+    data: Any
+    id: str | None = None
+    type: str | None = "message"
+    parent_id: str | None = None
+    created_at: int | None = None
+    sender_id: str | None = None
+    agent_id: str | None = None
+    reply_to: str | None = None
+
+
+class Branch(msgspec.Struct, frozen=True, kw_only=True):
+    """A named pointer to a head message; None is an empty branch. `message_count` is the length of its chain."""
+
+    id: str
+    chat_id: str
+    name: str
+    head_message_id: str | None
+    is_active: bool
+    message_count: int
+    created_at: int
+
+
+class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """A named bookmark of a message. Setting the name again keeps the `id` and changes `message_id` and `created_at`."""
+
+    id: str
+    chat_id: str
+    name: str
+    message_id: str
+    created_at: int
+
+
+class GraphNode(msgspec.Struct, frozen=True, kw_only=True):
+    """A message as the graph shows it: `content` is a preview of at most 50 characters, `role` the message's name."""
+
+    id: str
+    parent_id: str | None
+    role: str
+    content: str
+    created_at: int
+
+
+class GraphBranch(msgspec.Struct, frozen=True, kw_only=True):
+    """A branch as the graph shows it."""
+
+    name: str
+    head_message_id: str | None
+    is_active: bool
+
+
+class GraphCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """A checkpoint as the graph shows it."""
+
+    name: str
+    message_id: str
+
+
+class Graph(msgspec.Struct, frozen=True, kw_only=True):
+    """The whole DAG of a chat: nodes by `created_at` (ties in log order), branches and checkpoints."""
+
+    chat_id: str
+    nodes: list[GraphNode]
+    branches: list[GraphBranch]
+    checkpoints: list[GraphCheckpoint]
+
+
+class Divergence(msgspec.Struct, frozen=True, kw_only=True):
+    """How two messages differ: their last `common` ancestor, and what each chain has after it, oldest first."""
+
+    common: Message | None
+    only_a: list[Message]
+    only_b: list[Message]
