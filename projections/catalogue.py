@@ -1,0 +1,60 @@
+"""The list of chats, newest first."""
+
+from typing import NamedTuple
+
+import msgspec
+
+from chatledger.domain.state import ChatProfile
+from chatledger.domain.values import Chat
+
+from .environment import Transaction
+from .indexed_chat import IndexedChat
+from .keys import Tag, chat_key, order_key, scope, to_number
+from .tables import Tables
+
+_decode_profile = msgspec.msgpack.Decoder(ChatProfile).decode
+
+
+class Cursor(NamedTuple):
+    """A place in the list: just after the chat of that id, which stood there with that `updated_at`."""
+
+    updated_at: int
+    chat_id: str
+
+
+def list_chats(
+    txn: Transaction,
+    tables: Tables,
+    *,
+    user_id: str | None,
+    entry: tuple[str, str | float] | None,
+    limit: int | None,
+    offset: int,
+    after: Cursor | None,
+) -> list[Chat]:
+    """Chats by `updated_at`, newest first, ties by id; those of an owner, with a metadata entry, or both."""
+    listing = scope(user_id=user_id, entry=entry)
+    cursor = txn.cursor(tables.order)
+    start = listing
+    if after is not None:
+        chat_no = tables.chat_no(txn, after.chat_id) or 0
+        start = order_key(listing, after.updated_at, after.chat_id, chat_no)
+    found = cursor.set_range(start)
+    if after is not None and found and cursor.key() == start:
+        found = cursor.next()
+    chats: list[Chat] = []
+    while found and (limit is None or len(chats) < limit) and cursor.key().startswith(listing):
+        if offset:
+            offset -= 1
+        else:
+            chats.append(_chat(txn, tables, to_number(cursor.value())))
+        found = cursor.next()
+    return chats
+
+
+def _chat(txn: Transaction, tables: Tables, chat_no: int) -> Chat:
+    raw = txn.get(chat_key(chat_no, Tag.PROFILE), db=tables.rows)
+    assert raw is not None, "a listed chat has a profile"
+    chat = IndexedChat(tables, txn, _decode_profile(raw).id, chat_no).chat
+    assert chat is not None, "a listed chat has a record"
+    return chat

@@ -1,0 +1,117 @@
+"""Adding messages to the chains of a chat. Rows at the end of a segment are merged into a page when there are enough."""
+
+from collections.abc import Iterable
+from typing import Final
+
+import lmdb
+import msgspec
+
+from chatledger.domain.values import Message
+
+from .chains import PAGE_BYTES, PAGE_MESSAGES, Chains, Place, Segment, pack_page, pack_segment, unpack_page
+from .environment import Transaction
+from .keys import NO_SEGMENT, fork_key, page_key, segment_key
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+_split: Final = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
+
+Item = tuple[int, bytes]  # the number of a message in log order, and the message
+
+
+class ChainWriter(Chains):
+    """The chains of one chat in a write transaction. What was added is in the tables after `flush`."""
+
+    def __init__(
+        self, txn: Transaction, table: "lmdb._Database", chat_no: int, chat_id: str, *, segment_count: int
+    ) -> None:
+        super().__init__(txn, table, chat_no, chat_id)
+        self.segment_count = segment_count
+        self._added: dict[int, list[Item]] = {}
+
+    def add(self, message: Message, parent: Place | None, ordinal: int) -> Place:
+        """Put a message below its parent, and say where it is."""
+        bare = Message(
+            id=message.id,
+            name=message.name,
+            type=message.type,
+            data=message.data,
+            created_at=message.created_at,
+            sender_id=message.sender_id,
+            agent_id=message.agent_id,
+            reply_to=message.reply_to,
+        )
+        number = self._segment_for(parent)
+        segment = self.segment(number)
+        self._segments[number] = segment._replace(length=segment.length + 1)
+        self._added.setdefault(number, []).append((ordinal, _encode(bare)))
+        return number, segment.length
+
+    def _segment_for(self, parent: Place | None) -> int:
+        if parent is not None and parent[1] + 1 == self.segment(parent[0]).length:
+            return parent[0]
+        number = self.segment_count
+        self.segment_count += 1
+        at = (NO_SEGMENT, NO_SEGMENT) if parent is None else parent
+        level, jump = (0, number) if parent is None else self._skip(parent[0])
+        self._segments[number] = Segment(
+            *at,
+            first_depth=0 if parent is None else self.depth(parent) + 1,
+            length=0,
+            level=level,
+            jump=jump,
+            tail_start=0,
+            tail_bytes=0,
+        )
+        self._txn.put(fork_key(self._chat_no, at, number), b"", db=self._table)
+        return number
+
+    def _skip(self, parent: int) -> tuple[int, int]:
+        """Level and skip pointer of a segment below `parent`, by Myers' rule."""
+        above = self.segment(parent)
+        jumped = self.segment(above.jump)
+        same_length = above.level - jumped.level == jumped.level - self.segment(jumped.jump).level
+        return above.level + 1, jumped.jump if same_length else parent
+
+    def flush(self) -> None:
+        """Write what was added since the last flush."""
+        for number, items in self._added.items():
+            segment = self._write_tail(number, self.segment(number), items)
+            self._segments[number] = segment
+            self._txn.put(segment_key(self._chat_no, number), pack_segment(segment), db=self._table)
+        self._added.clear()
+
+    def _write_tail(self, number: int, segment: Segment, items: list[Item]) -> Segment:
+        size = segment.tail_bytes + sum(len(body) for _, body in items)
+        if segment.length - segment.tail_start < PAGE_MESSAGES and size < PAGE_BYTES:
+            self._put_page(number, segment.length - len(items), items)
+            return segment._replace(tail_bytes=size)
+        offset = segment.tail_start
+        rest: list[Item] = []
+        used = 0
+        for item in [*self._take_tail(number, segment.tail_start), *items]:
+            rest.append(item)
+            used += len(item[1])
+            if len(rest) == PAGE_MESSAGES or used >= PAGE_BYTES:
+                self._put_page(number, offset, rest)
+                offset += len(rest)
+                rest, used = [], 0
+        if rest:
+            self._put_page(number, offset, rest)
+        return segment._replace(tail_start=offset, tail_bytes=used)
+
+    def _take_tail(self, number: int, start: int) -> Iterable[Item]:
+        """Remove the rows that are not yet merged, and return what they hold."""
+        taken: list[Item] = []
+        cursor = self._txn.cursor(self._table)
+        prefix = page_key(self._chat_no, number, start)[:-4]
+        found = cursor.set_range(page_key(self._chat_no, number, start))
+        while found and (key := cursor.key()).startswith(prefix):
+            page = unpack_page(key, cursor.value())
+            taken.extend(zip(page.ordinals, map(bytes, _split(page.array)), strict=True))
+            cursor.delete()  # moves to the next row
+            found = bool(cursor.key())
+        return taken
+
+    def _put_page(self, number: int, offset: int, items: list[Item]) -> None:
+        value = pack_page(tuple(ordinal for ordinal, _ in items), b"".join(body for _, body in items))
+        self._txn.put(page_key(self._chat_no, number, offset), value, db=self._table)

@@ -1,0 +1,268 @@
+"""
+Chains of messages.
+
+A segment is a maximal run of first children: message after message until one has no child. Its messages lie in pages, so
+reading a chain is a few sequential scans and one decode per page. A second child begins a segment of its own, which names
+the place it hangs on. A place is (segment, offset). Segments form a tree with skip pointers (Myers 1983, "An applicative
+random-access stack"), so ancestors are found in O(log forks), and depth is the segment's first depth plus the offset.
+"""
+
+from collections.abc import Iterator
+from struct import Struct
+from typing import Final, NamedTuple
+
+import lmdb
+import msgspec
+
+from chatledger.domain.errors import ChainIntegrityError
+from chatledger.domain.values import Message
+
+from .environment import Transaction, prefixed
+from .keys import NO_SEGMENT, Tag, chat_key, forks_prefix, page_key, segment_key
+
+Place = tuple[int, int]
+
+PAGE_MESSAGES: Final = 64
+PAGE_BYTES: Final = 16 * 1024
+
+_LAYOUT: Final = Struct(">IIQIIIII")
+_u32: Final = Struct(">I")
+_decode_page = msgspec.msgpack.Decoder(list[Message]).decode
+_split_page = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
+_decode_message = msgspec.msgpack.Decoder(Message).decode
+_set = msgspec.structs.force_setattr
+
+
+class Segment(NamedTuple):
+    """A run of first children. `tail_*` describe the rows at its end that are not yet merged into a page."""
+
+    parent_segment: int
+    parent_offset: int
+    first_depth: int
+    length: int
+    level: int
+    jump: int
+    tail_start: int
+    tail_bytes: int
+
+    @property
+    def parent(self) -> Place | None:
+        """The place it hangs on; None for a root."""
+        return None if self.parent_segment == NO_SEGMENT else (self.parent_segment, self.parent_offset)
+
+
+class Page(NamedTuple):
+    """Messages that follow each other in a segment, as msgpack, each with its number in the log order of the chat."""
+
+    first_offset: int
+    ordinals: tuple[int, ...]
+    array: bytes
+
+
+def pack_segment(segment: Segment) -> bytes:
+    """The stored form of a segment."""
+    packed: bytes = _LAYOUT.pack(*segment)
+    return packed
+
+
+def pack_page(ordinals: tuple[int, ...], bodies: bytes) -> bytes:
+    """The stored form of a page: count, ordinals, and a msgpack array of messages."""
+    count = len(ordinals)
+    return Struct(f">I{count}I").pack(count, *ordinals) + array_header(count) + bodies
+
+
+def array_header(count: int) -> bytes:
+    """The start of a msgpack array of `count` elements."""
+    if count < 16:
+        return bytes((0x90 | count,))
+    return b"\xdc" + count.to_bytes(2, "big") if count < 2**16 else b"\xdd" + count.to_bytes(4, "big")
+
+
+def unpack_page(key: bytes, value: bytes) -> Page:
+    """The page at a key."""
+    count: int = _u32.unpack_from(value)[0]
+    return Page(
+        _u32.unpack_from(key, len(key) - 4)[0],
+        Struct(f">{count}I").unpack_from(value, 4),
+        value[4 + 4 * count :],
+    )
+
+
+class Chains:
+    """The chains of one chat, read in one transaction."""
+
+    def __init__(self, txn: Transaction, table: "lmdb._Database", chat_no: int, chat_id: str) -> None:
+        self._txn, self._table, self._chat_no, self._chat_id = txn, table, chat_no, chat_id
+        self._segments: dict[int, Segment] = {}
+
+    def segment(self, number: int) -> Segment:
+        """The segment of that number."""
+        found = self._segments.get(number)
+        if found is None:
+            raw = self._txn.get(segment_key(self._chat_no, number), db=self._table)
+            if raw is None:
+                msg = f"segment {number} of chat {self._chat_id!r} is missing in the index; rebuild it"
+                raise ChainIntegrityError(msg)
+            found = self._segments[number] = Segment(*_LAYOUT.unpack(raw))
+        return found
+
+    def depth(self, place: Place) -> int:
+        """The number of ancestors of the message at a place."""
+        return self.segment(place[0]).first_depth + place[1]
+
+    def parent(self, place: Place) -> Place | None:
+        """Where its parent is."""
+        segment, offset = place
+        return (segment, offset - 1) if offset else self.segment(segment).parent
+
+    def ancestor(self, place: Place, depth: int) -> Place:
+        """The ancestor (or the message itself) at a depth that its chain has."""
+        number = place[0]
+        segment = self.segment(number)
+        if segment.first_depth <= depth:
+            return number, depth - segment.first_depth
+        while segment.first_depth > depth:
+            jump = self.segment(segment.jump)
+            number = segment.jump if jump.first_depth > depth else segment.parent_segment
+            segment = self.segment(number)
+        return number, depth - segment.first_depth
+
+    def is_ancestor(self, place: Place, descendant: Place) -> bool:
+        """Whether the chain of `descendant` contains `place`."""
+        depth = self.depth(place)
+        return depth <= self.depth(descendant) and self.ancestor(descendant, depth) == place
+
+    def common_ancestor(self, a: Place, b: Place) -> Place | None:
+        """The deepest message that both chains contain; None when they have different roots."""
+        top = self._common_segment(a[0], b[0])
+        return None if top is None else (top, min(self._exit(a, top), self._exit(b, top)))
+
+    def _common_segment(self, a: int, b: int) -> int | None:
+        level = min(self.segment(a).level, self.segment(b).level)
+        a, b = self._at_level(a, level), self._at_level(b, level)
+        while a != b:
+            one, other = self.segment(a), self.segment(b)
+            if not one.level:
+                return None
+            apart = one.jump != other.jump
+            a, b = (one.jump, other.jump) if apart else (one.parent_segment, other.parent_segment)
+        return a
+
+    def _at_level(self, number: int, level: int) -> int:
+        while (segment := self.segment(number)).level > level:
+            number = segment.jump if self.segment(segment.jump).level >= level else segment.parent_segment
+        return number
+
+    def _exit(self, place: Place, top: int) -> int:
+        """The last offset of segment `top` that the chain of `place` contains."""
+        if place[0] == top:
+            return place[1]
+        return self.segment(self._at_level(place[0], self.segment(top).level + 1)).parent_offset
+
+    def chain(self, head: Place, limit: int | None = None) -> list[Message]:
+        """The messages from the root to `head`, oldest first; the last `limit` of them."""
+        runs: list[tuple[int, int, int]] = []
+        at: Place | None = head
+        wanted = self.depth(head) + 1 if limit is None else limit
+        while at is not None and wanted > 0:
+            number, offset = at
+            first = max(0, offset + 1 - wanted)
+            runs.append((number, first, offset))
+            wanted -= offset + 1 - first
+            at = self.segment(number).parent
+        messages: list[Message] = []
+        parent_id = None if at is None or not runs else self._parent_id(runs[-1])
+        for number, first, last in reversed(runs):
+            for page in self._pages(number, first, last):
+                decoded = _decode_page(page.array)
+                start = max(first - page.first_offset, 0)
+                stop = last - page.first_offset + 1
+                for message in decoded[start:stop] if start or stop < len(decoded) else decoded:
+                    _set(message, "chat_id", self._chat_id)
+                    _set(message, "parent_id", parent_id)
+                    parent_id = message.id
+                    messages.append(message)
+        return messages
+
+    def _parent_id(self, run: tuple[int, int, int]) -> str | None:
+        parent = self.parent((run[0], run[1]))
+        return None if parent is None else self.message(parent).id
+
+    def message(self, place: Place) -> Message:
+        """The message at a place."""
+        message = self._raw_message(place)
+        parent = self.parent(place)
+        _set(message, "chat_id", self._chat_id)
+        _set(message, "parent_id", None if parent is None else self._raw_message(parent).id)
+        return message
+
+    def _raw_message(self, place: Place) -> Message:
+        number, offset = place
+        page = next(self._pages(number, offset, offset))
+        return _decode_message(_split_page(page.array)[offset - page.first_offset])
+
+    def children(self, place: Place) -> list[Place]:
+        """Where its children are, in the order of their creation."""
+        number, offset = place
+        first = [(number, offset + 1)] if offset + 1 < self.segment(number).length else []
+        return [*first, *((segment, 0) for segment in self._forks(place))]
+
+    def has_children(self, place: Place) -> bool:
+        """Whether it has any; a fork has an elder sibling, so the rest of the segment tells."""
+        return place[1] + 1 < self.segment(place[0]).length
+
+    def roots(self) -> list[Place]:
+        """Where the chat's roots are, in the order of their creation."""
+        return [(segment, 0) for segment in self._forks((NO_SEGMENT, NO_SEGMENT))]
+
+    def _forks(self, place: Place) -> Iterator[int]:
+        prefix = forks_prefix(self._chat_no, place)
+        for key, _ in prefixed(self._txn, self._table, prefix):
+            yield _u32.unpack_from(key, len(prefix))[0]
+
+    def _pages(self, number: int, first: int, last: int) -> Iterator[Page]:
+        """The pages of a segment that hold the offsets from `first` to `last`."""
+        cursor = self._txn.cursor(self._table)
+        prefix = chat_key(self._chat_no, Tag.PAGE, _u32.pack(number))
+        wanted = page_key(self._chat_no, number, first)
+        if not cursor.set_range(wanted) or cursor.key() != wanted:
+            cursor.prev()
+        expected = None
+        while (key := cursor.key()).startswith(prefix):
+            page = unpack_page(key, cursor.value())
+            if expected is not None and page.first_offset != expected:
+                break
+            expected = page.first_offset + len(page.ordinals)
+            yield page
+            if expected > last or not cursor.next():
+                break
+        if expected is None or expected <= last:
+            msg = f"messages of segment {number} of chat {self._chat_id!r} are missing in the index; rebuild it"
+            raise ChainIntegrityError(msg)
+
+    def all_places(self) -> Iterator[tuple[Place, str]]:
+        """Every message of the chat as its place and its id."""
+        prefix = chat_key(self._chat_no, Tag.PAGE)
+        for key, value in prefixed(self._txn, self._table, prefix):
+            number: int = _u32.unpack_from(key, len(prefix))[0]
+            page = unpack_page(key, value)
+            for offset, message in enumerate(_decode_page(page.array), page.first_offset):
+                yield (number, offset), message.id
+
+    def all_messages(self) -> list[tuple[int, Message]]:
+        """Every message of the chat with its number in log order; in the order of segments."""
+        found: list[tuple[int, Message]] = []
+        prefix = chat_key(self._chat_no, Tag.PAGE)
+        at, parent_id = -1, None
+        for key, value in prefixed(self._txn, self._table, prefix):
+            number: int = _u32.unpack_from(key, len(prefix))[0]
+            if number != at:
+                parent = self.segment(number).parent
+                at, parent_id = number, None if parent is None else self._raw_message(parent).id
+            page = unpack_page(key, value)
+            for ordinal, message in zip(page.ordinals, _decode_page(page.array), strict=True):
+                _set(message, "chat_id", self._chat_id)
+                _set(message, "parent_id", parent_id)
+                parent_id = message.id
+                found.append((ordinal, message))
+        return found

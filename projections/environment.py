@@ -1,0 +1,246 @@
+"""One LMDB environment: transactions, a map that grows by itself, and a share in whether it may be trusted after a crash."""
+
+import fcntl
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import lmdb
+
+from chatledger.domain.errors import CorruptStateError, LedgerClosedError
+
+T = TypeVar("T")
+
+if TYPE_CHECKING:
+    Transaction = lmdb.Transaction[bytes]
+else:  # generic in its stub only
+    Transaction = lmdb.Transaction
+
+INITIAL_MAP_BYTES: Final = 64 * 1024 * 1024
+_MAX_READERS: Final = 1024
+_MAX_TABLES: Final = 32
+_CLEAN: Final = b"clean"
+
+
+class UncleanStopError(Exception):
+    """The machine went down while the environment was open; without syncs its pages may be in any state."""
+
+
+class Environment:
+    """
+    An LMDB environment shared by the threads of a process and by processes.
+
+    Nothing is synced while it is in use, as the log is the truth. The file survives the death of processes; whether it
+    survived the death of the machine can not be known, so `open` refuses it then, and the index is rebuilt.
+    """
+
+    def __init__(self, path: Path, *, map_bytes: int = INITIAL_MAP_BYTES) -> None:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.path = path
+        self._pid = os.getpid()
+        self._share = _Share(path / "in-use")
+        try:
+            existing = path / "data.mdb"
+            size = existing.stat().st_size if existing.exists() else 0
+            self._env = lmdb.open(
+                str(path),
+                map_size=max(map_bytes, size),
+                max_dbs=_MAX_TABLES,
+                max_readers=_MAX_READERS,
+                max_spare_txns=16,
+                metasync=False,
+                sync=False,
+                mode=0o600,
+            )
+            self._env.reader_check()  # frees the slots of killed processes, which would keep old pages for ever
+        except lmdb.Error as error:
+            self._share.release(is_synced=False)
+            msg = f"the index at {path} can not be opened: {error}"
+            raise CorruptStateError(msg) from error
+        except BaseException:
+            self._share.release(is_synced=False)
+            raise
+        # LMDB forbids to resize the map while this process has transactions; the gate counts and holds them back.
+        self._gate = threading.Condition()
+        self._active = 0
+        self._is_resizing = False
+        self._is_closed = False
+        self._write_lock = threading.RLock()
+
+    def table(self, name: bytes, *, dupsort: bool = False) -> "lmdb._Database":
+        """The named table, created if absent."""
+        return self._env.open_db(name, dupsort=dupsort)
+
+    def reading(self) -> "Reading":
+        """A read transaction, as a context manager."""
+        return Reading(self)
+
+    def update(self, change: Callable[[Transaction], T]) -> T:
+        """Run `change` in a write transaction, again with a larger map if it was full; an exception leaves all as it was."""
+        with self._write_lock:
+            while True:
+                try:
+                    txn = self.begin(write=True)
+                    try:
+                        with txn:
+                            return change(txn)
+                    finally:
+                        self.end()
+                except lmdb.MapFullError:
+                    self._resize(self._env.info()["map_size"] * 2)
+
+    def begin(self, *, write: bool = False) -> Transaction:
+        """Begin a transaction; `end` must follow it."""
+        if self._pid != os.getpid():
+            msg = "this ledger was opened before the process forked; open it again in the child"
+            raise LedgerClosedError(msg)
+        while True:
+            with self._gate:
+                while self._is_resizing:
+                    self._gate.wait()
+                if self._is_closed:
+                    msg = "the ledger is closed"
+                    raise LedgerClosedError(msg)
+                self._active += 1
+            try:
+                return self._env.begin(write=write)
+            except lmdb.MapResizedError:
+                self.end()
+                self._resize(0)  # another process grew it: adopt its size
+            except BaseException:
+                self.end()
+                raise
+
+    def end(self) -> None:
+        """Say that a transaction is over."""
+        with self._gate:
+            self._active -= 1
+            if not self._active:
+                self._gate.notify_all()
+
+    def _resize(self, map_bytes: int) -> None:
+        with self._gate:
+            while self._is_resizing:
+                self._gate.wait()
+            self._is_resizing = True
+            while self._active:
+                self._gate.wait()
+        try:
+            self._env.set_mapsize(map_bytes)
+        finally:
+            with self._gate:
+                self._is_resizing = False
+                self._gate.notify_all()
+
+    @property
+    def map_bytes(self) -> int:
+        """The present size of the map."""
+        return self._env.info()["map_size"]
+
+    def close(self) -> None:
+        """Wait for transactions to end and close; the last process to do so leaves the file synced."""
+        if self._pid != os.getpid():
+            return
+        with self._gate:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            while self._active:
+                self._gate.wait()
+        if self._share.is_last():
+            self._env.sync(force=True)
+            self._share.release(is_synced=True)
+        else:
+            self._share.release(is_synced=False)
+        self._env.close()
+
+
+def prefixed(txn: Transaction, table: lmdb._Database, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """The rows whose keys begin with `prefix`, in order."""
+    cursor = txn.cursor(table)
+    found = cursor.set_range(prefix)
+    while found and (key := cursor.key()).startswith(prefix):
+        yield key, cursor.value()
+        found = cursor.next()
+
+
+def drop_prefixed(txn: Transaction, table: lmdb._Database, prefix: bytes) -> None:
+    """Delete the rows whose keys begin with `prefix`."""
+    cursor = txn.cursor(table)
+    found = cursor.set_range(prefix)
+    while found and cursor.key().startswith(prefix):
+        cursor.delete()  # moves to the next row
+        found = bool(cursor.key())
+
+
+class Reading:
+    """A read transaction: a snapshot of the index. It must end in the thread that began it."""
+
+    __slots__ = ("_env", "_txn")
+
+    def __init__(self, env: Environment) -> None:
+        self._env = env
+
+    def __enter__(self) -> Transaction:
+        self._txn = self._env.begin()
+        return self._txn
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._txn.abort()
+        self._env.end()
+
+
+class _Share:
+    """
+    A lock that every process holds in common while it uses an environment, and a note of the boot it was opened in.
+
+    The kernel releases the lock of a killed process. The note is replaced by `clean` when the last one has synced.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            if self._try_exclusive():
+                self._check_note(path)
+                self._write(_boot_id())
+            fcntl.flock(self._fd, fcntl.LOCK_SH)
+        except BaseException:
+            os.close(self._fd)
+            raise
+
+    def _check_note(self, path: Path) -> None:
+        if os.pread(self._fd, 100, 0) not in {b"", _CLEAN, _boot_id()}:
+            raise UncleanStopError(path)
+
+    def is_last(self) -> bool:
+        return self._try_exclusive()
+
+    def release(self, *, is_synced: bool) -> None:
+        if is_synced:
+            self._write(_CLEAN)
+        os.close(self._fd)
+
+    def _try_exclusive(self) -> bool:
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def _write(self, note: bytes) -> None:
+        os.ftruncate(self._fd, 0)
+        os.pwrite(self._fd, note, 0)
+        os.fsync(self._fd)
+
+
+def _boot_id() -> bytes:
+    """What tells one run of the machine from another; where nothing does, no unclean stop is trusted."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_bytes().strip()
+    except OSError:
+        return b"unknown boot %d" % os.getpid()

@@ -1,0 +1,153 @@
+"""One generation of the index: applying events to it and asking it, transaction by transaction."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from chatledger.domain.events import ChatDeleted, Recorded
+
+from .chat_writer import ChatWriter
+from .environment import Environment, Transaction
+from .keys import number, to_number
+from .tables import Tables
+
+SCHEMA: Final = b"1"
+"""Changes whenever rows or keys do; an index of another schema is rebuilt."""
+
+_STATE, _SCHEMA, _IDENTITY, _RETIRED = b"state", b"schema", b"identity", b"retired"
+_ERASURE, _TRACKING = b"erasure:", b"tracking:"
+
+
+class IndexState(msgspec.Struct, frozen=True, array_like=True):
+    """
+    How far an index is: the position of the last event and its hash.
+
+    `missing` counts the positions before it that held no event, `erased` the events that tombstones account for.
+    """
+
+    position: int = 0
+    hash: bytes = b""
+    missing: int = 0
+    erased: int = 0
+
+
+class Erasure(msgspec.Struct, frozen=True, array_like=True):
+    """A deleted chat whose events, from `first_position` to before `tombstone_position`, are to go from the log."""
+
+    chat_id: str
+    first_position: int
+    tombstone_position: int
+
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+_decode_state: Final = msgspec.msgpack.Decoder(IndexState).decode
+_decode_erasure: Final = msgspec.msgpack.Decoder(Erasure).decode
+
+
+class RetiredError(Exception):
+    """Another generation took over."""
+
+
+class Generation:
+    """An environment with its tables."""
+
+    def __init__(self, number: int, path: Path, *, map_bytes: int) -> None:
+        self.number = number
+        self.env = Environment(path, map_bytes=map_bytes)
+        try:
+            self.tables = Tables(self.env)
+        except BaseException:
+            self.env.close()
+            raise
+
+    def describe(self, identity: str) -> None:
+        """Note what log this generation is built from."""
+
+        def change(txn: Transaction) -> None:
+            txn.put(_SCHEMA, SCHEMA, db=self.tables.meta)
+            txn.put(_IDENTITY, identity.encode(), db=self.tables.meta)
+
+        self.env.update(change)
+
+    def mismatch(self, identity: str) -> str | None:
+        """Why this generation can not serve that log; None when it can."""
+        with self.env.reading() as txn:
+            schema = txn.get(_SCHEMA, db=self.tables.meta)
+            built_from = txn.get(_IDENTITY, db=self.tables.meta)
+        if schema != SCHEMA:
+            return f"it has schema {(schema or b'?').decode()}, this version reads {SCHEMA.decode()}"
+        return None if built_from == identity.encode() else "it was built from another log"
+
+    def state(self, txn: Transaction) -> IndexState:
+        """How far the generation is."""
+        raw = txn.get(_STATE, db=self.tables.meta)
+        return IndexState() if raw is None else _decode_state(raw)
+
+    def is_retired(self, txn: Transaction) -> bool:
+        """Whether another generation took over."""
+        return txn.get(_RETIRED, db=self.tables.meta) is not None
+
+    def retire(self, txn: Transaction) -> None:
+        """Send everybody to the current generation."""
+        txn.put(_RETIRED, b"", db=self.tables.meta)
+
+    def apply(self, txn: Transaction, events: Sequence[Recorded], *, application: str) -> IndexState:
+        """
+        Take events in that follow each other on the log; those that were applied before are passed over.
+
+        Raises:
+            ChainIntegrityError: They do not follow what was applied before.
+        """
+        state = self.state(txn)
+        position, missing, erased = state.position, state.missing, state.erased
+        writers: dict[str, ChatWriter] = {}
+        last: Recorded | None = None
+        for recorded in events:
+            if recorded.position <= position:
+                continue
+            missing += recorded.position - position - 1
+            position, last = recorded.position, recorded
+            writer = writers.get(recorded.chat_id)
+            if writer is None:
+                writer = writers[recorded.chat_id] = ChatWriter(self.tables, txn, recorded.chat_id)
+            if isinstance(recorded.body, ChatDeleted):
+                erased += recorded.body.event_count
+                if writer.record is not None:
+                    self._put_erasure(txn, recorded, recorded.body)
+            writer.apply(recorded)
+        if last is None:
+            return state
+        for writer in writers.values():
+            writer.flush()
+        state = IndexState(position, last.hash, missing, erased)
+        txn.put(_STATE, _encode(state), db=self.tables.meta)
+        self.put_tracking(txn, application, position)
+        return state
+
+    def _put_erasure(self, txn: Transaction, recorded: Recorded, body: ChatDeleted) -> None:
+        erasure = Erasure(recorded.chat_id, body.first_position, recorded.position)
+        txn.put(_ERASURE + number(recorded.position), _encode(erasure), db=self.tables.meta)
+
+    def erasures(self, txn: Transaction) -> list[Erasure]:
+        """The deleted chats whose events may still be on the log."""
+        cursor = txn.cursor(self.tables.meta)
+        found, erasures = cursor.set_range(_ERASURE), list[Erasure]()
+        while found and cursor.key().startswith(_ERASURE):
+            erasures.append(_decode_erasure(cursor.value()))
+            found = cursor.next()
+        return erasures
+
+    def finish_erasure(self, txn: Transaction, erasure: Erasure) -> None:
+        """Note that the events are gone."""
+        txn.delete(_ERASURE + number(erasure.tombstone_position), db=self.tables.meta)
+
+    def tracking(self, txn: Transaction, application: str) -> int | None:
+        """How far a projection of that application is."""
+        raw = txn.get(_TRACKING + application.encode(), db=self.tables.meta)
+        return None if raw is None else to_number(raw)
+
+    def put_tracking(self, txn: Transaction, application: str, position: int) -> None:
+        """Note how far a projection of that application is."""
+        txn.put(_TRACKING + application.encode(), number(position), db=self.tables.meta)

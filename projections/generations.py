@@ -1,0 +1,74 @@
+"""The generations of an index: numbered environments, of which one is current, so that a new one is built beside the old."""
+
+import contextlib
+import fcntl
+import os
+import shutil
+from collections.abc import Generator
+from pathlib import Path
+
+
+class Generations:
+    """A folder with one environment per generation and a file `CURRENT` that names the live one."""
+
+    def __init__(self, root: Path) -> None:
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.root = root
+
+    @property
+    def current(self) -> int | None:
+        """The live generation; None when there is none yet."""
+        try:
+            return int((self.root / "CURRENT").read_text())
+        except (FileNotFoundError, ValueError):
+            return None
+
+    def path(self, number: int) -> Path:
+        """Where a generation lies."""
+        return self.root / f"{number:06d}"
+
+    def next(self) -> int:
+        """The number of the next generation."""
+        return max([0, *self._numbers()]) + 1
+
+    def publish(self, number: int) -> None:
+        """Make a generation the current one, at once and for all processes."""
+        draft = self.root / f"CURRENT.{os.getpid()}"
+        with draft.open("w") as file:
+            file.write(f"{number}\n")
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(self.root / "CURRENT")
+
+    def remove_unused(self) -> None:
+        """Delete the generations before the current one that no process has open any more."""
+        for number in self._numbers():
+            if number < (self.current or 0) and not _is_in_use(self.path(number) / "in-use"):
+                shutil.rmtree(self.path(number), ignore_errors=True)
+
+    @contextlib.contextmanager
+    def building(self) -> Generator[None]:
+        """Wait until no other process builds a generation, and keep others waiting."""
+        fd = os.open(self.root / "building", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(fd)
+
+    def _numbers(self) -> list[int]:
+        return sorted(int(entry.name) for entry in self.root.iterdir() if entry.name.isdigit())
+
+
+def _is_in_use(path: Path) -> bool:
+    try:
+        fd = os.open(path, os.O_RDWR)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False

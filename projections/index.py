@@ -1,0 +1,316 @@
+"""The index as a whole: the live generation, its position, and the switch to a new one."""
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Generator, Sequence
+from pathlib import Path
+from typing import Final, TypeVar
+
+from eventsourcing.persistence import IntegrityError, Tracking, TrackingRecorder, WaitInterruptedError
+
+from chatledger.domain.errors import CorruptStateError, LedgerClosedError
+from chatledger.domain.events import Recorded
+from chatledger.domain.values import Chat
+
+from .catalogue import Cursor, list_chats
+from .chains import Place
+from .environment import INITIAL_MAP_BYTES, Transaction, UncleanStopError
+from .generation import Erasure, Generation, IndexState, RetiredError
+from .generations import Generations
+from .indexed_chat import IndexedChat
+
+T = TypeVar("T")
+ReadLog = Callable[[int], Sequence[Recorded]]
+"""The events after a position: a page of whole commits, empty at the end of the log."""
+
+APPLICATION: Final = "chatledger"
+_POLL_S: Final = 0.05
+
+
+class Snapshot:
+    """The index at one moment, inside one transaction."""
+
+    def __init__(self, generation: Generation, txn: Transaction) -> None:
+        self._generation, self._txn = generation, txn
+
+    @property
+    def state(self) -> IndexState:
+        """How far the index is."""
+        return self._generation.state(self._txn)
+
+    def chat(self, chat_id: str) -> IndexedChat:
+        """The chat of that id; its record is None when there is none."""
+        tables = self._generation.tables
+        return IndexedChat(tables, self._txn, chat_id, tables.chat_no(self._txn, chat_id))
+
+    def find(self, message_id: str) -> tuple[IndexedChat, Place] | None:
+        """The chat that a message belongs to, and where the message is in it."""
+        tables = self._generation.tables
+        for chat_no, place in tables.locations(self._txn, message_id):
+            chat = IndexedChat(tables, self._txn, "", chat_no)
+            profile = chat.profile
+            assert profile is not None, "a chat with messages has a profile"
+            chat.chat_id = profile.id
+            return chat, place
+        return None
+
+    def list_chats(
+        self,
+        *,
+        user_id: str | None = None,
+        entry: tuple[str, str | float] | None = None,
+        limit: int | None = None,
+        offset: int = 0,
+        after: Cursor | None = None,
+    ) -> list[Chat]:
+        """Chats by `updated_at`, newest first, ties by id."""
+        return list_chats(
+            self._txn, self._generation.tables, user_id=user_id, entry=entry, limit=limit, offset=offset, after=after
+        )
+
+    def erasures(self) -> list[Erasure]:
+        """The deleted chats whose events may still be on the log."""
+        return self._generation.erasures(self._txn)
+
+
+class Index(TrackingRecorder):
+    """
+    What is derived from one log, kept in LMDB and shared by the threads and processes that have it open.
+
+    `open` tells whether it can serve; if not, `rebuild` makes a new generation from the log.
+    """
+
+    def __init__(self, root: Path, *, identity: str, map_bytes: int = INITIAL_MAP_BYTES) -> None:
+        self._generations = Generations(root)
+        self._identity = identity
+        self._map_bytes = map_bytes
+        self._live: Generation | None = None
+        self._swap = threading.Lock()
+        self._advanced = threading.Condition()
+        self._is_closed = False
+
+    def open(self) -> str | None:
+        """Open the current generation. Returns why it can not serve, or None when it does."""
+        number = self._generations.current
+        if number is None:
+            return "there is none yet"
+        try:
+            generation = Generation(number, self._generations.path(number), map_bytes=self._map_bytes)
+        except UncleanStopError:
+            return "the machine went down while it was open"
+        except CorruptStateError as error:
+            return str(error)
+        reason = generation.mismatch(self._identity)
+        if reason is not None:
+            generation.env.close()
+            return reason
+        self._live = generation
+        self._generations.remove_unused()
+        return None
+
+    @contextlib.contextmanager
+    def snapshot(self) -> Generator[Snapshot]:
+        """
+        The index as it is now; what is asked inside the `with` belongs to one moment.
+
+        Do not begin another one, or write, inside it: growing the map waits until no transaction is open.
+        """
+        generation, txn = self._begin()
+        try:
+            yield Snapshot(generation, txn)
+        finally:
+            txn.abort()
+            generation.env.end()
+
+    def _begin(self) -> tuple[Generation, Transaction]:
+        while True:
+            generation = self._generation()
+            try:
+                txn = generation.env.begin()
+            except LedgerClosedError:
+                if self._is_closed or generation is self._live:
+                    raise
+                continue
+            if not generation.is_retired(txn):
+                return generation, txn
+            txn.abort()
+            generation.env.end()
+            self._follow(generation)
+
+    def apply(self, events: Sequence[Recorded], *, after: int | None = None) -> bool:
+        """
+        Take events in, all in one transaction together with the position; those applied before change nothing.
+
+        With `after`, only if the index stands there or already past the last of them; otherwise False, and the events
+        in between are to be read from the log.
+
+        Raises:
+            ChainIntegrityError: They do not follow what was applied before.
+        """
+
+        def change(generation: Generation, txn: Transaction) -> bool:
+            if after is not None:
+                position = generation.state(txn).position
+                if position != after:
+                    return events[-1].position <= position
+            generation.apply(txn, events, application=APPLICATION)
+            return True
+
+        applied = self._update(change)
+        with self._advanced:
+            self._advanced.notify_all()
+        return applied
+
+    def finish_erasure(self, erasure: Erasure) -> None:
+        """Note that the events of a deleted chat are gone from the log."""
+        self._update(lambda generation, txn: generation.finish_erasure(txn, erasure))
+
+    @property
+    def state(self) -> IndexState:
+        """How far the index is."""
+        with self.snapshot() as snapshot:
+            return snapshot.state
+
+    def wait_for(self, position: int, timeout_s: float) -> bool:
+        """Wait until the index has taken the event at `position` in, by whomever; False when the time is over."""
+        deadline = time.monotonic() + timeout_s
+        while self.state.position < position:
+            rest = deadline - time.monotonic()
+            if rest <= 0:
+                return False
+            with self._advanced:
+                self._advanced.wait(min(rest, _POLL_S))  # other processes do not notify
+        return True
+
+    def rebuild(self, read: ReadLog, progress: Callable[[int], None], *, unless_open: bool = False) -> None:
+        """
+        Build a new generation from the log while the current one serves, then switch everybody to it.
+
+        Interrupted at any point, the old one stays. With `unless_open` nothing is built if another process just did.
+        """
+        with self._generations.building():
+            if unless_open and self.open() is None:
+                return
+            number = self._generations.next()
+            fresh = Generation(number, self._generations.path(number), map_bytes=self._map_bytes)
+            try:
+                fresh.describe(self._identity)
+                self._fill(fresh, read, progress)
+                with self._swap:
+                    self._switch(fresh, read, progress)
+                    old, self._live = self._live, fresh
+            except BaseException:
+                fresh.env.close()
+                raise
+            if old is not None:
+                old.env.close()
+            self._generations.remove_unused()
+        with self._advanced:
+            self._advanced.notify_all()
+
+    def _fill(self, fresh: Generation, read: ReadLog, progress: Callable[[int], None]) -> None:
+        with fresh.env.reading() as txn:
+            position = fresh.state(txn).position
+        while page := read(position):
+
+            def change(txn: Transaction, events: Sequence[Recorded] = page) -> None:
+                fresh.apply(txn, events, application=APPLICATION)
+
+            fresh.env.update(change)
+            position = page[-1].position
+            progress(position)
+
+    def _switch(self, fresh: Generation, read: ReadLog, progress: Callable[[int], None]) -> None:
+        live = self._live
+        if live is None:
+            self._generations.publish(fresh.number)
+            return
+
+        def change(txn: Transaction) -> None:
+            # Nobody can apply to the old generation now; so nobody has seen more than the new one will show.
+            self._fill(fresh, read, progress)
+            self._generations.publish(fresh.number)
+            live.retire(txn)
+
+        live.env.update(change)
+
+    def _update(self, change: Callable[[Generation, Transaction], T]) -> T:
+        while True:
+            generation = self._generation()
+
+            def attempt(txn: Transaction, generation: Generation = generation) -> T:
+                if generation.is_retired(txn):
+                    raise RetiredError
+                return change(generation, txn)
+
+            try:
+                return generation.env.update(attempt)
+            except RetiredError:
+                self._follow(generation)
+            except LedgerClosedError:
+                if self._is_closed or generation is self._live:
+                    raise
+
+    def _generation(self) -> Generation:
+        if self._live is None or self._is_closed:
+            msg = "the ledger is closed"
+            raise LedgerClosedError(msg)
+        return self._live
+
+    def _follow(self, retired: Generation) -> None:
+        """Go over to the generation that took over from `retired`."""
+        with self._swap:
+            if self._live is not retired:
+                return
+            number = self._generations.current
+            assert number is not None, "a generation is retired after its successor is published"
+            self._live = Generation(number, self._generations.path(number), map_bytes=self._map_bytes)
+        retired.env.close()
+        self._generations.remove_unused()
+
+    def insert_tracking(self, tracking: Tracking) -> None:
+        """Note a projection's position. Raises `IntegrityError` unless it is ahead of the recorded one."""
+
+        def change(generation: Generation, txn: Transaction) -> None:
+            recorded = generation.tracking(txn, tracking.application_name)
+            if recorded is not None and recorded >= tracking.notification_id:
+                msg = f"{tracking} is not ahead of the recorded position {recorded}"
+                raise IntegrityError(msg)
+            generation.put_tracking(txn, tracking.application_name, tracking.notification_id)
+
+        self._update(change)
+        with self._advanced:
+            self._advanced.notify_all()
+
+    def max_tracking_id(self, application_name: str) -> int | None:
+        """The recorded position of an application's projection."""
+        generation = self._generation()
+        with generation.env.reading() as txn:
+            return generation.tracking(txn, application_name)
+
+    def wait(
+        self,
+        application_name: str,
+        notification_id: int | None,
+        timeout: float = 1.0,
+        interrupt: threading.Event | None = None,
+    ) -> None:
+        """Wait until the recorded position has reached `notification_id`. Raises `TimeoutError` or `WaitInterruptedError`."""
+        deadline = time.monotonic() + timeout
+        while not self.has_tracking_id(application_name, notification_id):
+            if interrupt is not None and interrupt.is_set():
+                raise WaitInterruptedError
+            rest = deadline - time.monotonic()
+            if rest <= 0:
+                msg = f"{application_name} did not reach {notification_id} within {timeout} s"
+                raise TimeoutError(msg)
+            with self._advanced:
+                self._advanced.wait(min(rest, _POLL_S))
+
+    def close(self) -> None:
+        """Close the files; calling it again does nothing."""
+        self._is_closed = True
+        live, self._live = self._live, None
+        if live is not None:
+            live.env.close()

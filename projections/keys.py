@@ -1,0 +1,124 @@
+"""Keys of the index: ids of up to 2,048 bytes in LMDB's 511, order by time, and rows that lie together by chat."""
+
+from hashlib import blake2b, sha256
+from struct import Struct
+from typing import Any, Final
+
+import msgspec
+
+_RAW_KEY_BYTES: Final = 400
+_ORDER_ID_BYTES: Final = 400
+_DIGEST_BYTES: Final = 24
+_TIME_OFFSET: Final = 2**63
+_MAX_TIME: Final = 2**64 - 1
+
+_pack_u64 = Struct(">Q").pack
+_unpack_u64 = Struct(">Q").unpack
+_encode = msgspec.msgpack.Encoder().encode
+
+NO_SEGMENT: Final = 0xFFFFFFFF
+"""The parent of root segments."""
+
+
+def id_key(text: str) -> bytes:
+    """A key for an id: the 16 bytes of a UUID, the text itself, or the SHA-256 of a long one; no two ids share a key."""
+    if len(text) == 36 and text[8] == text[13] == text[18] == text[23] == "-":
+        compact = text[:8] + text[9:13] + text[14:18] + text[19:23] + text[24:]
+        try:
+            raw = bytes.fromhex(compact)
+        except ValueError:
+            raw = b""
+        if raw.hex() == compact:  # neither capitals nor blanks: the text can be had back
+            return b"u" + raw
+    encoded = text.encode()
+    return b"t" + encoded if len(encoded) <= _RAW_KEY_BYTES else b"h" + sha256(encoded).digest()
+
+
+def number(value: int) -> bytes:
+    """A number of up to 64 bits that sorts by its value."""
+    packed: bytes = _pack_u64(value)
+    return packed
+
+
+def to_number(packed: bytes) -> int:
+    """The number of `number`."""
+    value: int = _unpack_u64(packed)[0]
+    return value
+
+
+class Tag:
+    """The kinds of rows that a chat has; each chat's rows lie together, and go together when it is deleted."""
+
+    RECORD: Final = b"\x01"
+    PROFILE: Final = b"\x02"
+    COUNTERS: Final = b"\x03"
+    BRANCH: Final = b"\x04"
+    NAME_COUNT: Final = b"\x05"
+    CHECKPOINT: Final = b"\x06"
+    COMMAND: Final = b"\x07"
+    SEGMENT: Final = b"\x08"
+    FORK: Final = b"\x09"
+    PAGE: Final = b"\x0a"
+
+
+def chat_key(chat_no: int, tag: bytes, rest: bytes = b"") -> bytes:
+    """The key of one of a chat's rows."""
+    return number(chat_no) + tag + rest
+
+
+_segment = Struct(">QcI").pack
+_located = Struct(">QcII").pack
+_fork = Struct(">QcIII").pack
+_fork_prefix = Struct(">QcII").pack
+
+
+def segment_key(chat_no: int, segment: int) -> bytes:
+    """The key of a segment's row."""
+    packed: bytes = _segment(chat_no, Tag.SEGMENT, segment)
+    return packed
+
+
+def page_key(chat_no: int, segment: int, offset: int) -> bytes:
+    """The key of the page of a segment whose first message has that offset."""
+    packed: bytes = _located(chat_no, Tag.PAGE, segment, offset)
+    return packed
+
+
+def fork_key(chat_no: int, parent: tuple[int, int], segment: int) -> bytes:
+    """The key that says: this segment begins below that message."""
+    packed: bytes = _fork(chat_no, Tag.FORK, *parent, segment)
+    return packed
+
+
+def forks_prefix(chat_no: int, parent: tuple[int, int]) -> bytes:
+    """What the fork keys of one message have in common."""
+    packed: bytes = _fork_prefix(chat_no, Tag.FORK, *parent)
+    return packed
+
+
+def scopes(user_id: str, metadata: dict[str, Any] | None) -> list[bytes]:
+    """The lists in which a chat appears: all, its owner's, and those of each scalar metadata entry, with and without owner."""
+    found = [scope(), scope(user_id=user_id)]
+    for key, value in (metadata or {}).items():
+        if isinstance(value, str | int | float):
+            found.extend((scope(entry=(key, value)), scope(user_id=user_id, entry=(key, value))))
+    return found
+
+
+def scope(*, user_id: str | None = None, entry: tuple[str, str | float] | None = None) -> bytes:
+    """The list of the chats of an owner, of a metadata entry, or of both. Entries are equal by type: `True` is not `1`."""
+    parts: list[Any] = [user_id]
+    if entry is not None:
+        key, value = entry
+        if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+            value = int(value)  # JSON has one kind of number
+        parts.extend((key, value))
+    return blake2b(_encode(parts), digest_size=_DIGEST_BYTES).digest()
+
+
+def order_key(listing: bytes, updated_at: int, chat_id: str, chat_no: int) -> bytes:
+    """The place of a chat in a list: newest first, ties by id. Ids that share 400 bytes follow in order of creation."""
+    encoded = chat_id.encode()
+    if len(encoded) > _ORDER_ID_BYTES:
+        encoded = encoded[:_ORDER_ID_BYTES] + number(chat_no)
+    return listing + number(_MAX_TIME - (updated_at + _TIME_OFFSET)) + encoded

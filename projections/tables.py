@@ -1,0 +1,75 @@
+"""The tables of an index, and finding things in them by id."""
+
+from collections.abc import Iterator
+from struct import Struct
+from typing import Final
+
+import msgspec
+
+from chatledger.domain.state import Tombstone
+
+from .chains import Place
+from .environment import Environment, Transaction
+from .keys import id_key, number, to_number
+
+_LOCATION: Final = Struct(">QII")
+_CHAT, _TOMBSTONE = b"c", b"t"
+_decode_tombstone = msgspec.msgpack.Decoder(Tombstone).decode
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class Tables:
+    """
+    The handles of the tables of one environment.
+
+    `meta` holds the position and what else concerns the whole index; `chat_ids` finds chats and tombstones by id,
+    `message_ids` finds messages; `order` lists chats by time; `rows` holds what belongs to one chat, chat by chat.
+    """
+
+    def __init__(self, env: Environment) -> None:
+        self.meta = env.table(b"meta")
+        self.chat_ids = env.table(b"chat_ids")
+        self.message_ids = env.table(b"message_ids", dupsort=True)
+        self.order = env.table(b"order")
+        self.rows = env.table(b"rows")
+
+    def chat_no(self, txn: Transaction, chat_id: str) -> int | None:
+        """The number of a living chat: the position of the event that created it."""
+        raw = txn.get(_CHAT + id_key(chat_id), db=self.chat_ids)
+        return None if raw is None else to_number(raw)
+
+    def put_chat_no(self, txn: Transaction, chat_id: str, chat_no: int) -> None:
+        """Make a chat known."""
+        txn.put(_CHAT + id_key(chat_id), number(chat_no), db=self.chat_ids)
+
+    def tombstone(self, txn: Transaction, chat_id: str) -> Tombstone | None:
+        """What is left of the last deleted chat of that id."""
+        raw = txn.get(_TOMBSTONE + id_key(chat_id), db=self.chat_ids)
+        return None if raw is None else _decode_tombstone(raw)
+
+    def bury(self, txn: Transaction, chat_id: str, tombstone: Tombstone) -> None:
+        """Replace a chat by its tombstone."""
+        key = id_key(chat_id)
+        txn.delete(_CHAT + key, db=self.chat_ids)
+        txn.put(_TOMBSTONE + key, _encode(tombstone), db=self.chat_ids)
+
+    def locations(self, txn: Transaction, message_id: str) -> Iterator[tuple[int, Place]]:
+        """
+        Where messages of that id are: (chat number, place), the oldest chat first.
+
+        More than one only where two writers gave the same id to messages of two chats at the same moment.
+        """
+        cursor = txn.cursor(self.message_ids)
+        found = cursor.set_key(id_key(message_id))
+        while found:
+            chat_no, segment, offset = _LOCATION.unpack(cursor.value())
+            yield chat_no, (segment, offset)
+            found = cursor.next_dup()
+
+    def put_location(self, txn: Transaction, message_id: str, chat_no: int, place: Place) -> None:
+        """Make a message known."""
+        txn.put(id_key(message_id), _LOCATION.pack(chat_no, *place), db=self.message_ids)
+
+    def drop_location(self, txn: Transaction, message_id: str, chat_no: int, place: Place) -> None:
+        """Forget a message."""
+        txn.delete(id_key(message_id), _LOCATION.pack(chat_no, *place), db=self.message_ids)
