@@ -1,1 +1,128 @@
-"""State for conversations with AI agents: a DAG of immutable messages on an append-only log."""
+"""
+State for conversations with AI agents: a DAG of immutable messages on an append-only log.
+
+    import chatledger
+    from chatledger import user
+
+    with chatledger.open("./chatledger-data") as ledger:
+        ledger.create_chat("trip", "ada")
+        ledger.append("trip", [user("Plan a weekend in Riga")])
+"""
+
+import typing as _t
+
+from chatledger.domain.errors import (
+    AccessDeniedError,
+    AlreadyExistsError,
+    AmbiguousEditError,
+    BranchExistsError,
+    BranchNotFoundError,
+    ChainIntegrityError,
+    ChatExistsError,
+    ChatledgerError,
+    ChatNotFoundError,
+    CheckpointNotFoundError,
+    ConfigurationError,
+    ConflictError,
+    CorruptStateError,
+    EmptyChatError,
+    HeadConflictError,
+    InvalidValueError,
+    LedgerClosedError,
+    LedgerLockedError,
+    LogFullError,
+    LogRefusedError,
+    LogRegressedError,
+    LogUnavailableError,
+    MessageConflictError,
+    MessageNotFoundError,
+    NotFoundError,
+    OwnerMismatchError,
+    ParentNotFoundError,
+    PayloadTooLargeError,
+    SelfParentError,
+    UnsupportedFormatError,
+    UpdateConflictError,
+    WrongChatError,
+)
+from chatledger.domain.events import Recorded
+from chatledger.domain.values import (
+    ANY,
+    Branch,
+    Chat,
+    Checkpoint,
+    Divergence,
+    Graph,
+    GraphBranch,
+    GraphCheckpoint,
+    GraphNode,
+    Message,
+    NewMessage,
+)
+from chatledger.infra.ledger import Ledger
+from chatledger.infra.messages import assistant, user
+from chatledger.infra.opening import open_ledger as open  # noqa: A004 - `chatledger.open` reads as `gzip.open` does
+
+__all__ = [
+    "ANY",
+    "AccessDeniedError",
+    "AlreadyExistsError",
+    "AmbiguousEditError",
+    "Branch",
+    "BranchExistsError",
+    "BranchNotFoundError",
+    "ChainIntegrityError",
+    "Chat",
+    "ChatExistsError",
+    "ChatNotFoundError",
+    "ChatledgerError",
+    "Checkpoint",
+    "CheckpointNotFoundError",
+    "ConfigurationError",
+    "ConflictError",
+    "CorruptStateError",
+    "Divergence",
+    "EmptyChatError",
+    "Graph",
+    "GraphBranch",
+    "GraphCheckpoint",
+    "GraphNode",
+    "HeadConflictError",
+    "InvalidValueError",
+    "Ledger",
+    "LedgerClosedError",
+    "LedgerLockedError",
+    "LogFullError",
+    "LogRefusedError",
+    "LogRegressedError",
+    "LogUnavailableError",
+    "Message",
+    "MessageConflictError",
+    "MessageNotFoundError",
+    "NewMessage",
+    "NotFoundError",
+    "OwnerMismatchError",
+    "ParentNotFoundError",
+    "PayloadTooLargeError",
+    "Recorded",
+    "SelfParentError",
+    "UnsupportedFormatError",
+    "UpdateConflictError",
+    "WrongChatError",
+    "assistant",
+    "open",
+    "user",
+]
+
+if _t.TYPE_CHECKING:
+    __version__: str
+else:
+
+    def __getattr__(name):
+        """Read `__version__` from the installed metadata, on first use."""
+        if name == "__version__":
+            from importlib.metadata import version
+
+            return version("chatledger")
+        msg = f"module 'chatledger' has no attribute {name!r}"
+        raise AttributeError(msg)

@@ -1,0 +1,64 @@
+"""What can be learnt about a server and a process from outside: names, refusals, signs of life."""
+
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import msgspec
+
+PROBE_TIMEOUT_S = 2.0
+MAX_LINE_BYTES = 65_536
+
+
+class ServerInfo(msgspec.Struct, frozen=True):
+    """The part of the server's INFO that identifies it."""
+
+    server_name: str
+
+
+def get_server_info(url: str) -> ServerInfo | None:
+    """The first line that the server at `url` sends to everybody who connects; None when nobody answers properly."""
+    try:
+        with _connect(url) as connection, connection.makefile("rb") as lines:
+            return _decode_info(lines.readline(MAX_LINE_BYTES))
+    except (OSError, ValueError, msgspec.MsgspecError):
+        return None
+
+
+def is_stranger_refused(url: str) -> bool:
+    """Whether the server at `url` turns a connection without a token away. OSError when it does not answer."""
+    with _connect(url) as connection, connection.makefile("rb") as lines:
+        lines.readline(MAX_LINE_BYTES)
+        connection.sendall(b'CONNECT {"verbose":false,"pedantic":false}\r\nPING\r\n')
+        return lines.readline(MAX_LINE_BYTES).startswith(b"-ERR 'Authorization")
+
+
+def get_command(pid: int) -> str | None:
+    """The command line of a process that is alive for us, None otherwise; a zombie is not alive."""
+    if sys.platform == "linux":
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].strip()
+            # Empty for a zombie, but also in the middle of an `execve`: the state decides, not the arguments.
+            command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            return None
+    else:
+        listing = subprocess.run(  # noqa: S603 - fixed arguments and a number
+            ["/bin/ps", "-o", "stat=", "-o", "command=", "-p", str(pid)], capture_output=True, text=True, check=False
+        )
+        state, _, command = listing.stdout.strip().partition(" ")
+    return None if state[:1] in {"", "Z", "X"} else command.strip()
+
+
+def _connect(url: str) -> socket.socket:
+    parts = urlsplit(url)
+    return socket.create_connection((parts.hostname or "", parts.port or 0), timeout=PROBE_TIMEOUT_S)
+
+
+def _decode_info(line: bytes) -> ServerInfo:
+    if not line.startswith(b"INFO "):
+        msg = "not a NATS server"
+        raise ValueError(msg)
+    return msgspec.json.decode(line[5:], type=ServerInfo)

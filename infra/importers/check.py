@@ -1,0 +1,131 @@
+"""The rules a foreign conversation must keep before anything of it is written."""
+
+import math
+from collections.abc import Iterable
+from typing import Any, cast
+
+from chatledger.domain.errors import ChainIntegrityError, InvalidValueError
+
+from .model import ImportedChat, ImportedMessage
+from .tree import sort_parents_first
+
+MAX_ID_BYTES = 2048
+
+
+def describe_id_fault(value: object) -> str | None:
+    """What is wrong with an id (1 to 2,048 bytes of UTF-8, no NUL), or None."""
+    if not isinstance(value, str):
+        return "is not a text"
+    if not value:
+        return "is empty"
+    if "\0" in value:
+        return "contains a NUL"
+    try:
+        size = len(value.encode())
+    except UnicodeEncodeError:
+        return "contains a lone surrogate"
+    return f"has {size} bytes, more than {MAX_ID_BYTES}" if size > MAX_ID_BYTES else None
+
+
+def describe_json_fault(value: Any) -> str | None:
+    """What keeps a value from being read back as it was written, or None. Iterative, so depth does not matter."""
+    pending: list[Any] = [value]
+    while pending:
+        item = pending.pop()
+        if item is None or isinstance(item, bool | int):
+            continue
+        if isinstance(item, float):
+            if not math.isfinite(item):
+                return "a number is not finite"
+        elif isinstance(item, str):
+            if not _is_encodable(item):
+                return "a text contains a lone surrogate"
+        elif isinstance(item, list):
+            pending.extend(cast("list[Any]", item))
+        elif isinstance(item, dict):
+            members = cast("dict[Any, Any]", item)
+            if not all(isinstance(key, str) and _is_encodable(key) for key in members):
+                return "a key is not an encodable text"
+            pending.extend(members.values())
+        else:
+            return f"{type(item).__name__} is not a JSON type"
+    return None
+
+
+def _is_encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def validate_chat(chat: ImportedChat) -> None:
+    """
+    Check that a chat can be written as it is; nothing is repaired.
+
+    Raises:
+        ChainIntegrityError: The parents form a cycle, or a parent, head or checkpoint names no message of the chat.
+        InvalidValueError: An id or name breaks a rule or is taken, data are no JSON value, a child comes before its
+            parent, or not exactly one branch is active.
+
+    """
+    where = f"chat {chat.id!r}"
+    _require(describe_id_fault(chat.id), f"the id of {where}")
+    _require(describe_json_fault(chat.metadata), f"the metadata of {where}")
+    for message in chat.messages:
+        _check_message(where, message)
+    _check_unique(where, "message id", (message.id for message in chat.messages))
+    _check_parents(where, chat.messages)
+    _check_pointers(where, chat)
+
+
+def _check_message(where: str, message: ImportedMessage) -> None:
+    _require(describe_id_fault(message.id), f"the id of message {message.id!r} of {where}")
+    if not message.name:
+        msg = f"message {message.id!r} of {where} has no name"
+        raise InvalidValueError(msg)
+    _require(describe_json_fault(message.data), f"the data of message {message.id!r} of {where}")
+
+
+def _check_parents(where: str, messages: tuple[ImportedMessage, ...]) -> None:
+    def refuse(_: str, fault: str) -> None:
+        msg = f"{where}: {fault}"
+        raise ChainIntegrityError(msg)
+
+    order = sort_parents_first({message.id: message.parent_id for message in messages}, on_fault=refuse)
+    for message, first in zip(messages, order, strict=True):
+        if message.id != first:
+            msg = f"{where}: message {message.id!r} comes before its parent; order parents before children"
+            raise InvalidValueError(msg)
+
+
+def _check_pointers(where: str, chat: ImportedChat) -> None:
+    known = {message.id for message in chat.messages}
+    heads = [(f"branch {branch.name!r}", branch.head_message_id) for branch in chat.branches]
+    marks = [(f"checkpoint {checkpoint.name!r}", checkpoint.message_id) for checkpoint in chat.checkpoints]
+    for what, target in heads + marks:
+        if target is not None and target not in known:
+            msg = f"{what} of {where} names message {target!r}, which is not there"
+            raise ChainIntegrityError(msg)
+    _check_unique(where, "branch name", (branch.name for branch in chat.branches))
+    _check_unique(where, "checkpoint name", (checkpoint.name for checkpoint in chat.checkpoints))
+    active = sum(branch.is_active for branch in chat.branches)
+    if active != 1:
+        msg = f"{where} has {active} active branches; exactly one must be active"
+        raise InvalidValueError(msg)
+
+
+def _check_unique(where: str, what: str, names: Iterable[str]) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if not name or name in seen:
+            msg = f"{where} has an empty {what}" if not name else f"{where} has the {what} {name!r} twice"
+            raise InvalidValueError(msg)
+        seen.add(name)
+
+
+def _require(fault: str | None, what: str) -> None:
+    if fault is not None:
+        msg = f"{what}: {fault}"
+        raise InvalidValueError(msg)

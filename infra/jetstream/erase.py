@@ -1,0 +1,57 @@
+"""Erasing the messages of one subject, newest first."""
+
+import asyncio
+
+import msgspec
+
+from .client import Deadline, JetStreamClient, ask_api
+from .connection import Connection
+from .errors import ALREADY_DELETED, NO_MESSAGE, ApiError
+from .reading import Pages, last_on_subject
+
+WINDOW = 16
+
+
+class _Deleted(msgspec.Struct):
+    success: bool = False
+
+
+async def erase(client: JetStreamClient, stream: str, subject: str, *, after: int, before: int) -> int:
+    """
+    Overwrite and delete the messages of `subject` with after < position < before; how many there were.
+
+    Windows of 16 requests are under way together, and a window begins when the newer one is done. So what remains
+    after an interruption is a prefix, but for the window that was interrupted.
+
+    Raises:
+        OperationalError: No answer within the budget.
+    """
+    deadline = client.deadline()
+    last = await last_on_subject(client, stream, subject, deadline)
+    if last is None:
+        return 0
+    pages = Pages(client, stream, deadline, after=after, subject=subject, until=min(last.position, before - 1))
+    positions: list[int] = []
+    while not pages.is_complete and (not positions or positions[-1] < before):
+        positions += [message.position for message in await pages.read()]
+    doomed = [position for position in reversed(positions) if position < before]
+    erased = 0
+    for start in range(0, len(doomed), WINDOW):
+        window = [_delete(client, stream, position) for position in doomed[start : start + WINDOW]]
+        erased += sum(await asyncio.gather(*window))
+    return erased
+
+
+async def _delete(client: JetStreamClient, stream: str, position: int) -> bool:
+    payload = msgspec.json.encode({"seq": position})
+
+    async def ask(connection: Connection, deadline: Deadline) -> bool:
+        try:
+            await ask_api(connection, f"STREAM.MSG.DELETE.{stream}", payload, _Deleted, deadline)
+        except ApiError as error:
+            if error.fault.err_code in {ALREADY_DELETED, NO_MESSAGE}:
+                return False
+            raise
+        return True
+
+    return await client.retry(ask, client.deadline(), doing=f"erasing position {position} of {stream}")

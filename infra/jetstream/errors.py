@@ -1,0 +1,104 @@
+"""
+What the JetStream module raises beyond the classes of `eventsourcing.persistence`, named by what the caller may conclude.
+
+    OperationalError
+    ├─ OutcomeUnknownError    the append may or may not be stored; repeating it with the same ids is safe
+    ├─ StorageFullError       nothing was written; space has to be made
+    └─ StreamAbsentError      there is no such stream, or its encryption key is wrong; nothing is created unasked
+    InternalError
+    └─ DamagedLogError        the log lacks what it must have
+"""
+
+import msgspec
+from eventsourcing.persistence import (
+    DatabaseError,
+    DataError,
+    InternalError,
+    NotSupportedError,
+    OperationalError,
+    ProgrammingError,
+)
+from nats.errors import Error as NatsError
+
+
+class OutcomeUnknownError(OperationalError):
+    """No answer came in time. The append may be stored; it is stored at most once, whatever happens."""
+
+
+class StorageFullError(OperationalError):
+    """The stream, the account or the server has no space left. Nothing was written."""
+
+
+class StreamAbsentError(OperationalError):
+    """The server has no such stream, or cannot decrypt it. It is never created unless that was asked for."""
+
+
+class DamagedLogError(InternalError):
+    """The log lacks a position that is known to have been stored. Stop, and restore it from a backup."""
+
+
+class ConnectionLostError(Exception):
+    """The connection ended while an answer was awaited, or could not be opened."""
+
+
+class NoAnswerError(Exception):
+    """Nobody serves this subject right now: the server is starting, there is no leader, or no such stream."""
+
+
+class ApiFault(msgspec.Struct, frozen=True):
+    """The `error` object of a JetStream reply."""
+
+    code: int = 0
+    err_code: int = 0
+    description: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.description} ({self.code}, {self.err_code})"
+
+
+class ApiError(Exception):
+    """JetStream refused a request."""
+
+    def __init__(self, fault: ApiFault) -> None:
+        super().__init__(str(fault))
+        self.fault = fault
+
+    @property
+    def is_transient(self) -> bool:
+        """Whether the same request may succeed a moment later."""
+        return self.fault.err_code in TRANSIENT_CODES
+
+
+NOT_FOUND = 10059  # the stream
+NO_MESSAGE = 10037
+NAME_IN_USE = 10058
+# "sequence not found" of a delete request
+ALREADY_DELETED = 10043
+WRONG_LAST_SEQUENCE = 10071
+DUPLICATE_IN_BATCH = 10201
+# The answer is the same whether the slot was taken by somebody else or by an earlier attempt of our own.
+CONTESTED_CODES = frozenset({WRONG_LAST_SEQUENCE, 10164, DUPLICATE_IN_BATCH})
+# 0: no code at all; 10008, 10009: the cluster has no leader yet; the rest as in the table of error codes of ADR-50.
+TRANSIENT_CODES = frozenset({0, 10008, 10009, 10158, 10163, 10164, 10176, 10210})
+FULL_CODES = frozenset({10077, 10023, 10047})
+TOO_LARGE_CODES = frozenset({10054, 10097})
+MISUSE_CODES = frozenset({10174, 10175, 10177, 10179, 10193, 10199, 10200, DUPLICATE_IN_BATCH})
+UNSUPPORTED_CODES = frozenset({10198})
+
+TRANSIENT = (ConnectionLostError, NoAnswerError, TimeoutError, OSError, NatsError)
+
+
+def translate(fault: ApiFault, *, doing: str) -> DatabaseError:
+    """The library's error for a refusal that a retry would not change."""
+    text = f"{doing}: {fault}"
+    by_code = (
+        (FULL_CODES, StorageFullError),
+        (TOO_LARGE_CODES, DataError),
+        (MISUSE_CODES, ProgrammingError),
+        (UNSUPPORTED_CODES, NotSupportedError),
+        ({NOT_FOUND}, StreamAbsentError),
+    )
+    for codes, kind in by_code:
+        if fault.err_code in codes:
+            return kind(text)
+    return OperationalError(text)

@@ -1,0 +1,190 @@
+"""Between the library's value objects and messages."""
+
+import os
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Literal
+from uuid import UUID
+
+import msgspec
+from eventsourcing.persistence import DataError, IntegrityError, Notification, ProgrammingError, StoredEvent, Tracking
+
+from .append import MAX_BATCH, Message
+from .reading import MESSAGE_ID, ORIGINATOR_ID, TOPIC, VERSION, LogMessage
+from .stream import event_prefix, tracking_prefix
+from .subjects import decode_header, encode_header, raw_id, token
+
+IdType = Literal["uuid", "text"]
+
+
+class Head(msgspec.Struct, frozen=True):
+    """The last message on a subject: its version (or tracked id) and its position. Zero and below: there is none."""
+
+    version: int
+    position: int
+
+
+NOTHING = Head(version=-(2**63), position=0)
+
+
+class Heads:
+    """The heads that were seen last, of at most `size` subjects. Used on the loop's thread only."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._heads: OrderedDict[str, Head] = OrderedDict()
+
+    def get(self, subject: str) -> Head | None:
+        """The remembered head; it may be outdated."""
+        head = self._heads.get(subject)
+        if head is not None:
+            self._heads.move_to_end(subject)
+        return head
+
+    def put(self, subject: str, head: Head) -> None:
+        """Remember a head."""
+        self._heads[subject] = head
+        self._heads.move_to_end(subject)
+        if len(self._heads) > self._size:
+            self._heads.popitem(last=False)
+
+    def drop(self, subject: str) -> None:
+        """Forget a head."""
+        self._heads.pop(subject, None)
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._heads.clear()
+
+
+class Records:
+    """
+    Makes messages of events and events of messages, for one stream.
+
+    Args:
+        id_type: What originator ids are: `uuid` (stored and returned as UUID) or `text`.
+    """
+
+    def __init__(self, stream: str, id_type: IdType) -> None:
+        if id_type not in {"uuid", "text"}:
+            msg = f"the originator id type is 'uuid' or 'text', not {id_type!r}"
+            raise ProgrammingError(msg)
+        self._events, self._tracking = event_prefix(stream), tracking_prefix(stream)
+        self._id_type = id_type
+
+    def subject(self, originator_id: UUID | str) -> str:
+        """
+        The subject of an originator's events.
+
+        Raises:
+            DataError: The id is empty, or not a UUID where UUIDs are stored.
+        """
+        return self._events + token(self._text(originator_id))
+
+    def tracking_subject(self, application_name: str) -> str:
+        """The subject of an application's tracking records."""
+        return self._tracking + token(application_name)
+
+    def messages(self, events: Sequence[StoredEvent], message_ids: Sequence[str] | None) -> list[Message]:
+        """
+        A message per event. Without ids they get random ones: `<id>:<version>` would let a loser look like a winner.
+
+        Raises:
+            IntegrityError: The versions of an originator do not increase.
+            ProgrammingError: There are more events than fit into a batch, or not as many ids as events.
+        """
+        if len(events) > MAX_BATCH:
+            msg = f"{len(events)} events in one insert; the server takes {MAX_BATCH}"
+            raise ProgrammingError(msg)
+        if message_ids is not None and len(message_ids) != len(events):
+            msg = f"{len(message_ids)} message ids for {len(events)} events"
+            raise ProgrammingError(msg)
+        call = os.urandom(16).hex() if message_ids is None else ""
+        versions: dict[str, int] = {}
+        messages: list[Message] = []
+        for index, event in enumerate(events):
+            message_id = f"{call}.{index}" if message_ids is None else message_ids[index]
+            message = self._message(event, message_id)
+            if versions.get(message.subject, NOTHING.version) >= event.originator_version:
+                msg = f"version {event.originator_version} of {event.originator_id} does not follow within the insert"
+                raise IntegrityError(msg)
+            versions[message.subject] = event.originator_version
+            messages.append(message)
+        return messages
+
+    def tracking_message(self, tracking: Tracking) -> Message:
+        """The message of a tracking record: what it tracks stands where events have their version."""
+        name = tracking.application_name
+        subject = self.tracking_subject(name)
+        headers = {MESSAGE_ID: os.urandom(16).hex(), VERSION: str(tracking.notification_id)}
+        if subject[len(self._tracking)] == "h":
+            headers[ORIGINATOR_ID] = encode_header(name)
+        return Message(subject, b"", headers)
+
+    def notification(self, message: LogMessage) -> Notification | None:
+        """The notification in a message; None when it holds no event."""
+        if not message.subject.startswith(self._events):
+            return None
+        headers = message.headers
+        try:
+            return Notification(
+                id=message.position,
+                originator_id=self._id(message),
+                originator_version=int(headers[VERSION]),
+                topic=decode_header(headers[TOPIC]),
+                state=message.payload,
+            )
+        except KeyError as error:
+            raise _foreign(message) from error
+
+    def event(self, message: LogMessage) -> StoredEvent:
+        """The event in a message of an event subject."""
+        try:
+            return StoredEvent(
+                originator_id=self._id(message),
+                originator_version=int(message.headers[VERSION]),
+                topic=decode_header(message.headers[TOPIC]),
+                state=message.payload,
+            )
+        except KeyError as error:
+            raise _foreign(message) from error
+
+    def _message(self, event: StoredEvent, message_id: str) -> Message:
+        subject = self.subject(event.originator_id)
+        headers = {
+            MESSAGE_ID: message_id,
+            TOPIC: encode_header(event.topic),
+            VERSION: str(event.originator_version),
+        }
+        if subject[len(self._events)] == "h":
+            headers[ORIGINATOR_ID] = encode_header(str(event.originator_id))
+        return Message(subject, event.state, headers)
+
+    def _id(self, message: LogMessage) -> UUID | str:
+        text = raw_id(message.subject[len(self._events) :], message.headers.get(ORIGINATOR_ID))
+        return self._uuid(text) if self._id_type == "uuid" else text
+
+    def _text(self, originator_id: UUID | str) -> str:
+        if isinstance(originator_id, UUID):
+            return str(originator_id)
+        return str(self._uuid(originator_id)) if self._id_type == "uuid" else originator_id
+
+    @staticmethod
+    def _uuid(text: str) -> UUID:
+        try:
+            return UUID(text)
+        except ValueError as error:
+            msg = f"the originator id {text!r} is not a UUID; set ORIGINATOR_ID_TYPE=text for other ids"
+            raise DataError(msg) from error
+
+
+def version_of(message: LogMessage) -> int:
+    """The version of an event, or what a tracking record tracks."""
+    try:
+        return int(message.headers[VERSION])
+    except (KeyError, ValueError) as error:
+        raise _foreign(message) from error
+
+
+def _foreign(message: LogMessage) -> DataError:
+    return DataError(f"the message at position {message.position} of {message.subject} was not written by this module")

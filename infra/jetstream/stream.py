@@ -1,0 +1,174 @@
+"""Streams: creating one on request only, opening one, and checking that it can be trusted with a ledger."""
+
+import secrets
+from typing import Any
+
+import msgspec
+from eventsourcing.persistence import InterfaceError
+
+from .client import Deadline, JetStreamClient, ask_api
+from .connection import Connection
+from .errors import NAME_IN_USE, NOT_FOUND, ApiError, StreamAbsentError
+from .subjects import check_stream_name
+
+LOG_ID = "chatledger_log_id"
+DUPLICATE_WINDOW_S = 120
+
+
+class StreamState(msgspec.Struct, frozen=True):
+    """
+    What a stream holds.
+
+    Args:
+        first: The position of the oldest message; after the last one when there is none.
+        last: The position of the newest message that was ever stored, 0 when there was none.
+        messages: How many there are.
+        num_deleted: How many between `first` and `last` are missing.
+    """
+
+    first: int = msgspec.field(name="first_seq", default=0)
+    last: int = msgspec.field(name="last_seq", default=0)
+    messages: int = 0
+    num_deleted: int = 0
+
+
+class _Config(msgspec.Struct):
+    retention: str = ""
+    storage: str = ""
+    discard: str = ""
+    num_replicas: int = 1
+    max_msgs: int = -1
+    max_bytes: int = -1
+    max_age: int = 0
+    max_msgs_per_subject: int = -1
+    allow_atomic: bool = False
+    allow_direct: bool = False
+    sealed: bool = False
+    persist_mode: str = ""
+    subjects: list[str] = []
+    metadata: dict[str, str] = {}
+    mirror: dict[str, Any] | None = None
+    sources: list[dict[str, Any]] | None = None
+
+
+class StreamInfo(msgspec.Struct):
+    """The reply to a question about a stream."""
+
+    config: _Config
+    created: str
+    state: StreamState
+
+    @property
+    def identity(self) -> str:
+        """What tells this stream from another one of the same name: a random id from its creation, and its time."""
+        return f"{self.config.metadata.get(LOG_ID, '')}@{self.created}"
+
+
+def event_prefix(stream: str) -> str:
+    """What the subjects of events begin with."""
+    return f"{stream}.e."
+
+
+def tracking_prefix(stream: str) -> str:
+    """What the subjects of tracking records begin with."""
+    return f"{stream}.t."
+
+
+async def open_stream(client: JetStreamClient, name: str, *, create: bool, replicas: int) -> StreamInfo:
+    """
+    The stream of that name, checked.
+
+    Raises:
+        StreamAbsentError: There is none, and `create` is False.
+        InterfaceError: Its configuration would lose events, or the login was refused.
+        OperationalError: The server does not answer.
+    """
+    check_stream_name(name)
+    deadline = client.deadline()
+
+    async def find(connection: Connection, deadline: Deadline) -> StreamInfo | None:
+        try:
+            return await ask_api(connection, f"STREAM.INFO.{name}", b"", StreamInfo, deadline)
+        except ApiError as error:
+            if error.fault.err_code != NOT_FOUND:
+                raise
+        if not create:
+            msg = (
+                f"there is no stream {name!r}. A new one has to be asked for (CREATE_STREAM=yes); if it existed before, "
+                "do not: its encryption key may be wrong, and creating it would delete what is stored"
+            )
+            raise StreamAbsentError(msg)
+        request = msgspec.json.encode(_new_config(name, replicas))
+        try:
+            return await ask_api(connection, f"STREAM.CREATE.{name}", request, StreamInfo, deadline)
+        except ApiError as error:
+            if error.fault.err_code != NAME_IN_USE:
+                raise
+        return None
+
+    info = None
+    while info is None:
+        info = await client.retry(find, deadline, doing=f"opening the stream {name}")
+    wrong = faults(name, info.config)
+    if wrong:
+        msg = f"the stream {name!r} cannot hold a ledger: {'; '.join(wrong)}"
+        raise InterfaceError(msg)
+    return info
+
+
+async def stream_info(client: JetStreamClient, name: str) -> StreamInfo:
+    """What the stream's leader says about it now."""
+    return await client.api(f"STREAM.INFO.{name}", None, StreamInfo, client.deadline())
+
+
+async def delete_stream(client: JetStreamClient, name: str) -> None:
+    """Delete the stream and all it holds; nothing happens when there is none."""
+
+    async def delete(connection: Connection, deadline: Deadline) -> None:
+        try:
+            await ask_api(connection, f"STREAM.DELETE.{name}", b"", dict, deadline)
+        except ApiError as error:
+            if error.fault.err_code != NOT_FOUND:
+                raise
+
+    await client.retry(delete, client.deadline(), doing=f"deleting the stream {name}")
+
+
+def faults(name: str, config: _Config) -> list[str]:
+    """What is wrong with a stream's configuration, in words."""
+    checks = (
+        (config.retention == "limits", f"retention is {config.retention!r}, not 'limits'"),
+        (config.storage == "file", f"storage is {config.storage!r}, not 'file'"),
+        (config.discard == "new", f"discard is {config.discard!r}, so a full stream would drop its oldest events"),
+        (config.max_age == 0, "max_age is set, so events would expire"),
+        (
+            max(config.max_msgs, config.max_bytes, config.max_msgs_per_subject) <= 0,
+            "max_msgs, max_bytes or max_msgs_per_subject is set",
+        ),
+        (config.allow_atomic, "allow_atomic is off, so several events could not be written at once"),
+        (config.allow_direct, "allow_direct is off, so pages could not be read"),
+        (config.persist_mode != "async", "persist_mode is 'async', so events are acknowledged before they are written"),
+        (config.mirror is None and not config.sources, "it is a mirror, or has sources"),
+        (not config.sealed, "it is sealed"),
+        (event_prefix(name) + ">" in config.subjects, f"its subjects {config.subjects} lack {event_prefix(name)}>"),
+        (
+            tracking_prefix(name) + ">" in config.subjects,
+            f"its subjects {config.subjects} lack {tracking_prefix(name)}>",
+        ),
+    )
+    return [text for is_right, text in checks if not is_right]
+
+
+def _new_config(name: str, replicas: int) -> dict[str, Any]:
+    return {
+        "name": name,
+        "subjects": [event_prefix(name) + ">", tracking_prefix(name) + ">"],
+        "retention": "limits",
+        "storage": "file",
+        "discard": "new",
+        "num_replicas": replicas,
+        "duplicate_window": DUPLICATE_WINDOW_S * 10**9,
+        "allow_atomic": True,
+        "allow_direct": True,
+        "metadata": {LOG_ID: secrets.token_hex(16)},
+    }

@@ -1,0 +1,100 @@
+"""How originator ids, topics and stream names become subjects and headers."""
+
+import base64
+import binascii
+import hashlib
+import re
+from functools import lru_cache
+from urllib.parse import quote, unquote
+from uuid import UUID
+
+from eventsourcing.persistence import DataError, ProgrammingError
+
+MAX_TOKEN_CHARS = 100
+MAX_NAME_CHARS = 200  # the server takes 255; `_snapshots` and the files of the store need some of them
+# Everything printable in ASCII but `%`, which introduces an escape, and the blank, which headers lose at both ends.
+_SAFE = "!\"#$&'()*+,-./:;<=>?@[\\]^_`{|}~"
+_NAME = re.compile(r"[A-Za-z0-9_-]+")
+
+
+@lru_cache(maxsize=4096)
+def token(raw: str) -> str:
+    """
+    The subject token of an id: `u` + hex of a UUID, `b` + base64 of its text, or `h` + a hash when that is too long.
+
+    The first letter keeps the three forms apart, so two ids share a token only if SHA-256 collides.
+
+    Raises:
+        DataError: The id is empty.
+    """
+    if not raw:
+        msg = "an originator id must not be empty"
+        raise DataError(msg)
+    if len(raw) == 36 and _is_canonical_uuid(raw):
+        return "u" + raw.replace("-", "")
+    encoded = raw.encode(errors="surrogatepass")
+    text = "b" + base64.urlsafe_b64encode(encoded).rstrip(b"=").decode()
+    return text if len(text) <= MAX_TOKEN_CHARS else "h" + hashlib.sha256(encoded).hexdigest()
+
+
+@lru_cache(maxsize=4096)
+def raw_id(subject_token: str, header: str | None) -> str:
+    """
+    The id behind a token; `header` is the value of `Cl-Id`, which the `h` form needs.
+
+    Raises:
+        DataError: This token was not made by `token`.
+    """
+    form, rest = subject_token[:1], subject_token[1:]
+    try:
+        if form == "u":
+            return str(UUID(hex=rest))
+        if form == "b":
+            return base64.urlsafe_b64decode(rest + "=" * (-len(rest) % 4)).decode(errors="surrogatepass")
+        if form == "h" and header is not None:
+            return decode_header(header)
+    except (ValueError, binascii.Error) as error:
+        msg = f"the token {subject_token!r} is not the form of an id"
+        raise DataError(msg) from error
+    msg = f"the token {subject_token!r} is not the form of an id, or its header is missing"
+    raise DataError(msg)
+
+
+@lru_cache(maxsize=4096)
+def encode_header(text: str) -> str:
+    """Any text as a header value: what is not printable ASCII, and `%`, is percent-encoded."""
+    return quote(text, safe=_SAFE, errors="surrogatepass")
+
+
+@lru_cache(maxsize=4096)
+def decode_header(value: str) -> str:
+    """The text behind `encode_header`."""
+    return unquote(value, errors="surrogatepass")
+
+
+def check_stream_name(name: str) -> str:
+    """
+    The name itself.
+
+    Raises:
+        ProgrammingError: It has other characters than letters, digits, `_` and `-`, or more than 200 of them.
+    """
+    if not _NAME.fullmatch(name) or len(name) > MAX_NAME_CHARS:
+        msg = f"stream name {name!r}: 1 to {MAX_NAME_CHARS} of A-Z, a-z, 0-9, '_' and '-', please"
+        raise ProgrammingError(msg)
+    return name
+
+
+def stream_name(application_name: str) -> str:
+    """An application's name as the name of a stream. Names that need changes get a hash, so that they stay apart."""
+    if _NAME.fullmatch(application_name) and len(application_name) <= MAX_NAME_CHARS:
+        return application_name
+    digest = hashlib.sha256(application_name.encode(errors="surrogatepass")).hexdigest()[:12]
+    return "_".join([*_NAME.findall(application_name)[:8], digest])[-MAX_NAME_CHARS:]
+
+
+def _is_canonical_uuid(raw: str) -> bool:
+    try:
+        return str(UUID(raw)) == raw
+    except ValueError:
+        return False

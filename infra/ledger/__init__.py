@@ -1,0 +1,5 @@
+"""The ledger: what users hold."""
+
+from .ledger import Ledger
+
+__all__ = ["Ledger"]

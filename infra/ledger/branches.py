@@ -1,0 +1,180 @@
+"""Branches: create, fork, activate, move."""
+
+from typing import Literal
+
+from chatledger.domain.decide.branches import (
+    decide_activate,
+    decide_create_branch,
+    decide_fork,
+    decide_move_head,
+)
+from chatledger.domain.errors import BranchNotFoundError, HeadConflictError, InvalidValueError
+from chatledger.domain.events import BranchCreated, Recorded
+from chatledger.domain.rules import check_id, check_time
+from chatledger.domain.values import AnyHead, Branch
+
+from ..messages import new_id
+from ..store import Store
+
+
+class BranchMethods:
+    """The part of a ledger that is about branches."""
+
+    @property
+    def _store(self) -> Store:
+        raise NotImplementedError
+
+    def create_branch(
+        self,
+        chat_id: str,
+        name: str,
+        head_message_id: str | None,
+        *,
+        activate: bool = False,
+        created_at: int | None = None,
+    ) -> Branch:
+        """
+        Create a branch, and make it the active one if asked, in one commit.
+
+        Args:
+            chat_id: The chat.
+            name: Unique in the chat, case-sensitive, 1 to 2,048 bytes.
+            head_message_id: A message of the chat; None for an empty branch.
+            activate: Whether it becomes the active branch.
+            created_at: For imports; the time of the call when None.
+
+        Raises:
+            ChatNotFoundError, MessageNotFoundError: The chat or the message is not there.
+            WrongChatError: The message belongs to another chat.
+            BranchExistsError: The name is taken.
+        """
+        check_id(chat_id, "chat_id")
+        if created_at is not None:
+            check_time(created_at, "created_at")
+        branch_id = new_id()
+        recorded = self._store.execute(
+            chat_id,
+            lambda state, now: decide_create_branch(
+                state,
+                name,
+                head_message_id,
+                activate=activate,
+                branch_id=branch_id,
+                created_at=now if created_at is None else created_at,
+            ),
+        )
+        return self._created(chat_id, recorded)
+
+    def fork(self, chat_id: str, message_id: str, *, activate: bool = True) -> Branch:
+        """
+        Create a branch at a message, named after the active one (`main-v2`, `main-v3`, ...), to go on from there.
+
+        The old branch keeps its head. Two callers who fork at the same moment both succeed, with different names.
+
+        Raises:
+            ChatNotFoundError, MessageNotFoundError: The chat or the message is not there.
+            WrongChatError: The message belongs to another chat.
+        """
+        check_id(chat_id, "chat_id")
+        branch_id = new_id()
+        recorded = self._store.execute(
+            chat_id,
+            lambda state, now: decide_fork(state, message_id, activate=activate, branch_id=branch_id, created_at=now),
+        )
+        return self._created(chat_id, recorded)
+
+    def _created(self, chat_id: str, recorded: list[Recorded]) -> Branch:
+        body = recorded[0].body
+        assert isinstance(body, BranchCreated), "a branch begins with its creation"
+        with self._store.snapshot() as snapshot:
+            chat = snapshot.chat(chat_id)
+            place = None if body.head_message_id is None else chat.place(body.head_message_id)
+            length = 0 if place is None else chat.chains.depth(place) + 1
+        return Branch(
+            id=body.branch_id,
+            chat_id=chat_id,
+            name=body.name,
+            head_message_id=body.head_message_id,
+            is_active=body.is_active,
+            message_count=length,
+            created_at=body.created_at,
+        )
+
+    def get_branch(self, chat_id: str, name: str) -> Branch | None:
+        """The branch of that name, or None."""
+        check_id(chat_id, "chat_id")
+        check_id(name, "branch name")
+        with self._store.snapshot() as snapshot:
+            return snapshot.chat(chat_id).branch(name)
+
+    def get_active_branch(self, chat_id: str) -> Branch | None:
+        """The active branch; None only when there is no such chat."""
+        check_id(chat_id, "chat_id")
+        with self._store.snapshot() as snapshot:
+            chat = snapshot.chat(chat_id)
+            return None if chat.record is None else chat.branch(chat.record.active_branch)
+
+    def set_active_branch(self, chat_id: str, name: str) -> Branch:
+        """
+        Make another branch the active one.
+
+        Raises:
+            ChatNotFoundError, BranchNotFoundError: The chat or the branch is not there; the active branch stays.
+        """
+        check_id(chat_id, "chat_id")
+        self._store.execute(chat_id, lambda state, now: decide_activate(state, name))
+        branch = self.get_branch(chat_id, name)
+        if branch is None:  # the chat was deleted in between
+            raise BranchNotFoundError(chat_id, name)
+        return branch
+
+    def move_head(
+        self,
+        chat_id: str,
+        branch: str,
+        message_id: str | None,
+        *,
+        expected: str | Literal[AnyHead.ANY] | None,
+        on_conflict: Literal["raise", "return"] = "raise",
+    ) -> bool:
+        """
+        Point a branch at another message of the chat, if it is where the caller thinks it is.
+
+        Args:
+            chat_id: The chat.
+            branch: Its name.
+            message_id: The new head; None empties the branch. Messages are never removed.
+            expected: The present head, None for an empty branch, or `chatledger.ANY`.
+            on_conflict: Whether a head elsewhere raises, or returns False.
+
+        Returns:
+            Whether the branch is at `message_id` now.
+
+        Raises:
+            ChatNotFoundError, BranchNotFoundError, MessageNotFoundError: Something is not there.
+            WrongChatError: The message belongs to another chat.
+            HeadConflictError: The head is elsewhere.
+        """
+        check_id(chat_id, "chat_id")
+        if on_conflict not in {"raise", "return"}:
+            msg = f"on_conflict must be 'raise' or 'return', not {on_conflict!r}"
+            raise InvalidValueError(msg)
+        try:
+            self._store.execute(
+                chat_id, lambda state, now: decide_move_head(state, branch, message_id, expected=expected)
+            )
+        except HeadConflictError:
+            if on_conflict == "raise":
+                raise
+            return False
+        return True
+
+    def list_branches(self, chat_id: str) -> list[Branch]:
+        """
+        The branches by `created_at`, ties by name; none when there is no such chat.
+
+        Source: the LMDB index at `position`. Costs O(branches); no chain is walked for the counts.
+        """
+        check_id(chat_id, "chat_id")
+        with self._store.snapshot() as snapshot:
+            return snapshot.chat(chat_id).branches()

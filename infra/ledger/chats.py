@@ -1,0 +1,221 @@
+"""Chats: create, read, update, list, delete."""
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import UNSET, UnsetType
+
+from chatledger.domain.decide.chats import (
+    decide_create_chat,
+    decide_delete_chat,
+    decide_update_chat,
+    decide_upsert_chat,
+)
+from chatledger.domain.errors import ChatNotFoundError, InvalidValueError
+from chatledger.domain.events import Body, ChatCreated
+from chatledger.domain.rules import check_count, check_id
+from chatledger.domain.values import Chat
+from chatledger.projections.catalogue import Cursor
+from chatledger.projections.indexed_chat import IndexedChat
+
+from ..messages import new_id
+from ..store import RETRY_S, Store
+
+ChatUpdater = Callable[[Chat], "dict[str, Any] | None"]
+"""The present chat to the values to change, `{"title": ..., "metadata": ...}`; None to change nothing."""
+
+
+class ChatMethods:
+    """The part of a ledger that is about chats as a whole."""
+
+    @property
+    def _store(self) -> Store:
+        raise NotImplementedError
+
+    def create_chat(
+        self, chat_id: str, user_id: str, *, title: str | None = None, metadata: dict[str, Any] | None = None
+    ) -> Chat:
+        """
+        Create a chat with its branch `main`, empty and active.
+
+        Args:
+            chat_id: Any text of 1 to 2,048 bytes without NUL.
+            user_id: The owner; may be empty.
+            title: Any text, also an empty one.
+            metadata: A JSON object.
+
+        Raises:
+            ChatExistsError: There is a chat of that id.
+            InvalidValueError: An id, the title or the metadata break a rule.
+        """
+        branch_id = new_id()
+        check_id(chat_id, "chat_id")
+        recorded = self._store.execute(
+            chat_id,
+            lambda state, now: decide_create_chat(
+                state, user_id=user_id, title=title, metadata=metadata, branch_id=branch_id
+            ),
+        )
+        body, time = recorded[0].body, recorded[0].occurred_at
+        assert isinstance(body, ChatCreated), "a chat begins with its creation"
+        return Chat(
+            id=chat_id,
+            user_id=body.user_id,
+            title=body.title,
+            metadata=body.metadata,
+            created_at=time,
+            updated_at=time,
+        )
+
+    def upsert_chat(
+        self, chat_id: str, user_id: str, *, title: str | None = None, metadata: dict[str, Any] | None = None
+    ) -> Chat:
+        """
+        Create a chat, or return the existing one unchanged, whatever its user, title and metadata are.
+
+        Raises:
+            InvalidValueError: An id, the title or the metadata break a rule.
+        """
+        branch_id = new_id()
+        check_id(chat_id, "chat_id")
+        self._store.execute(
+            chat_id,
+            lambda state, now: decide_upsert_chat(
+                state, user_id=user_id, title=title, metadata=metadata, branch_id=branch_id
+            ),
+        )
+        return self._require(chat_id)
+
+    def get_chat(self, chat_id: str) -> Chat | None:
+        """
+        The chat with its counts, or None.
+
+        Source: the LMDB index at `position`; the log is not read.
+        """
+        check_id(chat_id, "chat_id")
+        with self._store.snapshot() as snapshot:
+            return snapshot.chat(chat_id).chat
+
+    def update_chat(
+        self,
+        chat_id: str,
+        *,
+        title: str | UnsetType | None = UNSET,
+        metadata: dict[str, Any] | UnsetType | None = UNSET,
+        updater: ChatUpdater | None = None,
+        timeout_s: float = RETRY_S,
+    ) -> Chat:
+        """
+        Replace title or metadata; what is left out stays, None clears.
+
+        Args:
+            chat_id: The chat.
+            title: The new title.
+            metadata: The new metadata, as a whole.
+            updater: Instead of values: a function of the present chat that returns `{"title": ..., "metadata": ...}`, of
+                which either may be missing, or None to change nothing. It runs again when another writer was faster.
+            timeout_s: How long to keep trying while others write.
+
+        Returns:
+            The chat afterwards. An update that changes nothing writes nothing.
+
+        Raises:
+            ChatNotFoundError: There is no such chat.
+            UpdateConflictError: Others were faster until the time was over.
+        """
+        check_id(chat_id, "chat_id")
+        if updater is not None and (title is not UNSET or metadata is not UNSET):
+            msg = "give either values or an updater, not both"
+            raise InvalidValueError(msg)
+
+        def decide(state: IndexedChat, now: int) -> list[Body]:
+            del now
+            if updater is None:
+                return decide_update_chat(state, title=title, metadata=metadata)
+            chat = state.chat
+            if chat is None:
+                raise ChatNotFoundError(chat_id)
+            changes = updater(chat)
+            if changes is None:
+                return []
+            unknown = set(changes) - {"title", "metadata"}
+            if unknown:
+                msg = f"only title and metadata of a chat can change, not {', '.join(sorted(unknown))}"
+                raise InvalidValueError(msg)
+            return decide_update_chat(
+                state, title=changes.get("title", UNSET), metadata=changes.get("metadata", UNSET)
+            )
+
+        self._store.execute(chat_id, decide, timeout_s=timeout_s)
+        return self._require(chat_id)
+
+    def list_chats(
+        self,
+        *,
+        user_id: str | None = None,
+        metadata: tuple[str, str | float] | None = None,
+        limit: int | None = None,
+        offset: int = 0,
+        after: Chat | str | None = None,
+    ) -> list[Chat]:
+        """
+        Chats by `updated_at`, newest first, ties by id. Filters combine.
+
+        Args:
+            user_id: Only this owner's; None for all, an empty text is an owner like any other.
+            metadata: Only those whose metadata have this top-level entry, `(key, value)`, equal by type: `True` is not `1`.
+            limit: At most this many; all when None.
+            offset: Leave out so many first; costs their number.
+            after: The last chat of the page before, or its id; costs the same on every page.
+
+        Raises:
+            ChatNotFoundError: `after` is the id of no chat.
+
+        Source: the LMDB index at `position`; the log is not read.
+        """
+        if limit is not None:
+            check_count(limit, "limit")
+        check_count(offset, "offset")
+        if user_id is not None:
+            check_id(user_id, "user_id", empty=True)
+        entry = None if metadata is None else _check_entry(metadata)
+        with self._store.snapshot() as snapshot:
+            if isinstance(after, str):
+                chat = snapshot.chat(check_id(after, "after")).chat
+                if chat is None:
+                    raise ChatNotFoundError(after)
+                after = chat
+            cursor = None if after is None else Cursor(after.updated_at, after.id)
+            return snapshot.list_chats(user_id=user_id, entry=entry, limit=limit, offset=offset, after=cursor)
+
+    def delete_chat(self, chat_id: str, *, user_id: str | None = None) -> bool:
+        """
+        Delete a chat with everything in it: a tombstone stays in the history, the content is erased from log and index.
+
+        Args:
+            chat_id: The chat. Its id can be used again afterwards.
+            user_id: Only if this is the owner.
+
+        Returns:
+            Whether this call deleted it: False when there is no such chat, or `user_id` is not its owner.
+        """
+        check_id(chat_id, "chat_id")
+        recorded = self._store.execute(chat_id, lambda state, now: decide_delete_chat(state, user_id=user_id))
+        if recorded:
+            self._store.finish_erasures()
+        return bool(recorded)
+
+    def _require(self, chat_id: str) -> Chat:
+        chat = self.get_chat(chat_id)
+        if chat is None:
+            raise ChatNotFoundError(chat_id)
+        return chat
+
+
+def _check_entry(entry: Any) -> tuple[str, str | float]:
+    match entry:
+        case (str() as key, str() | bool() | int() | float() as value):
+            return key, value
+        case _:
+            msg = f"metadata must be one (key, value) of a text and a text, number or boolean, not {entry!r}"
+            raise InvalidValueError(msg)

@@ -1,0 +1,80 @@
+"""Checkpoints: named bookmarks of messages."""
+
+from chatledger.domain.decide.checkpoints import decide_delete_checkpoint, decide_set_checkpoint
+from chatledger.domain.events import CheckpointSet
+from chatledger.domain.rules import check_id, check_time
+from chatledger.domain.values import Checkpoint
+
+from ..messages import new_id
+from ..store import Store
+
+
+class CheckpointMethods:
+    """The part of a ledger that is about checkpoints."""
+
+    @property
+    def _store(self) -> Store:
+        raise NotImplementedError
+
+    def set_checkpoint(
+        self, chat_id: str, name: str, message_id: str, *, created_at: int | None = None
+    ) -> Checkpoint:
+        """
+        Bookmark a message. Setting a name again keeps the checkpoint's id; earlier targets stay in the history.
+
+        Args:
+            chat_id: The chat.
+            name: Unique in the chat, 1 to 2,048 bytes.
+            message_id: A message of the chat.
+            created_at: For imports; the time of the call when None.
+
+        Raises:
+            ChatNotFoundError, MessageNotFoundError: The chat or the message is not there.
+            WrongChatError: The message belongs to another chat.
+        """
+        check_id(chat_id, "chat_id")
+        if created_at is not None:
+            check_time(created_at, "created_at")
+        checkpoint_id = new_id()
+        recorded = self._store.execute(
+            chat_id,
+            lambda state, now: decide_set_checkpoint(
+                state,
+                name,
+                message_id,
+                checkpoint_id=checkpoint_id,
+                created_at=now if created_at is None else created_at,
+            ),
+        )
+        body = recorded[0].body
+        assert isinstance(body, CheckpointSet), "setting a checkpoint is one event"
+        return Checkpoint(
+            id=body.checkpoint_id,
+            chat_id=chat_id,
+            name=body.name,
+            message_id=body.message_id,
+            created_at=body.created_at,
+        )
+
+    def get_checkpoint(self, chat_id: str, name: str) -> Checkpoint | None:
+        """The checkpoint of that name, or None."""
+        check_id(chat_id, "chat_id")
+        check_id(name, "checkpoint name")
+        with self._store.snapshot() as snapshot:
+            return snapshot.chat(chat_id).checkpoint(name)
+
+    def list_checkpoints(self, chat_id: str) -> list[Checkpoint]:
+        """The checkpoints by `created_at`, newest first, ties by name; none when there is no such chat."""
+        check_id(chat_id, "chat_id")
+        with self._store.snapshot() as snapshot:
+            return snapshot.chat(chat_id).checkpoints()
+
+    def delete_checkpoint(self, chat_id: str, name: str) -> bool:
+        """
+        Remove a bookmark; its message stays. Returns whether there was one.
+
+        Raises:
+            ChatNotFoundError: There is no such chat.
+        """
+        check_id(chat_id, "chat_id")
+        return bool(self._store.execute(chat_id, lambda state, now: decide_delete_checkpoint(state, name)))

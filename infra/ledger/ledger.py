@@ -1,0 +1,93 @@
+"""`Ledger`: conversations on a log, read from an index."""
+
+from types import TracebackType
+from typing import Self
+
+from chatledger.domain.errors import LedgerClosedError
+from chatledger.domain.rules import check_id
+from chatledger.domain.text import preview
+from chatledger.domain.values import Graph, GraphBranch, GraphCheckpoint, GraphNode
+
+from ..shared import Shared, release
+from ..store import Store
+from .branches import BranchMethods
+from .chats import ChatMethods
+from .checkpoints import CheckpointMethods
+from .log import LogMethods
+from .messages import MessageMethods
+
+
+class Ledger(ChatMethods, MessageMethods, BranchMethods, CheckpointMethods, LogMethods):
+    """
+    Conversations, kept as events on a log and answered from an index. Made by `chatledger.open`.
+
+    Safe for threads. Every write is one commit: on the log before the call returns, and in what this ledger reads next.
+    """
+
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
+        self._is_closed = False
+
+    @property
+    def _store(self) -> Store:
+        if self._is_closed:
+            msg = "the ledger is closed; open it again"
+            raise LedgerClosedError(msg)
+        return self._shared.store
+
+    def graph(self, chat_id: str) -> Graph:
+        """
+        The whole DAG of a chat: all messages by `created_at` (ties in log order), branches and checkpoints.
+
+        An unknown chat has none of them. Source: the LMDB index at `position`.
+        """
+        check_id(chat_id, "chat_id")
+        with self._store.snapshot() as snapshot:
+            chat = snapshot.chat(chat_id)
+            if chat.record is None:
+                return Graph(chat_id=chat_id, nodes=[], branches=[], checkpoints=[])
+            messages = chat.chains.all_messages()
+            branches, checkpoints = chat.branches(), chat.checkpoints()
+        messages.sort(key=lambda item: (item[1].created_at, item[0]))
+        return Graph(
+            chat_id=chat_id,
+            nodes=[
+                GraphNode(
+                    id=message.id,
+                    parent_id=message.parent_id,
+                    role=message.name,
+                    content=preview(message.data),
+                    created_at=message.created_at,
+                )
+                for _, message in messages
+            ],
+            branches=[
+                GraphBranch(name=branch.name, head_message_id=branch.head_message_id, is_active=branch.is_active)
+                for branch in branches
+            ],
+            checkpoints=[
+                GraphCheckpoint(name=checkpoint.name, message_id=checkpoint.message_id) for checkpoint in checkpoints
+            ],
+        )
+
+    @property
+    def location(self) -> str:
+        """Where the log is, without secrets."""
+        return self._shared.location
+
+    def close(self) -> None:
+        """Close the ledger; calling it again does nothing. What was written stays."""
+        if not self._is_closed:
+            self._is_closed = True
+            release(self._shared)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Ledger {self.location}{' (closed)' if self._is_closed else ''}>"

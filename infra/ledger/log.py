@@ -1,0 +1,156 @@
+"""The log behind a ledger: history, feed, positions, rebuilding."""
+
+from collections.abc import Collection, Iterator
+from contextlib import AbstractContextManager
+from datetime import datetime
+
+from chatledger.domain.errors import InvalidValueError
+from chatledger.domain.events import BODIES, Recorded
+from chatledger.domain.rules import check_count, check_id
+
+from ..context import acting
+from ..store import RETRY_S, Progress, Store, no_progress
+
+_TYPES = frozenset(body.TOPIC.removeprefix("chatledger.").rpartition("/")[0] for body in BODIES)
+
+
+class LogMethods:
+    """The part of a ledger that is about its log."""
+
+    @property
+    def _store(self) -> Store:
+        raise NotImplementedError
+
+    @property
+    def position(self) -> int:
+        """The position on the log up to which reads know everything."""
+        with self._store.snapshot() as snapshot:
+            return snapshot.state.position
+
+    def sync(self, position: int | None = None, *, timeout_s: float = RETRY_S) -> int:
+        """
+        Wait until reads know everything that is on the log now, or up to `position`.
+
+        Args:
+            position: Where another client's write ended, e.g. its `Recorded.position`.
+            timeout_s: How long to wait for a position that is not on the log yet.
+
+        Returns:
+            The position reached.
+
+        Raises:
+            LogUnavailableError: The log did not answer, or the position did not come.
+        """
+        if position is not None:
+            check_count(position, "position")
+        return self._store.catch_up(position, timeout_s)
+
+    def history(
+        self, chat_id: str | None = None, *, after: int = 0, until: int | datetime | None = None
+    ) -> Iterator[Recorded]:
+        """
+        What happened, event by event: the audit trail.
+
+        Args:
+            chat_id: Of one chat, also a deleted one; of all when None.
+            after: Only events at later positions.
+            until: Only events up to this position, or up to this time (with a time zone).
+
+        Source: the log itself.
+        """
+        if chat_id is not None:
+            check_id(chat_id, "chat_id")
+        check_count(after, "after")
+        limit = _until(until)
+        return self._history(chat_id, after, limit)
+
+    def _history(self, chat_id: str | None, after: int, until: tuple[int | None, int | None]) -> Iterator[Recorded]:
+        last_position, last_time = until
+        for recorded in self._store.events(after, chat_id=chat_id):
+            if last_position is not None and recorded.position > last_position:
+                return
+            if last_time is None or recorded.occurred_at <= last_time:
+                yield recorded
+
+    def feed(
+        self,
+        after: int | None = None,
+        *,
+        chat_id: str | None = None,
+        topics: Collection[str] | None = None,
+        follow: bool = True,
+    ) -> Iterator[Recorded]:
+        """
+        Changes in order and without holes, as they happen, from any position.
+
+        Remember the `position` of what you have handled, and go on from there after a restart.
+
+        Args:
+            after: Only events at later positions: 0 for all there ever were, None for those from now on.
+            chat_id: Of one chat only.
+            topics: Of these types only, e.g. `{"message_appended", "branch_created"}`.
+            follow: Whether to wait for more at the end of the log, until the ledger is closed.
+
+        Raises:
+            LogUnavailableError: The log did not answer for long; begin again after the last position handled.
+        """
+        if chat_id is not None:
+            check_id(chat_id, "chat_id")
+        wanted = None if topics is None else frozenset(topics)
+        unknown = (wanted or frozenset()) - _TYPES
+        if unknown:
+            msg = f"unknown topics {', '.join(sorted(unknown))}; there are {', '.join(sorted(_TYPES))}"
+            raise InvalidValueError(msg)
+        self._store.check_open()
+        start = self._store.log.last_position() if after is None else check_count(after, "after")
+        events = self._store.follow(start) if follow else self._store.events(start)
+        return (
+            recorded
+            for recorded in events
+            if (chat_id is None or recorded.chat_id == chat_id) and (wanted is None or recorded.type in wanted)
+        )
+
+    def rebuild(self, *, progress: Progress | None = None) -> None:
+        """
+        Build the index anew from the log, while the old one goes on serving, and go over to it.
+
+        Args:
+            progress: Called with (events done, events in all).
+
+        Raises:
+            ChainIntegrityError: Events on the log are missing, repeated or altered; the old index stays.
+        """
+        self._store.check_open()
+        self._store.rebuild(progress or no_progress)
+
+    @staticmethod
+    def context(
+        *,
+        actor: str | None = None,
+        correlation_id: str | None = None,
+        causation_id: str | None = None,
+        command_id: str | None = None,
+    ) -> AbstractContextManager[None]:
+        """
+        Say who acts, and on whose behalf; operations inside the `with` record it. Works across threads and tasks.
+
+        Args:
+            actor: Who does it, e.g. a user or an agent.
+            correlation_id: What it belongs to, e.g. a request.
+            causation_id: What caused it, e.g. an event id.
+            command_id: The identity of one command: repeated under the same id on the same chat, however late, it is not
+                carried out again and returns what it returned.
+        """
+        return acting(
+            actor=actor, correlation_id=correlation_id, causation_id=causation_id, command_id=command_id
+        )
+
+
+def _until(until: int | datetime | None) -> tuple[int | None, int | None]:
+    """As (position, time in ms)."""
+    if isinstance(until, datetime):
+        if until.tzinfo is None:
+            msg = "until needs a time zone, e.g. datetime.now(timezone.utc)"
+            raise InvalidValueError(msg)
+        return None, int(until.timestamp() * 1000)
+    return None if until is None else check_count(until, "until"), None

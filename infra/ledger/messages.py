@@ -1,0 +1,264 @@
+"""Messages: append, add, walk chains."""
+
+from collections.abc import Iterable
+
+from msgspec import UNSET, UnsetType
+
+from chatledger.domain.decide.messages import decide_add_messages, decide_append
+from chatledger.domain.errors import (
+    BranchNotFoundError,
+    ChatNotFoundError,
+    InvalidValueError,
+    MessageNotFoundError,
+    WrongChatError,
+)
+from chatledger.domain.rules import check_count, check_id
+from chatledger.domain.values import Divergence, Message, NewMessage
+from chatledger.projections.chains import Chains, Place
+from chatledger.projections.index import Snapshot
+from chatledger.projections.indexed_chat import IndexedChat
+
+from ..messages import with_ids
+from ..store import Store
+
+
+class MessageMethods:
+    """The part of a ledger that is about messages."""
+
+    @property
+    def _store(self) -> Store:
+        raise NotImplementedError
+
+    def append(
+        self,
+        chat_id: str,
+        messages: Iterable[NewMessage],
+        *,
+        branch: str | None = None,
+        expected_head: str | UnsetType | None = UNSET,
+    ) -> list[Message]:
+        """
+        Chain messages onto a branch and move its head to the last of them: one commit, all or nothing.
+
+        Args:
+            chat_id: The chat.
+            messages: In order; each becomes the parent of the next. None is fine.
+            branch: Its name; the active branch when None.
+            expected_head: Only if the branch is still there: a message id, or None for an empty branch.
+
+        Returns:
+            The messages as they are stored. Messages that stand on the branch already with equal content are returned as
+            they are, and nothing is written: so repeating a call whose answer was lost is safe.
+
+        Raises:
+            ChatNotFoundError, BranchNotFoundError: There is no such chat or branch.
+            HeadConflictError: The branch is not at `expected_head`.
+            MessageConflictError: An id is stored with other content, elsewhere in the chat, or in another chat.
+            PayloadTooLargeError: A message exceeds the size limit of an event.
+            InvalidValueError: A value breaks a rule.
+        """
+        check_id(chat_id, "chat_id")
+        drafts = with_ids(messages)
+        self._store.execute(
+            chat_id,
+            lambda state, now: decide_append(state, drafts, branch=branch, expected_head=expected_head, now=now),
+        )
+        return self._stored(chat_id, drafts)
+
+    def add_messages(self, chat_id: str, messages: Iterable[NewMessage]) -> list[Message]:
+        """
+        Add messages with explicit parents (`parent_id`, None for a root) and move no head: one commit, all or nothing.
+
+        Args:
+            chat_id: The chat.
+            messages: Parents before their children. Those stored already with equal content are left out.
+
+        Returns:
+            The messages as they are stored.
+
+        Raises:
+            ChatNotFoundError: There is no such chat.
+            SelfParentError, ParentNotFoundError: A parent is the message itself, or neither stored in this chat nor
+                earlier in `messages`.
+            MessageConflictError: An id is stored with other content, or in another chat.
+            InvalidValueError: A value breaks a rule.
+        """
+        check_id(chat_id, "chat_id")
+        drafts = with_ids(messages)
+        self._store.execute(chat_id, lambda state, now: decide_add_messages(state, drafts, now=now))
+        return self._stored(chat_id, drafts)
+
+    def _stored(self, chat_id: str, drafts: Iterable[NewMessage]) -> list[Message]:
+        with self._store.snapshot() as snapshot:
+            chat = snapshot.chat(chat_id)
+            return [message for draft in drafts if draft.id is not None and (message := chat.message(draft.id))]
+
+    def get_message(self, message_id: str) -> Message | None:
+        """
+        The message, or None.
+
+        Source: the LMDB index at `position`; the log is not read.
+        """
+        check_id(message_id, "message_id")
+        with self._store.snapshot() as snapshot:
+            found = snapshot.find(message_id)
+            return None if found is None else found[0].chains.message(found[1])
+
+    def get_messages(
+        self, chat_id: str, *, branch: str | None = None, limit: int | None = None, before: str | None = None
+    ) -> list[Message]:
+        """
+        The chain of a branch, root first.
+
+        Args:
+            chat_id: The chat.
+            branch: Its name; the active branch when None.
+            limit: At most this many, the newest ones. All when None.
+            before: A message of the chain; the answer ends just before it. For paging backwards.
+
+        Raises:
+            ChatNotFoundError, BranchNotFoundError: There is no such chat or branch.
+            MessageNotFoundError, InvalidValueError: `before` is unknown, or not on the chain.
+
+        Source: the LMDB index at `position`; the log is not read. Costs O(result).
+        """
+        check_id(chat_id, "chat_id")
+        with self._store.snapshot() as snapshot:
+            chat = snapshot.chat(chat_id)
+            if chat.record is None:
+                raise ChatNotFoundError(chat_id)
+            name = chat.record.active_branch if branch is None else check_id(branch, "branch")
+            row = chat.branch_row(name)
+            if row is None:
+                raise BranchNotFoundError(chat_id, name)
+            if row.place is None:
+                return _empty(limit, before)
+            return _chain(chat, row.place, limit, before)
+
+    def get_chain(
+        self, head_message_id: str, *, limit: int | None = None, before: str | None = None
+    ) -> list[Message]:
+        """
+        The messages from the root to `head_message_id`, oldest first; none when there is no such message.
+
+        Args:
+            head_message_id: Any message, not only the head of a branch.
+            limit: At most this many, the newest ones. All when None.
+            before: An ancestor; the chain ends just before it. For paging backwards.
+
+        Raises:
+            MessageNotFoundError, InvalidValueError: `before` is unknown, or not on the chain.
+
+        Source: the LMDB index at `position`; the log is not read. Costs O(result), whatever the length of the chat.
+        """
+        check_id(head_message_id, "head_message_id")
+        with self._store.snapshot() as snapshot:
+            found = snapshot.find(head_message_id)
+            return _empty(limit, before) if found is None else _chain(*found, limit, before)
+
+    def has_children(self, message_id: str) -> bool:
+        """Whether any message answers this one; False for an unknown one."""
+        check_id(message_id, "message_id")
+        with self._store.snapshot() as snapshot:
+            found = snapshot.find(message_id)
+            return found is not None and found[0].chains.has_children(found[1])
+
+    def children(self, message_id: str) -> list[Message]:
+        """
+        The messages that answer this one, in the order of their creation.
+
+        Raises:
+            MessageNotFoundError: There is no such message.
+        """
+        with self._store.snapshot() as snapshot:
+            chat, place = _find(snapshot, message_id)
+            return _messages(chat.chains, chat.chains.children(place))
+
+    def siblings(self, message_id: str) -> list[Message]:
+        """
+        The other messages with the same parent, in the order of their creation; of a root, the other roots.
+
+        Raises:
+            MessageNotFoundError: There is no such message.
+        """
+        with self._store.snapshot() as snapshot:
+            chat, place = _find(snapshot, message_id)
+            chains = chat.chains
+            parent = chains.parent(place)
+            family = chains.roots() if parent is None else chains.children(parent)
+            return _messages(chains, [other for other in family if other != place])
+
+    def common_ancestor(self, a: str, b: str) -> Message | None:
+        """
+        The last message that the chains of two messages share; None when they have different roots.
+
+        Raises:
+            MessageNotFoundError: One of them is unknown.
+            WrongChatError: They belong to different chats.
+        """
+        with self._store.snapshot() as snapshot:
+            chat, place, other = _find_both(snapshot, a, b)
+            common = chat.chains.common_ancestor(place, other)
+            return None if common is None else chat.chains.message(common)
+
+    def diff(self, a: str, b: str) -> Divergence:
+        """
+        Where the chains of two messages part, and what each has after that.
+
+        Raises:
+            MessageNotFoundError: One of them is unknown.
+            WrongChatError: They belong to different chats.
+        """
+        with self._store.snapshot() as snapshot:
+            chat, place, other = _find_both(snapshot, a, b)
+            chains = chat.chains
+            common = chains.common_ancestor(place, other)
+            shared = 0 if common is None else chains.depth(common) + 1
+            return Divergence(
+                common=None if common is None else chains.message(common),
+                only_a=chains.chain(place, chains.depth(place) + 1 - shared),
+                only_b=chains.chain(other, chains.depth(other) + 1 - shared),
+            )
+
+
+def _chain(chat: IndexedChat, head: Place, limit: int | None, before: str | None) -> list[Message]:
+    if limit is not None:
+        check_count(limit, "limit")
+    end: Place | None = head
+    if before is not None:
+        place = chat.place(check_id(before, "before"))
+        if place is None:
+            raise MessageNotFoundError(before, chat_id=chat.chat_id)
+        if not chat.chains.is_ancestor(place, head):
+            msg = f"message {before!r} is not on the chain; `before` must be an ancestor of its head"
+            raise InvalidValueError(msg)
+        end = chat.chains.parent(place)
+    return [] if end is None else chat.chains.chain(end, limit)
+
+
+def _empty(limit: int | None, before: str | None) -> list[Message]:
+    """An answer without messages, from arguments that are looked at all the same."""
+    if limit is not None:
+        check_count(limit, "limit")
+    if before is not None:
+        raise MessageNotFoundError(check_id(before, "before"))
+    return []
+
+
+def _find(snapshot: Snapshot, message_id: str) -> tuple[IndexedChat, Place]:
+    found = snapshot.find(check_id(message_id, "message_id"))
+    if found is None:
+        raise MessageNotFoundError(message_id)
+    return found
+
+
+def _find_both(snapshot: Snapshot, a: str, b: str) -> tuple[IndexedChat, Place, Place]:
+    chat, place = _find(snapshot, a)
+    other_chat, other = _find(snapshot, b)
+    if other_chat.chat_no != chat.chat_no:
+        raise WrongChatError(b, chat_id=chat.chat_id)
+    return chat, place, other
+
+
+def _messages(chains: Chains, places: Iterable[Place]) -> list[Message]:
+    return [chains.message(place) for place in places]

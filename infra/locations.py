@@ -1,0 +1,219 @@
+"""From a location to a log and an index."""
+
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, get_args
+from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
+
+import platformdirs
+
+from chatledger.domain.codec import MAX_EVENT_BYTES
+from chatledger.domain.errors import ConfigurationError
+from chatledger.projections.environment import INITIAL_MAP_BYTES
+from chatledger.projections.index import Index
+
+from .embedded import DataDirectory, Durability, EmbeddedServer
+from .jetstream.client import JetStreamClient
+from .jetstream.endpoint import Endpoint
+from .jetstream.subjects import check_stream_name
+from .log import EventLog
+from .log.jetstream import JetStreamLog
+from .log.memory import MemoryLog
+from .shared import Shared, acquire, release
+from .store import Progress, Store, no_progress
+
+DEFAULT_LOCATION: Final = "./chatledger-data"
+STREAM: Final = "chatledger"
+
+
+class Options:
+    """What `open` was asked for besides the location."""
+
+    def __init__(
+        self,
+        *,
+        index: str | os.PathLike[str] | None = None,
+        durability: Durability = "always",
+        create: bool | None = None,
+        progress: Progress | None = None,
+        timeout_s: float = 15.0,
+        max_event_bytes: int = MAX_EVENT_BYTES,
+        index_map_bytes: int = INITIAL_MAP_BYTES,
+    ) -> None:
+        if durability not in get_args(Durability):
+            msg = f"durability must be 'always' or 'fast', not {durability!r}"
+            raise ConfigurationError(msg)
+        self.index = None if index is None else Path(index).expanduser().absolute()
+        self.durability: Durability = durability
+        self.create = create
+        self.progress = progress or no_progress
+        self.timeout_s = timeout_s
+        self.max_event_bytes = max_event_bytes
+        self.index_map_bytes = index_map_bytes
+
+    def store(self, log: EventLog, index: Path, *on_close: Callable[[], None]) -> Store:
+        """The store of a log, with its index at a path unless another was asked for."""
+        return Store(
+            log,
+            Index(self.index or index, identity=log.identity, map_bytes=self.index_map_bytes),
+            on_close=on_close,
+            max_event_bytes=self.max_event_bytes,
+            progress=self.progress,
+        )
+
+
+def open_shared(location: str | os.PathLike[str], options: Options) -> Shared:
+    """
+    The store at a location, shared with those who have it open in this process.
+
+    Raises:
+        ConfigurationError: There can be no ledger at that location.
+        ChatledgerError: See `chatledger.open`.
+    """
+    text = os.fspath(location)
+    scheme = text.partition("://")[0] if "://" in text else "path"
+    if text == "memory:":
+        return acquire(None, lambda: Shared(None, text, _open_memory(options), options.durability))
+    opener = _OPENERS.get(scheme)
+    if opener is None:
+        msg = (
+            f"unknown location {_without_secrets(text)!r}: give the path of a directory, nats://host:port, "
+            "sqlite:///file.db, postgresql://… or memory:"
+        )
+        raise ConfigurationError(msg)
+    name = str(DataDirectory(text).path.resolve()) if scheme == "path" else text
+    shown = text if scheme == "path" else _without_secrets(text)
+    key = f"{name}\n{options.index or ''}"
+    shared = acquire(key, lambda: Shared(key, shown, opener(text, options), options.durability))
+    if options.durability == "always" and shared.durability == "fast":
+        release(shared)
+        msg = f"{shown} is open in this process with durability 'fast', which is less than 'always'; close it first"
+        raise ConfigurationError(msg)
+    return shared
+
+
+def _open_memory(options: Options) -> Store:
+    folder = tempfile.mkdtemp(prefix="chatledger-")
+    return options.store(MemoryLog(), Path(folder), lambda: shutil.rmtree(folder, ignore_errors=True))
+
+
+class EmbeddedSource:
+    """Where the embedded server is: asked before each connection, it starts one or finds the one of another process."""
+
+    def __init__(self, directory: DataDirectory, options: Options) -> None:
+        self._directory, self._options = directory, options
+        self._server: EmbeddedServer | None = None
+
+    def __call__(self) -> Endpoint:
+        """The endpoint of a live server."""
+        if self._server is not None and self._server.is_alive():
+            return self._server.endpoint
+        self.close()
+        self._server = EmbeddedServer.acquire(
+            self._directory, durability=self._options.durability, stream=STREAM, timeout_s=self._options.timeout_s
+        )
+        return self._server.endpoint
+
+    def close(self) -> None:
+        """Stop the server if it is ours."""
+        server, self._server = self._server, None
+        if server is not None:
+            server.close()
+
+
+def _open_path(location: str, options: Options) -> Store:
+    directory = DataDirectory(location)
+    directory.prepare()
+    # A stream that is known here but not to the server is lost, and creating it would delete what is left of it.
+    is_known = directory.has_stream(STREAM) or (directory.index / "CURRENT").exists()
+    source = EmbeddedSource(directory, options)
+    try:
+        source()  # in this thread, so that its errors reach the caller as they are
+        client = JetStreamClient(source, timeout_s=options.timeout_s)
+        try:
+            log = JetStreamLog(client, STREAM, create=not is_known)
+        except BaseException:
+            client.close()
+            raise
+        return options.store(log, directory.index, source.close)
+    except BaseException:
+        source.close()
+        raise
+
+
+def _open_nats(location: str, options: Options) -> Store:
+    parts = urlsplit(location)
+    endpoint = Endpoint(
+        urls=tuple(f"{parts.scheme}://{host}" for host in parts.netloc.rpartition("@")[2].split(",")),
+        **_login(parts),
+    )
+    stream = check_stream_name(parts.path.strip("/") or STREAM)
+    replicas = int(parse_qs(parts.query).get("replicas", ["1"])[0])
+    client = JetStreamClient(lambda: endpoint, timeout_s=options.timeout_s)
+    try:
+        log = JetStreamLog(client, stream, create=bool(options.create), replicas=replicas)
+        return options.store(log, _cache(log.identity))
+    except BaseException:
+        client.close()
+        raise
+
+
+def _login(parts: SplitResult) -> dict[str, str]:
+    user_info = parts.netloc.rpartition("@")[0]
+    if not user_info:
+        return {}
+    user, has_password, password = user_info.partition(":")
+    return {"user": unquote(user), "password": unquote(password)} if has_password else {"token": unquote(user)}
+
+
+def _open_sqlite(location: str, options: Options) -> Store:
+    from .log.sql import SqliteLog
+
+    path = Path(unquote(urlsplit(location).path.removeprefix("/"))).expanduser().absolute()
+    if path.is_dir() or not path.parent.is_dir():
+        msg = f"{path} can not be an SQLite file: its folder does not exist, or it is a folder"
+        raise ConfigurationError(msg)
+    return options.store(SqliteLog(str(path)), path.with_name(path.name + "-index"))
+
+
+def _open_postgres(location: str, options: Options) -> Store:
+    from .log.sql import PostgresLog
+
+    parts = urlsplit(location)
+    settings = {
+        "POSTGRES_DBNAME": unquote(parts.path.strip("/")) or "postgres",
+        "POSTGRES_HOST": parse_qs(parts.query).get("host", [parts.hostname or "localhost"])[0],
+        "POSTGRES_PORT": str(parts.port or 5432),
+        "POSTGRES_USER": unquote(parts.username or ""),
+        "POSTGRES_PASSWORD": unquote(parts.password or ""),
+        "POSTGRES_SCHEMA": parse_qs(parts.query).get("schema", ["public"])[0],
+    }
+    log = PostgresLog(settings)
+    return options.store(log, _cache(log.identity))
+
+
+def _cache(identity: str) -> Path:
+    """Where the index of a log elsewhere is kept, unless it is given."""
+    name = hashlib.sha256(identity.encode()).hexdigest()[:32]
+    return platformdirs.user_cache_path("chatledger") / name
+
+
+def _without_secrets(location: str) -> str:
+    parts = urlsplit(location)
+    if "@" not in parts.netloc:
+        return location
+    return parts._replace(netloc="…@" + parts.netloc.rpartition("@")[2]).geturl()
+
+
+_OPENERS: Final[dict[str, Callable[[str, Options], Store]]] = {
+    "path": _open_path,
+    "nats": _open_nats,
+    "tls": _open_nats,
+    "sqlite": _open_sqlite,
+    "postgresql": _open_postgres,
+    "postgres": _open_postgres,
+}

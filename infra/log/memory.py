@@ -1,0 +1,104 @@
+"""A log in memory: the library's plain-objects recorder, for tests and scratch ledgers."""
+
+import threading
+import time
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+from eventsourcing.persistence import JSONTranscoder, Notification, StoredEvent
+from eventsourcing.popo import POPOApplicationRecorder
+
+from .mapper import StructMapper
+from .port import EventLog
+
+
+class ErasableRecorder(POPOApplicationRecorder):
+    """The library's recorder in memory, from which events can be erased; their ids are not used again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._erased: set[int] = set()
+
+    def select_notifications(
+        self,
+        start: int | None,
+        limit: int,
+        stop: int | None = None,
+        topics: Sequence[str] = (),
+        *,
+        inclusive_of_start: bool = True,
+    ) -> Sequence[Notification]:
+        """As the library's, without what was erased."""
+        found: list[Notification] = []
+        while len(found) < limit:
+            page = super().select_notifications(start, limit, stop, topics, inclusive_of_start=inclusive_of_start)
+            if not page:
+                break
+            found.extend(notification for notification in page if notification.id not in self._erased)
+            start, inclusive_of_start = page[-1].id, False
+        return found[:limit]
+
+    def positions(self, originator_id: str) -> dict[int, int]:
+        """The ids of an originator's events by version."""
+        with self._database_lock:
+            index = self._stored_events_index[originator_id]
+            return {version: place + 1 for version, place in index.items()}
+
+    def erase(self, originator_id: str, *, first: int, before: int) -> None:
+        """Forget the events of an originator with ids from `first` to before `before`."""
+        with self._database_lock:
+            index = self._stored_events_index[originator_id]
+            for version, place in list(index.items()):
+                if first <= place + 1 < before:
+                    self._stored_events[place] = StoredEvent(originator_id, version, "", b"")
+                    self._erased.add(place + 1)
+                    del index[version]
+
+
+class MemoryLog(EventLog):
+    """A log that lives as long as its ledger."""
+
+    is_dense = True
+
+    def __init__(self) -> None:
+        self._events = ErasableRecorder()
+        super().__init__(self._events, StructMapper(JSONTranscoder()))
+        self.identity = f"memory:{uuid.uuid4()}"
+        self._appended = threading.Condition()
+        self._is_closed = False
+
+    def append(self, *args: Any, **kwargs: Any) -> list[int]:
+        """As declared in `EventLog`."""
+        positions = super().append(*args, **kwargs)
+        with self._appended:
+            self._appended.notify_all()
+        return positions
+
+    def _select_chat(self, chat_id: str, *, after: int, after_version: int, limit: int) -> Sequence[Notification]:
+        positions = self._events.positions(chat_id)
+        return [
+            Notification(stored.originator_id, stored.originator_version, stored.topic, stored.state, position)
+            for stored in self._events.select_events(chat_id, gt=after_version)
+            if (position := positions[stored.originator_version]) > after
+        ][:limit]
+
+    def erase(self, chat_id: str, *, first_position: int, before: int) -> None:
+        """As declared in `EventLog`."""
+        self._events.erase(chat_id, first=first_position, before=before)
+
+    def wait(self, after: int, timeout_s: float) -> bool:
+        """As declared in `EventLog`."""
+        deadline = time.monotonic() + timeout_s
+        with self._appended:
+            while self.last_position() <= after and not self._is_closed:
+                rest = deadline - time.monotonic()
+                if rest <= 0 or not self._appended.wait(rest):
+                    break
+        return self.last_position() > after
+
+    def close(self) -> None:
+        """As declared in `EventLog`."""
+        with self._appended:
+            self._is_closed = True
+            self._appended.notify_all()

@@ -1,0 +1,150 @@
+"""What a ledger asks of its log."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+from eventsourcing.persistence import (
+    ApplicationRecorder,
+    DataError,
+    IntegrityError,
+    InterfaceError,
+    InternalError,
+    Notification,
+    PersistenceError,
+)
+
+from chatledger.domain.codec import Sealed
+from chatledger.domain.errors import (
+    ChainIntegrityError,
+    ChatledgerError,
+    ConfigurationError,
+    InvalidValueError,
+    LogFullError,
+    LogUnavailableError,
+)
+from chatledger.domain.events import Recorded
+
+from ..jetstream.errors import StorageFullError, StreamAbsentError
+from .mapper import StructMapper
+
+READ_PAGE: Final = 1000
+
+
+class LostRaceError(Exception):
+    """Another writer appended to the chat since it was read; nothing was written."""
+
+
+class EventLog(ABC):
+    """
+    An append-only log of the events of chats, on a recorder of the eventsourcing library.
+
+    `identity` tells one log from another at the same location; `is_dense` says that positions have no gaps but those of
+    erased events. Errors of the library are raised as `ChatledgerError`.
+    """
+
+    is_dense = False
+    identity: str
+
+    def __init__(self, recorder: ApplicationRecorder, mapper: StructMapper) -> None:
+        self._recorder, self._mapper = recorder, mapper
+
+    def append(self, chat_id: str, events: Sequence[Sealed], *, expected_position: int) -> list[int]:
+        """
+        Write the events of one commit, all or none, and return their positions.
+
+        Raises:
+            LostRaceError: The chat's last event is not at `expected_position` any more.
+            LogUnavailableError: No answer; the outcome is unknown, trying again is safe.
+        """
+        stored = [self._mapper.store_sealed(sealed) for sealed in events]
+        with translated(f"chat {chat_id!r}"):
+            try:
+                positions = self._recorder.insert_events(stored, **self._append_options(events, expected_position))
+            except IntegrityError as error:
+                found = self._find(chat_id, events)
+                if found is None:
+                    raise LostRaceError from error
+                positions = found
+        assert positions is not None, "an application recorder returns positions"
+        return list(positions)
+
+    def _append_options(self, events: Sequence[Sealed], expected_position: int) -> dict[str, object]:
+        del events, expected_position  # the other recorders go by the versions alone
+        return {}
+
+    def _find(self, chat_id: str, events: Sequence[Sealed]) -> list[int] | None:
+        """The positions of these very events, when an earlier attempt of ours did store them."""
+        first = events[0].event
+        found = [
+            recorded
+            for recorded in self.read_chat(chat_id, after=0, limit=len(events), after_version=first.originator_version - 1)
+            if recorded.event_id in {sealed.event.event_id for sealed in events}
+        ]
+        return [recorded.position for recorded in found] if len(found) == len(events) else None
+
+    def read(self, after: int, limit: int = READ_PAGE) -> list[Recorded]:
+        """The events after a position, in order; empty at the end of the log."""
+        with translated("the log"):
+            page = self._recorder.select_notifications(after, limit, inclusive_of_start=False)
+        return list(map(self._mapper.recorded, page))
+
+    def read_chat(self, chat_id: str, *, after: int, limit: int = READ_PAGE, after_version: int = 0) -> list[Recorded]:
+        """The events of one chat after a position (and a version), in order."""
+        with translated(f"chat {chat_id!r}"):
+            page = self._select_chat(chat_id, after=after, after_version=after_version, limit=limit)
+        return list(map(self._mapper.recorded, page))
+
+    def event_at(self, position: int) -> Recorded | None:
+        """The event at a position; None where it was erased, or beyond the end."""
+        with translated("the log"):
+            page = self._recorder.select_notifications(position, 1, stop=position)
+        return self._mapper.recorded(page[0]) if page else None
+
+    def last_position(self) -> int:
+        """The position of the last event; 0 for an empty log."""
+        with translated("the log"):
+            return self._recorder.max_notification_id() or 0
+
+    @abstractmethod
+    def _select_chat(self, chat_id: str, *, after: int, after_version: int, limit: int) -> Sequence[Notification]:
+        """The stored events of one chat after a position and a version, in order."""
+
+    @abstractmethod
+    def erase(self, chat_id: str, *, first_position: int, before: int) -> None:
+        """Remove the content of a chat's events from the files of the log; doing it again does nothing."""
+
+    @abstractmethod
+    def wait(self, after: int, timeout_s: float) -> bool:
+        """Wait until the log has an event after a position; False when the time is over or the log closed."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release what the log holds; calling it again does nothing."""
+
+
+@contextmanager
+def translated(what: str) -> Generator[None]:
+    """Raise errors of the eventsourcing library as ours, by what the caller may conclude."""
+    try:
+        yield
+    except (ChatledgerError, LostRaceError):
+        raise
+    except StorageFullError as error:
+        msg = f"{what}: the log's storage is full: {error}. Nothing was written; free space and retry"
+        raise LogFullError(msg) from error
+    except StreamAbsentError as error:
+        raise ConfigurationError(str(error)) from error
+    except InternalError as error:
+        msg = f"{what}: stored events are missing or damaged: {error}. Restore the log from a backup"
+        raise ChainIntegrityError(msg) from error
+    except DataError as error:
+        msg = f"{what}: the log does not take this event: {error}"
+        raise InvalidValueError(msg) from error
+    except InterfaceError as error:
+        msg = f"the log can not be used: {error}"
+        raise ConfigurationError(msg) from error
+    except (PersistenceError, OSError) as error:
+        msg = f"{what}: the log did not answer: {error}. If this was a write, its outcome is unknown; retrying is safe"
+        raise LogUnavailableError(msg) from error

@@ -1,0 +1,183 @@
+"""Logs in SQLite and PostgreSQL: the library's recorders, and the few statements they do not have."""
+
+import threading
+import time
+import uuid
+from collections.abc import Sequence
+from typing import Any, Final
+
+from eventsourcing.persistence import (
+    ApplicationRecorder,
+    InfrastructureFactory,
+    JSONTranscoder,
+    Notification,
+)
+from eventsourcing.sqlite import SQLiteApplicationRecorder
+from eventsourcing.utils import Environment
+
+from chatledger.domain.errors import ConfigurationError
+
+from .mapper import StructMapper
+from .port import EventLog, translated
+
+_POLL_S: Final = 0.05
+_IDENTITY_TABLE: Final = "chatledger_log"
+
+
+class SqlLog(EventLog):
+    """What both have in common: other processes' events are found by asking for the highest position."""
+
+    def __init__(self, factory: InfrastructureFactory[Any], recorder: ApplicationRecorder) -> None:
+        super().__init__(recorder, StructMapper(JSONTranscoder()))
+        self._factory = factory
+        self._appended = threading.Condition()
+        self._is_closed = False
+        with translated("the log"):
+            self.identity = self._make_identity(str(uuid.uuid4()))
+
+    def _make_identity(self, proposal: str) -> str:
+        """The id that this log was given when it was made; `proposal` if that is now."""
+        raise NotImplementedError
+
+    def append(self, *args: Any, **kwargs: Any) -> list[int]:
+        """As declared in `EventLog`."""
+        positions = super().append(*args, **kwargs)
+        with self._appended:
+            self._appended.notify_all()
+        return positions
+
+    def wait(self, after: int, timeout_s: float) -> bool:
+        """As declared in `EventLog`."""
+        deadline = time.monotonic() + timeout_s
+        while not self._is_closed:
+            if self.last_position() > after:
+                return True
+            rest = deadline - time.monotonic()
+            if rest <= 0:
+                break
+            with self._appended:
+                self._appended.wait(min(rest, _POLL_S))
+        return False
+
+    def close(self) -> None:
+        """As declared in `EventLog`."""
+        with self._appended:
+            self._is_closed = True
+            self._appended.notify_all()
+        self._factory.close()
+
+
+class SqliteLog(SqlLog):
+    """A log in an SQLite file: durable with every commit, one writer at a time."""
+
+    def __init__(self, path: str) -> None:
+        env = Environment("chatledger", {"SQLITE_DBNAME": path, "SQLITE_LOCK_TIMEOUT": "10", "ORIGINATOR_ID_TYPE": "text"})
+        with translated(f"the SQLite file {path!r}"):
+            from eventsourcing.sqlite import SQLiteFactory
+
+            factory = SQLiteFactory(env)
+            recorder = factory.application_recorder()
+        assert isinstance(recorder, SQLiteApplicationRecorder), "the factory's own recorder"
+        self._sqlite = recorder
+        super().__init__(factory, recorder)
+
+    def _make_identity(self, proposal: str) -> str:
+        with self._sqlite.datastore.transaction(commit=True) as cursor:
+            cursor.execute(f"CREATE TABLE IF NOT EXISTS {_IDENTITY_TABLE} (one INTEGER PRIMARY KEY, id TEXT)")
+            cursor.execute(f"INSERT OR IGNORE INTO {_IDENTITY_TABLE} VALUES (1, ?)", (proposal,))  # noqa: S608
+            cursor.execute(f"SELECT id FROM {_IDENTITY_TABLE}")  # noqa: S608
+            return f"sqlite:{cursor.fetchone()[0]}"
+
+    def _select_chat(self, chat_id: str, *, after: int, after_version: int, limit: int) -> Sequence[Notification]:
+        statement = (
+            f"SELECT rowid, * FROM {self._sqlite.events_table_name} "  # noqa: S608 - the table's name is ours
+            "WHERE originator_id = ? AND originator_version > ? AND rowid > ? ORDER BY originator_version LIMIT ?"
+        )
+        with self._sqlite.datastore.transaction(commit=False) as cursor:
+            cursor.execute(statement, (chat_id, after_version, after, limit))
+            return [
+                Notification(
+                    row["originator_id"], row["originator_version"], row["topic"], row["state"], row["rowid"]
+                )
+                for row in cursor.fetchall()
+            ]
+
+    def erase(self, chat_id: str, *, first_position: int, before: int) -> None:
+        """As declared in `EventLog`."""
+        table = self._sqlite.events_table_name
+        with translated(f"erasing chat {chat_id!r}"):
+            with self._sqlite.datastore.transaction(commit=True) as cursor:
+                cursor.execute("PRAGMA secure_delete = ON")
+                cursor.execute(
+                    f"DELETE FROM {table} WHERE originator_id = ? AND rowid >= ? AND rowid < ?",  # noqa: S608
+                    (chat_id, first_position, before),
+                )
+            with self._sqlite.datastore.get_connection(commit=True) as connection:
+                # The write-ahead file still has the old pages.
+                connection.cursor().execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+class PostgresLog(SqlLog):
+    """A log in a PostgreSQL database."""
+
+    def __init__(self, settings: dict[str, str]) -> None:
+        try:
+            from eventsourcing.postgres import PostgresApplicationRecorder, PostgresFactory
+        except ImportError as error:
+            msg = "postgresql:// needs psycopg: pip install 'chatledger[postgres]'"
+            raise ConfigurationError(msg) from error
+        env = Environment("chatledger", {**settings, "ORIGINATOR_ID_TYPE": "text"})
+        with translated("the PostgreSQL database"):
+            factory = PostgresFactory(env)
+            recorder = factory.application_recorder()
+        assert isinstance(recorder, PostgresApplicationRecorder), "the factory's own recorder"
+        self._postgres = recorder
+        super().__init__(factory, recorder)
+
+    def _statement(self, text: str) -> Any:
+        from psycopg.sql import SQL, Identifier
+
+        return SQL(text).format(
+            schema=Identifier(self._postgres.datastore.schema),
+            table=Identifier(self._postgres.events_table_name),
+            identity=Identifier(_IDENTITY_TABLE),
+        )
+
+    def _make_identity(self, proposal: str) -> str:
+        with self._postgres.datastore.transaction(commit=True) as cursor:
+            cursor.execute(
+                self._statement("CREATE TABLE IF NOT EXISTS {schema}.{identity} (one int PRIMARY KEY, id text)")
+            )
+            cursor.execute(
+                self._statement("INSERT INTO {schema}.{identity} VALUES (1, %s) ON CONFLICT DO NOTHING"), (proposal,)
+            )
+            cursor.execute(self._statement("SELECT id FROM {schema}.{identity}"))
+            row = cursor.fetchone()
+        assert row is not None, "the row was just inserted, or stood there"
+        return f"postgresql:{row['id']}"
+
+    def _select_chat(self, chat_id: str, *, after: int, after_version: int, limit: int) -> Sequence[Notification]:
+        statement = self._statement(
+            "SELECT * FROM {schema}.{table} WHERE originator_id = %s AND originator_version > %s AND notification_id > %s "
+            "ORDER BY originator_version LIMIT %s"
+        )
+        with self._postgres.datastore.transaction() as cursor:
+            cursor.execute(statement, (chat_id, after_version, after, limit))
+            return [
+                Notification(
+                    row["originator_id"],
+                    row["originator_version"],
+                    row["topic"],
+                    bytes(row["state"]),
+                    row["notification_id"],
+                )
+                for row in cursor.fetchall()
+            ]
+
+    def erase(self, chat_id: str, *, first_position: int, before: int) -> None:
+        """As declared in `EventLog`. The pages are free for reuse; `VACUUM FULL` removes their old bytes from the disk."""
+        statement = self._statement(
+            "DELETE FROM {schema}.{table} WHERE originator_id = %s AND notification_id >= %s AND notification_id < %s"
+        )
+        with translated(f"erasing chat {chat_id!r}"), self._postgres.datastore.transaction(commit=True) as cursor:
+            cursor.execute(statement, (chat_id, first_position, before))

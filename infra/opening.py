@@ -1,0 +1,43 @@
+"""Opening a ledger."""
+
+import os
+
+from .embedded import Durability
+from .ledger import Ledger
+from .locations import DEFAULT_LOCATION, Options, open_shared
+from .store import Progress
+
+
+def open_ledger(
+    location: str | os.PathLike[str] = DEFAULT_LOCATION,
+    *,
+    index: str | os.PathLike[str] | None = None,
+    durability: Durability = "always",
+    create: bool | None = None,
+    progress: Progress | None = None,
+    timeout_s: float = 15.0,
+) -> Ledger:
+    """
+    Open a ledger, making it if it is not there yet. Use it as a context manager, or close it.
+
+    Args:
+        location: A directory, where a server of its own runs as long as the ledger is open; `nats://host:port/stream` for
+            a server or cluster (several hosts separated by commas), `sqlite:///file.db`, `postgresql://…/database`, or
+            `memory:`.
+        index: The folder of the index. Inside the directory, next to the SQLite file, or in the user's cache by default.
+        durability: `always` syncs every write to the disk before it is acknowledged; `fast` within a second. Only for
+            directories: elsewhere the server decides.
+        create: Only for `nats://`: make the stream when it is absent. Not done unless asked, because a stream whose
+            encryption key is wrong looks absent, and creating it would delete it.
+        progress: Called with (events done, events in all) while an index is built.
+        timeout_s: The budget of one operation on the log, all its retries included.
+
+    Raises:
+        ConfigurationError: There can be no ledger like this: a wrong path, wrong credentials, an absent stream.
+        LedgerLockedError: Another process owns the directory and does not answer.
+        UnsupportedFormatError: A newer chatledger wrote it.
+        LogUnavailableError: The server does not answer.
+        LogRegressedError, ChainIntegrityError: The log lost events.
+    """
+    options = Options(index=index, durability=durability, create=create, progress=progress, timeout_s=timeout_s)
+    return Ledger(open_shared(location, options))

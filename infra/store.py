@@ -1,0 +1,289 @@
+"""A log and its index, kept together: carrying out commands, reading, following what others write."""
+
+import logging
+import os
+import random
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Final
+
+from chatledger.domain.codec import MAX_EVENT_BYTES, Sealed, seal, split
+from chatledger.domain.errors import (
+    ChatledgerError,
+    InvalidValueError,
+    LedgerClosedError,
+    LogRegressedError,
+    LogUnavailableError,
+    UpdateConflictError,
+)
+from chatledger.domain.events import Body, Recorded
+from chatledger.domain.state import stream_head
+from chatledger.projections.index import Index, Snapshot
+from chatledger.projections.indexed_chat import IndexedChat
+from chatledger.projections.projector import Projector
+
+from .context import current
+from .log import EventLog, LostRaceError
+
+Decide = Callable[[IndexedChat, int], list[Body]]
+"""(state, now in ms) to what is to be written."""
+Progress = Callable[[int, int], None]
+"""(events done, events in all), for progress bars."""
+
+RETRY_S: Final = 30.0
+_FOLLOW_S: Final = 5.0
+_logger = logging.getLogger(__name__)
+
+
+def no_progress(done: int, total: int) -> None:
+    """Report nothing."""
+    del done, total
+
+
+class Store:
+    """
+    One log with one index, shared by all ledgers of a process that were opened at the same place.
+
+    Args:
+        log: Where events are.
+        index: What is derived from them; not opened yet.
+        on_close: Called last, e.g. to stop a server.
+    """
+
+    def __init__(
+        self,
+        log: EventLog,
+        index: Index,
+        *,
+        on_close: Sequence[Callable[[], None]] = (),
+        max_event_bytes: int = MAX_EVENT_BYTES,
+        progress: Progress = no_progress,
+    ) -> None:
+        self.log, self.index = log, index
+        self.projector = Projector(index, log.read, is_dense=log.is_dense)
+        self._on_close = on_close
+        self._max_event_bytes = max_event_bytes
+        self._pid = os.getpid()
+        self._closing = threading.Event()
+        try:
+            self._open(progress)
+        except BaseException:
+            self.close()
+            raise
+        self._follower = threading.Thread(target=self._follow, name="chatledger-follower", daemon=True)
+        self._follower.start()
+
+    def _open(self, progress: Progress) -> None:
+        reason = self.index.open()
+        if reason is not None:
+            _logger.info("building the index: %s", reason)
+            self.rebuild(progress, unless_open=True)
+        self._check_high_water()
+        self.projector.catch_up()
+        self.finish_erasures()
+
+    def _check_high_water(self) -> None:
+        """Refuse a log that lost events which the index has seen: their positions would be given out again."""
+        state = self.index.state
+        if not state.position:
+            return
+        last = self.log.last_position()
+        there = self.log.event_at(state.position) if last >= state.position else None
+        if last < state.position or (there is not None and there.hash != state.hash):
+            raise LogRegressedError(last_position=last, seen_position=state.position)
+
+    def snapshot(self) -> AbstractContextManager[Snapshot]:
+        """The index as it is now."""
+        self.check_open()
+        return self.index.snapshot()
+
+    def execute(
+        self, chat_id: str, decide: Decide, *, timeout_s: float = RETRY_S
+    ) -> list[Recorded]:
+        """
+        Decide on the chat's present state, write, and apply: again, while others write to the chat in between.
+
+        A command with the id of one that was carried out before (see `context`) changes nothing.
+
+        Returns:
+            The events that were written, now or then; none when there was nothing to do.
+
+        Raises:
+            ChatledgerError: What the decision says; it was made on everything that was on the log.
+            UpdateConflictError: The race was lost until the time was over.
+            LogUnavailableError: No answer; the outcome is unknown, repeating the call is safe.
+        """
+        self.check_open()
+        deadline = time.monotonic() + timeout_s
+        attempts = 0
+        while True:
+            attempts += 1
+            try:
+                with self.index.snapshot() as snapshot:
+                    state = snapshot.chat(chat_id)
+                    known = self._known(state)
+                    sealed = [] if known else self._seal(state, decide)
+                    expected = stream_head(state).position
+                    position = snapshot.state.position
+            except InvalidValueError:
+                raise
+            except ChatledgerError:
+                # The state may be behind what others wrote; only the end of the log can say no.
+                if self._is_behind():
+                    continue
+                raise
+            if known:
+                first, last = known
+                events = self.log.read_chat(chat_id, after=first - 1, limit=last - first + 1)
+                return [recorded for recorded in events if recorded.position <= last]
+            if not sealed:
+                if self._is_behind(position):
+                    continue
+                return []
+            try:
+                positions = self.log.append(chat_id, sealed, expected_position=expected)
+            except LostRaceError:
+                self._await_other(chat_id, expected, attempts, deadline)
+                continue
+            written = [Recorded(at, one.event, one.hash) for at, one in zip(positions, sealed, strict=True)]
+            self.projector.take(written)
+            return written
+
+    def _seal(self, state: IndexedChat, decide: Decide) -> list[Sealed]:
+        now = time.time_ns() // 1_000_000
+        if state.record is not None:
+            now = max(now, state.record.updated_at)
+        bodies = split(decide(state, now), self._max_event_bytes)
+        head = stream_head(state)
+        return seal(
+            bodies,
+            chat_id=state.chat_id,
+            version=head.version,
+            previous_hash=head.hash,
+            occurred_at=now,
+            event_ids=[str(uuid.uuid4()) for _ in bodies],
+            envelope=current(),
+            limit_bytes=self._max_event_bytes,
+        )
+
+    def _known(self, state: IndexedChat) -> tuple[int, int] | None:
+        """Where the events of this command are, if it was carried out before."""
+        command_id = current().command_id
+        if command_id is None:
+            return None
+        tombstone = state.tombstone
+        if state.record is None and tombstone is not None and tombstone.command_id == command_id:
+            return tombstone.head.position, tombstone.head.position
+        return state.command(command_id)
+
+    def _is_behind(self, position: int | None = None) -> bool:
+        """Whether there was something on the log that the index did not have; it has it now."""
+        before = self.index.state.position if position is None else position
+        return self.projector.catch_up() > before
+
+    def _await_other(self, chat_id: str, expected: int, attempts: int, deadline: float) -> None:
+        """Take in what another writer wrote to the chat, and give it a moment when it writes a lot."""
+        self.projector.catch_up()
+        if time.monotonic() > deadline:
+            raise UpdateConflictError(chat_id, attempts=attempts)
+        if attempts > 1:
+            time.sleep(random.uniform(0, min(0.001 * 2**attempts, 0.05)))  # noqa: S311 - spreads writers, hides nothing
+
+    def catch_up(self, position: int | None, timeout_s: float) -> int:
+        """Take in everything up to the present end of the log, or to `position`; returns the position reached."""
+        self.check_open()
+        deadline = time.monotonic() + timeout_s
+        target = self.log.last_position() if position is None else position
+        while (reached := self.projector.catch_up()) < target:
+            rest = deadline - time.monotonic()
+            if rest <= 0 or self._closing.is_set():
+                msg = f"the index is at position {reached}, and {target} did not come within {timeout_s} s"
+                raise LogUnavailableError(msg)
+            self.log.wait(reached, rest)
+        return reached
+
+    def events(self, after: int, *, chat_id: str | None = None) -> Iterator[Recorded]:
+        """The events that are on the log after a position, whole commits at a time."""
+        while True:
+            self.check_open()
+            if chat_id is None:
+                page: Sequence[Recorded] = self.projector.read_commits(after)
+            else:
+                page = self.log.read_chat(chat_id, after=after)
+            if not page:
+                return
+            yield from page
+            after = page[-1].position
+
+    def follow(self, after: int) -> Iterator[Recorded]:
+        """The events after a position, and those to come; ends when the ledger is closed."""
+        while not self._closing.is_set():
+            for recorded in self.events(after):
+                yield recorded
+                after = recorded.position
+            self.log.wait(after, _FOLLOW_S)
+
+    def rebuild(self, progress: Progress = no_progress, *, unless_open: bool = False) -> None:
+        """Build the index anew from the log and go over to it."""
+        total = self.log.last_position()
+        progress(0, total)
+        self.index.rebuild(
+            self.projector.read_commits, lambda done: progress(done, max(done, total)), unless_open=unless_open
+        )
+        self.projector.check_holes()
+
+    def finish_erasures(self) -> None:
+        """Erase what deleted chats left on the log, also what an earlier process did not come to."""
+        with self.index.snapshot() as snapshot:
+            erasures = snapshot.erasures()
+        for erasure in erasures:
+            self.log.erase(
+                erasure.chat_id, first_position=erasure.first_position, before=erasure.tombstone_position
+            )
+            self.index.finish_erasure(erasure)
+
+    def _follow(self) -> None:
+        """Take in what others write; runs in a thread of its own."""
+        pause = 0.05
+        while not self._closing.is_set():
+            try:
+                if self.log.wait(self.index.state.position, _FOLLOW_S):
+                    self.projector.catch_up()
+                pause = 0.05
+            except LedgerClosedError:
+                return
+            except ChatledgerError as error:
+                # Commands and `sync` meet the same error and raise it; here it must not end the thread for good.
+                _logger.warning("following the log: %s", error)
+                self._closing.wait(pause)
+                pause = min(pause * 2, 5.0)
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether the ledger is closed or closing."""
+        return self._closing.is_set()
+
+    def check_open(self) -> None:
+        """Raise `LedgerClosedError` after `close`, or in a process forked from the one that opened it."""
+        if self._closing.is_set():
+            msg = "the ledger is closed; open it again"
+            raise LedgerClosedError(msg)
+        if os.getpid() != self._pid:
+            msg = "this ledger was opened before the process forked; open it again in the child"
+            raise LedgerClosedError(msg)
+
+    def close(self) -> None:
+        """Stop following, close index and log; calling it again does nothing."""
+        if self._closing.is_set() or os.getpid() != self._pid:
+            return
+        self._closing.set()
+        self.log.close()
+        follower = getattr(self, "_follower", None)
+        if follower is not None:
+            follower.join()
+        self.index.close()
+        for action in self._on_close:
+            action()
