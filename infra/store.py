@@ -34,6 +34,8 @@ Progress = Callable[[int, int], None]
 """(events done, events in all), for progress bars."""
 
 RETRY_S: Final = 30.0
+MAX_COMMIT_EVENTS: Final = 1000
+"""What a JetStream server takes in one atomic batch."""
 _FOLLOW_S: Final = 5.0
 _logger = logging.getLogger(__name__)
 
@@ -157,6 +159,9 @@ class Store:
         if state.record is not None:
             now = max(now, state.record.updated_at)
         bodies = split(decide(state, now), self._max_event_bytes)
+        if len(bodies) > MAX_COMMIT_EVENTS:
+            msg = f"one call on chat {state.chat_id!r} takes {len(bodies):,} events, at most {MAX_COMMIT_EVENTS:,} fit; split it"
+            raise InvalidValueError(msg)
         head = stream_head(state)
         return seal(
             bodies,

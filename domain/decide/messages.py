@@ -80,6 +80,12 @@ def decide_add_messages(state: ChatState, drafts: Sequence[NewMessage], *, now: 
         InvalidValueError: A value breaks a rule.
     """
     require_chat(state)
+    added = missing_messages(state, drafts, now=now)
+    return [MessagesAppended(tuple(added))] if added else []
+
+
+def missing_messages(state: ChatState, drafts: Sequence[NewMessage], *, now: int) -> list[Message]:
+    """Those of the messages that the chat does not have yet, checked as `decide_add_messages` says."""
     added: dict[str, Message] = {}
     for draft in drafts:
         message = check_message(draft, now)
@@ -96,7 +102,7 @@ def decide_add_messages(state: ChatState, drafts: Sequence[NewMessage], *, now: 
             raise ParentNotFoundError(message.id, parent_id=parent_id, chat_id=state.chat_id)
         _check_reply(state, message, added)
         added[message.id] = message
-    return [MessagesAppended(tuple(added.values()))] if added else []
+    return list(added.values())
 
 
 def check_message(draft: Any, now: int) -> Message:

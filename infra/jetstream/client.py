@@ -5,7 +5,7 @@ import contextlib
 import logging
 import sys
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from concurrent.futures import Future
 from typing import Any, TypeVar, TypeVarTuple
 
@@ -15,7 +15,7 @@ from eventsourcing.persistence import OperationalError, PersistenceError
 
 from .connection import Connection
 from .endpoint import Endpoint
-from .errors import TRANSIENT, ApiError, ApiFault, ConnectionLostError, translate
+from .errors import TRANSIENT, ApiError, ApiFault, ConnectionLostError, OutcomeUnknownError, translate
 from .loop import LoopThread
 
 log = logging.getLogger("chatledger.jetstream")
@@ -83,6 +83,8 @@ class JetStreamClient:
         self._loop = LoopThread()
         self._connection: Connection | None = None
         self._connecting: asyncio.Lock | None = None
+        self._is_closing = False
+        self._background: set[asyncio.Task[None]] = set()
 
     def call(self, function: Callable[[*Args], Awaitable[T]], *args: *Args) -> T:
         """
@@ -100,6 +102,13 @@ class JetStreamClient:
     def signal(self, function: Callable[[*Args], object], *args: *Args) -> None:
         """Run a plain function on the client's event loop, soon; nothing happens after `close`."""
         self._loop.signal(function, *args)
+
+    def background(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        """A task beside the operations; `close` cancels it and waits for its end. On the loop's thread only."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+        return task
 
     def close(self) -> None:
         """End the connection and the loop. Idempotent; operations under way raise, later ones are refused."""
@@ -125,6 +134,9 @@ class JetStreamClient:
         """
         if self._connection is not None and not self._connection.is_lost:
             return self._connection
+        if self._is_closing:
+            msg = "the connection was closed during the operation; what it was to write may be stored"
+            raise OutcomeUnknownError(msg)
         if self._connecting is None:
             self._connecting = asyncio.Lock()
         async with asyncio.timeout(deadline.left_s), self._connecting:
@@ -143,6 +155,11 @@ class JetStreamClient:
         return connection
 
     async def _disconnect(self) -> None:
+        self._is_closing = True
+        for task in self._background:
+            task.cancel()
+        if self._background:
+            await asyncio.wait(self._background)
         if self._connection is not None:
             await self._connection.close()
 

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from itertools import count
 from typing import Any, cast
 
+import anyio
 from eventsourcing.persistence import DataError, InterfaceError
 from nats.aio.client import Client
 from nats.aio.msg import Msg
@@ -20,6 +21,7 @@ from .errors import ConnectionLostError, NoAnswerError
 log = logging.getLogger("chatledger.jetstream")
 
 MIN_SERVER = (2, 12)  # atomic batches
+CLOSE_S = 2.0
 PENDING_BYTES = 64 * 1024 * 1024
 # nats-py spells the status of a message as a header.
 STATUS = "Status"
@@ -74,7 +76,9 @@ class Connection:
             async with asyncio.timeout(timeout_s):
                 await connection._connect(endpoint, timeout_s)
         except BaseException as error:
-            await connection.close()
+            # Shielded, for this also runs when the operation was cancelled.
+            with anyio.move_on_after(CLOSE_S, shield=True):
+                await connection.close()
             # A foreign server that took the port also refuses our login: that is no reason to give up.
             if isinstance(error, Exception) and not connection._is_foreign(endpoint):
                 connection._raise_if_permanent(error, endpoint)

@@ -2,13 +2,15 @@
 
 import os
 from collections.abc import Awaitable, Callable
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from contextlib import AbstractContextManager
 from threading import Lock, Thread, get_ident
 from typing import TypeVar, TypeVarTuple
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 from eventsourcing.persistence import ProgrammingError
+
+from .errors import OutcomeUnknownError
 
 T = TypeVar("T")
 Args = TypeVarTuple("Args")
@@ -34,12 +36,15 @@ class LoopThread:
         The result of a coroutine function, run on the loop.
 
         Raises:
-            ProgrammingError: Called on the loop's own thread (it would wait for itself), after `close`,
-                or in a process that was forked from the one that started the loop.
+            ProgrammingError: Called on the loop's own thread (it would wait for itself), after `close`, or in a process that was forked from the one that started the loop.
+            OutcomeUnknownError: `close` was called meanwhile.
         """
         future = self._ready().start_task_soon(function, *args)
         try:
             return future.result()
+        except CancelledError as error:
+            msg = "the connection was closed during the operation; what it was to write may be stored"
+            raise OutcomeUnknownError(msg) from error
         except BaseException:
             # Ctrl-C interrupts the wait only; without this the operation would go on unobserved.
             future.cancel()

@@ -86,7 +86,7 @@ class Tail:
             self._task = None
         if self._task is None or self._task.done():
             self._floor = after
-            self._task = asyncio.get_running_loop().create_task(self._follow())
+            self._task = self._client.background(self._follow())
 
     def _end(self) -> None:
         if self._task is not None:

@@ -13,11 +13,12 @@ from ..store import Store
 from .branches import BranchMethods
 from .chats import ChatMethods
 from .checkpoints import CheckpointMethods
+from .interchange import InterchangeMethods
 from .log import LogMethods
 from .messages import MessageMethods
 
 
-class Ledger(ChatMethods, MessageMethods, BranchMethods, CheckpointMethods, LogMethods):
+class Ledger(ChatMethods, MessageMethods, BranchMethods, CheckpointMethods, InterchangeMethods, LogMethods):
     """
     Conversations, kept as events on a log and answered from an index. Made by `chatledger.open`.
 

@@ -1,0 +1,110 @@
+"""Whole conversations in and out."""
+
+from chatledger.domain.decide.imports import decide_import, import_result
+from chatledger.domain.errors import ChatNotFoundError
+from chatledger.domain.events import Body
+from chatledger.domain.imported import (
+    ImportedBranch,
+    ImportedChat,
+    ImportedCheckpoint,
+    ImportedMessage,
+    ImportResult,
+)
+from chatledger.domain.rules import check_id
+
+from ..importers.check import validate_chat
+from ..messages import new_id
+from ..store import MAX_COMMIT_EVENTS, Store
+
+
+class InterchangeMethods:
+    """The part of a ledger that imports and exports conversations."""
+
+    @property
+    def _store(self) -> Store:
+        raise NotImplementedError
+
+    def import_chat(self, chat: ImportedChat) -> ImportResult:
+        """
+        Take a whole conversation in: what the ledger has of it stays, what it lacks is added. Repeating changes nothing.
+
+        A chat of more than 1,000 events (one for each further branch and checkpoint) takes several commits.
+
+        Args:
+            chat: As `chatledger.importers.read_chats` yields it.
+
+        Raises:
+            ChainIntegrityError: The parents form a cycle or are missing. Nothing was written.
+            MessageConflictError: A message id is stored with other content, or in another chat. Nothing was written.
+            InvalidValueError: A value breaks a rule. Nothing was written.
+        """
+        validate_chat(chat)
+        ids = [new_id() for _ in range(1 + len(chat.branches) + len(chat.checkpoints))]
+        written: list[Body] = []
+        while recorded := self._store.execute(
+            chat.id, lambda state, now: decide_import(state, chat, ids=ids, now=now, limit=MAX_COMMIT_EVENTS // 2)
+        ):
+            written.extend(event.body for event in recorded)
+            if len(recorded) < MAX_COMMIT_EVENTS // 2:
+                break
+        return import_result(chat.id, written)
+
+    def export_chat(self, chat_id: str) -> ImportedChat:
+        """
+        The whole conversation, to be written with `chatledger.importers.write_chats` and imported elsewhere.
+
+        Raises:
+            ChatNotFoundError: There is no such chat.
+
+        Source: the LMDB index at `position`.
+        """
+        check_id(chat_id, "chat_id")
+        with self._store.snapshot() as snapshot:
+            state = snapshot.chat(chat_id)
+            chat = state.chat
+            if chat is None:
+                raise ChatNotFoundError(chat_id)
+            messages = state.chains.all_messages()
+            branches, checkpoints = state.branches(), state.checkpoints()
+        messages.sort(key=lambda item: item[0])
+        return ImportedChat(
+            id=chat.id,
+            user_id=chat.user_id,
+            title=chat.title,
+            metadata=chat.metadata,
+            created_at=chat.created_at,
+            updated_at=chat.updated_at,
+            messages=tuple(
+                ImportedMessage(
+                    id=message.id,
+                    parent_id=message.parent_id,
+                    name=message.name,
+                    type=message.type,
+                    data=message.data,
+                    created_at=message.created_at,
+                    sender_id=message.sender_id,
+                    agent_id=message.agent_id,
+                    reply_to=message.reply_to,
+                )
+                for _, message in messages
+            ),
+            branches=tuple(
+                ImportedBranch(
+                    id=branch.id,
+                    name=branch.name,
+                    head_message_id=branch.head_message_id,
+                    created_at=branch.created_at,
+                    is_active=branch.is_active,
+                )
+                for branch in branches
+            ),
+            checkpoints=tuple(
+                ImportedCheckpoint(
+                    id=checkpoint.id,
+                    name=checkpoint.name,
+                    message_id=checkpoint.message_id,
+                    created_at=checkpoint.created_at,
+                )
+                for checkpoint in checkpoints
+            ),
+        )
