@@ -252,6 +252,10 @@ class LogFullError(LogUnavailableError):
 class ChainIntegrityError(ChatledgerError):
     """A cycle or a dangling parent in foreign data, or a hole or mismatch in stored events."""
 
+    def __init__(self, message: str, *, chat_id: str | None = None, position: int | None = None) -> None:
+        super().__init__(message)
+        self.chat_id, self.position = chat_id, position
+
 
 class LogRegressedError(ChainIntegrityError):
     """The log ends before a position that was already seen, so acknowledged events are gone. Nothing is written to it."""

@@ -167,7 +167,7 @@ def evolve(state: ChatState, recorded: Recorded) -> Changes:
         return Changes(record=None, tombstone=Tombstone(head, event.occurred_at, event.command_id))
     before = state.record
     if before is None:
-        raise ChainIntegrityError(_misplaced(recorded, "there is no such chat at that point"))
+        raise _misplaced(recorded, "there is no such chat at that point")
     record = msgspec.structs.replace(before, head=head)
     if isinstance(body, MessagesAppended):
         return _appended(state, recorded, body, record)
@@ -198,21 +198,22 @@ def _check_follows(state: ChatState, recorded: Recorded) -> None:
     if isinstance(event.body, ChatDeleted) and event.originator_version > last.version:
         return  # a tombstone explains the hole before it: those events are erased
     if event.originator_version != last.version + 1:
-        raise ChainIntegrityError(_misplaced(recorded, f"version {last.version + 1} was expected"))
+        raise _misplaced(recorded, f"version {last.version + 1} was expected")
     if event.previous_hash != last.hash:
-        raise ChainIntegrityError(_misplaced(recorded, "it does not name the hash of the event before it"))
+        raise _misplaced(recorded, "it does not name the hash of the event before it")
 
 
-def _misplaced(recorded: Recorded, why: str) -> str:
-    return (
+def _misplaced(recorded: Recorded, why: str) -> ChainIntegrityError:
+    msg = (
         f"event {recorded.version} of chat {recorded.chat_id!r} at position {recorded.position} does not follow: {why}. "
         "Events are missing, repeated or altered; restore the log from a backup"
     )
+    return ChainIntegrityError(msg, chat_id=recorded.chat_id, position=recorded.position)
 
 
 def _created(state: ChatState, recorded: Recorded, body: ChatCreated, head: StreamHead) -> Changes:
     if state.record is not None:
-        raise ChainIntegrityError(_misplaced(recorded, "the chat exists already"))
+        raise _misplaced(recorded, "the chat exists already")
     time = recorded.event.occurred_at
     created_at = time if body.created_at is None else body.created_at
     record = ChatRecord(
@@ -256,7 +257,7 @@ def _appended(state: ChatState, recorded: Recorded, body: MessagesAppended, reco
 def _moved(state: ChatState, recorded: Recorded, name: str, to_head: str | None) -> BranchRecord:
     branch = state.branch(name)
     if branch is None:
-        raise ChainIntegrityError(_misplaced(recorded, f"there is no branch {name!r} at that point"))
+        raise _misplaced(recorded, f"there is no branch {name!r} at that point")
     return BranchRecord(branch.id, branch.name, to_head, branch.created_at)
 
 

@@ -81,12 +81,12 @@ def open_shared(location: str | os.PathLike[str], options: Options) -> Shared:
     opener = _OPENERS.get(scheme)
     if opener is None:
         msg = (
-            f"unknown location {_without_secrets(text)!r}: give the path of a directory, nats://host:port, "
+            f"unknown location {without_secrets(text)!r}: give the path of a directory, nats://host:port, "
             "sqlite:///file.db, postgresql://… or memory:"
         )
         raise ConfigurationError(msg)
     name = str(DataDirectory(text).path.resolve()) if scheme == "path" else text
-    shown = text if scheme == "path" else _without_secrets(text)
+    shown = text if scheme == "path" else without_secrets(text)
     key = f"{name}\n{options.index or ''}"
     shared = acquire(key, lambda: Shared(key, shown, opener(text, options), options.durability))
     if options.durability == "always" and shared.durability == "fast":
@@ -147,10 +147,7 @@ def _open_path(location: str, options: Options) -> Store:
 
 def _open_nats(location: str, options: Options) -> Store:
     parts = urlsplit(location)
-    endpoint = Endpoint(
-        urls=tuple(f"{parts.scheme}://{host}" for host in parts.netloc.rpartition("@")[2].split(",")),
-        **_login(parts),
-    )
+    endpoint = _endpoint(parts)
     stream = check_stream_name(parts.path.strip("/") or STREAM)
     replicas = int(parse_qs(parts.query).get("replicas", ["1"])[0])
     client = JetStreamClient(lambda: endpoint, timeout_s=options.timeout_s)
@@ -162,12 +159,15 @@ def _open_nats(location: str, options: Options) -> Store:
         raise
 
 
-def _login(parts: SplitResult) -> dict[str, str]:
-    user_info = parts.netloc.rpartition("@")[0]
-    if not user_info:
-        return {}
-    user, has_password, password = user_info.partition(":")
-    return {"user": unquote(user), "password": unquote(password)} if has_password else {"token": unquote(user)}
+def _endpoint(parts: SplitResult) -> Endpoint:
+    login, _, hosts = parts.netloc.rpartition("@")
+    user, has_password, password = login.partition(":")
+    return Endpoint(
+        urls=tuple(f"{parts.scheme}://{host}" for host in hosts.split(",")),
+        token=unquote(user) if user and not has_password else None,
+        user=unquote(user) if has_password else None,
+        password=unquote(password) if has_password else None,
+    )
 
 
 def _open_sqlite(location: str, options: Options) -> Store:
@@ -202,7 +202,8 @@ def _cache(identity: str) -> Path:
     return platformdirs.user_cache_path("chatledger") / name
 
 
-def _without_secrets(location: str) -> str:
+def without_secrets(location: str) -> str:
+    """The location as it may be shown."""
     parts = urlsplit(location)
     if "@" not in parts.netloc:
         return location

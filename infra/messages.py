@@ -2,7 +2,6 @@
 
 import uuid
 from collections.abc import Iterable
-from typing import Any
 
 import msgspec
 
@@ -37,10 +36,9 @@ def with_ids(messages: Iterable[NewMessage]) -> list[NewMessage]:
     return [_with_id(message) for message in messages]
 
 
-def _with_id(message: Any) -> NewMessage:
-    if isinstance(message, NewMessage) and message.id is None:
-        return msgspec.structs.replace(message, id=new_id())
-    return message  # what is no NewMessage is refused where it is decided on
+def _with_id(message: NewMessage) -> NewMessage:
+    # What is no NewMessage passes: it is refused where it is decided on.
+    return msgspec.structs.replace(message, id=new_id()) if getattr(message, "id", "") is None else message
 
 
 def _ui_message(role: str, text: str, message_id: str | None) -> NewMessage:

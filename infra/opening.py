@@ -2,9 +2,10 @@
 
 import os
 
+from .async_ledger import AsyncLedger
 from .embedded import Durability
 from .ledger import Ledger
-from .locations import DEFAULT_LOCATION, Options, open_shared
+from .locations import DEFAULT_LOCATION, Options, open_shared, without_secrets
 from .store import Progress
 
 
@@ -41,3 +42,21 @@ def open_ledger(
     """
     options = Options(index=index, durability=durability, create=create, progress=progress, timeout_s=timeout_s)
     return Ledger(open_shared(location, options))
+
+
+def open_async_ledger(
+    location: str | os.PathLike[str] = DEFAULT_LOCATION,
+    *,
+    index: str | os.PathLike[str] | None = None,
+    durability: Durability = "always",
+    create: bool | None = None,
+    progress: Progress | None = None,
+    timeout_s: float = 15.0,
+) -> AsyncLedger:
+    """
+    Return a ledger whose methods are awaited. It opens on first use, or on entering `async with`.
+
+    The arguments, and what opening raises, are those of `chatledger.open`.
+    """
+    options = Options(index=index, durability=durability, create=create, progress=progress, timeout_s=timeout_s)
+    return AsyncLedger(lambda: Ledger(open_shared(location, options)), without_secrets(os.fspath(location)))

@@ -12,6 +12,7 @@ from typing import Final
 
 from chatledger.domain.codec import MAX_EVENT_BYTES, Sealed, seal, split
 from chatledger.domain.errors import (
+    ChainIntegrityError,
     ChatledgerError,
     InvalidValueError,
     LedgerClosedError,
@@ -65,7 +66,7 @@ class Store:
         progress: Progress = no_progress,
     ) -> None:
         self.log, self.index = log, index
-        self.projector = Projector(index, log.read, is_dense=log.is_dense)
+        self.projector = Projector(index, log)
         self._on_close = on_close
         self._max_event_bytes = max_event_bytes
         self._pid = os.getpid()
@@ -102,9 +103,7 @@ class Store:
         self.check_open()
         return self.index.snapshot()
 
-    def execute(
-        self, chat_id: str, decide: Decide, *, timeout_s: float = RETRY_S
-    ) -> list[Recorded]:
+    def execute(self, chat_id: str, decide: Decide, *, timeout_s: float = RETRY_S) -> list[Recorded]:
         """
         Decide on the chat's present state, write, and apply: again, while others write to the chat in between.
 
@@ -148,7 +147,7 @@ class Store:
             try:
                 positions = self.log.append(chat_id, sealed, expected_position=expected)
             except LostRaceError:
-                self._await_other(chat_id, expected, attempts, deadline)
+                self._await_other(chat_id, attempts, deadline)
                 continue
             written = [Recorded(at, one.event, one.hash) for at, one in zip(positions, sealed, strict=True)]
             self.projector.take(written)
@@ -189,7 +188,7 @@ class Store:
         before = self.index.state.position if position is None else position
         return self.projector.catch_up() > before
 
-    def _await_other(self, chat_id: str, expected: int, attempts: int, deadline: float) -> None:
+    def _await_other(self, chat_id: str, attempts: int, deadline: float) -> None:
         """Take in what another writer wrote to the chat, and give it a moment when it writes a lot."""
         self.projector.catch_up()
         if time.monotonic() > deadline:
@@ -235,9 +234,15 @@ class Store:
         """Build the index anew from the log and go over to it."""
         total = self.log.last_position()
         progress(0, total)
-        self.index.rebuild(
-            self.projector.read_commits, lambda done: progress(done, max(done, total)), unless_open=unless_open
-        )
+        while True:
+            try:
+                self.index.rebuild(
+                    self.projector.read_commits, lambda done: progress(done, max(done, total)), unless_open=unless_open
+                )
+                break
+            except ChainIntegrityError as error:
+                if not self.projector.explain(error):
+                    raise
         self.projector.check_holes()
 
     def finish_erasures(self) -> None:
@@ -245,9 +250,7 @@ class Store:
         with self.index.snapshot() as snapshot:
             erasures = snapshot.erasures()
         for erasure in erasures:
-            self.log.erase(
-                erasure.chat_id, first_position=erasure.first_position, before=erasure.tombstone_position
-            )
+            self.log.erase(erasure.chat_id, first_position=erasure.first_position, before=erasure.tombstone_position)
             self.index.finish_erasure(erasure)
 
     def _follow(self) -> None:

@@ -70,9 +70,9 @@ class ChatWriter(IndexedChat):
         self._put_checkpoints(changes, recorded)
         if recorded.event.command_id is not None:
             self._put_command(recorded.event.command_id, recorded.position)
-        self.record = changes.record
+        self._record = changes.record
         if changes.profile is not None:
-            self.profile = changes.profile
+            self._profile = changes.profile
             self._put(Tag.PROFILE, _encode(changes.profile))
 
     def flush(self) -> None:
@@ -167,8 +167,7 @@ class ChatWriter(IndexedChat):
                 self._tables.drop_location(self._txn, message_id, self.chat_no, place)
             drop_prefixed(self._txn, self._tables.rows, number(self.chat_no))
         self._tables.bury(self._txn, self.chat_id, tombstone)
-        self.chat_no, self.record, self.profile, self._listed, self._writer = None, None, None, None, None
-        self.tombstone = tombstone
+        self.chat_no, self._record, self._profile, self._listed, self._writer = None, None, None, None, None
 
     def _key(self, tag: bytes, rest: bytes = b"") -> bytes:
         assert self.chat_no is not None, "only a living chat has rows"

@@ -1,9 +1,9 @@
 """One chat as the index has it at one moment: the state that decisions read, and the source of answers."""
 
-from functools import cached_property
 from typing import Final
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from chatledger.domain.state import ChatProfile, ChatRecord, Tombstone
 from chatledger.domain.values import Branch, Chat, Checkpoint, Message
@@ -47,21 +47,27 @@ class IndexedChat:
         self.chat_id = chat_id
         self.chat_no = chat_no
         self._tables, self._txn = tables, txn
+        self._record: ChatRecord | UnsetType | None = UNSET
+        self._profile: ChatProfile | UnsetType | None = UNSET
         self._chains: Chains | None = None
 
-    @cached_property
+    @property
     def record(self) -> ChatRecord | None:
         """None when there is no such chat."""
-        raw = self._row(Tag.RECORD)
-        return None if raw is None else _decode_record(raw)
+        if self._record is UNSET:
+            raw = self._row(Tag.RECORD)
+            self._record = None if raw is None else _decode_record(raw)
+        return self._record
 
-    @cached_property
+    @property
     def profile(self) -> ChatProfile | None:
         """None when there is no such chat."""
-        raw = self._row(Tag.PROFILE)
-        return None if raw is None else _decode_profile(raw)
+        if self._profile is UNSET:
+            raw = self._row(Tag.PROFILE)
+            self._profile = None if raw is None else _decode_profile(raw)
+        return self._profile
 
-    @cached_property
+    @property
     def tombstone(self) -> Tombstone | None:
         """The last deletion of a chat of this id."""
         return self._tables.tombstone(self._txn, self.chat_id)

@@ -1,43 +1,60 @@
 """Keeping the index up with the log, by whoever sees an event first."""
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, Protocol
 
 from chatledger.domain.errors import ChainIntegrityError
-from chatledger.domain.events import Recorded
+from chatledger.domain.events import ChatDeleted, Recorded
 
 from .index import Index
 
 PAGE_EVENTS: Final = 1000
 
 
+class Log(Protocol):
+    """What a projector reads from."""
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether positions follow each other without gaps, so that a gap means erased or lost events."""
+        ...
+
+    def read(self, after: int, limit: int) -> Sequence[Recorded]:
+        """The events after a position, in order; empty at the end."""
+        ...
+
+    def read_chat(self, chat_id: str, *, after: int) -> Sequence[Recorded]:
+        """The events of one chat after a position, in order."""
+        ...
+
+
 class Projector:
-    """
-    Applies the events of a log to an index.
+    """Applies the events of a log to an index."""
 
-    Args:
-        index: Where they go.
-        read: The events after a position, in order, at most so many; empty at the end of the log.
-        is_dense: Whether positions follow each other without gaps, so that a gap means lost events.
-    """
-
-    def __init__(self, index: Index, read: Callable[[int, int], Sequence[Recorded]], *, is_dense: bool) -> None:
-        self._index, self._read, self._is_dense = index, read, is_dense
+    def __init__(self, index: Index, log: Log) -> None:
+        self._index, self._log = index, log
+        self._doomed: dict[str, int] = {}
 
     def read_commits(self, after: int) -> list[Recorded]:
         """The next page of events, whole commits only; empty at the end of the log."""
-        page = list(self._read(after, PAGE_EVENTS))
-        while page and page[-1].event.rest:
-            more = self._read(page[-1].position, page[-1].event.rest)
-            if not more:
-                break
-            page.extend(more)
-        return page
+        while True:
+            page = list(self._log.read(after, PAGE_EVENTS))
+            while page and page[-1].event.rest:
+                more = self._log.read(page[-1].position, page[-1].event.rest)
+                if not more:
+                    break
+                page.extend(more)
+            if not page or not self._doomed:
+                return page
+            after = page[-1].position
+            kept = [recorded for recorded in page if recorded.position >= self._doomed.get(recorded.chat_id, 0)]
+            if kept:
+                return kept
 
     def take(self, events: Sequence[Recorded]) -> None:
         """Apply events just written; if others came in between, read those from the log too."""
-        after = events[0].position - 1 if self._is_dense else None
-        if after is None or not self._index.apply(events, after=after):
+        is_next = self._log.is_dense and self._index.apply(events, after=events[0].position - 1)
+        if not is_next:
             self.catch_up()
 
     def catch_up(self) -> int:
@@ -49,15 +66,35 @@ class Projector:
         """
         position = self._index.state.position
         while page := self.read_commits(position):
-            self._index.apply(page)
+            try:
+                self._index.apply(page)
+            except ChainIntegrityError as error:
+                if not self.explain(error):
+                    raise
+                continue
             position = page[-1].position
         self.check_holes()
         return position
 
+    def explain(self, error: ChainIntegrityError) -> bool:
+        """
+        Whether an event follows a hole only because its chat was deleted later and is half erased; it is then left out.
+
+        An erasure that was interrupted leaves such holes until it is finished.
+        """
+        if error.chat_id is None or error.position is None:
+            return False
+        for recorded in self._log.read_chat(error.chat_id, after=error.position):
+            body = recorded.body
+            if isinstance(body, ChatDeleted) and body.first_position <= error.position:
+                self._doomed[error.chat_id] = recorded.position
+                return True
+        return False
+
     def check_holes(self) -> None:
         """Raise `ChainIntegrityError` when more positions hold no event than deleted chats account for."""
         state = self._index.state
-        if self._is_dense and state.missing > state.erased:
+        if self._log.is_dense and state.missing > state.erased:
             msg = (
                 f"{state.missing} positions up to {state.position} hold no event, but deleted chats account for "
                 f"{state.erased} only: events are lost. Restore the log from a backup"

@@ -108,9 +108,7 @@ def _branch_created(branch: ImportedBranch, new_ids: Iterator[str], now: int, *,
     return BranchCreated(branch.id or next(new_ids), branch.name, branch.head_message_id, created_at, activate)
 
 
-def _is_behind(
-    state: ChatState, existing: Branch, imported: ImportedBranch, known: Mapping[str, str | None]
-) -> bool:
+def _is_behind(state: ChatState, existing: Branch, imported: ImportedBranch, known: Mapping[str, str | None]) -> bool:
     """Whether the imported head descends from the head that the branch has."""
     head, at = existing.head_message_id, imported.head_message_id
     if head == at or at is None:

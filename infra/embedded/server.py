@@ -12,8 +12,8 @@ from typing import Self
 import msgspec
 
 from chatledger.domain.errors import ConfigurationError, LedgerLockedError
-from chatledger.infra.jetstream.endpoint import Endpoint
 
+from ..jetstream.endpoint import Endpoint
 from .directory import FORMAT, DataDirectory, Durability, EndpointRecord
 from .launcher import SYNC_INTERVALS, ServerProcess, make_token
 from .lock import OwnerLock

@@ -1,6 +1,7 @@
 """One connection to a server: requests, replies of several messages, and what happens when it ends."""
 
 import asyncio
+import contextlib
 import logging
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
@@ -77,7 +78,8 @@ class Connection:
                 await connection._connect(endpoint, timeout_s)
         except BaseException as error:
             # Shielded, for this also runs when the operation was cancelled.
-            with anyio.move_on_after(CLOSE_S, shield=True):
+            # nats-py cannot close what it has not begun to connect (AssertionError).
+            with anyio.move_on_after(CLOSE_S, shield=True), contextlib.suppress(Exception):
                 await connection.close()
             # A foreign server that took the port also refuses our login: that is no reason to give up.
             if isinstance(error, Exception) and not connection._is_foreign(endpoint):

@@ -142,9 +142,7 @@ class ChatMethods:
             if unknown:
                 msg = f"only title and metadata of a chat can change, not {', '.join(sorted(unknown))}"
                 raise InvalidValueError(msg)
-            return decide_update_chat(
-                state, title=changes.get("title", UNSET), metadata=changes.get("metadata", UNSET)
-            )
+            return decide_update_chat(state, title=changes.get("title", UNSET), metadata=changes.get("metadata", UNSET))
 
         self._store.execute(chat_id, decide, timeout_s=timeout_s)
         return self._require(chat_id)

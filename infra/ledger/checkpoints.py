@@ -16,9 +16,7 @@ class CheckpointMethods:
     def _store(self) -> Store:
         raise NotImplementedError
 
-    def set_checkpoint(
-        self, chat_id: str, name: str, message_id: str, *, created_at: int | None = None
-    ) -> Checkpoint:
+    def set_checkpoint(self, chat_id: str, name: str, message_id: str, *, created_at: int | None = None) -> Checkpoint:
         """
         Bookmark a message. Setting a name again keeps the checkpoint's id; earlier targets stay in the history.
 

@@ -24,8 +24,22 @@ class LogMethods:
     @property
     def position(self) -> int:
         """The position on the log up to which reads know everything."""
+        return self.get_position()
+
+    def get_position(self) -> int:
+        """The same as `position`, for `AsyncLedger` too."""
         with self._store.snapshot() as snapshot:
             return snapshot.state.position
+
+    def last_position(self) -> int:
+        """The position of the last event on the log, whether or not reads know it yet."""
+        self._store.check_open()
+        return self._store.log.last_position()
+
+    def wait(self, after: int, *, timeout_s: float = RETRY_S) -> bool:
+        """Wait until the log has an event after a position; False when the time is over."""
+        self._store.check_open()
+        return self._store.log.wait(check_count(after, "after"), timeout_s)
 
     def sync(self, position: int | None = None, *, timeout_s: float = RETRY_S) -> int:
         """
@@ -141,9 +155,7 @@ class LogMethods:
             command_id: The identity of one command: repeated under the same id on the same chat, however late, it is not
                 carried out again and returns what it returned.
         """
-        return acting(
-            actor=actor, correlation_id=correlation_id, causation_id=causation_id, command_id=command_id
-        )
+        return acting(actor=actor, correlation_id=correlation_id, causation_id=causation_id, command_id=command_id)
 
 
 def _until(until: int | datetime | None) -> tuple[int | None, int | None]:

@@ -135,9 +135,7 @@ class MessageMethods:
                 return _empty(limit, before)
             return _chain(chat, row.place, limit, before)
 
-    def get_chain(
-        self, head_message_id: str, *, limit: int | None = None, before: str | None = None
-    ) -> list[Message]:
+    def get_chain(self, head_message_id: str, *, limit: int | None = None, before: str | None = None) -> list[Message]:
         """
         The messages from the root to `head_message_id`, oldest first; none when there is no such message.
 

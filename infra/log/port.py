@@ -79,7 +79,9 @@ class EventLog(ABC):
         first = events[0].event
         found = [
             recorded
-            for recorded in self.read_chat(chat_id, after=0, limit=len(events), after_version=first.originator_version - 1)
+            for recorded in self.read_chat(
+                chat_id, after=0, limit=len(events), after_version=first.originator_version - 1
+            )
             if recorded.event_id in {sealed.event.event_id for sealed in events}
         ]
         return [recorded.position for recorded in found] if len(found) == len(events) else None

@@ -4,7 +4,7 @@ import threading
 import time
 import uuid
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, LiteralString
 
 from eventsourcing.persistence import (
     ApplicationRecorder,
@@ -71,7 +71,9 @@ class SqliteLog(SqlLog):
     """A log in an SQLite file: durable with every commit, one writer at a time."""
 
     def __init__(self, path: str) -> None:
-        env = Environment("chatledger", {"SQLITE_DBNAME": path, "SQLITE_LOCK_TIMEOUT": "10", "ORIGINATOR_ID_TYPE": "text"})
+        env = Environment(
+            "chatledger", {"SQLITE_DBNAME": path, "SQLITE_LOCK_TIMEOUT": "10", "ORIGINATOR_ID_TYPE": "text"}
+        )
         with translated(f"the SQLite file {path!r}"):
             from eventsourcing.sqlite import SQLiteFactory
 
@@ -96,9 +98,7 @@ class SqliteLog(SqlLog):
         with self._sqlite.datastore.transaction(commit=False) as cursor:
             cursor.execute(statement, (chat_id, after_version, after, limit))
             return [
-                Notification(
-                    row["originator_id"], row["originator_version"], row["topic"], row["state"], row["rowid"]
-                )
+                Notification(row["originator_id"], row["originator_version"], row["topic"], row["state"], row["rowid"])
                 for row in cursor.fetchall()
             ]
 
@@ -134,7 +134,7 @@ class PostgresLog(SqlLog):
         self._postgres = recorder
         super().__init__(factory, recorder)
 
-    def _statement(self, text: str) -> Any:
+    def _statement(self, text: LiteralString) -> Any:
         from psycopg.sql import SQL, Identifier
 
         return SQL(text).format(

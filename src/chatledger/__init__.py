@@ -59,8 +59,10 @@ from chatledger.domain.values import (
     Message,
     NewMessage,
 )
+from chatledger.infra.async_ledger import AsyncLedger
 from chatledger.infra.ledger import Ledger
 from chatledger.infra.messages import assistant, user
+from chatledger.infra.opening import open_async_ledger as open_async
 from chatledger.infra.opening import open_ledger as open  # noqa: A004 - `chatledger.open` reads as `gzip.open` does
 
 __all__ = [
@@ -68,6 +70,7 @@ __all__ = [
     "AccessDeniedError",
     "AlreadyExistsError",
     "AmbiguousEditError",
+    "AsyncLedger",
     "Branch",
     "BranchExistsError",
     "BranchNotFoundError",
@@ -111,6 +114,7 @@ __all__ = [
     "WrongChatError",
     "assistant",
     "open",
+    "open_async",
     "user",
 ]
 
@@ -118,7 +122,7 @@ if _t.TYPE_CHECKING:
     __version__: str
 else:
 
-    def __getattr__(name):
+    def __getattr__(name: str) -> object:
         """Read `__version__` from the installed metadata, on first use."""
         if name == "__version__":
             from importlib.metadata import version

@@ -1,0 +1,18 @@
+"""Reading conversations from elsewhere, and our own lossless export."""
+
+from chatledger.domain.imported import ImportedBranch, ImportedChat, ImportedCheckpoint, ImportedMessage, ImportResult
+from chatledger.infra.importers import FORMATS, Problem, detect_format, read_chats, validate_chat, write_chats
+
+__all__ = [
+    "FORMATS",
+    "ImportResult",
+    "ImportedBranch",
+    "ImportedChat",
+    "ImportedCheckpoint",
+    "ImportedMessage",
+    "Problem",
+    "detect_format",
+    "read_chats",
+    "validate_chat",
+    "write_chats",
+]
