@@ -1,6 +1,6 @@
 """One generation of the index: applying events to it and asking it, transaction by transaction."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -93,9 +93,18 @@ class Generation:
         """Send everybody to the current generation."""
         txn.put(_RETIRED, b"", db=self.tables.meta)
 
-    def apply(self, txn: Transaction, events: Sequence[Recorded], *, application: str) -> IndexState:
+    def apply(
+        self,
+        txn: Transaction,
+        events: Sequence[Recorded],
+        *,
+        application: str,
+        half_erased: Collection[str] = (),
+    ) -> IndexState:
         """
         Take events in that follow each other on the log; those that were applied before are passed over.
+
+        Of the chats in `half_erased` the log still has events, which are left out here and are to be erased.
 
         Raises:
             ChainIntegrityError: They do not follow what was applied before.
@@ -114,7 +123,7 @@ class Generation:
                 writer = writers[recorded.chat_id] = ChatWriter(self.tables, txn, recorded.chat_id)
             if isinstance(recorded.body, ChatDeleted):
                 erased += recorded.body.event_count
-                if writer.record is not None:
+                if writer.record is not None or recorded.chat_id in half_erased:
                     self._put_erasure(txn, recorded, recorded.body)
             writer.apply(recorded)
         if last is None:

@@ -89,6 +89,7 @@ class Index(TrackingRecorder):
         self._swap = threading.Lock()
         self._advanced = threading.Condition()
         self._is_closed = False
+        self.half_erased: set[str] = set()
 
     def open(self) -> str | None:
         """Open the current generation. Returns why it can not serve, or None when it does."""
@@ -154,7 +155,7 @@ class Index(TrackingRecorder):
                 position = generation.state(txn).position
                 if position != after:
                     return events[-1].position <= position
-            generation.apply(txn, events, application=APPLICATION)
+            generation.apply(txn, events, application=APPLICATION, half_erased=self.half_erased)
             return True
 
         applied = self._update(change)
@@ -215,7 +216,7 @@ class Index(TrackingRecorder):
         while page := read(position):
 
             def change(txn: Transaction, events: Sequence[Recorded] = page) -> None:
-                fresh.apply(txn, events, application=APPLICATION)
+                fresh.apply(txn, events, application=APPLICATION, half_erased=self.half_erased)
 
             fresh.env.update(change)
             position = page[-1].position

@@ -1,6 +1,6 @@
 """Keeping the index up with the log, by whoever sees an event first."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final, Protocol
 
 from chatledger.domain.errors import ChainIntegrityError
@@ -88,6 +88,7 @@ class Projector:
             body = recorded.body
             if isinstance(body, ChatDeleted) and body.first_position <= error.position:
                 self._doomed[error.chat_id] = recorded.position
+                self._index.half_erased.add(error.chat_id)
                 return True
         return False
 
