@@ -60,6 +60,11 @@ class StreamRecorder:
         self._tail = Tail(client, stream)
 
     @property
+    def stream(self) -> str:
+        """The name of the stream."""
+        return self._stream
+
+    @property
     def identity(self) -> str:
         """What tells this stream from another one of the same name: a random id from its creation, and its time."""
         return self._identity

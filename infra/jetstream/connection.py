@@ -23,6 +23,7 @@ log = logging.getLogger("chatledger.jetstream")
 
 MIN_SERVER = (2, 12)  # atomic batches
 CLOSE_S = 2.0
+NOTICE_S = 0.05
 PENDING_BYTES = 64 * 1024 * 1024
 # nats-py spells the status of a message as a header.
 STATUS = "Status"
@@ -61,7 +62,7 @@ class Connection:
         self._replies: dict[str, _Reply] = {}
         self._on_lost: set[Callable[[], None]] = set()
         self._last_error: Exception | None = None
-        self.is_lost = False
+        self._is_open = self._is_lost = False
 
     @classmethod
     async def open(cls, endpoint: Endpoint, *, timeout_s: float) -> "Connection":
@@ -104,6 +105,7 @@ class Connection:
             error_cb=self._note_error,
             closed_cb=self._note_closed,
         )
+        self._is_open = True
         if self._is_foreign(endpoint):
             msg = f"{endpoint} is not the server {endpoint.server_name!r}: another one took its port"
             raise ConnectionLostError(msg)
@@ -116,8 +118,9 @@ class Connection:
 
     async def _subscribe(self, subject: str, callback: Callable[[Msg], Awaitable[None]]) -> Subscription:
         # No limit in nats-py: it would drop messages silently. What can arrive is what was asked for.
-        subscribe: Any = self._nats.subscribe
-        return cast("Subscription", await subscribe(subject, cb=callback, pending_msgs_limit=0, pending_bytes_limit=0))
+        untyped = cast("Any", self._nats)
+        subscription = await untyped.subscribe(subject, cb=callback, pending_msgs_limit=0, pending_bytes_limit=0)
+        return cast("Subscription", subscription)
 
     def _is_foreign(self, endpoint: Endpoint) -> bool:
         info = self._nats._server_info  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] (nats-py has no public way to the server's name)
@@ -131,6 +134,12 @@ class Connection:
         if refused or certificate or unreadable:
             msg = f"{endpoint} refused the login, or it cannot be attempted: {error!r}"
             raise InterfaceError(msg) from error
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether it ended. It does not come back."""
+        self._notice()
+        return self._is_lost
 
     @property
     def max_payload(self) -> int:
@@ -212,8 +221,10 @@ class Connection:
 
     async def close(self) -> None:
         """Close the socket; whoever waits for a reply gets a ConnectionLostError."""
-        await self._nats.close()
-        await self._note_closed()
+        try:
+            await self._nats.close()
+        finally:
+            self._lose()
 
     async def _dispatch(self, message: Msg) -> None:
         reply = self._replies.get(message.subject[len(self._inbox) :])
@@ -223,17 +234,30 @@ class Connection:
     async def _note_error(self, error: Exception) -> None:
         self._last_error = error
         log.info("nats: %r", error)
+        asyncio.get_running_loop().call_later(NOTICE_S, self._notice)
 
     async def _note_closed(self) -> None:
-        if self.is_lost:
+        self._lose()
+
+    def _notice(self) -> None:
+        # When reader and writer of nats-py fail together, one cancels the other while that is closing the connection,
+        # and nobody calls `closed_cb` (seen after kill -9 under load). Their errors are reported before.
+        if self._is_open and not self._nats.is_connected:
+            self._lose()
+
+    def _lose(self) -> None:
+        if self._is_lost:
             return
-        self.is_lost = True
+        self._is_lost = True
         for reply in list(self._replies.values()):
             if not reply.future.done():
                 reply.future.set_exception(ConnectionLostError(repr(self._last_error)))
         for notify in list(self._on_lost):
             notify()
         self._on_lost.clear()
+        transport: Any = self._nats._transport  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] (see `_notice`: it may be left open)
+        if transport is not None:
+            transport.close()
 
 
 class Inbox:

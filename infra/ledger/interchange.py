@@ -1,5 +1,9 @@
 """Whole conversations in and out."""
 
+from typing import TypeVar
+
+import msgspec
+
 from chatledger.domain.decide.imports import decide_import, import_result
 from chatledger.domain.errors import ChatNotFoundError
 from chatledger.domain.events import Body
@@ -11,10 +15,13 @@ from chatledger.domain.imported import (
     ImportResult,
 )
 from chatledger.domain.rules import check_id
+from chatledger.domain.values import Branch, Checkpoint, Message
 
 from ..importers.check import validate_chat
 from ..messages import new_id
 from ..store import MAX_COMMIT_EVENTS, Store
+
+T = TypeVar("T", ImportedMessage, ImportedBranch, ImportedCheckpoint)
 
 
 class InterchangeMethods:
@@ -74,37 +81,12 @@ class InterchangeMethods:
             metadata=chat.metadata,
             created_at=chat.created_at,
             updated_at=chat.updated_at,
-            messages=tuple(
-                ImportedMessage(
-                    id=message.id,
-                    parent_id=message.parent_id,
-                    name=message.name,
-                    type=message.type,
-                    data=message.data,
-                    created_at=message.created_at,
-                    sender_id=message.sender_id,
-                    agent_id=message.agent_id,
-                    reply_to=message.reply_to,
-                )
-                for _, message in messages
-            ),
-            branches=tuple(
-                ImportedBranch(
-                    id=branch.id,
-                    name=branch.name,
-                    head_message_id=branch.head_message_id,
-                    created_at=branch.created_at,
-                    is_active=branch.is_active,
-                )
-                for branch in branches
-            ),
-            checkpoints=tuple(
-                ImportedCheckpoint(
-                    id=checkpoint.id,
-                    name=checkpoint.name,
-                    message_id=checkpoint.message_id,
-                    created_at=checkpoint.created_at,
-                )
-                for checkpoint in checkpoints
-            ),
+            messages=tuple(_exported(ImportedMessage, message) for _, message in messages),
+            branches=tuple(_exported(ImportedBranch, branch) for branch in branches),
+            checkpoints=tuple(_exported(ImportedCheckpoint, checkpoint) for checkpoint in checkpoints),
         )
+
+
+def _exported(form: type[T], value: Message | Branch | Checkpoint) -> T:
+    """The same value in the form of exports, whose fields have the same names."""
+    return form(**{field.name: getattr(value, field.name) for field in msgspec.structs.fields(form)})

@@ -1,0 +1,53 @@
+# Everything sets itself up: a fresh machine needs Python 3.11 or newer, pip and make.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test lint format docs bench soak wheel clean
+
+demo: $(VENV)/.package ## import sample conversations, branch, rewind, rebuild: the main job in seconds
+	$(BIN)/chatledger demo
+
+test: $(VENV)/.dev ## all tests, on real servers
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -q
+
+lint: $(VENV)/.dev ## style, types and layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+
+format: $(VENV)/.dev ## put the code in shape
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+docs: $(VENV)/.dev ## write the generated reference pages anew
+	$(BIN)/python -m docs.generate
+
+bench: $(VENV)/.dev ## speed as ratios against the alternative, in one run
+	$(BIN)/python -m benchmarks
+
+soak: $(VENV)/.dev ## the long runs: many more examples of the state machine and of the fault tests
+	CHATLEDGER_SOAK=1 $(BIN)/python -m pytest -q --timeout 3600 tests/model tests/faults tests/infra/test_processes.py
+
+wheel: $(VENV)/.dev ## build the wheel and try it in a clean environment
+	.ci/wheel $(BIN)/python
+
+clean: ## remove what the targets made
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+
+$(VENV)/.python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "chatledger needs Python 3.11 or newer; name one: make PYTHON=python3.12 ..." >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
+	@touch $@
+
+$(VENV)/.package: $(VENV)/.python pyproject.toml
+	$(BIN)/python -m pip install --quiet --editable .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.python pyproject.toml
+	$(BIN)/python -m pip install --quiet --editable . --group dev
+	@touch $@ $(VENV)/.package

@@ -1,0 +1,152 @@
+"""The command `chatledger` itself: which verbs there are, and what happens to errors."""
+
+import contextlib
+import io
+import os
+import sys
+from collections.abc import Sequence
+from difflib import get_close_matches
+from importlib import import_module
+from typing import Any, Final, NoReturn
+
+import click
+
+from chatledger.domain.errors import ChatledgerError
+
+from ..locations import DEFAULT_LOCATION
+from .options import LOCATION_ENV, Settings, location_option
+from .output import print_error
+
+VERBS: Final = {
+    "demo": "demo",
+    "import": "transfer",
+    "export": "transfer",
+    "chats": "chats",
+    "show": "show",
+    "log": "log",
+    "replay": "replay",
+    "rebuild": "rebuild",
+    "watch": "log",
+}
+"""Each verb and the module of its command, `<verb>_command`; in the order of `--help`."""
+
+OK, FAILED, MISUSED, INTERRUPTED = 0, 1, 2, 130
+
+
+class LedgerGroup(click.Group):
+    """A group that imports a verb when it is asked for, and turns errors into one line and an exit code."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The verbs in the order of a first session."""
+        del ctx
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of a verb."""
+        del ctx
+        if cmd_name not in VERBS:
+            return None
+        command: click.Command = getattr(
+            import_module(f".{VERBS[cmd_name]}", __package__), f"{cmd_name}_command"
+        )
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that the arguments name, or an error that names its neighbours."""
+        if args and args[0] not in VERBS and not args[0].startswith("-"):
+            near = get_close_matches(args[0], VERBS, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(VERBS)}"
+            msg = f"there is no verb {args[0]!r}; {hint}"
+            raise click.UsageError(msg, ctx)
+        return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Carry out the verb. A reader who goes away, as `| head` does, ends it silently."""
+        try:
+            code = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            _forget_stdout()
+            return OK
+        return code
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,  # noqa: FBT001, FBT002 - click's signature
+        **extra: Any,
+    ) -> Any:
+        """Run to the end and exit; with `standalone_mode=False`, return the exit code instead."""
+        prepare_streams()
+        try:
+            code = super().main(args, prog_name or "chatledger", complete_var, standalone_mode=False, **extra)
+        except click.UsageError as error:
+            hint = f"; see '{error.ctx.command_path} --help'" if error.ctx is not None else ""
+            code = _fail(error.format_message().rstrip(".") + hint, MISUSED)
+        except click.ClickException as error:
+            code = _fail(error.format_message(), FAILED)
+        except ChatledgerError as error:
+            code = _fail(str(error), FAILED)
+        except click.Abort:
+            code = INTERRUPTED
+        code = code if isinstance(code, int) else OK
+        if standalone_mode:
+            sys.exit(code)
+        return code
+
+
+def _fail(message: str, code: int) -> int:
+    print_error(message)
+    return code
+
+
+def prepare_streams() -> None:
+    """Let an output that cannot show every character show the others."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and not stream.encoding.lower().startswith("utf"):
+            stream.reconfigure(errors="replace")
+
+
+def _forget_stdout() -> None:
+    """Nobody reads on: let what is still buffered go nowhere, also what the interpreter flushes at its end."""
+    with contextlib.suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+
+
+@click.group(
+    cls=LedgerGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    subcommand_metavar="VERB [ARGS]...",
+)
+@location_option(envvar=LOCATION_ENV)
+@click.version_option(package_name="chatledger", message="%(prog)s %(version)s")
+@click.pass_context
+def cli(ctx: click.Context) -> None:
+    """
+    Conversations with AI agents as a DAG of immutable messages on an append-only log.
+
+    \b
+    Begin with:
+        chatledger demo
+        chatledger import conversations.json
+        chatledger chats
+
+    The ledger is a directory by default; --location also takes nats://host:port/stream, sqlite:///file.db,
+    postgresql://host/database and memory:. Exit codes: 0 fine, 1 an error or nothing found, 2 wrong usage.
+    """  # noqa: D301 - click's mark for a paragraph that keeps its lines
+    ctx.ensure_object(Settings)
+
+
+def main() -> NoReturn:
+    """Run the command line and exit."""
+    cli.main()
+    raise AssertionError
+
+
+assert DEFAULT_LOCATION == Settings().location

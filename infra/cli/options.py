@@ -1,0 +1,109 @@
+"""What verbs have in common: where the ledger is, and the options that several of them take."""
+
+import contextlib
+import re
+from collections.abc import Callable, Generator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+
+from chatledger.domain.errors import ConfigurationError
+
+from ..ledger import Ledger
+from ..locations import DEFAULT_LOCATION
+from ..opening import open_ledger
+from .output import progress_bar
+
+LOCATION_ENV: Final = "CHATLEDGER_LOCATION"
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Settings:
+    """What was said before and after the verb; the latter counts."""
+
+    def __init__(self) -> None:
+        self.location = DEFAULT_LOCATION
+        self.is_named = False
+        """Whether the command line names the location, rather than the environment or nobody."""
+
+
+def location_option(*, envvar: str | None = None) -> Callable[[F], F]:
+    """`--location`, before the verb and after it."""
+
+    def keep(ctx: click.Context, parameter: click.Parameter, value: str | None) -> None:
+        settings = ctx.ensure_object(Settings)
+        if value is not None:
+            settings.location = value
+            source = ctx.get_parameter_source(str(parameter.name))
+            settings.is_named = source is click.core.ParameterSource.COMMANDLINE
+
+    return click.option(
+        "-l",
+        "--location",
+        metavar="PLACE",
+        envvar=envvar,
+        expose_value=False,
+        callback=keep,
+        help=f"Where the ledger is; {LOCATION_ENV} in the environment, else {DEFAULT_LOCATION}.",
+    )
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+chat_argument = click.argument("chat_id", metavar="CHAT")
+
+
+def limit_option(what: str) -> Callable[[F], F]:
+    """`--limit`, with what it counts."""
+    return click.option("-n", "--limit", type=click.IntRange(min=0), metavar="N", help=f"At most N {what}.")
+
+
+class PointInLog(click.ParamType):
+    """A position on the log, or a time."""
+
+    name = "position or time"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int | datetime:
+        """Digits are a position, anything else an ISO 8601 time; UTC unless it has an offset."""
+        if isinstance(value, int | datetime):
+            return value
+        if re.fullmatch(r"[0-9]{1,18}", value):
+            return int(value)
+        try:
+            moment = datetime.fromisoformat(value)
+        except ValueError:
+            self.fail(f"{value!r} is neither a position, e.g. 120, nor a time, e.g. 2026-02-07T17:29:24Z", param, ctx)
+        return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+
+
+after_option = click.option(
+    "--after", type=click.IntRange(min=0), metavar="POSITION", help="Only events after this position on the log."
+)
+until_option = click.option(
+    "--until",
+    type=PointInLog(),
+    metavar="POSITION|TIME",
+    help="Up to this position on the log, or this time (ISO 8601, UTC unless it has an offset).",
+)
+
+
+@contextlib.contextmanager
+def ledger_at(settings: Settings, *, create: bool = False) -> Generator[Ledger]:
+    """
+    The ledger that the options name, open.
+
+    Raises:
+        ConfigurationError: It is a directory that does not exist, and the verb would find nothing in a new one.
+    """
+    location = settings.location
+    is_path = "://" not in location and location != "memory:"
+    if is_path and not create and not Path(location).expanduser().exists():
+        msg = f"there is no ledger at {location}; 'chatledger import FILE' makes one, --location names another"
+        raise ConfigurationError(msg)
+    with progress_bar("building the index") as progress:
+        ledger = open_ledger(location, progress=progress)
+    with ledger:
+        yield ledger

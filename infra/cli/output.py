@@ -1,0 +1,159 @@
+"""Printing: text for people, JSON for programs, errors and progress on stderr."""
+
+import contextlib
+import os
+import sys
+from collections.abc import Generator, Iterable
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+from rich.console import Console
+from rich.text import Text
+
+from ..drawing import flat
+from ..store import Progress
+
+ROLE_STYLES: Final = {"user": "cyan", "assistant": "green", "system": "magenta", "tool": "yellow"}
+OTHER_ROLE: Final = "blue"
+HEAD, ACTIVE_HEAD, CHECKPOINT = "yellow", "bold green", "bold magenta"
+_WIDE: Final = 1_000_000
+# Line breaks and tabs stay; what else controls a terminal does not come from a conversation.
+_MULTILINE: Final = {code: " " for code in [*range(0x20), *range(0x7F, 0xA0)] if chr(code) not in "\n\t"}
+PROGRESS_STEPS: Final = 200
+
+
+class _Console(Console):
+    """Leaves a closed pipe to the command, which ends silently."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
+def console(*, stderr: bool = False) -> Console:
+    """
+    A console on the present stdout or stderr. Content is never taken for markup.
+
+    Output that is no terminal is not wrapped. Colours are for terminals, `FORCE_COLOR` and `NO_COLOR` say otherwise.
+    """
+    stream = sys.stderr if stderr else sys.stdout
+    width = None if stream.isatty() or "COLUMNS" in os.environ else _WIDE
+    return _Console(
+        stderr=stderr, width=width, markup=False, emoji=False, highlight=False, soft_wrap=width is not None
+    )
+
+
+def print_lines(lines: Iterable[Text], *, target: Console | None = None) -> None:
+    """Print each text on one line: cut to the width of a terminal, whole elsewhere."""
+    out = target or console()
+    is_cut = out.file.isatty()
+    for line in lines:
+        if out.color_system is None and not is_cut:
+            # A hundred thousand events go to a file this way.
+            out.file.write(line.plain + "\n")
+        else:
+            out.print(line, no_wrap=is_cut, overflow="ellipsis" if is_cut else "ignore", crop=is_cut, soft_wrap=not is_cut)
+
+
+def print_text(text: str = "", style: str = "") -> None:
+    """Print a sentence for people on stdout."""
+    console().print(Text(flat(text), style=style))
+
+
+def print_error(message: str) -> None:
+    """Print a mistake on stderr, on one line."""
+    console(stderr=True).print(Text.assemble(("error: ", "bold red"), flat(message)), soft_wrap=True)
+
+
+def print_note(message: str) -> None:
+    """Print something that is no error on stderr, on one line."""
+    console(stderr=True).print(Text(flat(message), style="yellow"), soft_wrap=True)
+
+
+def print_json(value: Any) -> None:
+    """Print one JSON value on one line of stdout."""
+    sys.stdout.write(encode_json(value) + "\n")
+
+
+def print_json_list(values: Iterable[Any]) -> None:
+    """Print a JSON array with one value a line."""
+    sys.stdout.write("[")
+    between = "\n"
+    for value in values:
+        sys.stdout.write(between + encode_json(value))
+        between = ",\n"
+    sys.stdout.write("\n]\n")
+
+
+def encode_json(value: Any) -> str:
+    """As JSON on one line, in ASCII where the output cannot show more."""
+    text = msgspec.json.encode(value).decode()
+    encoding = (sys.stdout.encoding or "utf-8").lower()
+    if encoding.startswith("utf"):
+        return text
+    return "".join(part if part.isascii() else _escape(part) for part in text)
+
+
+def _escape(character: str) -> str:
+    units = character.encode("utf-16-be")
+    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
+
+
+def fields_of(struct: msgspec.Struct) -> dict[str, Any]:
+    """All fields by name, also those that have their default."""
+    return {name: getattr(struct, name) for name in struct.__struct_fields__}
+
+
+def multiline(text: str) -> str:
+    """A text as it is, without what would control a terminal."""
+    return text.replace("\r\n", "\n").replace("\r", "\n").expandtabs(4).translate(_MULTILINE)
+
+
+def format_time(milliseconds: int) -> str:
+    """UTC with milliseconds, as `--until` takes it."""
+    try:
+        moment = datetime.fromtimestamp(milliseconds // 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return f"{milliseconds} ms"
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{milliseconds % 1000:03}Z"
+
+
+def format_minute(milliseconds: int) -> str:
+    """UTC to the minute, for tables."""
+    return format_time(milliseconds)[:16].replace("T", " ")
+
+
+def count(number: int, thing: str, plural: str | None = None) -> str:
+    """`1 message`, `2,022 messages`."""
+    return f"{number:,} {thing if number == 1 else plural or thing + 's'}"
+
+
+def role_style(role: str) -> str:
+    """The colour of a role."""
+    return ROLE_STYLES.get(role, OTHER_ROLE)
+
+
+@contextlib.contextmanager
+def progress_bar(title: str) -> Generator[Progress]:
+    """A bar on stderr for (done, total), shown from the first call on; nothing where stderr is no terminal."""
+    err = console(stderr=True)
+    if not err.is_terminal:
+        yield lambda done, total: None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bar
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with contextlib.ExitStack() as stack:
+        bar = Bar(*columns, console=err, transient=True)
+        task = bar.add_task(title, total=None)
+        is_shown = False
+
+        def show(done: int, total: int) -> None:
+            nonlocal is_shown
+            if not is_shown:
+                stack.enter_context(bar)
+                is_shown = True
+            bar.update(task, completed=done, total=total)
+
+        yield show
