@@ -261,9 +261,13 @@ class LogRegressedError(ChainIntegrityError):
     """The log ends before a position that was already seen, so acknowledged events are gone. Nothing is written to it."""
 
     def __init__(self, *, last_position: int, seen_position: int) -> None:
+        what = (
+            f"the log ends at position {last_position}, but position {seen_position} was already seen"
+            if last_position < seen_position
+            else f"the event at position {seen_position} of the log is not the one that was seen there"
+        )
         super().__init__(
-            f"the log ends at position {last_position}, but position {seen_position} was already seen: "
-            "acknowledged events are missing. Restore the log from a backup; or, to accept the loss, delete the index"
+            f"{what}: acknowledged events are missing. Restore the log from a backup; or, to accept the loss, delete the index"
         )
         self.last_position, self.seen_position = last_position, seen_position
 

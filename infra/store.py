@@ -41,6 +41,17 @@ _FOLLOW_S: Final = 5.0
 _logger = logging.getLogger(__name__)
 
 
+def _known(state: IndexedChat) -> tuple[int, int] | None:
+    """Where the events of the current command are, if it was carried out before."""
+    command_id = current().command_id
+    if command_id is None:
+        return None
+    tombstone = state.tombstone
+    if tombstone is not None and tombstone.command_id == command_id:
+        return tombstone.head.position, tombstone.head.position
+    return state.command(command_id)
+
+
 def no_progress(done: int, total: int) -> None:
     """Report nothing."""
     del done, total
@@ -103,11 +114,14 @@ class Store:
         self.check_open()
         return self.index.snapshot()
 
-    def execute(self, chat_id: str, decide: Decide, *, timeout_s: float = RETRY_S) -> list[Recorded]:
+    def execute(
+        self, chat_id: str, decide: Decide, *, kind: type[Body] | None, timeout_s: float = RETRY_S
+    ) -> list[Recorded]:
         """
         Decide on the chat's present state, write, and apply: again, while others write to the chat in between.
 
-        A command with the id of one that was carried out before (see `context`) changes nothing.
+        A command with the id of one that was carried out before (see `context`) changes nothing. `kind` is the first event
+        that the command writes; None for one that can not be told from others and heeds no command id.
 
         Returns:
             The events that were written, now or then; none when there was nothing to do.
@@ -119,29 +133,27 @@ class Store:
         """
         self.check_open()
         deadline = time.monotonic() + timeout_s
-        attempts = 0
+        attempts = position = 0
         while True:
             attempts += 1
             try:
                 with self.index.snapshot() as snapshot:
+                    position = snapshot.state.position
                     state = snapshot.chat(chat_id)
-                    known = self._known(state)
+                    known = None if kind is None else _known(state)
                     sealed = [] if known else self._seal(state, decide)
                     expected = stream_head(state).position
-                    position = snapshot.state.position
             except InvalidValueError:
                 raise
             except ChatledgerError:
                 # The state may be behind what others wrote; only the end of the log can say no.
-                if self._is_behind():
+                if self.projector.catch_up() > position:
                     continue
                 raise
-            if known:
-                first, last = known
-                events = self.log.read_chat(chat_id, after=first - 1, limit=last - first + 1)
-                return [recorded for recorded in events if recorded.position <= last]
+            if known is not None:
+                return self._repeated(chat_id, known, kind)
             if not sealed:
-                if self._is_behind(position):
+                if self.projector.catch_up() > position:
                     continue
                 return []
             try:
@@ -173,20 +185,15 @@ class Store:
             limit_bytes=self._max_event_bytes,
         )
 
-    def _known(self, state: IndexedChat) -> tuple[int, int] | None:
-        """Where the events of this command are, if it was carried out before."""
-        command_id = current().command_id
-        if command_id is None:
-            return None
-        tombstone = state.tombstone
-        if state.record is None and tombstone is not None and tombstone.command_id == command_id:
-            return tombstone.head.position, tombstone.head.position
-        return state.command(command_id)
-
-    def _is_behind(self, position: int | None = None) -> bool:
-        """Whether there was something on the log that the index did not have; it has it now."""
-        before = self.index.state.position if position is None else position
-        return self.projector.catch_up() > before
+    def _repeated(self, chat_id: str, positions: tuple[int, int], kind: type[Body] | None) -> list[Recorded]:
+        """The events of a command that was carried out before."""
+        first, last = positions
+        events = self.log.read_chat(chat_id, after=first - 1, limit=last - first + 1)
+        found = [recorded for recorded in events if recorded.position <= last]
+        if kind is not None and not (found and isinstance(found[0].body, kind)):
+            msg = f"the command id {current().command_id!r} was used on chat {chat_id!r} for another command; use a new one"
+            raise InvalidValueError(msg)
+        return found
 
     def _await_other(self, chat_id: str, attempts: int, deadline: float) -> None:
         """Take in what another writer wrote to the chat, and give it a moment when it writes a lot."""

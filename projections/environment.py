@@ -55,6 +55,7 @@ class Environment:
                 sync=False,
                 mode=0o600,
             )
+            self._check_length()
             self._env.reader_check()  # frees the slots of killed processes, which would keep old pages for ever
         except lmdb.Error as error:
             self._share.release(is_synced=False)
@@ -69,6 +70,14 @@ class Environment:
         self._is_resizing = False
         self._is_closed = False
         self._write_lock = threading.RLock()
+
+    def _check_length(self) -> None:
+        """Refuse a file that was cut short: touching what is mapped beyond its end would kill the process."""
+        pages = self._env.info()["last_pgno"] + 1
+        length = (self.path / "data.mdb").stat().st_size
+        if length < pages * self._env.stat()["psize"]:
+            msg = f"the file ends after {length:,} bytes, before its last page"
+            raise lmdb.CorruptedError(msg)
 
     def table(self, name: bytes, *, dupsort: bool = False) -> "lmdb._Database":
         """The named table, created if absent."""

@@ -173,17 +173,6 @@ class Index(TrackingRecorder):
         with self.snapshot() as snapshot:
             return snapshot.state
 
-    def wait_for(self, position: int, timeout_s: float) -> bool:
-        """Wait until the index has taken the event at `position` in, by whomever; False when the time is over."""
-        deadline = time.monotonic() + timeout_s
-        while self.state.position < position:
-            rest = deadline - time.monotonic()
-            if rest <= 0:
-                return False
-            with self._advanced:
-                self._advanced.wait(min(rest, _POLL_S))  # other processes do not notify
-        return True
-
     def rebuild(self, read: ReadLog, progress: Callable[[int], None], *, unless_open: bool = False) -> None:
         """
         Build a new generation from the log while the current one serves, then switch everybody to it.

@@ -9,7 +9,7 @@ from chatledger.domain.decide.branches import (
     decide_move_head,
 )
 from chatledger.domain.errors import BranchNotFoundError, HeadConflictError, InvalidValueError
-from chatledger.domain.events import BranchCreated, Recorded
+from chatledger.domain.events import BranchActivated, BranchCreated, HeadMoved, Recorded
 from chatledger.domain.rules import check_id, check_time
 from chatledger.domain.values import AnyHead, Branch
 
@@ -62,6 +62,7 @@ class BranchMethods:
                 branch_id=branch_id,
                 created_at=now if created_at is None else created_at,
             ),
+            kind=BranchCreated,
         )
         return self._created(chat_id, recorded)
 
@@ -80,6 +81,7 @@ class BranchMethods:
         recorded = self._store.execute(
             chat_id,
             lambda state, now: decide_fork(state, message_id, activate=activate, branch_id=branch_id, created_at=now),
+            kind=BranchCreated,
         )
         return self._created(chat_id, recorded)
 
@@ -122,7 +124,7 @@ class BranchMethods:
             ChatNotFoundError, BranchNotFoundError: The chat or the branch is not there; the active branch stays.
         """
         check_id(chat_id, "chat_id")
-        self._store.execute(chat_id, lambda state, now: decide_activate(state, name))
+        self._store.execute(chat_id, lambda state, now: decide_activate(state, name), kind=BranchActivated)
         branch = self.get_branch(chat_id, name)
         if branch is None:  # the chat was deleted in between
             raise BranchNotFoundError(chat_id, name)
@@ -161,7 +163,9 @@ class BranchMethods:
             raise InvalidValueError(msg)
         try:
             self._store.execute(
-                chat_id, lambda state, now: decide_move_head(state, branch, message_id, expected=expected)
+                chat_id,
+                lambda state, now: decide_move_head(state, branch, message_id, expected=expected),
+                kind=HeadMoved,
             )
         except HeadConflictError:
             if on_conflict == "raise":

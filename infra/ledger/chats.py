@@ -1,7 +1,8 @@
 """Chats: create, read, update, list, delete."""
 
+import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from msgspec import UNSET, UnsetType
 
@@ -11,8 +12,8 @@ from chatledger.domain.decide.chats import (
     decide_update_chat,
     decide_upsert_chat,
 )
-from chatledger.domain.errors import ChatNotFoundError, InvalidValueError
-from chatledger.domain.events import Body, ChatCreated
+from chatledger.domain.errors import ChatNotFoundError, InvalidValueError, UpdateConflictError
+from chatledger.domain.events import Body, ChatCreated, ChatDeleted, ChatUpdated
 from chatledger.domain.rules import check_count, check_id
 from chatledger.domain.values import Chat
 from chatledger.projections.catalogue import Cursor
@@ -55,6 +56,7 @@ class ChatMethods:
             lambda state, now: decide_create_chat(
                 state, user_id=user_id, title=title, metadata=metadata, branch_id=branch_id
             ),
+            kind=ChatCreated,
         )
         body, time = recorded[0].body, recorded[0].occurred_at
         assert isinstance(body, ChatCreated), "a chat begins with its creation"
@@ -83,6 +85,7 @@ class ChatMethods:
             lambda state, now: decide_upsert_chat(
                 state, user_id=user_id, title=title, metadata=metadata, branch_id=branch_id
             ),
+            kind=ChatCreated,
         )
         return self._require(chat_id)
 
@@ -128,24 +131,39 @@ class ChatMethods:
             msg = "give either values or an updater, not both"
             raise InvalidValueError(msg)
 
-        def decide(state: IndexedChat, now: int) -> list[Body]:
-            del now
-            if updater is None:
-                return decide_update_chat(state, title=title, metadata=metadata)
+        if updater is not None:
+            return self._update_by(chat_id, updater, timeout_s)
+        self._store.execute(
+            chat_id,
+            lambda state, now: decide_update_chat(state, title=title, metadata=metadata),
+            kind=ChatUpdated,
+            timeout_s=timeout_s,
+        )
+        return self._require(chat_id)
+
+    def _update_by(self, chat_id: str, updater: ChatUpdater, timeout_s: float) -> Chat:
+        deadline = time.monotonic() + timeout_s
+        seen: list[Chat] = []
+        changes: dict[str, Any] = {}
+
+        def decide(state: IndexedChat, _now: int) -> list[Body]:
             chat = state.chat
             if chat is None:
                 raise ChatNotFoundError(chat_id)
-            changes = updater(chat)
-            if changes is None:
+            if not seen or seen[-1] != chat:
+                # The updater is the caller's code: it runs below, where no transaction is open.
+                seen.append(chat)
                 return []
-            unknown = set(changes) - {"title", "metadata"}
-            if unknown:
-                msg = f"only title and metadata of a chat can change, not {', '.join(sorted(unknown))}"
-                raise InvalidValueError(msg)
             return decide_update_chat(state, title=changes.get("title", UNSET), metadata=changes.get("metadata", UNSET))
 
-        self._store.execute(chat_id, decide, timeout_s=timeout_s)
-        return self._require(chat_id)
+        while True:
+            looks = len(seen)
+            self._store.execute(chat_id, decide, kind=ChatUpdated, timeout_s=timeout_s)
+            if len(seen) == looks:
+                return self._require(chat_id)
+            if time.monotonic() > deadline:
+                raise UpdateConflictError(chat_id, attempts=len(seen))
+            changes = _check_changes(updater(seen[-1]))
 
     def list_chats(
         self,
@@ -198,7 +216,9 @@ class ChatMethods:
             Whether this call deleted it: False when there is no such chat, or `user_id` is not its owner.
         """
         check_id(chat_id, "chat_id")
-        recorded = self._store.execute(chat_id, lambda state, now: decide_delete_chat(state, user_id=user_id))
+        recorded = self._store.execute(
+            chat_id, lambda state, now: decide_delete_chat(state, user_id=user_id), kind=ChatDeleted
+        )
         if recorded:
             self._store.finish_erasures()
         return bool(recorded)
@@ -208,6 +228,20 @@ class ChatMethods:
         if chat is None:
             raise ChatNotFoundError(chat_id)
         return chat
+
+
+def _check_changes(changes: Any) -> dict[str, Any]:
+    if changes is None:
+        return {}
+    if not isinstance(changes, dict):
+        msg = f"an updater returns an object with title or metadata, or None, not {type(changes).__name__}"
+        raise InvalidValueError(msg)
+    given = cast("dict[str, Any]", changes)
+    unknown = given.keys() - {"title", "metadata"}
+    if unknown:
+        msg = f"only title and metadata of a chat can change, not {', '.join(sorted(map(str, unknown)))}"
+        raise InvalidValueError(msg)
+    return given
 
 
 def _check_entry(entry: Any) -> tuple[str, str | float]:

@@ -1,7 +1,7 @@
 """Checkpoints: named bookmarks of messages."""
 
 from chatledger.domain.decide.checkpoints import decide_delete_checkpoint, decide_set_checkpoint
-from chatledger.domain.events import CheckpointSet
+from chatledger.domain.events import CheckpointDeleted, CheckpointSet
 from chatledger.domain.rules import check_id, check_time
 from chatledger.domain.values import Checkpoint
 
@@ -43,6 +43,7 @@ class CheckpointMethods:
                 checkpoint_id=checkpoint_id,
                 created_at=now if created_at is None else created_at,
             ),
+            kind=CheckpointSet,
         )
         body = recorded[0].body
         assert isinstance(body, CheckpointSet), "setting a checkpoint is one event"
@@ -75,4 +76,8 @@ class CheckpointMethods:
             ChatNotFoundError: There is no such chat.
         """
         check_id(chat_id, "chat_id")
-        return bool(self._store.execute(chat_id, lambda state, now: decide_delete_checkpoint(state, name)))
+        return bool(
+            self._store.execute(
+                chat_id, lambda state, now: decide_delete_checkpoint(state, name), kind=CheckpointDeleted
+            )
+        )

@@ -49,7 +49,9 @@ class InterchangeMethods:
         ids = [new_id() for _ in range(1 + len(chat.branches) + len(chat.checkpoints))]
         written: list[Body] = []
         while recorded := self._store.execute(
-            chat.id, lambda state, now: decide_import(state, chat, ids=ids, now=now, limit=MAX_COMMIT_EVENTS // 2)
+            chat.id,
+            lambda state, now: decide_import(state, chat, ids=ids, now=now, limit=MAX_COMMIT_EVENTS // 2),
+            kind=None,
         ):
             written.extend(event.body for event in recorded)
             if len(recorded) < MAX_COMMIT_EVENTS // 2:

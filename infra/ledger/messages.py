@@ -12,6 +12,7 @@ from chatledger.domain.errors import (
     MessageNotFoundError,
     WrongChatError,
 )
+from chatledger.domain.events import MessagesAppended
 from chatledger.domain.rules import check_count, check_id
 from chatledger.domain.values import Divergence, Message, NewMessage
 from chatledger.projections.chains import Chains, Place
@@ -62,6 +63,7 @@ class MessageMethods:
         self._store.execute(
             chat_id,
             lambda state, now: decide_append(state, drafts, branch=branch, expected_head=expected_head, now=now),
+            kind=MessagesAppended,
         )
         return self._stored(chat_id, drafts)
 
@@ -85,7 +87,9 @@ class MessageMethods:
         """
         check_id(chat_id, "chat_id")
         drafts = with_ids(messages)
-        self._store.execute(chat_id, lambda state, now: decide_add_messages(state, drafts, now=now))
+        self._store.execute(
+            chat_id, lambda state, now: decide_add_messages(state, drafts, now=now), kind=MessagesAppended
+        )
         return self._stored(chat_id, drafts)
 
     def _stored(self, chat_id: str, drafts: Iterable[NewMessage]) -> list[Message]:
