@@ -12,7 +12,9 @@ from .errors import NO_MESSAGE, ApiError
 
 PAGE = 1000
 # A page ends early when it reaches this size, so that neither the server nor we have to hold more.
-PAGE_BYTES = 16 * 1024 * 1024
+PAGE_BYTES = 4 * 1024 * 1024
+# One page may take this long; the replica that was to answer may have died.
+PAGE_S = 5.0
 
 MESSAGE_ID = "Nats-Msg-Id"
 ORIGINATOR_ID = "Cl-Id"
@@ -142,7 +144,7 @@ class Pages:
         if self._subject is not None:
             question["next_by_subj"] = self._subject
         raw, status = await connection.collect(
-            f"$JS.API.DIRECT.GET.{self._stream}", msgspec.json.encode(question), timeout_s=deadline.left_s
+            f"$JS.API.DIRECT.GET.{self._stream}", msgspec.json.encode(question), timeout_s=min(PAGE_S, deadline.left_s)
         )
         code = status.get(STATUS)
         if code == "404":

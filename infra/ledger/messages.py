@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+import msgspec
 from msgspec import UNSET, UnsetType
 
 from chatledger.domain.decide.messages import decide_add_messages, decide_append
@@ -12,7 +13,7 @@ from chatledger.domain.errors import (
     MessageNotFoundError,
     WrongChatError,
 )
-from chatledger.domain.events import MessagesAppended
+from chatledger.domain.events import MessagesAppended, Recorded
 from chatledger.domain.rules import check_count, check_id
 from chatledger.domain.values import Divergence, Message, NewMessage
 from chatledger.projections.chains import Chains, Place
@@ -60,12 +61,12 @@ class MessageMethods:
         """
         check_id(chat_id, "chat_id")
         drafts = with_ids(messages)
-        self._store.execute(
+        written = self._store.execute(
             chat_id,
             lambda state, now: decide_append(state, drafts, branch=branch, expected_head=expected_head, now=now),
             kind=MessagesAppended,
         )
-        return self._stored(chat_id, drafts)
+        return self._stored(chat_id, drafts, written)
 
     def add_messages(self, chat_id: str, messages: Iterable[NewMessage]) -> list[Message]:
         """
@@ -87,15 +88,26 @@ class MessageMethods:
         """
         check_id(chat_id, "chat_id")
         drafts = with_ids(messages)
-        self._store.execute(
+        written = self._store.execute(
             chat_id, lambda state, now: decide_add_messages(state, drafts, now=now), kind=MessagesAppended
         )
-        return self._stored(chat_id, drafts)
+        return self._stored(chat_id, drafts, written)
 
-    def _stored(self, chat_id: str, drafts: Iterable[NewMessage]) -> list[Message]:
+    def _stored(self, chat_id: str, drafts: list[NewMessage], written: list[Recorded]) -> list[Message]:
+        """The messages as they are stored: those just written, and those that were there."""
+        new = {
+            message.id: msgspec.structs.replace(message, chat_id=chat_id)
+            for recorded in written
+            for message in _bodies(recorded)
+        }
+        ids = [draft.id for draft in drafts if draft.id is not None]
+        if new and new.keys().isdisjoint(ids):
+            return list(new.values())  # a command repeated under its id, with messages that got new ids
+        if new.keys() >= set(ids):
+            return [new[message_id] for message_id in ids]
         with self._store.snapshot() as snapshot:
             chat = snapshot.chat(chat_id)
-            return [message for draft in drafts if draft.id is not None and (message := chat.message(draft.id))]
+            return [message for message_id in ids if (message := new.get(message_id) or chat.message(message_id))]
 
     def get_message(self, message_id: str) -> Message | None:
         """
@@ -221,6 +233,10 @@ class MessageMethods:
                 only_a=chains.chain(place, chains.depth(place) + 1 - shared),
                 only_b=chains.chain(other, chains.depth(other) + 1 - shared),
             )
+
+
+def _bodies(recorded: Recorded) -> tuple[Message, ...]:
+    return recorded.body.messages if isinstance(recorded.body, MessagesAppended) else ()
 
 
 def _chain(chat: IndexedChat, head: Place, limit: int | None, before: str | None) -> list[Message]:

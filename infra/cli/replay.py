@@ -1,0 +1,163 @@
+"""`replay` and `rebuild`: the log read again from its start."""
+
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import click
+import msgspec
+from rich.text import Text
+
+from chatledger.domain.errors import NotFoundError
+from chatledger.domain.events import Recorded
+from chatledger.domain.folded import FoldedChat
+from chatledger.domain.text import preview
+from chatledger.domain.values import Graph, GraphBranch, GraphCheckpoint, GraphNode
+
+from ..drawing import flat
+from ..ledger import Ledger
+from .chats import chat_heading
+from .events import event_line
+from .log import require_history
+from .options import (
+    Settings,
+    chat_argument,
+    json_option,
+    ledger_at,
+    location_option,
+    until_option,
+)
+from .output import console, count, print_json, print_lines, print_text, progress_bar
+from .show import chat_object
+from .tree import best_style, print_tree
+
+
+@click.command("replay")
+@chat_argument
+@until_option
+@json_option
+@click.option("--ascii", "ascii_only", is_flag=True, help="Draw with ASCII characters.")
+@location_option()
+@click.pass_obj
+def replay_command(
+    settings: Settings, *, chat_id: str, until: int | datetime | None, as_json: bool, ascii_only: bool
+) -> None:
+    """
+    Fold a chat from the log, event by event, and show what it was at the end: now, or at an earlier moment.
+
+    The index is not asked; hashes and versions are checked on the way. With --json, one object for each step, and last
+    the chat as 'show --json' prints it.
+    """
+    with ledger_at(settings) as ledger:
+        require_history(ledger, chat_id)
+        chat = FoldedChat(chat_id)
+        steps = 0
+        out = console()
+        for recorded in _history(ledger, chat_id, until):
+            chat.apply(recorded)
+            steps += 1
+            if as_json:
+                print_json(_step_object(recorded, chat))
+            else:
+                print_lines([event_line(recorded, with_chat=False).append(_step_note(chat), style="dim")], target=out)
+        if not steps:
+            msg = f"chat {chat_id!r} has no events up to {until}"
+            raise NotFoundError(msg)
+    if as_json:
+        print_json(chat_object(chat.chat, chat.messages, chat.branches, chat.checkpoints))
+    else:
+        _print_state(chat, steps, ascii_only=ascii_only)
+
+
+def _history(ledger: Ledger, chat_id: str, until: int | datetime | None) -> Iterator[Recorded]:
+    """The events up to a moment, without a hole even where the clocks of two writers disagree."""
+    if not isinstance(until, datetime):
+        yield from ledger.history(chat_id, until=until)
+        return
+    last_ms = (until - datetime.fromtimestamp(0, UTC)) // timedelta(milliseconds=1)
+    for recorded in ledger.history(chat_id):
+        if recorded.occurred_at > last_ms:
+            return
+        yield recorded
+
+
+def _step_object(recorded: Recorded, chat: FoldedChat) -> dict[str, Any]:
+    record = chat.record
+    return {
+        "position": recorded.position,
+        "version": recorded.version,
+        "type": recorded.type,
+        "occurred_at": recorded.occurred_at,
+        "actor": recorded.actor,
+        "messages": 0 if record is None else record.message_count,
+        "branches": 0 if record is None else record.branch_count,
+        "checkpoints": 0 if record is None else record.checkpoint_count,
+        "active_branch": None if record is None else record.active_branch,
+    }
+
+
+def _step_note(chat: FoldedChat) -> str:
+    record = chat.record
+    if record is None:
+        return "  → deleted"
+    return f"  → {count(record.message_count, 'message')}, {count(record.branch_count, 'branch', 'branches')}"
+
+
+def _print_state(chat: FoldedChat, steps: int, *, ascii_only: bool) -> None:
+    print_text()
+    state = chat.chat
+    if state is None:
+        print_text(f"After {count(steps, 'event')} the chat is deleted.", "bold")
+        return
+    print_text(f"After {count(steps, 'event')}:", "bold")
+    print_lines([*chat_heading(state, checkpoints=len(chat.checkpoints)), Text()])
+    print_tree(folded_graph(chat), style=best_style(ascii_only=ascii_only))
+
+
+def folded_graph(chat: FoldedChat) -> Graph:
+    """The graph of a folded chat, as `Ledger.graph` answers it from the index."""
+    messages = sorted(chat.messages, key=lambda message: message.created_at)
+    return Graph(
+        chat_id=chat.chat_id,
+        nodes=[
+            GraphNode(
+                id=message.id,
+                parent_id=message.parent_id,
+                role=message.name,
+                content=preview(message.data),
+                created_at=message.created_at,
+            )
+            for message in messages
+        ],
+        branches=[
+            GraphBranch(name=branch.name, head_message_id=branch.head_message_id, is_active=branch.is_active)
+            for branch in chat.branches
+        ],
+        checkpoints=[
+            GraphCheckpoint(name=checkpoint.name, message_id=checkpoint.message_id) for checkpoint in chat.checkpoints
+        ],
+    )
+
+
+@click.command("rebuild")
+@json_option
+@location_option()
+@click.pass_obj
+def rebuild_command(settings: Settings, *, as_json: bool) -> None:
+    """
+    Build the index anew from the log, and go over to it.
+
+    Nothing is lost by it: the index holds only what follows from the log. Until the new one is ready the old one serves.
+    """
+    with ledger_at(settings) as ledger:
+        began = time.monotonic()
+        with progress_bar("rebuilding the index") as progress:
+            ledger.rebuild(progress=progress)
+        took_s = time.monotonic() - began
+        position = ledger.position
+        chats = len(ledger.list_chats())
+    if as_json:
+        print_json({"position": position, "chats": chats, "seconds": round(took_s, 3)})
+    else:
+        print_text(f"Rebuilt the index from the log in {took_s:.1f} s: {count(chats, 'chat')}, up to position {position:,}.")

@@ -1,0 +1,263 @@
+"""`import` and `export`: whole conversations in and out."""
+
+import contextlib
+import sys
+import tempfile
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import IO, Final
+
+import click
+import msgspec
+from rich.console import Console
+from rich.text import Text
+
+from chatledger.domain.errors import (
+    AccessDeniedError,
+    AlreadyExistsError,
+    ChainIntegrityError,
+    ChatledgerError,
+    ConflictError,
+    InvalidValueError,
+    LogRegressedError,
+    NotFoundError,
+    UnsupportedFormatError,
+    WrongChatError,
+)
+from chatledger.domain.imported import ImportedChat, ImportResult
+
+from ..drawing import flat
+from ..importers import FORMATS, Problem, detect_format, read_chats, write_chats
+from ..ledger import Ledger
+from .lookup import require_chat
+from .options import Settings, ledger_at, location_option
+from .output import console, count, print_error, print_text
+
+_NOBODY: Final = {"", *FORMATS}
+"""The owners that readers give to chats of files that name none."""
+_ABOUT_ONE_CHAT: Final = (
+    AccessDeniedError,
+    AlreadyExistsError,
+    ChainIntegrityError,
+    ConflictError,
+    InvalidValueError,
+    NotFoundError,
+    WrongChatError,
+)
+
+
+class Tally:
+    """What an import did so far."""
+
+    def __init__(self) -> None:
+        self.new = self.changed = self.unchanged = 0
+        self.messages = self.branches = self.heads = self.checkpoints = 0
+        self.problems = self.failures = 0
+
+    @property
+    def chats(self) -> int:
+        """How many chats were taken in, or were there."""
+        return self.new + self.changed + self.unchanged
+
+    def add(self, result: ImportResult) -> None:
+        """Count one chat."""
+        if result.is_new:
+            self.new += 1
+        elif result.messages_added or result.branches_added or result.heads_moved or result.checkpoints_set:
+            self.changed += 1
+        else:
+            self.unchanged += 1
+        self.messages += result.messages_added
+        self.branches += result.branches_added
+        self.heads += result.heads_moved
+        self.checkpoints += result.checkpoints_set
+
+    def summary(self) -> list[str]:
+        """What to say at the end."""
+        lines: list[str] = []
+        if self.chats and self.unchanged == self.chats:
+            lines.append(f"Nothing changed: {count(self.chats, 'chat')} read, all here already.")
+        else:
+            lines.append(
+                f"Imported {count(self.chats, 'chat')}: {self.new:,} new, {self.changed:,} changed, "
+                f"{self.unchanged:,} unchanged."
+            )
+            added = f"{count(self.messages, 'message')}, {count(self.branches, 'branch', 'branches')} added"
+            moved = f", {count(self.heads, 'branch', 'branches')} moved on" if self.heads else ""
+            marked = f", {count(self.checkpoints, 'checkpoint')} set" if self.checkpoints else ""
+            lines.append(added + marked + moved + ".")
+        if self.problems or self.failures:
+            failed = f", {self.failures:,} of them kept something out" if self.failures else ""
+            lines.append(f"{count(self.problems + self.failures, 'problem')}{failed}; see above.")
+        return lines
+
+
+@click.command("import")
+@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--format", "file_format", type=click.Choice(FORMATS), help="The format; found out by default.")
+@click.option("--strict", is_flag=True, help="Stop at the first problem.")
+@click.option("--user", "user_id", metavar="ID", help="The owner of chats whose file names none.")
+@location_option()
+@click.pass_obj
+def import_command(
+    settings: Settings,
+    *,
+    files: tuple[Path, ...],
+    file_format: str | None,
+    strict: bool,
+    user_id: str | None,
+) -> int:
+    """
+    Take conversations in from files, with all their branches.
+
+    Reads OpenAssistant files (oasst), ChatGPT exports (chatgpt), SQLite files of Deep Agents (deepagents) and what
+    'chatledger export' writes (chatledger), also as .gz. Doing it again changes nothing: what is here stays, what is new
+    is added.
+
+    A broken record is reported with its line and left out; a message whose parent is missing becomes a root. With
+    --strict the import ends there; chats before it stay.
+    """
+    tally = Tally()
+    readable = [path for path in files if _is_readable(path, file_format, tally, strict=strict)]
+    if readable:
+        with ledger_at(settings, create=True) as ledger, _spinner() as say:
+            for path in readable:
+                _import_file(ledger, path, file_format, user_id, tally, say, strict=strict)
+    if not tally.chats and tally.failures:
+        return 1
+    for line in tally.summary():
+        print_text(line)
+    if tally.new and sys.stdout.isatty():
+        print_text("Look at them with 'chatledger chats' and 'chatledger show CHAT'.", "dim")
+    return 1 if tally.failures else 0
+
+
+def _is_readable(path: Path, file_format: str | None, tally: Tally, *, strict: bool) -> bool:
+    """Whether a file is there and of a known format; told before a ledger is made for nothing."""
+    try:
+        if file_format is None:
+            detect_format(path)
+        else:
+            read_chats(path, format=file_format, on_problem=lambda _: None)
+    except InvalidValueError as error:
+        if strict:
+            raise
+        tally.failures += 1
+        print_error(str(error))
+        return False
+    return True
+
+
+def _import_file(
+    ledger: Ledger,
+    path: Path,
+    file_format: str | None,
+    user_id: str | None,
+    tally: Tally,
+    say: Callable[[str], None],
+    *,
+    strict: bool,
+) -> None:
+    """Take in what one file has. Errors that are about one chat, or the file, do not stop the rest unless strictly."""
+
+    def report(problem: Problem) -> None:
+        tally.problems += 1
+        _print_problem(str(problem))
+
+    say(f"reading {path.name}")
+    chats = read_chats(path, format=file_format, strict=strict, on_problem=report)
+    try:
+        for chat in chats:
+            _import_chat(ledger, _owned(chat, user_id), tally, strict=strict)
+            say(f"importing {path.name}: {count(tally.chats, 'chat')}, {count(tally.messages, 'new message')}")
+    except UnsupportedFormatError as error:
+        if strict:
+            raise
+        tally.failures += 1
+        print_error(str(error))
+
+
+def _import_chat(ledger: Ledger, chat: ImportedChat, tally: Tally, *, strict: bool) -> None:
+    try:
+        tally.add(ledger.import_chat(chat))
+    except LogRegressedError:
+        raise
+    except _ABOUT_ONE_CHAT as error:
+        if strict:
+            raise
+        tally.failures += 1
+        print_error(f"chat {chat.id!r} is left out: {error}")
+
+
+def _owned(chat: ImportedChat, user_id: str | None) -> ImportedChat:
+    if user_id is None or chat.user_id not in _NOBODY:
+        return chat
+    return msgspec.structs.replace(chat, user_id=user_id)
+
+
+def _print_problem(text: str) -> None:
+    console(stderr=True).print(Text.assemble(("warning: ", "yellow"), flat(text)), soft_wrap=True)
+
+
+@contextlib.contextmanager
+def _spinner() -> Generator[Callable[[str], None]]:
+    """Says on a terminal what is being done."""
+    err: Console = console(stderr=True)
+    if not err.is_terminal:
+        yield lambda _: None
+        return
+    with err.status("opening the ledger") as status:
+        yield lambda text: status.update(Text(flat(text)))
+
+
+@click.command("export")
+@click.argument("chat_ids", metavar="[CHAT]...", nargs=-1)
+@click.option(
+    "-o", "--output", metavar="FILE", type=click.Path(path_type=Path), help="Where to; stdout by default."
+)
+@location_option()
+@click.pass_obj
+def export_command(settings: Settings, *, chat_ids: tuple[str, ...], output: Path | None) -> None:
+    """
+    Write chats as JSON lines that 'chatledger import' takes in as they were; all chats when none is named.
+    """
+    with ledger_at(settings) as ledger:
+        for chat_id in chat_ids:
+            require_chat(ledger, chat_id)
+        ids = list(dict.fromkeys(chat_ids)) or [chat.id for chat in reversed(ledger.list_chats())]
+        if output is None:
+            write_chats(sys.stdout.buffer, _exported(ledger, ids))
+            return
+        with _replacing(output) as stream:
+            written = write_chats(stream, _exported(ledger, ids))
+    print_text(f"Wrote {count(written, 'chat')} to {output}.")
+
+
+def _exported(ledger: Ledger, ids: Sequence[str] | Iterable[str]) -> Iterator[ImportedChat]:
+    return (ledger.export_chat(chat_id) for chat_id in ids)
+
+
+@contextlib.contextmanager
+def _replacing(path: Path) -> Generator[IO[bytes]]:
+    """A file that takes the place of `path` when it is whole, and leaves nothing behind otherwise."""
+    try:
+        if path.exists() and not path.is_file():
+            # A device or a pipe, e.g. /dev/stdout; a directory is refused here.
+            with path.open("wb") as stream:
+                yield stream
+            return
+        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f"{path.name}.", delete=False) as stream:
+            part = Path(stream.name)
+            try:
+                yield stream
+                stream.flush()
+                part.chmod(0o600)
+                part.replace(path)
+            except BaseException:
+                part.unlink(missing_ok=True)
+                raise
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        msg = f"{path} cannot be written: {error.strerror or error}"
+        raise ChatledgerError(msg) from error
