@@ -13,8 +13,7 @@ import click
 
 from chatledger.domain.errors import ChatledgerError
 
-from ..locations import DEFAULT_LOCATION
-from .options import LOCATION_ENV, Settings, location_option
+from .options import LOCATION_ENV, location_option
 from .output import print_error
 
 VERBS: Final = {
@@ -25,7 +24,7 @@ VERBS: Final = {
     "show": "show",
     "log": "log",
     "replay": "replay",
-    "rebuild": "rebuild",
+    "rebuild": "replay",
     "watch": "log",
 }
 """Each verb and the module of its command, `<verb>_command`; in the order of `--help`."""
@@ -46,9 +45,7 @@ class LedgerGroup(click.Group):
         del ctx
         if cmd_name not in VERBS:
             return None
-        command: click.Command = getattr(
-            import_module(f".{VERBS[cmd_name]}", __package__), f"{cmd_name}_command"
-        )
+        command: click.Command = getattr(import_module(f".{VERBS[cmd_name]}", __package__), f"{cmd_name}_command")
         return command
 
     def resolve_command(
@@ -121,6 +118,7 @@ def _forget_stdout() -> None:
 
 @click.group(
     cls=LedgerGroup,
+    invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     subcommand_metavar="VERB [ARGS]...",
 )
@@ -140,13 +138,11 @@ def cli(ctx: click.Context) -> None:
     The ledger is a directory by default; --location also takes nats://host:port/stream, sqlite:///file.db,
     postgresql://host/database and memory:. Exit codes: 0 fine, 1 an error or nothing found, 2 wrong usage.
     """  # noqa: D301 - click's mark for a paragraph that keeps its lines
-    ctx.ensure_object(Settings)
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
 
 
 def main() -> NoReturn:
     """Run the command line and exit."""
     cli.main()
     raise AssertionError
-
-
-assert DEFAULT_LOCATION == Settings().location

@@ -25,9 +25,7 @@ class MetadataEntry(click.ParamType):
 
     name = "entry"
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, str | float]:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str | float]:
         """The value is a text, unless it reads as a JSON number, true or false; a text in quotes always is one."""
         key, equals, text = str(value).partition("=")
         if not key or not equals:

@@ -41,7 +41,7 @@ def event_line(recorded: Recorded, *, with_chat: bool = True) -> Text:
     """Position, time, actor, chat, kind and what happened."""
     line = Text(f"{recorded.position:>6}  ", style="bold")
     line.append(f"{format_time(recorded.occurred_at)}  ", style="not bold dim")
-    line.append(f"{flat(recorded.actor or '-')}  ", style="not bold")
+    line.append(f"{flat(recorded.actor or '-'):<6}  ", style="not bold")
     if with_chat:
         line.append(f"{flat(recorded.chat_id)}  ", style="not bold dim")
     line.append(f"{recorded.type:<16}  ", style=f"not bold {_STYLES.get(recorded.type, '')}")

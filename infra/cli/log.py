@@ -43,9 +43,9 @@ def log_command(
     as_json: bool,
 ) -> None:
     """
-    Print the history, of one chat or of all: each event with its position, time (UTC), actor, and what it did.
+    Print the history of one chat, or of all.
 
-    With --json, one object a line, with the hash chain.
+    Each event has its position on the log, time (UTC), actor, and what it did. With --json, one object a line, with the hash chain.
     """
     with ledger_at(settings) as ledger:
         if chat_id is not None:
@@ -70,9 +70,9 @@ def watch_command(
     settings: Settings, *, chat_id: str | None, after: int | None, limit: int | None, as_json: bool
 ) -> None:
     """
-    Print changes as they happen, by whatever process, until Ctrl-C.
+    Print changes as they happen, until Ctrl-C.
 
-    With --json, one object a line. To go on later, give --after the last position printed.
+    By whatever process they are made. With --json, one object a line. To go on later, give --after the last position printed.
     """
     with contextlib.suppress(KeyboardInterrupt), ledger_at(settings, create=True) as ledger:
         events = ledger.feed(after, chat_id=chat_id)

@@ -64,9 +64,7 @@ class PointInLog(click.ParamType):
 
     name = "position or time"
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> int | datetime:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | datetime:
         """Digits are a position, anything else an ISO 8601 time; UTC unless it has an offset."""
         if isinstance(value, int | datetime):
             return value

@@ -38,9 +38,7 @@ def console(*, stderr: bool = False) -> Console:
     """
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() or "COLUMNS" in os.environ else _WIDE
-    return _Console(
-        stderr=stderr, width=width, markup=False, emoji=False, highlight=False, soft_wrap=width is not None
-    )
+    return _Console(stderr=stderr, width=width, markup=False, emoji=False, highlight=False, soft_wrap=width is not None)
 
 
 def print_lines(lines: Iterable[Text], *, target: Console | None = None) -> None:
@@ -52,7 +50,9 @@ def print_lines(lines: Iterable[Text], *, target: Console | None = None) -> None
             # A hundred thousand events go to a file this way.
             out.file.write(line.plain + "\n")
         else:
-            out.print(line, no_wrap=is_cut, overflow="ellipsis" if is_cut else "ignore", crop=is_cut, soft_wrap=not is_cut)
+            out.print(
+                line, no_wrap=is_cut, overflow="ellipsis" if is_cut else "ignore", crop=is_cut, soft_wrap=not is_cut
+            )
 
 
 def print_text(text: str = "", style: str = "") -> None:

@@ -44,9 +44,9 @@ def replay_command(
     settings: Settings, *, chat_id: str, until: int | datetime | None, as_json: bool, ascii_only: bool
 ) -> None:
     """
-    Fold a chat from the log, event by event, and show what it was at the end: now, or at an earlier moment.
+    Fold a chat from the log, event by event.
 
-    The index is not asked; hashes and versions are checked on the way. With --json, one object for each step, and last
+    Each step is printed, and last the chat: as it is now, or was at an earlier moment. The index is not asked; hashes and versions are checked on the way. With --json, one object for each step, and last
     the chat as 'show --json' prints it.
     """
     with ledger_at(settings) as ledger:
@@ -146,7 +146,7 @@ def folded_graph(chat: FoldedChat) -> Graph:
 @click.pass_obj
 def rebuild_command(settings: Settings, *, as_json: bool) -> None:
     """
-    Build the index anew from the log, and go over to it.
+    Build the index anew from the log.
 
     Nothing is lost by it: the index holds only what follows from the log. Until the new one is ready the old one serves.
     """
@@ -160,4 +160,6 @@ def rebuild_command(settings: Settings, *, as_json: bool) -> None:
     if as_json:
         print_json({"position": position, "chats": chats, "seconds": round(took_s, 3)})
     else:
-        print_text(f"Rebuilt the index from the log in {took_s:.1f} s: {count(chats, 'chat')}, up to position {position:,}.")
+        print_text(
+            f"Rebuilt the index from the log in {took_s:.1f} s: {count(chats, 'chat')}, up to position {position:,}."
+        )

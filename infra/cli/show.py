@@ -53,9 +53,9 @@ def show_command(
     ascii_only: bool,
 ) -> None:
     """
-    Show a chat: its DAG as a tree, or the chain of one branch as a conversation.
+    Show a chat, as a tree or as a conversation.
 
-    Long runs without forks are collapsed in the tree. With --json, one object: the chat with all its messages in log
+    The tree is the whole DAG with branches and checkpoints; a conversation is the chain of one branch. Long runs without forks are collapsed in the tree. With --json, one object: the chat with all its messages in log
     order, its branches and checkpoints; with --messages or --branch, the chain.
     """
     if form == "graph" and branch_name is not None:

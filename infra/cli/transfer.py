@@ -212,14 +212,14 @@ def _spinner() -> Generator[Callable[[str], None]]:
 
 @click.command("export")
 @click.argument("chat_ids", metavar="[CHAT]...", nargs=-1)
-@click.option(
-    "-o", "--output", metavar="FILE", type=click.Path(path_type=Path), help="Where to; stdout by default."
-)
+@click.option("-o", "--output", metavar="FILE", type=click.Path(path_type=Path), help="Where to; stdout by default.")
 @location_option()
 @click.pass_obj
 def export_command(settings: Settings, *, chat_ids: tuple[str, ...], output: Path | None) -> None:
     """
-    Write chats as JSON lines that 'chatledger import' takes in as they were; all chats when none is named.
+    Write chats as JSON lines, all when none is named.
+
+    Nothing is lost: 'chatledger import' takes them in as they were, here or elsewhere.
     """
     with ledger_at(settings) as ledger:
         for chat_id in chat_ids:

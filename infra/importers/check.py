@@ -5,11 +5,10 @@ from collections.abc import Iterable
 from typing import Any, cast
 
 from chatledger.domain.errors import ChainIntegrityError, InvalidValueError
+from chatledger.domain.rules import MAX_ID_BYTES
 
 from .model import ImportedChat, ImportedMessage
 from .tree import sort_parents_first
-
-MAX_ID_BYTES = 2048
 
 
 def describe_id_fault(value: object) -> str | None:

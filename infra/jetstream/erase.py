@@ -6,8 +6,8 @@ import msgspec
 
 from .client import Deadline, JetStreamClient, ask_api
 from .connection import Connection
-from .errors import ALREADY_DELETED, NO_MESSAGE, ApiError
-from .reading import Pages, last_on_subject
+from .errors import ALREADY_DELETED, NO_MESSAGE, STORE_FAILED, ApiError
+from .reading import Pages, at, last_on_subject
 
 WINDOW = 16
 
@@ -50,6 +50,8 @@ async def _delete(client: JetStreamClient, stream: str, position: int) -> bool:
             await ask_api(connection, f"STREAM.MSG.DELETE.{stream}", payload, _Deleted, deadline)
         except ApiError as error:
             if error.fault.err_code in {ALREADY_DELETED, NO_MESSAGE}:
+                return False
+            if error.fault.err_code == STORE_FAILED and await at(client, stream, position, deadline) is None:
                 return False
             raise
         return True

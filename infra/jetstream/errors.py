@@ -74,6 +74,8 @@ NO_MESSAGE = 10037
 NAME_IN_USE = 10058
 # "sequence not found" of a delete request
 ALREADY_DELETED = 10043
+# What a delete request gets that lost the race against another one, among other troubles of the store.
+STORE_FAILED = 10057
 WRONG_LAST_SEQUENCE = 10071
 DUPLICATE_IN_BATCH = 10201
 # The answer is the same whether the slot was taken by somebody else or by an earlier attempt of our own.

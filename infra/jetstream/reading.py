@@ -17,7 +17,6 @@ PAGE_BYTES = 4 * 1024 * 1024
 PAGE_S = 5.0
 
 MESSAGE_ID = "Nats-Msg-Id"
-ORIGINATOR_ID = "Cl-Id"
 TOPIC = "Cl-Topic"
 VERSION = "Cl-Version"
 

@@ -10,9 +10,9 @@ import msgspec
 from eventsourcing.persistence import DataError, IntegrityError, Notification, ProgrammingError, StoredEvent, Tracking
 
 from .append import MAX_BATCH, Message
-from .reading import MESSAGE_ID, ORIGINATOR_ID, TOPIC, VERSION, LogMessage
+from .reading import MESSAGE_ID, TOPIC, VERSION, LogMessage
 from .stream import event_prefix, tracking_prefix
-from .subjects import decode_header, encode_header, raw_id, token
+from .subjects import ORIGINATOR_ID, decode_header, encode_header, raw_id, token
 
 IdType = Literal["uuid", "text"]
 

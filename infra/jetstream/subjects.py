@@ -1,7 +1,7 @@
 """How originator ids, topics and stream names become subjects and headers."""
 
 import base64
-import binascii
+import contextlib
 import hashlib
 import re
 from functools import lru_cache
@@ -10,6 +10,7 @@ from uuid import UUID
 
 from eventsourcing.persistence import DataError, ProgrammingError
 
+ORIGINATOR_ID = "Cl-Id"
 MAX_TOKEN_CHARS = 100
 MAX_NAME_CHARS = 200  # the server takes 255; `_snapshots` and the files of the store need some of them
 # Everything printable in ASCII but `%`, which introduces an escape, and the blank, which headers lose at both ends.
@@ -46,18 +47,20 @@ def raw_id(subject_token: str, header: str | None) -> str:
         DataError: This token was not made by `token`.
     """
     form, rest = subject_token[:1], subject_token[1:]
-    try:
+    raw = ""
+    # UnicodeDecodeError and binascii.Error are ValueErrors.
+    with contextlib.suppress(ValueError):
         if form == "u":
-            return str(UUID(hex=rest))
-        if form == "b":
-            return base64.urlsafe_b64decode(rest + "=" * (-len(rest) % 4)).decode(errors="surrogatepass")
-        if form == "h" and header is not None:
-            return decode_header(header)
-    except (ValueError, binascii.Error) as error:
-        msg = f"the token {subject_token!r} is not the form of an id"
-        raise DataError(msg) from error
-    msg = f"the token {subject_token!r} is not the form of an id, or its header is missing"
-    raise DataError(msg)
+            raw = str(UUID(hex=rest))
+        elif form == "b":
+            raw = base64.urlsafe_b64decode(rest + "=" * (-len(rest) % 4)).decode(errors="surrogatepass")
+        elif form == "h" and header is not None:
+            raw = decode_header(header)
+    # The decoders are lenient: they skip characters that do not belong there.
+    if not raw or token(raw) != subject_token:
+        msg = f"the token {subject_token!r} is not the form of an id, or its header {ORIGINATOR_ID} is missing or wrong"
+        raise DataError(msg)
+    return raw
 
 
 @lru_cache(maxsize=4096)
