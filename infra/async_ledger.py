@@ -109,16 +109,20 @@ class AsyncLedger:
     ) -> AsyncGenerator[Recorded]:
         """Changes in order and without holes, as they happen; see `Ledger.feed`. Ends when the ledger is closed."""
         position = await self.run(lambda ledger: ledger.last_position() if after is None else after)
-        while True:
-            end = await self.run(lambda ledger: ledger.last_position())
-            make = functools.partial(Ledger.feed, after=position, chat_id=chat_id, topics=topics, follow=False)
-            async for recorded in self._iterate(await self.run(make)):
-                yield recorded
-                position = recorded.position
-            position = max(position, end)
-            if not follow or self._is_closed:
-                return
-            await self._wait(position)
+        try:
+            while True:
+                end = await self.run(lambda ledger: ledger.last_position())
+                make = functools.partial(Ledger.feed, after=position, chat_id=chat_id, topics=topics, follow=False)
+                async for recorded in self._iterate(await self.run(make)):
+                    yield recorded
+                    position = recorded.position
+                position = max(position, end)
+                if not follow:
+                    return
+                await self._wait(position)
+        except LedgerClosedError:
+            if not self._is_closed:
+                raise
 
     async def _iterate(self, iterator: Iterator[Recorded]) -> AsyncGenerator[Recorded]:
         def take(_: Ledger) -> list[Recorded]:
@@ -134,7 +138,7 @@ class AsyncLedger:
         def wait(ledger: Ledger) -> bool:
             return ledger.wait(position, timeout_s=_WAIT_S)
 
-        while not self._is_closed and not await self.run(wait, abandon_on_cancel=True):
+        while not await self.run(wait, abandon_on_cancel=True):
             pass
 
     async def run(self, call: Callable[[Ledger], T], *, abandon_on_cancel: bool = False) -> T:

@@ -168,7 +168,7 @@ class _Drawing:
                     yield self._line(part, prefix)
                 # Each message of a run is an only child, so the next one stands one step deeper.
                 prefix, indent, below = below + strokes.last, below, below + strokes.gap
-            children = self._children.get(run[-1].id, ())
+            children = self._children.get(run[-1].id, [])
             stack.extend(
                 (child, indent, strokes.last if child is children[-1] else strokes.fork) for child in reversed(children)
             )

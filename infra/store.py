@@ -247,13 +247,16 @@ class Store:
         while True:
             try:
                 self.index.rebuild(
-                    self.projector.read_commits, lambda done: progress(done, max(done, total)), unless_open=unless_open
+                    self.projector.read_commits,
+                    check=self.projector.check_holes,
+                    progress=lambda done: progress(done, max(done, total)),
+                    unless_open=unless_open,
                 )
-                break
             except ChainIntegrityError as error:
                 if not self.projector.explain(error):
                     raise
-        self.projector.check_holes()
+            else:
+                return
 
     def finish_erasures(self) -> None:
         """Erase what deleted chats left on the log, also what an earlier process did not come to."""

@@ -173,11 +173,19 @@ class Index(TrackingRecorder):
         with self.snapshot() as snapshot:
             return snapshot.state
 
-    def rebuild(self, read: ReadLog, progress: Callable[[int], None], *, unless_open: bool = False) -> None:
+    def rebuild(
+        self,
+        read: ReadLog,
+        *,
+        check: Callable[[IndexState], None] = lambda state: None,
+        progress: Callable[[int], None] = lambda position: None,
+        unless_open: bool = False,
+    ) -> None:
         """
         Build a new generation from the log while the current one serves, then switch everybody to it.
 
-        Interrupted at any point, the old one stays. With `unless_open` nothing is built if another process just did.
+        Interrupted at any point, or refused by `check`, the old one stays. With `unless_open` nothing is built if another
+        process just did.
         """
         with self._generations.building():
             if unless_open and self.open() is None:
@@ -186,7 +194,7 @@ class Index(TrackingRecorder):
             fresh = Generation(number, self._generations.path(number), map_bytes=self._map_bytes)
             try:
                 fresh.describe(self._identity)
-                self._fill(fresh, read, progress)
+                check(self._fill(fresh, read, progress))
                 with self._swap:
                     self._switch(fresh, read, progress)
                     old, self._live = self._live, fresh
@@ -199,17 +207,17 @@ class Index(TrackingRecorder):
         with self._advanced:
             self._advanced.notify_all()
 
-    def _fill(self, fresh: Generation, read: ReadLog, progress: Callable[[int], None]) -> None:
+    def _fill(self, fresh: Generation, read: ReadLog, progress: Callable[[int], None]) -> IndexState:
         with fresh.env.reading() as txn:
-            position = fresh.state(txn).position
-        while page := read(position):
+            state = fresh.state(txn)
+        while page := read(state.position):
 
-            def change(txn: Transaction, events: Sequence[Recorded] = page) -> None:
-                fresh.apply(txn, events, application=APPLICATION, half_erased=self.half_erased)
+            def change(txn: Transaction, events: Sequence[Recorded] = page) -> IndexState:
+                return fresh.apply(txn, events, application=APPLICATION, half_erased=self.half_erased)
 
-            fresh.env.update(change)
-            position = page[-1].position
-            progress(position)
+            state = fresh.env.update(change)
+            progress(state.position)
+        return state
 
     def _switch(self, fresh: Generation, read: ReadLog, progress: Callable[[int], None]) -> None:
         live = self._live

@@ -6,6 +6,7 @@ from typing import Final, Protocol
 from chatledger.domain.errors import ChainIntegrityError
 from chatledger.domain.events import ChatDeleted, Recorded
 
+from .generation import IndexState
 from .index import Index
 
 PAGE_EVENTS: Final = 1000
@@ -73,7 +74,7 @@ class Projector:
                     raise
                 continue
             position = page[-1].position
-        self.check_holes()
+        self.check_holes(self._index.state)
         return position
 
     def explain(self, error: ChainIntegrityError) -> bool:
@@ -92,9 +93,8 @@ class Projector:
                 return True
         return False
 
-    def check_holes(self) -> None:
+    def check_holes(self, state: IndexState) -> None:
         """Raise `ChainIntegrityError` when more positions hold no event than deleted chats account for."""
-        state = self._index.state
         if self._log.is_dense and state.missing > state.erased:
             msg = (
                 f"{state.missing} positions up to {state.position} hold no event, but deleted chats account for "

@@ -2,11 +2,10 @@
 
 import re
 from itertools import islice
-from typing import Any
+from typing import Literal
 
 import click
 import msgspec
-from rich.table import Table
 from rich.text import Text
 
 from chatledger.domain.errors import ChatNotFoundError
@@ -15,34 +14,40 @@ from chatledger.domain.values import Chat
 from ..drawing import flat
 from .lookup import unknown_chat
 from .options import Settings, json_option, ledger_at, limit_option, location_option
-from .output import console, count, fields_of, format_minute, print_json_list, print_text
+from .output import console, count, fields_of, format_minute, print_json_list, print_lines, print_text
 
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 
 
-class MetadataEntry(click.ParamType):
-    """`KEY=VALUE`."""
+def _metadata_entry(
+    ctx: click.Context, parameter: click.Parameter, value: str | None
+) -> tuple[str, str | float] | None:
+    """`KEY=VALUE`: a text, unless it reads as a JSON number, true or false; a text in quotes always is one."""
+    if value is None:
+        return None
+    key, equals, text = value.partition("=")
+    if not key or not equals:
+        msg = f"{value!r} is not KEY=VALUE"
+        raise click.BadParameter(msg, ctx, parameter)
+    if _NUMBER.fullmatch(text) or text in {"true", "false"} or (len(text) > 1 and text[0] == text[-1] == '"'):
+        try:
+            return key, msgspec.json.decode(text, type=str | bool | int | float)
+        except msgspec.DecodeError:
+            return key, text
+    return key, text
 
-    name = "entry"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str | float]:
-        """The value is a text, unless it reads as a JSON number, true or false; a text in quotes always is one."""
-        key, equals, text = str(value).partition("=")
-        if not key or not equals:
-            self.fail(f"{value!r} is not KEY=VALUE", param, ctx)
-        if _NUMBER.fullmatch(text) or text in {"true", "false"} or (len(text) > 1 and text[0] == text[-1] == '"'):
-            try:
-                return key, msgspec.json.decode(text, type=str | bool | int | float)
-            except msgspec.DecodeError:
-                return key, text
-        return key, text
+_FULL_WIDTH = 110
+"""In narrower terminals the owner and the time give way."""
+_LEAST_TITLE, _OWNER_WIDTH = 12, 12
+_GAP = "  "
 
 
 @click.command("chats")
 @click.option("--user", "user_id", metavar="ID", help="Only chats of this owner.")
 @click.option(
     "--meta",
-    type=MetadataEntry(),
+    callback=_metadata_entry,
     metavar="KEY=VALUE",
     help="Only chats with this entry in their metadata. Numbers, true and false are such, unless quoted: 'year=\"2026\"'.",
 )
@@ -79,30 +84,50 @@ def chats_command(
     elif not found:
         print_text("No chat matches." if has_chats else "No chats yet: 'chatledger import FILE' takes some in.")
     else:
-        console().print(chat_table(shown))
+        print_lines(chat_rows(shown))
         if limit is not None and shown and len(found) > limit:
             print_text(f"More with --after {shown[-1].id}", "dim")
 
 
-def chat_table(chats: list[Chat]) -> Table:
-    """Chats as a table, ids whole."""
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    table.add_column("chat", no_wrap=True, style="cyan")
-    table.add_column("title", no_wrap=True, overflow="ellipsis", ratio=1 if console().file.isatty() else None)
-    table.add_column("owner", no_wrap=True, overflow="ellipsis", max_width=20 if console().file.isatty() else None)
-    table.add_column("messages", justify="right", no_wrap=True)
-    table.add_column("branches", justify="right", no_wrap=True)
-    table.add_column("changed (UTC)", no_wrap=True, style="dim")
-    for chat in chats:
-        table.add_row(
-            Text(flat(chat.id)),
-            Text(flat(chat.title or "")),
-            Text(flat(chat.user_id)),
-            f"{chat.message_count:,}",
-            f"{chat.branch_count:,}",
-            format_minute(chat.updated_at),
-        )
-    return table
+def chat_rows(chats: list[Chat]) -> list[Text]:
+    """Chats as lines of a table: ids whole; on a terminal titles are cut, and on a narrow one some columns left out."""
+    out = console()
+    width = out.width if out.file.isatty() else None
+    is_full = width is None or width >= _FULL_WIDTH
+    columns = [
+        _column("chat", [chat.id for chat in chats], style="cyan"),
+        _column("messages", [f"{chat.message_count:,}" for chat in chats], align="right"),
+        _column("branches", [f"{chat.branch_count:,}" for chat in chats], align="right"),
+    ]
+    if is_full:
+        columns += [
+            _column("changed (UTC)", [format_minute(chat.updated_at) for chat in chats], style="dim"),
+            _column("owner", [chat.user_id for chat in chats], width=None if width is None else _OWNER_WIDTH),
+        ]
+    used = sum(column[0].cell_len + len(_GAP) for column in columns)
+    room = None if width is None else max(width - used, _LEAST_TITLE)
+    columns.append(_column("title", [chat.title or "" for chat in chats], width=room))
+    rows = [Text(_GAP).join(cells) for cells in zip(*columns, strict=True)]
+    for row in rows:
+        row.rstrip()
+    return rows
+
+
+def _column(
+    title: str,
+    values: list[str],
+    *,
+    style: str = "",
+    align: Literal["left", "right"] = "left",
+    width: int | None = None,
+) -> list[Text]:
+    """A heading and cells, all equally wide; at most `width`."""
+    cells = [Text(title, style="bold"), *(Text(flat(value), style=style) for value in values)]
+    longest = max(cell.cell_len for cell in cells)
+    for cell in cells:
+        cell.truncate(longest if width is None else min(longest, width), overflow="ellipsis")
+        cell.align(align, longest if width is None else min(longest, width))
+    return cells
 
 
 def chat_heading(chat: Chat, *, checkpoints: int) -> list[Text]:

@@ -38,14 +38,14 @@ _STYLES: Final = {
 
 
 def event_line(recorded: Recorded, *, with_chat: bool = True) -> Text:
-    """Position, time, actor, chat, kind and what happened."""
+    """Position, time, actor, kind, what happened, and the chat."""
     line = Text(f"{recorded.position:>6}  ", style="bold")
     line.append(f"{format_time(recorded.occurred_at)}  ", style="not bold dim")
     line.append(f"{flat(recorded.actor or '-'):<6}  ", style="not bold")
-    if with_chat:
-        line.append(f"{flat(recorded.chat_id)}  ", style="not bold dim")
     line.append(f"{recorded.type:<16}  ", style=f"not bold {_STYLES.get(recorded.type, '')}")
     line.append(flat(describe(recorded)), style="not bold")
+    if with_chat:
+        line.append(f"  [{flat(recorded.chat_id)}]", style="not bold dim")
     return line
 
 

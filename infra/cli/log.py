@@ -22,7 +22,7 @@ from .options import (
     location_option,
     until_option,
 )
-from .output import console, print_json, print_lines, print_note
+from .output import print_json, print_lines, print_note
 
 
 @click.command("log")
@@ -88,11 +88,10 @@ def require_history(ledger: Ledger, chat_id: str) -> None:
 
 
 def _print_events(events: Iterable[Recorded], *, as_json: bool, with_chat: bool, flush: bool = False) -> None:
-    out = console()
     for recorded in events:
         if as_json:
             print_json(recorded.to_dict())
         else:
-            print_lines([event_line(recorded, with_chat=with_chat)], target=out)
+            print_lines([event_line(recorded, with_chat=with_chat)])
         if flush:
             sys.stdout.flush()

@@ -59,22 +59,18 @@ def limit_option(what: str) -> Callable[[F], F]:
     return click.option("-n", "--limit", type=click.IntRange(min=0), metavar="N", help=f"At most N {what}.")
 
 
-class PointInLog(click.ParamType):
-    """A position on the log, or a time."""
-
-    name = "position or time"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | datetime:
-        """Digits are a position, anything else an ISO 8601 time; UTC unless it has an offset."""
-        if isinstance(value, int | datetime):
-            return value
-        if re.fullmatch(r"[0-9]{1,18}", value):
-            return int(value)
-        try:
-            moment = datetime.fromisoformat(value)
-        except ValueError:
-            self.fail(f"{value!r} is neither a position, e.g. 120, nor a time, e.g. 2026-02-07T17:29:24Z", param, ctx)
-        return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+def _point_in_log(ctx: click.Context, parameter: click.Parameter, value: str | None) -> int | datetime | None:
+    """Digits are a position, anything else an ISO 8601 time; UTC unless it has an offset."""
+    if value is None:
+        return None
+    if re.fullmatch(r"[0-9]{1,18}", value):
+        return int(value)
+    try:
+        moment = datetime.fromisoformat(value)
+    except ValueError:
+        msg = f"{value!r} is neither a position, e.g. 120, nor a time, e.g. 2026-02-07T17:29:24Z"
+        raise click.BadParameter(msg, ctx, parameter) from None
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
 after_option = click.option(
@@ -82,7 +78,7 @@ after_option = click.option(
 )
 until_option = click.option(
     "--until",
-    type=PointInLog(),
+    callback=_point_in_log,
     metavar="POSITION|TIME",
     help="Up to this position on the log, or this time (ISO 8601, UTC unless it has an offset).",
 )

@@ -3,12 +3,14 @@
 import contextlib
 import os
 import sys
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bar
 from rich.text import Text
 
 from ..drawing import flat
@@ -20,7 +22,11 @@ HEAD, ACTIVE_HEAD, CHECKPOINT = "yellow", "bold green", "bold magenta"
 _WIDE: Final = 1_000_000
 # Line breaks and tabs stay; what else controls a terminal does not come from a conversation.
 _MULTILINE: Final = {code: " " for code in [*range(0x20), *range(0x7F, 0xA0)] if chr(code) not in "\n\t"}
-PROGRESS_STEPS: Final = 200
+_QUICK_EVENTS: Final = 1000
+"""So many are done before a bar would be seen."""
+
+
+_consoles: dict[bool, Console] = {}
 
 
 class _Console(Console):
@@ -32,27 +38,33 @@ class _Console(Console):
 
 def console(*, stderr: bool = False) -> Console:
     """
-    A console on the present stdout or stderr. Content is never taken for markup.
+    The console on the present stdout or stderr. Content is never taken for markup.
 
-    Output that is no terminal is not wrapped. Colours are for terminals, `FORCE_COLOR` and `NO_COLOR` say otherwise.
+    Output that is no terminal is not wrapped. Colours are for terminals; `FORCE_COLOR` and `NO_COLOR` say otherwise.
     """
     stream = sys.stderr if stderr else sys.stdout
+    # One for each stream, so that what is printed beside a progress bar does not break it.
+    known = _consoles.get(stderr)
+    if known is not None and known.file is stream:
+        return known
     width = None if stream.isatty() or "COLUMNS" in os.environ else _WIDE
-    return _Console(stderr=stderr, width=width, markup=False, emoji=False, highlight=False, soft_wrap=width is not None)
+    made = _Console(file=stream, width=width, markup=False, emoji=False, highlight=False)
+    _consoles[stderr] = made
+    return made
 
 
-def print_lines(lines: Iterable[Text], *, target: Console | None = None) -> None:
-    """Print each text on one line: cut to the width of a terminal, whole elsewhere."""
-    out = target or console()
-    is_cut = out.file.isatty()
+def print_lines(lines: Iterable[Text], *, is_cut: bool = False) -> None:
+    """Print each text on one line, cut to the width of a terminal if asked for."""
+    out = console()
+    is_cut = is_cut and out.file.isatty()
     for line in lines:
         if out.color_system is None and not is_cut:
             # A hundred thousand events go to a file this way.
             out.file.write(line.plain + "\n")
+        elif is_cut:
+            out.print(line, no_wrap=True, overflow="ellipsis")
         else:
-            out.print(
-                line, no_wrap=is_cut, overflow="ellipsis" if is_cut else "ignore", crop=is_cut, soft_wrap=not is_cut
-            )
+            out.print(line, soft_wrap=True)
 
 
 def print_text(text: str = "", style: str = "") -> None:
@@ -135,25 +147,29 @@ def role_style(role: str) -> str:
 
 @contextlib.contextmanager
 def progress_bar(title: str) -> Generator[Progress]:
-    """A bar on stderr for (done, total), shown from the first call on; nothing where stderr is no terminal."""
-    err = console(stderr=True)
-    if not err.is_terminal:
-        yield lambda done, total: None
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
-    from rich.progress import Progress as Bar
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    """A bar on stderr for (done, total), shown when it is worth it; nothing where stderr is no terminal."""
     with contextlib.ExitStack() as stack:
-        bar = Bar(*columns, console=err, transient=True)
-        task = bar.add_task(title, total=None)
-        is_shown = False
+        bar: Bar | None = None
 
         def show(done: int, total: int) -> None:
-            nonlocal is_shown
-            if not is_shown:
-                stack.enter_context(bar)
-                is_shown = True
-            bar.update(task, completed=done, total=total)
+            nonlocal bar
+            if bar is None and total > _QUICK_EVENTS and sys.stderr.isatty():
+                columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+                bar = stack.enter_context(Bar(*columns, console=console(stderr=True), transient=True))
+                bar.add_task(title)
+            if bar is not None:
+                bar.update(bar.task_ids[0], completed=done, total=total)
 
         yield show
+
+
+@contextlib.contextmanager
+def pulse(title: str) -> Generator[Callable[[str], None]]:
+    """A bar on stderr for work of unknown length, which says what is being done; nothing where stderr is no terminal."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    columns = (BarColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
+    with Bar(*columns, console=console(stderr=True), transient=True) as bar:
+        task = bar.add_task(title, total=None)
+        yield lambda text: bar.update(task, description=flat(text))

@@ -6,7 +6,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import click
-import msgspec
 from rich.text import Text
 
 from chatledger.domain.errors import NotFoundError
@@ -15,7 +14,6 @@ from chatledger.domain.folded import FoldedChat
 from chatledger.domain.text import preview
 from chatledger.domain.values import Graph, GraphBranch, GraphCheckpoint, GraphNode
 
-from ..drawing import flat
 from ..ledger import Ledger
 from .chats import chat_heading
 from .events import event_line
@@ -28,7 +26,7 @@ from .options import (
     location_option,
     until_option,
 )
-from .output import console, count, print_json, print_lines, print_text, progress_bar
+from .output import count, print_json, print_lines, print_text, progress_bar
 from .show import chat_object
 from .tree import best_style, print_tree
 
@@ -53,14 +51,13 @@ def replay_command(
         require_history(ledger, chat_id)
         chat = FoldedChat(chat_id)
         steps = 0
-        out = console()
         for recorded in _history(ledger, chat_id, until):
             chat.apply(recorded)
             steps += 1
             if as_json:
                 print_json(_step_object(recorded, chat))
             else:
-                print_lines([event_line(recorded, with_chat=False).append(_step_note(chat), style="dim")], target=out)
+                print_lines([event_line(recorded, with_chat=False).append(_step_note(chat), style="dim")])
         if not steps:
             msg = f"chat {chat_id!r} has no events up to {until}"
             raise NotFoundError(msg)

@@ -139,11 +139,11 @@ def print_conversation(messages: Sequence[Message], checkpoints: Iterable[Checkp
     out = console()
     is_tty = out.file.isatty()
     for message in messages:
-        print_lines([Text(), _message_head(message, marks.get(message.id, ()))], target=out)
+        print_lines([Text(), _message_head(message, marks.get(message.id, ()))])
         if is_tty:
             out.print(Padding(Text(multiline(_text_of(message))), (0, 0, 0, 2)))
         else:
-            print_lines((Text(f"  {line}".rstrip()) for line in _lines_of(message)), target=out)
+            print_lines(Text(f"  {line}".rstrip()) for line in _lines_of(message))
 
 
 def _message_head(message: Message, checkpoints: Iterable[str]) -> Text:

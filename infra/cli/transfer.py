@@ -9,7 +9,6 @@ from typing import IO, Final
 
 import click
 import msgspec
-from rich.console import Console
 from rich.text import Text
 
 from chatledger.domain.errors import (
@@ -31,7 +30,7 @@ from ..importers import FORMATS, Problem, detect_format, read_chats, write_chats
 from ..ledger import Ledger
 from .lookup import require_chat
 from .options import Settings, ledger_at, location_option
-from .output import console, count, print_error, print_text
+from .output import console, count, print_error, print_text, pulse
 
 _NOBODY: Final = {"", *FORMATS}
 """The owners that readers give to chats of files that name none."""
@@ -86,9 +85,10 @@ class Tally:
             moved = f", {count(self.heads, 'branch', 'branches')} moved on" if self.heads else ""
             marked = f", {count(self.checkpoints, 'checkpoint')} set" if self.checkpoints else ""
             lines.append(added + marked + moved + ".")
-        if self.problems or self.failures:
-            failed = f", {self.failures:,} of them kept something out" if self.failures else ""
-            lines.append(f"{count(self.problems + self.failures, 'problem')}{failed}; see above.")
+        if self.problems:
+            lines.append(f"{count(self.problems, 'problem')} in the files, worked around; see the warnings.")
+        if self.failures:
+            lines.append(f"{count(self.failures, 'file or chat', 'files or chats')} left out; see the errors.")
         return lines
 
 
@@ -120,7 +120,7 @@ def import_command(
     tally = Tally()
     readable = [path for path in files if _is_readable(path, file_format, tally, strict=strict)]
     if readable:
-        with ledger_at(settings, create=True) as ledger, _spinner() as say:
+        with ledger_at(settings, create=True) as ledger, pulse("opening the ledger") as say:
             for path in readable:
                 _import_file(ledger, path, file_format, user_id, tally, say, strict=strict)
     if not tally.chats and tally.failures:
@@ -197,17 +197,6 @@ def _owned(chat: ImportedChat, user_id: str | None) -> ImportedChat:
 
 def _print_problem(text: str) -> None:
     console(stderr=True).print(Text.assemble(("warning: ", "yellow"), flat(text)), soft_wrap=True)
-
-
-@contextlib.contextmanager
-def _spinner() -> Generator[Callable[[str], None]]:
-    """Says on a terminal what is being done."""
-    err: Console = console(stderr=True)
-    if not err.is_terminal:
-        yield lambda _: None
-        return
-    with err.status("opening the ledger") as status:
-        yield lambda text: status.update(Text(flat(text)))
 
 
 @click.command("export")

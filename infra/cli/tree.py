@@ -19,7 +19,7 @@ _LEAST_PREVIEW: Final = 12
 def print_tree(graph: Graph, *, style: Style, limit: int | None = None) -> None:
     """Draw a chat, or the first lines of the drawing."""
     out = console()
-    print_lines(_drawing(graph, style=style, limit=limit, out=out), target=out)
+    print_lines(_drawing(graph, style=style, limit=limit, out=out), is_cut=True)
 
 
 def best_style(*, ascii_only: bool) -> Style:

@@ -1,0 +1,6 @@
+"""`python -m chatledger` and the script `chatledger`."""
+
+from chatledger.infra.cli import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,219 @@
+"""Whole conversations in and out of a real ledger."""
+
+import collections
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import chatledger
+from chatledger import ANY, Ledger, MessageConflictError, NewMessage
+from chatledger.domain.errors import ChainIntegrityError
+from chatledger.importers import (
+    ImportedBranch,
+    ImportedChat,
+    ImportedCheckpoint,
+    ImportedMessage,
+    read_chats,
+)
+
+OASST = Path(os.environ.get("CHATLEDGER_OASST") or Path(__file__).parents[3] / "shared/data/oasst1-en-validation.jsonl")
+
+
+def _message(message_id: str, parent_id: str | None, text: str = "") -> ImportedMessage:
+    return ImportedMessage(id=message_id, parent_id=parent_id, name="user", data=text or message_id, created_at=5)
+
+
+def _chat(
+    messages: tuple[ImportedMessage, ...], *branches: ImportedBranch, checkpoints: tuple[ImportedCheckpoint, ...] = ()
+) -> ImportedChat:
+    return ImportedChat(
+        id="trip",
+        user_id="ada",
+        title="Riga",
+        metadata={"from": "elsewhere"},
+        messages=messages,
+        branches=branches,
+        checkpoints=checkpoints,
+        created_at=3,
+    )
+
+
+TRIP = _chat(
+    (_message("a", None), _message("b", "a"), _message("c", "a"), _message("r", None)),
+    ImportedBranch(name="main", head_message_id="b", created_at=3),
+    ImportedBranch(name="other", head_message_id="c", created_at=7, is_active=True, id="branch-7"),
+    ImportedBranch(name="empty", head_message_id=None, created_at=8),
+    checkpoints=(ImportedCheckpoint(name="start", message_id="a", created_at=9, id="checkpoint-9"),),
+)
+
+
+def _same(chat: ImportedChat) -> dict[str, Any]:
+    """What a round trip keeps: all but the time of the last change, and ids that were made on the way in."""
+    form: dict[str, Any] = msgspec.to_builtins(chat)
+    form["updated_at"] = None
+    for pointer in (*form["branches"], *form["checkpoints"]):
+        pointer["id"] = None
+    return form
+
+
+def test_export_gives_what_was_imported() -> None:
+    """Messages, branches, checkpoints, times and the active branch survive the way in and out."""
+    with chatledger.open("memory:") as ledger:
+        result = ledger.import_chat(TRIP)
+        exported = ledger.export_chat("trip")
+
+    assert (True, 4, 3, 1) == (
+        result.is_new,
+        result.messages_added,
+        result.branches_added,
+        result.checkpoints_set,
+    )
+    assert _same(TRIP) == _same(exported)
+    assert ["branch-7"] == [branch.id for branch in exported.branches if branch.name == "other"]
+
+
+def test_import_is_one_commit() -> None:
+    """A reader never sees a part of an imported chat."""
+    with chatledger.open("memory:") as ledger:
+        ledger.import_chat(TRIP)
+        rests = [recorded.event.rest for recorded in ledger.history("trip")]
+
+    assert list(range(len(rests) - 1, -1, -1)) == rests
+
+
+def test_repeated_import_writes_nothing() -> None:
+    """The second time there is nothing to do."""
+    with chatledger.open("memory:") as ledger:
+        ledger.import_chat(TRIP)
+        position = ledger.position
+        again = ledger.import_chat(TRIP)
+
+        assert position == ledger.position
+        assert not any((again.is_new, again.messages_added, again.branches_added, again.heads_moved))
+
+
+def test_longer_import_moves_branches_forward() -> None:
+    """A newer export of the same chat adds what is new; the branch follows, as its old head is an ancestor."""
+    longer = msgspec.structs.replace(
+        TRIP,
+        messages=(*TRIP.messages, _message("d", "b")),
+        branches=(msgspec.structs.replace(TRIP.branches[0], head_message_id="d"), *TRIP.branches[1:]),
+    )
+    with chatledger.open("memory:") as ledger:
+        ledger.import_chat(TRIP)
+        result = ledger.import_chat(longer)
+
+        assert (1, 1) == (result.messages_added, result.heads_moved)
+        assert ["a", "b", "d"] == [message.id for message in ledger.get_messages("trip", branch="main")]
+
+
+def test_import_leaves_what_went_elsewhere() -> None:
+    """A branch that was moved or continued here, and the active branch, stay as they are."""
+    with chatledger.open("memory:") as ledger:
+        ledger.import_chat(TRIP)
+        ledger.append("trip", [NewMessage("user", "mine", id="mine")], branch="main")
+        ledger.move_head("trip", "other", "r", expected=ANY)
+        ledger.set_active_branch("trip", "main")
+        result = ledger.import_chat(TRIP)
+
+        assert 0 == result.heads_moved
+        heads = {branch.name: branch.head_message_id for branch in ledger.list_branches("trip")}
+        assert {"main": "mine", "other": "r", "empty": None} == heads
+        assert ["main"] == [branch.name for branch in ledger.list_branches("trip") if branch.is_active]
+
+
+def test_conflicting_import_writes_nothing() -> None:
+    """A message id with other content refuses the whole chat."""
+    other = msgspec.structs.replace(TRIP, messages=(_message("a", None, "changed"), *TRIP.messages[1:]))
+    with chatledger.open("memory:") as ledger:
+        ledger.import_chat(TRIP)
+        position = ledger.position
+        with pytest.raises(MessageConflictError, match="'a'"):
+            ledger.import_chat(other)
+
+        assert position == ledger.position
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        (_message("x", "y"), _message("y", "x")),
+        (_message("x", "nowhere"),),
+    ],
+    ids=["cycle", "dangling"],
+)
+def test_foreign_damage_is_refused(messages: tuple[ImportedMessage, ...]) -> None:
+    """A cycle or a missing parent raises before anything is written."""
+    damaged = _chat(messages, ImportedBranch(name="main", head_message_id="x", is_active=True))
+    with chatledger.open("memory:") as ledger:
+        with pytest.raises(ChainIntegrityError):
+            ledger.import_chat(damaged)
+
+        assert 0 == ledger.position
+
+
+def test_more_branches_than_a_commit_holds(tmp_path: Path) -> None:
+    """A chat with 2,500 branches is imported whole, with the right one active, and once."""
+    many = tuple(ImportedBranch(name=f"b{n:04}", head_message_id="a", created_at=n) for n in range(2500))
+    chat = _chat((_message("a", None),), *many[:-1], msgspec.structs.replace(many[-1], is_active=True))
+    with chatledger.open(tmp_path, durability="fast") as ledger:
+        result = ledger.import_chat(chat)
+
+        assert 2501 == result.branches_added == len(ledger.list_branches("trip"))
+        active = ledger.get_active_branch("trip")
+        assert active is not None
+        assert "b2499" == active.name
+        assert 0 == ledger.import_chat(chat).branches_added
+
+
+def _walk() -> dict[str, dict[str, Any]]:
+    with OASST.open(encoding="utf-8") as lines:
+        return {record["message_id"]: record for record in map(json.loads, lines)}
+
+
+def _check_oasst(ledger: Ledger, records: dict[str, dict[str, Any]]) -> None:
+    """Every parent link, fork and leaf is as a plain walk of the file says."""
+    children: dict[str | None, list[str]] = collections.defaultdict(list)
+    for message_id, record in records.items():
+        children[record["parent_id"] if record["parent_id"] in records else None].append(message_id)
+    for message_id, record in records.items():
+        message = ledger.get_message(message_id)
+        assert message is not None
+        parent_id = record["parent_id"] if record["parent_id"] in records else None
+        assert (record["message_tree_id"], parent_id, record["text"]) == (
+            message.chat_id,
+            message.parent_id,
+            message.text,
+        )
+        assert children[message_id] == [child.id for child in ledger.children(message_id)]
+        assert bool(children[message_id]) == ledger.has_children(message_id)
+    leaves = {message_id for message_id in records if not children[message_id]}
+    heads = [branch.head_message_id for chat in ledger.list_chats() for branch in ledger.list_branches(chat.id)]
+    assert leaves == set(heads)
+    assert len(leaves) == len(heads) == 1005
+    for leaf in leaves:
+        chain = [message.id for message in ledger.get_chain(leaf)]
+        expected = [leaf]
+        while (parent := records[expected[-1]]["parent_id"]) in records:
+            expected.append(parent)
+        assert expected[::-1] == chain
+
+
+@pytest.mark.skipif(not OASST.exists(), reason=f"the OASST sample is not at {OASST}; set CHATLEDGER_OASST to its path")
+def test_oasst_file_end_to_end(tmp_path: Path) -> None:
+    """2,022 real messages in 191 trees: the same after import, after rebuild and after reopening."""
+    records = _walk()
+    assert 2022 == len(records)
+    with chatledger.open(tmp_path, durability="fast") as ledger:
+        for chat in read_chats(OASST, on_problem=lambda problem: None):
+            ledger.import_chat(chat)
+        assert 191 == len(ledger.list_chats())
+        _check_oasst(ledger, records)
+        ledger.rebuild()
+        _check_oasst(ledger, records)
+    with chatledger.open(tmp_path, durability="fast") as ledger:
+        _check_oasst(ledger, records)

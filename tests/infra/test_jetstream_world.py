@@ -1,0 +1,196 @@
+"""A real nats-server, and a proxy that swallows replies, for the tests of the JetStream module."""
+
+import contextlib
+import json
+import shutil
+import signal
+import socket
+import subprocess
+import sysconfig
+import threading
+import time
+from collections.abc import Callable, Generator, Sequence
+from pathlib import Path
+from typing import TypeVar
+from uuid import uuid4
+
+from eventsourcing.persistence import StoredEvent
+
+from chatledger.jetstream import Endpoint, JetStreamApplicationRecorder, JetStreamClient
+
+TOKEN = "t-secret"
+T = TypeVar("T")
+
+
+class Server:
+    """A nats-server on its own store directory. A restart gets a new port, unless one is given."""
+
+    def __init__(self, base: Path, *, jetstream: str = "") -> None:
+        self.base, self.jetstream = base, jetstream
+        self.url = ""
+        self.process: subprocess.Popen[bytes] | None = None
+        base.mkdir(parents=True, exist_ok=True)
+
+    def start(self, *, port: int = -1) -> "Server":
+        config = self.base / "nats.conf"
+        config.write_text(
+            f"host: 127.0.0.1\nport: {port}\nauthorization {{ token: {TOKEN} }}\nmax_payload: 1MB\n"
+            f'jetstream {{\nstore_dir: "{self.base / "js"}"\n{self.jetstream}\n}}\n'
+        )
+        executable = shutil.which("nats-server", path=sysconfig.get_path("scripts")) or shutil.which("nats-server")
+        assert executable is not None
+        with (self.base / "server.log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [executable, "-c", str(config), "--ports_file_dir", str(self.base)], stdout=log, stderr=log
+            )
+        ports = self.base / f"nats-server_{self.process.pid}.ports"
+        self.url = eventually(lambda: _read_url(ports))
+        return self
+
+    def endpoint(self) -> Endpoint:
+        return Endpoint(urls=(self.url,), token=TOKEN)
+
+    @property
+    def port(self) -> int:
+        return int(self.url.rsplit(":", 1)[1])
+
+    def kill(self) -> None:
+        assert self.process is not None
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+    def stop(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.process.terminate()
+            self.process.wait(30)
+
+
+class Proxy:
+    """Passes bytes between clients and a server; when told to, swallows a reply and ends that connection."""
+
+    def __init__(self, target: Callable[[], int]) -> None:
+        self._target = target
+        self._pattern: bytes | None = None
+        self._sockets: list[socket.socket] = []
+        self._threads: list[threading.Thread] = []
+        self.swallowed = threading.Event()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self._spawn(self._accept)
+
+    def endpoint(self) -> Endpoint:
+        return Endpoint(urls=(f"nats://127.0.0.1:{self.port}",), token=TOKEN)
+
+    def swallow(self, pattern: bytes) -> None:
+        """End the connection instead of passing on the next bytes from the server that contain `pattern`."""
+        self.swallowed.clear()
+        self._pattern = pattern
+
+    def close(self) -> None:
+        for one in [self._listener, *self._sockets]:
+            _end(one)
+        for thread in list(self._threads):
+            thread.join(10)
+
+    def _spawn(self, function: Callable[..., None], *args: object) -> None:
+        thread = threading.Thread(target=function, args=args, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            try:
+                server = socket.create_connection(("127.0.0.1", self._target()))
+            except OSError:
+                client.close()
+                continue
+            self._sockets += [client, server]
+            self._spawn(self._upstream, client, server)
+            self._spawn(self._downstream, server, client)
+
+    def _upstream(self, client: socket.socket, server: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := client.recv(65536):
+                server.sendall(data)
+        _end(client)
+        _end(server)
+
+    def _downstream(self, server: socket.socket, client: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := server.recv(65536):
+                if self._pattern is not None and self._pattern in data:
+                    self._pattern = None
+                    self.swallowed.set()
+                    break
+                client.sendall(data)
+        _end(client)
+        _end(server)
+
+
+def _end(one: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        one.shutdown(socket.SHUT_RDWR)
+    one.close()
+
+
+def eventually(condition: Callable[[], T | None], *, within_s: float = 30.0) -> T:
+    """What `condition` returns as soon as it is true."""
+    end = time.monotonic() + within_s
+    while True:
+        value = condition()
+        if value:
+            return value
+        assert time.monotonic() < end, "the condition did not come true"
+        time.sleep(0.005)
+
+
+def _read_url(ports: Path) -> str | None:
+    try:
+        return str(json.loads(ports.read_text())["nats"][0])
+    except (FileNotFoundError, ValueError):
+        return None
+
+
+@contextlib.contextmanager
+def running(base: Path) -> Generator[Server]:
+    server = Server(base).start()
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+@contextlib.contextmanager
+def connected(connect: Callable[[], Endpoint], *, timeout_s: float = 15.0) -> Generator[JetStreamClient]:
+    client = JetStreamClient(connect, timeout_s=timeout_s)
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+def new_name() -> str:
+    return "T" + uuid4().hex
+
+
+def new_recorder(client: JetStreamClient, stream: str | None = None) -> JetStreamApplicationRecorder:
+    return JetStreamApplicationRecorder(client, stream or new_name(), id_type="text", create=True)
+
+
+def event(originator_id: str, version: int, state: bytes = b"state", topic: str = "topic") -> StoredEvent:
+    return StoredEvent(originator_id, version, topic, state)
+
+
+def inserted(ids: Sequence[int] | None) -> list[int]:
+    assert ids is not None
+    return list(ids)
+
+
+def test_eventually_returns_the_first_true_value() -> None:
+    values = iter([0, 0, 3])
+
+    assert eventually(lambda: next(values)) == 3
