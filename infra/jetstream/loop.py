@@ -1,5 +1,6 @@
 """The bridge between blocking callers and the event loop of nats-py."""
 
+import asyncio
 import os
 from collections.abc import Awaitable, Callable
 from concurrent.futures import CancelledError, Future
@@ -27,6 +28,7 @@ class LoopThread:
         self._lock = Lock()
         self._manager: AbstractContextManager[BlockingPortal] | None = None
         self._portal: BlockingPortal | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._thread_id: int | None = None
         self._pid: int | None = None
         self._is_closed = False
@@ -39,7 +41,10 @@ class LoopThread:
             ProgrammingError: Called on the loop's own thread (it would wait for itself), after `close`, or in a process that was forked from the one that started the loop.
             OutcomeUnknownError: `close` was called meanwhile.
         """
-        future = self._ready().start_task_soon(function, *args)
+        self._ready()
+        assert self._loop is not None
+        # Not through the portal, which waits for the task to begin before it waits for the result: 118 instead of 85 us.
+        future = asyncio.run_coroutine_threadsafe(_as_coroutine(function, *args), self._loop)
         try:
             return future.result()
         except CancelledError as error:
@@ -98,7 +103,12 @@ class LoopThread:
             manager = start_blocking_portal("asyncio", name="chatledger-jetstream")
             portal = manager.__enter__()
             self._thread_id, self._pid = portal.call(get_ident), os.getpid()
+            self._loop = portal.call(asyncio.get_running_loop)
             self._manager, self._portal = manager, portal
+
+
+async def _as_coroutine(function: Callable[[*Args], Awaitable[T]], *args: *Args) -> T:
+    return await function(*args)
 
 
 def _end(
