@@ -16,7 +16,7 @@ from chatledger.domain.errors import ConfigurationError
 from chatledger.projections.environment import INITIAL_MAP_BYTES
 from chatledger.projections.index import Index
 
-from .embedded import DataDirectory, Durability, EmbeddedServer
+from .embedded import DataDirectory, Durability, EmbeddedSource
 from .jetstream.client import JetStreamClient
 from .jetstream.endpoint import Endpoint
 from .jetstream.subjects import check_stream_name
@@ -101,36 +101,12 @@ def _open_memory(options: Options) -> Store:
     return options.store(MemoryLog(), Path(folder), lambda: shutil.rmtree(folder, ignore_errors=True))
 
 
-class EmbeddedSource:
-    """Where the embedded server is: asked before each connection, it starts one or finds the one of another process."""
-
-    def __init__(self, directory: DataDirectory, options: Options) -> None:
-        self._directory, self._options = directory, options
-        self._server: EmbeddedServer | None = None
-
-    def __call__(self) -> Endpoint:
-        """The endpoint of a live server."""
-        if self._server is not None and self._server.is_alive():
-            return self._server.endpoint
-        self.close()
-        self._server = EmbeddedServer.acquire(
-            self._directory, durability=self._options.durability, stream=STREAM, timeout_s=self._options.timeout_s
-        )
-        return self._server.endpoint
-
-    def close(self) -> None:
-        """Stop the server if it is ours."""
-        server, self._server = self._server, None
-        if server is not None:
-            server.close()
-
-
 def _open_path(location: str, options: Options) -> Store:
     directory = DataDirectory(location)
     directory.prepare()
     # A stream that is known here but not to the server is lost, and creating it would delete what is left of it.
     is_known = directory.has_stream(STREAM) or (directory.index / "CURRENT").exists()
-    source = EmbeddedSource(directory, options)
+    source = EmbeddedSource(directory, durability=options.durability, stream=STREAM, timeout_s=options.timeout_s)
     try:
         source()  # in this thread, so that its errors reach the caller as they are
         client = JetStreamClient(source, timeout_s=options.timeout_s)

@@ -2,5 +2,6 @@
 
 from .directory import DataDirectory, Durability, EndpointRecord
 from .server import EmbeddedServer
+from .source import EmbeddedSource
 
-__all__ = ["DataDirectory", "Durability", "EmbeddedServer", "EndpointRecord"]
+__all__ = ["DataDirectory", "Durability", "EmbeddedServer", "EmbeddedSource", "EndpointRecord"]

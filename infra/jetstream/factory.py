@@ -3,7 +3,7 @@
 import logging
 import ssl
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 from eventsourcing.persistence import (
     AggregateRecorder,
@@ -15,6 +15,7 @@ from eventsourcing.persistence import (
 )
 from eventsourcing.utils import Environment, resolve_topic, strtobool
 
+from ..embedded import DataDirectory, Durability, EmbeddedSource
 from .client import JetStreamClient
 from .endpoint import Endpoint
 from .recorders import (
@@ -28,6 +29,8 @@ from .subjects import check_stream_name, stream_name
 
 log = logging.getLogger("chatledger.jetstream")
 
+PATH = "JETSTREAM_PATH"
+DURABILITY = "JETSTREAM_DURABILITY"
 URL = "JETSTREAM_URL"
 TOKEN = "JETSTREAM_TOKEN"  # noqa: S105 (the name of a setting)
 USER = "JETSTREAM_USER"
@@ -53,7 +56,7 @@ def endpoint_source(env: Environment) -> Callable[[], Endpoint]:
     """
     urls = tuple(url.strip() for url in (env.get(URL) or "").split(",") if url.strip())
     if not urls:
-        msg = f"no server is named: set one of {', '.join(env.create_keys(URL))}"
+        msg = f"no server is named: set one of {', '.join(env.create_keys(URL) + env.create_keys(PATH))}"
         raise InfrastructureFactoryError(msg)
     endpoint = Endpoint(
         urls=urls,
@@ -87,7 +90,9 @@ class JetStreamFactory(InfrastructureFactory[TrackingRecorder]):
 
     Each setting is looked up as `<NAME OF THE APPLICATION>_<SETTING>` first:
 
-    - JETSTREAM_URL: one server or several, separated by commas.
+    - JETSTREAM_URL: one server or several, separated by commas; or
+    - JETSTREAM_PATH: a directory, where an embedded server runs while the application does, and JETSTREAM_DURABILITY,
+      `always` (default: synced before it is acknowledged) or `fast` (within a second).
     - JETSTREAM_TOKEN, JETSTREAM_USER and JETSTREAM_PASSWORD, JETSTREAM_CREDS or JETSTREAM_NKEYS_SEED (paths): the login.
     - JETSTREAM_TLS_CA, JETSTREAM_TLS_CERT, JETSTREAM_TLS_KEY: paths.
     - JETSTREAM_STREAM: the stream, by default the application's name. Never share one between applications.
@@ -102,7 +107,24 @@ class JetStreamFactory(InfrastructureFactory[TrackingRecorder]):
 
     def __init__(self, env: Environment) -> None:
         super().__init__(env)
-        self._client = JetStreamClient(endpoint_source(self.env), timeout_s=self._number(TIMEOUT, 15.0, float))
+        timeout_s = self._number(TIMEOUT, 15.0, float)
+        self._embedded = self._embedded_source(timeout_s)
+        self._client = JetStreamClient(self._embedded or endpoint_source(self.env), timeout_s=timeout_s)
+
+    def _embedded_source(self, timeout_s: float) -> EmbeddedSource | None:
+        path = self.env.get(PATH)
+        if not path:
+            return None
+        durability = self.env.get(DURABILITY) or "always"
+        if durability not in get_args(Durability):
+            msg = f"{DURABILITY} is 'always' or 'fast', not {durability!r}"
+            raise InfrastructureFactoryError(msg)
+        return EmbeddedSource(
+            DataDirectory(path),
+            durability=cast("Durability", durability),
+            stream=self._stream(),
+            timeout_s=timeout_s,
+        )
 
     def aggregate_recorder(self, purpose: str = "events") -> AggregateRecorder:
         """A recorder of events, or of snapshots: those have a stream of their own, `<stream>_snapshots`."""
@@ -133,6 +155,8 @@ class JetStreamFactory(InfrastructureFactory[TrackingRecorder]):
         """End the connection. May be called again, and never raises: applications call it from their finaliser."""
         try:
             self._client.close()
+            if self._embedded is not None:
+                self._embedded.close()
         except Exception:
             log.warning("the connection could not be closed", exc_info=True)
 
