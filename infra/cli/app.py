@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
 from importlib import import_module
+from pathlib import Path
 from typing import Any, Final, NoReturn
 
 import click
@@ -82,7 +83,8 @@ class LedgerGroup(click.Group):
         try:
             code = super().main(args, prog_name or "chatledger", complete_var, standalone_mode=False, **extra)
         except click.UsageError as error:
-            hint = f"; see '{error.ctx.command_path} --help'" if error.ctx is not None else ""
+            command = "chatledger" if error.ctx is None else error.ctx.command_path
+            hint = f"; see '{command} --help'"
             code = _fail(error.format_message().rstrip(".") + hint, MISUSED)
         except click.ClickException as error:
             code = _fail(error.format_message(), FAILED)
@@ -90,6 +92,10 @@ class LedgerGroup(click.Group):
             code = _fail(str(error), FAILED)
         except click.Abort:
             code = INTERRUPTED
+        except OSError as error:
+            # Above all what is printed: a full disk, a terminal that went away.
+            _forget_stdout()
+            code = _fail(str(error), FAILED)
         code = code if isinstance(code, int) else OK
         if standalone_mode:
             sys.exit(code)
@@ -102,7 +108,11 @@ def _fail(message: str, code: int) -> int:
 
 
 def prepare_streams() -> None:
-    """Let an output that cannot show every character show the others."""
+    """Let an output that cannot show every character show the others, and one that is closed be none."""
+    if sys.stdout is None:
+        sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - as long as the process
+    if sys.stderr is None:
+        sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - as above
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and not stream.encoding.lower().startswith("utf"):
             stream.reconfigure(errors="replace")
@@ -117,6 +127,7 @@ def _forget_stdout() -> None:
 
 
 @click.group(
+    "chatledger",
     cls=LedgerGroup,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},

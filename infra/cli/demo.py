@@ -3,7 +3,7 @@
 import contextlib
 import tempfile
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
@@ -183,11 +183,8 @@ def answers(ledger: Ledger) -> dict[str, Any]:
     chats = ledger.list_chats()
     found: dict[str, Any] = {"chats": chats}
     for chat in chats:
-        questions: dict[str, Callable[[], Any]] = {
-            "whole": lambda: whole_chat(ledger, chat),  # noqa: B023 - asked below, in the same turn of the loop
-            "graph": lambda: ledger.graph(chat.id),  # noqa: B023 - as above
-        }
-        found |= {f"{chat.id} {name}": ask() for name, ask in questions.items()}
+        found[f"{chat.id} whole"] = whole_chat(ledger, chat)
+        found[f"{chat.id} graph"] = ledger.graph(chat.id)
         for branch in ledger.list_branches(chat.id):
             found[f"{chat.id} chain of {branch.name}"] = ledger.get_messages(chat.id, branch=branch.name)
     return found

@@ -94,10 +94,17 @@ def ledger_at(settings: Settings, *, create: bool = False) -> Generator[Ledger]:
     """
     location = settings.location
     is_path = "://" not in location and location != "memory:"
-    if is_path and not create and not Path(location).expanduser().exists():
+    if is_path and not create and not _is_there(location):
         msg = f"there is no ledger at {location}; 'chatledger import FILE' makes one, --location names another"
         raise ConfigurationError(msg)
     with progress_bar("building the index") as progress:
         ledger = open_ledger(location, progress=progress)
     with ledger:
         yield ledger
+
+
+def _is_there(path: str) -> bool:
+    try:
+        return Path(path).expanduser().exists()
+    except (OSError, RuntimeError):  # a name that is too long, a user who has no home; opening it says more
+        return True

@@ -1,7 +1,6 @@
 """Printing: text for people, JSON for programs, errors and progress on stderr."""
 
 import contextlib
-import os
 import sys
 from collections.abc import Callable, Generator, Iterable
 from datetime import UTC, datetime
@@ -47,7 +46,7 @@ def console(*, stderr: bool = False) -> Console:
     known = _consoles.get(stderr)
     if known is not None and known.file is stream:
         return known
-    width = None if stream.isatty() or "COLUMNS" in os.environ else _WIDE
+    width = None if stream.isatty() else _WIDE
     made = _Console(file=stream, width=width, markup=False, emoji=False, highlight=False)
     _consoles[stderr] = made
     return made

@@ -13,7 +13,7 @@ from chatledger.domain.values import Graph
 from ..drawing import LEGEND, DrawnLine, Style, draw_lines, flat
 from .output import ACTIVE_HEAD, CHECKPOINT, HEAD, console, count, print_lines, role_style
 
-_LEAST_PREVIEW: Final = 12
+_LEAST_PREVIEW: Final = 4
 
 
 def print_tree(graph: Graph, *, style: Style, limit: int | None = None) -> None:
