@@ -1,0 +1,100 @@
+"""Timing competitors in turns."""
+
+import gc
+import os
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+import msgspec
+
+Show = Literal["time", "rate", "bytes"]
+
+
+class ResultsDifferError(Exception):
+    """Ours and theirs did not give the same answer, so their times must not be compared."""
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """
+    One comparison.
+
+    Args:
+        subject: The module it comes from.
+        name: What was done.
+        peer: Whom we are compared with.
+        show: Whether samples are shown as times, as rates (their inverse), or as bytes. Less is better in all of them.
+        ours, theirs: Samples, in the order they were taken: seconds for one operation (of one message where rates are
+            shown), or bytes.
+        note: What a reader must know to judge it.
+    """
+
+    subject: str
+    name: str
+    peer: str
+    show: Show = "time"
+    ours: list[float]
+    theirs: list[float]
+    note: str = ""
+
+    @property
+    def ratio(self) -> float:
+        """Theirs over ours, of the medians: above 1 we need less."""
+        return statistics.median(self.theirs) / statistics.median(self.ours)
+
+    @property
+    def ratio_range(self) -> tuple[float, float]:
+        """The lowest and the highest ratio of two samples that were taken one after the other."""
+        ratios = [theirs / ours for ours, theirs in zip(self.ours, self.theirs, strict=True)]
+        return min(ratios), max(ratios)
+
+
+def check_equal(what: str, ours: Any, theirs: Any) -> None:
+    """Raise `ResultsDifferError` unless both are equal."""
+    if ours != theirs:
+        msg = f"{what}: the answers differ: ours {_excerpt(ours)}, theirs {_excerpt(theirs)}"
+        raise ResultsDifferError(msg)
+
+
+def _excerpt(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 500 else f"{text[:500]}... ({len(text):,} characters)"
+
+
+def take_turns(
+    runs: Mapping[str, Callable[[], object]], *, repeats: int, sample_s: float = 0.0, is_warm: bool = True
+) -> dict[str, list[float]]:
+    """
+    Seconds per call of each, `repeats` samples, taken in turns: what disturbs the machine disturbs all of them.
+
+    Args:
+        runs: What to call, by name. The answer is dropped before the next call.
+        repeats: How many samples of each.
+        sample_s: A sample repeats a shorter call until it takes about so long.
+        is_warm: Whether each is called once before, which also finds out how often to repeat it.
+    """
+    # What was written before is on the disk first; else its write-back slows down whoever syncs in the meantime.
+    os.sync()
+    counts = {name: _calls_per_sample(run, sample_s) if is_warm else 1 for name, run in runs.items()}
+    samples: dict[str, list[float]] = {name: [] for name in runs}
+    for turn in range(repeats):
+        # Who goes first changes, so that nobody always finds the caches as a certain other one left them.
+        for name in runs if turn % 2 == 0 else reversed(list(runs)):
+            samples[name].append(_sample(runs[name], counts[name]))
+    return samples
+
+
+def _calls_per_sample(run: Callable[[], object], sample_s: float) -> int:
+    run()
+    took = _sample(run, 1)
+    return max(1, round(sample_s / took))
+
+
+def _sample(run: Callable[[], object], calls: int) -> float:
+    # The collector stays on, as it is for users; but nobody pays for another's garbage.
+    gc.collect()
+    start = time.perf_counter()
+    for _ in range(calls):
+        run()
+    return (time.perf_counter() - start) / calls

@@ -1,0 +1,1 @@
+"""One module per subject; each offers a function that takes a `World` and yields rows."""

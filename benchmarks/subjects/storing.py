@@ -1,0 +1,194 @@
+"""Much at once: taking conversations in, building the index anew, opening, and what all that takes on the disk."""
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+import chatledger
+from chatledger import Ledger, NewMessage
+from chatledger.importers import ImportedBranch, ImportedChat, ImportedMessage
+
+from ..data import Conversations, as_rows
+from ..measure import Row, check_equal, take_turns
+from ..sqlite_peer import SqlitePeer
+from ..world import Durability, World, fill
+
+Plan = tuple[ImportedChat, list[NewMessage]]
+
+_PER_CHAT = 100
+_BLOCK_BYTES = 512  # the unit of st_blocks, whatever the file system
+
+
+def imports(world: World) -> Iterator[Row]:
+    """Whole conversations, one commit each, with and without the peer's full-text index; and the bytes they take."""
+    count = world.sizes.imported
+    found = [_import(world, search=search) for search in (False, True)]
+    name = f"import {count:,} messages in {max(1, count // _PER_CHAT):,} chats"
+    for search, (samples, sizes) in zip((False, True), found, strict=True):
+        peer = "SQLite with FTS5" if search else "SQLite"
+        yield Row(
+            subject="imports",
+            name=name,
+            peer=peer,
+            show="rate",
+            ours=[seconds / count for seconds in samples["ours"]],
+            theirs=[seconds / count for seconds in samples["theirs"]],
+            note=f"{_PER_CHAT} messages per commit, into an empty store; durability='always' and synchronous=FULL",
+        )
+        yield Row(
+            subject="imports",
+            name=f"bytes on disk for {count:,} messages",
+            peer=peer,
+            show="bytes",
+            ours=[float(sizes["log"] + sizes["index"])],
+            theirs=[float(sizes["theirs"])],
+            note=f"of the same import, closed: log {_megabytes(sizes['log'])} and index {_megabytes(sizes['index'])}",
+        )
+
+
+def _import(world: World, *, search: bool) -> tuple[dict[str, list[float]], dict[str, int]]:
+    repeats = world.sizes.import_repeats
+    plans = _conversations(world.sizes.imported)
+    samples: dict[str, list[float]] = {"ours": [], "theirs": []}
+    sizes: dict[str, int] = {}
+    for turn in range(repeats):
+        world.report(f"import, {'with' if search else 'without'} FTS5, {turn + 1} of {repeats}")
+        with world.fresh("always", search=search) as pair:
+            ledger, peer = pair
+            runs = {"ours": partial(_import_ours, ledger, plans), "theirs": partial(_import_theirs, peer, plans)}
+            order = list(runs) if turn % 2 == 0 else list(reversed(runs))
+            taken = take_turns({who: runs[who] for who in order}, repeats=1, is_warm=False)
+            for who, values in taken.items():
+                samples[who].extend(values)
+            chat_id = plans[-1][0].id
+            check_equal("import", as_rows(ledger.get_messages(chat_id)), peer.get_messages(chat_id))
+            peer.checkpoint()
+        folder = peer.path.parent
+        sizes = {
+            "log": _bytes_on_disk(folder / "ledger" / "log"),
+            "index": _bytes_on_disk(folder / "ledger" / "index"),
+            "theirs": _bytes_on_disk(peer.path),
+        }
+    return samples, sizes
+
+
+def _import_ours(ledger: Ledger, plans: Sequence[Plan]) -> None:
+    for chat, _ in plans:
+        ledger.import_chat(chat)
+
+
+def _import_theirs(peer: SqlitePeer, plans: Sequence[Plan]) -> None:
+    for chat, messages in plans:
+        peer.import_chat(chat.id, chat.user_id, messages)
+
+
+def _conversations(count: int) -> list[Plan]:
+    plans: list[Plan] = []
+    for number in range(max(1, count // _PER_CHAT)):
+        messages = list(Conversations(100_000 + number).messages(min(count, _PER_CHAT)))
+        parents = [None, *(message.id for message in messages[:-1])]
+        chat = ImportedChat(
+            id=f"chat-{number:06}",
+            user_id="ada",
+            title=None,
+            metadata=None,
+            messages=tuple(
+                ImportedMessage(
+                    id=str(message.id),
+                    parent_id=parent_id,
+                    name=message.name,
+                    data=message.data,
+                    created_at=message.created_at,
+                )
+                for message, parent_id in zip(messages, parents, strict=True)
+            ),
+            branches=(ImportedBranch(name="main", head_message_id=messages[-1].id, is_active=True),),
+        )
+        plans.append((chat, messages))
+    return plans
+
+
+def _bytes_on_disk(path: Path) -> int:
+    files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
+    return sum(file.stat().st_blocks for file in files) * _BLOCK_BYTES
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:.1f} MB"
+
+
+def rebuilds(world: World) -> Iterator[Row]:
+    """The index from the log, against all rows of the peer's file put into a new one."""
+    for per_event in (1, _PER_CHAT):
+        yield _rebuild(world, per_event)
+
+
+def _rebuild(world: World, per_event: int) -> Row:
+    count = world.sizes.rebuilt
+    talk = Conversations(5)
+    with world.fresh("fast") as pair:
+        world.report(f"storing {count:,} messages, {per_event} in an event")
+        pair.ledger.create_chat("chat", "ada")
+        pair.peer.create_chat("chat", "ada")
+        for start in range(0, count, per_event):
+            batch = list(talk.messages(min(per_event, count - start)))
+            pair.ledger.append("chat", batch)
+            pair.peer.append("chat", batch)
+        world.report("rebuild")
+        copies: list[SqlitePeer] = []
+        samples = take_turns(
+            {"ours": pair.ledger.rebuild, "theirs": lambda: copies.append(_copy(world, pair.peer))},
+            repeats=world.sizes.import_repeats,
+        )
+        check_equal("rebuild", as_rows(pair.ledger.get_messages("chat")), copies[-1].get_messages("chat"))
+        for copy in copies:
+            copy.close()
+    return Row(
+        subject="rebuilds",
+        name=f"rebuild of {count:,} messages, {per_event} in an event",
+        peer="SQLite",
+        show="rate",
+        ours=[seconds / count for seconds in samples["ours"]],
+        theirs=[seconds / count for seconds in samples["theirs"]],
+        note=(
+            "warm; ours reads the log, checks the hash chain and builds a new index; the peer has no log: all rows, as "
+            "they are, are inserted into a new file in transactions of 1,000; no FTS5"
+        ),
+    )
+
+
+def _copy(world: World, peer: SqlitePeer) -> SqlitePeer:
+    copy = SqlitePeer(world.folder() / "copy.db")
+    peer.copy_to(copy)
+    return copy
+
+
+def opening(world: World) -> Iterator[Row]:
+    """Opening a store that was closed properly, reading the last 50 messages, closing it."""
+    length = world.sizes.branched
+    with world.fresh("always") as pair:
+        world.report(f"storing {length:,} messages to open")
+        fill(pair, "chat", length, seed=6)
+        path = pair.peer.path
+        check_equal("opening", as_rows(_last(pair.ledger)), pair.peer.get_messages("chat", limit=50))
+    yield world.compare(
+        lambda: _open_ours(path.with_name("ledger"), "always"),
+        lambda: _open_theirs(path),
+        subject="opening",
+        name=f"open {length:,} messages, read 50, close",
+        note="the system's file cache is warm; ours starts and stops a server",
+    )
+
+
+def _open_ours(path: Path, durability: Durability) -> None:
+    with chatledger.open(path, durability=durability) as ledger:
+        _last(ledger)
+
+
+def _open_theirs(path: Path) -> None:
+    with SqlitePeer(path) as peer:
+        peer.get_messages("chat", limit=50)
+
+
+def _last(ledger: Ledger) -> list[chatledger.Message]:
+    return ledger.get_messages("chat", limit=50)

@@ -1,0 +1,179 @@
+"""Where a run takes place: sizes, a folder of its own, and stores filled for several subjects."""
+
+from collections.abc import Callable, Generator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import msgspec
+
+import chatledger
+from chatledger import Ledger
+
+from .data import Conversations
+from .measure import Row, Show, take_turns
+from .sqlite_peer import SqlitePeer, Synchronous
+
+Durability = Literal["always", "fast"]
+SYNCHRONOUS: dict[Durability, Synchronous] = {"always": "FULL", "fast": "NORMAL"}
+BATCH = 1000
+
+
+class Sizes(msgspec.Struct, frozen=True, kw_only=True):
+    """How much of everything. A sample of a short operation repeats it until it takes `sample_s`."""
+
+    name: str
+    repeats: int
+    sample_s: float
+    chains: tuple[int, ...]
+    appends_per_sample: int
+    long: int
+    branches: int
+    branched: int
+    chats: int
+    rebuilt: int
+    imported: int
+    import_repeats: int
+
+
+FULL = Sizes(
+    name="full",
+    repeats=11,
+    sample_s=0.02,
+    chains=(1_000, 10_000, 100_000),
+    appends_per_sample=40,
+    long=100_000,
+    branches=20,
+    branched=10_000,
+    chats=2_000,
+    rebuilt=20_000,
+    imported=20_000,
+    import_repeats=5,
+)
+QUICK = Sizes(
+    name="quick",
+    repeats=5,
+    sample_s=0.005,
+    chains=(1_000, 10_000),
+    appends_per_sample=20,
+    long=10_000,
+    branches=20,
+    branched=10_000,
+    chats=200,
+    rebuilt=2_000,
+    imported=2_000,
+    import_repeats=3,
+)
+SMOKE = Sizes(
+    name="smoke",
+    repeats=1,
+    sample_s=0,
+    chains=(60, 130),
+    appends_per_sample=2,
+    long=130,
+    branches=3,
+    branched=130,
+    chats=8,
+    rebuilt=12,
+    imported=60,
+    import_repeats=1,
+)
+
+
+class Pair(NamedTuple):
+    """A ledger and its peer with the same content."""
+
+    ledger: Ledger
+    peer: SqlitePeer
+
+
+class World:
+    """
+    A run. Stores that several subjects read are made once, by whom comes first.
+
+    Args:
+        root: An empty folder; the files of the run.
+        sizes: How much of everything.
+        report: Told what goes on.
+    """
+
+    def __init__(self, root: Path, sizes: Sizes, report: Callable[[str], None] = lambda _: None) -> None:
+        self.root, self.sizes, self.report = root, sizes, report
+        self._exit = ExitStack()
+        self._pairs: dict[Durability, Pair] = {}
+        self._chains: set[tuple[Durability, int]] = set()
+        self._count = 0
+
+    def folder(self) -> Path:
+        """A new folder."""
+        self._count += 1
+        folder = self.root / str(self._count)
+        folder.mkdir()
+        return folder
+
+    @contextmanager
+    def fresh(self, durability: Durability, *, search: bool = False) -> Generator[Pair]:
+        """An empty pair, closed at the end."""
+        folder = self.folder()
+        with (
+            chatledger.open(folder / "ledger", durability=durability) as ledger,
+            SqlitePeer(folder / "peer.db", synchronous=SYNCHRONOUS[durability], search=search) as peer,
+        ):
+            yield Pair(ledger, peer)
+
+    def pair(self, durability: Durability) -> Pair:
+        """The shared pair of that durability."""
+        if durability not in self._pairs:
+            self._pairs[durability] = self._exit.enter_context(self.fresh(durability))
+        return self._pairs[durability]
+
+    def chain(self, length: int, durability: Durability = "always") -> tuple[Pair, str]:
+        """The shared pair, with a chat that is one chain of so many messages. Not to be changed."""
+        pair, chat_id = self.pair(durability), f"chain-{length}"
+        if (durability, length) not in self._chains:
+            self.report(f"storing a chain of {length:,} messages")
+            fill(pair, chat_id, length, seed=length)
+            self._chains.add((durability, length))
+        return pair, chat_id
+
+    def compare(
+        self,
+        ours: Callable[[], object],
+        theirs: Callable[[], object],
+        *,
+        subject: str,
+        name: str,
+        note: str,
+        peer: str = "SQLite",
+        show: Show = "time",
+    ) -> Row:
+        """A row of two calls that change nothing, warm."""
+        self.report(name)
+        samples = take_turns({"ours": ours, "theirs": theirs}, repeats=self.sizes.repeats, sample_s=self.sizes.sample_s)
+        return Row(
+            subject=subject,
+            name=name,
+            peer=peer,
+            show=show,
+            ours=samples["ours"],
+            theirs=samples["theirs"],
+            note=note,
+        )
+
+    def close(self) -> None:
+        """Close the shared stores."""
+        self._exit.close()
+
+
+def fill(pair: Pair, chat_id: str, length: int, *, seed: int) -> list[str]:
+    """Make a chat that is one chain, in commits of 1,000 messages; returns their ids."""
+    talk = Conversations(seed)
+    ids: list[str] = []
+    pair.ledger.create_chat(chat_id, "ada")
+    pair.peer.create_chat(chat_id, "ada")
+    for start in range(0, length, BATCH):
+        batch = list(talk.messages(min(BATCH, length - start)))
+        pair.ledger.append(chat_id, batch)
+        pair.peer.append(chat_id, batch)
+        ids.extend(message.id for message in batch if message.id is not None)
+    return ids
