@@ -1,0 +1,133 @@
+import copy
+import inspect
+import pickle
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from chatledger.domain import errors
+from chatledger.domain.errors import (
+    BranchExistsError,
+    BranchNotFoundError,
+    ChainIntegrityError,
+    ChatExistsError,
+    ChatledgerError,
+    ChatNotFoundError,
+    CheckpointNotFoundError,
+    EmptyChatError,
+    HeadConflictError,
+    LogRegressedError,
+    MessageConflictError,
+    MessageNotFoundError,
+    OwnerMismatchError,
+    ParentNotFoundError,
+    PayloadTooLargeError,
+    SelfParentError,
+    UpdateConflictError,
+    WrongChatError,
+)
+
+CLASSES: dict[str, type[ChatledgerError]] = {
+    name: found for name, found in vars(errors).items() if inspect.isclass(found) and issubclass(found, ChatledgerError)
+}
+
+WITH_FACTS: list[ChatledgerError] = [
+    SelfParentError("m1"),
+    PayloadTooLargeError("c", size_bytes=5, limit_bytes=3),
+    ChatNotFoundError("c"),
+    MessageNotFoundError("m1"),
+    MessageNotFoundError("m1", chat_id="c"),
+    ParentNotFoundError("m2", parent_id="m1", chat_id="c"),
+    BranchNotFoundError("c", "idea"),
+    CheckpointNotFoundError("c", "cp"),
+    WrongChatError("m1", chat_id="c"),
+    ChatExistsError("c"),
+    BranchExistsError("c", "idea"),
+    MessageConflictError("m1", chat_id="c"),
+    MessageConflictError("m1", chat_id="c", other_chat=True),
+    EmptyChatError("c", "idea"),
+    HeadConflictError("c", "idea", expected=None, actual="m1"),
+    UpdateConflictError("c", attempts=5),
+    OwnerMismatchError("c"),
+    ChainIntegrityError("a hole", chat_id="c", position=7),
+    LogRegressedError(last_position=3, seen_position=5),
+]
+
+
+def samples() -> Iterator[ChatledgerError]:
+    yield from WITH_FACTS
+    told = {type(error) for error in WITH_FACTS}
+    for found in CLASSES.values():
+        if found not in told:
+            yield found("what happened, and what to do")
+
+
+WAYS: list[Callable[[Any], Any]] = [copy.copy, copy.deepcopy, lambda error: pickle.loads(pickle.dumps(error))]
+
+
+@pytest.mark.parametrize("error", list(samples()), ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("again", WAYS, ids=["copy", "deepcopy", "pickle"])
+def test_errors_survive_copying(error: ChatledgerError, again: Callable[[Any], Any]) -> None:
+    """Class, message and facts come back, so errors cross processes."""
+    copied = again(error)
+
+    assert type(error) is type(copied)
+    assert str(error) == str(copied)
+    assert error.args == copied.args
+    assert vars(error) == vars(copied)
+    assert str(error)
+
+
+def test_the_tree_is_drawn_as_it_is() -> None:
+    """The docstring of the module shows every class below its base class."""
+    drawn: dict[str, str | None] = {}
+    above: list[str] = []
+    for indent, name in re.findall(r"^    ([ │]*(?:[├└]─ )?)(\w+Error)\b", errors.__doc__ or "", re.MULTILINE):
+        level = len(indent) // 3
+        del above[level:]
+        drawn[name] = above[-1] if above else None
+        above.append(name)
+
+    assert {name: found.__base__.__name__ for name, found in CLASSES.items() if found.__base__} | {
+        "ChatledgerError": None
+    } == drawn
+
+
+def test_other_bases_are_drawn_too() -> None:
+    """Where the tree says `also ...`, the class is that kind of error as well."""
+    also = dict(re.findall(r"(\w+Error) .*\(also (\w+)\)$", errors.__doc__ or "", re.MULTILINE))
+
+    assert {"InvalidValueError": "ValueError", "NotFoundError": "LookupError"} == also
+    assert issubclass(errors.InvalidValueError, ValueError)
+    assert issubclass(errors.NotFoundError, LookupError)
+
+
+@pytest.mark.parametrize("found", list(CLASSES.values()))
+def test_every_error_has_one_root(found: type[ChatledgerError]) -> None:
+    """One `except ChatledgerError` catches all, and each class says what may be concluded."""
+    assert issubclass(found, ChatledgerError)
+    assert (found.__doc__ or "").strip()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "InvalidValueError", "ChatNotFoundError", "ChatExistsError", "OwnerMismatchError", "MessageNotFoundError",
+        "WrongChatError", "MessageConflictError", "SelfParentError", "ParentNotFoundError", "AmbiguousEditError",
+        "ChainIntegrityError", "BranchNotFoundError", "BranchExistsError", "CheckpointNotFoundError", "EmptyChatError",
+        "HeadConflictError", "UpdateConflictError", "PayloadTooLargeError", "AccessDeniedError", "CorruptStateError",
+        "ConfigurationError",
+    ],
+)  # fmt: skip
+def test_required_errors_exist(name: str) -> None:
+    """The classes of section 1.3 that concern chats have their names."""
+    assert name in CLASSES
+
+
+def test_no_other_exception_is_raised_on_purpose() -> None:
+    """Every exception class of the module belongs to the tree."""
+    own = [found for found in vars(errors).values() if inspect.isclass(found) and found.__module__ == errors.__name__]
+
+    assert own == list(CLASSES.values())

@@ -1,0 +1,143 @@
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from tests.domain.making import CHAT, Story, user
+from tests.projections.making import answers, opened, story_answers
+
+from chatledger.domain.errors import ChainIntegrityError
+from chatledger.domain.events import ChatDeleted, ChatUpdated, Recorded
+from chatledger.projections import projector as projector_module
+from chatledger.projections.projector import Projector
+
+
+class Log:
+    """A log in memory, of which events can be taken away."""
+
+    def __init__(self, story: Story, *, is_dense: bool = True) -> None:
+        self.story, self.is_dense = story, is_dense
+        self.lost: set[int] = set()
+
+    def read(self, after: int, limit: int) -> Sequence[Recorded]:
+        return [event for event in self.story.events[after:] if event.position not in self.lost][:limit]
+
+    def read_chat(self, chat_id: str, *, after: int) -> Sequence[Recorded]:
+        return [event for event in self.read(after, 10**9) if event.chat_id == chat_id]
+
+
+def test_catching_up(tmp_path: Path) -> None:
+    """Everything on the log is applied; again there is nothing to do."""
+    story = Story().chain("m1", "m2")
+    with opened(tmp_path) as index:
+        projector = Projector(index, Log(story))
+
+        assert 3 == projector.catch_up() == projector.catch_up()
+        assert story_answers(story, [CHAT]) == answers(index, [CHAT])
+
+
+def test_commits_are_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page that ends inside a commit is read on to its end (PS-21)."""
+    monkeypatch.setattr(projector_module, "PAGE_EVENTS", 3)
+    story = Story().chain("m1")
+    story.write([ChatUpdated({"title": str(number)}) for number in range(5)])
+    story.append(user("m2"))
+    with opened(tmp_path) as index:
+        projector = Projector(index, Log(story))
+
+        assert [1, 2, 3, 4, 5, 6, 7] == [event.position for event in projector.read_commits(0)]
+        assert [8] == [event.position for event in projector.read_commits(7)]
+        assert [] == projector.read_commits(8)
+
+
+@pytest.mark.parametrize("is_dense", [True, False])
+def test_taking_what_was_just_written(tmp_path: Path, is_dense: bool) -> None:  # noqa: FBT001 (both kinds of log)
+    """Where others wrote in between, their events are read from the log first."""
+    story = Story()
+    with opened(tmp_path) as index:
+        projector = Projector(index, Log(story, is_dense=is_dense))
+        projector.take(story.create())
+        story.append(user("theirs"))
+        projector.take(story.append(user("mine")))
+        projector.take(story.events[:2])
+
+        assert 3 == index.state.position
+        assert story_answers(story, [CHAT]) == answers(index, [CHAT])
+
+
+@pytest.mark.parametrize("lost", [1, 2, 3])
+def test_a_lost_event_is_noticed(tmp_path: Path, lost: int) -> None:
+    """A hole inside a chat raises, and so does one that hides the end or the whole of a chat (PS-24)."""
+    story = Story().chain("m1", "m2")
+    story.chain(chat_id="other")
+    log = Log(story)
+    log.lost = {lost}
+    with opened(tmp_path) as index, pytest.raises(ChainIntegrityError):
+        Projector(index, log).catch_up()
+
+
+def test_a_whole_chat_lost_is_noticed(tmp_path: Path) -> None:
+    """No tombstone accounts for these positions."""
+    story = Story().chain("m1")
+    story.chain("x1", chat_id="other")
+    log = Log(story)
+    log.lost = {1, 2}
+    with opened(tmp_path) as index, pytest.raises(ChainIntegrityError, match="2 positions"):
+        Projector(index, log).catch_up()
+
+
+def test_erased_events_are_no_loss(tmp_path: Path) -> None:
+    """The tombstone accounts for them."""
+    story = Story().chain("m1", "m2")
+    story.chain("x1", chat_id="other")
+    story.delete()
+    log = Log(story)
+    log.lost = {1, 2, 3}
+    with opened(tmp_path) as index:
+        assert 6 == Projector(index, log).catch_up()
+        assert story_answers(story, [CHAT, "other"]) == answers(index, [CHAT, "other"])
+
+
+def test_events_seen_before_their_erasure_excuse_no_loss(tmp_path: Path) -> None:
+    """A deletion that this index saw whole leaves no positions over to explain the loss of another chat's events."""
+    story = Story().chain("m1", "m2")
+    story.delete()
+    log = Log(story)
+    with opened(tmp_path) as index:
+        projector = Projector(index, log)
+        projector.catch_up()
+        story.chain("x1", chat_id="lost")
+        story.chain(chat_id="other")
+        log.lost = {5, 6}
+        with pytest.raises(ChainIntegrityError):
+            projector.catch_up()
+
+
+@pytest.mark.parametrize("left", range(1, 2**4 - 1))
+def test_a_half_erased_chat_does_not_stop_a_rebuild(tmp_path: Path, left: int) -> None:
+    """Whatever an interrupted erasure left of a deleted chat, the rest is indexed and the erasure is to be finished."""
+    story = Story().chain("m1", "m2", "m3")
+    story.chain("x1", chat_id="other")
+    [tombstone] = story.delete()
+    log = Log(story)
+    log.lost = {position for position in range(1, 5) if not left & 1 << (position - 1)}
+    with opened(tmp_path) as index:
+        Projector(index, log).catch_up()
+        with index.snapshot() as snapshot:
+            doomed = [erasure.chat_id for erasure in snapshot.erasures()]
+
+        assert isinstance(tombstone.body, ChatDeleted)
+        assert [CHAT] == doomed
+        assert story_answers(story, [CHAT, "other"]) == answers(index, [CHAT, "other"])
+
+
+def test_a_chat_created_anew_after_a_half_erasure(tmp_path: Path) -> None:
+    """The second life of an id is complete, whatever is left of the first."""
+    story = Story().chain("m1", "m2")
+    story.delete()
+    story.chain("n1")
+    log = Log(story)
+    log.lost = {2}
+    with opened(tmp_path) as index:
+        Projector(index, log).catch_up()
+
+        assert story_answers(story, [CHAT]) == answers(index, [CHAT])

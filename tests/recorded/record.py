@@ -1,0 +1,82 @@
+"""
+Write a sample of each kind of event that has none yet: `python -m tests.recorded.record` at the root of the project.
+
+Samples that are there are never touched: they are what released versions wrote, and have to be read for ever.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from chatledger.domain.codec import Envelope, seal
+from chatledger.domain.events import (
+    Body,
+    BranchActivated,
+    BranchCreated,
+    ChatCreated,
+    ChatDeleted,
+    ChatUpdated,
+    CheckpointDeleted,
+    CheckpointSet,
+    HeadMoved,
+    MessagesAppended,
+    Recorded,
+)
+from chatledger.domain.values import Message
+
+SAMPLES = Path(__file__).parent / "events.json"
+
+ROOT = Message(id="m1", name="user", type="message", data="Grüße 🦜", created_at=1_700_000_000_001, sender_id="ada")
+DATA: dict[str, Any] = {"z": None, "a": [True, 1, 1.0, -(2**63), 2**64 - 1, "\0"], "": {"nested": [[]]}}
+REPLY = Message(id="m2", parent_id="m1", name="tool", data=DATA, created_at=-1, agent_id="agent", reply_to="m1")
+
+STREAM: list[list[Body]] = [
+    [ChatCreated("ada", "Trip", {"flag": True, "n": 1}, "b1")],
+    [MessagesAppended((ROOT, REPLY), "main", None, "m2")],
+    [MessagesAppended((Message(id="m3", parent_id="m1", name="assistant", data=None, created_at=0),))],
+    [ChatUpdated({"title": None, "metadata": {"b": 2, "a": "x"}})],
+    [BranchCreated("b2", "main-v2", "m3", 1_700_000_000_002, is_active=True)],
+    [BranchCreated("b3", "empty", None, 1_700_000_000_003)],
+    [BranchActivated("b1", "main")],
+    [HeadMoved("b2", "main-v2", "m3", "m1"), HeadMoved("b2", "main-v2", "m1", None)],
+    [CheckpointSet("cp1", "start", "m1", 1_700_000_000_004)],
+    [CheckpointDeleted("start")],
+    [ChatDeleted(first_position=1, event_count=12, message_count=3, branch_count=3, checkpoint_count=0)],
+    [ChatCreated("", None, None, "b4", 1_600_000_000_000)],
+]
+"""One chat from its creation to its second life; each inner list is one commit."""
+
+
+def make_samples() -> list[dict[str, Any]]:
+    """What this version writes for the stream."""
+    samples: list[dict[str, Any]] = []
+    version, previous_hash = 0, b""
+    for number, bodies in enumerate(STREAM):
+        envelope = Envelope()
+        if number % 2:
+            envelope = Envelope(actor="ada", correlation_id="co", causation_id="ca", command_id=f"command-{number}")
+        for event in seal(
+            bodies,
+            chat_id="trip/漢",
+            version=version,
+            previous_hash=previous_hash,
+            occurred_at=1_700_000_000_000 + number,
+            event_ids=[f"event-{version + offset}" for offset in range(len(bodies))],
+            envelope=envelope,
+        ):
+            version, previous_hash = version + 1, event.hash
+            value = Recorded(version, event.event, event.hash).to_dict()
+            samples.append({"topic": event.topic, "state": event.state.hex(), "hash": event.hash.hex(), "value": value})
+    return samples
+
+
+def main() -> None:
+    """Add what is missing."""
+    known: list[dict[str, Any]] = json.loads(SAMPLES.read_text()) if SAMPLES.exists() else []
+    topics = {sample["topic"] for sample in known}
+    known += [sample for sample in make_samples() if sample["topic"] not in topics]
+    SAMPLES.write_text(json.dumps(known, indent=1, ensure_ascii=True) + "\n")
+
+
+if __name__ == "__main__":
+    main()
