@@ -80,7 +80,7 @@ class Store:
         self.log, self.index = log, index
         self.projector = Projector(index, log)
         self._on_close = on_close
-        self._max_event_bytes = max_event_bytes
+        self._max_event_bytes = min(max_event_bytes, log.max_event_bytes or max_event_bytes)
         self._pid = os.getpid()
         self._closing = threading.Event()
         self._last_write_s = -_QUIET_S

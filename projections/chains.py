@@ -171,12 +171,14 @@ class Chains:
             wanted -= offset + 1 - first
             at = self.segment(number).parent
         messages: list[Message] = []
-        parent_id = None if at is None or not runs else self._parent_id(runs[-1])
+        parent_id: str | None = None
         for number, first, last in reversed(runs):
             for page in self._pages(number, first, last):
                 decoded = _decode_page(page.array)
                 start = max(first - page.first_offset, 0)
                 stop = last - page.first_offset + 1
+                if not messages:
+                    parent_id = decoded[start - 1].id if start else self._parent_id((number, first))
                 for message in decoded[start:stop] if start or stop < len(decoded) else decoded:
                     _set(message, "chat_id", self._chat_id)
                     _set(message, "parent_id", parent_id)
@@ -184,16 +186,15 @@ class Chains:
                     messages.append(message)
         return messages
 
-    def _parent_id(self, run: tuple[int, int, int]) -> str | None:
-        parent = self.parent((run[0], run[1]))
-        return None if parent is None else self.message(parent).id
+    def _parent_id(self, place: Place) -> str | None:
+        parent = self.parent(place)
+        return None if parent is None else self._raw_message(parent).id
 
     def message(self, place: Place) -> Message:
         """The message at a place."""
         message = self._raw_message(place)
-        parent = self.parent(place)
         _set(message, "chat_id", self._chat_id)
-        _set(message, "parent_id", None if parent is None else self._raw_message(parent).id)
+        _set(message, "parent_id", self._parent_id(place))
         return message
 
     def _raw_message(self, place: Place) -> Message:

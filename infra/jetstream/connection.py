@@ -17,7 +17,7 @@ from nats.errors import Error as NatsError
 from nats.errors import MaxPayloadError
 
 from .endpoint import Endpoint
-from .errors import ConnectionLostError, NoAnswerError
+from .errors import ConnectionLostError, LoginRefusedError, NoAnswerError
 
 log = logging.getLogger("chatledger.jetstream")
 
@@ -133,7 +133,7 @@ class Connection:
         unreadable = isinstance(error, (FileNotFoundError, PermissionError, ModuleNotFoundError, ValueError))
         if refused or certificate or unreadable:
             msg = f"{endpoint} refused the login, or it cannot be attempted: {error!r}"
-            raise InterfaceError(msg) from error
+            raise LoginRefusedError(msg) from error
 
     @property
     def is_lost(self) -> bool:

@@ -1,6 +1,8 @@
 """
 What the JetStream module raises beyond the classes of `eventsourcing.persistence`, named by what the caller may conclude.
 
+    InterfaceError
+    └─ LoginRefusedError      the credentials are wrong or cannot be read; nothing is retried
     OperationalError
     ├─ OutcomeUnknownError    the append may or may not be stored; repeating it with the same ids is safe
     ├─ StorageFullError       nothing was written; space has to be made
@@ -13,6 +15,7 @@ import msgspec
 from eventsourcing.persistence import (
     DatabaseError,
     DataError,
+    InterfaceError,
     InternalError,
     NotSupportedError,
     OperationalError,
@@ -23,6 +26,10 @@ from nats.errors import Error as NatsError
 
 class OutcomeUnknownError(OperationalError):
     """No answer came in time. The append may be stored; it is stored at most once, whatever happens."""
+
+
+class LoginRefusedError(InterfaceError):
+    """The server refused the login, or it cannot be attempted: a wrong secret, an unreadable file, an unknown certificate."""
 
 
 class StorageFullError(OperationalError):

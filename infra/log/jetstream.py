@@ -1,6 +1,7 @@
 """A log on a JetStream stream: one subject per chat, appends compared with the chat's last position by the server."""
 
 from collections.abc import Sequence
+from typing import Final
 
 from eventsourcing.persistence import JSONTranscoder, Notification
 
@@ -12,6 +13,9 @@ from ..jetstream.recorders import JetStreamApplicationRecorder
 from ..jetstream.records import version_of
 from .mapper import StructMapper
 from .port import EventLog, translated
+
+_HEADER_BYTES: Final = 16 * 1024
+"""Room for the headers, which the server counts too: an id of 2,048 bytes may take three times that."""
 
 
 class ChatRecorder(JetStreamApplicationRecorder):
@@ -50,6 +54,10 @@ class JetStreamLog(EventLog):
             self._stream_recorder = ChatRecorder(client, stream, id_type="text", create=create, replicas=replicas)
         super().__init__(self._stream_recorder, StructMapper(JSONTranscoder()))
         self.identity = self._stream_recorder.identity
+        self.max_event_bytes = client.call(self._max_payload) - _HEADER_BYTES
+
+    async def _max_payload(self) -> int:
+        return (await self._client.connection(self._client.deadline())).max_payload
 
     def _append_options(self, events: Sequence[Sealed], expected_position: int) -> dict[str, object]:
         return {

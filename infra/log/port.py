@@ -5,6 +5,7 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
+from eventsourcing.domain import EventSourcingError
 from eventsourcing.persistence import (
     ApplicationRecorder,
     DataError,
@@ -12,7 +13,6 @@ from eventsourcing.persistence import (
     InterfaceError,
     InternalError,
     Notification,
-    PersistenceError,
 )
 
 from chatledger.domain.codec import Sealed
@@ -22,11 +22,12 @@ from chatledger.domain.errors import (
     ConfigurationError,
     InvalidValueError,
     LogFullError,
+    LogRefusedError,
     LogUnavailableError,
 )
 from chatledger.domain.events import Recorded
 
-from ..jetstream.errors import StorageFullError, StreamAbsentError
+from ..jetstream.errors import LoginRefusedError, OutcomeUnknownError, StorageFullError, StreamAbsentError
 from .mapper import StructMapper
 
 READ_PAGE: Final = 1000
@@ -46,6 +47,8 @@ class EventLog(ABC):
 
     is_dense = False
     identity: str
+    max_event_bytes: int | None = None
+    """What the log takes, where that is less than a ledger's own limit."""
 
     def __init__(self, recorder: ApplicationRecorder, mapper: StructMapper) -> None:
         self._recorder, self._mapper = recorder, mapper
@@ -137,16 +140,24 @@ def translated(what: str) -> Generator[None]:
         msg = f"{what}: the log's storage is full: {error}. Nothing was written; free space and retry"
         raise LogFullError(msg) from error
     except StreamAbsentError as error:
-        raise ConfigurationError(str(error)) from error
+        msg = (
+            f"the server has no {what}. If this ledger is new, ask for it: create=True, or --create on the command line. If "
+            "it is not, do not: what is stored may be there under another encryption key, and creating it would delete it"
+        )
+        raise ConfigurationError(msg) from error
+    except LoginRefusedError as error:
+        msg = f"the log's server refused the login: {error}"
+        raise LogRefusedError(msg) from error
     except InternalError as error:
         msg = f"{what}: stored events are missing or damaged: {error}. Restore the log from a backup"
         raise ChainIntegrityError(msg) from error
     except DataError as error:
-        msg = f"{what}: the log does not take this event: {error}"
+        msg = f"{what}: the log holds or was given what is no event of ours: {error}"
         raise InvalidValueError(msg) from error
     except InterfaceError as error:
         msg = f"the log can not be used: {error}"
         raise ConfigurationError(msg) from error
-    except (PersistenceError, OSError) as error:
-        msg = f"{what}: the log did not answer: {error}. If this was a write, its outcome is unknown; retrying is safe"
+    except (EventSourcingError, OSError) as error:
+        certainty = " The outcome is unknown; retrying is safe" if isinstance(error, OutcomeUnknownError) else ""
+        msg = f"{what}: the log did not answer: {error}.{certainty}"
         raise LogUnavailableError(msg) from error

@@ -15,7 +15,7 @@ from eventsourcing.persistence import (
 from eventsourcing.sqlite import SQLiteApplicationRecorder
 from eventsourcing.utils import Environment
 
-from chatledger.domain.errors import ConfigurationError
+from chatledger.domain.errors import ConfigurationError, LogUnavailableError
 
 from .mapper import StructMapper
 from .port import EventLog, translated
@@ -50,8 +50,13 @@ class SqlLog(EventLog):
         """As declared in `EventLog`."""
         deadline = time.monotonic() + timeout_s
         while not self._is_closed:
-            if self.last_position() > after:
-                return True
+            try:
+                if self.last_position() > after:
+                    return True
+            except LogUnavailableError:
+                if self._is_closed:
+                    return False
+                raise
             rest = deadline - time.monotonic()
             if rest <= 0:
                 break
