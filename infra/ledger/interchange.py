@@ -13,6 +13,7 @@ from chatledger.domain.imported import (
     ImportedCheckpoint,
     ImportedMessage,
     ImportResult,
+    renamed,
 )
 from chatledger.domain.rules import check_id
 from chatledger.domain.values import Branch, Checkpoint, Message
@@ -31,14 +32,16 @@ class InterchangeMethods:
     def _store(self) -> Store:
         raise NotImplementedError
 
-    def import_chat(self, chat: ImportedChat) -> ImportResult:
+    def import_chat(self, chat: ImportedChat, *, chat_id: str | None = None) -> ImportResult:
         """
         Take a whole conversation in: what the ledger has of it stays, what it lacks is added. Repeating changes nothing.
 
         A chat of more than 1,000 events (one for each further branch and checkpoint) takes several commits.
 
         Args:
-            chat: As `chatledger.importers.read_chats` yields it.
+            chat: As `chatledger.importers.read_chats` yields it, or `export_chat` returns it.
+            chat_id: Import it under this id, with new ids for its messages: a copy, which may stand beside the original.
+                Repeating makes nothing new only without it.
 
         Raises:
             ChainIntegrityError: The parents form a cycle or are missing. Nothing was written.
@@ -46,6 +49,8 @@ class InterchangeMethods:
             InvalidValueError: A value breaks a rule. Nothing was written.
         """
         validate_chat(chat)
+        if chat_id is not None:
+            chat = renamed(chat, check_id(chat_id, "chat_id"), {message.id: new_id() for message in chat.messages})
         ids = [new_id() for _ in range(1 + len(chat.branches) + len(chat.checkpoints))]
         written: list[Body] = []
         while recorded := self._store.execute(

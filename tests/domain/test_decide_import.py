@@ -5,7 +5,6 @@ from tests.domain.making import CHAT, Story, user
 
 from chatledger.domain.decide.imports import decide_import, import_result
 from chatledger.domain.errors import (
-    ChatledgerError,
     InvalidValueError,
     MessageConflictError,
     MessageNotFoundError,
@@ -131,27 +130,6 @@ def test_a_bad_import_is_refused(given: dict[str, Any], error: type[Exception]) 
     """Dangling parents, cycles, unknown heads and bad values raise before anything is decided (SM-11)."""
     with pytest.raises(error):
         decide(FoldedChat(CHAT), conversation(**given))
-
-
-@pytest.mark.parametrize(
-    "given",
-    [
-        {"branches": (*conversation().branches, ImportedBranch(name="idea", head_message_id="m1"))},
-        {"branches": (*conversation().branches, ImportedBranch(name="main", head_message_id="m1"))},
-        {"checkpoints": (*conversation().checkpoints, ImportedCheckpoint(name="cp", message_id="m1"))},
-    ],
-    ids=["branch", "main", "checkpoint"],
-)
-def test_names_are_unique_in_an_import_too(given: dict[str, Any]) -> None:
-    """Two branches or checkpoints of one name are refused, or only one of them is taken; never two events (SM-19, SM-32)."""
-    story = Story()
-    try:
-        bodies = decide(story.chat(), conversation(**given))
-    except ChatledgerError:
-        return
-    named = [getattr(body, "name", None) for body in bodies]
-
-    assert len([name for name in named if name]) == len({name for name in named if name})
 
 
 def test_an_import_does_not_overwrite_a_message() -> None:

@@ -146,6 +146,7 @@ LONG: list[Command] = [
 @given(commands, st.sampled_from([drop, repeat, swap, alter]), st.integers(0, 1000), st.integers(0, 100_000))
 @settings(max_examples=300)
 @example(LONG, alter, 4, 52)
+@example([("append", 0, 0, 0)], alter, 2, 58)
 def test_damage_is_noticed(script: list[Command], damage: Damage, at: int, other: int) -> None:
     """A dropped, repeated, reordered or altered event raises, there or at the next event of the chat (PS-24)."""
     living = [command for command in script if command[0] != "delete"]

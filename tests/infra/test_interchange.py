@@ -156,6 +156,25 @@ def test_foreign_damage_is_refused(messages: tuple[ImportedMessage, ...]) -> Non
         assert 0 == ledger.position
 
 
+def test_import_under_another_id() -> None:
+    """A copy stands beside its original: the same tree, texts and pointers, with message ids of its own."""
+    with chatledger.open("memory:") as ledger:
+        ledger.create_chat("trip", "ada")
+        ledger.append("trip", [chatledger.user("Plan"), chatledger.assistant("Old Town?")])
+        original = ledger.export_chat("trip")
+        ledger.set_checkpoint("trip", "start", original.messages[0].id)
+        ledger.import_chat(ledger.export_chat("trip"), chat_id="copy")
+        copy = ledger.export_chat("copy")
+
+        assert [message.text for message in ledger.get_messages("trip")] == [
+            message.text for message in ledger.get_messages("copy")
+        ]
+        assert {message.id for message in original.messages}.isdisjoint(message.id for message in copy.messages)
+        assert [message.id for message in copy.messages] == [message.data["id"] for message in copy.messages]
+        assert copy.messages[0].id == ledger.list_checkpoints("copy")[0].message_id
+        assert original == msgspec.structs.replace(ledger.export_chat("trip"), checkpoints=())
+
+
 def test_more_branches_than_a_commit_holds(tmp_path: Path) -> None:
     """A chat with 2,500 branches is imported whole, with the right one active, and once."""
     many = tuple(ImportedBranch(name=f"b{n:04}", head_message_id="a", created_at=n) for n in range(2500))
