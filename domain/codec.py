@@ -14,7 +14,7 @@ NO_HASH: Final = b""
 """What the very first event of a chat names as the previous hash."""
 
 MAX_EVENT_BYTES: Final = 1024 * 1024
-_ENVELOPE_ALLOWANCE: Final = 16 * 1024  # chat id, branch name, heads, actor, ... of 2,048 bytes each
+_ENVELOPE_ALLOWANCE: Final = 17 * 1024  # chat id, branch name, heads, actor, ... of 2,048 bytes each
 
 _encode = msgspec.msgpack.Encoder().encode
 _DECODERS: Final[Mapping[str, msgspec.msgpack.Decoder[Event[Any]]]] = {

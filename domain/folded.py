@@ -36,6 +36,7 @@ class FoldedChat:
     def apply(self, recorded: Recorded) -> Changes:
         """Take the next event in. Raises `ChainIntegrityError` when it does not follow."""
         changes = evolve(self, recorded)
+        self._check(changes, recorded)
         if changes.record is None:
             self._branches, self._checkpoints, self._messages, self._depths = {}, {}, {}, {}
             self.profile = None
@@ -43,31 +44,41 @@ class FoldedChat:
         self.profile = changes.profile or self.profile
         self.tombstone = changes.tombstone or self.tombstone
         for message in changes.messages:
-            self._add(message, recorded)
+            self._add(message)
         if changes.branch is not None:
-            self._check_target(changes.branch.head_message_id, recorded)
             self._branches[changes.branch.name] = changes.branch
         if changes.checkpoint is not None:
-            self._check_target(changes.checkpoint.message_id, recorded)
             self._checkpoints[changes.checkpoint.name] = changes.checkpoint
         if changes.dropped_checkpoint is not None:
             del self._checkpoints[changes.dropped_checkpoint]
         return changes
 
-    def _add(self, message: Message, recorded: Recorded) -> None:
-        if message.id in self._messages:
-            msg = f"position {recorded.position} adds message {message.id!r} of chat {self.chat_id!r} a second time"
-            raise ChainIntegrityError(msg)
-        self._check_target(message.parent_id, recorded)
+    def _check(self, changes: Changes, recorded: Recorded) -> None:
+        """Refuse changes that point at messages which the chat does not have, before anything of them is applied."""
+        added: set[str] = set()
+        targets = [
+            None if changes.branch is None else changes.branch.head_message_id,
+            None if changes.checkpoint is None else changes.checkpoint.message_id,
+        ]
+        for message in changes.messages:
+            if message.id in self._messages or message.id in added:
+                raise self._damage(recorded, f"adds message {message.id!r} a second time")
+            if message.parent_id is not None and not (
+                message.parent_id in self._messages or message.parent_id in added
+            ):
+                raise self._damage(recorded, f"names the parent {message.parent_id!r}, which the chat does not have")
+            added.add(message.id)
+        for target in targets:
+            if target is not None and target not in self._messages and target not in added:
+                raise self._damage(recorded, f"names message {target!r}, which the chat does not have")
+
+    def _damage(self, recorded: Recorded, what: str) -> ChainIntegrityError:
+        msg = f"the event at position {recorded.position} of chat {self.chat_id!r} {what}"
+        return ChainIntegrityError(msg, chat_id=self.chat_id, position=recorded.position)
+
+    def _add(self, message: Message) -> None:
         self._messages[message.id] = msgspec.structs.replace(message, chat_id=self.chat_id)
         self._depths[message.id] = 0 if message.parent_id is None else self._depths[message.parent_id] + 1
-
-    def _check_target(self, message_id: str | None, recorded: Recorded) -> None:
-        if message_id is not None and message_id not in self._messages:
-            msg = (
-                f"position {recorded.position} names message {message_id!r}, which chat {self.chat_id!r} does not have"
-            )
-            raise ChainIntegrityError(msg)
 
     @property
     def chat(self) -> Chat | None:

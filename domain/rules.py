@@ -69,7 +69,7 @@ def json_copy(value: Any, what: str, depth: int = 0) -> Any:
         return value
     if isinstance(value, str):
         encoded(value, what)
-        return str(value)
+        return str.__str__(value)
     if isinstance(value, int):
         if not _MIN_INT <= value <= _MAX_INT:
             msg = f"{what} contains an integer beyond 64 bits, which can not be kept exactly; store it as text"
@@ -121,4 +121,4 @@ def _json_key(key: Any, what: str) -> str:
         msg = f"{what} has the key {key!r}; keys must be text"
         raise InvalidValueError(msg)
     encoded(key, what)
-    return str(key)
+    return str.__str__(key)

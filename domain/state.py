@@ -160,6 +160,8 @@ def evolve(state: ChatState, recorded: Recorded) -> Changes:
     event = recorded.event
     body = event.body
     _check_follows(state, recorded)
+    if not all(_is_time(time) for time in (event.occurred_at, getattr(body, "created_at", None))):
+        raise _misplaced(recorded, "its time is beyond the calendar")
     head = StreamHead(event.originator_version, recorded.position, recorded.hash)
     if isinstance(body, ChatCreated):
         return _created(state, recorded, body, head)
@@ -174,6 +176,8 @@ def evolve(state: ChatState, recorded: Recorded) -> Changes:
     if isinstance(body, ChatUpdated):
         return _updated(state, recorded, body, record)
     if isinstance(body, BranchCreated):
+        if state.branch(body.name) is not None:
+            raise _misplaced(recorded, f"there is a branch {body.name!r} already")
         record = msgspec.structs.replace(
             record,
             branch_count=record.branch_count + 1,
@@ -182,12 +186,16 @@ def evolve(state: ChatState, recorded: Recorded) -> Changes:
         branch = BranchRecord(body.branch_id, body.name, body.head_message_id, body.created_at)
         return Changes(record=record, branch=branch, is_new_branch=True)
     if isinstance(body, BranchActivated):
+        if state.branch(body.name) is None:
+            raise _misplaced(recorded, f"there is no branch {body.name!r} at that point")
         return Changes(record=msgspec.structs.replace(record, active_branch=body.name))
     if isinstance(body, HeadMoved):
         return Changes(record=record, branch=_moved(state, recorded, body.branch, body.to_head))
     if isinstance(body, CheckpointSet):
         return _checkpoint_set(state, body, record)
     assert isinstance(body, CheckpointDeleted), body
+    if state.checkpoint(body.name) is None:
+        raise _misplaced(recorded, f"there is no checkpoint {body.name!r} at that point")
     record = msgspec.structs.replace(record, checkpoint_count=record.checkpoint_count - 1)
     return Changes(record=record, dropped_checkpoint=body.name)
 
@@ -195,12 +203,18 @@ def evolve(state: ChatState, recorded: Recorded) -> Changes:
 def _check_follows(state: ChatState, recorded: Recorded) -> None:
     last = stream_head(state)
     event = recorded.event
-    if isinstance(event.body, ChatDeleted) and event.originator_version > last.version:
+    if recorded.chat_id != state.chat_id:
+        raise _misplaced(recorded, f"it is of another chat than {state.chat_id!r}")
+    if isinstance(event.body, ChatDeleted) and event.originator_version > last.version + 1:
         return  # a tombstone explains the hole before it: those events are erased
     if event.originator_version != last.version + 1:
         raise _misplaced(recorded, f"version {last.version + 1} was expected")
     if event.previous_hash != last.hash:
         raise _misplaced(recorded, "it does not name the hash of the event before it")
+
+
+def _is_time(time: int | None) -> bool:
+    return time is None or -(2**63) <= time < 2**63
 
 
 def _misplaced(recorded: Recorded, why: str) -> ChainIntegrityError:
@@ -238,6 +252,10 @@ def _created(state: ChatState, recorded: Recorded, body: ChatCreated, head: Stre
 def _updated(state: ChatState, recorded: Recorded, body: ChatUpdated, record: ChatRecord) -> Changes:
     profile = state.profile
     assert profile is not None, "a chat with a record has a profile"
+    title, metadata = body.changes.get("title"), body.changes.get("metadata")
+    is_sound = isinstance(title, str | None) and isinstance(metadata, dict | None)
+    if not (is_sound and body.changes.keys() <= {"title", "metadata"}):
+        raise _misplaced(recorded, "it changes what can not change")
     return Changes(
         record=msgspec.structs.replace(record, updated_at=max(record.updated_at, recorded.event.occurred_at)),
         profile=msgspec.structs.replace(profile, **body.changes),

@@ -23,6 +23,7 @@ INITIAL_MAP_BYTES: Final = 64 * 1024 * 1024
 _MAX_READERS: Final = 1024
 _MAX_TABLES: Final = 32
 _CLEAN: Final = b"clean"
+_UNKNOWN_BOOT: Final = b"unknown"
 
 
 class UncleanStopError(Exception):
@@ -81,7 +82,14 @@ class Environment:
 
     def table(self, name: bytes, *, dupsort: bool = False) -> "lmdb._Database":
         """The named table, created if absent."""
-        return self._env.open_db(name, dupsort=dupsort)
+        try:
+            return self._env.open_db(name, dupsort=dupsort)
+        except lmdb.MapResizedError:
+            self._env.set_mapsize(0)  # another process grew it; tables are opened before there are transactions
+            return self.table(name, dupsort=dupsort)
+        except lmdb.Error as error:
+            msg = f"the index at {self.path} can not be opened: {error}"
+            raise CorruptStateError(msg) from error
 
     def reading(self) -> "Reading":
         """A read transaction, as a context manager."""
@@ -214,16 +222,21 @@ class _Share:
     def __init__(self, path: Path) -> None:
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
-            if self._try_exclusive():
-                self._check_note(path)
-                self._write(_boot_id())
-            fcntl.flock(self._fd, fcntl.LOCK_SH)
+            while True:
+                if self._try_exclusive():
+                    self._check_note(path)
+                    self._write(_boot_id())
+                fcntl.flock(self._fd, fcntl.LOCK_SH)
+                # Between the two locks another process may have closed it, or refused it, as the last one.
+                if os.pread(self._fd, 100, 0) == _boot_id():
+                    break
         except BaseException:
             os.close(self._fd)
             raise
 
     def _check_note(self, path: Path) -> None:
-        if os.pread(self._fd, 100, 0) not in {b"", _CLEAN, _boot_id()}:
+        note = os.pread(self._fd, 100, 0)
+        if note not in {b"", _CLEAN} and (note != _boot_id() or note == _UNKNOWN_BOOT):
             raise UncleanStopError(path)
 
     def is_last(self) -> bool:
@@ -252,4 +265,4 @@ def _boot_id() -> bytes:
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_bytes().strip()
     except OSError:
-        return b"unknown boot %d" % os.getpid()
+        return _UNKNOWN_BOOT

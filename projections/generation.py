@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 
 from chatledger.domain.events import ChatDeleted, Recorded
+from chatledger.domain.state import stream_head
 
 from .chat_writer import ChatWriter
 from .environment import Environment, Transaction
@@ -122,7 +123,8 @@ class Generation:
             if writer is None:
                 writer = writers[recorded.chat_id] = ChatWriter(self.tables, txn, recorded.chat_id)
             if isinstance(recorded.body, ChatDeleted):
-                erased += recorded.body.event_count
+                # Only events that were not seen here left holes; the others must not excuse losses.
+                erased += recorded.version - stream_head(writer).version - 1
                 if writer.record is not None or recorded.chat_id in half_erased:
                     self._put_erasure(txn, recorded, recorded.body)
             writer.apply(recorded)

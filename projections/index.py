@@ -7,6 +7,8 @@ from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
+import lmdb
+import msgspec
 from eventsourcing.persistence import IntegrityError, Tracking, TrackingRecorder, WaitInterruptedError
 
 from chatledger.domain.errors import CorruptStateError, LedgerClosedError
@@ -69,6 +71,10 @@ class Snapshot:
             self._txn, self._generation.tables, user_id=user_id, entry=entry, limit=limit, offset=offset, after=after
         )
 
+    def tracking(self, application_name: str) -> int | None:
+        """How far a projection of that application is."""
+        return self._generation.tracking(self._txn, application_name)
+
     def erasures(self) -> list[Erasure]:
         """The deleted chats whose events may still be on the log."""
         return self._generation.erasures(self._txn)
@@ -120,6 +126,9 @@ class Index(TrackingRecorder):
         generation, txn = self._begin()
         try:
             yield Snapshot(generation, txn)
+        except (lmdb.Error, msgspec.DecodeError) as error:
+            msg = f"the index at {generation.env.path} is damaged: {error}; rebuild it, the log is not affected"
+            raise CorruptStateError(msg) from error
         finally:
             txn.abort()
             generation.env.end()
@@ -283,9 +292,8 @@ class Index(TrackingRecorder):
 
     def max_tracking_id(self, application_name: str) -> int | None:
         """The recorded position of an application's projection."""
-        generation = self._generation()
-        with generation.env.reading() as txn:
-            return generation.tracking(txn, application_name)
+        with self.snapshot() as snapshot:
+            return snapshot.tracking(application_name)
 
     def wait(
         self,

@@ -110,7 +110,7 @@ def scope(*, user_id: str | None = None, entry: tuple[str, str | float] | None =
     parts: list[Any] = [user_id]
     if entry is not None:
         key, value = entry
-        if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        if isinstance(value, float) and value.is_integer() and -(2**63) <= value < 2**64:
             value = int(value)  # JSON has one kind of number
         parts.extend((key, value))
     return blake2b(_encode(parts), digest_size=_DIGEST_BYTES).digest()

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -39,21 +39,40 @@ def new_postgres_database() -> Iterator[Callable[[], str]]:
 
 
 @contextlib.contextmanager
-def _running_postgres(base: Path) -> Iterator[None]:
+def _running_postgres(base: Path) -> Generator[None]:
     user = UNPRIVILEGED if os.geteuid() == 0 else None
     if user is not None:
         shutil.chown(base, user)
     data, reasons = base / "data", list[str]()
     for folder in _postgres_folders():
         shutil.rmtree(data, ignore_errors=True)
-        initdb = [folder / "initdb", "-D", data, "-U", "postgres", "--auth=trust", "--encoding=utf8", "--no-sync"]
+        initdb: list[str | Path] = [
+            folder / "initdb",
+            "-D",
+            data,
+            "-U",
+            "postgres",
+            "--auth=trust",
+            "--encoding=utf8",
+            "--no-sync",
+        ]
         try:
             subprocess.run(initdb, user=user, check=True, capture_output=True, cwd=base)
         except (OSError, subprocess.CalledProcessError) as error:
             reasons.append(f"{folder}: {error} {getattr(error, 'stderr', b'')!r}")
             continue
         # A socket in our own folder, and no port: nothing is shared with other servers.
-        command = [folder / "postgres", "-D", data, "-k", base, "-c", "listen_addresses=", "-c", "fsync=off"]
+        command: list[str | Path] = [
+            folder / "postgres",
+            "-D",
+            data,
+            "-k",
+            base,
+            "-c",
+            "listen_addresses=",
+            "-c",
+            "fsync=off",
+        ]
         with (
             (base / "log").open("wb") as log,
             subprocess.Popen(command, user=user, stdout=log, stderr=log, cwd=base) as server,
@@ -88,9 +107,9 @@ def _await_socket(base: Path, server: "subprocess.Popen[bytes]") -> None:
     while True:
         try:
             psycopg.connect(f"postgresql://postgres@/postgres?host={base}").close()
-        except psycopg.OperationalError as error:
-            assert server.poll() is None, (base / "log").read_text()
-            assert time.monotonic() < deadline, error
-            time.sleep(0.02)
+        except psycopg.OperationalError:
+            is_hopeless = server.poll() is not None or time.monotonic() > deadline
         else:
             return
+        assert not is_hopeless, (base / "log").read_text()
+        time.sleep(0.02)

@@ -1,13 +1,16 @@
 """Decisions on chats."""
 
-from typing import Any
+from typing import Any, Final
 
+import msgspec
 from msgspec import UNSET, UnsetType
 
 from ..errors import ChatExistsError, ChatNotFoundError, InvalidValueError
 from ..events import Body, ChatCreated, ChatDeleted, ChatUpdated
-from ..rules import check_id, check_metadata, encoded, same_json
+from ..rules import check_id, check_metadata, check_time, encoded
 from ..state import ChatRecord, ChatState
+
+_encode: Final = msgspec.msgpack.Encoder().encode
 
 
 def decide_create_chat(
@@ -30,6 +33,8 @@ def decide_create_chat(
     check_id(user_id, "user_id", empty=True)
     title = _check_title(title)
     metadata = check_metadata(metadata)
+    if created_at is not None:
+        check_time(created_at, "created_at")
     if state.record is not None:
         raise ChatExistsError(state.chat_id)
     return [ChatCreated(user_id, title, metadata, branch_id, created_at)]
@@ -61,7 +66,7 @@ def decide_update_chat(
         changes["title"] = title
     if metadata is not UNSET:
         copied = check_metadata(metadata)
-        if not same_json(copied, profile.metadata):
+        if _encode(copied) != _encode(profile.metadata):  # another order of keys is a change too
             changes["metadata"] = copied
     return [ChatUpdated(changes)] if changes else []
 

@@ -84,14 +84,13 @@ def _draft(message: ImportedMessage) -> NewMessage:
 
 def _create(state: ChatState, chat: ImportedChat, new_ids: Iterator[str]) -> list[Body]:
     main = next((branch for branch in chat.branches if branch.name == MAIN), None)
-    created_at = None if chat.created_at is None else check_time(chat.created_at, "created_at")
     return decide_create_chat(
         state,
         user_id=chat.user_id,
         title=chat.title,
         metadata=chat.metadata,
         branch_id=(main.id if main is not None else None) or next(new_ids),
-        created_at=created_at,
+        created_at=chat.created_at,
     )
 
 

@@ -52,6 +52,8 @@ def decide_append(
     chained: list[Message] = []
     parent_id = head
     for message in messages:
+        if message.parent_id == message.id:
+            raise SelfParentError(message.id)
         if message.id in seen or state.has_message(message.id):
             raise MessageConflictError(message.id, chat_id=state.chat_id)
         _check_not_elsewhere(state, message)
@@ -155,6 +157,8 @@ def _is_stored_chain(state: ChatState, messages: Sequence[Message], branch: Bran
     for message in messages:
         stored = state.message(message.id)
         if stored is None or not is_same_message(stored, message):
+            return False
+        if message.parent_id is not None and message.parent_id != stored.parent_id:
             return False
         if previous is not None and stored.parent_id != previous.id:
             return False

@@ -13,6 +13,7 @@ import chatledger
 class OneOfAll(StoreContract):
     """What is compared between the implementations."""
 
+    @pytest.mark.timeout(40)
     def test_history_is_that_of_every_other_log(self, world: World, name: str) -> None:
         """The same calls write the same events, whatever the log."""
         with chatledger.open("memory:") as memory:

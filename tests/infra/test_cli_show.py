@@ -131,10 +131,16 @@ def test_show_the_newest_messages(samples: Path) -> None:
 
     assert "branch inland *, 6 messages, the last 2 of them" in result.stdout
     assert "riga-6" not in result.stdout
-    assert [m["id"] for m in ask("show", "riga", "--messages", "-n", "2", at=samples)["messages"]] == [
-        "riga-7",
-        "riga-8",
-    ]
+    newest = ask("show", "riga", "--messages", "-n", "2", at=samples)["messages"]
+    assert [(m["id"], m["parent_id"]) for m in newest] == [("riga-7", "riga-6"), ("riga-8", "riga-7")]
+
+
+@pytest.mark.parametrize("chat_id", ["riga", "sensor", "tortilla"])
+def test_the_newest_messages_are_the_end_of_the_chain(chat_id: str, samples: Path) -> None:
+    """With their parents, also where the first of them answers one that is not shown."""
+    newest = ask("show", chat_id, "--messages", "-n", "2", at=samples)["messages"]
+
+    assert newest == ask("show", chat_id, "--messages", at=samples)["messages"][-2:]
 
 
 def test_show_an_unknown_branch(samples: Path) -> None:

@@ -113,13 +113,17 @@ def test_an_event_deleted_by_hand(path: Path, which: str) -> None:
 
     by_hand(path, delete)
     with pytest.raises(ChainIntegrityError), chatledger.open(path) as ledger:
-        if which == "last":
-            ledger.append("c", [text("after")])
-        else:
-            ledger.rebuild()
+        _append_or_rebuild(ledger, is_last=which == "last")
     with pytest.raises(ChainIntegrityError):
         chatledger.open(path, index=path.with_name("fresh")).close()
     assert last_sequence(path) == 4
+
+
+def _append_or_rebuild(ledger: Ledger, *, is_last: bool) -> None:
+    if is_last:
+        ledger.append("c", [text("after")])
+    else:
+        ledger.rebuild()
 
 
 def test_an_event_written_by_hand(path: Path) -> None:

@@ -161,7 +161,7 @@ def test_a_subscriber_rides_through_two_restarts(tmp_path: Path) -> None:
             reader = Reader(subscriber.feed(start), 2000)
             for number in range(2000):
                 if number in {600, 1300}:
-                    eventually(lambda number=number: len(reader.found) > number // 2)
+                    eventually(lambda: len(reader.found) > 250)
                     if number == 600:
                         server.stop()
                     else:

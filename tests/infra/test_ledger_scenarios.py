@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -97,7 +98,7 @@ def test_a_chain_of_250_000_messages(ledger: Ledger) -> None:
 
     assert len(chain) == total
     assert [message.text for message in chain] == [str(number) for number in range(total)]
-    assert all(message.parent_id == previous.id for previous, message in zip(chain, chain[1:], strict=False))
+    assert all(message.parent_id == previous.id for previous, message in pairwise(chain))
     assert ledger.get_messages("c", limit=50) == chain[-50:]
     assert ledger.get_chain("m1000", limit=2) == chain[999:1001]
     chat, (branch,) = ledger.get_chat("c"), ledger.list_branches("c")
@@ -254,11 +255,11 @@ def test_a_reader_sees_a_large_commit_as_a_whole(ledger: Ledger, path: Path) -> 
     with chatledger.open(path, index=path.with_name("reader"), durability="fast") as reader:
         reader.sync()
 
-        def write(_: int) -> None:
+        def write() -> None:
             for _ in range(5):
                 ledger.append("c", [text("x" * 200_000) for _ in range(size)])
 
-        def read(_: int) -> None:
+        def read() -> None:
             while not sizes or max(sizes) < 5 * size:
                 chat = reader.get_chat("c")
                 assert chat is not None
@@ -268,7 +269,7 @@ def test_a_reader_sees_a_large_commit_as_a_whole(ledger: Ledger, path: Path) -> 
                 assert not history or history[-1].event.rest == 0
                 reader.sync()
 
-        together(2, lambda number: write(number) if number else read(number))
+        together(2, lambda number: write() if number else read())
         feed = list(reader.feed(0, follow=False))
 
     assert {count % size for count in sizes} == {0}

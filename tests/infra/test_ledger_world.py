@@ -147,14 +147,19 @@ def snapshot(ledger: Ledger, chat_ids: list[str]) -> list[Any]:
     ]
 
 
+def internals(ledger: Ledger) -> Any:
+    """The store behind a ledger, for tests that look inside."""
+    return cast("Any", ledger)._store
+
+
 # Ledgers that lag behind
 
 
 @contextlib.contextmanager
 def lagging(ledger: Ledger) -> Generator[None]:
     """The ledger does not take in by itself what others write, as when events are slow to arrive."""
-    store = ledger._store
-    projector, is_over = cast("Any", store.projector), threading.Event()
+    store = internals(ledger)
+    projector, is_over = store.projector, threading.Event()
     catch_up = projector.catch_up
 
     def catch_up_later() -> int:
@@ -225,21 +230,25 @@ def _positions(ledger: Ledger, after: int, count: int) -> list[int]:
     return [next(feed).position for _ in range(count)]
 
 
+def is_owner(ledger: Ledger) -> bool:
+    """Whether the server runs as a child of this process."""
+    client = internals(ledger).log._client
+    server = client._connect._server
+    return bool(server is not None and server.is_owner)
+
+
+def _check(ledger: Ledger, chat_id: str) -> list[Message]:
+    return check_chat(ledger, chat_id).messages
+
+
 _SPECIAL: Final[dict[str, Callable[..., Any]]] = {
     "storm": _storm,
     "forever": _forever,
     "current": _current,
     "positions": _positions,
-    "check": lambda ledger, chat_id: check_chat(ledger, chat_id).messages,
-    "is_owner": lambda ledger: is_owner(ledger),
+    "check": _check,
+    "is_owner": is_owner,
 }
-
-
-def is_owner(ledger: Ledger) -> bool:
-    """Whether the server runs as a child of this process."""
-    client = cast("Any", ledger._store.log)._client
-    server = client._connect._server
-    return bool(server is not None and server.is_owner)
 
 
 class Worker:

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from tests.infra.test_ledger_world import Worker, check_chat, text, texts
+from tests.infra.test_ledger_world import Outcome, Worker, check_chat, text, texts
 
 import chatledger
 from chatledger import Ledger
@@ -145,10 +145,9 @@ def test_others_take_over_when_the_owner_is_killed(path: Path) -> None:
             _check_acknowledged(found, acknowledged)
 
 
-def _check_acknowledged(found: list[str], lines: list[list[object]]) -> None:
+def _check_acknowledged(found: list[str], lines: list[Outcome]) -> None:
     """What was acknowledged is there once; what was begun is there as a whole or not at all."""
     for word, pair in lines:
-        assert isinstance(pair, list)
         counts = [found.count(message_id) for message_id in pair]
         assert counts == [1, 1] or (word == "begun" and counts == [0, 0]), (word, pair, counts)
 
@@ -159,7 +158,8 @@ def test_kill_at_any_moment(path: Path, victim: str) -> None:
     seed = random.SystemRandom().randrange(2**32)
     print(f"seed {seed}")
     dice = random.Random(seed)
-    lines: list[list[object]] = []
+    lines: list[Outcome] = []
+    found: list[str] = []
     with chatledger.open(path) as ledger:
         ledger.create_chat("c", "u")
     for turn in range(6):
