@@ -125,10 +125,13 @@ def _open_nats(location: str, options: Options) -> Store:
     parts = urlsplit(location)
     endpoint = _endpoint(parts)
     stream = check_stream_name(parts.path.strip("/") or STREAM)
-    replicas = int(parse_qs(parts.query).get("replicas", ["1"])[0])
+    replicas = parse_qs(parts.query).get("replicas", ["1"])[0]
+    if replicas not in {"1", "3", "5"}:
+        msg = f"replicas must be 1, 3 or 5, not {replicas!r}"
+        raise ConfigurationError(msg)
     client = JetStreamClient(lambda: endpoint, timeout_s=options.timeout_s)
     try:
-        log = JetStreamLog(client, stream, create=bool(options.create), replicas=replicas)
+        log = JetStreamLog(client, stream, create=bool(options.create), replicas=int(replicas))
         return options.store(log, _cache(log.identity))
     except BaseException:
         client.close()
@@ -137,6 +140,8 @@ def _open_nats(location: str, options: Options) -> Store:
 
 def _endpoint(parts: SplitResult) -> Endpoint:
     login, _, hosts = parts.netloc.rpartition("@")
+    for host in hosts.split(","):
+        _check_host(f"{parts.scheme}://{host}")
     user, has_password, password = login.partition(":")
     return Endpoint(
         urls=tuple(f"{parts.scheme}://{host}" for host in hosts.split(",")),
@@ -144,6 +149,18 @@ def _endpoint(parts: SplitResult) -> Endpoint:
         user=unquote(user) if has_password else None,
         password=unquote(password) if has_password else None,
     )
+
+
+def _check_host(url: str) -> None:
+    """Raise `ConfigurationError` unless the URL names a host, and a port that can be one if any."""
+    try:
+        parts = urlsplit(url)
+        is_right = bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_right = False
+    if not is_right:
+        msg = f"{without_secrets(url)!r} does not name a server: expected host or host:port"
+        raise ConfigurationError(msg)
 
 
 def _open_sqlite(location: str, options: Options) -> Store:
@@ -160,6 +177,8 @@ def _open_postgres(location: str, options: Options) -> Store:
     from .log.sql import PostgresLog
 
     parts = urlsplit(location)
+    if parts.netloc.rpartition("@")[2]:  # without one it is a local socket, or named by ?host=
+        _check_host(location)
     settings = {
         "POSTGRES_DBNAME": unquote(parts.path.strip("/")) or "postgres",
         "POSTGRES_HOST": parse_qs(parts.query).get("host", [parts.hostname or "localhost"])[0],

@@ -235,10 +235,14 @@ class Store:
     def follow(self, after: int) -> Iterator[Recorded]:
         """The events after a position, and those to come; ends when the ledger is closed."""
         while not self._closing.is_set():
-            for recorded in self.events(after):
-                yield recorded
-                after = recorded.position
-            self.log.wait(after, _FOLLOW_S)
+            try:
+                for recorded in self.events(after):
+                    yield recorded
+                    after = recorded.position
+                self.log.wait(after, _FOLLOW_S)
+            except ChatledgerError:
+                if not self._closing.is_set():
+                    raise
 
     def rebuild(self, progress: Progress = no_progress, *, unless_open: bool = False) -> None:
         """Build the index anew from the log and go over to it."""

@@ -85,9 +85,9 @@ until_option = click.option(
 
 
 @contextlib.contextmanager
-def ledger_at(settings: Settings, *, create: bool = False) -> Generator[Ledger]:
+def ledger_at(settings: Settings, *, create: bool = False, create_stream: bool = False) -> Generator[Ledger]:
     """
-    The ledger that the options name, open.
+    The ledger that the options name, open. `create` is about directories, `create_stream` about servers.
 
     Raises:
         ConfigurationError: It is a directory that does not exist, and the verb would find nothing in a new one.
@@ -98,7 +98,7 @@ def ledger_at(settings: Settings, *, create: bool = False) -> Generator[Ledger]:
         msg = f"there is no ledger at {location}; 'chatledger import FILE' makes one, --location names another"
         raise ConfigurationError(msg)
     with progress_bar("building the index") as progress:
-        ledger = open_ledger(location, progress=progress)
+        ledger = open_ledger(location, create=create_stream or None, progress=progress)
     with ledger:
         yield ledger
 

@@ -97,6 +97,7 @@ class Tally:
 @click.option("--format", "file_format", type=click.Choice(FORMATS), help="The format; found out by default.")
 @click.option("--strict", is_flag=True, help="Stop at the first problem.")
 @click.option("--user", "user_id", metavar="ID", help="The owner of chats whose file names none.")
+@click.option("--create", is_flag=True, help="On a server: make the ledger's stream, if this ledger is new.")
 @location_option()
 @click.pass_obj
 def import_command(
@@ -106,6 +107,7 @@ def import_command(
     file_format: str | None,
     strict: bool,
     user_id: str | None,
+    create: bool,
 ) -> int:
     """
     Take conversations in from files, with all their branches.
@@ -120,7 +122,7 @@ def import_command(
     tally = Tally()
     readable = [path for path in files if _is_readable(path, file_format, tally, strict=strict)]
     if readable:
-        with ledger_at(settings, create=True) as ledger, pulse("opening the ledger") as say:
+        with ledger_at(settings, create=True, create_stream=create) as ledger, pulse("opening the ledger") as say:
             for path in readable:
                 _import_file(ledger, path, file_format, user_id, tally, say, strict=strict)
     if not tally.chats and tally.failures:
@@ -208,7 +210,7 @@ def export_command(settings: Settings, *, chat_ids: tuple[str, ...], output: Pat
     """
     Write chats as JSON lines, all when none is named.
 
-    Nothing is lost: 'chatledger import' takes them in as they were, here or elsewhere.
+    'chatledger import' takes them in as they were, here or elsewhere; only the time of the last change is then its own.
     """
     with ledger_at(settings) as ledger:
         for chat_id in chat_ids:

@@ -15,7 +15,8 @@ class EmbeddedSource:
     def __init__(
         self, directory: DataDirectory, *, durability: Durability, stream: str, timeout_s: float = 30.0
     ) -> None:
-        self._directory, self._durability, self._stream, self._timeout_s = directory, durability, stream, timeout_s
+        self._directory, self._stream, self._timeout_s = directory, stream, timeout_s
+        self._durability: Durability = durability
         self._server: EmbeddedServer | None = None
 
     def __call__(self) -> Endpoint:

@@ -23,12 +23,12 @@ class Reporter:
         """A record that cannot be used as it stands. Raises InvalidValueError when reading strictly."""
         problem = Problem(source=self.source, line=line, message=message)
         if self._strict:
-            raise InvalidValueError(str(problem))
+            raise InvalidValueError(str(problem).removesuffix("; skipped"))
         self._on_problem(problem)
 
     def unlinked(self, message: str, *, line: int | None = None) -> None:
         """A reference that leads nowhere, or in a circle. Raises ChainIntegrityError when reading strictly."""
         problem = Problem(source=self.source, line=line, message=message)
         if self._strict:
-            raise ChainIntegrityError(str(problem))
+            raise ChainIntegrityError(str(problem).removesuffix("; skipped"))
         self._on_problem(problem)

@@ -80,10 +80,13 @@ class LogMethods:
 
     def _history(self, chat_id: str | None, after: int, until: tuple[int | None, int | None]) -> Iterator[Recorded]:
         last_position, last_time = until
+        ended: set[str] = set()
         for recorded in self._store.events(after, chat_id=chat_id):
             if last_position is not None and recorded.position > last_position:
                 return
-            if last_time is None or recorded.occurred_at <= last_time:
+            if last_time is not None and recorded.occurred_at > last_time:
+                ended.add(recorded.chat_id)  # clocks differ, but of no chat a later event follows a gap
+            if recorded.chat_id not in ended:
                 yield recorded
 
     def feed(

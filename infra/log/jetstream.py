@@ -71,7 +71,7 @@ class JetStreamLog(EventLog):
 
     def last_position(self) -> int:
         """As declared in `EventLog`."""
-        with translated("the log"):
+        with self.translated("the log"):
             return self._stream_recorder.last_position()
 
     def _select_chat(self, chat_id: str, *, after: int, after_version: int, limit: int) -> Sequence[Notification]:
@@ -79,12 +79,12 @@ class JetStreamLog(EventLog):
 
     def erase(self, chat_id: str, *, first_position: int, before: int) -> None:
         """As declared in `EventLog`."""
-        with translated(f"erasing chat {chat_id!r}"):
+        with self.translated(f"erasing chat {chat_id!r}"):
             self._stream_recorder.erase_events(chat_id, after=first_position - 1, before=before)
 
     def wait(self, after: int, timeout_s: float) -> bool:
         """As declared in `EventLog`."""
-        with translated("the log"):
+        with self.translated("the log"):
             return self._stream_recorder.wait(after, timeout_s)
 
     def close(self) -> None:

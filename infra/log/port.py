@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Final
 
 from eventsourcing.domain import EventSourcingError
@@ -62,7 +62,7 @@ class EventLog(ABC):
             LogUnavailableError: No answer; the outcome is unknown, trying again is safe.
         """
         stored = [self._mapper.store_sealed(sealed) for sealed in events]
-        with translated(f"chat {chat_id!r}"):
+        with self.translated(f"chat {chat_id!r}"):
             try:
                 positions = self._recorder.insert_events(stored, **self._append_options(events, expected_position))
             except IntegrityError as error:
@@ -91,26 +91,30 @@ class EventLog(ABC):
 
     def read(self, after: int, limit: int = READ_PAGE) -> list[Recorded]:
         """The events after a position, in order; empty at the end of the log."""
-        with translated("the log"):
+        with self.translated("the log"):
             page = self._recorder.select_notifications(after, limit, inclusive_of_start=False)
         return list(map(self._mapper.recorded, page))
 
     def read_chat(self, chat_id: str, *, after: int, limit: int = READ_PAGE, after_version: int = 0) -> list[Recorded]:
         """The events of one chat after a position (and a version), in order."""
-        with translated(f"chat {chat_id!r}"):
+        with self.translated(f"chat {chat_id!r}"):
             page = self._select_chat(chat_id, after=after, after_version=after_version, limit=limit)
         return list(map(self._mapper.recorded, page))
 
     def event_at(self, position: int) -> Recorded | None:
         """The event at a position; None where it was erased, or beyond the end."""
-        with translated("the log"):
+        with self.translated("the log"):
             page = self._recorder.select_notifications(position, 1, stop=position)
         return self._mapper.recorded(page[0]) if page else None
 
     def last_position(self) -> int:
         """The position of the last event; 0 for an empty log."""
-        with translated("the log"):
+        with self.translated("the log"):
             return self._recorder.max_notification_id() or 0
+
+    def translated(self, what: str) -> AbstractContextManager[None]:
+        """Where the recorder is used: its errors are raised as ours."""
+        return translated(what)
 
     @abstractmethod
     def _select_chat(self, chat_id: str, *, after: int, after_version: int, limit: int) -> Sequence[Notification]:
@@ -141,7 +145,7 @@ def translated(what: str) -> Generator[None]:
         raise LogFullError(msg) from error
     except StreamAbsentError as error:
         msg = (
-            f"the server has no {what}. If this ledger is new, ask for it: create=True, or --create on the command line. If "
+            f"the server has no {what}. If this ledger is new, ask for it: create=True, or 'chatledger import --create'. If "
             "it is not, do not: what is stored may be there under another encryption key, and creating it would delete it"
         )
         raise ConfigurationError(msg) from error

@@ -3,7 +3,8 @@
 import threading
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, LiteralString
 
 from eventsourcing.persistence import (
@@ -15,7 +16,7 @@ from eventsourcing.persistence import (
 from eventsourcing.sqlite import SQLiteApplicationRecorder
 from eventsourcing.utils import Environment
 
-from chatledger.domain.errors import ConfigurationError, LogUnavailableError
+from chatledger.domain.errors import ConfigurationError, LedgerClosedError
 
 from .mapper import StructMapper
 from .port import EventLog, translated
@@ -32,8 +33,25 @@ class SqlLog(EventLog):
         self._factory = factory
         self._appended = threading.Condition()
         self._is_closed = False
-        with translated("the log"):
+        self._uses = 0
+        with self.translated("the log"):
             self.identity = self._make_identity(str(uuid.uuid4()))
+
+    @contextmanager
+    def translated(self, what: str) -> Generator[None]:
+        """As declared in `EventLog`; connections are not closed under those who use them, which would crash SQLite."""
+        with self._appended:
+            if self._is_closed:
+                msg = "the ledger is closed; open it again"
+                raise LedgerClosedError(msg)
+            self._uses += 1
+        try:
+            with translated(what):
+                yield
+        finally:
+            with self._appended:
+                self._uses -= 1
+                self._appended.notify_all()
 
     def _make_identity(self, proposal: str) -> str:
         """The id that this log was given when it was made; `proposal` if that is now."""
@@ -53,10 +71,8 @@ class SqlLog(EventLog):
             try:
                 if self.last_position() > after:
                     return True
-            except LogUnavailableError:
-                if self._is_closed:
-                    return False
-                raise
+            except LedgerClosedError:
+                break
             rest = deadline - time.monotonic()
             if rest <= 0:
                 break
@@ -69,6 +85,8 @@ class SqlLog(EventLog):
         with self._appended:
             self._is_closed = True
             self._appended.notify_all()
+            while self._uses:
+                self._appended.wait()
         self._factory.close()
 
 
@@ -110,7 +128,7 @@ class SqliteLog(SqlLog):
     def erase(self, chat_id: str, *, first_position: int, before: int) -> None:
         """As declared in `EventLog`."""
         table = self._sqlite.events_table_name
-        with translated(f"erasing chat {chat_id!r}"):
+        with self.translated(f"erasing chat {chat_id!r}"):
             with self._sqlite.datastore.transaction(commit=True) as cursor:
                 cursor.execute("PRAGMA secure_delete = ON")
                 cursor.execute(
@@ -184,5 +202,5 @@ class PostgresLog(SqlLog):
         statement = self._statement(
             "DELETE FROM {schema}.{table} WHERE originator_id = %s AND notification_id >= %s AND notification_id < %s"
         )
-        with translated(f"erasing chat {chat_id!r}"), self._postgres.datastore.transaction(commit=True) as cursor:
+        with self.translated(f"erasing chat {chat_id!r}"), self._postgres.datastore.transaction(commit=True) as cursor:
             cursor.execute(statement, (chat_id, first_position, before))

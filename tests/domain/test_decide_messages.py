@@ -284,7 +284,7 @@ def test_true_is_not_one() -> None:
         {"data": (1, 2)},
         {"data": {1: 2}},
         {"data": {"a": b""}},
-        {"data": object()},
+        {"data": object},
         {"created_at": 1.5},
         {"created_at": True},
         {"created_at": "now"},

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from tests.infra.test_ledger_world import check_chat, ids, internals, length, text
+from tests.infra.test_ledger_world import check_chat, ids, internals, lagging, length, text
 
 import chatledger
 from chatledger import ChatledgerError, Ledger, NewMessage
@@ -79,15 +79,10 @@ def location(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 def ledger(location: str) -> Iterator[Ledger]:
-    with chatledger.open(location, durability="fast") as ledger:
+    # The follower would apply what the dying thread did not, at a moment of its own choice.
+    with chatledger.open(location, durability="fast") as ledger, lagging(ledger):
         ledger.create_chat("c", "u")
         ledger.append("c", [text("before", id="before")])
-        # The follower would apply what the dying thread did not, at a moment of its own choice.
-        store = internals(ledger)
-        store._closing.set()
-        store.log.close() if location == "memory:" else None
-        store._follower.join(20)
-        store._closing.clear()
         yield ledger
 
 

@@ -1,6 +1,7 @@
 """Locations: what may be given to `chatledger.open`, and what may not."""
 
 import socket
+import sys
 from pathlib import Path
 
 import pytest
@@ -152,3 +153,18 @@ def test_opening_from_many_threads(path: Path) -> None:
     together(6, lambda number: ledgers[number].close())
     with chatledger.open(path, durability="always") as ledger:
         assert ledger.get_chat("c") is not None
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the cache is not named by the environment")
+def test_the_index_of_a_server_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without being told where, the index of a log elsewhere is kept in the user's cache, one for each stream."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    with running(tmp_path / "server") as server:
+        for stream in ("one", "two"):
+            location = f"nats://{TOKEN}@127.0.0.1:{server.port}/{stream}"
+            with chatledger.open(location, create=True) as ledger:
+                ledger.create_chat("c", "u")
+            with chatledger.open(location) as ledger:
+                assert ledger.get_chat("c") is not None
+
+    assert len(list((tmp_path / "cache" / "chatledger").iterdir())) == 2

@@ -5,7 +5,7 @@ import os
 import random
 import signal
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -228,3 +228,28 @@ def test_deletions_by_several_processes(ledger: Ledger, path: Path) -> None:
         assert [chat.id for chat in ledger.list_chats()] == ["c"]
         ledger.rebuild()
         assert [chat.id for chat in ledger.list_chats()] == ["c"]
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_processes_share_a_database(tmp_path: Path, kind: str, request: pytest.FixtureRequest) -> None:
+    """Two processes on one SQL log, with one index or with two, lose and double nothing (PS-37)."""
+    indexes: Sequence[str | None]
+    if kind == "sqlite":
+        location, indexes = f"sqlite:///{tmp_path / 'ledger.db'}", [None, None]
+    else:
+        location = request.getfixturevalue("new_postgres_database")()
+        indexes = [str(tmp_path / "one"), str(tmp_path / "other")]
+    with ExitStack() as stack:
+        workers = [stack.enter_context(Worker(location, index=index)).ready() for index in indexes]
+        workers[0].answer("create_chat", "c", "u")
+        for number, worker in enumerate(workers):
+            worker.send("storm", f"w{number}", ["c"], COUNT)
+        assert [worker.receive() for worker in workers] == [["ok", COUNT]] * 2
+        for worker in workers:
+            worker.answer("sync")
+            found = [message["id"] for message in worker.answer("check", "c")]
+            assert sorted(found) == sorted(f"w{number}-{turn}" for number in range(2) for turn in range(COUNT))
+        worker = workers[1]
+        worker.send("positions", worker.answer("current"), 3)
+        workers[0].answer("storm", "late", ["c"], 3)
+        assert len(worker.receive()[1]) == 3

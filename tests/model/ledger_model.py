@@ -1,0 +1,236 @@
+"""A ledger as a few dictionaries: what every method answers, refuses and writes, in the plainest words."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.infra.test_ledger_world import ANYWHERE
+
+from chatledger import (
+    BranchExistsError,
+    BranchNotFoundError,
+    ChatExistsError,
+    ChatledgerError,
+    ChatNotFoundError,
+    HeadConflictError,
+    InvalidValueError,
+    MessageConflictError,
+    MessageNotFoundError,
+    ParentNotFoundError,
+    SelfParentError,
+    WrongChatError,
+)
+
+
+class RefusedError(Exception):
+    """What a model raises: the name of the ledger's error."""
+
+
+def refuse(error: type[ChatledgerError]) -> RefusedError:
+    return RefusedError(error.__name__)
+
+
+@dataclass
+class Node:
+    parent: str | None
+    data: Any
+
+
+@dataclass
+class ModelChat:
+    user: str
+    title: str | None
+    metadata: dict[str, Any] | None
+    messages: dict[str, Node] = field(default_factory=dict[str, Node])
+    branches: dict[str, str | None] = field(default_factory=lambda: {"main": None})
+    active: str = "main"
+    checkpoints: dict[str, str] = field(default_factory=dict[str, str])
+    events: int = 1
+
+    def chain(self, head: str | None) -> list[str]:
+        found: list[str] = []
+        while head is not None:
+            found.append(head)
+            head = self.messages[head].parent
+        return found[::-1]
+
+
+Draft = dict[str, Any]
+"""A message as it is sent: `name`, `data`, `id`, and sometimes `parent_id`."""
+
+
+class Model:
+    """A ledger as a few dictionaries. Answers and refusals are what the documentation of the methods says."""
+
+    def __init__(self) -> None:
+        self.chats: dict[str, ModelChat] = {}
+        self.tombstones: dict[str, int] = {}
+
+    def chat(self, chat_id: str) -> ModelChat:
+        if chat_id not in self.chats:
+            raise refuse(ChatNotFoundError)
+        return self.chats[chat_id]
+
+    def branch(self, chat_id: str, name: str | None) -> tuple[ModelChat, str]:
+        chat = self.chat(chat_id)
+        name = chat.active if name is None else name
+        if name not in chat.branches:
+            raise refuse(BranchNotFoundError)
+        return chat, name
+
+    def is_elsewhere(self, chat_id: str, message_id: str) -> bool:
+        return any(message_id in chat.messages for other, chat in self.chats.items() if other != chat_id)
+
+    def target(self, chat_id: str, message_id: str | None) -> None:
+        if message_id is None or message_id in self.chats[chat_id].messages:
+            return
+        raise refuse(WrongChatError if self.is_elsewhere(chat_id, message_id) else MessageNotFoundError)
+
+    def events(self, chat_id: str) -> int:
+        chat = self.chats.get(chat_id)
+        return self.tombstones.get(chat_id, 0) + (0 if chat is None else chat.events)
+
+    def create(self, chat_id: str, user: str, title: str | None, metadata: dict[str, Any] | None) -> str:
+        if chat_id in self.chats:
+            raise refuse(ChatExistsError)
+        self.chats[chat_id] = ModelChat(user, title, metadata)
+        return chat_id
+
+    def upsert(self, chat_id: str, user: str, title: str | None, metadata: dict[str, Any] | None) -> str:
+        if chat_id not in self.chats:
+            self.create(chat_id, user, title, metadata)
+        return chat_id
+
+    def update(self, chat_id: str, changes: dict[str, Any]) -> str:
+        chat = self.chat(chat_id)
+        if any(getattr(chat, name) != value for name, value in changes.items()):
+            for name, value in changes.items():
+                setattr(chat, name, value)
+            chat.events += 1
+        return chat_id
+
+    def delete(self, chat_id: str, user: str | None) -> bool:
+        chat = self.chats.get(chat_id)
+        if chat is None or (user is not None and user != chat.user):
+            return False
+        del self.chats[chat_id]
+        self.tombstones[chat_id] = self.tombstones.get(chat_id, 0) + 1
+        return True
+
+    def append(
+        self, chat_id: str, drafts: Sequence[Draft], branch: str | None, expected: tuple[str | None] | None
+    ) -> list[str]:
+        chat, name = self.branch(chat_id, branch)
+        wanted = [draft["id"] for draft in drafts]
+        head = chat.branches[name]
+        if not drafts or self._stands(chat, drafts, head):
+            return wanted
+        if expected is not None and expected[0] != head:
+            raise refuse(HeadConflictError)
+        added: dict[str, Node] = {}
+        for draft in drafts:
+            message_id = draft["id"]
+            if message_id in added or message_id in chat.messages or self.is_elsewhere(chat_id, message_id):
+                raise refuse(MessageConflictError)
+            if draft.get("parent_id") is not None and draft["parent_id"] != head:
+                raise refuse(InvalidValueError)
+            added[message_id] = Node(head, draft["data"])
+            head = message_id
+        chat.messages.update(added)
+        chat.branches[name] = head
+        chat.events += 1
+        return wanted
+
+    @staticmethod
+    def _stands(chat: ModelChat, drafts: Sequence[Draft], head: str | None) -> bool:
+        chain = chat.chain(head)
+        wanted = [draft["id"] for draft in drafts]
+        if wanted[0] not in chain:
+            return False
+        start = chain.index(wanted[0])
+        return chain[start : start + len(wanted)] == wanted and all(
+            chat.messages[draft["id"]].data == draft["data"] for draft in drafts
+        )
+
+    def add(self, chat_id: str, drafts: Sequence[Draft]) -> list[str]:
+        chat = self.chat(chat_id)
+        added: dict[str, Node] = {}
+        for draft in drafts:
+            message_id, node = draft["id"], Node(draft.get("parent_id"), draft["data"])
+            if node.parent == message_id:
+                raise refuse(SelfParentError)
+            known = added.get(message_id) or chat.messages.get(message_id)
+            if known is not None:
+                if known != node:
+                    raise refuse(MessageConflictError)
+                continue
+            if self.is_elsewhere(chat_id, message_id):
+                raise refuse(MessageConflictError)
+            if node.parent is not None and node.parent not in added and node.parent not in chat.messages:
+                raise refuse(ParentNotFoundError)
+            added[message_id] = node
+        if added:
+            chat.messages.update(added)
+            chat.events += 1
+        return [draft["id"] for draft in drafts]
+
+    def create_branch(self, chat_id: str, name: str, head: str | None, *, activate: bool) -> list[Any]:
+        chat = self.chat(chat_id)
+        self.target(chat_id, head)
+        if name in chat.branches:
+            raise refuse(BranchExistsError)
+        chat.branches[name] = head
+        chat.active = name if activate else chat.active
+        chat.events += 1
+        return [name, head, len(chat.chain(head)), activate]
+
+    def fork(self, chat_id: str, message_id: str, *, activate: bool) -> list[Any]:
+        chat = self.chat(chat_id)
+        self.target(chat_id, message_id)
+        base = chat.active
+        number = 1 + sum(name == base or name.startswith(f"{base}-v") for name in chat.branches)
+        while f"{base}-v{number}" in chat.branches:
+            number += 1
+        return self.create_branch(chat_id, f"{base}-v{number}", message_id, activate=activate)
+
+    def activate(self, chat_id: str, name: str) -> str:
+        chat, name = self.branch(chat_id, name)
+        if chat.active != name:
+            chat.active = name
+            chat.events += 1
+        return name
+
+    def move(self, chat_id: str, name: str, message_id: str | None, expected: str | None, *, raises: bool) -> bool:
+        chat, name = self.branch(chat_id, name)
+        self.target(chat_id, message_id)
+        if expected not in {ANYWHERE, chat.branches[name]}:
+            if raises:
+                raise refuse(HeadConflictError)
+            return False
+        if chat.branches[name] != message_id:
+            chat.branches[name] = message_id
+            chat.events += 1
+        return True
+
+    def set_checkpoint(self, chat_id: str, name: str, message_id: str) -> list[str]:
+        chat = self.chat(chat_id)
+        self.target(chat_id, message_id)
+        chat.checkpoints[name] = message_id
+        chat.events += 1
+        return [name, message_id]
+
+    def delete_checkpoint(self, chat_id: str, name: str) -> bool:
+        chat = self.chat(chat_id)
+        if name not in chat.checkpoints:
+            return False
+        del chat.checkpoints[name]
+        chat.events += 1
+        return True
+
+
+def answer_of(model: Callable[[], Any]) -> tuple[Any, str | None]:
+    """The model's answer, or the name of its refusal."""
+    try:
+        return model(), None
+    except RefusedError as refusal:
+        return None, str(refusal)
