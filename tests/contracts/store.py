@@ -173,16 +173,18 @@ class StoreContract:
         assert length(ledger, chat) == 6
 
     def test_update_that_changes_nothing(self, ledger: Ledger, chat: str) -> None:
-        """An empty update, and one to equal values, write nothing and leave the time."""
+        """An empty update, and one to the same values, write nothing and leave the time; `True` is another value than 1."""
         before = ledger.update_chat(chat, title="t", metadata={"a": 1, "b": True})
         events = length(ledger, chat)
 
         assert ledger.update_chat(chat) == before
-        assert ledger.update_chat(chat, title="t", metadata={"b": True, "a": 1.0}) == before
+        assert ledger.update_chat(chat, title="t", metadata={"a": 1, "b": True}) == before
         assert ledger.update_chat(chat, updater=lambda _: None) == before
         assert ledger.update_chat(chat, updater=lambda _: {}) == before
         assert length(ledger, chat) == events
-        assert ledger.update_chat(chat, metadata={"a": True, "b": True}) != before
+        after = ledger.update_chat(chat, metadata={"a": True, "b": True})
+        assert repr(after.metadata) == repr({"a": True, "b": True})
+        assert length(ledger, chat) == events + 1
 
     def test_updater(self, ledger: Ledger, chat: str) -> None:
         """An updater sees the present chat; only title and metadata can change, and values exclude it."""

@@ -1,6 +1,8 @@
 """Deleting chats: what is erased, and what a crash in between leaves."""
 
-from collections.abc import Callable
+# White-box: an erasure is interrupted where no public method reaches.
+# pyright: reportPrivateUsage=false
+
 from pathlib import Path
 
 import pytest
@@ -116,15 +118,12 @@ def test_a_deleted_id_begins_anew(location: str) -> None:
         assert [12, 13, 14] == [recorded.version for recorded in ledger.history("doomed")]
 
 
-@pytest.mark.parametrize(
-    "lose", [pytest.param(lambda log: _half_erased(log, "other", [13]), id="last event of a chat")], ids=str
-)
-def test_lost_events_are_not_taken_for_erased_ones(location: str, lose: Callable[[EventLog], None]) -> None:
+def test_lost_events_are_not_taken_for_erased_ones(location: str) -> None:
     """A hole that no deleted chat accounts for stops a rebuild, and the old index goes on serving."""
     with chatledger.open(location, durability="fast") as ledger:
         _fill(ledger)
         ledger.create_chat("later", "ada")
-        lose(ledger._store.log)
+        _half_erased(ledger._store.log, "other", [13])
         with pytest.raises(chatledger.ChainIntegrityError):
             ledger.rebuild()
 
