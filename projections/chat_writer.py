@@ -60,6 +60,7 @@ class ChatWriter(IndexedChat):
         if self.chat_no is None:
             self.chat_no = changes.record.first_position
             self._tables.put_chat_no(self._txn, self.chat_id, self.chat_no)
+            self._places.clear()
             self._begin(self.chat_no)
         ordinal = changes.record.message_count - len(changes.messages)
         for message in changes.messages:
@@ -119,6 +120,7 @@ class ChatWriter(IndexedChat):
         parent = None if message.parent_id is None else self._target(message.parent_id, recorded)
         place = self.chains.add(message, parent, ordinal)
         self._tables.put_location(self._txn, message.id, self.chat_no, place)
+        self._places[message.id] = place
 
     def _target(self, message_id: str, recorded: Recorded) -> Place:
         place = self.place(message_id)
@@ -167,6 +169,7 @@ class ChatWriter(IndexedChat):
                 self._tables.drop_location(self._txn, message_id, self.chat_no, place)
             drop_prefixed(self._txn, self._tables.rows, number(self.chat_no))
         self._tables.bury(self._txn, self.chat_id, tombstone)
+        self._places.clear()
         self.chat_no, self._record, self._profile, self._listed, self._writer = None, None, None, None, None
 
     def _key(self, tag: bytes, rest: bytes = b"") -> bytes:

@@ -50,6 +50,7 @@ class IndexedChat:
         self._record: ChatRecord | UnsetType | None = UNSET
         self._profile: ChatProfile | UnsetType | None = UNSET
         self._chains: Chains | None = None
+        self._places: dict[str, Place | None] = {}  # a decision asks for the same few messages several times
 
     @property
     def record(self) -> ChatRecord | None:
@@ -146,10 +147,10 @@ class IndexedChat:
 
     def place(self, message_id: str) -> Place | None:
         """Where a message of this chat is."""
-        for chat_no, place in self._tables.locations(self._txn, message_id):
-            if chat_no == self.chat_no:
-                return place
-        return None
+        if message_id not in self._places:
+            found = self._tables.locations(self._txn, message_id)
+            self._places[message_id] = next((place for chat_no, place in found if chat_no == self.chat_no), None)
+        return self._places[message_id]
 
     def has_message(self, message_id: str) -> bool:
         """Whether the message belongs to this chat."""
