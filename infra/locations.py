@@ -10,6 +10,7 @@ from typing import Final, get_args
 from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
 import platformdirs
+from eventsourcing.persistence import ProgrammingError
 
 from chatledger.domain.codec import MAX_EVENT_BYTES
 from chatledger.domain.errors import ConfigurationError
@@ -75,6 +76,9 @@ def open_shared(location: str | os.PathLike[str], options: Options) -> Shared:
         ChatledgerError: See `chatledger.open`.
     """
     text = os.fspath(location)
+    if not text:
+        msg = "the location is empty: give the path of a directory, or see chatledger.open for other places"
+        raise ConfigurationError(msg)
     scheme = text.partition("://")[0] if "://" in text else "path"
     if text == "memory:":
         return acquire(None, lambda: Shared(None, text, _open_memory(options), options.durability))
@@ -124,7 +128,10 @@ def _open_path(location: str, options: Options) -> Store:
 def _open_nats(location: str, options: Options) -> Store:
     parts = urlsplit(location)
     endpoint = _endpoint(parts)
-    stream = check_stream_name(parts.path.strip("/") or STREAM)
+    try:
+        stream = check_stream_name(parts.path.strip("/") or STREAM)
+    except ProgrammingError as error:
+        raise ConfigurationError(str(error)) from error
     replicas = parse_qs(parts.query).get("replicas", ["1"])[0]
     if replicas not in {"1", "3", "5"}:
         msg = f"replicas must be 1, 3 or 5, not {replicas!r}"
@@ -187,7 +194,7 @@ def _open_postgres(location: str, options: Options) -> Store:
         "POSTGRES_PASSWORD": unquote(parts.password or ""),
         "POSTGRES_SCHEMA": parse_qs(parts.query).get("schema", ["public"])[0],
     }
-    log = PostgresLog(settings)
+    log = PostgresLog(settings, timeout_s=options.timeout_s)
     return options.store(log, _cache(log.identity))
 
 

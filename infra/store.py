@@ -38,7 +38,9 @@ RETRY_S: Final = 30.0
 MAX_COMMIT_EVENTS: Final = 1000
 """What a JetStream server takes in one atomic batch."""
 _FOLLOW_S: Final = 5.0
+_LOOK_UP_S: Final = 0.25
 _QUIET_S: Final = 0.01
+_CLOSED: Final = "the ledger is closed; open it again"
 _logger = logging.getLogger(__name__)
 
 
@@ -98,7 +100,9 @@ class Store:
             _logger.info("building the index: %s", reason)
             self.rebuild(progress, unless_open=True)
         self._check_high_water()
+        last = self.log.last_position()
         self.projector.catch_up()
+        self.projector.check_end(self.index.state, last)
         self.finish_erasures()
 
     def _check_high_water(self) -> None:
@@ -108,7 +112,10 @@ class Store:
             return
         last = self.log.last_position()
         there = self.log.event_at(state.position) if last >= state.position else None
-        if last < state.position or (there is not None and there.hash != state.hash):
+        is_other = there is not None and there.hash != state.hash
+        # The last event of all is never erased: an erasure follows its tombstone.
+        is_gone = there is None and last == state.position
+        if last < state.position or is_other or is_gone:
             raise LogRegressedError(last_position=last, seen_position=state.position)
 
     def snapshot(self) -> AbstractContextManager[Snapshot]:
@@ -219,10 +226,19 @@ class Store:
             self.log.wait(reached, rest)
         return reached
 
-    def events(self, after: int, *, chat_id: str | None = None) -> Iterator[Recorded]:
-        """The events that are on the log after a position, whole commits at a time."""
+    def events(
+        self, after: int, *, chat_id: str | None = None, is_closed: Callable[[], bool] = lambda: False
+    ) -> Iterator[Recorded]:
+        """
+        The events that are on the log after a position, whole commits at a time.
+
+        Raises:
+            LedgerClosedError: The store was closed, or the handle that `is_closed` speaks for.
+        """
         while True:
             self.check_open()
+            if is_closed():
+                raise LedgerClosedError(_CLOSED)
             if chat_id is None:
                 page: Sequence[Recorded] = self.projector.read_commits(after)
             else:
@@ -232,16 +248,16 @@ class Store:
             yield from page
             after = page[-1].position
 
-    def follow(self, after: int) -> Iterator[Recorded]:
-        """The events after a position, and those to come; ends when the ledger is closed."""
-        while not self._closing.is_set():
+    def follow(self, after: int, *, is_closed: Callable[[], bool]) -> Iterator[Recorded]:
+        """The events after a position, and those to come; ends when the store or the handle is closed."""
+        while not (self._closing.is_set() or is_closed()):
             try:
-                for recorded in self.events(after):
+                for recorded in self.events(after, is_closed=is_closed):
                     yield recorded
                     after = recorded.position
-                self.log.wait(after, _FOLLOW_S)
+                self.log.wait(after, _LOOK_UP_S)
             except ChatledgerError:
-                if not self._closing.is_set():
+                if not (self._closing.is_set() or is_closed()):
                     raise
 
     def rebuild(self, progress: Progress = no_progress, *, unless_open: bool = False) -> None:
@@ -252,7 +268,7 @@ class Store:
             try:
                 self.index.rebuild(
                     self.projector.read_commits,
-                    check=self.projector.check_holes,
+                    check=lambda state: self.projector.check_end(state, total),
                     progress=lambda done: progress(done, max(done, total)),
                     unless_open=unless_open,
                 )
@@ -298,8 +314,7 @@ class Store:
     def check_open(self) -> None:
         """Raise `LedgerClosedError` after `close`, or in a process forked from the one that opened it."""
         if self._closing.is_set():
-            msg = "the ledger is closed; open it again"
-            raise LedgerClosedError(msg)
+            raise LedgerClosedError(_CLOSED)
         if os.getpid() != self._pid:
             msg = "this ledger was opened before the process forked; open it again in the child"
             raise LedgerClosedError(msg)

@@ -93,6 +93,20 @@ class Projector:
                 return True
         return False
 
+    def check_end(self, state: IndexState, last_position: int) -> None:
+        """
+        Raise `ChainIntegrityError` when there are holes, or the log gave out `last_position` and yet ends before it.
+
+        The last event of all is never erased, since an erasure follows its tombstone.
+        """
+        self.check_holes(state)
+        if self._log.is_dense and state.position < last_position:
+            msg = (
+                f"the log has given out position {last_position}, but its last event is at {state.position}: the events "
+                "after it are lost. Restore the log from a backup"
+            )
+            raise ChainIntegrityError(msg)
+
     def check_holes(self, state: IndexState) -> None:
         """Raise `ChainIntegrityError` when more positions hold no event than deleted chats account for."""
         if self._log.is_dense and state.missing > state.erased:

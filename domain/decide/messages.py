@@ -37,7 +37,7 @@ def decide_append(
 
     Raises:
         ChatNotFoundError, BranchNotFoundError: There is no such chat or branch.
-        HeadConflictError: The branch is not at `expected_head`.
+        HeadConflictError: The branch is not at `expected_head`, or not at the parent that the first message names.
         MessageConflictError: An id is stored with other content or elsewhere.
         InvalidValueError: A value breaks a rule.
     """
@@ -58,6 +58,8 @@ def decide_append(
             raise MessageConflictError(message.id, chat_id=state.chat_id)
         _check_not_elsewhere(state, message)
         if message.parent_id is not None and message.parent_id != parent_id:
+            if not chained:
+                raise HeadConflictError(state.chat_id, target.name, expected=message.parent_id, actual=head)
             msg = (
                 f"message {message.id!r} names the parent {message.parent_id!r}, but append chains it onto {parent_id!r}; "
                 "use add_messages for explicit parents"

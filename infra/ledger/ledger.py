@@ -36,6 +36,9 @@ class Ledger(ChatMethods, MessageMethods, BranchMethods, CheckpointMethods, Inte
             raise LedgerClosedError(msg)
         return self._shared.store
 
+    def _is_over(self) -> bool:
+        return self._is_closed
+
     def graph(self, chat_id: str) -> Graph:
         """
         The whole DAG of a chat: all messages by `created_at` (ties in log order), branches and checkpoints.

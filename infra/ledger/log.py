@@ -21,6 +21,9 @@ class LogMethods:
     def _store(self) -> Store:
         raise NotImplementedError
 
+    def _is_over(self) -> bool:
+        raise NotImplementedError
+
     @property
     def position(self) -> int:
         """The position on the log up to which reads know everything."""
@@ -81,7 +84,7 @@ class LogMethods:
     def _history(self, chat_id: str | None, after: int, until: tuple[int | None, int | None]) -> Iterator[Recorded]:
         last_position, last_time = until
         ended: set[str] = set()
-        for recorded in self._store.events(after, chat_id=chat_id):
+        for recorded in self._store.events(after, chat_id=chat_id, is_closed=self._is_over):
             if last_position is not None and recorded.position > last_position:
                 return
             if last_time is not None and recorded.occurred_at > last_time:
@@ -120,7 +123,10 @@ class LogMethods:
             raise InvalidValueError(msg)
         self._store.check_open()
         start = self._store.log.last_position() if after is None else check_count(after, "after")
-        events = self._store.follow(start) if follow else self._store.events(start)
+        store = self._store
+        events = (
+            store.follow(start, is_closed=self._is_over) if follow else store.events(start, is_closed=self._is_over)
+        )
         return (
             recorded
             for recorded in events

@@ -54,7 +54,7 @@ class MessageMethods:
 
         Raises:
             ChatNotFoundError, BranchNotFoundError: There is no such chat or branch.
-            HeadConflictError: The branch is not at `expected_head`.
+            HeadConflictError: The branch is not at `expected_head`, or not at the parent that the first message names.
             MessageConflictError: An id is stored with other content, elsewhere in the chat, or in another chat.
             PayloadTooLargeError: A message exceeds the size limit of an event.
             InvalidValueError: A value breaks a rule.

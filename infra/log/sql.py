@@ -1,5 +1,6 @@
 """Logs in SQLite and PostgreSQL: the library's recorders, and the few statements they do not have."""
 
+import sqlite3
 import threading
 import time
 import uuid
@@ -101,7 +102,11 @@ class SqliteLog(SqlLog):
             from eventsourcing.sqlite import SQLiteFactory
 
             factory = SQLiteFactory(env)
-            recorder = factory.application_recorder()
+            try:
+                recorder = factory.application_recorder()
+            except sqlite3.DatabaseError as error:
+                msg = f"{path} is no SQLite database: {error}"
+                raise ConfigurationError(msg) from error
         assert isinstance(recorder, SQLiteApplicationRecorder), "the factory's own recorder"
         self._sqlite = recorder
         super().__init__(factory, recorder)
@@ -143,13 +148,22 @@ class SqliteLog(SqlLog):
 class PostgresLog(SqlLog):
     """A log in a PostgreSQL database."""
 
-    def __init__(self, settings: dict[str, str]) -> None:
+    def __init__(self, settings: dict[str, str], *, timeout_s: float) -> None:
         try:
             from eventsourcing.postgres import PostgresApplicationRecorder, PostgresFactory
         except ImportError as error:
             msg = "postgresql:// needs psycopg: pip install 'chatledger[postgres]'"
             raise ConfigurationError(msg) from error
-        env = Environment("chatledger", {**settings, "ORIGINATOR_ID_TYPE": "text"})
+        env = Environment(
+            "chatledger",
+            {
+                **settings,
+                "ORIGINATOR_ID_TYPE": "text",
+                # Without it an event of about half a megabyte stalls: the library fills a pipeline that nobody drains.
+                "POSTGRES_ENABLE_DB_FUNCTIONS": "y",
+                "POSTGRES_CONNECT_TIMEOUT": str(max(1, round(timeout_s))),
+            },
+        )
         with translated("the PostgreSQL database"):
             factory = PostgresFactory(env)
             recorder = factory.application_recorder()
