@@ -167,8 +167,10 @@ def test_append_checks_a_parent_that_is_named() -> None:
     story = Story().chain("m1", "m2")
 
     assert append(story.chat(), user("m3", parent_id="m2"), user("m4", parent_id="m3"))
-    with pytest.raises(InvalidValueError):
+    with pytest.raises(HeadConflictError):
         append(story.chat(), user("m3", parent_id="m1"))
+    with pytest.raises(InvalidValueError):
+        append(story.chat(), user("m3"), user("m4", parent_id="m2"))
 
 
 @pytest.mark.parametrize("act", [append, add])

@@ -233,6 +233,7 @@ def pair(path: Path) -> Iterator[tuple[Ledger, Ledger]]:
         ahead.append("c", [text("a", id="a")])
         behind.sync()
         yield ahead, behind
+        ahead.sync()
         behind.sync()
         check_chat(behind, "c")
         assert snapshot(ahead, ["c"]) == snapshot(behind, ["c"])

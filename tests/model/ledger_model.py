@@ -129,11 +129,13 @@ class Model:
             raise refuse(HeadConflictError)
         added: dict[str, Node] = {}
         for draft in drafts:
-            message_id = draft["id"]
+            message_id, named = draft["id"], draft.get("parent_id")
+            if named == message_id:
+                raise refuse(SelfParentError)
             if message_id in added or message_id in chat.messages or self.is_elsewhere(chat_id, message_id):
                 raise refuse(MessageConflictError)
-            if draft.get("parent_id") is not None and draft["parent_id"] != head:
-                raise refuse(InvalidValueError)
+            if named is not None and named != head:
+                raise refuse(InvalidValueError if added else HeadConflictError)
             added[message_id] = Node(head, draft["data"])
             head = message_id
         chat.messages.update(added)
@@ -149,7 +151,9 @@ class Model:
             return False
         start = chain.index(wanted[0])
         return chain[start : start + len(wanted)] == wanted and all(
-            chat.messages[draft["id"]].data == draft["data"] for draft in drafts
+            chat.messages[draft["id"]].data == draft["data"]
+            and draft.get("parent_id") in {None, chat.messages[draft["id"]].parent}
+            for draft in drafts
         )
 
     def add(self, chat_id: str, drafts: Sequence[Draft]) -> list[str]:
