@@ -7,7 +7,7 @@ import msgspec
 from .errors import ChainIntegrityError, MessageNotFoundError
 from .events import Recorded
 from .naming import bases_of
-from .state import BranchRecord, Changes, ChatProfile, ChatRecord, Tombstone, evolve
+from .state import BranchRecord, Changes, ChatProfile, ChatRecord, Tombstone, describe_chat, evolve
 from .values import Branch, Chat, Checkpoint, Message
 
 
@@ -83,19 +83,7 @@ class FoldedChat:
     @property
     def chat(self) -> Chat | None:
         """The chat itself, or None before its creation and after its deletion."""
-        record, profile = self.record, self.profile
-        if record is None or profile is None:
-            return None
-        return Chat(
-            id=profile.id,
-            user_id=profile.user_id,
-            title=profile.title,
-            metadata=profile.metadata,
-            created_at=record.created_at,
-            updated_at=record.updated_at,
-            message_count=record.message_count,
-            branch_count=record.branch_count,
-        )
+        return describe_chat(self.record, self.profile)
 
     @property
     def messages(self) -> list[Message]:

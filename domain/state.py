@@ -24,7 +24,7 @@ from .events import (
     MessagesAppended,
     Recorded,
 )
-from .values import MAIN, Branch, Checkpoint, Message
+from .values import MAIN, Branch, Chat, Checkpoint, Message
 
 
 class StreamHead(msgspec.Struct, frozen=True, array_like=True):
@@ -59,6 +59,22 @@ class ChatProfile(msgspec.Struct, frozen=True, array_like=True):
     user_id: str
     title: str | None = None
     metadata: dict[str, object] | None = None
+
+
+def describe_chat(record: ChatRecord | None, profile: ChatProfile | None) -> Chat | None:
+    """The chat as users see it; None when there is none."""
+    if record is None or profile is None:
+        return None
+    return Chat(
+        id=profile.id,
+        user_id=profile.user_id,
+        title=profile.title,
+        metadata=profile.metadata,
+        created_at=record.created_at,
+        updated_at=record.updated_at,
+        message_count=record.message_count,
+        branch_count=record.branch_count,
+    )
 
 
 class Tombstone(msgspec.Struct, frozen=True, array_like=True):

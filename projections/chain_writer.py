@@ -30,16 +30,7 @@ class ChainWriter(Chains):
 
     def add(self, message: Message, parent: Place | None, ordinal: int) -> Place:
         """Put a message below its parent, and say where it is."""
-        bare = Message(
-            id=message.id,
-            name=message.name,
-            type=message.type,
-            data=message.data,
-            created_at=message.created_at,
-            sender_id=message.sender_id,
-            agent_id=message.agent_id,
-            reply_to=message.reply_to,
-        )
+        bare = msgspec.structs.replace(message, chat_id="", parent_id=None)  # both follow from the place
         number = self._segment_for(parent)
         segment = self.segment(number)
         self._segments[number] = segment._replace(length=segment.length + 1)

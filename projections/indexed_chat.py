@@ -5,7 +5,7 @@ from typing import Final
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from chatledger.domain.state import ChatProfile, ChatRecord, Tombstone
+from chatledger.domain.state import ChatProfile, ChatRecord, Tombstone, describe_chat
 from chatledger.domain.values import Branch, Chat, Checkpoint, Message
 
 from .chains import Chains, Place
@@ -84,19 +84,7 @@ class IndexedChat:
     @property
     def chat(self) -> Chat | None:
         """The chat with its counts."""
-        record, profile = self.record, self.profile
-        if record is None or profile is None:
-            return None
-        return Chat(
-            id=profile.id,
-            user_id=profile.user_id,
-            title=profile.title,
-            metadata=profile.metadata,
-            created_at=record.created_at,
-            updated_at=record.updated_at,
-            message_count=record.message_count,
-            branch_count=record.branch_count,
-        )
+        return describe_chat(self.record, self.profile)
 
     def branch_row(self, name: str) -> BranchRow | None:
         """The stored form of a branch."""

@@ -3,6 +3,7 @@
 from collections.abc import Container, Sequence
 from typing import Any
 
+import msgspec
 from msgspec import UNSET, UnsetType
 
 from ..errors import (
@@ -66,7 +67,7 @@ def decide_append(
             )
             raise InvalidValueError(msg)
         _check_reply(state, message, seen)
-        chained.append(_with_parent(message, parent_id))
+        chained.append(msgspec.structs.replace(message, parent_id=parent_id))
         seen.add(message.id)
         parent_id = message.id
     return [MessagesAppended(tuple(chained), target.name, head, parent_id)]
@@ -178,19 +179,3 @@ def _check_reply(state: ChatState, message: Message, earlier: Container[str]) ->
     target = message.reply_to
     if target is not None and target not in earlier and not state.has_message(target):
         raise MessageNotFoundError(target, chat_id=state.chat_id)
-
-
-def _with_parent(message: Message, parent_id: str | None) -> Message:
-    if message.parent_id == parent_id:
-        return message
-    return Message(
-        id=message.id,
-        parent_id=parent_id,
-        name=message.name,
-        type=message.type,
-        data=message.data,
-        created_at=message.created_at,
-        sender_id=message.sender_id,
-        agent_id=message.agent_id,
-        reply_to=message.reply_to,
-    )

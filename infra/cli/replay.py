@@ -11,8 +11,8 @@ from rich.text import Text
 from chatledger.domain.errors import NotFoundError
 from chatledger.domain.events import Recorded
 from chatledger.domain.folded import FoldedChat
-from chatledger.domain.text import preview
-from chatledger.domain.values import Graph, GraphBranch, GraphCheckpoint, GraphNode
+from chatledger.domain.graph import make_graph
+from chatledger.domain.values import Graph
 
 from ..ledger import Ledger
 from .chats import chat_heading
@@ -114,27 +114,7 @@ def _print_state(chat: FoldedChat, steps: int, *, ascii_only: bool) -> None:
 
 def folded_graph(chat: FoldedChat) -> Graph:
     """The graph of a folded chat, as `Ledger.graph` answers it from the index."""
-    messages = sorted(chat.messages, key=lambda message: message.created_at)
-    return Graph(
-        chat_id=chat.chat_id,
-        nodes=[
-            GraphNode(
-                id=message.id,
-                parent_id=message.parent_id,
-                role=message.name,
-                content=preview(message.data),
-                created_at=message.created_at,
-            )
-            for message in messages
-        ],
-        branches=[
-            GraphBranch(name=branch.name, head_message_id=branch.head_message_id, is_active=branch.is_active)
-            for branch in chat.branches
-        ],
-        checkpoints=[
-            GraphCheckpoint(name=checkpoint.name, message_id=checkpoint.message_id) for checkpoint in chat.checkpoints
-        ],
-    )
+    return make_graph(chat.chat_id, chat.messages, chat.branches, chat.checkpoints)
 
 
 @click.command("rebuild")

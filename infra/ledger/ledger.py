@@ -1,12 +1,13 @@
 """`Ledger`: conversations on a log, read from an index."""
 
+from operator import itemgetter
 from types import TracebackType
 from typing import Self
 
 from chatledger.domain.errors import LedgerClosedError
+from chatledger.domain.graph import make_graph
 from chatledger.domain.rules import check_id
-from chatledger.domain.text import preview
-from chatledger.domain.values import Graph, GraphBranch, GraphCheckpoint, GraphNode
+from chatledger.domain.values import Graph
 
 from ..shared import Shared, release
 from ..store import Store
@@ -50,29 +51,9 @@ class Ledger(ChatMethods, MessageMethods, BranchMethods, CheckpointMethods, Inte
             chat = snapshot.chat(chat_id)
             if chat.record is None:
                 return Graph(chat_id=chat_id, nodes=[], branches=[], checkpoints=[])
-            messages = chat.chains.all_messages()
+            messages = sorted(chat.chains.all_messages(), key=itemgetter(0))
             branches, checkpoints = chat.branches(), chat.checkpoints()
-        messages.sort(key=lambda item: (item[1].created_at, item[0]))
-        return Graph(
-            chat_id=chat_id,
-            nodes=[
-                GraphNode(
-                    id=message.id,
-                    parent_id=message.parent_id,
-                    role=message.name,
-                    content=preview(message.data),
-                    created_at=message.created_at,
-                )
-                for _, message in messages
-            ],
-            branches=[
-                GraphBranch(name=branch.name, head_message_id=branch.head_message_id, is_active=branch.is_active)
-                for branch in branches
-            ],
-            checkpoints=[
-                GraphCheckpoint(name=checkpoint.name, message_id=checkpoint.message_id) for checkpoint in checkpoints
-            ],
-        )
+        return make_graph(chat_id, (message for _, message in messages), branches, checkpoints)
 
     @property
     def location(self) -> str:
