@@ -6,7 +6,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from tests.contracts.store import count_up, metadata_of, together
+from tests.contracts.store_world import count_up, metadata_of, together
 from tests.infra.test_ledger_world import check_chat, check_lists, ids, length, snapshot, text, texts
 
 import chatledger

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.contracts.store import together
+from tests.contracts.store_world import together
 from tests.infra.test_ledger_world import check_chat, ids, is_owner, text, texts
 
 import chatledger

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.contracts.store import together
+from tests.contracts.store_world import together
 from tests.infra.test_jetstream_world import TOKEN, running
 from tests.infra.test_ledger_opening import refused
 from tests.infra.test_ledger_world import text, texts
