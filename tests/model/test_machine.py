@@ -558,7 +558,7 @@ def run(machine: type[LedgerMachine], *, examples: int, steps: int) -> None:
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=examples * (40 if SOAK else 1),
+            max_examples=examples * (20 if SOAK else 1),
             stateful_step_count=steps,
             deadline=None,
             print_blob=True,
