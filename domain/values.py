@@ -65,9 +65,14 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
         return plain_text(self.data)
 
 
-class NewMessage(msgspec.Struct, frozen=True):
+class _Content(msgspec.Struct, frozen=True):
+    name: str
+    data: Any
+
+
+class NewMessage(_Content, frozen=True, kw_only=True):
     """
-    A message to append.
+    A message to append: `NewMessage(name, data, *, ...)`.
 
     Args:
         name: The role or fragment name: `user`, `assistant`, `system`, ...
@@ -79,8 +84,6 @@ class NewMessage(msgspec.Struct, frozen=True):
         reply_to: Another message of the same chat, whatever the parent is.
     """
 
-    name: str
-    data: Any
     id: str | None = None
     type: str | None = "message"
     parent_id: str | None = None

@@ -29,6 +29,7 @@ from .store import Progress, Store, no_progress
 
 DEFAULT_LOCATION: Final = "./chatledger-data"
 STREAM: Final = "chatledger"
+_LEAST_EVENT_BYTES: Final = 32 * 1024  # ids and names of 2,048 bytes each have to fit
 
 
 class Options:
@@ -47,6 +48,9 @@ class Options:
     ) -> None:
         if durability not in get_args(Durability):
             msg = f"durability must be 'always' or 'fast', not {durability!r}"
+            raise ConfigurationError(msg)
+        if not isinstance(max_event_bytes, int) or max_event_bytes < _LEAST_EVENT_BYTES:
+            msg = f"max_event_bytes must be a number of at least {_LEAST_EVENT_BYTES:,}, not {max_event_bytes!r}"
             raise ConfigurationError(msg)
         self.index = None if index is None else Path(index).expanduser().absolute()
         self.durability: Durability = durability

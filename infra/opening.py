@@ -2,6 +2,8 @@
 
 import os
 
+from chatledger.domain.codec import MAX_EVENT_BYTES
+
 from .async_ledger import AsyncLedger
 from .embedded import Durability
 from .ledger import Ledger
@@ -17,6 +19,7 @@ def open_ledger(
     create: bool | None = None,
     progress: Progress | None = None,
     timeout_s: float = 15.0,
+    max_event_bytes: int = MAX_EVENT_BYTES,
 ) -> Ledger:
     """
     Open a ledger, making it if it is not there yet. Use it as a context manager, or close it.
@@ -32,6 +35,8 @@ def open_ledger(
             encryption key is wrong looks absent, and creating it would delete it.
         progress: Called with (events done, events in all) while an index is built.
         timeout_s: The budget of one operation on the log, all its retries included.
+        max_event_bytes: The largest event that is written, 1 MiB by default. A server may allow less. An append of more
+            becomes several events in one commit; a single message must fit into one.
 
     Raises:
         ConfigurationError: There can be no ledger like this: a wrong path, wrong credentials, an absent stream.
@@ -40,7 +45,14 @@ def open_ledger(
         LogUnavailableError: The server does not answer.
         LogRegressedError, ChainIntegrityError: The log lost events.
     """
-    options = Options(index=index, durability=durability, create=create, progress=progress, timeout_s=timeout_s)
+    options = Options(
+        index=index,
+        durability=durability,
+        create=create,
+        progress=progress,
+        timeout_s=timeout_s,
+        max_event_bytes=max_event_bytes,
+    )
     return Ledger(open_shared(location, options))
 
 
@@ -52,11 +64,19 @@ def open_async_ledger(
     create: bool | None = None,
     progress: Progress | None = None,
     timeout_s: float = 15.0,
+    max_event_bytes: int = MAX_EVENT_BYTES,
 ) -> AsyncLedger:
     """
     Return a ledger whose methods are awaited. It opens on first use, or on entering `async with`.
 
     The arguments, and what opening raises, are those of `chatledger.open`.
     """
-    options = Options(index=index, durability=durability, create=create, progress=progress, timeout_s=timeout_s)
+    options = Options(
+        index=index,
+        durability=durability,
+        create=create,
+        progress=progress,
+        timeout_s=timeout_s,
+        max_event_bytes=max_event_bytes,
+    )
     return AsyncLedger(lambda: Ledger(open_shared(location, options)), without_secrets(os.fspath(location)))

@@ -10,7 +10,7 @@ from tests.contracts.store_world import together
 from tests.infra.test_ledger_world import check_chat, length, text
 
 import chatledger
-from chatledger import InvalidValueError, Ledger
+from chatledger import ConfigurationError, InvalidValueError, Ledger, NewMessage, PayloadTooLargeError
 from chatledger.domain.imported import ImportedBranch, ImportedChat, ImportedMessage
 
 
@@ -204,3 +204,20 @@ def test_bad_context_is_refused(field: str, bad: Any) -> None:
     """What is recorded of an operation is checked before it begins."""
     with pytest.raises(InvalidValueError, match=field), Ledger.context(**{field: bad}):
         pass
+
+
+def test_the_size_of_events_is_a_setting() -> None:
+    """What is too large for one ledger fits into the events of another (PS-25); nonsense is refused."""
+    large = NewMessage("user", "x" * 100_000)
+    with chatledger.open("memory:", max_event_bytes=64 * 1024) as ledger:
+        ledger.create_chat("c", "u")
+        with pytest.raises(PayloadTooLargeError):
+            ledger.append("c", [large])
+        ledger.append("c", [NewMessage("user", "x" * 30_000) for _ in range(5)])
+
+        assert len(list(ledger.history("c"))) > 2
+    with chatledger.open("memory:") as ledger:
+        ledger.create_chat("c", "u")
+        assert len(ledger.append("c", [large])) == 1
+    with pytest.raises(ConfigurationError, match="max_event_bytes"):
+        chatledger.open("memory:", max_event_bytes=0)
