@@ -70,7 +70,9 @@ def test_append_of_nothing_is_nothing() -> None:
 def test_append_keeps_what_the_draft_says() -> None:
     """Time, type, attribution and data of a draft are stored as given."""
     story = Story().chain("m1")
-    draft = NewMessage("tool", {"b": 1, "a": [None]}, "m2", None, None, -5, None, "agent-1", "m1")
+    draft = NewMessage(
+        "tool", {"b": 1, "a": [None]}, id="m2", type=None, created_at=-5, agent_id="agent-1", reply_to="m1"
+    )
     [body] = append(story.chat(), draft)
 
     assert isinstance(body, MessagesAppended)
@@ -101,8 +103,8 @@ def test_append_repeated_is_nothing() -> None:
     [
         [user("m1", "other")],
         [user("m1", sender_id="bob")],
-        [NewMessage("assistant", "hello", "m1")],
-        [NewMessage("user", "hello", "m1", None)],
+        [NewMessage("assistant", "hello", id="m1")],
+        [NewMessage("user", "hello", id="m1", type=None)],
         [user("m1"), user("m3")],
         [user("m9"), user("m9")],
         [user("m9"), user("m1")],
@@ -247,8 +249,8 @@ def test_add_leaves_out_what_is_stored() -> None:
         user("m2", "other", parent_id="m1"),
         user("m2", parent_id="m1", agent_id="a"),
         user("m2", parent_id="m1", reply_to="m1"),
-        NewMessage("assistant", "hello", "m2", "message", "m1"),
-        NewMessage("user", "hello", "m2", "fragment", "m1"),
+        NewMessage("assistant", "hello", id="m2", parent_id="m1"),
+        NewMessage("user", "hello", id="m2", type="fragment", parent_id="m1"),
     ],
 )
 def test_add_of_a_stored_id_with_other_content_is_refused(draft: NewMessage) -> None:
