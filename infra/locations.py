@@ -49,7 +49,7 @@ class Options:
         if durability not in get_args(Durability):
             msg = f"durability must be 'always' or 'fast', not {durability!r}"
             raise ConfigurationError(msg)
-        if not isinstance(max_event_bytes, int) or max_event_bytes < _LEAST_EVENT_BYTES:
+        if max_event_bytes < _LEAST_EVENT_BYTES:
             msg = f"max_event_bytes must be a number of at least {_LEAST_EVENT_BYTES:,}, not {max_event_bytes!r}"
             raise ConfigurationError(msg)
         self.index = None if index is None else Path(index).expanduser().absolute()
