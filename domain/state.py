@@ -33,6 +33,7 @@ class StreamHead(msgspec.Struct, frozen=True, array_like=True):
     version: int
     position: int
     hash: bytes
+    occurred_at: int = -(2**63)
 
 
 NO_STREAM = StreamHead(version=0, position=0, hash=NO_HASH)
@@ -178,7 +179,7 @@ def evolve(state: ChatState, recorded: Recorded) -> Changes:
     _check_follows(state, recorded)
     if not all(_is_time(time) for time in (event.occurred_at, getattr(body, "created_at", None))):
         raise _misplaced(recorded, "its time is beyond the calendar")
-    head = StreamHead(event.originator_version, recorded.position, recorded.hash)
+    head = StreamHead(event.originator_version, recorded.position, recorded.hash, event.occurred_at)
     if isinstance(body, ChatCreated):
         return _created(state, recorded, body, head)
     if isinstance(body, ChatDeleted):

@@ -176,14 +176,12 @@ class Store:
             return written
 
     def _seal(self, state: IndexedChat, decide: Decide) -> list[Sealed]:
-        now = time.time_ns() // 1_000_000
-        if state.record is not None:
-            now = max(now, state.record.updated_at)
+        head = stream_head(state)
+        now = max(time.time_ns() // 1_000_000, head.occurred_at)  # clocks go back, a chat's events do not
         bodies = split(decide(state, now), self._max_event_bytes)
         if len(bodies) > MAX_COMMIT_EVENTS:
             msg = f"one call on chat {state.chat_id!r} takes {len(bodies):,} events, at most {MAX_COMMIT_EVENTS:,} fit; split it"
             raise InvalidValueError(msg)
-        head = stream_head(state)
         return seal(
             bodies,
             chat_id=state.chat_id,

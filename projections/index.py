@@ -253,6 +253,9 @@ class Index(TrackingRecorder):
 
             try:
                 return generation.env.update(attempt)
+            except lmdb.Error as error:
+                msg = f"the index at {generation.env.path} can not be written: {error}; what is on the log is not affected"
+                raise CorruptStateError(msg) from error
             except RetiredError:
                 self._follow(generation)
             except LedgerClosedError:

@@ -221,3 +221,20 @@ def test_the_size_of_events_is_a_setting() -> None:
         assert len(ledger.append("c", [large])) == 1
     with pytest.raises(ConfigurationError, match="max_event_bytes"):
         chatledger.open("memory:", max_event_bytes=0)
+
+
+def test_times_of_a_chat_never_go_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """When the clock is set back, the events of a chat carry the time of the one before."""
+    with chatledger.open("memory:") as ledger:
+        ledger.create_chat("c", "u")
+        (message,) = ledger.append("c", [text("a")])
+        ledger.fork("c", message.id)
+        latest = list(ledger.history("c"))[-1].occurred_at
+        with monkeypatch.context() as clock:
+            clock.setattr("time.time_ns", lambda: 1_000_000_000)
+            ledger.set_checkpoint("c", "mark", message.id)
+            ledger.append("c", [text("b")])
+        times = [recorded.occurred_at for recorded in ledger.history("c")]
+
+        assert times == sorted(times)
+        assert times[-1] == latest
