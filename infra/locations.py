@@ -52,6 +52,9 @@ class Options:
         if max_event_bytes < _LEAST_EVENT_BYTES:
             msg = f"max_event_bytes must be a number of at least {_LEAST_EVENT_BYTES:,}, not {max_event_bytes!r}"
             raise ConfigurationError(msg)
+        if not isinstance(index, str | os.PathLike | None):
+            msg = f"index must be the path of a folder, not {type(index).__name__}"
+            raise ConfigurationError(msg)
         self.index = None if index is None else Path(index).expanduser().absolute()
         self.durability: Durability = durability
         self.create = create
@@ -79,9 +82,9 @@ def open_shared(location: str | os.PathLike[str], options: Options) -> Shared:
         ConfigurationError: There can be no ledger at that location.
         ChatledgerError: See `chatledger.open`.
     """
-    text = os.fspath(location)
+    text = os.fspath(location) if isinstance(location, str | os.PathLike) else ""
     if not text:
-        msg = "the location is empty: give the path of a directory, or see chatledger.open for other places"
+        msg = "the location must be text: give the path of a directory, or see chatledger.open for other places"
         raise ConfigurationError(msg)
     scheme = text.partition("://")[0] if "://" in text else "path"
     if text == "memory:":

@@ -30,7 +30,7 @@ def new_id() -> str:
 
 def with_ids(messages: Iterable[NewMessage]) -> list[NewMessage]:
     """The same messages, with new ids where they have none."""
-    if isinstance(messages, NewMessage | str):
+    if isinstance(messages, NewMessage | str) or not isinstance(messages, Iterable):
         msg = "messages must be a list of NewMessage; chatledger.user(text) makes one from text"
         raise InvalidValueError(msg)
     return [_with_id(message) for message in messages]
@@ -42,5 +42,8 @@ def _with_id(message: NewMessage) -> NewMessage:
 
 
 def _ui_message(role: str, text: str, message_id: str | None) -> NewMessage:
+    if not isinstance(text, str):
+        msg = f"the text of a message must be text, not {type(text).__name__}; NewMessage takes any JSON value"
+        raise InvalidValueError(msg)
     message_id = new_id() if message_id is None else message_id
     return NewMessage(role, {"id": message_id, "role": role, "parts": [{"type": "text", "text": text}]}, id=message_id)

@@ -69,6 +69,9 @@ def validate_chat(chat: ImportedChat) -> None:
             parent, or not exactly one branch is active.
 
     """
+    if not isinstance(chat, ImportedChat):
+        msg = f"expected an ImportedChat, not {type(chat).__name__}; read_chats yields them, export_chat returns one"
+        raise InvalidValueError(msg)
     where = f"chat {chat.id!r}"
     _require(describe_id_fault(chat.id), f"the id of {where}")
     _require(describe_json_fault(chat.metadata), f"the metadata of {where}")

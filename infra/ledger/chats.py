@@ -132,6 +132,9 @@ class ChatMethods:
             raise InvalidValueError(msg)
 
         if updater is not None:
+            if not callable(updater):
+                msg = f"an updater is a function of the chat, not {type(updater).__name__}"
+                raise InvalidValueError(msg)
             return self._update_by(chat_id, updater, timeout_s)
         self._store.execute(
             chat_id,
@@ -201,6 +204,7 @@ class ChatMethods:
                 if chat is None:
                     raise ChatNotFoundError(after)
                 after = chat
+            _check_after(after)
             cursor = None if after is None else Cursor(after.updated_at, after.id)
             return snapshot.list_chats(user_id=user_id, entry=entry, limit=limit, offset=offset, after=cursor)
 
@@ -228,6 +232,12 @@ class ChatMethods:
         if chat is None:
             raise ChatNotFoundError(chat_id)
         return chat
+
+
+def _check_after(after: object) -> None:
+    if after is not None and not isinstance(after, Chat):
+        msg = f"after must be a Chat or its id, not {type(after).__name__}"
+        raise InvalidValueError(msg)
 
 
 def _check_changes(changes: Any) -> dict[str, Any]:

@@ -116,6 +116,9 @@ class LogMethods:
         """
         if chat_id is not None:
             check_id(chat_id, "chat_id")
+        if isinstance(topics, str):
+            msg = f"topics must be a collection of types, e.g. {{{topics!r}}}, not one text"
+            raise InvalidValueError(msg)
         wanted = None if topics is None else frozenset(topics)
         unknown = (wanted or frozenset()) - _TYPES
         if unknown:

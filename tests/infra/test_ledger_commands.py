@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.contracts.store_world import together
+from tests.contracts.store_world import anything, together
 from tests.infra.test_ledger_world import check_chat, length, text
 
 import chatledger
@@ -238,3 +238,30 @@ def test_times_of_a_chat_never_go_back(monkeypatch: pytest.MonkeyPatch) -> None:
 
         assert times == sorted(times)
         assert times[-1] == latest
+
+
+MISUSES: list[Callable[[Any], object]] = [
+    lambda ledger: ledger.append("c", text("not a list")),
+    lambda ledger: ledger.append("c", "text"),
+    lambda ledger: ledger.append("c", None),
+    lambda ledger: ledger.append("c", ["text"]),
+    lambda ledger: ledger.append("c", [chatledger.user(anything(5))]),
+    lambda ledger: ledger.list_chats(after=5),
+    lambda ledger: ledger.feed(0, topics="message_appended"),
+    lambda ledger: ledger.update_chat("c", updater=5),
+    lambda ledger: ledger.update_chat("c", updater=lambda chat: 5),
+    lambda ledger: ledger.import_chat("c"),
+    lambda ledger: chatledger.open(anything(5)),
+    lambda ledger: chatledger.open("memory:", index=anything(5)),
+]
+
+
+@pytest.mark.parametrize("misuse", MISUSES)
+def test_wrong_types_are_told(misuse: Callable[[Any], object]) -> None:
+    """Arguments of a wrong type get an error of ours that says what was expected, and change nothing."""
+    with chatledger.open("memory:") as ledger:
+        ledger.create_chat("c", "u")
+        with pytest.raises((InvalidValueError, ConfigurationError), match=r"must|expected|is a function|returns"):
+            misuse(ledger)
+
+        assert ledger.position == 1
