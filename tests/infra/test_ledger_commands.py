@@ -249,7 +249,7 @@ MISUSES: list[Callable[[Any], object]] = [
     lambda ledger: ledger.list_chats(after=5),
     lambda ledger: ledger.feed(0, topics="message_appended"),
     lambda ledger: ledger.update_chat("c", updater=5),
-    lambda ledger: ledger.update_chat("c", updater=lambda chat: 5),
+    lambda ledger: ledger.update_chat("c", updater=anything(str)),
     lambda ledger: ledger.import_chat("c"),
     lambda ledger: chatledger.open(anything(5)),
     lambda ledger: chatledger.open("memory:", index=anything(5)),
