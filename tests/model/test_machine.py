@@ -145,6 +145,8 @@ class LedgerMachine(RuleBasedStateMachine):
             return
         assert outcome[0] == "ok", outcome
         answer = call.view(outcome[1])
+        if call.method == "set_checkpoint":
+            self.check_checkpoint_id(outcome[1])
         assert answer == expected
         if before != (self.model.events(chat_id), self.model.tombstones.get(chat_id, 0)):
             self.note(call, command_id, answer)
@@ -406,14 +408,14 @@ class LedgerMachine(RuleBasedStateMachine):
             [chat_id, checkpoint, message_id],
             {},
             lambda: self.model.set_checkpoint(chat_id, checkpoint, message_id),
-            self.view_checkpoint,
+            lambda answer: [answer["name"], answer["message_id"]],
         )
         self.do(call, writer, with_command=bool(writer % 2))
 
-    def view_checkpoint(self, answer: dict[str, Any]) -> list[str]:
+    def check_checkpoint_id(self, answer: dict[str, Any]) -> None:
+        """Setting again keeps the id. A repeated command answers as it did, also when the checkpoint is a new one now."""
         key = answer["chat_id"], answer["name"]
-        assert self.checkpoint_ids.setdefault(key, answer["id"]) == answer["id"], "setting again keeps the id"
-        return [answer["name"], answer["message_id"]]
+        assert self.checkpoint_ids.setdefault(key, answer["id"]) == answer["id"]
 
     @rule(chat=chats, name=st.integers(0, CHECKPOINTS - 1), writer=numbers)
     def delete_checkpoint(self, chat: int, name: int, writer: int) -> None:
