@@ -1,4 +1,4 @@
-"""Servers that several test modules share, started by the tests themselves."""
+"""What several test modules share: the settings of property tests, and servers started by the tests themselves."""
 
 import contextlib
 import importlib.util
@@ -12,6 +12,17 @@ from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# No test is timed: a busy machine is no failure. A continuous integration repeats the same examples, a developer sees new ones.
+settings.register_profile(
+    "chatledger",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize=bool(os.environ.get("CI")),
+    print_blob=True,
+)
+settings.load_profile("chatledger")
 
 UNPRIVILEGED = "nobody"
 
