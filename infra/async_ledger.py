@@ -14,6 +14,7 @@ import anyio.to_thread
 from chatledger.domain.errors import LedgerClosedError
 from chatledger.domain.events import Recorded
 
+from .feed import FeedFilter
 from .ledger import Ledger
 
 P = ParamSpec("P")
@@ -86,6 +87,7 @@ class AsyncLedger:
     export_chat = _awaited(Ledger.export_chat)
     graph = _awaited(Ledger.graph)
     get_position = _awaited(Ledger.get_position)
+    owner_of = _awaited(Ledger.owner_of)
     sync = _awaited(Ledger.sync)
     rebuild = _awaited(Ledger.rebuild)
 
@@ -104,16 +106,20 @@ class AsyncLedger:
         after: int | None = None,
         *,
         chat_id: str | None = None,
+        user_id: str | None = None,
         topics: Collection[str] | None = None,
         follow: bool = True,
     ) -> AsyncGenerator[Recorded]:
         """Changes in order and without holes, as they happen; see `Ledger.feed`. Ends when the ledger is closed."""
+        keep = await self.run(
+            lambda ledger: FeedFilter(ledger.owner_of, chat_id=chat_id, user_id=user_id, topics=topics)
+        )
         position = await self.run(lambda ledger: ledger.last_position() if after is None else after)
         try:
             while True:
-                end = await self.run(lambda ledger: ledger.last_position())
-                make = functools.partial(Ledger.feed, after=position, chat_id=chat_id, topics=topics, follow=False)
-                async for recorded in self._iterate(await self.run(make)):
+                end = await self.run(Ledger.last_position)
+                found = await self.run(functools.partial(Ledger.feed, after=position, follow=False))
+                async for recorded in self._iterate(filter(keep, found)):
                     yield recorded
                     position = recorded.position
                 position = max(position, end)

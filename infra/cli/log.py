@@ -56,6 +56,7 @@ def log_command(
 
 @click.command("watch")
 @click.option("--chat", "chat_id", metavar="CHAT", help="Only events of this chat.")
+@click.option("--user", "user_id", metavar="ID", help="Only events of this owner's chats.")
 @click.option(
     "--after",
     type=click.IntRange(min=0),
@@ -67,7 +68,13 @@ def log_command(
 @location_option()
 @click.pass_obj
 def watch_command(
-    settings: Settings, *, chat_id: str | None, after: int | None, limit: int | None, as_json: bool
+    settings: Settings,
+    *,
+    chat_id: str | None,
+    user_id: str | None,
+    after: int | None,
+    limit: int | None,
+    as_json: bool,
 ) -> None:
     """
     Print changes as they happen, until Ctrl-C.
@@ -75,7 +82,7 @@ def watch_command(
     By whatever process they are made. With --json, one object a line. To go on later, give --after the last position printed.
     """
     with contextlib.suppress(KeyboardInterrupt), ledger_at(settings, create=True) as ledger:
-        events = ledger.feed(after, chat_id=chat_id)
+        events = ledger.feed(after, chat_id=chat_id, user_id=user_id)
         if sys.stderr.isatty():
             print_note(f"watching {ledger.location}, Ctrl-C ends it")
         _print_events(islice(events, limit), as_json=as_json, with_chat=chat_id is None, flush=True)

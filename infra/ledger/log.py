@@ -5,13 +5,12 @@ from contextlib import AbstractContextManager
 from datetime import datetime
 
 from chatledger.domain.errors import InvalidValueError
-from chatledger.domain.events import BODIES, Recorded
+from chatledger.domain.events import Recorded
 from chatledger.domain.rules import check_count, check_id
 
 from ..context import acting
+from ..feed import FeedFilter
 from ..store import RETRY_S, Progress, Store, no_progress
-
-_TYPES = frozenset(body.TOPIC.removeprefix("chatledger.").rpartition("/")[0] for body in BODIES)
 
 
 class LogMethods:
@@ -97,6 +96,7 @@ class LogMethods:
         after: int | None = None,
         *,
         chat_id: str | None = None,
+        user_id: str | None = None,
         topics: Collection[str] | None = None,
         follow: bool = True,
     ) -> Iterator[Recorded]:
@@ -108,33 +108,30 @@ class LogMethods:
         Args:
             after: Only events at later positions: 0 for all there ever were, None for those from now on.
             chat_id: Of one chat only.
+            user_id: Of this owner's chats only. A chat that is deleted already has none: of it, nothing is shown.
             topics: Of these types only, e.g. `{"message_appended", "branch_created"}`.
             follow: Whether to wait for more at the end of the log, until the ledger is closed.
 
         Raises:
             LogUnavailableError: The log did not answer for long; begin again after the last position handled.
         """
-        if chat_id is not None:
-            check_id(chat_id, "chat_id")
-        if isinstance(topics, str):
-            msg = f"topics must be a collection of types, e.g. {{{topics!r}}}, not one text"
-            raise InvalidValueError(msg)
-        wanted = None if topics is None else frozenset(topics)
-        unknown = (wanted or frozenset()) - _TYPES
-        if unknown:
-            msg = f"unknown topics {', '.join(sorted(unknown))}; there are {', '.join(sorted(_TYPES))}"
-            raise InvalidValueError(msg)
-        self._store.check_open()
-        start = self._store.log.last_position() if after is None else check_count(after, "after")
+        keep = FeedFilter(self.owner_of, chat_id=chat_id, user_id=user_id, topics=topics)
         store = self._store
-        events = (
-            store.follow(start, is_closed=self._is_over) if follow else store.events(start, is_closed=self._is_over)
-        )
-        return (
-            recorded
-            for recorded in events
-            if (chat_id is None or recorded.chat_id == chat_id) and (wanted is None or recorded.type in wanted)
-        )
+        store.check_open()
+        start = store.log.last_position() if after is None else check_count(after, "after")
+        events = store.follow if follow else store.events
+        return filter(keep, events(start, is_closed=self._is_over))
+
+    def owner_of(self, chat_id: str) -> str | None:
+        """The owner of a chat; None when there is no such chat, or no more."""
+        for may_lag in (True, False):
+            with self._store.snapshot() as snapshot:
+                profile = snapshot.chat(check_id(chat_id, "chat_id")).profile
+            if profile is not None:
+                return profile.user_id
+            if may_lag:
+                self.sync()
+        return None
 
     def rebuild(self, *, progress: Progress | None = None) -> None:
         """
