@@ -168,7 +168,7 @@ class Environment:
             while self._active:
                 self._gate.wait()
         if self._share.is_last():
-            self._env.sync(force=True)
+            self._env.sync(True)  # noqa: FBT003 - lmdb 1 has no keyword for it
             self._share.release(is_synced=True)
         else:
             self._share.release(is_synced=False)
