@@ -304,11 +304,6 @@ class Store:
                 self._closing.wait(pause)
                 pause = min(pause * 2, 5.0)
 
-    @property
-    def is_closing(self) -> bool:
-        """Whether the ledger is closed or closing."""
-        return self._closing.is_set()
-
     def check_open(self) -> None:
         """Raise `LedgerClosedError` after `close`, or in a process forked from the one that opened it."""
         if self._closing.is_set():
