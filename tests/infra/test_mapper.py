@@ -5,7 +5,7 @@ import zlib
 from dataclasses import replace
 
 import pytest
-from eventsourcing.cryptography import AESCipher
+from eventsourcing.cipher import AESCipher
 from eventsourcing.persistence import (
     Compressor,
     JSONTranscoder,
