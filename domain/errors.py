@@ -5,13 +5,18 @@ Everything chatledger raises on purpose, named by what the caller may conclude.
     ├─ InvalidValueError            the call cannot succeed as written; nothing was written        (also ValueError)
     │  ├─ SelfParentError           a message names itself as its parent
     │  ├─ PayloadTooLargeError      an event would exceed the size limit
-    │  └─ AmbiguousEditError        one save edits messages that do not lie on one chain
+    │  ├─ AmbiguousEditError        one save edits messages that do not lie on one chain
+    │  ├─ MissingCodecError         a message fragment has no codec, or is still lazy
+    │  ├─ UnknownLazyTypeError      nobody knows how to resolve such a lazy fragment
+    │  └─ FragmentConversionError   a fragment cannot be converted to or from its serialized form
+    ├─ ResolverError                a computed value inside a fragment failed
     ├─ NotFoundError                there is no such thing, or it is not yours to see             (also LookupError)
     │  ├─ ChatNotFoundError
     │  ├─ MessageNotFoundError
     │  │  └─ ParentNotFoundError    the parent is not stored in the same chat
     │  ├─ BranchNotFoundError
-    │  └─ CheckpointNotFoundError
+    │  ├─ CheckpointNotFoundError
+    │  └─ ModelNotFoundError        there are no prices and limits of that model
     ├─ WrongChatError               the message belongs to another chat; nothing was written
     ├─ AlreadyExistsError           the name or id is taken; nothing was written
     │  ├─ ChatExistsError
@@ -85,6 +90,40 @@ class AmbiguousEditError(InvalidValueError):
     """One save edits messages that do not lie on one chain. Nothing was written."""
 
 
+class MissingCodecError(InvalidValueError):
+    """A message fragment has no codec, or is still lazy, where its data are needed. Nothing was written."""
+
+    def __init__(self, name: str, *, fragment_id: str | None = None) -> None:
+        which = "" if fragment_id is None else f" (id {fragment_id!r})"
+        super().__init__(
+            f"message fragment {name!r}{which} has no codec, or is still lazy; user(), assistant() and message() make "
+            "fragments that have one, and a context engine resolves lazy ones"
+        )
+        self.name, self.fragment_id = name, fragment_id
+
+
+class UnknownLazyTypeError(InvalidValueError):
+    """Nobody knows how to resolve a lazy fragment of this type. Nothing was written."""
+
+    def __init__(self, lazy_type: str) -> None:
+        super().__init__(
+            f"unknown lazy type {lazy_type!r}; last_assistant_message() makes one of type 'last-assistant'"
+        )
+        self.lazy_type = lazy_type
+
+
+class FragmentConversionError(InvalidValueError):
+    """A fragment cannot be converted to or from its serialized form."""
+
+
+class ResolverError(ChatledgerError):
+    """A computed value inside a fragment failed; `path` says which. The cause is chained."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"the computed value at {path} {reason}")
+        self.path = path
+
+
 class NotFoundError(ChatledgerError, LookupError):
     """There is no such thing, or it is not yours to see."""
 
@@ -134,6 +173,14 @@ class CheckpointNotFoundError(NotFoundError):
     def __init__(self, chat_id: str, checkpoint: str) -> None:
         super().__init__(f"chat {chat_id!r} has no checkpoint {checkpoint!r}; list_checkpoints shows what it has")
         self.chat_id, self.checkpoint = chat_id, checkpoint
+
+
+class ModelNotFoundError(NotFoundError):
+    """There are no prices and limits of that model."""
+
+    def __init__(self, model_id: str) -> None:
+        super().__init__(f"no model {model_id!r}; give its prices and limits in the table of models")
+        self.model_id = model_id
 
 
 class WrongChatError(ChatledgerError):

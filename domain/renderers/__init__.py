@@ -1,0 +1,1 @@
+"""Fragments written as text for a model: XML, Markdown, TOML, TOON."""
