@@ -83,6 +83,9 @@ class AsyncLedger:
     list_checkpoints = _awaited(Ledger.list_checkpoints)
     delete_checkpoint = _awaited(Ledger.delete_checkpoint)
 
+    save = _awaited(Ledger.save)
+    preview_save = _awaited(Ledger.preview_save)
+
     import_chat = _awaited(Ledger.import_chat)
     export_chat = _awaited(Ledger.export_chat)
     graph = _awaited(Ledger.graph)

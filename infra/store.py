@@ -26,11 +26,14 @@ from chatledger.projections.index import Index, Snapshot
 from chatledger.projections.indexed_chat import IndexedChat
 from chatledger.projections.projector import Projector
 
+from .clock import clock_ms
 from .context import current
 from .log import EventLog, LostRaceError
 
 Decide = Callable[[IndexedChat, int], list[Body]]
 """(state, now in ms) to what is to be written."""
+Kind = type[Body] | tuple[type[Body], ...]
+"""What kind of event a command writes first."""
 Progress = Callable[[int, int], None]
 """(events done, events in all), for progress bars."""
 
@@ -123,9 +126,7 @@ class Store:
         self.check_open()
         return self.index.snapshot()
 
-    def execute(
-        self, chat_id: str, decide: Decide, *, kind: type[Body] | None, timeout_s: float = RETRY_S
-    ) -> list[Recorded]:
+    def execute(self, chat_id: str, decide: Decide, *, kind: Kind | None, timeout_s: float = RETRY_S) -> list[Recorded]:
         """
         Decide on the chat's present state, write, and apply: again, while others write to the chat in between.
 
@@ -177,7 +178,7 @@ class Store:
 
     def _seal(self, state: IndexedChat, decide: Decide) -> list[Sealed]:
         head = stream_head(state)
-        now = max(time.time_ns() // 1_000_000, head.occurred_at)  # clocks go back, a chat's events do not
+        now = max(clock_ms(), head.occurred_at)  # clocks go back, a chat's events do not
         bodies = split(decide(state, now), self._max_event_bytes)
         if len(bodies) > MAX_COMMIT_EVENTS:
             msg = f"one call on chat {state.chat_id!r} takes {len(bodies):,} events, at most {MAX_COMMIT_EVENTS:,} fit; split it"
@@ -193,7 +194,7 @@ class Store:
             limit_bytes=self._max_event_bytes,
         )
 
-    def _repeated(self, chat_id: str, positions: tuple[int, int], kind: type[Body] | None) -> list[Recorded]:
+    def _repeated(self, chat_id: str, positions: tuple[int, int], kind: Kind | None) -> list[Recorded]:
         """The events of a command that was carried out before."""
         first, last = positions
         events = self.log.read_chat(chat_id, after=first - 1, limit=last - first + 1)

@@ -66,11 +66,17 @@ class BranchMethods:
         )
         return self._created(chat_id, recorded)
 
-    def fork(self, chat_id: str, message_id: str, *, activate: bool = True) -> Branch:
+    def fork(self, chat_id: str, message_id: str, *, activate: bool = True, base: str | None = None) -> Branch:
         """
-        Create a branch at a message, named after the active one (`main-v2`, `main-v3`, ...), to go on from there.
+        Create a branch at a message, named after another (`main-v2`, `main-v3`, ...), to go on from there.
 
         The old branch keeps its head. Two callers who fork at the same moment both succeed, with different names.
+
+        Args:
+            chat_id: The chat.
+            message_id: The head of the new branch.
+            activate: Whether it becomes the active branch.
+            base: The branch it is named after; the active one when None.
 
         Raises:
             ChatNotFoundError, MessageNotFoundError: The chat or the message is not there.
@@ -80,7 +86,9 @@ class BranchMethods:
         branch_id = new_id()
         recorded = self._store.execute(
             chat_id,
-            lambda state, now: decide_fork(state, message_id, activate=activate, branch_id=branch_id, created_at=now),
+            lambda state, now: decide_fork(
+                state, message_id, activate=activate, branch_id=branch_id, created_at=now, base=base
+            ),
             kind=BranchCreated,
         )
         return self._created(chat_id, recorded)

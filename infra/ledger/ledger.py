@@ -17,9 +17,12 @@ from .checkpoints import CheckpointMethods
 from .interchange import InterchangeMethods
 from .log import LogMethods
 from .messages import MessageMethods
+from .saves import SaveMethods
 
 
-class Ledger(ChatMethods, MessageMethods, BranchMethods, CheckpointMethods, InterchangeMethods, LogMethods):
+class Ledger(
+    ChatMethods, MessageMethods, BranchMethods, CheckpointMethods, SaveMethods, InterchangeMethods, LogMethods
+):
     """
     Conversations, kept as events on a log and answered from an index. Made by `chatledger.open`.
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from chatledger.domain.context.fragment import Fragment
 from chatledger.domain.decide.messages import decide_add_messages, decide_append
 from chatledger.domain.errors import (
     BranchNotFoundError,
@@ -20,7 +21,7 @@ from chatledger.projections.chains import Chains, Place
 from chatledger.projections.index import Snapshot
 from chatledger.projections.indexed_chat import IndexedChat
 
-from ..messages import with_ids
+from ..messages import as_drafts
 from ..store import Store
 
 
@@ -34,7 +35,7 @@ class MessageMethods:
     def append(
         self,
         chat_id: str,
-        messages: Iterable[NewMessage],
+        messages: Iterable[NewMessage | Fragment],
         *,
         branch: str | None = None,
         expected_head: str | UnsetType | None = UNSET,
@@ -60,7 +61,7 @@ class MessageMethods:
             InvalidValueError: A value breaks a rule.
         """
         check_id(chat_id, "chat_id")
-        drafts = with_ids(messages)
+        drafts = as_drafts(messages)
         written = self._store.execute(
             chat_id,
             lambda state, now: decide_append(state, drafts, branch=branch, expected_head=expected_head, now=now),
@@ -68,7 +69,7 @@ class MessageMethods:
         )
         return self._stored(chat_id, drafts, written)
 
-    def add_messages(self, chat_id: str, messages: Iterable[NewMessage]) -> list[Message]:
+    def add_messages(self, chat_id: str, messages: Iterable[NewMessage | Fragment]) -> list[Message]:
         """
         Add messages with explicit parents (`parent_id`, None for a root) and move no head: one commit, all or nothing.
 
@@ -87,7 +88,7 @@ class MessageMethods:
             InvalidValueError: A value breaks a rule.
         """
         check_id(chat_id, "chat_id")
-        drafts = with_ids(messages)
+        drafts = as_drafts(messages)
         written = self._store.execute(
             chat_id, lambda state, now: decide_add_messages(state, drafts, now=now), kind=MessagesAppended
         )

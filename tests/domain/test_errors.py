@@ -21,10 +21,14 @@ from chatledger.domain.errors import (
     LogRegressedError,
     MessageConflictError,
     MessageNotFoundError,
+    MissingCodecError,
+    ModelNotFoundError,
     OwnerMismatchError,
     ParentNotFoundError,
     PayloadTooLargeError,
+    ResolverError,
     SelfParentError,
+    UnknownLazyTypeError,
     UpdateConflictError,
     WrongChatError,
 )
@@ -53,6 +57,10 @@ WITH_FACTS: list[ChatledgerError] = [
     OwnerMismatchError("c"),
     ChainIntegrityError("a hole", chat_id="c", position=7),
     LogRegressedError(last_position=3, seen_position=5),
+    MissingCodecError("user", fragment_id="m1"),
+    UnknownLazyTypeError("first-user"),
+    ModelNotFoundError("model-1"),
+    ResolverError("database.tables[2]", "failed"),
 ]
 
 

@@ -21,6 +21,7 @@ from chatledger import (
     assistant,
     user,
 )
+from chatledger.domain.context.fragment import Fragment
 from chatledger.importers import ImportedChat, ImportResult, Problem, detect_format, read_chats
 
 
@@ -49,8 +50,8 @@ def chats(ledger: Ledger) -> None:
 
 
 def messages(ledger: Ledger) -> None:
-    assert_type(user("Hello"), NewMessage)
-    assert_type(assistant("Hello", id="m1"), NewMessage)
+    assert_type(user("Hello"), Fragment)
+    assert_type(assistant("Hello", id="m1"), Fragment)
     assert_type(ledger.append("trip", [user("Hello")]), list[Message])
     assert_type(ledger.append("trip", iter([user("Hello")]), branch="main", expected_head=None), list[Message])
     assert_type(ledger.append("trip", [], expected_head="m1"), list[Message])

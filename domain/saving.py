@@ -1,0 +1,65 @@
+"""What a save is asked for, and what it says: the values that the decision, the ledger and the engine share."""
+
+from typing import Any, Literal
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from .values import Message, NewMessage
+
+OnConflict = Literal["rebase", "fork", "raise"]
+"""What a save does when the branch moved since it was read: go on from where it is now, branch off from where it was read, or refuse."""
+
+
+class Save(msgspec.Struct, frozen=True, kw_only=True):
+    """
+    Messages to save on a branch.
+
+    Args:
+        drafts: New and edited messages in order, each with an id, no id twice.
+        spare_ids: For each draft the id that it gets if it is an edit, whose own id is taken.
+        branch: The name of the branch.
+        read_head: The head that the writer has seen, None for an empty branch; UNSET when any will do.
+        on_conflict: What to do when the head is another one now.
+        branch_id: The id of the branch, if one is made.
+    """
+
+    drafts: tuple[NewMessage, ...]
+    spare_ids: tuple[str, ...]
+    branch: str
+    read_head: str | UnsetType | None = UNSET
+    on_conflict: OnConflict = "rebase"
+    branch_id: str
+
+
+class SaveResult(msgspec.Struct, frozen=True, kw_only=True):
+    """
+    What a save left behind.
+
+    Args:
+        head_message_id: The head of the branch now; None when it is empty.
+        branch: The branch that was written to: another than before when messages were edited.
+        message_ids: The ids of the given messages as they are stored, in order.
+        id_map: The ids that were given to the new ids, of messages that were edited.
+    """
+
+    head_message_id: str | None
+    branch: str
+    message_ids: list[str]
+    id_map: dict[str, str]
+
+
+class SavePreview(msgspec.Struct, frozen=True, kw_only=True):
+    """The chain as it would be after a save; `saved` of its messages, the last ones, are not stored yet."""
+
+    branch: str
+    head_message_id: str | None
+    messages: list[Message]
+    saved: int
+
+
+def renamed_data(data: Any, old_id: str, new_id: str) -> Any:
+    """The data of a message that gets another id, with that id in them if they carry the old one."""
+    if isinstance(data, dict) and "id" in data and (data["id"] == old_id or "parts" in data):
+        return {**data, "id": new_id}
+    return data

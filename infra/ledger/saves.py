@@ -1,0 +1,90 @@
+"""Saves: new and edited messages in one commit, and what would come of it."""
+
+from typing import Final
+
+from chatledger.domain.decide.messages import find_branch
+from chatledger.domain.decide.save import decide_save, save_result
+from chatledger.domain.errors import HeadConflictError
+from chatledger.domain.events import Body, BranchCreated, MessagesAppended
+from chatledger.domain.rules import check_id
+from chatledger.domain.saving import Save, SavePreview, SaveResult
+from chatledger.projections.indexed_chat import IndexedChat
+
+from ..clock import clock_ms
+from ..store import Store
+
+MAX_LOST_SWAPS: Final = 5
+"""How often in a row others may move the head before a save gives up."""
+
+
+class _OutrunError(Exception):
+    """Others moved the head too often. No `ChatledgerError`: those are decided on again when others wrote meanwhile."""
+
+
+class SaveMethods:
+    """The part of a ledger that is about saves."""
+
+    @property
+    def _store(self) -> Store:
+        raise NotImplementedError
+
+    def save(self, chat_id: str, save: Save) -> SaveResult:
+        """
+        Store new and edited messages: one commit, all or nothing. What `ContextEngine.save` does.
+
+        A message whose id is stored with other content is an edit: messages never change, so it gets its spare id, and the
+        whole save goes to a new branch from the parent of the earliest edited message. Equal ones are skipped. Others are
+        chained onto the head; when that moved meanwhile, `on_conflict` says what to do.
+
+        Args:
+            chat_id: The chat.
+            save: The messages, the branch, and the head that the caller has seen.
+
+        Raises:
+            ChatNotFoundError, BranchNotFoundError: There is no such chat or branch.
+            AmbiguousEditError: The edited messages do not lie on one chain.
+            HeadConflictError: The branch moved and `on_conflict` is `raise`, or it moved five times in a row.
+            WrongChatError: An id is used in another chat.
+            PayloadTooLargeError: A message exceeds the size limit of an event.
+            InvalidValueError: A value breaks a rule.
+        """
+        check_id(chat_id, "chat_id")
+        heads: list[str | None] = []
+
+        def decide(state: IndexedChat, now: int) -> list[Body]:
+            head = find_branch(state, save.branch).head_message_id
+            if not heads or heads[-1] != head:
+                heads.append(head)
+            if len(heads) > MAX_LOST_SWAPS:
+                raise _OutrunError
+            return decide_save(state, save, now=now)
+
+        try:
+            written = self._store.execute(chat_id, decide, kind=(BranchCreated, MessagesAppended))
+        except _OutrunError:
+            raise HeadConflictError(chat_id, save.branch, expected=heads[-2], actual=heads[-1]) from None
+        return save_result(save, [recorded.body for recorded in written], head_message_id=heads[-1] if heads else None)
+
+    def preview_save(self, chat_id: str, save: Save) -> SavePreview:
+        """
+        The chain as it would be after a save at this moment. Nothing is written; the arguments and errors are those of `save`.
+
+        Source: the LMDB index at `position`. Costs O(result).
+        """
+        check_id(chat_id, "chat_id")
+        with self._store.snapshot() as snapshot:
+            chat = snapshot.chat(chat_id)
+            branch = find_branch(chat, save.branch)
+            bodies = decide_save(chat, save, now=clock_ms())
+            created = next((body for body in bodies if isinstance(body, BranchCreated)), None)
+            base = branch.head_message_id if created is None else created.head_message_id
+            place = None if base is None else chat.place(base)
+            messages = [] if place is None else chat.chains.chain(place)
+        new = [message for body in bodies if isinstance(body, MessagesAppended) for message in body.messages]
+        messages += new
+        return SavePreview(
+            branch=branch.name if created is None else created.name,
+            head_message_id=messages[-1].id if messages else None,
+            messages=messages,
+            saved=len(new),
+        )
