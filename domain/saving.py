@@ -50,8 +50,13 @@ class SaveResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SavePreview(msgspec.Struct, frozen=True, kw_only=True):
-    """The chain as it would be after a save; `saved` of its messages, the last ones, are not stored yet."""
+    """
+    The chain as it would be after a save; `saved` of its messages, the last ones, are not stored yet.
 
+    `read_head` is the head that the branch of the save has at this moment.
+    """
+
+    read_head: str | None
     branch: str
     head_message_id: str | None
     messages: list[Message]

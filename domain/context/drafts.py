@@ -40,17 +40,3 @@ def fragment_of(value: NewMessage | Message) -> Fragment:
 def as_fragments(values: Iterable[Any]) -> list[Fragment]:
     """Fragments, mappings of their shape, and messages, as fragments."""
     return [fragment_of(value) if isinstance(value, NewMessage | Message) else as_fragment(value) for value in values]
-
-
-def merged(pending: Iterable[Fragment]) -> list[Fragment]:
-    """The fragments with the last one of each id at the place of the first."""
-    places: dict[str, int] = {}
-    kept: list[Fragment] = []
-    for fragment in pending:
-        if fragment.id is not None and fragment.id in places:
-            kept[places[fragment.id]] = fragment
-            continue
-        if fragment.id is not None:
-            places[fragment.id] = len(kept)
-        kept.append(fragment)
-    return kept

@@ -6,7 +6,7 @@ from typing import get_args
 import msgspec
 from msgspec import UNSET
 
-from ..errors import AmbiguousEditError, HeadConflictError, InvalidValueError, MessageNotFoundError, WrongChatError
+from ..errors import AmbiguousEditError, HeadConflictError, InvalidValueError, MessageConflictError, MessageNotFoundError, WrongChatError
 from ..events import Body, BranchCreated, MessagesAppended
 from ..naming import next_name
 from ..saving import OnConflict, Save, SaveResult, renamed_data
@@ -28,6 +28,7 @@ def decide_save(state: ChatState, save: Save, *, now: int) -> list[Body]:
         AmbiguousEditError: The edited messages do not lie on one chain.
         HeadConflictError: The branch moved since it was read, and `on_conflict` is `raise`.
         WrongChatError: An id is used in another chat.
+        MessageConflictError: A spare id is taken.
         MessageNotFoundError: A `reply_to`, or with `fork` the head that was read, is not in the chat.
         InvalidValueError: A value breaks a rule.
     """
@@ -47,6 +48,8 @@ def decide_save(state: ChatState, save: Save, *, now: int) -> list[Body]:
             new_ids[message.id] = spare_id
             data = renamed_data(message.data, message.id, spare_id)
             message = msgspec.structs.replace(message, id=spare_id, data=data)
+            if state.has_message(spare_id) or state.is_elsewhere(spare_id):
+                raise MessageConflictError(spare_id, chat_id=state.chat_id)
         fresh.append(message)
     if not fresh:
         return []

@@ -83,6 +83,7 @@ class SaveMethods:
         new = [message for body in bodies if isinstance(body, MessagesAppended) for message in body.messages]
         messages += new
         return SavePreview(
+            read_head=branch.head_message_id,
             branch=branch.name if created is None else created.name,
             head_message_id=messages[-1].id if messages else None,
             messages=messages,
