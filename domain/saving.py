@@ -1,6 +1,6 @@
 """What a save is asked for, and what it says: the values that the decision, the ledger and the engine share."""
 
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -65,6 +65,7 @@ class SavePreview(msgspec.Struct, frozen=True, kw_only=True):
 
 def renamed_data(data: Any, old_id: str, new_id: str) -> Any:
     """The data of a message that gets another id, with that id in them if they carry the old one."""
-    if isinstance(data, dict) and "id" in data and (data["id"] == old_id or "parts" in data):
-        return {**data, "id": new_id}
-    return data
+    if not isinstance(data, dict):
+        return data
+    fields = cast("dict[str, Any]", data)
+    return {**fields, "id": new_id} if "id" in fields and (fields["id"] == old_id or "parts" in fields) else fields

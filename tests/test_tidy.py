@@ -19,6 +19,8 @@ MAX_FUNCTION_LINES = 50
 
 BANNED_IN_DOMAIN = {
     "now": "take the time as an argument, in ms",
+    "today": "take the time as an argument, in ms",
+    "utcnow": "take the time as an argument, in ms",
     "time_ns": "take the time as an argument, in ms",
     "uuid4": "take ids as arguments",
     "random": "take what was drawn as an argument",

@@ -6,6 +6,7 @@ from typing import get_args
 import msgspec
 from msgspec import UNSET
 
+from ..context.folding import strip_reminders
 from ..errors import AmbiguousEditError, HeadConflictError, InvalidValueError, MessageConflictError, MessageNotFoundError, WrongChatError
 from ..events import Body, BranchCreated, MessagesAppended
 from ..naming import next_name
@@ -41,7 +42,7 @@ def decide_save(state: ChatState, save: Save, *, now: int) -> list[Body]:
         message = check_message(draft, now)
         stored = _stored(state, message)
         if stored is not None:
-            if not is_same_message(stored, message):
+            if not _says_the_same(stored, message):
                 edits.append(stored)
             elif _is_on_chain(state, message.id, target):
                 continue
@@ -82,6 +83,14 @@ def _stored(state: ChatState, message: Message) -> Message | None:
     if stored is None and state.is_elsewhere(message.id):
         raise WrongChatError(message.id, chat_id=state.chat_id)
     return stored
+
+
+def _says_the_same(stored: Message, message: Message) -> bool:
+    """Whether this is the stored message, with or without the reminders that were folded into it when it was saved."""
+    if is_same_message(stored, message):
+        return True
+    stripped = strip_reminders(stored.data)
+    return stripped is not stored.data and is_same_message(msgspec.structs.replace(stored, data=stripped), message)
 
 
 def _is_on_chain(state: ChatState, message_id: str, branch: Branch) -> bool:

@@ -1,0 +1,241 @@
+"""
+Conditions of reminders: what they are made of, and those about turns, time and use.
+
+A predicate is a function of a `ReminderContext` that says yes or no. Those made here can be combined, compared and read:
+
+    >>> and_(after_turn(5), not_(once("recap")))
+    and_(after_turn(5), not_(once('recap')))
+
+Every part of a combination is asked, so that their order does not matter. A part that raises has no answer, and neither
+has what depends on it: `or_(first(), broken)` holds in the first turn, `not_(broken)` never does.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import msgspec
+
+from ..errors import InvalidValueError
+from ..rules import check_count, check_id
+from .reminder_context import ReminderContext, ask, check_function
+
+Predicate = Callable[[ReminderContext], bool]
+OnError = Callable[[str, Exception], None]
+"""Told which part raised what. Log the type of the error, not its text: that may quote the conversation."""
+
+
+class Verdict(NamedTuple):
+    """
+    The answer of a predicate.
+
+    `holds` is None if it has none, because a part raised. `once_ids` are the ids of `once` that have not fired before and
+    that the answer rests on. If the reminder fires, they have fired.
+    """
+
+    holds: bool | None
+    once_ids: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, repr=False)
+class Condition:
+    """A predicate that knows what it was made of: equal if made of the same, and shown as the call that makes it."""
+
+    name: str
+    arguments: tuple[Any, ...]
+    decide: Callable[[ReminderContext, OnError], Verdict] = field(compare=False)
+
+    def __call__(self, context: ReminderContext) -> bool:
+        """Whether it holds. Raises what one of its parts raises; nothing counts as fired."""
+        return bool(self.decide(context, _raise).holds)
+
+    def __repr__(self) -> str:
+        return f"{self.name}({', '.join(map(name_of, self.arguments))})"
+
+
+def judge(predicate: Predicate, context: ReminderContext, on_error: OnError) -> Verdict:
+    """The answer of a predicate. Never raises: errors go to `on_error`."""
+    try:
+        if isinstance(predicate, Condition):
+            return predicate.decide(context, on_error)
+        return Verdict(bool(ask(predicate, context)))
+    except Exception as error:  # noqa: BLE001 - users write predicates; no error of theirs may prevent a save
+        on_error(name_of(predicate), error)
+        return Verdict(None)
+
+
+def condition(name: str, arguments: tuple[Any, ...], test: Callable[[ReminderContext], bool]) -> Condition:
+    """A predicate that has no parts."""
+    return Condition(name, arguments, lambda context, _on_error: Verdict(test(context)))
+
+
+def name_of(value: Any) -> str:
+    """A function by its name, anything else as Python shows it."""
+    if callable(value) and not isinstance(value, Condition):
+        return str(getattr(value, "__qualname__", type(value).__qualname__))
+    return repr(value)
+
+
+def check_positive(value: Any, what: str) -> int:
+    """A whole number of at least 1."""
+    if check_count(value, what) == 0:
+        msg = f"{what} must be at least 1"
+        raise InvalidValueError(msg)
+    return int(value)
+
+
+def every_n_turns(n: int) -> Predicate:
+    """Return a predicate that holds in the turns n, 2n, 3n, ... (n >= 1)."""
+    check_positive(n, "n of every_n_turns")
+    return condition("every_n_turns", (n,), lambda context: context.turn % n == 0)
+
+
+def first() -> Predicate:
+    """Return a predicate that holds in the first turn of the conversation."""
+    return condition("first", (), lambda context: context.turn == 1)
+
+
+def first_n(n: int) -> Predicate:
+    """Return a predicate that holds in the turns 1 to n (n >= 1)."""
+    check_positive(n, "n of first_n")
+    return condition("first_n", (n,), lambda context: context.turn <= n)
+
+
+def after_turn(n: int) -> Predicate:
+    """Return a predicate that holds in the turns after turn n (n >= 0)."""
+    check_count(n, "n of after_turn")
+    return condition("after_turn", (n,), lambda context: context.turn > n)
+
+
+def once(once_id: str) -> Predicate:
+    """
+    Return a predicate that holds until it has fired in this conversation.
+
+    It fires when its reminder is folded into a message and it is a reason for that. So it does not fire if the rest of a
+    condition does not hold, if the reminder's text is blank, or if it stands in a part of an `or_` that does not hold. The
+    ids that fired are stored with the message, `metadata.once_ids`, and hold for the messages after it. A branch that
+    leaves the message out has not heard of them.
+
+    `not_(once(id))` holds after it has fired. Asking that fires nothing.
+
+    Args:
+        once_id: Names what is to happen once. Reminders that share it fire together, in the same message.
+
+    Raises:
+        InvalidValueError: The id is empty or blank.
+    """
+    if not check_id(once_id, "id of once").strip():
+        msg = "id of once must not be blank"
+        raise InvalidValueError(msg)
+
+    def decide(context: ReminderContext, _on_error: OnError) -> Verdict:
+        has_fired = once_id in context.chain.once_ids
+        return Verdict(not has_fired, frozenset() if has_fired else frozenset({once_id}))
+
+    return Condition("once", (once_id,), decide)
+
+
+def elapsed_exceeds(ms: int) -> Predicate:
+    """Return a predicate that holds if more than this many milliseconds passed since the last real user message."""
+    check_count(ms, "ms of elapsed_exceeds")
+    return condition(
+        "elapsed_exceeds", (ms,), lambda context: context.elapsed_ms is not None and context.elapsed_ms > ms
+    )
+
+
+def usage_exceeds(total_tokens: int) -> Predicate:
+    """Return a predicate that holds if the chat has used at least this many tokens, by `metadata["usage"]` of the chat."""
+    check_count(total_tokens, "total_tokens of usage_exceeds")
+    return condition("usage_exceeds", (total_tokens,), lambda context: context.total_tokens >= total_tokens)
+
+
+def and_(*predicates: Predicate) -> Predicate:
+    """Return a predicate that holds if all of these do."""
+    _check_parts(predicates, "and_")
+    return Condition(
+        "and_",
+        predicates,
+        lambda context, on_error: _all(judge(predicate, context, on_error) for predicate in predicates),
+    )
+
+
+def or_(*predicates: Predicate) -> Predicate:
+    """Return a predicate that holds if any of these does."""
+    _check_parts(predicates, "or_")
+    return Condition(
+        "or_",
+        predicates,
+        lambda context, on_error: _any(judge(predicate, context, on_error) for predicate in predicates),
+    )
+
+
+def not_(predicate: Predicate) -> Predicate:
+    """Return a predicate that holds if this one does not. Nothing holds if it raises."""
+    _check_parts((predicate,), "not_")
+    return Condition("not_", (predicate,), lambda context, on_error: _not(judge(predicate, context, on_error)))
+
+
+def within_last_n(n: int, predicate: Predicate) -> Predicate:
+    """
+    Return a predicate that holds if another does for any of the last n replies of the assistant.
+
+    The other one sees each of these replies as the last assistant message; all else is as it is now.
+
+    Args:
+        n: How many replies, at least 1. Fewer are looked at when there are not as many.
+        predicate: What to ask of each, such as `last_assistant_length({"gte": 2000})`.
+    """
+    check_positive(n, "n of within_last_n")
+    _check_parts((predicate,), "within_last_n")
+    return Condition(
+        "within_last_n",
+        (n, predicate),
+        lambda context, on_error: _any(judge(predicate, reply, on_error) for reply in _window(n, context)),
+    )
+
+
+def every_of_last_n(n: int, predicate: Predicate) -> Predicate:
+    """Return a predicate as `within_last_n`, that holds if another does for all of them, and there are n replies."""
+    check_positive(n, "n of every_of_last_n")
+    _check_parts((predicate,), "every_of_last_n")
+
+    def decide(context: ReminderContext, on_error: OnError) -> Verdict:
+        if len(context.chain.assistant_replies) < n:
+            return Verdict(holds=False)
+        return _all(judge(predicate, reply, on_error) for reply in _window(n, context))
+
+    return Condition("every_of_last_n", (n, predicate), decide)
+
+
+def _window(n: int, context: ReminderContext) -> list[ReminderContext]:
+    return [msgspec.structs.replace(context, reply=reply) for reply in context.chain.assistant_replies[-n:]]
+
+
+def _all(verdicts: Iterable[Verdict]) -> Verdict:
+    """What all of them say: no if one says no, and nothing if one says nothing. It rests on those that decide it."""
+    given = list(verdicts)
+    against = [verdict for verdict in given if verdict.holds is False]
+    if not against and any(verdict.holds is None for verdict in given):
+        return Verdict(None)
+    return Verdict(not against, frozenset[str]().union(*(verdict.once_ids for verdict in against or given)))
+
+
+def _any(verdicts: Iterable[Verdict]) -> Verdict:
+    # By De Morgan: so `or_` fires an id of `once` exactly where the same condition written with `and_` and `not_` does.
+    return _not(_all(_not(verdict) for verdict in verdicts))
+
+
+def _not(verdict: Verdict) -> Verdict:
+    return Verdict(None if verdict.holds is None else not verdict.holds, verdict.once_ids)
+
+
+def _check_parts(predicates: tuple[Predicate, ...], name: str) -> None:
+    if not predicates:
+        msg = f"{name} needs at least one predicate"
+        raise InvalidValueError(msg)
+    for predicate in predicates:
+        check_function(predicate, f"a predicate in {name}")
+
+
+def _raise(_part: str, error: Exception) -> None:
+    raise error

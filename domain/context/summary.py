@@ -1,0 +1,147 @@
+"""What a conversation has come to: the summary of a chain, by which reminders are decided."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
+
+import msgspec
+
+from ..text import plain_text
+from .ui_message import ASSISTANT, USER, UIMessage, is_ui_message
+
+ChainMessage = tuple[str, Any, int]
+"""Name, data and `created_at` of a message."""
+
+
+class ChainSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """
+    A chain from its root to some message, in short.
+
+    A *real* user message is one that a user wrote. Those that a program put in as a reminder, which have `synthetic` in
+    their metadata, count in `message_count` only.
+
+    Args:
+        turn: How many real user messages there are.
+        message_count: How many messages there are.
+        last_message_at: When the last real user message was created, in ms since the epoch.
+        last_message: The last real user message, as it is stored: with the reminders that were folded into it.
+        last_assistant_message: The last message of the assistant.
+        assistant_replies: What the assistant said after each real user message, oldest first. Several messages in a row,
+            tool results and synthetic messages between them included, are one reply: the last of them with the parts of all.
+        once_ids: The ids of `once` that have fired.
+        is_replied: Whether the assistant said something since the last real user message.
+    """
+
+    turn: int = 0
+    message_count: int = 0
+    last_message_at: int | None = None
+    last_message: UIMessage | None = None
+    last_assistant_message: UIMessage | None = None
+    assistant_replies: tuple[UIMessage, ...] = ()
+    once_ids: frozenset[str] = frozenset()
+    is_replied: bool = False
+
+
+def summarise(messages: Iterable[ChainMessage]) -> ChainSummary:
+    """The summary of a chain, root first. Costs O(messages); data that are no UIMessage count with their plain text."""
+    return extended(ChainSummary(), messages)
+
+
+def extended(summary: ChainSummary, messages: Iterable[ChainMessage]) -> ChainSummary:
+    """
+    The summary of a chain that goes on with these messages: the same as of the whole chain.
+
+    Costs O(new messages), and one copy of the list of replies.
+    """
+    walk = _Walk(summary)
+    for name, data, created_at in messages:
+        walk.visit(name, data, created_at)
+    return walk.summary()
+
+
+def with_unsaved(summary: ChainSummary, messages: Iterable[tuple[str, Any]]) -> ChainSummary:
+    """
+    The summary with messages, as name and data, that are saved along with the one to be decided on, and before it.
+
+    They count, but the last message and its time remain the stored ones: two messages of one save are no time apart, and
+    the first of them must not hide from the second, which carries the reminders, that a new day has begun.
+    """
+    count = extended(summary, ((name, data, 0) for name, data in messages))
+    return msgspec.structs.replace(count, last_message=summary.last_message, last_message_at=summary.last_message_at)
+
+
+def is_real_user_message(name: str, data: Any) -> bool:
+    """Whether a user wrote this message, and not a program that reminds the model of something."""
+    return name == USER and not _metadata(data).get("synthetic")
+
+
+class _Walk:
+    """A summary while messages are added to it. Segments of a reply are merged once, when it ends."""
+
+    def __init__(self, summary: ChainSummary) -> None:
+        self._turn, self._message_count = summary.turn, summary.message_count
+        self._last_message_at, self._last_message = summary.last_message_at, summary.last_message
+        self._last_assistant_message = summary.last_assistant_message
+        self._replies = list(summary.assistant_replies)
+        self._segments = [self._replies.pop()] if summary.is_replied else []
+        self._once_ids = set(summary.once_ids)
+
+    def visit(self, name: str, data: Any, created_at: int) -> None:
+        self._message_count += 1
+        if name == ASSISTANT:
+            self._last_assistant_message = _as_ui_message(name, data)
+            self._segments.append(self._last_assistant_message)
+        elif name == USER:
+            self._once_ids.update(_once_ids(data))
+            if is_real_user_message(name, data):
+                self._turn += 1
+                self._last_message, self._last_message_at = _as_ui_message(name, data), created_at
+                self._end_reply()
+
+    def summary(self) -> ChainSummary:
+        is_replied = bool(self._segments)
+        self._end_reply()
+        return ChainSummary(
+            turn=self._turn,
+            message_count=self._message_count,
+            last_message_at=self._last_message_at,
+            last_message=self._last_message,
+            last_assistant_message=self._last_assistant_message,
+            assistant_replies=tuple(self._replies),
+            once_ids=frozenset(self._once_ids),
+            is_replied=is_replied,
+        )
+
+    def _end_reply(self) -> None:
+        if self._segments:
+            self._replies.append(_merged(self._segments))
+            self._segments = []
+
+
+def _merged(segments: list[UIMessage]) -> UIMessage:
+    if len(segments) == 1:
+        return segments[0]
+    return {**segments[-1], "parts": [part for segment in segments for part in segment["parts"]]}
+
+
+def _as_ui_message(name: str, data: Any) -> UIMessage:
+    if is_ui_message(data):
+        return cast("UIMessage", data)
+    return {"role": name, "parts": [{"type": "text", "text": plain_text(data)}]}
+
+
+def _metadata(data: Any) -> Mapping[str, Any]:
+    metadata = cast("Mapping[str, Any]", data).get("metadata") if isinstance(data, Mapping) else None
+    return cast("Mapping[str, Any]", metadata) if isinstance(metadata, Mapping) else {}
+
+
+def _once_ids(data: Any) -> list[str]:
+    """
+    What fired with a message.
+
+    Conversations imported from Deep Agents say `onceIds`, and synthetic messages have them in `synthetic`.
+    """
+    metadata = _metadata(data)
+    synthetic = metadata.get("synthetic")
+    places = [metadata, cast("Mapping[str, Any]", synthetic)] if isinstance(synthetic, Mapping) else [metadata]
+    listed = [place.get(key) for place in places for key in ("once_ids", "onceIds")]
+    return [item for ids in listed if isinstance(ids, list) for item in cast("list[Any]", ids) if isinstance(item, str)]

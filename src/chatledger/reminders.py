@@ -1,0 +1,69 @@
+"""Reminders: what the model is told with a user message when the time has come; see `reminder`."""
+
+from chatledger.domain.context.folding import strip_reminders
+from chatledger.domain.context.predicates import (
+    Predicate,
+    after_turn,
+    and_,
+    elapsed_exceeds,
+    every_n_turns,
+    every_of_last_n,
+    first,
+    first_n,
+    not_,
+    once,
+    or_,
+    usage_exceeds,
+    within_last_n,
+)
+from chatledger.domain.context.predicates_calendar import (
+    day_changed,
+    hour_changed,
+    month_changed,
+    season_changed,
+    week_changed,
+    year_changed,
+)
+from chatledger.domain.context.predicates_content import (
+    Count,
+    content_includes,
+    content_matches,
+    content_pattern,
+    last_assistant_length,
+)
+from chatledger.domain.context.reminder_context import ReminderContext
+from chatledger.domain.context.reminders import is_reminder, reminder
+from chatledger.domain.context.summary import ChainSummary, summarise
+
+__all__ = [
+    "ChainSummary",
+    "Count",
+    "Predicate",
+    "ReminderContext",
+    "after_turn",
+    "and_",
+    "content_includes",
+    "content_matches",
+    "content_pattern",
+    "day_changed",
+    "elapsed_exceeds",
+    "every_n_turns",
+    "every_of_last_n",
+    "first",
+    "first_n",
+    "hour_changed",
+    "is_reminder",
+    "last_assistant_length",
+    "month_changed",
+    "not_",
+    "once",
+    "or_",
+    "reminder",
+    "season_changed",
+    "strip_reminders",
+    "summarise",
+    "usage_exceeds",
+    "week_changed",
+    "within_last_n",
+    "year_changed",
+]
