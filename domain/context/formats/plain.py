@@ -1,0 +1,75 @@
+"""Messages and their parts as plain JSON values."""
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final, cast
+
+from ...errors import InvalidValueError
+from ...rules import MAX_JSON_DEPTH, json_copy
+
+_MAX_INPUT_DEPTH: Final = MAX_JSON_DEPTH // 2
+"""How deep the arguments of a tool call may nest to be stored parsed: they stand a few levels deep in a message."""
+
+
+def plain(value: Any, what: str) -> Any:
+    """
+    A JSON copy of a value that may hold mappings, tuples, and objects with `model_dump()` such as those of the OpenAI SDK.
+
+    Raises:
+        InvalidValueError: There is something in it that JSON does not know.
+    """
+    return json_copy(_unwrapped(value, 0), what)
+
+
+def _unwrapped(value: Any, depth: int) -> Any:
+    # What is too deep stays as it is: the copy refuses it.
+    if depth > MAX_JSON_DEPTH or isinstance(value, str):
+        return value
+    if not isinstance(value, type) and callable(dump := getattr(value, "model_dump", None)):
+        value = dump(mode="json", exclude_unset=True)  # as the SDK sends its own objects
+    if isinstance(value, Mapping):
+        return {key: _unwrapped(item, depth + 1) for key, item in cast("Mapping[Any, Any]", value).items()}
+    if isinstance(value, list | tuple):
+        return [_unwrapped(item, depth + 1) for item in cast("list[Any]", value)]
+    return value
+
+
+def plain_object(value: Any, what: str) -> dict[str, Any]:
+    """As `plain`, of an object."""
+    copied = plain(value, what)
+    if not isinstance(copied, dict):
+        msg = f"{what} must be an object, not {type(value).__name__}"
+        raise InvalidValueError(msg)
+    return cast("dict[str, Any]", copied)
+
+
+def compact(value: Any) -> str:
+    """A JSON value as text without blanks: how models write arguments."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def parsed(text: str) -> tuple[Any, bool]:
+    """The JSON value in a text and True; the text itself and False where it holds none that can be kept exactly."""
+    try:
+        return json_copy(json.loads(text), "input", MAX_JSON_DEPTH - _MAX_INPUT_DEPTH), True
+    except (ValueError, RecursionError):
+        return text, False
+
+
+def without(fields: Mapping[str, Any], *consumed: str) -> dict[str, Any]:
+    """The fields but for those."""
+    return {key: value for key, value in fields.items() if key not in consumed}
+
+
+def object_at(fields: Mapping[str, Any], *path: str) -> Mapping[str, Any]:
+    """The object at the end of a path of keys; an empty one where there is none."""
+    found: Any = fields
+    for key in path:
+        found = cast("Mapping[str, Any]", found).get(key) if isinstance(found, Mapping) else None
+    return cast("Mapping[str, Any]", found) if isinstance(found, Mapping) else {}
+
+
+def text_at(fields: Mapping[str, Any], key: str) -> str | None:
+    """The text under a key, or None."""
+    value = fields.get(key)
+    return value if isinstance(value, str) else None

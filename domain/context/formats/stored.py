@@ -1,0 +1,73 @@
+"""What is stored, whatever its shape, as a UIMessage."""
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple, TypeGuard, cast
+
+from ...errors import InvalidValueError
+from ...values import Message, NewMessage
+from ..fragment import as_fragment, is_fragment, stored_form
+from ..ui_message import USER, UIMessage, is_ui_message, ui_message
+from .from_openai import is_openai_message, ui_of
+from .plain import compact
+
+_SPEAKERS: Final = (("human", "user"), ("ai", "assistant"))
+"""Other names that messages of a known role go by: LangChain's."""
+
+
+class Stored(NamedTuple):
+    """A message as it is stored: its name and data, and its id if it is known from elsewhere than the data."""
+
+    name: str
+    data: Any
+    id: str | None = None
+
+
+def stored_of(value: Any) -> Stored:
+    """
+    Name and data of a message.
+
+    Args:
+        value: A stored or new message, a message fragment, a UIMessage, an OpenAI message, a pair of name and data, or text,
+            which is from the user.
+
+    Raises:
+        InvalidValueError: It is none of them.
+        MissingCodecError: A fragment that is still lazy, or has no codec.
+    """
+    if isinstance(value, str):
+        return Stored(USER, value)
+    if isinstance(value, Message | NewMessage):
+        return Stored(value.name, value.data, value.id)
+    if _is_pair(value):
+        return Stored(value[0], value[1])
+    if is_ui_message(value) or is_openai_message(value):
+        return Stored(cast("Mapping[str, Any]", value)["role"], value)
+    if is_fragment(value):
+        found = as_fragment(value)
+        return Stored(found.name, stored_form(found), found.id)
+    msg = f"expected a message, a UIMessage, a pair of name and data, or text, not {type(value).__name__}"
+    raise InvalidValueError(msg)
+
+
+def as_ui_message(name: str, data: Any) -> UIMessage:
+    """
+    The UIMessage that stored data are or stand for.
+
+    Text has the name of the message as its role. An OpenAI message that was stored as it is is converted. Any other JSON
+    value is the text of its compact JSON, and None has no parts.
+    """
+    if is_ui_message(data):
+        return cast("UIMessage", data)
+    if is_openai_message(data):
+        return ui_of(data, "")
+    role = dict(_SPEAKERS).get(name, name)
+    if data is None:
+        return {"id": "", "role": role, "parts": []}
+    return ui_message(role, data if isinstance(data, str) else compact(data), "")
+
+
+def _is_pair(value: Any) -> TypeGuard[tuple[str, Any]]:
+    if not isinstance(value, tuple):
+        return False
+    pair = cast("tuple[Any, ...]", value)
+    return len(pair) == 2 and isinstance(pair[0], str)

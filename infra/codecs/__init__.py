@@ -1,0 +1,1 @@
+"""Messages of other libraries, which are imported when they are used."""

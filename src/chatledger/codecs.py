@@ -1,0 +1,19 @@
+"""Messages in the forms that models take: OpenAI chat messages and LangChain messages, to the stored form and back."""
+
+from chatledger.domain.context.formats.message_format import OPENAI, UI, MessageFormat
+from chatledger.domain.context.formats.to_openai import to_openai
+from chatledger.infra.codecs.making import langchain_message, openai_message
+from chatledger.infra.codecs.message_formats import LANGCHAIN, message_format
+from chatledger.infra.codecs.to_langchain import to_langchain
+
+__all__ = [
+    "LANGCHAIN",
+    "OPENAI",
+    "UI",
+    "MessageFormat",
+    "langchain_message",
+    "message_format",
+    "openai_message",
+    "to_langchain",
+    "to_openai",
+]
