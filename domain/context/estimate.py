@@ -1,0 +1,178 @@
+"""
+What a context costs before it is sent: tokens, money, and whether it fits.
+
+Prices and limits come from a table that the caller gives; nothing is fetched. An estimate counts text. What a provider adds
+to it, such as the few tokens that frame each message and the definitions of tools, is not in it, nor what files cost.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from ..errors import InvalidValueError, ModelNotFoundError
+from ..rules import check_count
+from ..values import Message, NewMessage
+from .drafts import as_fragments
+from .formats.plain import compact, object_at, text_at
+from .formats.steps import objects
+from .formats.stored import as_ui_message
+from .formats.tool_calls import arguments_of, is_tool_part, is_verbatim_call, outcome_of, tool_name
+from .fragment import Fragment, is_message_fragment, stored_form
+
+Tokenizer = Callable[[str], int]
+"""How many tokens a text takes."""
+
+_CHARACTERS_PER_TOKEN: Final = 4
+_UNIT: Final = 1_000_000
+_VERBATIM: Final = ("data-openai", "data-langchain")
+_CALLS_AMONG_CONTENT: Final = ("tool_use", "tool_call")
+"""Blocks that repeat what the tool parts say."""
+
+
+class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """
+    What is known of a model.
+
+    Args:
+        provider: Who offers it, such as `openai`.
+        input_price: Of 1,000,000 input tokens, in whatever currency the table uses.
+        context: How many tokens its context window holds.
+        output: How many tokens an answer has at most.
+
+    Raises:
+        InvalidValueError: The price is negative or no number, or a limit is no whole number of at least 0.
+    """
+
+    provider: str
+    input_price: float
+    context: int
+    output: int
+
+    def __post_init__(self) -> None:
+        price: Any = self.input_price
+        if not isinstance(price, int | float) or isinstance(price, bool) or not 0 <= price < math.inf:
+            msg = f"input_price must be a number of at least 0, not {price!r}"
+            raise InvalidValueError(msg)
+        check_count(self.context, "context")
+        check_count(self.output, "output")
+
+    def cost(self, tokens: int) -> float:
+        """What so many input tokens cost, in the currency of the price."""
+        return tokens / _UNIT * self.input_price
+
+
+Models = Mapping[str, ModelInfo]
+"""The table of models by their ids."""
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """The limits of the model in tokens, and whether the estimated tokens alone exceed its context window."""
+
+    context: int
+    output: int
+    exceeds_context: bool
+
+
+class FragmentEstimate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What one fragment takes. `uncounted` is how many of its parts are files and the like, whose tokens only a provider knows."""
+
+    id: str | None
+    name: str
+    tokens: int
+    cost: float
+    uncounted: int = 0
+
+
+class Estimate(msgspec.Struct, frozen=True, kw_only=True):
+    """What a context takes: `tokens` and `cost` are the sums of its fragments. `msgspec.to_builtins` gives it as JSON values."""
+
+    model: str
+    provider: str
+    tokens: int
+    cost: float
+    limits: Limits
+    fragments: list[FragmentEstimate]
+
+
+def estimate(
+    fragments: Iterable[Fragment | Message | NewMessage],
+    model_id: str,
+    *,
+    models: Models,
+    tokenizer: Tokenizer,
+    render: Callable[[Fragment], str],
+) -> Estimate:
+    """
+    Return what fragments and messages take as the input of a model.
+
+    Args:
+        fragments: Context fragments, and messages: pending ones, and those that were read from a ledger.
+        model_id: A key of `models`.
+        models: Prices and limits.
+        tokenizer: Counts the tokens of a text, such as `rough_tokens` or what `chatledger.tokens.tokenizer` gives.
+        render: Gives the text of one context fragment. Each is counted as rendered alone: the sum leaves out what a renderer
+            writes between them.
+
+    Returns:
+        In the order of the fragments. A message is counted by what a model reads of it: its text and reasoning, the names,
+        arguments and results of its tool calls, and the JSON of data that are no UIMessage. Files and other parts that are
+        no text add to `uncounted` instead; sources and data parts are nothing that a model reads.
+
+    Raises:
+        ModelNotFoundError: `models` does not have it.
+        MissingCodecError: A message fragment is still lazy, or has no codec.
+        InvalidValueError: The tokenizer gave no whole number.
+    """
+    info = models.get(model_id)
+    if info is None:
+        raise ModelNotFoundError(model_id)
+    counted = [_counted(fragment, tokenizer, render, info) for fragment in as_fragments(fragments)]
+    tokens = sum(one.tokens for one in counted)
+    limits = Limits(context=info.context, output=info.output, exceeds_context=tokens > info.context)
+    return Estimate(
+        model=model_id, provider=info.provider, tokens=tokens, cost=info.cost(tokens), limits=limits, fragments=counted
+    )
+
+
+def rough_tokens(text: str) -> int:
+    """
+    Return a rough number of tokens: a quarter of the characters (Unicode code points), rounded up.
+
+    It fits English prose and code. Numbers take about twice as many tokens; Chinese, Japanese and Korean text takes two to
+    five times as many. `chatledger.tokens.tokenizer` counts exactly.
+    """
+    return math.ceil(len(text) / _CHARACTERS_PER_TOKEN)
+
+
+def _counted(
+    fragment: Fragment, tokenizer: Tokenizer, render: Callable[[Fragment], str], info: ModelInfo
+) -> FragmentEstimate:
+    uncounted = 0
+    if is_message_fragment(fragment):
+        parts = objects(as_ui_message(fragment.name, stored_form(fragment))["parts"])
+        text = "\n".join(line for part in parts for line in _lines(part))
+        uncounted = sum(map(_is_uncounted, parts))
+    else:
+        text = render(fragment)
+    tokens = check_count(tokenizer(text), "the result of the tokenizer")
+    return FragmentEstimate(
+        id=fragment.id, name=fragment.name, tokens=tokens, cost=info.cost(tokens), uncounted=uncounted
+    )
+
+
+def _lines(part: Mapping[str, Any]) -> list[str]:
+    if is_tool_part(part):
+        outcome = outcome_of(part)
+        return [tool_name(part), arguments_of(part), *([] if outcome is None else [outcome.text])]
+    if is_verbatim_call(part):
+        return [compact(part.get("data"))]
+    text = text_at(part, "text")
+    return [text] if part.get("type") in ("text", "reasoning") and text is not None else []
+
+
+def _is_uncounted(part: Mapping[str, Any]) -> bool:
+    if part.get("type") not in _VERBATIM:
+        return part.get("type") == "file"
+    return object_at(part, "data").get("type") not in _CALLS_AMONG_CONTENT

@@ -1,0 +1,27 @@
+"""How many tokens a context takes, and what it costs."""
+
+from chatledger.domain.context.estimate import (
+    Estimate,
+    FragmentEstimate,
+    Limits,
+    ModelInfo,
+    Models,
+    Tokenizer,
+    estimate,
+    rough_tokens,
+)
+from chatledger.infra.tokenizers import Encoding, tokenizer, tokens_of
+
+__all__ = [
+    "Encoding",
+    "Estimate",
+    "FragmentEstimate",
+    "Limits",
+    "ModelInfo",
+    "Models",
+    "Tokenizer",
+    "estimate",
+    "rough_tokens",
+    "tokenizer",
+    "tokens_of",
+]
