@@ -8,7 +8,7 @@ from ..values import Message, NewMessage
 from .fragment import Fragment, as_fragment, stored_form
 from .ui_message import StoredCodec, message_fragment
 
-ATTRIBUTION: Final = ("sender_id", "agent_id", "reply_to", "created_at")
+ATTRIBUTION: Final[tuple[str, ...]] = ("sender_id", "agent_id", "reply_to", "created_at")
 """What the metadata of a message fragment may say about where it comes from; see `NewMessage`."""
 
 

@@ -25,6 +25,9 @@ def add_usage(total: Mapping[str, Any] | None, usage: Mapping[str, Any]) -> dict
     Raises:
         InvalidValueError: A count is no number of at least 0.
     """
+    if not isinstance(usage, Mapping):
+        msg = f"usage must be an object of token counts, not {type(usage).__name__}"
+        raise InvalidValueError(msg)
     summed = dict(total or {})
     for name, count in usage.items():
         if count is None:

@@ -11,6 +11,8 @@ State for conversations with AI agents: a DAG of immutable messages on an append
 
 import typing as _t
 
+from chatledger.domain.context.fragment import Fragment
+from chatledger.domain.engine.reading import Head, Resolved
 from chatledger.domain.errors import (
     AccessDeniedError,
     AlreadyExistsError,
@@ -51,6 +53,7 @@ from chatledger.domain.errors import (
     WrongChatError,
 )
 from chatledger.domain.events import Recorded
+from chatledger.domain.saving import Save, SavePreview, SaveResult
 from chatledger.domain.values import (
     ANY,
     Branch,
@@ -65,8 +68,9 @@ from chatledger.domain.values import (
     NewMessage,
 )
 from chatledger.infra.async_ledger import AsyncLedger
+from chatledger.infra.engine import AsyncContextEngine, ContextEngine
 from chatledger.infra.ledger import Ledger
-from chatledger.infra.messages import assistant, user
+from chatledger.infra.messages import assistant, assistant_text, message, user
 from chatledger.infra.opening import open_async_ledger as open_async
 from chatledger.infra.opening import open_ledger as open  # noqa: A004 - `chatledger.open` reads as `gzip.open` does
 
@@ -75,6 +79,7 @@ __all__ = [
     "AccessDeniedError",
     "AlreadyExistsError",
     "AmbiguousEditError",
+    "AsyncContextEngine",
     "AsyncLedger",
     "Branch",
     "BranchExistsError",
@@ -88,14 +93,17 @@ __all__ = [
     "CheckpointNotFoundError",
     "ConfigurationError",
     "ConflictError",
+    "ContextEngine",
     "CorruptStateError",
     "Divergence",
     "EmptyChatError",
+    "Fragment",
     "FragmentConversionError",
     "Graph",
     "GraphBranch",
     "GraphCheckpoint",
     "GraphNode",
+    "Head",
     "HeadConflictError",
     "InvalidValueError",
     "Ledger",
@@ -116,13 +124,19 @@ __all__ = [
     "ParentNotFoundError",
     "PayloadTooLargeError",
     "Recorded",
+    "Resolved",
     "ResolverError",
+    "Save",
+    "SavePreview",
+    "SaveResult",
     "SelfParentError",
     "UnknownLazyTypeError",
     "UnsupportedFormatError",
     "UpdateConflictError",
     "WrongChatError",
     "assistant",
+    "assistant_text",
+    "message",
     "open",
     "open_async",
     "user",

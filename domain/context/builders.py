@@ -1,0 +1,190 @@
+"""
+The builders: context fragments of known shape, `hint("Use UTC")`.
+
+Each returns a context fragment that is named as the builder. Its codec encodes to `{"type": <builder>, ...fields}` and
+decodes to the data. What is optional and empty is left out. Each raises `InvalidValueError`, which names builder and field,
+for values of other types. What is passed is copied.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from .builders_fields import Fields
+from .fragment import Fragment
+
+
+def hint(text: str) -> Fragment:
+    """Return a rule of conduct that always holds: `hint("Quote prices in euros")`. Its data are the text."""
+    return Fields("hint").single("text", text)
+
+
+def role(content: str) -> Fragment:
+    """Return who the model is and what it does: `role("You plan weekend trips.")`. Its data are the text."""
+    return Fields("role").single("content", content)
+
+
+def term(name: str, definition: str) -> Fragment:
+    """Return what a word means here: `term("OTA", "online travel agency")`."""
+    return Fields("term").texts(name=name, definition=definition).fragment()
+
+
+def guardrail(rule: str, *, reason: str | None = None, action: str | None = None) -> Fragment:
+    """
+    Return a limit that must not be crossed.
+
+    Args:
+        rule: What must never, or always, happen.
+        reason: Why.
+        action: What to do instead, where the limit is met.
+    """
+    return Fields("guardrail").texts(rule=rule).optional(reason=reason, action=action).fragment()
+
+
+def explain(concept: str, explanation: str, *, therefore: str | None = None) -> Fragment:
+    """
+    Return an explanation, for what a definition alone does not convey.
+
+    Args:
+        concept: What is explained.
+        explanation: How to think of it.
+        therefore: What to do, given that.
+    """
+    return Fields("explain").texts(concept=concept, explanation=explanation).optional(therefore=therefore).fragment()
+
+
+def example(question: str, answer: str, *, note: str | None = None) -> Fragment:
+    """Return a question with the answer that is right, and a remark about it."""
+    return Fields("example").texts(question=question, answer=answer).optional(note=note).fragment()
+
+
+def clarification(when: str, ask: str, reason: str) -> Fragment:
+    """
+    Return when to ask back.
+
+    Args:
+        when: In which situation.
+        ask: The question to ask.
+        reason: Why the answer matters.
+    """
+    return Fields("clarification").texts(when=when, ask=ask, reason=reason).fragment()
+
+
+def workflow(
+    task: str, steps: Sequence[str], *, triggers: Sequence[str] | None = None, notes: str | None = None
+) -> Fragment:
+    """
+    Return how a task is done.
+
+    Args:
+        task: What is to be done.
+        steps: One after another.
+        triggers: Words or events that call for it.
+        notes: What else to know.
+    """
+    fields = Fields("workflow").texts(task=task).lists(steps=steps)
+    return fields.optional_lists(triggers=triggers).optional(notes=notes).fragment()
+
+
+def quirk(issue: str, workaround: str) -> Fragment:
+    """Return something odd, in data or a system, and how to live with it."""
+    return Fields("quirk").texts(issue=issue, workaround=workaround).fragment()
+
+
+def style_guide(
+    prefer: str, *, never: str | Sequence[str] | None = None, always: str | Sequence[str] | None = None
+) -> Fragment:
+    """Return how answers look: what to prefer, and what never and always to do (text, or a list of it)."""
+    return Fields("style_guide").texts(prefer=prefer).optional_rules(never=never, always=always).fragment()
+
+
+def analogy(
+    concepts: Sequence[str],
+    relationship: str,
+    *,
+    insight: str | None = None,
+    therefore: str | None = None,
+    pitfall: str | None = None,
+) -> Fragment:
+    """
+    Return how concepts relate, by comparison with something known.
+
+    Args:
+        concepts: What is compared.
+        relationship: The comparison.
+        insight: What it shows.
+        therefore: What to do, given that.
+        pitfall: Where it misleads.
+    """
+    fields = Fields("analogy").lists(concepts=concepts).texts(relationship=relationship)
+    return fields.optional(insight=insight, therefore=therefore, pitfall=pitfall).fragment()
+
+
+def glossary(entries: Mapping[str, str]) -> Fragment:
+    """Return how terms are computed or queried, by term. Its data are a list of `{term, expression}`."""
+    return Fields("glossary").terms("entries", entries)
+
+
+def principle(title: str, description: str, *, policies: Sequence[str | Fragment] | None = None) -> Fragment:
+    """Return what guides decisions, and the policies, text or fragments, that follow from it."""
+    return Fields("principle").texts(title=title, description=description).optional_policies(policies).fragment()
+
+
+def policy(
+    rule: str,
+    *,
+    before: str | None = None,
+    reason: str | None = None,
+    policies: Sequence[str | Fragment] | None = None,
+) -> Fragment:
+    """
+    Return a rule for a situation.
+
+    Args:
+        rule: What to do.
+        before: What it must be done before.
+        reason: Why.
+        policies: What it consists of: text, or fragments.
+    """
+    return (
+        Fields("policy").texts(rule=rule).optional(before=before, reason=reason).optional_policies(policies).fragment()
+    )
+
+
+def identity(*, name: str | None = None, role: str | None = None) -> Fragment:
+    """Return who the user is: a name, and what they do."""
+    return Fields("identity").optional(name=name, role=role).fragment()
+
+
+def persona(name: str, *, role: str | None = None, objective: str | None = None, tone: str | None = None) -> Fragment:
+    """
+    Return who the model speaks as.
+
+    Args:
+        name: Its name.
+        role: What it does.
+        objective: What it is to achieve.
+        tone: How it speaks.
+    """
+    return Fields("persona").texts(name=name).optional(role=role, objective=objective, tone=tone).fragment()
+
+
+def alias(term: str, meaning: str) -> Fragment:
+    """Return what the user means by a word of their own: `alias("the big one", "the order table")`."""
+    return Fields("alias").texts(term=term, meaning=meaning).fragment()
+
+
+def preference(aspect: str, value: str) -> Fragment:
+    """Return what the user likes: `preference("units", "metric")`."""
+    return Fields("preference").texts(aspect=aspect, value=value).fragment()
+
+
+def correction(subject: str, clarification: str) -> Fragment:
+    """Return what the user corrected, and how it really is."""
+    return Fields("correction").texts(subject=subject, clarification=clarification).fragment()
+
+
+BUILDERS: Final[tuple[Callable[..., Fragment], ...]] = (
+    hint, role, term, guardrail, explain, example, clarification, workflow, quirk, style_guide, analogy, glossary,
+    principle, policy, identity, persona, alias, preference, correction,
+)  # fmt: skip
+"""Every builder."""

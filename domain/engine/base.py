@@ -1,0 +1,160 @@
+"""What a context engine holds: its fragments, its branch, and how it comes by them."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Self
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from ..context.copying import copied
+from ..context.drafts import as_fragments
+from ..context.fragment import Fragment, is_lazy_fragment, is_message_fragment
+from ..errors import InvalidValueError, OwnerMismatchError
+from ..rules import check_id, check_metadata, same_json
+from ..saving import Save
+from ..values import Branch, Chat
+from .port import Port
+
+
+class Pending(msgspec.Struct, frozen=True):
+    """A message that waits for a save, and the id it gets if its own is taken by a message it edits."""
+
+    fragment: Fragment
+    spare_id: str
+
+
+class Attempt(msgspec.Struct, frozen=True):
+    """A save whose outcome is unknown: repeating it under its command id makes sure that it happened once."""
+
+    save: Save
+    command_id: str
+    pending: tuple[Pending, ...]
+
+
+class EngineBase:
+    """
+    State and first use of a context engine.
+
+    Args:
+        port: The outside.
+        chat_id: The chat; created on first use.
+        user_id: Its owner.
+        metadata: Merged over the chat's own on first use.
+        sandbox: What computed values get that ask for one.
+    """
+
+    def __init__(
+        self, port: Port, chat_id: str, user_id: str, *, metadata: dict[str, Any] | None, sandbox: Any
+    ) -> None:
+        self._port = port
+        self._chat_id = check_id(chat_id, "chat_id")
+        self._user_id = check_id(user_id, "user_id")
+        self._metadata = check_metadata(metadata)
+        self._sandbox = sandbox
+        self._context: list[Fragment] = []
+        self._pending: list[Pending] = []
+        self._unsettled: Attempt | None = None
+        self._chat: Chat | None = None
+        self._branch: str | None = None
+        self._read_head: str | UnsetType | None = UNSET
+
+    @property
+    def chat_id(self) -> str:
+        """The chat."""
+        return self._chat_id
+
+    @property
+    def user_id(self) -> str:
+        """Its owner."""
+        return self._user_id
+
+    @property
+    def sandbox(self) -> Any:
+        """What computed values get that ask for one."""
+        return self._sandbox
+
+    @property
+    def branch(self) -> str | None:
+        """The name of the branch that the engine is on; None before first use."""
+        return self._branch
+
+    @property
+    def head_message_id(self) -> str | None:
+        """The head of that branch as the engine last saw it; None while it is empty, and before first use."""
+        return None if self._read_head is UNSET else self._read_head
+
+    @property
+    def chat(self) -> Chat | None:
+        """The chat as the engine last read it; None before first use."""
+        return self._chat
+
+    @property
+    def fragments(self) -> list[Fragment]:
+        """The context fragments, which make up the system prompt."""
+        return list(self._context)
+
+    @property
+    def pending(self) -> list[Fragment]:
+        """The messages that the next save stores, as they were set."""
+        return [entry.fragment for entry in self._pending]
+
+    def set(self, *fragments: Fragment | Any) -> Self:
+        """Add context fragments and messages; see `ContextEngine.set`. Not awaited, for nothing is written."""
+        given = as_fragments(fragments)
+        messages = [fragment for fragment in given if is_message_fragment(fragment)]
+        context = self._merged_context(copied(fragment) for fragment in given if not is_message_fragment(fragment))
+        for message in messages:
+            if message.id is None and not is_lazy_fragment(message):
+                msg = f"message fragment {message.name!r} has no id; user(), assistant() and message() give it one"
+                raise InvalidValueError(msg)
+        self._context = context
+        self._pending.extend(Pending(message, self._port.new_id()) for message in messages)
+        return self
+
+    def unset(self, fragment_id: str) -> bool:
+        """Remove the context fragment of that id; returns whether there was one."""
+        kept = [fragment for fragment in self._context if fragment.id != fragment_id]
+        found = len(kept) < len(self._context)
+        self._context = kept
+        return found
+
+    def _merged_context(self, given: Iterable[Fragment]) -> list[Fragment]:
+        context = list(self._context)
+        for fragment in given:
+            same = [at for at, known in enumerate(context) if fragment.id is not None and known.id == fragment.id]
+            if same:
+                context[same[0]] = fragment
+            else:
+                context.append(fragment)
+        return context
+
+    async def _ready(self) -> str:
+        """Open the chat on first use; the name of the branch."""
+        if self._branch is not None:
+            return self._branch
+        opened = await self._port.open_chat(self._chat_id, self._user_id, self._metadata)
+        if opened.chat.user_id != self._user_id:
+            raise OwnerMismatchError(self._chat_id)
+        chat = opened.chat
+        given = self._metadata
+        if given and not same_json({**(chat.metadata or {}), **given}, chat.metadata):
+            chat = await self._port.update_chat(
+                self._chat_id, lambda chat: {"metadata": {**(chat.metadata or {}), **given}}
+            )
+        self._chat = chat
+        self._adopt(opened.branch)
+        return opened.branch.name
+
+    def _adopt(self, branch: Branch) -> None:
+        """Be on a branch, having seen its head."""
+        self._branch, self._read_head = branch.name, branch.head_message_id
+
+    def _move_to(self, branch: Branch) -> None:
+        """Leave for another branch; what waited to be saved belonged to the old one."""
+        self._adopt(branch)
+        self._pending, self._unsettled = [], None
+
+    def _drop(self, saved: Sequence[Pending]) -> None:
+        """Take away what was saved; what was set meanwhile stays."""
+        done = {id(entry) for entry in saved}
+        self._pending = [entry for entry in self._pending if id(entry) not in done]

@@ -1,0 +1,136 @@
+"""Reading: the context that a model gets."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from ..context.formats.message_format import MessageFormat
+from ..context.fragment import Fragment
+from ..context.reminders import prompt_fragments
+from ..context.summary import is_real_user_message
+from ..context.ui_message import ASSISTANT, is_ui_message
+from ..errors import InvalidValueError
+from ..renderers.base import Renderer
+from ..renderers.xml import XmlRenderer
+from ..saving import SavePreview
+from ..values import Message
+from .pending import PendingMessages
+
+
+class Resolved(msgspec.Struct, frozen=True, kw_only=True):
+    """
+    What a model gets.
+
+    Args:
+        system_prompt: The context fragments, rendered.
+        messages: The conversation, oldest first, in the form of the chosen format.
+    """
+
+    system_prompt: str
+    messages: list[Any]
+
+
+class Head(msgspec.Struct, frozen=True, kw_only=True):
+    """The last message of a conversation: its id, and its name, which is the role."""
+
+    id: str
+    name: str
+
+
+class Reading(PendingMessages):
+    """The part of a context engine that reads."""
+
+    async def resolve(self, renderer: Renderer | None = None, *, format: str | MessageFormat = "ui") -> Resolved:  # noqa: A002 - what it is
+        """
+        Return the system prompt and the messages for a model. Nothing is stored, but for the chat on first use.
+
+        The messages are those of the branch after a save at this moment: pending ones come last, and a pending edit stands
+        in place of what it edits, without what came after that.
+
+        Args:
+            renderer: How the context fragments are written; `XmlRenderer()` when None.
+            format: The form of the messages: `ui` as they are stored, `openai`, `langchain`, or a `MessageFormat`.
+
+        Raises:
+            OwnerMismatchError: The chat belongs to another user.
+            ResolverError: A computed value failed.
+            AmbiguousEditError, WrongChatError, UnknownLazyTypeError, MissingCodecError: What a save would raise.
+        """
+        form = self._port.message_format(format)
+        preview = await self._preview()
+        return Resolved(system_prompt=await self._prompt(renderer), messages=_in_form(preview.messages, form))
+
+    async def get_messages(self, *, format: str | MessageFormat = "ui") -> list[Any]:  # noqa: A002 - as above
+        """Return the messages of `resolve` without those of the assistant that have no parts."""
+        form = self._port.message_format(format)
+        preview = await self._preview()
+        return _in_form([message for message in preview.messages if not _is_hollow(message)], form)
+
+    async def head_message(self) -> Head | None:
+        """
+        Return id and name of the last message, pending or stored; None when there is none.
+
+        Raises:
+            InvalidValueError: The last pending message is lazy and has no id yet.
+        """
+        branch = await self._ready()
+        if self._pending:
+            fragment = self._pending[-1].fragment
+            if fragment.id is None:
+                msg = f"the last pending message, {fragment.name!r}, has no id before it is resolved or saved"
+                raise InvalidValueError(msg)
+            return Head(id=fragment.id, name=fragment.name)
+        messages = await self._port.get_messages(self._chat_id, branch, limit=1, before=None)
+        return Head(id=messages[0].id, name=messages[0].name) if messages else None
+
+    async def first_user_message(self) -> Message | None:
+        """Return the first message of the conversation that a user wrote, stored or pending; None when there is none."""
+        preview = await self._preview()
+        return next((one for one in preview.messages if is_real_user_message(one.name, one.data)), None)
+
+    async def turn_count(self) -> int:
+        """Count the messages that users wrote, stored and pending. Those that programs put in as reminders are left out."""
+        preview = await self._preview()
+        return sum(is_real_user_message(message.name, message.data) for message in preview.messages)
+
+    async def _prompt(self, renderer: Renderer | None) -> str:
+        context = await self._computed()
+        return written_by(renderer).render(prompt_fragments(context))
+
+    async def _computed(self) -> list[Fragment]:
+        """The context fragments, with computed values put in place for good."""
+        before = list(self._context)
+        after = await self._port.compute(before, context=self, sandbox=self._sandbox)
+        computed = {id(old): new for old, new in zip(before, after, strict=True)}
+        self._context = [computed.get(id(fragment), fragment) for fragment in self._context]
+        return after
+
+    async def _preview(self) -> SavePreview:
+        """The chain as it would be after a save; afterwards the engine has seen the head of its branch."""
+        branch = await self._ready()
+        entries = await self._ready_to_save()
+        if self._unsettled is not None:
+            # Their own spare ids may be stored already.
+            entries = [msgspec.structs.replace(entry, spare_id=self._port.new_id()) for entry in entries]
+        preview = await self._port.preview_save(self._chat_id, self._save_of(entries, branch, on_conflict="rebase"))
+        self._read_head = preview.read_head
+        return preview
+
+
+def written_by(renderer: Renderer | None) -> Renderer:
+    """The renderer that is meant: XML when None."""
+    if renderer is None:
+        return XmlRenderer()
+    if not isinstance(renderer, Renderer):
+        msg = f"a renderer is a value such as chatledger.renderers.XmlRenderer(), not {renderer!r}"
+        raise InvalidValueError(msg)
+    return renderer
+
+
+def _in_form(messages: Sequence[Message], form: MessageFormat) -> list[Any]:
+    return [model for message in messages for model in form.to_model(message.name, message.data)]
+
+
+def _is_hollow(message: Message) -> bool:
+    return message.name == ASSISTANT and is_ui_message(message.data) and not message.data["parts"]
