@@ -1,0 +1,216 @@
+"""
+Walking and copying fragment data. Not recursive: data nest as deep as somebody likes.
+
+A copy is grown from the outside in, with gaps where values are computed, and closed from the inside out when all are filled.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple, cast
+
+import msgspec
+
+from chatledger.domain.context.builders_codecs import BuiltCodec, ObjectCodec
+from chatledger.domain.context.fragment import Fragment, as_fragment, is_fragment, is_message_fragment
+from chatledger.domain.context.ui_message import StoredCodec
+from chatledger.domain.errors import ResolverError
+
+from .computed_kinds import is_computed
+
+_ABSENT: Final = object()
+
+
+class Path(NamedTuple):
+    """Where a value stands: `database.tables[2].rows`."""
+
+    around: "Path | None"
+    step: str
+
+    def __str__(self) -> str:
+        steps: list[str] = []
+        path: Path | None = self
+        while path is not None:
+            steps.append(path.step)
+            path = path.around
+        return "".join(reversed(steps)).removeprefix(".")
+
+
+class Node:
+    """A list, object or fragment that is being copied. `content` of a fragment is the list of its data alone."""
+
+    def __init__(self, original: Any, content: Any, around: "tuple[Node, Any] | None" = None) -> None:
+        self.original, self.content, self.around = original, content, around
+        self.has_changed = False
+
+
+class Gap(NamedTuple):
+    """A place of a copy that waits for a computed value."""
+
+    node: Node
+    key: Any
+    path: Path | None
+    depth: int
+    inside: frozenset[int]
+
+    def within(self, value: Any) -> "Gap":
+        """The same place, for what a value gives: the value itself is absent in that."""
+        return self._replace(inside=self.inside | {id(value)})
+
+
+class Tree:
+    """A copy of fragments, in which computed values are replaced by what they give and cycles are absent."""
+
+    def __init__(self, fragments: list[Fragment]) -> None:
+        self._top = Node(None, [fragments])
+        self._nodes: list[Node] = []
+        self.decoded: list[Any] = []
+        """The data of codecs: kept, since they are told from others by their identity."""
+
+    def roots(self) -> Iterator[tuple[Any, Gap]]:
+        """Copy the fragments. Gives their computed values, with the gap that each leaves."""
+        return self.fill(Gap(self._top, 0, None, 0, frozenset()), self._top.content[0])
+
+    def fill(self, gap: Gap, value: Any) -> Iterator[tuple[Any, Gap]]:
+        """
+        Copy a value into a gap. Gives its computed values, with the gap that each leaves.
+
+        Raises:
+            ResolverError: A codec cannot decode.
+        """
+        active = set(gap.inside)
+        # What is to be copied; and, as bare ids, the containers that are left once all before is done.
+        pending: list[tuple[Any, Gap] | int] = [(value, gap)]
+        while pending:
+            step = pending.pop()
+            if isinstance(step, int):
+                active.discard(step)
+                continue
+            inner, place = step
+            if id(inner) in active:
+                self._put(place, _ABSENT, is_change=True)
+            elif is_computed(inner):
+                place.node.has_changed = True
+                yield inner, place._replace(depth=gap.depth + 1, inside=frozenset(active))
+            elif (opened := self._opened(inner, place)) is None:
+                self._put(place, inner)
+            else:
+                active.add(id(inner))
+                pending += [id(inner), *reversed(opened)]
+
+    def closed(self) -> list[Fragment]:
+        """The copied fragments; those in which nothing was computed are the given ones."""
+        for node in reversed(self._nodes):
+            _drop_absent(node.content)
+            if node.around is not None:
+                self._put(Gap(*node.around, None, 0, frozenset()), _closed(node), is_change=node.has_changed)
+        return cast("list[Fragment]", self._top.content[0])
+
+    def _put(self, gap: Gap, value: Any, *, is_change: bool = False) -> None:
+        gap.node.content[gap.key] = value
+        gap.node.has_changed |= is_change
+
+    def _opened(self, value: Any, gap: Gap) -> list[tuple[Any, Gap]] | None:
+        """What a container holds, with the places in its copy; None of what is no container."""
+        if is_message_fragment(value):
+            return None
+        if isinstance(value, Fragment) or (is_fragment(value) and value.get("codec") is not None):
+            fragment = as_fragment(value)
+            path = Path(gap.path, f".{fragment.name}")
+            node = self._node(fragment, [None], gap)
+            return [(self._data(fragment, path), Gap(node, 0, path, 0, frozenset()))]
+        if isinstance(value, Mapping):
+            mapping = cast("Mapping[Any, Any]", value)
+            node = self._node(value, dict.fromkeys(mapping), gap)
+            return [(item, Gap(node, key, Path(gap.path, f".{key}"), 0, frozenset())) for key, item in mapping.items()]
+        if isinstance(value, list | tuple):
+            items = cast("list[Any]", value)
+            node = self._node(value, [None] * len(items), gap)
+            return [
+                (item, Gap(node, index, path, 0, frozenset()))
+                for index, (item, path) in enumerate(zip(items, _paths(items, gap.path), strict=True))
+            ]
+        return None
+
+    def _node(self, original: Any, content: Any, gap: Gap) -> Node:
+        node = Node(original, content, (gap.node, gap.key))
+        self._nodes.append(node)
+        return node
+
+    def _data(self, fragment: Fragment, path: Path) -> Any:
+        if fragment.codec is None:
+            return fragment.data
+        try:
+            data = fragment.codec.decode()
+        except Exception as error:
+            msg = f"could not be read: the codec of fragment {fragment.name!r} raised {type(error).__name__}"
+            raise ResolverError(str(path), msg) from error
+        self.decoded.append(data)
+        return data
+
+
+def leaves(values: Iterable[Any], *, decode: bool) -> Iterator[Any]:
+    """
+    What context fragments hold that is neither list nor object nor fragment, each once.
+
+    Args:
+        values: Fragments, and data of fragments.
+        decode: Ask codecs of other people for their data; else give the fragments that have one.
+    """
+    seen: dict[int, Any] = {}  # with the values: the id of what is gone is given again
+    pending = list(values)
+    while pending:
+        value = pending.pop()
+        if id(value) in seen or is_message_fragment(value):
+            continue
+        seen[id(value)] = value
+        codec = value.codec if isinstance(value, Fragment) else value.get("codec") if is_fragment(value) else None
+        if codec is not None:
+            is_ours = isinstance(codec, BuiltCodec | StoredCodec)
+            if is_ours or decode:
+                pending.extend(_decoded(codec))
+            else:
+                yield value
+        elif isinstance(value, Fragment):
+            pending.append(value.data)
+        elif isinstance(value, Mapping):
+            pending.extend(cast("Mapping[Any, Any]", value).values())
+        elif isinstance(value, list | tuple):
+            pending.extend(cast("list[Any]", value))
+        else:
+            yield value
+
+
+def _decoded(codec: Any) -> list[Any]:
+    try:
+        return [codec.decode()]
+    except Exception:  # noqa: BLE001 - whoever needs the data reports it
+        return []
+
+
+def _paths(items: list[Any], around: Path | None) -> list[Path | None]:
+    """A fragment goes by its name, other items by their index; fragments of the same name by both."""
+    names = Counter(item.name for item in items if isinstance(item, Fragment))
+    return [
+        around if isinstance(item, Fragment) and names[item.name] == 1 else Path(around, f"[{index}]")
+        for index, item in enumerate(items)
+    ]
+
+
+def _drop_absent(content: Any) -> None:
+    if isinstance(content, dict):
+        entries = cast("dict[Any, Any]", content)
+        for key in [key for key, value in entries.items() if value is _ABSENT]:
+            del entries[key]
+    else:
+        content[:] = [value for value in content if value is not _ABSENT]
+
+
+def _closed(node: Node) -> Any:
+    if not isinstance(node.original, Fragment):
+        return node.content
+    if not node.has_changed:
+        return node.original
+    data = node.content[0] if node.content else None
+    codec = node.original.codec
+    codec = ObjectCodec.of(codec.type, cast("dict[str, Any]", data)) if isinstance(codec, ObjectCodec) else None
+    return msgspec.structs.replace(node.original, data=data, codec=codec)
