@@ -127,7 +127,7 @@ def content_of(value: Fragment) -> Any:
     Raises:
         MissingCodecError: The fragment is still lazy, or a message without a codec.
     """
-    if value.lazy is not None or (value.codec is None and value.type == "message"):
+    if isinstance(value.lazy, Lazy) or (value.codec is None and value.type == "message"):
         raise MissingCodecError(value.name, fragment_id=value.id)
     return value.data if value.codec is None else value.codec.decode()
 
@@ -139,7 +139,7 @@ def stored_form(value: Fragment) -> Any:
     Raises:
         MissingCodecError: There is no codec, or the fragment is still lazy.
     """
-    if value.codec is None or value.lazy is not None:
+    if value.codec is None or isinstance(value.lazy, Lazy):
         raise MissingCodecError(value.name, fragment_id=value.id)
     return value.codec.encode()
 
