@@ -12,12 +12,14 @@ from .measure import Row
 from .subjects.appends import appends
 from .subjects.catalogue import branches, chats
 from .subjects.chains import chains
+from .subjects.engine import engine
 from .subjects.storing import imports, opening, rebuilds
 from .world import Sizes, World
 
 Subject = Callable[[World], Iterator[Row]]
 SUBJECTS: Final[dict[str, Subject]] = {
     "chains": chains,
+    "engine": engine,
     "appends": appends,
     "branches": branches,
     "chats": chats,
