@@ -39,8 +39,8 @@ class SaveResult(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         head_message_id: The head of the branch now; None when it is empty.
         branch: The branch that was written to: another than before when messages were edited.
-        message_ids: The ids of the given messages as they are stored, in order.
-        id_map: The ids that were given to the new ids, of messages that were edited.
+        message_ids: The ids of the given messages as they are stored, in order; of skipped ones too, which were stored before.
+        id_map: From the id that was given to the id that it is stored under, of each message that got another one.
     """
 
     head_message_id: str | None

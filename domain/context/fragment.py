@@ -67,6 +67,10 @@ class Fragment(_Content, frozen=True, kw_only=True):
     metadata: dict[str, Any] = {}
     lazy: Lazy | None = None
 
+    def with_id(self, fragment_id: str) -> "Fragment":
+        """Return the fragment under an id, by which `ContextEngine.unset` removes it and another one replaces it."""
+        return msgspec.structs.replace(self, id=check_id(fragment_id, "fragment_id"))
+
     def __post_init__(self) -> None:
         check_id(self.name, "name of a fragment")
         if self.data is UNSET and self.codec is None and self.lazy is None:

@@ -7,7 +7,14 @@ import msgspec
 from msgspec import UNSET
 
 from ..context.folding import strip_reminders
-from ..errors import AmbiguousEditError, HeadConflictError, InvalidValueError, MessageConflictError, MessageNotFoundError, WrongChatError
+from ..errors import (
+    AmbiguousEditError,
+    HeadConflictError,
+    InvalidValueError,
+    MessageConflictError,
+    MessageNotFoundError,
+    WrongChatError,
+)
 from ..events import Body, BranchCreated, MessagesAppended
 from ..naming import next_name
 from ..saving import OnConflict, Save, SaveResult, renamed_data

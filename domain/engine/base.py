@@ -10,7 +10,7 @@ from ..context.copying import copied
 from ..context.drafts import as_fragments
 from ..context.fragment import Fragment, is_lazy_fragment, is_message_fragment
 from ..errors import InvalidValueError, OwnerMismatchError
-from ..rules import check_id, check_metadata, same_json
+from ..rules import check_id, check_metadata, check_optional_id, same_json
 from ..saving import Save
 from ..values import Branch, Chat
 from .port import Port
@@ -60,12 +60,12 @@ class EngineBase:
 
     @property
     def chat_id(self) -> str:
-        """The chat."""
+        """The id of the chat."""
         return self._chat_id
 
     @property
     def user_id(self) -> str:
-        """Its owner."""
+        """The id of its owner."""
         return self._user_id
 
     @property
@@ -80,7 +80,7 @@ class EngineBase:
 
     @property
     def head_message_id(self) -> str | None:
-        """The head of that branch as the engine last saw it; None while it is empty, and before first use."""
+        """The head of that branch as the engine last read it; None while it was empty, and before first use."""
         return None if self._read_head is UNSET else self._read_head
 
     @property
@@ -100,7 +100,7 @@ class EngineBase:
 
     def set(self, *fragments: Fragment | Any) -> Self:
         """Add context fragments and messages; see `ContextEngine.set`. Not awaited, for nothing is written."""
-        given = as_fragments(fragments)
+        given = [_checked(fragment) for fragment in as_fragments(fragments)]
         messages = [fragment for fragment in given if is_message_fragment(fragment)]
         context = self._merged_context(copied(fragment) for fragment in given if not is_message_fragment(fragment))
         for message in messages:
@@ -112,11 +112,22 @@ class EngineBase:
         return self
 
     def unset(self, fragment_id: str) -> bool:
-        """Remove the context fragment of that id; returns whether there was one."""
+        """Remove the context fragment of that id from the system prompt; returns whether there was one."""
+        check_id(fragment_id, "fragment_id")
         kept = [fragment for fragment in self._context if fragment.id != fragment_id]
         found = len(kept) < len(self._context)
         self._context = kept
         return found
+
+    def discard(self) -> list[Fragment]:
+        """
+        Drop the pending messages, and return them. What is stored stays.
+
+        Of a save whose outcome is unknown they may be stored; then they are, and the next one goes on from there.
+        """
+        dropped = self.pending
+        self._pending, self._unsettled = [], None
+        return dropped
 
     def _merged_context(self, given: Iterable[Fragment]) -> list[Fragment]:
         context = list(self._context)
@@ -139,7 +150,9 @@ class EngineBase:
         given = self._metadata
         if given and not same_json({**(chat.metadata or {}), **given}, chat.metadata):
             chat = await self._port.update_chat(
-                self._chat_id, lambda chat: {"metadata": {**(chat.metadata or {}), **given}}
+                self._chat_id,
+                lambda chat: {"metadata": {**(chat.metadata or {}), **given}},
+                command_id=self._port.new_id(),
             )
         self._chat = chat
         self._adopt(opened.branch)
@@ -158,3 +171,12 @@ class EngineBase:
         """Take away what was saved; what was set meanwhile stays."""
         done = {id(entry) for entry in saved}
         self._pending = [entry for entry in self._pending if id(entry) not in done]
+
+
+def _checked(fragment: Fragment) -> Fragment:
+    """A fragment that can be set: a message with a wrong id, once in the queue, would make every save fail."""
+    check_optional_id(fragment.id, f"the id of fragment {fragment.name!r}")
+    if fragment.type not in ("fragment", "message"):
+        msg = f"the type of fragment {fragment.name!r} must be 'fragment' or 'message', not {fragment.type!r}"
+        raise InvalidValueError(msg)
+    return fragment

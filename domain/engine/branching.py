@@ -12,7 +12,7 @@ class Branching(EngineBase):
         """
         Go back to a message: a new branch begins there, becomes the active one and the engine's. Pending messages are dropped.
 
-        The old branch keeps its head, so nothing is lost.
+        What is said next follows that message. The old branch keeps its head, so nothing that was saved is lost.
 
         Args:
             message_id: A message of the chat, on any branch.
@@ -33,6 +33,9 @@ class Branching(EngineBase):
         """
         Open a side branch at the present head, for a question by the way. The engine stays where it is, pending messages too.
 
+        Returns:
+            The side branch. `switch_branch(branch.name)` goes there.
+
         Raises:
             EmptyChatError: The branch has no stored message yet.
         """
@@ -42,6 +45,9 @@ class Branching(EngineBase):
     async def switch_branch(self, name: str) -> Branch:
         """
         Go to another branch and make it the active one. Pending messages are dropped.
+
+        Args:
+            name: Of a branch of the chat; `Ledger.list_branches` has them all. That of the present one drops what is pending.
 
         Raises:
             BranchNotFoundError: There is no such branch; everything is as before.
@@ -69,6 +75,9 @@ class Branching(EngineBase):
 
         A name that is set again points to the new head and keeps its id. `restore` comes back here.
 
+        Args:
+            name: Any text of 1 to 2,048 bytes.
+
         Raises:
             EmptyChatError: The branch has no stored message yet.
         """
@@ -78,6 +87,9 @@ class Branching(EngineBase):
     async def restore(self, name: str) -> Branch:
         """
         Go back to a checkpoint: as `rewind` to its message. No branch is moved.
+
+        Returns:
+            The new branch, as of `rewind`.
 
         Raises:
             CheckpointNotFoundError: There is no such checkpoint.

@@ -23,6 +23,9 @@ class ChatUpdates(EngineBase):
         Args:
             title: The new title; None clears it, left out it stays.
             metadata: The keys to set; others stay.
+
+        Returns:
+            The chat afterwards.
         """
         given = check_metadata(metadata) or {}
 
@@ -39,8 +42,8 @@ class ChatUpdates(EngineBase):
         Add token counts to `metadata["usage"]`, field by field, nested ones too. Concurrent calls lose nothing.
 
         Args:
-            usage: Counts such as `input_tokens`, `output_tokens`, `total_tokens` and objects of them; None counts as absent.
-                `raw`, what the provider said, replaces the one before.
+            usage: Counts, and objects of them, under whatever names the provider gives them: `input_tokens`, `prompt_tokens`,
+                `total_tokens`, ... None counts as absent. `raw`, what the provider said, replaces the one before.
 
         Raises:
             InvalidValueError: A count is no number of at least 0.

@@ -29,6 +29,9 @@ class PendingMessages(EngineBase):
     async def _resolved(self) -> list[Pending]:
         """The pending messages with lazy ones resolved, and the last one of each id at the place of the first."""
         entries = [await self._resolve_lazy(entry) for entry in self._pending]
+        if self._unsettled is not None:
+            # The spare ids of a save whose outcome is unknown may be stored already.
+            entries = [msgspec.structs.replace(entry, spare_id=self._port.new_id()) for entry in entries]
         places: dict[str | None, int] = {}
         kept: list[Pending] = []
         for entry in entries:

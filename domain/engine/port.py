@@ -29,8 +29,10 @@ class Port(Protocol):
         """Create the chat unless it is there; an existing one is left as it is, also when another user owns it."""
         ...
 
-    async def update_chat(self, chat_id: str, updater: Callable[[Chat], dict[str, Any] | None]) -> Chat:
-        """Change title and metadata; the updater runs again when another writer was faster."""
+    async def update_chat(
+        self, chat_id: str, updater: Callable[[Chat], dict[str, Any] | None], *, command_id: str | None = None
+    ) -> Chat:
+        """Change title and metadata, once per command id, the caller's when None; the updater may run several times."""
         ...
 
     async def get_chat(self, chat_id: str) -> Chat:

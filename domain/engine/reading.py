@@ -50,7 +50,11 @@ class Reading(PendingMessages):
 
         Args:
             renderer: How the context fragments are written; `XmlRenderer()` when None.
-            format: The form of the messages: `ui` as they are stored, `openai`, `langchain`, or a `MessageFormat`.
+            format: The form of the messages: `ui` as they are stored, `openai`, `langchain`, or a `MessageFormat`. None of
+                them holds the system prompt.
+
+        Returns:
+            The system prompt, empty without context fragments, and the messages, oldest first.
 
         Raises:
             OwnerMismatchError: The chat belongs to another user.
@@ -62,7 +66,14 @@ class Reading(PendingMessages):
         return Resolved(system_prompt=await self._prompt(renderer), messages=_in_form(preview.messages, form))
 
     async def get_messages(self, *, format: str | MessageFormat = "ui") -> list[Any]:  # noqa: A002 - as above
-        """Return the messages of `resolve` without those of the assistant that have no parts."""
+        """
+        Return the messages of `resolve`, but for those of the assistant without parts, which models refuse.
+
+        For programs that make their own system prompt: context fragments are neither computed nor rendered.
+
+        Args:
+            format: As for `resolve`.
+        """
         form = self._port.message_format(format)
         preview = await self._preview()
         return _in_form([message for message in preview.messages if not _is_hollow(message)], form)
@@ -90,7 +101,7 @@ class Reading(PendingMessages):
         return next((one for one in preview.messages if is_real_user_message(one.name, one.data)), None)
 
     async def turn_count(self) -> int:
-        """Count the messages that users wrote, stored and pending. Those that programs put in as reminders are left out."""
+        """Count the user messages, stored and pending, but for those that a program put in (`synthetic` in their metadata)."""
         preview = await self._preview()
         return sum(is_real_user_message(message.name, message.data) for message in preview.messages)
 
@@ -110,9 +121,6 @@ class Reading(PendingMessages):
         """The chain as it would be after a save; afterwards the engine has seen the head of its branch."""
         branch = await self._ready()
         entries = await self._ready_to_save()
-        if self._unsettled is not None:
-            # Their own spare ids may be stored already.
-            entries = [msgspec.structs.replace(entry, spare_id=self._port.new_id()) for entry in entries]
         preview = await self._port.preview_save(self._chat_id, self._save_of(entries, branch, on_conflict="rebase"))
         self._read_head = preview.read_head
         return preview

@@ -47,11 +47,11 @@ class Saving(PendingMessages):
 
         Args:
             on_conflict: If others added to the branch since this engine last read it (resolve, save, rewind, refresh):
-                `rebase` chains onto what they added, `fork` makes a branch where this engine stood, `raise` refuses.
-                Edits make a branch anyway.
+                `rebase` chains onto what they added, `fork` makes a branch where this engine stood, `raise` refuses, edits
+                too. With the other two, edits make a branch at what they edit, wherever the head is.
 
         Returns:
-            The new head, the branch, and the ids of the messages as they are stored.
+            The new head, the branch, and the ids of the messages as they are stored. With nothing pending, the head as it is.
 
         Raises:
             OwnerMismatchError: The chat belongs to another user.
@@ -77,9 +77,10 @@ class Saving(PendingMessages):
 
     async def continue_turn(self, content: str | Mapping[str, Any] | Fragment) -> str:
         """
-        Save the user's input, and return the id for the coming answer: `assistant(text, id)`.
+        Save the user's input with all that is pending, and return an id for the coming answer: `assistant(answer, id=...)`.
 
-        Nothing is stored for the answer before it is saved itself. Saving another one under the same id is an edit.
+        So the input is stored before the model is asked, and the id is known while the answer is still streaming. Nothing is
+        stored for the answer before it is saved itself. Saving another one under the same id is an edit.
 
         Args:
             content: Text, a UIMessage or a message fragment. One of the assistant, which continues its turn, needs an

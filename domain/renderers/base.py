@@ -24,7 +24,7 @@ class Renderer(ABC):
         """
         The fragments, in order, as one text; empty when nothing is left of them.
 
-        See `chatledger.domain.renderers.prepared.prepare` for what is left out. Nesting of any depth works.
+        What is None is left out, and so is a value inside of itself. Nesting of any depth works.
 
         Raises:
             InvalidValueError: A value is neither a fragment nor JSON; the message names its path.

@@ -1,6 +1,7 @@
 """`ContextEngine` and `AsyncContextEngine`: the same engine on a `Ledger` and on an `AsyncLedger`."""
 
 import functools
+import inspect
 import weakref
 from collections.abc import Callable, Coroutine
 from types import TracebackType
@@ -38,16 +39,20 @@ def _at_once(
 
     functools.update_wrapper(call, method)
     del call.__wrapped__  # type: ignore[attr-defined]  # it is a coroutine function, which this is not
+    vars(call)["__signature__"] = inspect.signature(method)  # so that `help` and editors show the arguments
     return call
 
 
 class ContextEngine:
     """
-    The context of a conversation as an agent's author holds it: what goes into the prompt, what is said, what is saved.
+    The context of a conversation: what the system prompt says, what was said so far, and what is to be saved.
 
-    Nothing is written before the first operation, which creates the chat, or opens it if it is this user's. Messages that
-    are set wait until `save`. An engine works on its own branch: that which was active when it began, until it moves
-    itself by `rewind`, `restore`, `switch_branch`, `refresh`, or by saving an edit.
+    `set` takes context fragments, which become the system prompt and are never stored, and messages, which are pending until
+    `save` stores them. `resolve` gives both in the form that a model takes.
+
+    Making an engine and `set` write nothing. The first other operation creates the chat, or opens it if it is this user's.
+    An engine stays on one branch: that which is active then. It goes to another one by `rewind`, `restore`,
+    `switch_branch`, `refresh`, or a save that makes a branch, and never because of others.
 
     Made for one thread at a time, as a file is; several engines may work on one chat.
 
@@ -56,15 +61,16 @@ class ContextEngine:
         chat_id: The chat.
         user_id: Its owner; not empty.
         metadata: Merged over the metadata of the chat on first use; given keys win.
-        sandbox: What computed values get that ask for one.
+        sandbox: What computed values get that ask for one; see `chatledger.fragments.requires_sandbox`.
 
     Raises:
-        InvalidValueError: An id or the metadata break a rule.
+        InvalidValueError: An id or the metadata break a rule, or `ledger` is no `Ledger`.
 
     Example:
         engine = ContextEngine(ledger, "trip", "ada").set(role("You plan trips."), user("Riga in May?"))
-        context = engine.resolve()
-        engine.set(assistant(answer(context.system_prompt, context.messages))).save()
+        context = engine.resolve(format="openai")
+        answer = ask_model(context.system_prompt, context.messages)
+        engine.set(assistant(answer)).save()
     """
 
     def __init__(
@@ -89,13 +95,18 @@ class ContextEngine:
 
     @property
     def chat_id(self) -> str:
-        """The chat."""
+        """The id of the chat."""
         return self._engine.chat_id
 
     @property
     def user_id(self) -> str:
-        """Its owner."""
+        """The id of its owner."""
         return self._engine.user_id
+
+    @property
+    def sandbox(self) -> Any:
+        """What computed values get that ask for one."""
+        return self._engine.sandbox
 
     @property
     def branch(self) -> str | None:
@@ -104,7 +115,7 @@ class ContextEngine:
 
     @property
     def head_message_id(self) -> str | None:
-        """The present head of that branch; None while it is empty, and before first use."""
+        """The head of that branch on the ledger at this moment; None while it is empty, and before first use."""
         if self.branch is None:
             return None
         branch = self._ledger.get_branch(self.chat_id, self.branch)
@@ -129,11 +140,15 @@ class ContextEngine:
         """
         Add context fragments to the system prompt, and messages to what the next save stores; both keep their order.
 
-        Context fragments are copied. One with the id of another takes its place. Among the messages to be saved the last
-        one of an id counts. Nothing is written.
+        Context fragments are copied, and one with the id of another takes its place. Of pending messages with the same id
+        the last one counts. Nothing is written. A message with the id of a stored one, but other content, is an edit of
+        that; see `save`.
 
         Args:
             *fragments: Fragments, objects of their shape, `NewMessage` or `Message` values.
+
+        Returns:
+            The engine, so that a call can follow: `engine.set(user("Hello")).save()`.
 
         Raises:
             InvalidValueError: Something is no fragment; then none of them is set.
@@ -142,8 +157,16 @@ class ContextEngine:
         return self
 
     def unset(self, fragment_id: str) -> bool:
-        """Remove the context fragment of that id; returns whether there was one."""
+        """Remove the context fragment of that id from the system prompt; returns whether there was one."""
         return self._engine.unset(fragment_id)
+
+    def discard(self) -> list[Fragment]:
+        """
+        Drop the pending messages, and return them. What is stored stays.
+
+        Of a save whose outcome is unknown they may be stored; then they are, and the next one goes on from there.
+        """
+        return self._engine.discard()
 
     resolve = _at_once(Engine.resolve)
     get_messages = _at_once(Engine.get_messages)
@@ -165,9 +188,10 @@ class ContextEngine:
 
     def fork(self) -> "ContextEngine":
         """
-        Return a scratch copy: the context fragments in a new chat of the same user, without messages, in memory.
+        Return an engine to try things with: a copy of the context fragments, and a new chat in memory without messages.
 
-        What it saves is gone when it is closed, at the latest with the process. Use it as a context manager, or close it.
+        The chat of this engine is not touched; to branch that, use `rewind` or `btw`. What the copy saves is gone when it is
+        closed, at the latest with the process. Use it as a context manager, or close it.
         """
         ledger = open_ledger("memory:")
         scratch = ContextEngine(ledger, new_id(), self.user_id, sandbox=self._engine.sandbox)
@@ -176,7 +200,7 @@ class ContextEngine:
         return scratch.set(*self.fragments)
 
     def close(self) -> None:
-        """Close a scratch copy. The ledger of any other engine stays open: whoever opened it closes it."""
+        """Close an engine that `fork` made. Of any other the ledger stays open: whoever opened it closes it."""
         if self._is_scratch:
             self._ledger.close()
 
@@ -194,12 +218,22 @@ class ContextEngine:
 
 class AsyncContextEngine(Engine):
     """
-    A context engine on an `AsyncLedger`: the methods of `ContextEngine`, awaited; `set` and `unset` are not, for they only
-    note what to do.
+    A context engine on an `AsyncLedger`: `ContextEngine` with methods that are awaited.
+
+    `set`, `unset` and `fork` are not awaited, for they write nothing; properties are the same but for `head_message_id`. Made
+    for one task at a time; several engines may work on one chat.
 
     Args:
         ledger: Where the conversation is kept.
         chat_id, user_id, metadata, sandbox: As for `ContextEngine`.
+
+    Raises:
+        InvalidValueError: As for `ContextEngine`, or `ledger` is no `AsyncLedger`.
+
+    Example:
+        engine = AsyncContextEngine(ledger, "trip", "ada").set(user("Riga in May?"))
+        context = await engine.resolve(format="openai")
+        await engine.set(assistant(await ask_model(context.messages))).save()
     """
 
     def __init__(
@@ -224,14 +258,14 @@ class AsyncContextEngine(Engine):
         self._ledger, self._is_scratch = ledger, False
 
     def fork(self) -> "AsyncContextEngine":
-        """Return a scratch copy in memory; see `ContextEngine.fork`. Use it with `async with`, or close it."""
+        """Return an engine to try things with; see `ContextEngine.fork`. Use it with `async with`, or close it."""
         ledger = open_async_ledger("memory:")
         scratch = AsyncContextEngine(ledger, new_id(), self.user_id, sandbox=self.sandbox)
         scratch._is_scratch = True
         return scratch.set(*self.fragments)
 
     async def close(self) -> None:
-        """Close a scratch copy. The ledger of any other engine stays open: whoever opened it closes it."""
+        """Close an engine that `fork` made. Of any other the ledger stays open: whoever opened it closes it."""
         if self._is_scratch:
             await self._ledger.close()
 

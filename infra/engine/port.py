@@ -54,9 +54,16 @@ class LedgerPort:
 
         return await self._run(call)
 
-    async def update_chat(self, chat_id: str, updater: Callable[[Chat], dict[str, Any] | None]) -> Chat:
-        """Change title and metadata; the updater runs again when another writer was faster."""
-        return await self._run(lambda ledger: ledger.update_chat(chat_id, updater=updater))
+    async def update_chat(
+        self, chat_id: str, updater: Callable[[Chat], dict[str, Any] | None], *, command_id: str | None = None
+    ) -> Chat:
+        """Change title and metadata, once per command id, the caller's when None; the updater may run several times."""
+
+        def call(ledger: Ledger) -> Chat:
+            with acting(command_id=command_id):
+                return ledger.update_chat(chat_id, updater=updater)
+
+        return await self._run(call)
 
     async def get_chat(self, chat_id: str) -> Chat:
         """Read the chat, which exists."""
