@@ -8,10 +8,10 @@ import click
 import msgspec
 from rich.text import Text
 
+from chatledger.domain.drawing.labels import flat
 from chatledger.domain.errors import ChatNotFoundError
 from chatledger.domain.values import Chat
 
-from ..drawing import flat
 from .lookup import unknown_chat
 from .options import Settings, json_option, ledger_at, limit_option, location_option
 from .output import console, count, fields_of, format_minute, print_json_list, print_lines, print_text

@@ -5,6 +5,7 @@ from typing import Final
 
 from rich.text import Text
 
+from chatledger.domain.drawing.labels import flat
 from chatledger.domain.events import (
     BranchActivated,
     BranchCreated,
@@ -20,7 +21,6 @@ from chatledger.domain.events import (
 from chatledger.domain.text import preview
 from chatledger.domain.values import Message
 
-from ..drawing import flat
 from .output import count, format_time
 
 _SHOWN_MESSAGES: Final = 2

@@ -1,17 +1,20 @@
-"""`show`: one conversation, as a tree or as a chain to read."""
+"""`show`: one conversation, as a drawing or as a chain to read."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final
 
 import click
 from rich.padding import Padding
 from rich.text import Text
 
+from chatledger.domain.drawing.dot import draw_dot
+from chatledger.domain.drawing.labels import flat
+from chatledger.domain.drawing.mermaid import draw_mermaid
 from chatledger.domain.imported import ImportedMessage
 from chatledger.domain.text import plain_text
-from chatledger.domain.values import Branch, Chat, Checkpoint, Message
+from chatledger.domain.values import Branch, Chat, Checkpoint, Graph, Message
 
-from ..drawing import flat
 from ..ledger import Ledger
 from .chats import chat_heading
 from .lookup import require_branch, require_chat
@@ -31,48 +34,78 @@ from .output import (
 )
 from .tree import best_style, print_tree
 
+_TEXTS: Final[dict[str | None, Callable[[Graph], str]]] = {"mermaid": draw_mermaid, "dot": draw_dot}
+
 
 @click.command("show")
 @chat_argument
-@click.option("--graph", "form", flag_value="graph", help="The whole DAG as a tree; this is the default.")
-@click.option("--messages", "form", flag_value="messages", help="The chain of a branch, to read from the start.")
+@click.option("--graph", "is_graph", is_flag=True, help="The whole DAG; this is the default.")
+@click.option(
+    "--format",
+    "drawing",
+    type=click.Choice(["tree", "mermaid", "dot", "json"]),
+    help="How to draw the DAG: as a tree, which is the default, as text for Mermaid or Graphviz, or as its data in JSON.",
+)
+@click.option("--messages", "is_chain", is_flag=True, help="The chain of a branch, to read from the start.")
 @click.option("--branch", "branch_name", metavar="NAME", help="The branch to read, the active one by default.")
 @limit_option("messages of the chain, the newest ones; or lines of the tree, the first ones")
 @json_option
-@click.option("--ascii", "ascii_only", is_flag=True, help="Draw with ASCII characters.")
+@click.option("--ascii", "ascii_only", is_flag=True, help="Draw the tree with ASCII characters.")
 @location_option()
 @click.pass_obj
 def show_command(
     settings: Settings,
     *,
     chat_id: str,
-    form: str | None,
+    is_graph: bool,
+    drawing: str | None,
+    is_chain: bool,
     branch_name: str | None,
     limit: int | None,
     as_json: bool,
     ascii_only: bool,
 ) -> None:
     """
-    Show a chat, as a tree or as a conversation.
+    Show a chat, as a drawing or as a conversation.
 
-    The tree is the whole DAG with branches and checkpoints; a conversation is the chain of one branch. Long runs without forks are collapsed in the tree. With --json, one object: the chat with all its messages in log
-    order, its branches and checkpoints; with --messages or --branch, the chain.
+    The drawing is the whole DAG with branches and checkpoints; a conversation is the chain of one branch. Long runs without forks are collapsed in the drawing. With --json, one object: the chat with all its
+    messages in log order, its branches and checkpoints; with --messages or --branch, the chain. With --format json, the DAG only: messages with a preview of their text, branches and checkpoints.
     """
-    if form == "graph" and branch_name is not None:
-        msg = "--graph shows all branches; leave out --branch, or name it with --messages"
-        raise click.UsageError(msg, click.get_current_context())
+    dag = f"--format {drawing}" if drawing is not None else "--graph" if is_graph else None
+    chain = "--messages" if is_chain else "--branch" if branch_name is not None else None
+    _check_usage(dag, chain, has_limit=limit is not None, as_json=as_json, ascii_only=ascii_only)
     with ledger_at(settings) as ledger:
         chat = require_chat(ledger, chat_id)
-        if form == "messages" or branch_name is not None:
-            branch = require_branch(ledger, chat_id, branch_name) if branch_name else ledger.get_active_branch(chat_id)
+        if chain:
+            branch = require_branch(ledger, chat_id, branch_name) if branch_name is not None else ledger.get_active_branch(chat_id)
             assert branch is not None, "a chat has an active branch"
             _show_chain(ledger, chat, branch, limit=limit, as_json=as_json)
         elif as_json:
             print_json(whole_chat(ledger, chat, limit=limit))
+        elif drawing == "json":
+            print_json(ledger.graph(chat_id))
+        elif drawing in _TEXTS:
+            sys.stdout.write(_TEXTS[drawing](ledger.graph(chat_id)) + "\n")
         else:
             heading = chat_heading(chat, checkpoints=len(ledger.list_checkpoints(chat_id)))
             print_lines([heading[0], Text(flat(_times(chat)), style="dim"), Text()])
             print_tree(ledger.graph(chat_id), style=best_style(ascii_only=ascii_only), limit=limit)
+
+
+def _check_usage(dag: str | None, chain: str | None, *, has_limit: bool, as_json: bool, ascii_only: bool) -> None:
+    """Refuse options that do not go together, rather than ignore one of them."""
+    is_tree = dag in {None, "--graph", "--format tree"}
+    if dag and chain:
+        msg = f"{dag} shows all branches and {chain} shows one; leave out one of them"
+    elif as_json and dag and dag.startswith("--format"):
+        msg = f"--json prints the chat with all its messages; leave out --json or {dag}"
+    elif has_limit and not is_tree:
+        msg = f"--limit counts lines of the tree or messages; leave it out with {dag}"
+    elif ascii_only and (as_json or chain or not is_tree):
+        msg = f"--ascii is for the tree; leave it out with {'--json' if as_json else chain or dag}"
+    else:
+        return
+    raise click.UsageError(msg, click.get_current_context())
 
 
 def _times(chat: Chat) -> str:

@@ -11,6 +11,7 @@ import click
 import msgspec
 from rich.text import Text
 
+from chatledger.domain.drawing.labels import flat
 from chatledger.domain.errors import (
     AccessDeniedError,
     AlreadyExistsError,
@@ -25,7 +26,6 @@ from chatledger.domain.errors import (
 )
 from chatledger.domain.imported import ImportedChat, ImportResult
 
-from ..drawing import flat
 from ..importers import FORMATS, Problem, detect_format, read_chats, write_chats
 from ..ledger import Ledger
 from .lookup import require_chat

@@ -8,9 +8,10 @@ from typing import Final
 from rich.console import Console
 from rich.text import Text
 
+from chatledger.domain.drawing.labels import flat
+from chatledger.domain.drawing.tree import LEGEND, DrawnLine, Style, draw_lines
 from chatledger.domain.values import Graph
 
-from ..drawing import LEGEND, DrawnLine, Style, draw_lines, flat
 from .output import ACTIVE_HEAD, CHECKPOINT, HEAD, console, count, print_lines, role_style
 
 _LEAST_PREVIEW: Final = 4
@@ -81,5 +82,5 @@ def _markers(line: DrawnLine) -> Iterable[tuple[str, str]]:
         yield "]", "dim"
     if line.checkpoints:
         yield f" {{{', '.join(line.checkpoints)}}}", CHECKPOINT
-    if line.is_orphan:
-        yield " (parent missing)", "red"
+    if line.note:
+        yield f" ({line.note})", "red"

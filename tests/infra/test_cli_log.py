@@ -12,10 +12,10 @@ from tests.infra.test_cli_world import TIMEOUT_S, ask, ask_lines, fails, finish,
 
 import chatledger
 from chatledger import assistant, user
+from chatledger.domain.drawing.tree import visualize_graph
 from chatledger.domain.folded import FoldedChat
 from chatledger.infra.cli.output import format_time
 from chatledger.infra.cli.replay import folded_graph
-from chatledger.infra.drawing import draw_graph
 
 __all__ = ["samples"]
 
@@ -137,7 +137,7 @@ def test_replay_until_a_position(story: Path) -> None:
     result = run("replay", "trip", "--until", "3", at=story)
     *steps, last = ask_lines("replay", "trip", "--until", "3", at=story)
     with chatledger.open(story) as ledger:
-        drawn = draw_graph(folded_graph(FoldedChat("trip", ledger.history("trip", until=3))))
+        drawn = visualize_graph(folded_graph(FoldedChat("trip", ledger.history("trip", until=3))))
 
     assert [step["position"] for step in steps] == [1, 2, 3]
     assert [branch["name"] for branch in last["branches"]] == ["main"]

@@ -3,12 +3,13 @@
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
-from tests.infra.test_cli_world import ask, fails, run, samples
+from tests.infra.test_cli_world import ask, fails, finish, run, samples, start
 
 import chatledger
-from chatledger import NewMessage, user
-from chatledger.infra.drawing import draw_graph
+from chatledger import Graph, NewMessage, user
+from chatledger.drawing import draw_dot, draw_mermaid, visualize_graph
 
 __all__ = ["samples"]
 
@@ -75,14 +76,71 @@ def test_no_chats(tmp_path: Path, samples: Path) -> None:
 
 def test_show_draws_the_dag(samples: Path) -> None:
     with chatledger.open(samples) as ledger:
-        drawn = draw_graph(ledger.graph("riga"))
-        ascii_drawn = draw_graph(ledger.graph("riga"), style="ascii")
+        drawn = visualize_graph(ledger.graph("riga"))
+        ascii_drawn = visualize_graph(ledger.graph("riga"), style="ascii")
     result = run("show", "riga", at=samples)
 
     assert result.exit_code == 0
     assert result.stdout.startswith("A weekend in Riga\nowner ada · 9 messages · 3 branches · created 2026-03-02T18:04")
     assert result.stdout.endswith(f"\n\n{drawn}\n")
     assert run("show", "riga", "--graph", "--ascii", at=samples).stdout.endswith(f"\n\n{ascii_drawn}\n")
+
+
+def test_show_draws_for_other_programs(samples: Path) -> None:
+    """Mermaid and DOT text alone, so that it can be piped; the tree is the default."""
+    with chatledger.open(samples) as ledger:
+        graph = ledger.graph("riga")
+
+    assert run("show", "riga", "--format", "mermaid", at=samples).stdout == draw_mermaid(graph) + "\n"
+    assert run("show", "riga", "--graph", "--format", "dot", at=samples).stdout == draw_dot(graph) + "\n"
+    assert run("show", "riga", "--format", "tree", at=samples).stdout == run("show", "riga", at=samples).stdout
+
+
+def test_show_the_graph_as_json(samples: Path) -> None:
+    """What `Ledger.graph` answers, so that other programs can draw it; `--json` prints the chat with its messages."""
+    with chatledger.open(samples) as ledger:
+        graph = ledger.graph("riga")
+    result = run("show", "riga", "--format", "json", at=samples)
+
+    assert result.stdout.count("\n") == 1
+    assert msgspec.json.decode(result.stdout, type=Graph) == graph
+    assert ask("show", "riga", "--graph", at=samples) == ask("show", "riga", at=samples)
+    assert ask("show", "riga", at=samples).keys() == {"chat", "messages", "branches", "checkpoints"}
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (["--format", "svg"], "'svg' is not one of"),
+        (["--format"], "requires an argument"),
+        (["--format", "mermaid", "--messages"], "--format mermaid shows all branches and --messages shows one"),
+        (["--format", "tree", "--branch", "main"], "--format tree shows all branches and --branch shows one"),
+        (["--graph", "--messages"], "--graph shows all branches and --messages shows one"),
+        (["--graph", "--branch", "main"], "--graph shows all branches and --branch shows one"),
+        (["--format", "dot", "--json"], "leave out --json or --format dot"),
+        (["--format", "json", "--json"], "leave out --json or --format json"),
+        (["--format", "mermaid", "--limit", "3"], "leave it out with --format mermaid"),
+        (["--format", "json", "-n", "3"], "leave it out with --format json"),
+        (["--format", "dot", "--ascii"], "--ascii is for the tree; leave it out with --format dot"),
+        (["--messages", "--ascii"], "--ascii is for the tree; leave it out with --messages"),
+        (["--branch", "main", "--ascii"], "--ascii is for the tree; leave it out with --branch"),
+        (["--json", "--ascii"], "--ascii is for the tree; leave it out with --json"),
+    ],
+    ids=" ".join,
+)
+def test_show_refuses_what_does_not_go_together(tmp_path: Path, options: list[str], reason: str) -> None:
+    """One line, exit code 2, before anything is opened."""
+    assert reason in fails(2, "show", "riga", *options, at=tmp_path / "none")
+
+
+@pytest.mark.parametrize("form", ["mermaid", "dot", "json"])
+def test_drawings_are_never_coloured(samples: Path, form: str) -> None:
+    """They are for programs, also where colours are forced."""
+    code, out, err = finish(start("-l", str(samples), "show", "riga", "--format", form, FORCE_COLOR="1", TERM="xterm"))
+
+    assert (code, err) == (0, "")
+    assert "\x1b" not in out
+    assert out == run("show", "riga", "--format", form, at=samples).stdout
 
 
 def test_show_draws_big_chats_small(tmp_path: Path) -> None:
@@ -93,6 +151,10 @@ def test_show_draws_big_chats_small(tmp_path: Path) -> None:
 
     assert len(lines) < 20
     assert any(line.strip().endswith("... 2994 messages ...") for line in lines)
+    for form in ("mermaid", "dot"):
+        drawn = run("show", "long", "--format", form, at=tmp_path / "data").stdout
+        assert "... 2994 messages ..." in drawn
+        assert len(drawn) < 3_000
 
 
 def test_show_an_empty_chat(tmp_path: Path) -> None:
@@ -100,6 +162,8 @@ def test_show_an_empty_chat(tmp_path: Path) -> None:
         ledger.create_chat("empty", "")
 
     assert run("show", "empty", at=tmp_path / "data").stdout.endswith("[chat: empty]\n\n(empty)\n")
+    assert "(empty)" in run("show", "empty", "--format", "mermaid", at=tmp_path / "data").stdout
+    assert "(empty)" in run("show", "empty", "--format", "dot", at=tmp_path / "data").stdout
     assert run("show", "empty", "--messages", at=tmp_path / "data").exit_code == 0
     assert ask("show", "empty", "--messages", at=tmp_path / "data")["messages"] == []
 
@@ -176,7 +240,15 @@ def test_content_does_not_drive_the_terminal(tmp_path: Path) -> None:
         ledger.append("x", [NewMessage("us\x1ber", "one\x1b[31m\r\ntwo\t[red]three[/red] :smile:", sender_id="a\x1bb")])
     output = "".join(
         run(*arguments, at=tmp_path / "data").stdout
-        for arguments in (("chats",), ("show", "x"), ("show", "x", "--messages"), ("log",), ("replay", "x"))
+        for arguments in (
+            ("chats",),
+            ("show", "x"),
+            ("show", "x", "--messages"),
+            ("show", "x", "--format", "mermaid"),
+            ("show", "x", "--format", "dot"),
+            ("log",),
+            ("replay", "x"),
+        )
     )
 
     assert "\x1b" not in output
