@@ -11,6 +11,9 @@ from .ui_message import StoredCodec, message_fragment
 ATTRIBUTION: Final[tuple[str, ...]] = ("sender_id", "agent_id", "reply_to", "created_at")
 """What the metadata of a message fragment may say about where it comes from; see `NewMessage`."""
 
+_TYPE: Final = "type"
+"""There too, of messages that are stored under another type than `message`."""
+
 
 def attribution(**given: Any) -> dict[str, Any]:
     """The metadata of a message fragment that say where it comes from; what is None is left out."""
@@ -24,8 +27,8 @@ def draft_of(fragment: Fragment) -> NewMessage:
     Raises:
         MissingCodecError: The fragment has no codec, or is still lazy.
     """
-    given = {name: fragment.metadata[name] for name in ATTRIBUTION if name in fragment.metadata}
-    return NewMessage(fragment.name, stored_form(fragment), id=fragment.id, type=fragment.type, **given)
+    given = {name: fragment.metadata[name] for name in (*ATTRIBUTION, _TYPE) if name in fragment.metadata}
+    return NewMessage(fragment.name, stored_form(fragment), id=fragment.id, **{_TYPE: fragment.type, **given})
 
 
 def fragment_of(value: NewMessage | Message) -> Fragment:
@@ -34,6 +37,8 @@ def fragment_of(value: NewMessage | Message) -> Fragment:
         msg = f"message {value.name!r} has no id; chatledger.user(text) makes messages that have one"
         raise InvalidValueError(msg)
     given = attribution(sender_id=value.sender_id, agent_id=value.agent_id, reply_to=value.reply_to)
+    if value.type != "message":
+        given[_TYPE] = value.type
     return message_fragment(value.name, StoredCodec(value.data), value.id, metadata=given)
 
 
