@@ -48,7 +48,7 @@ class PendingMessages(EngineBase):
             return entry
         if lazy.type != LAST_ASSISTANT:
             raise UnknownLazyTypeError(lazy.type)
-        found = self._last_pending_assistant() or await self._last_stored_assistant()
+        found = self._pending_assistant_before(entry) or await self._last_stored_assistant()
         metadata = {} if found is None else {key: found.metadata[key] for key in ATTRIBUTION if key in found.metadata}
         message_id = None if found is None else found.id
         return msgspec.structs.replace(entry, fragment=_assistant(lazy, message_id or entry.spare_id, metadata))
@@ -90,11 +90,15 @@ class PendingMessages(EngineBase):
             entry, fragment=msgspec.structs.replace(entry.fragment, codec=StoredCodec(message))
         )
 
-    def _last_pending_assistant(self) -> Fragment | None:
-        for entry in reversed(self._pending):
+    def _pending_assistant_before(self, lazy: Pending) -> Fragment | None:
+        """The last pending answer when the correction was set; one that came later is not what it corrects."""
+        found = None
+        for entry in self._pending:
+            if entry is lazy:
+                break
             if entry.fragment.name == ASSISTANT and entry.fragment.lazy is None:
-                return entry.fragment
-        return None
+                found = entry.fragment
+        return found
 
     async def _last_stored_assistant(self) -> Fragment | None:
         branch = await self._ready()

@@ -80,7 +80,8 @@ class Saving(PendingMessages):
         Save the user's input with all that is pending, and return an id for the coming answer: `assistant(answer, id=...)`.
 
         So the input is stored before the model is asked, and the id is known while the answer is still streaming. Nothing is
-        stored for the answer before it is saved itself. Saving another one under the same id is an edit.
+        stored for the answer before it is saved itself. Saving another one under the same id is an edit. When it fails, the
+        input is pending: go on with `save`, not with the same call, which would add it again.
 
         Args:
             content: Text, a UIMessage or a message fragment. One of the assistant, which continues its turn, needs an

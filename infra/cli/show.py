@@ -77,7 +77,11 @@ def show_command(
     with ledger_at(settings) as ledger:
         chat = require_chat(ledger, chat_id)
         if chain:
-            branch = require_branch(ledger, chat_id, branch_name) if branch_name is not None else ledger.get_active_branch(chat_id)
+            branch = (
+                require_branch(ledger, chat_id, branch_name)
+                if branch_name is not None
+                else ledger.get_active_branch(chat_id)
+            )
             assert branch is not None, "a chat has an active branch"
             _show_chain(ledger, chat, branch, limit=limit, as_json=as_json)
         elif as_json:

@@ -15,7 +15,7 @@ from chatledger.domain.values import Chat
 from ..async_ledger import AsyncLedger
 from ..ledger import Ledger
 from ..messages import new_id
-from ..opening import open_async_ledger, open_ledger
+from ..opening import open_ledger
 from .port import LedgerPort
 
 P = ParamSpec("P")
@@ -41,6 +41,11 @@ def _at_once(
     del call.__wrapped__  # type: ignore[attr-defined]  # it is a coroutine function, which this is not
     vars(call)["__signature__"] = inspect.signature(method)  # so that `help` and editors show the arguments
     return call
+
+
+def _close_all(ledgers: list[Ledger]) -> None:
+    for ledger in ledgers:
+        ledger.close()
 
 
 class ContextEngine:
@@ -259,9 +264,15 @@ class AsyncContextEngine(Engine):
 
     def fork(self) -> "AsyncContextEngine":
         """Return an engine to try things with; see `ContextEngine.fork`. Use it with `async with`, or close it."""
-        ledger = open_async_ledger("memory:")
-        scratch = AsyncContextEngine(ledger, new_id(), self.user_id, sandbox=self.sandbox)
+        opened: list[Ledger] = []
+
+        def opener() -> Ledger:
+            opened.append(open_ledger("memory:"))
+            return opened[0]
+
+        scratch = AsyncContextEngine(AsyncLedger(opener, "memory:"), new_id(), self.user_id, sandbox=self.sandbox)
         scratch._is_scratch = True
+        weakref.finalize(scratch, _close_all, opened)
         return scratch.set(*self.fragments)
 
     async def close(self) -> None:
