@@ -1,5 +1,6 @@
 """The value types that users see. All are frozen; times are integer milliseconds since the Unix epoch, UTC."""
 
+from collections.abc import Iterable
 from enum import Enum
 from typing import Any, Final, Literal
 
@@ -155,3 +156,31 @@ class Divergence(msgspec.Struct, frozen=True, kw_only=True):
     common: Message | None
     only_a: list[Message]
     only_b: list[Message]
+
+
+class SearchHit(msgspec.Struct, frozen=True, kw_only=True):
+    """
+    A message that a search found.
+
+    Args:
+        message: The message.
+        rank: How well it matches: lower is better. By BM25, over the chats that were searched.
+        snippet: The best passage of at most 32 words, with matches between `<mark>` and `</mark>`. Not escaped for HTML.
+    """
+
+    message: Message
+    rank: float
+    snippet: str
+
+
+class SearchHits(list[SearchHit]):
+    """
+    What a search found, best first.
+
+    `is_degraded` says that the search index of some chat was being built, so that its messages were compared word for word
+    with the query instead, and not ranked.
+    """
+
+    def __init__(self, hits: Iterable[SearchHit] = (), *, is_degraded: bool = False) -> None:
+        super().__init__(hits)
+        self.is_degraded = is_degraded

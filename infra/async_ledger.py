@@ -86,6 +86,8 @@ class AsyncLedger:
     save = _awaited(Ledger.save)
     preview_save = _awaited(Ledger.preview_save)
 
+    search = _awaited(Ledger.search)
+
     import_chat = _awaited(Ledger.import_chat)
     export_chat = _awaited(Ledger.export_chat)
     graph = _awaited(Ledger.graph)

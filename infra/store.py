@@ -106,6 +106,7 @@ class Store:
         last = self.log.last_position()
         self.projector.catch_up()
         self.projector.check_end(self.index.state, last)
+        self.index.rebuild_search(progress, unless_complete=True)
         self.finish_erasures()
 
     def _check_high_water(self) -> None:
@@ -276,6 +277,11 @@ class Store:
                     raise
             else:
                 return
+
+    def rebuild_search(self, progress: Progress = no_progress) -> None:
+        """Build the search index anew from the messages in the index."""
+        self.check_open()
+        self.index.rebuild_search(progress)
 
     def finish_erasures(self) -> None:
         """Erase what deleted chats left on the log, also what an earlier process did not come to."""

@@ -1,5 +1,6 @@
 """The list of chats, newest first."""
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import msgspec
@@ -7,7 +8,7 @@ import msgspec
 from chatledger.domain.state import ChatProfile
 from chatledger.domain.values import Chat
 
-from .environment import Transaction
+from .environment import Transaction, prefixed
 from .indexed_chat import IndexedChat
 from .keys import Tag, chat_key, order_key, scope, to_number
 from .tables import Tables
@@ -52,9 +53,20 @@ def list_chats(
     return chats
 
 
-def _chat(txn: Transaction, tables: Tables, chat_no: int) -> Chat:
+def listed(txn: Transaction, tables: Tables, *, user_id: str | None) -> Iterator[tuple[int, str]]:
+    """The numbers and ids of all chats, or of an owner's, newest first."""
+    for _, value in prefixed(txn, tables.order, scope(user_id=user_id)):
+        chat_no = to_number(value)
+        yield chat_no, _profile(txn, tables, chat_no).id
+
+
+def _profile(txn: Transaction, tables: Tables, chat_no: int) -> ChatProfile:
     raw = txn.get(chat_key(chat_no, Tag.PROFILE), db=tables.rows)
     assert raw is not None, "a listed chat has a profile"
-    chat = IndexedChat(tables, txn, _decode_profile(raw).id, chat_no).chat
+    return _decode_profile(raw)
+
+
+def _chat(txn: Transaction, tables: Tables, chat_no: int) -> Chat:
+    chat = IndexedChat(tables, txn, _profile(txn, tables, chat_no).id, chat_no).chat
     assert chat is not None, "a listed chat has a record"
     return chat

@@ -7,7 +7,7 @@ the place it hangs on. A place is (segment, offset). Segments form a tree with s
 random-access stack"), so ancestors are found in O(log forks), and depth is the segment's first depth plus the offset.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -25,10 +25,18 @@ Place = tuple[int, int]
 PAGE_MESSAGES: Final = 64
 PAGE_BYTES: Final = 16 * 1024
 
+
+class _OnlyId(msgspec.Struct):
+    """What is asked of a parent."""
+
+    id: str
+
+
 _LAYOUT: Final = Struct(">IIQIIIII")
 _u32: Final = Struct(">I")
 _decode_page = msgspec.msgpack.Decoder(list[Message]).decode
 _split_page = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
+_decode_id = msgspec.msgpack.Decoder(_OnlyId).decode
 _decode_message = msgspec.msgpack.Decoder(Message).decode
 _set = msgspec.structs.force_setattr
 
@@ -192,10 +200,57 @@ class Chains:
 
     def message(self, place: Place) -> Message:
         """The message at a place."""
-        message = self._raw_message(place)
+        number, offset = place
+        first = max(offset - 1, 0)
+        parent_id: str | None = None
+        message: Message | None = None
+        for page in self._pages(number, first, offset):  # mostly one, with the parent in it
+            bodies = _split_page(page.array)
+            if first < offset and page.first_offset <= first < page.first_offset + len(bodies):
+                parent_id = _decode_id(bodies[first - page.first_offset]).id
+            if offset < page.first_offset + len(bodies):
+                message = _decode_message(bodies[offset - page.first_offset])
+        assert message is not None, "the pages hold what they were asked for"
         _set(message, "chat_id", self._chat_id)
-        _set(message, "parent_id", self._parent_id(place))
+        _set(message, "parent_id", parent_id if offset else self._parent_id(place))
         return message
+
+    def runs(self, head: Place) -> dict[int, int]:
+        """The chain of a message, as its segments with the last offset in each."""
+        runs: dict[int, int] = {}
+        at: Place | None = head
+        while at is not None:
+            runs[at[0]] = at[1]
+            at = self.segment(at[0]).parent
+        return runs
+
+    def numbered(self, first: int) -> list[tuple[int, Place]]:
+        """The messages from a number in log order on, as their numbers and places."""
+        prefix = chat_key(self._chat_no, Tag.PAGE)
+        found: list[tuple[int, Place]] = []
+        for key, value in prefixed(self._txn, self._table, prefix):
+            number: int = _u32.unpack_from(key, len(prefix))[0]
+            page = unpack_page(key, value)
+            if page.ordinals[-1] >= first:
+                places = zip(
+                    page.ordinals, range(page.first_offset, page.first_offset + len(page.ordinals)), strict=True
+                )
+                found.extend((ordinal, (number, offset)) for ordinal, offset in places if ordinal >= first)
+        return sorted(found)
+
+    def bare_messages(self, places: Sequence[Place]) -> Iterator[Message]:
+        """The messages at places, without chat and parent; quick where places follow each other."""
+        start = 0
+        while start < len(places):
+            number, first = places[start]
+            end = start + 1
+            while end < len(places) and places[end] == (number, first + end - start):
+                end += 1
+            last = first + end - start - 1
+            for page in self._pages(number, first, last):
+                decoded = _decode_page(page.array)
+                yield from decoded[max(first - page.first_offset, 0) : last + 1 - page.first_offset]
+            start = end
 
     def _raw_message(self, place: Place) -> Message:
         number, offset = place

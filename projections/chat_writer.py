@@ -16,6 +16,7 @@ from .chains import Place
 from .environment import Transaction, drop_prefixed
 from .indexed_chat import BranchRow, CheckpointRow, IndexedChat
 from .keys import Tag, chat_key, id_key, number, order_key, scopes, to_number
+from .search.writer import SearchWriter
 from .tables import Tables
 
 _encode: Final = msgspec.msgpack.Encoder().encode
@@ -30,6 +31,7 @@ class ChatWriter(IndexedChat):
         self._listed: tuple[ChatRecord, ChatProfile] | None = None
         self._branch_rows: dict[str, BranchRow] = {}
         self._writer: ChainWriter | None = None
+        self._search: SearchWriter | None = None
         if self.chat_no is not None:
             self._begin(self.chat_no)
             record, profile = self.record, self.profile
@@ -40,6 +42,7 @@ class ChatWriter(IndexedChat):
         raw = self._row(Tag.COUNTERS)
         count: int = 0 if raw is None else _COUNTERS.unpack(raw)[0]
         self._writer = ChainWriter(self._txn, self._tables.rows, chat_no, self.chat_id, segment_count=count)
+        self._search = None
 
     @property
     def chains(self) -> ChainWriter:
@@ -84,6 +87,8 @@ class ChatWriter(IndexedChat):
         assert record is not None, "a living chat has a record"
         assert profile is not None, "a living chat has a profile"
         self.chains.flush()
+        if self._search is not None:
+            self._search.flush()
         for row in self._branch_rows.values():
             self._put(Tag.BRANCH, _encode(row), id_key(row.name))
         self._branch_rows.clear()
@@ -121,6 +126,9 @@ class ChatWriter(IndexedChat):
         place = self.chains.add(message, parent, ordinal)
         self._tables.put_location(self._txn, message.id, self.chat_no, place)
         self._places[message.id] = place
+        if self._search is None:
+            self._search = SearchWriter(self._txn, self._tables, self.chat_no)
+        self._search.add(message, ordinal, place)
 
     def _target(self, message_id: str, recorded: Recorded) -> Place:
         place = self.place(message_id)
@@ -168,9 +176,11 @@ class ChatWriter(IndexedChat):
             for place, message_id in self.chains.all_places():
                 self._tables.drop_location(self._txn, message_id, self.chat_no, place)
             drop_prefixed(self._txn, self._tables.rows, number(self.chat_no))
+            drop_prefixed(self._txn, self._tables.search, number(self.chat_no))
         self._tables.bury(self._txn, self.chat_id, tombstone)
         self._places.clear()
         self.chat_no, self._record, self._profile, self._listed, self._writer = None, None, None, None, None
+        self._search = None
 
     def _key(self, tag: bytes, rest: bytes = b"") -> bytes:
         assert self.chat_no is not None, "only a living chat has rows"

@@ -47,12 +47,20 @@ class Generations:
                 shutil.rmtree(self.path(number), ignore_errors=True)
 
     @contextlib.contextmanager
-    def building(self) -> Generator[None]:
-        """Wait until no other process builds a generation, and keep others waiting."""
+    def building(self, *, is_waiting: bool = True) -> Generator[bool]:
+        """
+        Wait until no other process builds, and keep others waiting. Gives whether that is so now.
+
+        Without `is_waiting` it may not be so: another one builds.
+        """
         fd = os.open(self.root / "building", os.O_RDWR | os.O_CREAT, 0o600)
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX)
-            yield
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | (0 if is_waiting else fcntl.LOCK_NB))
+            except BlockingIOError:
+                yield False
+            else:
+                yield True
         finally:
             os.close(fd)
 

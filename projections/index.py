@@ -15,12 +15,14 @@ from chatledger.domain.errors import CorruptStateError, LedgerClosedError
 from chatledger.domain.events import Recorded
 from chatledger.domain.values import Chat
 
-from .catalogue import Cursor, list_chats
+from .catalogue import Cursor, list_chats, listed
 from .chains import Place
 from .environment import INITIAL_MAP_BYTES, Transaction, UncleanStopError
 from .generation import Erasure, Generation, IndexState, RetiredError
 from .generations import Generations
 from .indexed_chat import IndexedChat
+from .search import building
+from .tables import Tables
 
 T = TypeVar("T")
 ReadLog = Callable[[int], Sequence[Recorded]]
@@ -45,6 +47,23 @@ class Snapshot:
         """The chat of that id; its record is None when there is none."""
         tables = self._generation.tables
         return IndexedChat(tables, self._txn, chat_id, tables.chat_no(self._txn, chat_id))
+
+    @property
+    def txn(self) -> Transaction:
+        """The transaction."""
+        return self._txn
+
+    @property
+    def tables(self) -> Tables:
+        """The tables of its environment."""
+        return self._generation.tables
+
+    def chats(self, *, user_id: str | None = None) -> list[IndexedChat]:
+        """All chats, or those of an owner, the last changed first."""
+        return [
+            IndexedChat(self.tables, self._txn, chat_id, chat_no)
+            for chat_no, chat_id in listed(self._txn, self.tables, user_id=user_id)
+        ]
 
     def find(self, message_id: str) -> tuple[IndexedChat, Place] | None:
         """The chat that a message belongs to, and where the message is in it."""
@@ -204,6 +223,7 @@ class Index(TrackingRecorder):
             try:
                 fresh.describe(self._identity)
                 check(self._fill(fresh, read, progress))
+                building.build(fresh.env, fresh.tables, anew=True, progress=lambda _done, _total: None)
                 with self._swap:
                     self._switch(fresh, read, progress)
                     old, self._live = self._live, fresh
@@ -215,6 +235,21 @@ class Index(TrackingRecorder):
             self._generations.remove_unused()
         with self._advanced:
             self._advanced.notify_all()
+
+    def rebuild_search(
+        self, progress: Callable[[int, int], None] = lambda _done, _total: None, *, unless_complete: bool = False
+    ) -> None:
+        """
+        Build the search index anew from the messages; told how many of how many are done. What is not done yet is compared.
+
+        With `unless_complete` only what is missing of it, and nothing while another process is at it.
+        """
+        with self._generations.building(is_waiting=not unless_complete) as is_free:
+            if not is_free:
+                return
+            live = self._generation()
+            if not (unless_complete and building.is_complete(live.env, live.tables)):
+                building.build(live.env, live.tables, anew=not unless_complete, progress=progress)
 
     def _fill(self, fresh: Generation, read: ReadLog, progress: Callable[[int], None]) -> IndexState:
         with fresh.env.reading() as txn:

@@ -23,7 +23,8 @@ class Tables:
     The handles of the tables of one environment.
 
     `meta` holds the position and what else concerns the whole index; `chat_ids` finds chats and tombstones by id,
-    `message_ids` finds messages; `order` lists chats by time; `rows` holds what belongs to one chat, chat by chat.
+    `message_ids` finds messages; `order` lists chats by time; `rows` holds what belongs to one chat, chat by chat,
+    and `search` the search index of each chat.
     """
 
     def __init__(self, env: Environment) -> None:
@@ -32,6 +33,7 @@ class Tables:
         self.message_ids = env.table(b"message_ids", dupsort=True)
         self.order = env.table(b"order")
         self.rows = env.table(b"rows")
+        self.search = env.table(b"search")
 
     def chat_no(self, txn: Transaction, chat_id: str) -> int | None:
         """The number of a living chat: the position of the event that created it."""

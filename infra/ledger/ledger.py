@@ -18,10 +18,18 @@ from .interchange import InterchangeMethods
 from .log import LogMethods
 from .messages import MessageMethods
 from .saves import SaveMethods
+from .search import SearchMethods
 
 
 class Ledger(
-    ChatMethods, MessageMethods, BranchMethods, CheckpointMethods, SaveMethods, InterchangeMethods, LogMethods
+    ChatMethods,
+    MessageMethods,
+    BranchMethods,
+    CheckpointMethods,
+    SaveMethods,
+    SearchMethods,
+    InterchangeMethods,
+    LogMethods,
 ):
     """
     Conversations, kept as events on a log and answered from an index. Made by `chatledger.open`.

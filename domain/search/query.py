@@ -1,0 +1,229 @@
+"""
+The query language: `parse` reads any text and never raises.
+
+Words are joined by a blank or `AND` (all of them), `OR` (one of them) and `NOT` (the left one without the right one);
+`NOT` binds tighter than `AND`, and `AND` tighter than `OR`. There are `"phrases"`, `prefix*` and parentheses. Everything
+else is plain words.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from itertools import zip_longest
+from typing import Final, Literal, NamedTuple
+
+import msgspec
+
+from .tokens import is_unspaced, prefix_term, tokens_of
+
+MAX_QUERY_TERMS: Final = 1000
+"""What follows the first thousand terms of a query is left out."""
+
+MAX_QUERY_DEPTH: Final = 32
+"""Parentheses inside of so many others are read as blanks, so that a query may be walked by recursion."""
+
+
+class Word(msgspec.Struct, frozen=True, tag=True):
+    """Messages with this term, or with a term that begins with it."""
+
+    term: str
+    is_prefix: bool = False
+
+
+class Phrase(msgspec.Struct, frozen=True, tag=True):
+    """Messages with these terms, two or more, side by side. `is_prefix` concerns the last one."""
+
+    terms: tuple[str, ...]
+    is_prefix: bool = False
+
+
+class All(msgspec.Struct, frozen=True, tag=True):
+    """Messages that every one of the parts finds. There are two or more, and none is an `All`."""
+
+    parts: "tuple[Query, ...]"
+
+
+class Either(msgspec.Struct, frozen=True, tag=True):
+    """Messages that at least one of the parts finds. There are two or more, and none is an `Either`."""
+
+    parts: "tuple[Query, ...]"
+
+
+class Without(msgspec.Struct, frozen=True, tag=True):
+    """Messages that `kept` finds and `dropped` does not. `kept` is no `Without`."""
+
+    kept: "Query"
+    dropped: "Query"
+
+
+Query = Word | Phrase | All | Either | Without
+
+
+def parse(text: str) -> Query | None:
+    """
+    What a query asks for, or None if that is nothing: there is no letter or digit in it, or only behind a `NOT`.
+
+    At most `MAX_QUERY_TERMS` terms are read, and the answer is at most `3 * MAX_QUERY_DEPTH + 4` levels deep.
+    """
+    items = list(_items(text))
+    groups = [_Group()]
+    budget = MAX_QUERY_TERMS
+    for item, following in zip_longest(items, items[1:]):
+        group = groups[-1]
+        if item.kind == "(":
+            groups.append(_Group())
+        elif item.kind == ")":
+            groups.pop()
+            groups[-1].add(group.query())
+        elif item.kind != "operand" and group.ends_in_operand and following and following.kind in {"operand", "("}:
+            group.join(item.kind)
+        elif budget:
+            query, term_count = _operand(item, budget)
+            budget -= term_count
+            group.add(query)
+        else:
+            break
+    while len(groups) > 1:
+        inner = groups.pop()
+        groups[-1].add(inner.query())
+    return groups[-1].query()
+
+
+_Kind = Literal["operand", "(", ")", "AND", "OR", "NOT"]
+_OPERATORS: Final[dict[str, _Kind]] = {"AND": "AND", "OR": "OR", "NOT": "NOT"}
+
+
+class _Item(NamedTuple):
+    """
+    A part of the query text. `is_starred` says of a quoted one that a star follows it.
+
+    Operators are candidates: those without operands are words.
+    """
+
+    kind: _Kind
+    text: str
+    is_quoted: bool = False
+    is_starred: bool = False
+
+
+_LEXEME: Final = re.compile(r'(?P<quoted>(?:"[^"]*")+)(?P<star>\*?)|(?P<parenthesis>[()])|(?P<blank>\s+)|[^\s"()]+|"')
+
+
+def _items(text: str) -> Iterator[_Item]:
+    lexemes = list(_LEXEME.finditer(text))
+    roles = _parentheses(lexemes)
+    plain_start: int | None = None
+    for index, lexeme in enumerate(lexemes):
+        role = roles.get(index) if lexeme["parenthesis"] else lexeme.lastgroup
+        if role is None:
+            plain_start = lexeme.start() if plain_start is None else plain_start
+            continue
+        if plain_start is not None:
+            yield _plain(text[plain_start : lexeme.start()])
+            plain_start = None
+        if lexeme["quoted"]:
+            yield _Item("operand", lexeme["quoted"], is_quoted=True, is_starred=bool(lexeme["star"]))
+        elif lexeme["parenthesis"] and role != "blank":
+            yield _Item("(" if role == "(" else ")", role)
+    if plain_start is not None:
+        yield _plain(text[plain_start:])
+
+
+def _plain(text: str) -> _Item:
+    """A word between blanks, phrases and parentheses that have a partner."""
+    return _Item(_OPERATORS.get(text, "operand"), text)
+
+
+def _parentheses(lexemes: list[re.Match[str]]) -> dict[int, Literal["(", ")", "blank"]]:
+    """What the parentheses that have a partner are, by their index."""
+    roles: dict[int, Literal["(", ")", "blank"]] = {}
+    opened: list[int] = []
+    for index, lexeme in enumerate(lexemes):
+        if lexeme["parenthesis"] == "(":
+            opened.append(index)
+        elif lexeme["parenthesis"] == ")" and opened:
+            roles[opened.pop()], roles[index] = "(", ")"
+    depth = 0
+    for index in sorted(roles):
+        is_opening = roles[index] == "("
+        depth += is_opening
+        if depth > MAX_QUERY_DEPTH:
+            roles[index] = "blank"
+        depth -= not is_opening
+    return roles
+
+
+def _operand(item: _Item, budget: int) -> tuple[Query | None, int]:
+    """What a word or a quoted phrase asks for, None without a letter or digit, and how many terms that took."""
+    tokens = tokens_of(item.text)
+    if not tokens:
+        return None, 0
+    if len(tokens) > budget:
+        return _side_by_side([token.term for token in tokens[:budget]], is_prefix=False), budget
+    *_, last = tokens
+    terms = [token.term for token in tokens]
+    is_prefix = item.is_starred if item.is_quoted else item.text[last.end : last.end + 1] == "*"
+    if len(tokens) > 1 and tokens[-2].end > last.start:
+        terms.pop()  # the pair before it has the character already
+    elif is_prefix or is_unspaced(item.text[last.start]):
+        is_prefix = True
+        terms[-1] = prefix_term(item.text[last.start : last.end])
+    return _side_by_side(terms, is_prefix=is_prefix), len(terms)
+
+
+def _side_by_side(terms: list[str], *, is_prefix: bool) -> Query:
+    return Word(terms[0], is_prefix) if len(terms) == 1 else Phrase(tuple(terms), is_prefix)
+
+
+class _Group:
+    """What is between two parentheses: alternatives, each of which is a list of what must match."""
+
+    def __init__(self) -> None:
+        self.ends_in_operand = False
+        self._is_negated = False
+        self._alternatives: list[list[tuple[Query | None, list[Query | None]]]] = [[]]
+
+    def add(self, operand: Query | None) -> None:
+        if self._is_negated:
+            _, dropped = self._alternatives[-1][-1]
+            dropped.append(operand)
+        else:
+            self._alternatives[-1].append((operand, []))
+        self._is_negated = False
+        self.ends_in_operand = True
+
+    def join(self, operator: _Kind) -> None:
+        self._is_negated = operator == "NOT"
+        if operator == "OR":
+            self._alternatives.append([])
+        self.ends_in_operand = False
+
+    def query(self) -> Query | None:
+        return _either(_all(_without(*part) for part in parts) for parts in self._alternatives)
+
+
+def _without(kept: Query | None, dropped: list[Query | None]) -> Query | None:
+    if isinstance(kept, Without):
+        dropped = [kept.dropped, *dropped]
+        kept = kept.kept
+    unwanted = _either(dropped)
+    return kept if kept is None or unwanted is None else Without(kept, unwanted)
+
+
+def _all(parts: Iterable[Query | None]) -> Query | None:
+    flat: list[Query] = []
+    for part in parts:
+        if isinstance(part, All):
+            flat.extend(part.parts)
+        elif part is not None:
+            flat.append(part)
+    return All(tuple(flat)) if len(flat) > 1 else flat[0] if flat else None
+
+
+def _either(parts: Iterable[Query | None]) -> Query | None:
+    flat: list[Query] = []
+    for part in parts:
+        if isinstance(part, Either):
+            flat.extend(part.parts)
+        elif part is not None:
+            flat.append(part)
+    return Either(tuple(flat)) if len(flat) > 1 else flat[0] if flat else None

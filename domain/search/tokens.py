@@ -1,0 +1,212 @@
+"""
+What is searched: the terms of a text.
+
+Words are runs of letters and digits. Case and diacritics are folded and English endings are cut (Porter's stemmer), as
+FTS5's `porter unicode61` does. Scripts that put no blanks between words are indexed by overlapping pairs instead.
+"""
+
+import re
+import unicodedata
+from collections.abc import Callable, Iterator
+from hashlib import blake2b
+from itertools import chain, islice
+from typing import Final, NamedTuple
+
+import regex
+
+from .stemming import stem
+
+TOKENIZER: Final = b"1"
+"""The version of the rules in this module. An index that was built with another one must be rebuilt."""
+
+MAX_TERM_BYTES: Final = 200
+"""Longer terms are shortened: LMDB's keys have at most 511 bytes."""
+
+_DIGEST_BYTES: Final = 8
+_KEPT_BYTES: Final = MAX_TERM_BYTES - 2 * _DIGEST_BYTES
+_MAX_KNOWN_WORDS: Final = 1 << 16
+_MAX_KNOWN_LENGTH: Final = 64  # with the line above: at most some 20 MB, whatever users write
+
+_ASCII_TERMS: Final = bytes(ord(chr(code).lower()) if code < 128 and chr(code).isalnum() else 32 for code in range(256))
+_ASCII_WORD: Final = re.compile(r"[A-Za-z0-9]+")
+
+# Most texts beyond ASCII have only typographic signs and emoji there, which separate words as blanks do. A variation
+# selector (U+FE0F) does so unless it follows a letter or digit, to which it then belongs.
+_BEYOND_SIGNS: Final = re.compile(
+    r"[^\x00-\xA9\xAB-\xB1\xB4\xB6-\xB8\xBB\xBF\xD7\xF7\u2000-\u206F\u20A0-\u20CF\u2190-\u245F\u2500-\u2775\u2794-\u2BFF"
+    r"\u3000-\u3004\u3008-\u3020\uFE0F\U0001F110-\U0001FAFF]"
+)
+_SELECTED: Final = re.compile(r"[A-Za-z0-9]\uFE0F")
+
+_WORD: Final = regex.compile(r"[\p{L}\p{N}][\p{L}\p{N}\p{M}]*+", regex.V1)
+
+# Letters (and the number zero, U+3007) of scripts that put no blanks between words. The prolonged sound mark and the marks
+# of half-width kana belong to no single script.
+_UNSPACED: Final = (
+    r"[[\p{L}\p{Nl}]&&[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\u30FC\uFF70\uFF9E\uFF9F]]"
+)
+# What stays with the character before it: marks, and what only looks like a letter (Thai and Lao AM, the voicing marks of
+# half-width kana).
+_UNIT: Final = regex.compile(rf"{_UNSPACED}[\p{{M}}\u0E33\u0EB3\uFF9E\uFF9F]*+", regex.V1)
+_RUN_OR_WORD: Final = regex.compile(
+    rf"(?P<run>(?:{_UNIT.pattern})++)|(?:(?!{_UNSPACED})[\p{{L}}\p{{N}}]\p{{M}}*+)++", regex.V1
+)
+# Two quick looks: where there may be such scripts, and words in the most common letters of them, which fold to themselves.
+_NEAR_UNSPACED: Final = re.compile(
+    r"[\u0E00-\u109F\u1780-\u17FF\u3005-\u31FF\u3400-\u9FFF\uA9E0-\uAA7F\uF900-\uFAFF\uFF66-\uFF9F"
+    r"\U00016FE0-\U00016FFF\U0001AFF0-\U0001B16F\U00020000-\U0003FFFF]"
+)
+_HAN_AND_KANA: Final = re.compile(r"[\u3041-\u3096\u30A1-\u30FA\u30FC\u3400-\u4DBF\u4E00-\u9FFF]+")
+
+_WIDTH_FORMS: Final = re.compile(r"[\uFF00-\uFFEF]+")
+_IGNORABLE: Final = regex.compile(r"[\p{Me}\u034F\u180B-\u180D\u180F\uFE00-\uFE0F\U000E0100-\U000E01EF]+")
+
+
+class Token(NamedTuple):
+    """A term and the code points of the text that it stands for: `text[start:end]`."""
+
+    term: str
+    start: int
+    end: int
+
+
+def terms_of(text: str) -> list[str]:
+    """The terms of a text in order. A term's index is its position."""
+    if _has_ascii_words(text):
+        signs_replaced = text.encode("ascii", "replace")
+        words: list[str] = signs_replaced.translate(_ASCII_TERMS).decode().split()
+    else:
+        words = _WORD.findall(text)
+        if _NEAR_UNSPACED.search(text):
+            return list(chain.from_iterable(map(_terms_of_word, words)))
+    return list(map(_TERMS.__getitem__, words))
+
+
+def tokens_of(text: str) -> list[Token]:
+    """The same terms in the same order, each with its place in the text."""
+    if _has_ascii_words(text):
+        return [Token(_TERMS[word[0]], *word.span()) for word in _ASCII_WORD.finditer(text)]
+    return list(_tokens(text))
+
+
+def places_of(text: str, count: int) -> list[tuple[int, int]]:
+    """Start and end in the text of its first `count` terms."""
+    if _has_ascii_words(text):
+        return [word.span() for word in islice(_ASCII_WORD.finditer(text), count)]
+    return [(token.start, token.end) for token in islice(_tokens(text), count)]
+
+
+def folded(text: str) -> str:
+    """The text without differences of case, diacritics and width: `État` is `etat`."""
+    if text.isascii():
+        return text.lower()
+    text = _WIDTH_FORMS.sub(lambda forms: unicodedata.normalize("NFKC", forms[0]), text)
+    decomposed = unicodedata.normalize("NFD", _IGNORABLE.sub("", text))
+    bare = "".join(character for character in decomposed if not _is_diacritic(character))
+    return unicodedata.normalize("NFC", bare.casefold())
+
+
+def prefix_term(text: str) -> str:
+    """
+    What the terms that `text*` asks for begin with.
+
+    It is stemmed like a word, as FTS5 does: `running*` is `run*`. Of very long ones it is the bytes that terms keep.
+    """
+    word = folded(text)
+    encoded = word.encode()
+    return stem(word) if len(encoded) <= _KEPT_BYTES else encoded[:_KEPT_BYTES].decode(errors="ignore")
+
+
+def is_unspaced(character: str) -> bool:
+    """Whether a letter belongs to a script that puts no blanks between words."""
+    return _UNIT.match(character) is not None
+
+
+def _has_ascii_words(text: str) -> bool:
+    """Whether all letters and digits of a text are ASCII."""
+    return text.isascii() or not (_BEYOND_SIGNS.search(text) or _SELECTED.search(text))
+
+
+def _is_diacritic(character: str) -> bool:
+    """
+    Whether a mark may be left out without making another word of it.
+
+    Vowel signs have combining class 0. Of the others 7 to 9 are nuktas, kana voicing and viramas, and 84 to 199 are vowels
+    and tones of Indic and South-East Asian scripts.
+    """
+    combining = unicodedata.combining(character)
+    return combining >= 200 or 10 <= combining < 84 or combining == 1
+
+
+def _terms_of_word(word: str) -> list[str]:
+    if _HAN_AND_KANA.fullmatch(word):
+        return [word[index : index + 2] for index in range(len(word))]
+    if _NEAR_UNSPACED.search(word):
+        return [token.term for token in _tokens_of_mixed(word, 0, len(word))]
+    return [_TERMS[word]]
+
+
+def _tokens(text: str) -> Iterator[Token]:
+    for word in _WORD.finditer(text):
+        start, end = word.span()
+        if _NEAR_UNSPACED.search(text, start, end):
+            yield from _tokens_of_mixed(text, start, end)
+        else:
+            yield Token(_TERMS[word[0]], start, end)
+
+
+def _tokens_of_mixed(text: str, start: int, end: int) -> Iterator[Token]:
+    for part in _RUN_OR_WORD.finditer(text, start, end):
+        if part["run"] is None:
+            yield Token(_TERMS[part[0]], part.start(), part.end())
+        else:
+            yield from _pairs(text, part.start(), part.end())
+
+
+def _pairs(text: str, start: int, end: int) -> Iterator[Token]:
+    """`abc` as `ab`, `bc` and `c`: a run is the phrase of its pairs, and one character the prefix of a pair."""
+    previous, previous_start = "", start
+    for unit in _UNIT.finditer(text, start, end):
+        current = _UNITS[unit[0]]
+        if previous:
+            yield Token(_shortened(previous + current), previous_start, unit.end())
+        previous, previous_start = current, unit.start()
+    yield Token(_shortened(previous), previous_start, end)
+
+
+class _Known(dict[str, str]):
+    """
+    What was found out about a word, kept.
+
+    Words come from users, so this is emptied when it is full, and keeps no long ones. Threads share it: each step is atomic.
+    """
+
+    def __init__(self, find_out: Callable[[str], str]) -> None:
+        super().__init__()
+        self._find_out = find_out
+
+    def __missing__(self, word: str) -> str:
+        value = self._find_out(word)
+        if len(word) <= _MAX_KNOWN_LENGTH:
+            if len(self) >= _MAX_KNOWN_WORDS:
+                self.clear()
+            self[word] = value
+        return value
+
+
+def _term(word: str) -> str:
+    return _shortened(stem(folded(word)))
+
+
+def _shortened(term: str) -> str:
+    """The term, or the first bytes of a very long one and a digest, which keeps terms with the same beginning apart."""
+    if len(term) <= MAX_TERM_BYTES // 4:
+        return term
+    encoded = term.encode()
+    if len(encoded) <= MAX_TERM_BYTES:
+        return term
+    return encoded[:_KEPT_BYTES].decode(errors="ignore") + blake2b(encoded, digest_size=_DIGEST_BYTES).hexdigest()
+
+
+_TERMS: Final = _Known(_term)
+_UNITS: Final = _Known(folded)

@@ -1,0 +1,158 @@
+"""Search: finding messages by their words."""
+
+from collections.abc import Collection
+from datetime import datetime
+from typing import TYPE_CHECKING, cast
+
+from chatledger.domain.errors import BranchNotFoundError, InvalidValueError
+from chatledger.domain.rules import check_count, check_id
+from chatledger.domain.values import SearchHit, SearchHits
+from chatledger.projections.index import Snapshot
+from chatledger.projections.indexed_chat import IndexedChat
+
+from ..store import Store
+
+if TYPE_CHECKING:
+    from chatledger.projections.search.evaluation import Filter
+
+DEFAULT_LIMIT = 20
+
+
+class SearchMethods:
+    """The part of a ledger that searches."""
+
+    @property
+    def _store(self) -> Store:
+        raise NotImplementedError
+
+    def search(
+        self,
+        query: str,
+        *,
+        chat_id: str | None = None,
+        user_id: str | None = None,
+        roles: Collection[str] | None = None,
+        branch: str | None = None,
+        since: int | datetime | None = None,
+        until: int | datetime | None = None,
+        limit: int | None = DEFAULT_LIMIT,
+        offset: int = 0,
+    ) -> SearchHits:
+        """
+        Find messages by their words, best first; of equally good ones the newest first.
+
+        A message that was written a moment ago is found. What is searched is its text (`Message.text`): no keys, ids or JSON.
+
+        Args:
+            query: Words, of which all must occur; `AND`, `OR`, `NOT`, `"phrases"`, `prefix*` and parentheses. Everything else is
+                read as words, so any text is a query; see the reference of the query language. Without a letter or digit it
+                finds nothing.
+            chat_id: Only in this chat; an unknown one has no messages.
+            user_id: Only in the chats of this owner. Other chats have no influence on what is found, nor on ranks.
+            roles: Only messages of these names; all when None or empty.
+            branch: Only messages on the chain of this branch of `chat_id`.
+            since: Only messages created at or after this time: ms since the epoch, or an aware datetime.
+            until: Only messages created before this time.
+            limit: At most this many; all when None or negative.
+            offset: How many of the best to leave out, for paging.
+
+        Returns:
+            The hits, each with its message, rank (BM25 over the searched chats; lower is better) and snippet. `is_degraded`
+            when the search index was being built.
+
+        Raises:
+            BranchNotFoundError: The chat has no such branch.
+            InvalidValueError: An argument breaks a rule.
+
+        Source: the LMDB index at `position`; the log is not read.
+        """
+        text = _check_query(query)
+        if chat_id is not None:
+            check_id(chat_id, "chat_id")
+        if user_id is not None:
+            check_id(user_id, "user_id", empty=True)
+        if branch is not None and chat_id is None:
+            msg = "a branch is one of a chat: give chat_id too"
+            raise InvalidValueError(msg)
+        wanted = None if limit is None or _check_limit(limit) < 0 else limit
+        check_count(offset, "offset")
+        names = _check_roles(roles)
+        times = _check_moment(since, "since"), _check_moment(until, "until")
+        # NumPy takes a tenth of a second to import: only for those who search.
+        from chatledger.domain.search.query import parse
+        from chatledger.domain.search.snippets import literal_snippet, snippet
+        from chatledger.projections.search.asking import ask
+        from chatledger.projections.search.evaluation import Filter
+
+        parsed = parse(text)
+        with self._store.snapshot() as snapshot:
+            chats = _scope(snapshot, chat_id, user_id)
+            only = Filter(roles=names, since=times[0], until=times[1])
+            if branch is not None and chats:
+                only = _on_branch(only, chats[0], branch)
+            if parsed is None or wanted == 0 or not chats:
+                return SearchHits()
+            answer = ask(snapshot.txn, snapshot.tables, chats, parsed, text, only=only, limit=wanted, offset=offset)
+        hits = [
+            SearchHit(
+                message=found.message,
+                rank=0.0 if found.rank is None else found.rank,
+                snippet=literal_snippet(found.message.text)
+                if found.rank is None
+                else snippet(found.message.text, parsed),
+            )
+            for found in answer.found
+        ]
+        return SearchHits(hits, is_degraded=answer.is_degraded)
+
+
+def _scope(snapshot: Snapshot, chat_id: str | None, user_id: str | None) -> list[IndexedChat]:
+    if chat_id is None:
+        return snapshot.chats(user_id=user_id)
+    chat = snapshot.chat(chat_id)
+    profile = chat.profile
+    return [] if profile is None or user_id not in {None, profile.user_id} else [chat]
+
+
+def _on_branch(only: "Filter", chat: IndexedChat, name: str) -> "Filter":
+    import msgspec
+
+    row = chat.branch_row(check_id(name, "branch"))
+    if row is None:
+        raise BranchNotFoundError(chat.chat_id, name)
+    return msgspec.structs.replace(only, runs={} if row.place is None else chat.chains.runs(row.place))
+
+
+def _check_query(query: object) -> str:
+    if not isinstance(query, str):
+        msg = f"a query must be text, not {type(query).__name__}"
+        raise InvalidValueError(msg)
+    return query
+
+
+def _check_limit(limit: object) -> int:
+    if not isinstance(limit, int) or isinstance(limit, bool):
+        msg = f"limit must be a whole number or None, not {limit!r}"
+        raise InvalidValueError(msg)
+    return limit
+
+
+def _check_roles(roles: object) -> frozenset[str] | None:
+    if roles is None:
+        return None
+    if isinstance(roles, str) or not isinstance(roles, Collection):
+        msg = f"roles must be a list of names, not {type(roles).__name__}"
+        raise InvalidValueError(msg)
+    return frozenset(check_id(role, "a role") for role in cast("Collection[object]", roles)) or None
+
+
+def _check_moment(value: object, what: str) -> int | None:
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            msg = f"{what} must be an aware datetime; add a time zone, such as datetime.UTC"
+            raise InvalidValueError(msg)
+        return round(value.timestamp() * 1000)
+    if value is None or (isinstance(value, int) and not isinstance(value, bool)):
+        return value
+    msg = f"{what} must be ms since the epoch or a datetime, not {value!r}"
+    raise InvalidValueError(msg)
