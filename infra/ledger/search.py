@@ -67,13 +67,7 @@ class SearchMethods:
         Source: the LMDB index at `position`; the log is not read.
         """
         text = _check_query(query)
-        if chat_id is not None:
-            check_id(chat_id, "chat_id")
-        if user_id is not None:
-            check_id(user_id, "user_id", empty=True)
-        if branch is not None and chat_id is None:
-            msg = "a branch is one of a chat: give chat_id too"
-            raise InvalidValueError(msg)
+        _check_scope(chat_id, user_id, branch)
         wanted = None if limit is None or _check_limit(limit) < 0 else limit
         check_count(offset, "offset")
         names = _check_roles(roles)
@@ -121,6 +115,16 @@ def _on_branch(only: "Filter", chat: IndexedChat, name: str) -> "Filter":
     if row is None:
         raise BranchNotFoundError(chat.chat_id, name)
     return msgspec.structs.replace(only, runs={} if row.place is None else chat.chains.runs(row.place))
+
+
+def _check_scope(chat_id: str | None, user_id: str | None, branch: str | None) -> None:
+    if chat_id is not None:
+        check_id(chat_id, "chat_id")
+    if user_id is not None:
+        check_id(user_id, "user_id", empty=True)
+    if branch is not None and chat_id is None:
+        msg = "a branch is one of a chat: give chat_id too"
+        raise InvalidValueError(msg)
 
 
 def _check_query(query: object) -> str:

@@ -1,0 +1,86 @@
+"""Search without an index: what a query finds in a text, term by term; and SQLite's FTS5, with which ours is compared."""
+
+import sqlite3
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing, contextmanager
+
+from chatledger.domain.search.query import All, Either, Phrase, Query, Without, Word
+
+
+def is_found(query: Query, terms: list[str]) -> bool:
+    """Whether a text with these terms is one that the query asks for."""
+    match query:
+        case Word(term, is_prefix):
+            return any(found.startswith(term) for found in terms) if is_prefix else term in terms
+        case Phrase():
+            return any(_is_at(query, terms, index) for index in range(len(terms) - len(query.terms) + 1))
+        case All(parts):
+            return all(is_found(part, terms) for part in parts)
+        case Either(parts):
+            return any(is_found(part, terms) for part in parts)
+        case Without(kept, dropped):
+            return is_found(kept, terms) and not is_found(dropped, terms)
+
+
+def _is_at(phrase: Phrase, terms: list[str], index: int) -> bool:
+    *before, last = terms[index : index + len(phrase.terms)]
+    fits = last.startswith(phrase.terms[-1]) if phrase.is_prefix else last == phrase.terms[-1]
+    return fits and tuple(before) == phrase.terms[:-1]
+
+
+def depth(query: Query) -> int:
+    """How many levels a query has."""
+    match query:
+        case All(parts) | Either(parts):
+            return 1 + max(map(depth, parts))
+        case Without(kept, dropped):
+            return 1 + max(depth(kept), depth(dropped))
+        case _:
+            return 1
+
+
+def leaves(query: Query) -> Iterator[Word | Phrase]:
+    """The words and phrases in a query, from left to right."""
+    match query:
+        case All(parts) | Either(parts):
+            for part in parts:
+                yield from leaves(part)
+        case Without(kept, dropped):
+            yield from leaves(kept)
+            yield from leaves(dropped)
+        case _:
+            yield query
+
+
+class Fts5:
+    """Texts in an FTS5 table with the tokenizer `porter unicode61`; their ids count from 0."""
+
+    def __init__(self, connection: sqlite3.Connection, texts: Iterable[str]) -> None:
+        self._connection = connection
+        connection.execute("CREATE VIRTUAL TABLE texts USING fts5(body, tokenize = 'porter unicode61')")
+        connection.execute("CREATE VIRTUAL TABLE terms USING fts5vocab(texts, instance)")
+        connection.executemany("INSERT INTO texts(rowid, body) VALUES (?, ?)", enumerate(texts))
+
+    def terms(self) -> dict[int, list[str]]:
+        """The terms of each text that has any, by position."""
+        found: dict[int, list[str]] = {}
+        for term, text_id in self._connection.execute('SELECT term, doc FROM terms ORDER BY doc, "offset"'):
+            found.setdefault(text_id, []).append(term)
+        return found
+
+    def search(self, query: str) -> set[int]:
+        """The texts that match."""
+        return {row for (row,) in self._connection.execute("SELECT rowid FROM texts WHERE texts MATCH ?", (query,))}
+
+
+@contextmanager
+def fts5(texts: Iterable[str]) -> Generator[Fts5]:
+    """A table in memory."""
+    with closing(sqlite3.connect(":memory:")) as connection:
+        yield Fts5(connection, texts)
+
+
+def terms_in_fts5(text: str) -> list[str]:
+    """What FTS5 makes of one text."""
+    with fts5([text]) as table:
+        return table.terms().get(0, [])
