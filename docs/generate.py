@@ -27,6 +27,7 @@ from chatledger.domain.engine.inspecting import Inspecting
 from chatledger.domain.engine.reading import Reading
 from chatledger.domain.engine.saving import Saving
 from chatledger.domain.events import BODIES, Event, Recorded
+from chatledger.infra.ledger.search import DEFAULT_LIMIT
 from docs.docstrings import blocks_of, doc_of, join, line_of, text_of, tree_of
 from docs.members import (
     constructor_of,
@@ -54,6 +55,8 @@ VALUE_TYPES: Final = (
     chatledger.GraphNode,
     chatledger.GraphBranch,
     chatledger.GraphCheckpoint,
+    chatledger.SearchHit,
+    chatledger.SearchHits,
     chatledger.Recorded,
 )
 ENGINE_VALUES: Final = (
@@ -82,6 +85,7 @@ AREAS: Final = {
     "MessageMethods": "Messages",
     "BranchMethods": "Branches",
     "CheckpointMethods": "Checkpoints",
+    "SearchMethods": "Search",
     "InterchangeMethods": "Whole conversations",
     "LogMethods": "The log",
     "Ledger": "The ledger itself",
@@ -95,7 +99,7 @@ ENGINE_AREAS: Final = {
 }
 """Where the methods of a context engine are written, and what such methods are for."""
 ALIASES: Final = {
-    "Progress": "`Callable[[int, int], None]`: called with (events done, events in all).",
+    "Progress": "`Callable[[int, int], None]`: called with (events done, events in all); messages, where a docstring says so.",
     "Durability": '`Literal["always", "fast"]`.',
     "ChatUpdater": "`Callable[[Chat], dict[str, Any] | None]`.",
     "OnConflict": '`Literal["rebase", "fork", "raise"]`; see `ContextEngine.save`.',
@@ -104,6 +108,7 @@ ALIASES: Final = {
     "Style": '`Literal["ascii", "unicode"]`.',
     "Direction": '`Literal["BT", "LR", "RL", "TB", "TD"]`.',
     "COLLAPSE_AFTER": f"{COLLAPSE_AFTER}.",
+    "DEFAULT_LIMIT": f"{DEFAULT_LIMIT}.",
     "TextFunction": "`Callable[[ReminderContext], str]`.",
     "UIMessage": "`dict[str, Any]` with `id`, `role` and `parts`: the stored form of messages.",
     "Lazy": "What a fragment carries that is resolved later; `last_assistant_message` makes it.",
@@ -163,7 +168,7 @@ def api_page() -> str:
         *(part for kind in ENGINE_VALUES for part in describe_values(kind)),
         "## Values of ledgers",
         text_of(doc_of(values)),
-        *(part for kind in VALUE_TYPES for part in describe_values(kind)),
+        *(part for kind in VALUE_TYPES for part in _outline(kind)),
         "### `ANY`",
         "Says that a head may be anywhere: `move_head(..., expected=ANY)` moves without a condition.",
         "## Names in signatures",
@@ -200,12 +205,16 @@ def _beside(module: ModuleType, link: str) -> Iterator[str]:
 
 def _outlines(module: ModuleType) -> Iterator[str]:
     for name in module.__all__:
-        member = getattr(module, name)
-        if hasattr(member, "__struct_fields__"):
-            yield from describe_values(member)
-        else:
-            yield f"### `{name}`"
-            yield text_of(doc_of(member))
+        yield from _outline(getattr(module, name))
+
+
+def _outline(kind: type) -> Iterator[str]:
+    """A class by its fields, or by its docstring alone when it is no struct."""
+    if hasattr(kind, "__struct_fields__"):
+        yield from describe_values(kind)
+    else:
+        yield f"### `{kind.__name__}`"
+        yield text_of(doc_of(kind))
 
 
 # Context engines

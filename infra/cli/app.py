@@ -23,6 +23,7 @@ VERBS: Final = {
     "export": "transfer",
     "chats": "chats",
     "show": "show",
+    "search": "search",
     "log": "log",
     "replay": "replay",
     "rebuild": "replay",
@@ -147,7 +148,7 @@ def cli(ctx: click.Context) -> None:
         chatledger chats
 
     The ledger is a directory by default; --location also takes nats://host:port/stream, sqlite:///file.db,
-    postgresql://host/database and memory:. Exit codes: 0 fine, 1 an error or nothing found, 2 wrong usage.
+    postgresql://host/database and memory:. Exit codes: 0 fine, 1 an error, 2 wrong usage.
     """  # noqa: D301 - click's mark for a paragraph that keeps its lines
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())

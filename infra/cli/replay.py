@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 
 import click
 from rich.text import Text
@@ -118,22 +118,26 @@ def folded_graph(chat: FoldedChat) -> Graph:
 
 
 @click.command("rebuild")
+@click.option("--only", type=click.Choice(["search"]), help="Only this part of the index.")
 @json_option
 @location_option()
 @click.pass_obj
-def rebuild_command(settings: Settings, *, as_json: bool) -> None:
+def rebuild_command(settings: Settings, *, only: Literal["search"] | None, as_json: bool) -> None:
     """
     Build the index anew from the log.
 
     Nothing is lost by it: the index holds only what follows from the log. Until the new one is ready the old one serves.
+    With --only search, the search index is built anew from the messages in the index; until it is ready searches are coarser.
     """
+    part = "the index" if only is None else f"the {only} index"
     with ledger_at(settings) as ledger:
         began = time.monotonic()
-        with progress_bar("rebuilding the index") as progress:
-            ledger.rebuild(progress=progress)
+        with progress_bar(f"rebuilding {part}") as progress:
+            ledger.rebuild(only=only, progress=progress)
         took_s = time.monotonic() - began
         position = ledger.position
     if as_json:
         print_json({"position": position, "seconds": round(took_s, 3)})
     else:
-        print_text(f"Rebuilt the index from the log in {took_s:.1f} s, up to position {position:,}.")
+        source = "log" if only is None else "messages"
+        print_text(f"Rebuilt {part} from the {source} in {took_s:.1f} s, up to position {position:,}.")

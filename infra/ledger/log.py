@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager
 from datetime import datetime
+from typing import Literal
 
 from chatledger.domain.errors import InvalidValueError
 from chatledger.domain.events import Recorded
@@ -133,18 +134,25 @@ class LogMethods:
                 self.sync()
         return None
 
-    def rebuild(self, *, progress: Progress | None = None) -> None:
+    def rebuild(self, *, only: Literal["search"] | None = None, progress: Progress | None = None) -> None:
         """
         Build the index anew from the log, while the old one goes on serving, and go over to it.
 
         Args:
-            progress: Called with (events done, events in all).
+            only: With "search" only the search index, from the messages in the index; the log is not read. Until it is
+                complete, searches are degraded. When it is interrupted, opening the ledger completes it.
+            progress: Called with (events done, events in all); with "search" messages are counted.
 
         Raises:
             ChainIntegrityError: Events on the log are missing, repeated or altered; the old index stays.
+            InvalidValueError: There is no such part of the index.
         """
+        if only is not None and only != "search":
+            msg = f"only may be 'search' or None, not {only!r}"
+            raise InvalidValueError(msg)
         self._store.check_open()
-        self._store.rebuild(progress or no_progress)
+        rebuild = self._store.rebuild if only is None else self._store.rebuild_search
+        rebuild(progress or no_progress)
 
     @staticmethod
     def context(

@@ -45,7 +45,7 @@ class SearchMethods:
 
         Args:
             query: Words, of which all must occur; `AND`, `OR`, `NOT`, `"phrases"`, `prefix*` and parentheses. Everything else is
-                read as words, so any text is a query; see the reference of the query language. Without a letter or digit it
+                read as words, so any text is a query; see docs/reference/search.md. Without a letter or digit it
                 finds nothing.
             chat_id: Only in this chat; an unknown one has no messages.
             user_id: Only in the chats of this owner. Other chats have no influence on what is found, nor on ranks.

@@ -66,6 +66,8 @@ from chatledger.domain.values import (
     GraphNode,
     Message,
     NewMessage,
+    SearchHit,
+    SearchHits,
 )
 from chatledger.infra.async_ledger import AsyncLedger
 from chatledger.infra.engine import AsyncContextEngine, ContextEngine
@@ -129,6 +131,8 @@ __all__ = [
     "Save",
     "SavePreview",
     "SaveResult",
+    "SearchHit",
+    "SearchHits",
     "SelfParentError",
     "UnknownLazyTypeError",
     "UnsupportedFormatError",

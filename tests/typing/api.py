@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import AbstractContextManager
+from datetime import UTC, datetime
 from typing import Any, assert_type
 
 import chatledger
@@ -18,6 +19,8 @@ from chatledger import (
     Message,
     NewMessage,
     Recorded,
+    SearchHit,
+    SearchHits,
     assistant,
     user,
 )
@@ -95,6 +98,21 @@ def checkpoints(ledger: Ledger) -> None:
     assert_type(ledger.delete_checkpoint("trip", "plan"), bool)
 
 
+def searching(ledger: Ledger) -> None:
+    hits = ledger.search("old town", chat_id="trip", user_id="ada", roles={"user"}, branch="main", limit=None, offset=5)
+    assert_type(hits, SearchHits)
+    assert_type(hits.is_degraded, bool)
+    assert_type(ledger.search("", since=0, until=datetime(2026, 3, 2, tzinfo=UTC)), SearchHits)
+    for hit in hits:
+        assert_type(hit, SearchHit)
+        assert_type(hit.message, Message)
+        assert_type(hit.rank, float)
+        assert_type(hit.snippet, str)
+    assert_type(hits[:3], list[SearchHit])
+    ledger.search("old", "trip")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    ledger.search("old", since="yesterday")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
 def the_log(ledger: Ledger) -> None:
     assert_type(ledger.history("trip", after=1, until=10), Iterator[Recorded])
     assert_type(ledger.feed(after=0, topics={"chat_created"}, follow=False), Iterator[Recorded])
@@ -103,6 +121,8 @@ def the_log(ledger: Ledger) -> None:
     assert_type(ledger.sync(7, timeout_s=1), int)
     assert_type(ledger.wait(7), bool)
     assert_type(ledger.rebuild(progress=print), None)
+    assert_type(ledger.rebuild(only="search"), None)
+    ledger.rebuild(only="words")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     assert_type(ledger.graph("trip"), Graph)
     assert_type(ledger.context(actor="ada", command_id="c1"), AbstractContextManager[None])
 
@@ -141,6 +161,8 @@ async def asynchronous() -> None:
         assert_type(await ledger.move_head("trip", "main", "m1", expected=ANY), bool)
         assert_type(await ledger.get_position(), int)
         assert_type(await ledger.run(lambda sync: sync.position), int)
+        assert_type(await ledger.search("riga", user_id="ada"), SearchHits)
+        assert_type(await ledger.rebuild(only="search"), None)
         assert_type(ledger.history("trip"), AsyncGenerator[Recorded])
         assert_type(ledger.feed(follow=False), AsyncGenerator[Recorded])
         async for event in ledger.feed(after=0):
