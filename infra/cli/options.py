@@ -2,6 +2,7 @@
 
 import contextlib
 import re
+import sys
 from collections.abc import Callable, Generator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -56,7 +57,7 @@ chat_argument = click.argument("chat_id", metavar="CHAT")
 
 def limit_option(what: str) -> Callable[[F], F]:
     """`--limit`, with what it counts."""
-    return click.option("-n", "--limit", type=click.IntRange(min=0), metavar="N", help=f"At most N {what}.")
+    return click.option("-n", "--limit", type=click.IntRange(0, sys.maxsize), metavar="N", help=f"At most N {what}.")
 
 
 def _point_in_log(ctx: click.Context, parameter: click.Parameter, value: str | None) -> int | datetime | None:
