@@ -11,8 +11,10 @@ Numbers are little-endian, and each column as wide (1, 2 or 4 bytes) as its larg
 """
 
 from array import array
+from collections import Counter
 from collections.abc import Sequence
-from itertools import pairwise
+from functools import cache
+from operator import sub
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -56,20 +58,14 @@ def pack(occurrences: Sequence[int]) -> bytes:
         return packed
     if len(occurrences) > _FEW:
         return _pack_many(occurrences)
-    documents: list[int] = []
-    counts: list[int] = []
-    last = -1
-    for occurrence in occurrences:
-        document = occurrence >> DOC_SHIFT
-        if document == last:
-            counts[-1] += 1
-        else:
-            documents.append(document)
-            counts.append(1)
-            last = document
-    deltas = [later - earlier for earlier, later in pairwise(documents)]
+    documents = [occurrence >> DOC_SHIFT for occurrence in occurrences]
     positions = [occurrence & POSITION_MASK for occurrence in occurrences]
-    is_once = len(documents) == len(positions)
+    counts: list[int] = []
+    is_once = len(set(documents)) == len(documents)
+    if not is_once:
+        counted = Counter(documents)
+        documents, counts = list(counted), list(counted.values())
+    deltas = list(map(sub, documents[1:], documents))
     widths = _width(max(positions)), _width(max(deltas, default=0)), 0 if is_once else _width(max(counts))
     return b"".join(
         (
@@ -102,49 +98,110 @@ def _pack_many(occurrences: Sequence[int]) -> bytes:
 
 
 def unpack(rows: Sequence[bytes]) -> Postings:
-    """The postings in rows whose documents ascend."""
-    import numpy as np
-
-    documents: list[Any] = []
-    counts: list[Any] = []
-    positions: list[Any] = []
+    """The postings in rows, one row's after the other."""
+    if not any(rows):
+        return _nothing()
+    chunks = _Chunks()
     for row in rows:
         at = 0
         while at < len(row):
-            flags = row[at]
-            if flags & _SINGLE:
-                one = _ONE[flags & 3]
-                _, document, position = one.unpack_from(row, at)
-                at += one.size
-                documents.append(np.array((document,), dtype=np.uint64))
-                counts.append(_once(1))
-                positions.append(np.array((position,), dtype=np.uint32))
-                continue
-            _, document_count, occurrence_count, first = _MANY.unpack_from(row, at)
-            at += _MANY.size
-            chunk = np.empty(document_count, dtype=np.uint64)
-            chunk[0] = first
-            width = flags >> 2 & 3
-            np.cumsum(np.frombuffer(row, _DTYPES[width], document_count - 1, at), out=chunk[1:])
-            chunk[1:] += np.uint64(first)
-            documents.append(chunk)
-            at += (document_count - 1) * _WIDTHS[width]
-            if flags & _ALL_ONCE:
-                counts.append(_once(document_count))
-            else:
-                width = flags >> 4 & 3
-                counts.append(np.frombuffer(row, _DTYPES[width], document_count, at))
-                at += document_count * _WIDTHS[width]
-            width = flags & 3
-            positions.append(np.frombuffer(row, _DTYPES[width], occurrence_count, at))
-            at += occurrence_count * _WIDTHS[width]
-    if not documents:
-        return Postings(np.empty(0, np.uint64), np.empty(0, np.uint32), np.empty(0, np.uint32))
-    return Postings(
-        np.concatenate(documents),
-        np.concatenate(counts, dtype=np.uint32),
-        np.concatenate(positions, dtype=np.uint32),
-    )
+            at = chunks.add_singles(row, at) if row[at] & _SINGLE else chunks.add(row, at)
+    return chunks.joined()
+
+
+class _Chunks:
+    """Columns of chunks, which are joined and summed up in one go: most chunks are small."""
+
+    def __init__(self) -> None:
+        import numpy as np
+
+        self._zero, self._one, self._column = np.zeros(1, np.uint8), np.ones(1, np.uint8), np.frombuffer
+        self._starts: list[int] = []
+        self._firsts: list[int] = []
+        self._deltas: list[NDArray[Any]] = []
+        self._counts: list[NDArray[Any]] = []
+        self._positions: list[NDArray[Any]] = []
+        self._total = 0
+
+    def add_singles(self, row: bytes, at: int) -> int:
+        """Add those of equal width that follow each other from a place on; returns where they end."""
+        width = row[at] & 3
+        size = _ONE[width].size
+        headers = row[at::size]
+        count = len(headers) - len(headers.lstrip(headers[:1]))
+        self._starts.extend(range(self._total, self._total + count))
+        self._total += count
+        if count == 1:
+            self._firsts.append(_ONE[width].unpack_from(row, at)[1])
+            self._deltas.append(self._zero)
+            self._counts.append(self._one)
+            self._positions.append(self._column(row, _DTYPES[width], 1, at + size - _WIDTHS[width]))
+        else:
+            singles = self._column(row, _single_dtype(width), count, at)
+            self._firsts.extend(singles["document"].tolist())
+            self._deltas.append(self._zero.repeat(count))
+            self._counts.append(self._one.repeat(count))
+            self._positions.append(singles["position"])
+        return at + count * size
+
+    def add(self, row: bytes, at: int) -> int:
+        """Add the one of many occurrences that begins at a place; returns where it ends."""
+        header: tuple[int, int, int, int] = _MANY.unpack_from(row, at)
+        flags, document_count, occurrence_count, first = header
+        at += _MANY.size
+        self._starts.append(self._total)
+        self._firsts.append(first)
+        self._total += document_count
+        width = flags >> 2 & 3
+        self._deltas += self._zero, self._column(row, _DTYPES[width], document_count - 1, at)
+        at += (document_count - 1) * _WIDTHS[width]
+        if flags & _ALL_ONCE:
+            self._counts.append(self._one.repeat(document_count))
+        else:
+            width = flags >> 4 & 3
+            self._counts.append(self._column(row, _DTYPES[width], document_count, at))
+            at += document_count * _WIDTHS[width]
+        width = flags & 3
+        self._positions.append(self._column(row, _DTYPES[width], occurrence_count, at))
+        return at + occurrence_count * _WIDTHS[width]
+
+    def joined(self) -> Postings:
+        """All of them."""
+        import numpy as np
+
+        return Postings(
+            _summed(np.concatenate(self._deltas, dtype=np.int64), self._starts, self._firsts),
+            np.concatenate(self._counts, dtype=np.uint32),
+            np.concatenate(self._positions, dtype=np.uint32),
+        )
+
+
+@cache
+def _single_dtype(width: int) -> "np.dtype[np.void]":
+    import numpy as np
+
+    return np.dtype([("flags", "u1"), ("document", "<u4"), ("position", _DTYPES[width])])
+
+
+@cache
+def _nothing() -> Postings:
+    import numpy as np
+
+    return Postings(np.empty(0, np.uint64), np.empty(0, np.uint32), np.empty(0, np.uint32))
+
+
+def _summed(deltas: "NDArray[np.int64]", starts: list[int], firsts: list[int]) -> "NDArray[np.uint64]":
+    """The documents of chunks, which begin at these places with these documents; the deltas there are 0."""
+    import numpy as np
+
+    ends = np.array(firsts, dtype=np.int64)
+    jumps = ends.copy()
+    if len(starts) > 1:
+        ends += np.add.reduceat(deltas, starts)
+        jumps[1:] -= ends[:-1]
+    deltas[starts] = jumps
+    documents: NDArray[np.uint64] = np.cumsum(deltas, out=deltas).view(np.uint64)
+    return documents
 
 
 def occurrences_of(postings: Postings) -> "NDArray[np.uint64]":
@@ -166,12 +223,6 @@ def blocks_of(occurrences: Sequence[int]) -> tuple[list[Sequence[int]], Sequence
         blocks.append(occurrences[start:end])
         start = end
     return blocks, occurrences[start:]
-
-
-def _once(count: int) -> "NDArray[np.uint32]":
-    import numpy as np
-
-    return np.ones(count, dtype=np.uint32)
 
 
 def _width(largest: int) -> int:

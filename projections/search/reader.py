@@ -27,7 +27,7 @@ _RECORD: Final = np.dtype(
         ("offset", "<u4"),
     ]
 )
-_SHARE: Final = 50
+_SHARE: Final = 150
 """Reading one document takes as long as reading so many in a row."""
 
 
@@ -65,7 +65,8 @@ class SearchReader:
         """The records of ascending documents: length, role, created_at, segment, offset."""
         if len(documents) * _SHARE > self.state.indexed:
             everything = np.frombuffer(self._rows.all_documents(), _RECORD)
-            return everything if len(everything) == len(documents) else everything[documents]
+            # A tenth of the time of `everything[documents]`.
+            return everything if len(everything) == len(documents) else everything.take(documents.view(np.int64))
         raw = b"".join(
             self._rows.documents(int(document) // BLOCK_DOCUMENTS)[at : at + DOCUMENT.size]
             for document in documents.tolist()
@@ -83,9 +84,9 @@ class SearchReader:
             rows = self._rows.postings(raw)
             late = self._late(b"\0" + raw + b"\0", term, is_prefix=False)
             return _extended(unpack(rows), late) if late else unpack(rows)
-        found = [occurrences_of(unpack(self._rows.postings(known))) for known in self._rows.terms(raw)]
-        found.append(np.array(self._late(b"\0" + raw, term, is_prefix=True), dtype=np.uint64))
-        return _postings(np.sort(np.concatenate(found)))
+        found = occurrences_of(unpack(self._rows.prefixed_postings(raw)))
+        late = self._late(b"\0" + raw, term, is_prefix=True)
+        return _postings(np.sort(np.concatenate((found, np.array(late, dtype=np.uint64)))))
 
     def _late(self, needle: bytes, term: str, *, is_prefix: bool) -> list[int]:
         """The occurrences in documents that are not inverted yet."""
@@ -105,11 +106,11 @@ class SearchReader:
         last = len(phrase.terms) - 1
         parts = [self._word(term, is_prefix=phrase.is_prefix and at == last) for at, term in enumerate(phrase.terms)]
         order = sorted(range(len(parts)), key=lambda at: len(parts[at].positions))
-        starts = occurrences_of(parts[order[0]]) - np.uint64(order[0])
+        starts = _moved_back(parts[order[0]], order[0])
         for at in order[1:]:
             if not len(starts):
                 break
-            starts = _common(starts, occurrences_of(parts[at]) - np.uint64(at))
+            starts = _common(starts, _moved_back(parts[at], at))
         postings = _postings(starts)
         return Matches(postings.documents, postings.counts)
 
@@ -122,6 +123,15 @@ def is_in(values: "NDArray[np.uint64]", among: "NDArray[np.uint64]") -> "NDArray
     places[places == len(among)] = 0
     found: NDArray[np.bool_] = among[places] == values
     return found
+
+
+def _moved_back(postings: Postings, count: int) -> "NDArray[np.uint64]":
+    """Where a phrase begins that has an occurrence as its term number `count`."""
+    occurrences = occurrences_of(postings)
+    if count:
+        # Those too near the beginning would end up in the document before, and the first of all become the largest.
+        occurrences = occurrences[postings.positions >= count]
+    return occurrences - np.uint64(count)
 
 
 def _common(few: "NDArray[np.uint64]", many: "NDArray[np.uint64]") -> "NDArray[np.uint64]":

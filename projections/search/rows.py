@@ -93,6 +93,10 @@ class SearchRows:
             return []
         return [*self._values(key + _END), end]
 
+    def prefixed_postings(self, start: bytes) -> list[bytes]:
+        """The rows of all terms that begin with `start`."""
+        return self._values(self.prefix + _TERM + start)
+
     def end(self, term: bytes) -> bytes:
         """The row of a term that is added to; empty when there is none."""
         return self.txn.get(self.prefix + _TERM + term, b"", db=self.table)
@@ -104,21 +108,6 @@ class SearchRows:
     def put_block(self, term: bytes, first_document: int, row: bytes) -> None:
         """Add a full block."""
         self.txn.put(self.prefix + _TERM + term + _END + _u32.pack(first_document), row, db=self.table)
-
-    def terms(self, start: bytes) -> list[bytes]:
-        """The terms that begin with `start`."""
-        prefix = self.prefix + _TERM
-        skipped = len(prefix)
-        cursor = self.txn.cursor(self.table)
-        found, terms = cursor.set_range(prefix + start), list[bytes]()
-        while found and (key := cursor.key()).startswith(prefix + start):
-            term = key[skipped:]
-            if _END in term:  # a block: go on behind all of them
-                found = cursor.set_range(prefix + term[: term.index(_END)] + b"\x01")
-                continue
-            terms.append(term)
-            found = cursor.next()
-        return terms
 
     def _values(self, prefix: bytes) -> list[bytes]:
         cursor = self.txn.cursor(self.table)
