@@ -65,6 +65,16 @@ _SEARCH = """
 create virtual table if not exists messages_fts using fts5(
     messageId unindexed, chatId unindexed, name unindexed, content, tokenize = 'porter unicode61');
 """
+_FILL_SEARCH = """
+insert into {table} (messageId, chatId, name, content)
+select id, chatId, name, json_extract(data, '$.parts[0].text') from messages order by rowid
+"""
+_FIND = """
+select m.id, m.chatId, m.parentId, m.name, m.type, m.data, m.createdAt,
+    bm25(messages_fts) as rank, snippet(messages_fts, 3, '<mark>', '</mark>', '...', 32)
+from messages_fts join messages m on m.id = messages_fts.messageId{joined}
+where messages_fts match ? and {condition} order by rank limit ?
+"""
 _INSERT_MESSAGE = """
 insert into messages (id, chatId, parentId, name, type, data, createdAt) values (?, ?, ?, ?, ?, ?, ?)
 on conflict (id) do update set name = excluded.name, type = excluded.type, data = excluded.data
@@ -160,7 +170,7 @@ class SqlitePeer:
             if self._search:
                 self._db.execute(
                     "insert into messages_fts (messageId, chatId, name, content) values (?, ?, ?, ?)",
-                    (message.id, chat_id, message.name, data),
+                    (message.id, chat_id, message.name, _text(message.data, "\n")),
                 )
             head = message.id
         self._db.execute("update branches set headMessageId = ? where id = ?", (head, branch_id))
@@ -249,6 +259,58 @@ class SqlitePeer:
         )
         return nodes, branches.fetchall(), checkpoints.fetchall()
 
+    def search(
+        self,
+        query: str,
+        *,
+        chat_id: str | None = None,
+        user_id: str | None = None,
+        roles: Sequence[str] = (),
+        limit: int | None = None,
+    ) -> list[dict[str, Any]]:
+        """Messages that match a query of FTS5, best first, in one chat or, which the package does not offer, in all of a user."""
+        conditions, values = ["messages_fts.chatId = ?"], [chat_id]
+        if chat_id is None:
+            conditions, values = ["c.userId = ?"], [user_id]
+        if roles:
+            conditions.append(f"messages_fts.name in ({', '.join('?' for _ in roles)})")
+        joined = " join chats c on c.id = m.chatId" if chat_id is None else ""
+        statement = _FIND.format(joined=joined, condition=" and ".join(conditions))
+        return [
+            {
+                "message": {
+                    "id": message_id,
+                    "chatId": found_in,
+                    "parentId": parent_id,
+                    "name": name,
+                    "type": kind,
+                    "data": self._loads(data),
+                    "createdAt": created_at,
+                },
+                "rank": rank,
+                "snippet": snippet,
+            }
+            for message_id, found_in, parent_id, name, kind, data, created_at, rank, snippet in self._db.execute(
+                statement, (query, *values, *roles, -1 if limit is None else limit)
+            )
+        ]
+
+    def build_search(self, table: str) -> None:
+        """Put all messages, of one text part each, into a new FTS5 table of that name, in one transaction."""
+        with self._db:
+            self._db.execute("begin immediate")
+            self._db.execute(_SEARCH.replace("messages_fts", table))
+            self._db.execute(_FILL_SEARCH.format(table=table))
+
+    def drop_search(self, table: str) -> None:
+        """Drop such a table."""
+        self._db.execute(f"drop table {table}")
+
+    def search_bytes(self, table: str = "messages_fts") -> dict[str, int]:
+        """The pages of an FTS5 table, in bytes, by its parts: `content`, `data`, `docsize` and so on."""
+        query = "select substr(name, length(?) + 2), sum(pgsize) from dbstat where name glob ? || '_*' group by name"
+        return dict(self._db.execute(query, (table, table)).fetchall())
+
     def copy_to(self, other: "SqlitePeer") -> None:
         """Insert every row into an empty file, in the order they were written, in transactions of 1,000 rows."""
         for table in _TABLES:
@@ -284,8 +346,12 @@ def _batches(rows: Iterator[Row]) -> Iterator[Sequence[Row]]:
         yield batch
 
 
+def _text(data: Any, separator: str) -> str:
+    if isinstance(data, str):
+        return data
+    return separator.join(part["text"] for part in data["parts"] if part["type"] == "text")
+
+
 def _preview(data: Any) -> str:
-    content = (
-        data if isinstance(data, str) else " ".join(part["text"] for part in data["parts"] if part["type"] == "text")
-    )
+    content = _text(data, " ")
     return content if len(content) <= 50 else content[:50] + "..."

@@ -13,6 +13,7 @@ from .subjects.appends import appends
 from .subjects.catalogue import branches, chats
 from .subjects.chains import chains
 from .subjects.engine import engine
+from .subjects.search import searches
 from .subjects.storing import imports, opening, rebuilds
 from .world import Sizes, World
 
@@ -21,6 +22,7 @@ SUBJECTS: Final[dict[str, Subject]] = {
     "chains": chains,
     "engine": engine,
     "appends": appends,
+    "search": searches,
     "branches": branches,
     "chats": chats,
     "rebuilds": rebuilds,

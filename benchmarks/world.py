@@ -34,6 +34,9 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
     rebuilt: int
     imported: int
     import_repeats: int
+    searched: tuple[int, ...]
+    searched_chats: int
+    searched_per_chat: int
 
 
 FULL = Sizes(
@@ -49,6 +52,9 @@ FULL = Sizes(
     rebuilt=20_000,
     imported=20_000,
     import_repeats=5,
+    searched=(10_000, 100_000),
+    searched_chats=100,
+    searched_per_chat=1_000,
 )
 QUICK = Sizes(
     name="quick",
@@ -63,6 +69,9 @@ QUICK = Sizes(
     rebuilt=2_000,
     imported=2_000,
     import_repeats=3,
+    searched=(1_000, 10_000),
+    searched_chats=20,
+    searched_per_chat=500,
 )
 SMOKE = Sizes(
     name="smoke",
@@ -77,6 +86,9 @@ SMOKE = Sizes(
     rebuilt=12,
     imported=60,
     import_repeats=1,
+    searched=(60, 130),
+    searched_chats=3,
+    searched_per_chat=40,
 )
 
 
@@ -165,9 +177,9 @@ class World:
         self._exit.close()
 
 
-def fill(pair: Pair, chat_id: str, length: int, *, seed: int) -> list[str]:
-    """Make a chat that is one chain, in commits of 1,000 messages; returns their ids."""
-    talk = Conversations(seed)
+def fill(pair: Pair, chat_id: str, length: int, *, seed: int, talk: Conversations | None = None) -> list[str]:
+    """Make a chat that is one chain, of messages by `talk`, in commits of 1,000; returns their ids."""
+    talk = talk or Conversations(seed)
     ids: list[str] = []
     pair.ledger.create_chat(chat_id, "ada")
     pair.peer.create_chat(chat_id, "ada")

@@ -5,6 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from benchmarks.measure import ResultsDifferError, Row, check_equal, take_turns
+from benchmarks.prose import COMMON, MID, PHRASE, RARE, Prose
 from benchmarks.report import BEGIN, END, cells, make_markdown, write_docs
 from benchmarks.suite import SUBJECTS, Result, run
 from benchmarks.world import SMOKE
@@ -26,6 +27,19 @@ def test_different_answers_are_not_compared() -> None:
     check_equal("a chain", [1], [1])
     with pytest.raises(ResultsDifferError, match="a chain"):
         check_equal("a chain", [1], [2])
+
+
+def test_prose_has_words_as_often_as_promised() -> None:
+    """Equal seeds make equal texts, of about 200 characters, with the planted words in their share of the messages."""
+    texts = [message.data["parts"][0]["text"] for message in Prose(1, length=2000).messages(2000)]
+
+    def count(words: str) -> int:
+        return sum(f" {words}" in f" {text}" for text in texts)
+
+    assert texts == [message.data["parts"][0]["text"] for message in Prose(1, length=2000).messages(2000)]
+    assert 180 < sum(map(len, texts)) / len(texts) < 250
+    assert count(f"{COMMON} ") > len(texts) / 2
+    assert [20, 10, 10] == [count(MID), count(RARE), count(PHRASE)]
 
 
 def test_turns_change_who_goes_first() -> None:

@@ -352,7 +352,15 @@ def dict_of(given_drafts: list[tuple[int, str]]) -> dict[str, str]:
 def test_a_message_without_its_reminders_is_the_same() -> None:
     """Clients send what the user wrote; that it was stored with a reminder makes it no edit."""
     text = "Hi<system-reminder>Be brief</system-reminder>"
-    record = {"id": "r1", "text": "Be brief", "target": "user", "part_index": 0, "start": 2, "end": 45, "mode": "inline"}
+    record = {
+        "id": "r1",
+        "text": "Be brief",
+        "target": "user",
+        "part_index": 0,
+        "start": 2,
+        "end": 45,
+        "mode": "inline",
+    }
     told = {"id": "m1", "role": "user", "parts": [{"type": "text", "text": text}], "metadata": {"reminders": [record]}}
     story = Story().chain()
     story.append(user("m1", told))

@@ -479,7 +479,7 @@ YES, NO = first_n(9), after_turn(9)
         (within_last_n(1, once("w")), Verdict(holds=True, once_ids=W), Verdict(holds=False)),
         (every_of_last_n(1, once("w")), Verdict(holds=True, once_ids=W), Verdict(holds=False)),
     ],
-    ids=repr,
+    ids=lambda value: "" if isinstance(value, Verdict) else name_of(value),
 )
 def test_once_fires_where_the_answer_rests_on_it(predicate: Predicate, unfired: Verdict, fired: Verdict) -> None:
     """Before and after `w` has fired: whether the condition holds, and which ids fire if it does."""

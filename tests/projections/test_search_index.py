@@ -1,7 +1,8 @@
 """The search index against reading every message: the same messages, ranks and order, however the index came to be."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
 import pytest
@@ -22,7 +23,7 @@ import chatledger
 from chatledger import Ledger, Message, NewMessage
 from chatledger.domain.values import SearchHits
 from chatledger.projections.search import building, currency
-from chatledger.projections.search.rows import SearchRows
+from chatledger.projections.search.rows import SearchRows, SearchState
 
 OWNERS: Final = {"c0": "ada", "c1": "ada", "c2": "bo"}
 ROLES: Final = ("user", "assistant", "tool")
@@ -181,6 +182,20 @@ def test_answers_stay_when_the_index_is_built_anew(
         assert expected == [world.answers(query) for query in queries]
 
 
+@contextmanager
+def search_rows_of(ledger: Ledger, chat_id: str) -> Generator[SearchRows]:
+    live = generation(ledger)
+    with live.env.reading() as txn, internals(ledger).snapshot() as snapshot:
+        chat_no = snapshot.chat(chat_id).chat_no
+        assert chat_no is not None
+        yield SearchRows(txn, live.tables.search, chat_no)
+
+
+def search_state(ledger: Ledger, chat_id: str) -> SearchState:
+    with search_rows_of(ledger, chat_id) as rows:
+        return rows.state
+
+
 def test_many_messages_in_batches_of_all_sizes() -> None:
     """With blocks as large as they are: some terms fill many, some texts still wait, and some ends are added to."""
     world_random = random.Random(1)
@@ -197,20 +212,18 @@ def test_many_messages_in_batches_of_all_sizes() -> None:
             parent = world_random.randrange(1500)
             world.carry_out(Append(chat, lines) if world_random.random() < 0.7 else Fork(chat, parent, lines))
         world.carry_out(Append("c0", ["w0 w1"]))
+        if search_state(ledger, "c0").inverted == search_state(ledger, "c0").indexed:
+            world.carry_out(Append("c0", ["w0 w1"]))  # that was the last of 64
         asked = ["w0", "w399", "w1 w2", '"w0 w0"', '"w1 w0 w2"', "w3*", "w0 NOT w1", "(w5 OR w250) NOT w2*", '"w0 w1*"']
         for query in asked:
             world.check(query)
             world.check_filters(query)
         expected = [world.answers(query) for query in asked]
 
-        live = generation(ledger)
-        with live.env.reading() as txn, internals(ledger).snapshot() as snapshot:
-            chat_no = snapshot.chat("c0").chat_no
-            assert chat_no is not None
-            rows = SearchRows(txn, live.tables.search, chat_no)
-            state = rows.state
+        with search_rows_of(ledger, "c0") as rows:
             assert len(rows.postings(b"w0")) > 3
             assert len(rows.postings(b"w399")) == 1
+        state = search_state(ledger, "c0")
         assert 0 < state.inverted < state.indexed
         assert state.indexed == len(messages_in_log_order(ledger, "c0"))
 

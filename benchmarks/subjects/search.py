@@ -1,0 +1,153 @@
+"""Full-text search: finding messages by their words, building the index of them, and the bytes it takes."""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from chatledger import SearchHits
+
+from ..data import as_rows
+from ..measure import Row, check_equal, take_turns
+from ..prose import COMMON, MID, PHRASE, RARE, Prose
+from ..world import Pair, World, fill
+
+LIMIT = 20
+_CLOSE = 1e-6
+
+
+class Question(msgspec.Struct, frozen=True):
+    """A query, in words that both sides read alike, and what it is an example of."""
+
+    name: str
+    query: str
+    roles: tuple[str, ...] = ()
+
+
+_MISSING = Question("a word that no message has", "zyzzyva")
+_QUESTIONS = (
+    Question("a common word", COMMON),
+    Question("a common word of one role", COMMON, ("user",)),
+    Question("a word in 1 %", MID),
+    Question("a word in 10 messages", RARE),
+    _MISSING,
+    Question("two words", "window morning"),
+    Question("a phrase", f'"{PHRASE}"'),
+    Question("a phrase of common words", '"of the"'),
+    Question("a prefix of many words", "inter*"),
+    Question("a common word without another", f"{COMMON} NOT of"),
+)
+_OF_MANY_CHATS = tuple(one for one in _QUESTIONS if one.query in {COMMON, MID, RARE, _MISSING.query} and not one.roles)
+_NOTE = f"best {LIMIT} by BM25 with snippets, messages decoded; warm; FTS5 indexes the text of messages, not their JSON"
+
+
+def searches(world: World) -> Iterator[Row]:
+    """Queries in chats of several lengths, in one of many chats and in all of them; building the index; its size."""
+    for length in world.sizes.searched:
+        yield from _in_one_chat(world, length)
+    yield from _in_many_chats(world)
+
+
+def _in_one_chat(world: World, length: int) -> Iterator[Row]:
+    world.report(f"storing {length:,} messages to search")
+    with world.fresh("fast", search=True) as pair:
+        fill(pair, "chat", length, seed=length, talk=Prose(length, length=length))
+        for question in _QUESTIONS:
+            name = f"search {length:,} messages for {question.name}"
+            yield _search(world, pair, question, name=name, is_ranked_alike=True, chat_id="chat")
+        if length == world.sizes.searched[-1]:
+            yield _bytes(f"{length:,} messages, as stored", pair, pair.peer.search_bytes())
+            yield from _build(world, pair, length)
+
+
+def _in_many_chats(world: World) -> Iterator[Row]:
+    count, length = world.sizes.searched_chats, world.sizes.searched_per_chat
+    world.report(f"storing {count:,} chats of {length:,} messages to search")
+    with world.fresh("fast", search=True) as pair:
+        for number in range(count):
+            fill(pair, f"chat-{number}", length, seed=number, talk=Prose(number, length=length))
+        for question in _OF_MANY_CHATS:
+            name = f"search one of {count:,} chats of {length:,} messages for {question.name}"
+            yield _search(world, pair, question, name=name, is_ranked_alike=False, chat_id=f"chat-{count // 2}")
+        for question in _OF_MANY_CHATS:
+            name = f"search all {count:,} chats of {length:,} messages for {question.name}"
+            yield _search(world, pair, question, name=name, is_ranked_alike=True, user_id="ada")
+
+
+def _search(world: World, pair: Pair, question: Question, *, name: str, is_ranked_alike: bool, **scope: str) -> Row:
+    ours = partial(pair.ledger.search, question.query, roles=question.roles, **scope)  # type: ignore[arg-type]  # names
+    theirs = partial(pair.peer.search, question.query, roles=question.roles, **scope)  # type: ignore[arg-type]  # as above
+    _check(name, ours, theirs, is_ranked_alike=is_ranked_alike)
+    note = _NOTE if is_ranked_alike else f"{_NOTE}; ranks of FTS5 are those of all chats, as it has one index for them"
+    return world.compare(
+        partial(ours, limit=LIMIT), partial(theirs, limit=LIMIT), subject="search", name=name, note=note
+    )
+
+
+def _check(
+    name: str,
+    ours: Callable[..., SearchHits],
+    theirs: Callable[..., Sequence[dict[str, Any]]],
+    *,
+    is_ranked_alike: bool,
+) -> None:
+    """Both find the same messages, all of them; and with the same ranks where both count the same."""
+    hits, rows = ours(limit=None), theirs()
+    found = {row["id"]: row for row in as_rows([hit.message for hit in hits])}
+    check_equal(name, found, {row["message"]["id"]: row["message"] for row in rows})
+    check_equal(f"{name}, is degraded", ours=hits.is_degraded, theirs=False)
+    if is_ranked_alike:
+        ranks = {row["message"]["id"]: row["rank"] for row in rows}
+        other = [hit for hit in hits if not math.isclose(hit.rank, ranks[hit.message.id], rel_tol=_CLOSE)]
+        check_equal(f"{name}, ranks", other, [])
+        check_equal(
+            f"{name}, best", [hit.message.id for hit in ours(limit=LIMIT)], [hit.message.id for hit in hits[:LIMIT]]
+        )
+
+
+def _build(world: World, pair: Pair, length: int) -> Iterator[Row]:
+    samples: dict[str, list[float]] = {"ours": [], "theirs": []}
+    theirs: dict[str, int] = {}
+    for turn in range(world.sizes.import_repeats):
+        world.report(f"search index, {turn + 1} of {world.sizes.import_repeats}")
+        table = f"built_{turn}"
+        runs: dict[str, Callable[[], object]] = {
+            "ours": partial(pair.ledger.rebuild, only="search"),
+            "theirs": partial(pair.peer.build_search, table),
+        }
+        order = list(runs) if turn % 2 == 0 else list(reversed(runs))
+        for who, values in take_turns({who: runs[who] for who in order}, repeats=1, is_warm=False).items():
+            samples[who].extend(values)
+        theirs = pair.peer.search_bytes(table)
+        pair.peer.drop_search(table)
+    yield Row(
+        subject="search",
+        name=f"search index of {length:,} messages, built anew",
+        peer="SQLite",
+        show="rate",
+        ours=[seconds / length for seconds in samples["ours"]],
+        theirs=[seconds / length for seconds in samples["theirs"]],
+        note=(
+            "ours drops the index and reads the messages again, and can be searched and written meanwhile; FTS5 is filled by "
+            "one statement from the messages into a new table, in one transaction"
+        ),
+    )
+    yield _bytes(f"{length:,} messages, built anew", pair, theirs)
+
+
+def _bytes(what: str, pair: Pair, theirs: dict[str, int]) -> Row:
+    with pair.ledger._store.snapshot() as snapshot:  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # only here
+        pages = snapshot.txn.stat(snapshot.tables.search)
+    ours = (pages["branch_pages"] + pages["leaf_pages"] + pages["overflow_pages"]) * pages["psize"]
+    content = theirs["content"]
+    return Row(
+        subject="search",
+        name=f"bytes of the search index of {what}",
+        peer="SQLite",
+        show="bytes",
+        ours=[float(ours)],
+        theirs=[float(sum(theirs.values()))],
+        note=f"FTS5 keeps a copy of the texts, {content / 1e6:.1f} MB of it; both have the places of words",
+    )
