@@ -27,8 +27,9 @@ def draft_of(fragment: Fragment) -> NewMessage:
     Raises:
         MissingCodecError: The fragment has no codec, or is still lazy.
     """
-    given = {name: fragment.metadata[name] for name in (*ATTRIBUTION, _TYPE) if name in fragment.metadata}
-    return NewMessage(fragment.name, stored_form(fragment), id=fragment.id, **{_TYPE: fragment.type, **given})
+    given: dict[str, Any] = {_TYPE: fragment.type}
+    given |= {name: fragment.metadata[name] for name in (*ATTRIBUTION, _TYPE) if name in fragment.metadata}
+    return NewMessage(fragment.name, stored_form(fragment), id=fragment.id, **given)
 
 
 def fragment_of(value: NewMessage | Message) -> Fragment:

@@ -131,7 +131,8 @@ def test_a_branch_of_an_edit_is_one_commit_with_its_messages() -> None:
 def test_other_content_is_an_edit(change: dict[str, Any]) -> None:
     """Name, type, data and attribution count (SM-41)."""
     story = Story().chain("m1", "m2")
-    draft = NewMessage(**{"name": "user", "data": "hello", "id": "m2", **change})
+    fields: dict[str, Any] = {"name": "user", "data": "hello", "id": "m2", **change}
+    draft = NewMessage(**fields)
 
     assert saved(story, draft).id_map == {"m2": "m2'"}
 
