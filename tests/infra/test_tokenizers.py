@@ -20,6 +20,9 @@ from chatledger.domain.errors import ConfigurationError, InvalidValueError
 from chatledger.infra import tokenizers
 from chatledger.infra.tokenizers import ENCODINGS, tokenizer, tokens_of
 
+# bpe-openai says so when it is imported, which these tests may do before chatledger, which silences it.
+pytestmark = pytest.mark.filterwarnings("ignore:open_binary is deprecated:DeprecationWarning")
+
 
 def ranks_of(path: str, expected_hash: str) -> dict[bytes, int]:
     """The tables that tiktoken downloads, from where bpe-openai keeps them, if they are what OpenAI says they are."""
