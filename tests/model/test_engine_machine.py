@@ -336,7 +336,7 @@ def run(kind: str, location: str | Path, *, examples: int, steps: int, patch: py
                 deadline=None,
                 print_blob=True,
                 database=None,
-                phases=[Phase.generate],
+                phases=[Phase.generate],  # shrinking takes minutes on a real server; the steps are short enough to read
                 suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
             ),
         )
