@@ -167,6 +167,13 @@ class Index(TrackingRecorder):
             generation.env.end()
             self._follow(generation)
 
+    def _current(self) -> Generation:
+        """The generation that serves, also when another process has built it meanwhile."""
+        generation, txn = self._begin()
+        txn.abort()
+        generation.env.end()
+        return generation
+
     def apply(self, events: Sequence[Recorded], *, after: int | None = None) -> bool:
         """
         Take events in, all in one transaction together with the position; those applied before change nothing.
@@ -247,9 +254,13 @@ class Index(TrackingRecorder):
         with self._generations.building(is_waiting=not unless_complete) as is_free:
             if not is_free:
                 return
-            live = self._generation()
-            if not (unless_complete and building.is_complete(live.env, live.tables)):
-                building.build(live.env, live.tables, anew=not unless_complete, progress=progress)
+            live = self._current()
+            try:
+                if not (unless_complete and building.is_complete(live.env, live.tables)):
+                    building.build(live.env, live.tables, anew=not unless_complete, progress=progress)
+            except lmdb.Error as error:
+                msg = f"the index at {live.env.path} can not be written: {error}; rebuild it, the log is not affected"
+                raise CorruptStateError(msg) from error
 
     def _fill(self, fresh: Generation, read: ReadLog, progress: Callable[[int], None]) -> IndexState:
         with fresh.env.reading() as txn:

@@ -67,10 +67,15 @@ def _point_in_log(ctx: click.Context, parameter: click.Parameter, value: str | N
     if re.fullmatch(r"[0-9]{1,18}", value):
         return int(value)
     try:
-        moment = datetime.fromisoformat(value)
+        return aware_time(value)
     except ValueError:
         msg = f"{value!r} is neither a position, e.g. 120, nor a time, e.g. 2026-02-07T17:29:24Z"
         raise click.BadParameter(msg, ctx, parameter) from None
+
+
+def aware_time(value: str) -> datetime:
+    """An ISO 8601 day or time; UTC unless it has an offset. Raises `ValueError`."""
+    moment = datetime.fromisoformat(value)
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 

@@ -1,7 +1,7 @@
 """`search`: messages found by their words."""
 
 import re
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final
 
 import click
@@ -14,7 +14,7 @@ from chatledger.domain.values import SearchHit
 from ..ledger import Ledger
 from ..ledger.search import DEFAULT_LIMIT
 from .lookup import require_branch, require_chat
-from .options import Settings, json_option, ledger_at, limit_option, location_option
+from .options import Settings, aware_time, json_option, ledger_at, limit_option, location_option
 from .output import console, fields_of, format_time, print_json_list, print_lines, print_note, print_text, role_style
 
 _TAG: Final = re.compile("</?mark>")
@@ -26,11 +26,10 @@ def _moment(ctx: click.Context, parameter: click.Parameter, value: str | None) -
     if value is None:
         return None
     try:
-        moment = datetime.fromisoformat(value)
+        return aware_time(value)
     except ValueError:
         msg = f"{value!r} is not a time, e.g. 2026-02-07 or 2026-02-07T17:29:24Z"
         raise click.BadParameter(msg, ctx, parameter) from None
-    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
 @click.command("search")

@@ -4,6 +4,8 @@ from collections.abc import Collection
 from datetime import datetime
 from typing import TYPE_CHECKING, cast
 
+import msgspec
+
 from chatledger.domain.errors import BranchNotFoundError, InvalidValueError
 from chatledger.domain.rules import check_count, check_id
 from chatledger.domain.values import SearchHit, SearchHits
@@ -109,8 +111,6 @@ def _scope(snapshot: Snapshot, chat_id: str | None, user_id: str | None) -> list
 
 
 def _on_branch(only: "Filter", chat: IndexedChat, name: str) -> "Filter":
-    import msgspec
-
     row = chat.branch_row(check_id(name, "branch"))
     if row is None:
         raise BranchNotFoundError(chat.chat_id, name)

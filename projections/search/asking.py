@@ -46,7 +46,8 @@ def ask(
     Of a chat whose search index is not complete, those come last that contain the text of the query, newest first.
     """
     behind = _behind(txn, tables, chats)
-    indexed = [chat for chat in chats if chat not in behind] if behind else chats
+    left_out = {chat.chat_no for chat in behind}
+    indexed = [chat for chat in chats if chat.chat_no not in left_out] if behind else chats
     readers = [SearchReader(txn, tables.search, chat.chat_no) for chat in indexed if chat.chat_no is not None]
     wanted = None if limit is None else limit + (offset if behind else 0)
     hits = search(readers, query, only=only, limit=wanted, offset=0 if behind else offset) if readers else []

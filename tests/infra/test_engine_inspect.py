@@ -1,5 +1,6 @@
 """What a context engine tells about itself, and its scratch copies (CE-28 to CE-30)."""
 
+import asyncio
 import gc
 import json
 import time
@@ -11,7 +12,18 @@ import pytest
 from tests.infra.engine_world import KINDS, EngineWorld, as_set, data, shown
 from tests.infra.test_ledger_world import length
 
-from chatledger import ContextEngine, InvalidValueError, Ledger, LedgerClosedError, ModelNotFoundError, assistant, user
+import chatledger
+from chatledger import (
+    AsyncContextEngine,
+    AsyncLedger,
+    ContextEngine,
+    InvalidValueError,
+    Ledger,
+    LedgerClosedError,
+    ModelNotFoundError,
+    assistant,
+    user,
+)
 from chatledger.fragments import LoadContext, fragment, hint, requires_sandbox, role
 from chatledger.reminders import reminder
 from chatledger.renderers import MarkdownRenderer
@@ -224,6 +236,24 @@ def test_a_closed_fork_is_over(world: EngineWorld) -> None:
         pass
 
     assert shown(engine) == ["one"]
+
+
+def test_a_forgotten_asynchronous_fork_is_closed() -> None:
+    """It too gives back its memory and its folder, though closing it could not be awaited."""
+
+    async def main() -> None:
+        async with chatledger.open_async("memory:") as ledger:
+            scratch = AsyncContextEngine(ledger, "trip", "ada").fork()
+            await scratch.set(user("one")).save()
+            inner: AsyncLedger = cast("Any", scratch)._ledger
+            opened.append(await inner.run(lambda ledger: ledger))
+
+    opened: list[Ledger] = []
+    asyncio.run(main())
+    gc.collect()
+
+    with pytest.raises(LedgerClosedError):
+        opened[0].list_chats()
 
 
 def test_a_forgotten_fork_is_closed() -> None:

@@ -332,6 +332,23 @@ def test_what_the_feed_brings_is_searched(tmp_path: Path) -> None:
             assert [] == ledger.search("from")
 
 
+def test_the_index_that_is_built_is_the_one_that_serves(tmp_path: Path) -> None:
+    """Another process has made a new generation meanwhile: rebuilding the search index concerns that one."""
+    with chatledger.open(tmp_path, durability="fast") as ledger:
+        ledger.create_chat("c", "ada")
+        say(ledger, "cat")
+        index: Any = internals(ledger).index
+        before = index._live
+        with Worker(tmp_path, durability="fast").ready() as worker:
+            worker.answer("rebuild")
+        ledger.rebuild(only="search")
+
+        assert index._live is not None
+        assert index._live is not before
+        assert index._live.number == index._generations.current
+        assert ["cat"] == found(ledger, "cat")
+
+
 def test_threads_write_and_search(tmp_path: Path) -> None:
     """What a thread wrote it finds at once; in the end all is found, once, with the ranks of reading."""
     with chatledger.open(tmp_path, durability="fast") as ledger:
