@@ -8,12 +8,11 @@ import msgspec
 
 from chatledger.domain.values import Message
 
-from .chains import PAGE_BYTES, PAGE_MESSAGES, Chains, Place, Segment, pack_page, pack_segment, unpack_page
+from .chains import PAGE_BYTES, PAGE_MESSAGES, Chains, Place, Segment, pack_page, pack_segment, split_page, unpack_page
 from .environment import Transaction
 from .keys import NO_SEGMENT, fork_key, page_key, segment_key
 
 _encode: Final = msgspec.msgpack.Encoder().encode
-_split: Final = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
 
 Item = tuple[int, bytes]  # the number of a message in log order, and the message
 
@@ -97,12 +96,12 @@ class ChainWriter(Chains):
         prefix = page_key(self._chat_no, number, start)[:-4]
         found = cursor.set_range(page_key(self._chat_no, number, start))
         while found and (key := cursor.key()).startswith(prefix):
-            page = unpack_page(key, cursor.value())
-            taken.extend(zip(page.ordinals, map(bytes, _split(page.array)), strict=True))
+            page = cursor.value()
+            taken.extend(zip(unpack_page(key, page).ordinals, split_page(page), strict=True))
             cursor.delete()  # moves to the next row
             found = bool(cursor.key())
         return taken
 
     def _put_page(self, number: int, offset: int, items: list[Item]) -> None:
-        value = pack_page(tuple(ordinal for ordinal, _ in items), b"".join(body for _, body in items))
+        value = pack_page([ordinal for ordinal, _ in items], [body for _, body in items])
         self._txn.put(page_key(self._chat_no, number, offset), value, db=self._table)

@@ -8,6 +8,7 @@ random-access stack"), so ancestors are found in O(log forks), and depth is the 
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import accumulate, pairwise
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -17,6 +18,7 @@ import msgspec
 from chatledger.domain.errors import ChainIntegrityError
 from chatledger.domain.values import Message
 
+from .annotations import Annotations
 from .environment import Transaction, prefixed
 from .keys import NO_SEGMENT, Tag, chat_key, forks_prefix, page_key, segment_key
 
@@ -34,8 +36,10 @@ class _OnlyId(msgspec.Struct):
 
 _LAYOUT: Final = Struct(">IIQIIIII")
 _u32: Final = Struct(">I")
+_u32_pair: Final = Struct(">II")
+_u16_pair: Final = Struct(">HH")
+_NARROW: Final = 0xFFFF
 _decode_page = msgspec.msgpack.Decoder(list[Message]).decode
-_split_page = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
 _decode_id = msgspec.msgpack.Decoder(_OnlyId).decode
 _decode_message = msgspec.msgpack.Decoder(Message).decode
 _set = msgspec.structs.force_setattr
@@ -73,10 +77,24 @@ def pack_segment(segment: Segment) -> bytes:
     return packed
 
 
-def pack_page(ordinals: tuple[int, ...], bodies: bytes) -> bytes:
-    """The stored form of a page: count, ordinals, and a msgpack array of messages."""
+def pack_page(ordinals: Sequence[int], bodies: Sequence[bytes]) -> bytes:
+    """
+    The stored form of a page: count, ordinals, a msgpack array of messages, and where each of them begins in it.
+
+    The beginnings take two bytes each; four where the array is longer than two can tell.
+    """
     count = len(ordinals)
-    return Struct(f">I{count}I").pack(count, *ordinals) + array_header(count) + bodies
+    header = array_header(count)
+    starts = list(accumulate(map(len, bodies), initial=len(header)))
+    code = "H" if starts.pop() <= _NARROW else "I"
+    return b"".join(
+        (
+            Struct(f">I{count}I").pack(count, *ordinals),
+            header,
+            *bodies,
+            Struct(f">{count}{code}").pack(*starts),
+        )
+    )
 
 
 def array_header(count: int) -> bytes:
@@ -92,8 +110,33 @@ def unpack_page(key: bytes, value: bytes) -> Page:
     return Page(
         _u32.unpack_from(key, len(key) - 4)[0],
         Struct(f">{count}I").unpack_from(value, 4),
-        value[4 + 4 * count :],
+        value[4 + 4 * count : -_width(value, count) * count],
     )
+
+
+def split_page(page: bytes) -> list[bytes]:
+    """The messages in the stored form of a page."""
+    count: int = _u32.unpack_from(page)[0]
+    width = _width(page, count)
+    array, end = 4 + 4 * count, len(page) - width * count
+    starts = [array + start for start in Struct(f">{count}{'H' if width == 2 else 'I'}").unpack_from(page, end)]
+    return [page[start:end] for start, end in pairwise([*starts, end])]
+
+
+def body_in(page: bytes, number: int) -> bytes:
+    """One message in the stored form of a page."""
+    count: int = _u32.unpack_from(page)[0]
+    width = _width(page, count)
+    array, starts = 4 + 4 * count, len(page) - width * count
+    if number + 1 == count:
+        return page[array + int.from_bytes(page[-width:], "big") : starts]
+    start, end = (_u16_pair if width == 2 else _u32_pair).unpack_from(page, starts + width * number)
+    return page[array + start : array + end]
+
+
+def _width(page: bytes, count: int) -> int:
+    """How many bytes the beginning of a message takes; there is no length with which both would fit."""
+    return 2 if len(page) - 4 - 6 * count <= _NARROW else 4
 
 
 class Chains:
@@ -102,6 +145,7 @@ class Chains:
     def __init__(self, txn: Transaction, table: "lmdb._Database", chat_no: int, chat_id: str) -> None:
         self._txn, self._table, self._chat_no, self._chat_id = txn, table, chat_no, chat_id
         self._segments: dict[int, Segment] = {}
+        self.annotations = Annotations(txn, table, chat_no)
 
     def segment(self, number: int) -> Segment:
         """The segment of that number."""
@@ -192,28 +236,53 @@ class Chains:
                     _set(message, "parent_id", parent_id)
                     parent_id = message.id
                     messages.append(message)
+        if not self.annotations.is_empty:
+            self._annotate(runs, messages)
         return messages
+
+    def _annotate(self, runs: list[tuple[int, int, int]], messages: list[Message]) -> None:
+        """Put annotations on a chain that was read from these runs, the last one first."""
+        start = 0
+        for number, first, last in reversed(runs):
+            for offset, annotation in self.annotations.between(number, first, last):
+                _set(messages[start + offset - first], "annotation", annotation)
+            start += last - first + 1
 
     def _parent_id(self, place: Place) -> str | None:
         parent = self.parent(place)
-        return None if parent is None else self._raw_message(parent).id
+        return None if parent is None else self._id_at(parent)
+
+    def _id_at(self, place: Place) -> str:
+        first, page = self._page(place)
+        return _decode_id(body_in(page, place[1] - first)).id
 
     def message(self, place: Place) -> Message:
         """The message at a place."""
-        number, offset = place
-        first = max(offset - 1, 0)
-        parent_id: str | None = None
-        message: Message | None = None
-        for page in self._pages(number, first, offset):  # mostly one, with the parent in it
-            bodies = _split_page(page.array)
-            if first < offset and page.first_offset <= first < page.first_offset + len(bodies):
-                parent_id = _decode_id(bodies[first - page.first_offset]).id
-            if offset < page.first_offset + len(bodies):
-                message = _decode_message(bodies[offset - page.first_offset])
-        assert message is not None, "the pages hold what they were asked for"
+        first, page = self._page(place)
+        number = place[1] - first
+        message = _decode_message(body_in(page, number))
         _set(message, "chat_id", self._chat_id)
-        _set(message, "parent_id", parent_id if offset else self._parent_id(place))
+        # Mostly its parent is in the same page.
+        parent_id = _decode_id(body_in(page, number - 1)).id if number else self._parent_id(place)
+        _set(message, "parent_id", parent_id)
+        annotation = self.annotations.at(place)
+        if annotation is not None:
+            _set(message, "annotation", annotation)
         return message
+
+    def _page(self, place: Place) -> tuple[int, bytes]:
+        """The page that holds the message at a place: its first offset, and its stored form."""
+        number, offset = place
+        cursor = self._txn.cursor(self._table)
+        wanted = page_key(self._chat_no, number, offset)
+        if not cursor.set_range(wanted) or cursor.key() != wanted:
+            cursor.prev()
+        key, page = cursor.item()
+        if key[:-4] == wanted[:-4]:
+            first: int = _u32.unpack_from(key, len(key) - 4)[0]
+            if offset < first + _u32.unpack_from(page)[0]:
+                return first, page
+        raise self._missing(number)
 
     def runs(self, head: Place) -> dict[int, int]:
         """The chain of a message, as its segments with the last offset in each."""
@@ -252,11 +321,6 @@ class Chains:
                 yield from decoded[max(first - page.first_offset, 0) : last + 1 - page.first_offset]
             start = end
 
-    def _raw_message(self, place: Place) -> Message:
-        number, offset = place
-        page = next(self._pages(number, offset, offset))
-        return _decode_message(_split_page(page.array)[offset - page.first_offset])
-
     def children(self, place: Place) -> list[Place]:
         """Where its children are, in the order of their creation."""
         number, offset = place
@@ -293,8 +357,11 @@ class Chains:
             if expected > last or not cursor.next():
                 break
         if expected is None or expected <= last:
-            msg = f"messages of segment {number} of chat {self._chat_id!r} are missing in the index; rebuild it"
-            raise ChainIntegrityError(msg)
+            raise self._missing(number)
+
+    def _missing(self, segment: int) -> ChainIntegrityError:
+        msg = f"messages of segment {segment} of chat {self._chat_id!r} are missing in the index; rebuild it"
+        return ChainIntegrityError(msg)
 
     def all_places(self) -> Iterator[tuple[Place, str]]:
         """Every message of the chat as its place and its id."""
@@ -314,7 +381,7 @@ class Chains:
             number: int = _u32.unpack_from(key, len(prefix))[0]
             if number != at:
                 parent = self.segment(number).parent
-                at, parent_id = number, None if parent is None else self._raw_message(parent).id
+                at, parent_id = number, None if parent is None else self._id_at(parent)
             page = unpack_page(key, value)
             for ordinal, message in zip(page.ordinals, _decode_page(page.array), strict=True):
                 _set(message, "chat_id", self._chat_id)

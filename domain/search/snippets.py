@@ -2,12 +2,13 @@
 
 import unicodedata
 from collections import Counter
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import regex
 
 from .query import All, Either, Phrase, Query, Without, Word
-from .tokens import folded, is_unspaced, places_of, terms_of
+from .tokens import Places, folded, is_unspaced, terms_of
 
 MAX_SNIPPET_TOKENS: Final = 32
 MAX_SNIPPET_LENGTH: Final = 2000
@@ -31,25 +32,90 @@ class _Hit(NamedTuple):
 
 
 def snippet(text: str, query: Query) -> str:
-    """
-    The best passage of at most 32 tokens, with its matches between `<mark>` and `</mark>` and `...` where it was cut.
+    """The snippet of one text; see `Snippets`."""
+    return Snippets(query).of(text)
 
-    Best is the passage with the most different words and phrases of the query, then the one with the most matches, then the
-    first. What stands behind `NOT` is not marked. Nothing is escaped: escape the text for HTML before you show it there,
-    and only then put in marks. Nothing is cut inside of a grapheme cluster (of up to 128 code points).
+
+class Known(NamedTuple):
     """
-    terms = terms_of(text)
-    if not terms:
-        return literal_snippet(text)
-    hits = _hits(terms, _sought(query))
-    first, last = _best_passage(hits, len(terms))
-    places = places_of(text, last + 1)
-    start = 0 if first == 0 else _border_before(text, places[first][0])
-    end = len(text) if last == len(terms) else _border_after(text, places[last - 1][1])
-    marks = _marks(text, [hit for hit in hits if hit.start < last and hit.end > first], places)
-    if end - start > MAX_SNIPPET_LENGTH:
-        start, end = _shorter(text, start, end, marks)
-    return _marked(text, start, end, marks)
+    What the index knows of a text, so that its terms need not be found again.
+
+    Args:
+        term_count: How many terms it has.
+        starts: Where the words and phrases of `sought` begin in it, as indexes of terms, in ascending order.
+    """
+
+    term_count: int
+    starts: Sequence[tuple[int, Word | Phrase]]
+
+
+class Snippets:
+    """
+    Shows why texts were found by a query, which is taken apart once for all of them.
+
+    A snippet is the best passage of at most 32 tokens, with its matches between `<mark>` and `</mark>` and `...` where it
+    was cut. Best is the passage with the most different words and phrases of the query, then the one with the most matches,
+    then the first. What stands behind `NOT` is not marked. Nothing is escaped: escape the text for HTML before you show it
+    there, and only then put in marks. Nothing is cut inside of a grapheme cluster (of up to 128 code points).
+    """
+
+    def __init__(self, query: Query) -> None:
+        self._words: dict[str, Word] = {}
+        self._prefixes: dict[str, Word] = {}
+        self._phrases: dict[str, list[Phrase]] = {}
+        for leaf in sought(query):
+            if isinstance(leaf, Phrase):
+                self._phrases.setdefault(leaf.terms[0], []).append(leaf)
+            else:
+                (self._prefixes if leaf.is_prefix else self._words)[leaf.term] = leaf
+        self._beginnings = tuple(self._prefixes)
+        self._exact = {*self._words, *self._phrases}
+
+    def of(self, text: str, known: Known | None = None) -> str:
+        """The snippet of a text; the same, but sooner, with what is known of it."""
+        if known is None:
+            terms = terms_of(text)
+            count, hits = len(terms), self._hits(terms)
+        else:
+            count, hits = known.term_count, [_Hit(at, at + _length(leaf), leaf) for at, leaf in known.starts]
+        if not count:
+            return literal_snippet(text)
+        first, last = _best_passage(hits, count)
+        places = Places(text)
+        start = 0 if first == 0 else _border_before(text, places[first][0])
+        shown = [hit for hit in hits if hit.start < last and hit.end > first]
+        marks = _marks(text, shown, places, min(last + 1, count))
+        end = len(text) if last == count else _border_after(text, places[last - 1][1])
+        if end - start > MAX_SNIPPET_LENGTH:
+            start, end = _shorter(text, start, end, marks)
+        return _marked(text, start, end, marks)
+
+    def _hits(self, terms: list[str]) -> list[_Hit]:
+        words, beginnings = self._words, self._beginnings
+        hits: list[_Hit] = []
+        comparisons = 0
+        for index in self._candidates(terms):
+            term = terms[index]
+            if term in words:
+                hits.append(_Hit(index, index + 1, words[term]))
+            if beginnings and term.startswith(beginnings):
+                hits += [
+                    _Hit(index, index + 1, leaf) for prefix, leaf in self._prefixes.items() if term.startswith(prefix)
+                ]
+            for phrase in self._phrases.get(term, ()):
+                comparisons += len(phrase.terms)
+                if comparisons > _MAX_COMPARISONS:
+                    return hits
+                if _is_at(terms, index, phrase):
+                    hits.append(_Hit(index, index + len(phrase.terms), phrase))
+        return hits
+
+    def _candidates(self, terms: list[str]) -> list[int]:
+        """Where something of the query may be."""
+        exact, beginnings = self._exact, self._beginnings
+        if beginnings:
+            return [at for at, term in enumerate(terms) if term in exact or term.startswith(beginnings)]
+        return [at for at, term in enumerate(terms) if term in exact]
 
 
 def literal_snippet(text: str) -> str:
@@ -75,8 +141,8 @@ def _shorter(text: str, start: int, end: int, marks: list[tuple[int, int]]) -> t
     return _border_before(text, start), _border_after(text, start + MAX_SNIPPET_LENGTH)
 
 
-def _sought(query: Query) -> list[Word | Phrase]:
-    """The words and phrases that a message is found by, each once."""
+def sought(query: Query) -> list[Word | Phrase]:
+    """The words and phrases that a message is found by and that are marked in it, each once."""
     found: dict[Word | Phrase, None] = {}
     pending = [query]
     while pending:
@@ -90,28 +156,8 @@ def _sought(query: Query) -> list[Word | Phrase]:
     return list(found)[:_MAX_SOUGHT]
 
 
-def _hits(terms: list[str], sought: list[Word | Phrase]) -> list[_Hit]:
-    words = {leaf.term: leaf for leaf in sought if isinstance(leaf, Word) and not leaf.is_prefix}
-    prefixes = {leaf.term: leaf for leaf in sought if isinstance(leaf, Word) and leaf.is_prefix}
-    beginnings = tuple(prefixes)
-    phrases: dict[str, list[Phrase]] = {}
-    for leaf in sought:
-        if isinstance(leaf, Phrase):
-            phrases.setdefault(leaf.terms[0], []).append(leaf)
-    hits: list[_Hit] = []
-    comparisons = 0
-    for index, term in enumerate(terms):
-        if term in words:
-            hits.append(_Hit(index, index + 1, words[term]))
-        if beginnings and term.startswith(beginnings):
-            hits += [_Hit(index, index + 1, leaf) for prefix, leaf in prefixes.items() if term.startswith(prefix)]
-        for phrase in phrases.get(term, ()):
-            comparisons += len(phrase.terms)
-            if comparisons > _MAX_COMPARISONS:
-                return hits
-            if _is_at(terms, index, phrase):
-                hits.append(_Hit(index, index + len(phrase.terms), phrase))
-    return hits
+def _length(leaf: Word | Phrase) -> int:
+    return 1 if isinstance(leaf, Word) else len(leaf.terms)
 
 
 def _is_at(terms: list[str], index: int, phrase: Phrase) -> bool:
@@ -134,6 +180,8 @@ def _best_passage(hits: list[_Hit], term_count: int) -> tuple[int, int]:
 
 def _densest(hits: list[_Hit]) -> tuple[int, int]:
     """Where the matches of the best passage begin and end."""
+    if len(hits) == 1:
+        return hits[0].start, min(hits[0].end, hits[0].start + MAX_SNIPPET_TOKENS)
     ends = [(min(hit.end, hit.start + MAX_SNIPPET_TOKENS), hit.leaf) for hit in hits]
     by_end = sorted(range(len(hits)), key=lambda index: ends[index][0])
     inside: Counter[Word | Phrase] = Counter()
@@ -151,13 +199,15 @@ def _densest(hits: list[_Hit]) -> tuple[int, int]:
     return where
 
 
-def _marks(text: str, hits: list[_Hit], places: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The parts of the text between marks. Hits side by side share one."""
+def _marks(text: str, hits: list[_Hit], places: Places, count: int) -> list[tuple[int, int]]:
+    """The parts of the text between marks, of the first `count` terms. Hits side by side share one."""
+    is_ascii = text.isascii()  # no word begins or ends inside of a cluster
     marks: list[tuple[int, int]] = []
     last_term = -1
     for hit in hits:
-        start = _border_before(text, places[hit.start][0])
-        end = _border_after(text, _end(text, hit, places))
+        start, end = _place(text, hit, places, count)
+        if not is_ascii:
+            start, end = _border_before(text, start), _border_after(text, end)
         if marks and (hit.start <= last_term or start <= marks[-1][1]):
             marks[-1] = marks[-1][0], max(marks[-1][1], end)
         else:
@@ -166,21 +216,24 @@ def _marks(text: str, hits: list[_Hit], places: list[tuple[int, int]]) -> list[t
     return marks
 
 
-def _end(text: str, hit: _Hit, places: list[tuple[int, int]]) -> int:
+def _place(text: str, hit: _Hit, places: Places, count: int) -> tuple[int, int]:
     """
-    Where a hit ends in the text.
+    Where a hit is in the text.
 
     A prefix is marked with its whole word. In a script without blanks it may be the first half of a pair, and that is all
     to mark then.
     """
-    last = min(hit.end, len(places)) - 1
-    start, end = places[last]
-    if hit.leaf.is_prefix and last + 1 < len(places) and places[last + 1][0] < end:
+    first, last = hit.start, min(hit.end, count) - 1
+    start, end = places[first]
+    if last > first:
+        end = places[last][1]
+    if hit.leaf.is_prefix and last + 1 < count:
         prefix = hit.leaf.term if isinstance(hit.leaf, Word) else hit.leaf.terms[-1]
-        half = places[last + 1][0]
-        if is_unspaced(prefix[0]) and folded(text[start:half]).startswith(prefix):
-            return half
-    return end
+        if is_unspaced(prefix[0]):
+            half = places[last + 1][0]
+            if half < end and folded(text[places[last][0] : half]).startswith(prefix):
+                return start, half
+    return start, end
 
 
 def _border_before(text: str, position: int) -> int:

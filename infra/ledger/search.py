@@ -2,20 +2,20 @@
 
 from collections.abc import Collection
 from datetime import datetime
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import msgspec
 
 from chatledger.domain.errors import BranchNotFoundError, InvalidValueError
 from chatledger.domain.rules import check_count, check_id
+from chatledger.domain.search.query import parse
+from chatledger.domain.search.snippets import Snippets, literal_snippet
 from chatledger.domain.values import SearchHit, SearchHits
 from chatledger.projections.index import Snapshot
 from chatledger.projections.indexed_chat import IndexedChat
+from chatledger.projections.search.ranking import Filter
 
 from ..store import Store
-
-if TYPE_CHECKING:
-    from chatledger.projections.search.evaluation import Filter
 
 DEFAULT_LIMIT = 20
 
@@ -75,42 +75,40 @@ class SearchMethods:
         names = _check_roles(roles)
         times = _check_moment(since, "since"), _check_moment(until, "until")
         # NumPy takes a tenth of a second to import: only for those who search.
-        from chatledger.domain.search.query import parse
-        from chatledger.domain.search.snippets import literal_snippet, snippet
-        from chatledger.projections.search.asking import ask
-        from chatledger.projections.search.evaluation import Filter
+        from chatledger.projections.search import asking
 
         parsed = parse(text)
         with self._store.snapshot() as snapshot:
-            chats = _scope(snapshot, chat_id, user_id)
+            chat = None if chat_id is None else snapshot.chat(chat_id)
+            chat_nos = _chat_nos(snapshot, chat, user_id)
             only = Filter(roles=names, since=times[0], until=times[1])
-            if branch is not None and chats:
-                only = _on_branch(only, chats[0], branch)
-            if parsed is None or wanted == 0 or not chats:
+            if branch is not None and chat is not None and chat_nos:
+                only = _on_branch(only, chat, branch)
+            if parsed is None or wanted == 0 or not chat_nos:
                 return SearchHits()
-            answer = ask(snapshot.txn, snapshot.tables, chats, parsed, text, only=only, limit=wanted, offset=offset)
+            scope = asking.Scope(snapshot.txn, snapshot.tables, chat_nos, chat)
+            answer = asking.ask(scope, parsed, text, only=only, limit=wanted, offset=offset)
+        snippets = Snippets(parsed)
         hits = [
-            SearchHit(
-                message=found.message,
-                rank=0.0 if found.rank is None else found.rank,
-                snippet=literal_snippet(found.message.text)
-                if found.rank is None
-                else snippet(found.message.text, parsed),
-            )
-            for found in answer.found
+            SearchHit(message=message, rank=0.0, snippet=literal_snippet(message.text))
+            if rank is None
+            else SearchHit(message=message, rank=rank, snippet=snippets.of(message.text, known))
+            for message, rank, known in answer.found
         ]
         return SearchHits(hits, is_degraded=answer.is_degraded)
 
 
-def _scope(snapshot: Snapshot, chat_id: str | None, user_id: str | None) -> list[IndexedChat]:
-    if chat_id is None:
-        return snapshot.chats(user_id=user_id)
-    chat = snapshot.chat(chat_id)
-    profile = chat.profile
-    return [] if profile is None or user_id not in {None, profile.user_id} else [chat]
+def _chat_nos(snapshot: Snapshot, chat: IndexedChat | None, user_id: str | None) -> list[int]:
+    """The numbers of the chats to search."""
+    if chat is None:
+        return snapshot.chat_nos(user_id=user_id)
+    if chat.chat_no is None:
+        return []
+    is_meant = user_id is None or (chat.profile is not None and chat.profile.user_id == user_id)
+    return [chat.chat_no] if is_meant else []
 
 
-def _on_branch(only: "Filter", chat: IndexedChat, name: str) -> "Filter":
+def _on_branch(only: Filter, chat: IndexedChat, name: str) -> Filter:
     row = chat.branch_row(check_id(name, "branch"))
     if row is None:
         raise BranchNotFoundError(chat.chat_id, name)

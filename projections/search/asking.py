@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from chatledger.domain.search.query import Query
+from chatledger.domain.search.snippets import Known
 from chatledger.domain.search.tokens import folded
 from chatledger.domain.values import Message
 
@@ -11,15 +12,18 @@ from ..environment import Transaction
 from ..indexed_chat import IndexedChat
 from ..tables import Tables
 from .currency import is_behind, is_current
-from .evaluation import Filter, search
+from .evaluation import search
+from .ranking import Filter
 from .reader import SearchReader
+from .rows import states
 
 
 class Found(NamedTuple):
-    """A message, and how well it matches; no rank where it was only compared."""
+    """A message, how well it matches, and what it has of the query; None of both where it was only compared."""
 
     message: Message
     rank: float | None
+    known: Known | None
 
 
 class Answer(NamedTuple):
@@ -29,46 +33,61 @@ class Answer(NamedTuple):
     is_degraded: bool
 
 
-def ask(
-    txn: Transaction,
-    tables: Tables,
-    chats: Sequence[IndexedChat],
-    query: Query,
-    text: str,
-    *,
-    only: Filter,
-    limit: int | None,
-    offset: int,
-) -> Answer:
+class Scope:
+    """The chats that are searched, by their numbers; each of them is made up once it is needed."""
+
+    def __init__(
+        self, txn: Transaction, tables: Tables, chat_nos: Sequence[int], known: IndexedChat | None = None
+    ) -> None:
+        self.txn, self.tables, self.chat_nos = txn, tables, chat_nos
+        self._chats = {} if known is None else {known.chat_no: known}
+
+    def chat(self, chat_no: int) -> IndexedChat:
+        """The chat of that number."""
+        chat = self._chats.get(chat_no)
+        if chat is None:
+            chat = self._chats[chat_no] = IndexedChat(self.tables, self.txn, "", chat_no)
+            profile = chat.profile
+            assert profile is not None, "a listed chat has a profile"
+            chat.chat_id = profile.id
+        return chat
+
+
+def ask(scope: Scope, query: Query, text: str, *, only: Filter, limit: int | None, offset: int) -> Answer:
     """
     The messages of these chats that match, best first.
 
     Of a chat whose search index is not complete, those come last that contain the text of the query, newest first.
     """
-    behind = _behind(txn, tables, chats)
+    behind = _behind(scope)
     left_out = {chat.chat_no for chat in behind}
-    indexed = [chat for chat in chats if chat.chat_no not in left_out] if behind else chats
-    readers = [SearchReader(txn, tables.search, chat.chat_no) for chat in indexed if chat.chat_no is not None]
+    indexed = [chat_no for chat_no in scope.chat_nos if chat_no not in left_out] if behind else scope.chat_nos
     wanted = None if limit is None else limit + (offset if behind else 0)
-    hits = search(readers, query, only=only, limit=wanted, offset=0 if behind else offset) if readers else []
-    found = [Found(indexed[hit.reader].chains.message((hit.segment, hit.offset)), hit.rank) for hit in hits]
+    found: list[Found] = []
+    if indexed:
+        reader = SearchReader(scope.txn, scope.tables.search, indexed)
+        hits = search(reader, query, only=only, limit=wanted, offset=0 if behind else offset)
+        found = [
+            Found(scope.chat(chat_no).chains.message((segment, at)), rank, known)
+            for chat_no, rank, segment, at, known in hits
+        ]
     if not behind:
         return Answer(found, is_degraded=False)
-    found += [Found(message, None) for message in _scan(behind, folded(text), only)]
+    found += [Found(message, None, None) for message in _scan(behind, folded(text), only)]
     return Answer(found[offset : None if limit is None else offset + limit], is_degraded=True)
 
 
-def _behind(txn: Transaction, tables: Tables, chats: Sequence[IndexedChat]) -> list[IndexedChat]:
-    if not is_current(txn, tables):
-        return list(chats)
-    if not is_behind(txn, tables):
+def _behind(scope: Scope) -> list[IndexedChat]:
+    txn, tables = scope.txn, scope.tables
+    if is_current(txn, tables) and not is_behind(txn, tables):
         return []
+    chats = list(map(scope.chat, scope.chat_nos))
+    if not is_current(txn, tables):
+        return chats
     return [
         chat
-        for chat in chats
-        if chat.chat_no is not None
-        and chat.record is not None
-        and SearchReader(txn, tables.search, chat.chat_no).state.indexed < chat.record.message_count
+        for chat, state in zip(chats, states(txn, tables.search, scope.chat_nos), strict=True)
+        if chat.record is not None and state.indexed < chat.record.message_count
     ]
 
 

@@ -8,10 +8,9 @@ from ..environment import Environment, Transaction
 from ..indexed_chat import IndexedChat
 from ..tables import Tables
 from .currency import begin_anew, is_behind, is_current, note_complete
-from .writer import SearchWriter
 
-CHUNK_MESSAGES: Final = 20_000
-"""Taken in by one transaction; other writers wait for it, for about half a second."""
+CHUNK_MESSAGES: Final = 32_768
+"""Taken in by one transaction, at most; other writers wait for it, for about a tenth of a second."""
 
 
 def is_complete(env: Environment, tables: Tables) -> bool:
@@ -40,33 +39,20 @@ def build(
 
     env.update(begin)
     with env.reading() as txn:
-        chats = [chat_no for chat_no, _ in listed(txn, tables, user_id=None)]
+        chats = listed(txn, tables, user_id=None)
         total = sum(_message_count(txn, tables, chat_no) for chat_no in chats)
     done = 0
     progress(done, total)
+    # NumPy takes a tenth of a second to import: only for those who build.
+    from .builder import Builder
+
+    builder = Builder(env, tables, chunk_messages)
     for chat_no in chats:
-        while taken := env.update(lambda txn, chat_no=chat_no: _take(txn, tables, chat_no, chunk_messages)):  # type: ignore[misc]  # a default of a lambda
+        for taken in builder.take_in(chat_no):
             done += taken
             progress(min(done, total), total)
-    env.update(lambda txn: note_complete(txn, tables))
+    env.update(lambda txn: note_complete(txn, tables) if is_current(txn, tables) else None)
     progress(total, total)
-
-
-def _take(txn: Transaction, tables: Tables, chat_no: int, limit: int) -> int:
-    """Take in the next messages of a chat; returns how many there were."""
-    chat = IndexedChat(tables, txn, "", chat_no)
-    if chat.record is None:  # deleted meanwhile
-        return 0
-    writer = SearchWriter(txn, tables, chat_no)
-    first = writer.state.indexed
-    if first >= chat.record.message_count:
-        return 0
-    numbered = chat.chains.numbered(first)[:limit]
-    messages = chat.chains.bare_messages([place for _, place in numbered])
-    for (ordinal, place), message in zip(numbered, messages, strict=True):
-        writer.add(message, ordinal, place)
-    writer.flush()
-    return len(numbered)
 
 
 def _message_count(txn: Transaction, tables: Tables, chat_no: int) -> int:

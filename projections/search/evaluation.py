@@ -1,85 +1,90 @@
 """Answering a query: which documents match, and which of them are best."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple, assert_never
+from functools import partial
+from operator import itemgetter
+from typing import TYPE_CHECKING, Final, assert_never
 
-import msgspec
 import numpy as np
 
 from chatledger.domain.search.query import All, Either, Phrase, Query, Without, Word
+from chatledger.domain.search.snippets import Known, sought
 
-from .reader import Matches, SearchReader, is_in
+from .few import MAX_FEW, FewDocuments, Leaf, Starts, TooManyError, best_of_few
+from .postings import Postings
+from .ranking import K1, B, Filter, Hit, rarity
+from .reader import SearchReader, is_in
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Documents = NDArray[np.uint64]
 
-K1: Final = 1.2
-B: Final = 0.75
-LEAST_IDF: Final = 1e-6
-"""What a term counts that most documents have; as in FTS5."""
 _GROUP: Final = 64
-_SHIFT: Final = np.uint64(32)
-_MASK: Final = np.uint64(0xFFFFFFFF)
 
 
-class Filter(msgspec.Struct, frozen=True, kw_only=True):
-    """
-    Which of the documents that match are wanted. None is no condition.
-
-    Args:
-        roles: Only messages of these names.
-        since: Only those created at or after, in ms.
-        until: Only those created before, in ms.
-        runs: Of one chat: only those in these runs of its chains, as segment and last offset.
-    """
-
-    roles: frozenset[str] | None = None
-    since: int | None = None
-    until: int | None = None
-    runs: dict[int, int] | None = None
-
-
-class Hit(NamedTuple):
-    """A document: the number of its reader, its rank (lower is better), and its place in the chains of the chat."""
-
-    reader: int
-    rank: float
-    segment: int
-    offset: int
-
-
-def search(readers: Sequence[SearchReader], query: Query, *, only: Filter, limit: int | None, offset: int) -> list[Hit]:
+def search(reader: SearchReader, query: Query, *, only: Filter, limit: int | None, offset: int) -> list[Hit]:
     """The best documents of the chats, by BM25 over all of these chats; ties by `created_at`, newest first."""
-    evaluation = _Evaluation(readers)
+    if not _is_possible(reader, query):
+        return []
+    few = FewDocuments(reader)
+    try:
+        found = few.matching(query)
+    except TooManyError:
+        return _search_many(reader, query, only=only, limit=limit, offset=offset)
+    starts = partial(few.starts, query)
+    return best_of_few(reader, list(found), few.leaves, starts, only=only, limit=limit, offset=offset) if found else []
+
+
+def _is_possible(reader: SearchReader, query: Query) -> bool:
+    """Whether there is all that must be there. Terms that occur nowhere are found out about at once."""
+    if isinstance(query, Word):
+        return bool(reader.source(query.term, is_prefix=query.is_prefix))
+    if isinstance(query, Phrase):
+        *before, last = query.terms
+        return all(reader.source(term, is_prefix=False) for term in before) and bool(
+            reader.source(last, is_prefix=query.is_prefix)
+        )
+    if isinstance(query, Without):
+        return _is_possible(reader, query.kept)
+    parts = (_is_possible(reader, part) for part in query.parts)
+    return all(parts) if isinstance(query, All) else any(parts)
+
+
+def _search_many(reader: SearchReader, query: Query, *, only: Filter, limit: int | None, offset: int) -> list[Hit]:
+    evaluation = _Evaluation(reader)
     matched = evaluation.documents(query)
     if not len(matched):
         return []
-    records = evaluation.records(matched)
+    if len(matched) <= MAX_FEW:
+        leaves, starts = evaluation.leaves_in(matched), partial(evaluation.starts, query)
+        return best_of_few(reader, matched.tolist(), leaves, starts, only=only, limit=limit, offset=offset)
+    records = reader.records(matched)
     scores = evaluation.scores(matched, records["length"])
     wanted = evaluation.wanted(matched, records, only)
     if wanted is not None:
         matched, records, scores = matched[wanted], records[wanted], scores[wanted]
     best = _best(scores, records["created_at"], matched, None if limit is None else offset + limit)[offset:]
-    places = records[best]
+    places, documents = records[best], matched[best].tolist()
+    begins = evaluation.starts(query, documents)
     hits = zip(
-        (matched[best] >> _SHIFT).tolist(),
+        map(reader.chat_no, reader.owners(matched[best]).tolist()),
         (-scores[best]).tolist(),
         places["segment"].tolist(),
         places["offset"].tolist(),
+        map(Known, places["length"].tolist(), map(begins.__getitem__, documents)),
         strict=True,
     )
     return list(map(Hit._make, hits))
 
 
 class _Evaluation:
-    """One query on several chats. A document is its number, with that of its reader in the upper 32 bits."""
+    """One query on the chats of a reader."""
 
-    def __init__(self, readers: Sequence[SearchReader]) -> None:
-        self._readers = readers
-        self._leaves: list[Matches] = []
-        self._known: dict[Word | Phrase, Matches] = {}
+    def __init__(self, reader: SearchReader) -> None:
+        self._reader = reader
+        self._leaves: list[Postings] = []
+        self._known: dict[Word | Phrase, Postings] = {}
 
     def documents(self, query: Query, *, is_scored: bool = True) -> "Documents":
         """The documents that match."""
@@ -101,50 +106,46 @@ class _Evaluation:
             return kept[~is_in(kept, self.documents(query.dropped, is_scored=False))]
         assert_never(query)
 
-    def _matches(self, leaf: Word | Phrase) -> Matches:
+    def _matches(self, leaf: Word | Phrase) -> Postings:
         if leaf not in self._known:
-            found = [reader.matches(leaf) for reader in self._readers]
-            # Most chats do not have the term.
-            having = [at for at, one in enumerate(found) if len(one.documents)] or [0]
-            if having != [0]:
-                documents = [found[at].documents | np.uint64(at << 32) for at in having]
-                found = [Matches(np.concatenate(documents), np.concatenate([found[at].counts for at in having]))]
-            self._known[leaf] = found[0]
+            self._known[leaf] = self._reader.matches(leaf)
         return self._known[leaf]
 
-    def records(self, documents: "Documents") -> "NDArray[np.void]":
-        """The records of ascending documents."""
-        if len(self._readers) == 1:
-            return self._readers[0].records(documents)
-        owners = (documents >> _SHIFT).astype(np.int64)
-        ends = np.searchsorted(owners, np.arange(len(self._readers)), side="right")
-        starts = np.concatenate(([0], ends[:-1]))
-        return np.concatenate(
-            [
-                self._readers[at].records(documents[start:end] & _MASK)
-                for at, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True))
-                if end > start
-            ]
-        )
+    def leaves_in(self, documents: "Documents") -> list[Leaf]:
+        """The words and phrases that count, with how often they occur in these documents."""
+        numbers = documents.tolist()
+        return [
+            Leaf(len(leaf.documents), dict(zip(numbers, _frequencies(leaf, documents).tolist(), strict=True)))
+            for leaf in self._leaves
+        ]
+
+    def starts(self, query: Query, documents: Sequence[int]) -> Starts:
+        """Where that begins in documents which they were found by."""
+        found: Starts = {document: [] for document in documents}
+        numbers = np.sort(np.array(documents, dtype=np.uint64))
+        for leaf in sought(query):
+            matches = self._known[leaf]
+            having = numbers[is_in(numbers, matches.documents)]
+            if len(having):
+                places = np.searchsorted(matches.documents, having)
+                ends = np.cumsum(matches.counts)[places]
+                bounds = zip(having.tolist(), (ends - matches.counts[places]).tolist(), ends.tolist(), strict=True)
+                for document, start, end in bounds:
+                    found[document].extend((position, leaf) for position in matches.positions[start:end].tolist())
+        for starts in found.values():
+            starts.sort(key=itemgetter(0))
+        return found
 
     def scores(self, documents: "Documents", lengths: "NDArray[np.uint32]") -> "NDArray[np.float64]":
         """How well each document matches: higher is better."""
-        total = sum(reader.state.indexed for reader in self._readers)
-        average = sum(reader.state.terms for reader in self._readers) / total
+        total, average = self._reader.size
         penalties = K1 * (1 - B + B * lengths / average)
         scores = np.zeros(len(documents))
-        for documents_with, counts in self._leaves:
-            having = len(documents_with)
-            if not having:
-                continue
-            idf = max(float(np.log((total - having + 0.5) / (having + 0.5))), LEAST_IDF)
-            if documents_with is documents:
-                scores += idf * (counts * (K1 + 1) / (counts + penalties))
-                continue
-            places = np.searchsorted(documents_with, documents)
-            places[places == having] = 0
-            frequencies = np.where(documents_with[places] == documents, counts[places], 0)
-            scores += idf * (frequencies * (K1 + 1) / (frequencies + penalties))
+        for leaf in self._leaves:
+            if len(leaf.documents):
+                frequencies = _frequencies(leaf, documents)
+                weight = rarity(len(leaf.documents), total)
+                scores += weight * (frequencies * (K1 + 1) / (frequencies + penalties))
         return scores
 
     def wanted(self, documents: "Documents", records: "NDArray[np.void]", only: Filter) -> "NDArray[np.bool_] | None":
@@ -163,13 +164,23 @@ class _Evaluation:
     def _has_role(
         self, documents: "Documents", records: "NDArray[np.void]", roles: frozenset[str]
     ) -> "NDArray[np.bool_]":
+        owners = self._reader.owners(documents)
         numbered = [
             at << 32 | role
-            for at, reader in enumerate(self._readers)
+            for at in np.unique(owners).tolist()
             for name in roles
-            if (role := reader.role(name)) is not None
+            if (role := self._reader.role(at, name)) is not None
         ]
-        return np.isin((documents & ~_MASK) | records["role"], np.array(numbered, dtype=np.uint64))
+        return np.isin(owners << 32 | records["role"], np.array(numbered, dtype=np.int64))
+
+
+def _frequencies(leaf: Postings, documents: "Documents") -> "NDArray[np.uint32]":
+    """How often a word or phrase occurs in each of these documents."""
+    if leaf.documents is documents or not len(leaf.documents):
+        return leaf.counts if len(leaf.documents) else np.zeros(len(documents), np.uint32)
+    places = np.searchsorted(leaf.documents, documents)
+    places[places == len(leaf.documents)] = 0
+    return np.where(leaf.documents[places] == documents, leaf.counts[places], np.uint32(0))
 
 
 def _is_on(records: "NDArray[np.void]", runs: dict[int, int]) -> "NDArray[np.bool_]":
@@ -193,8 +204,8 @@ def _best(
         if count == 0:
             return among[:0]
         among = np.flatnonzero(scores >= _reached_by(scores, count))
-    # Within a chat the last document first, and of chats the first. Unlike `-`, `~` turns round the order of all times.
-    order = np.lexsort((documents[among] ^ _MASK, ~times[among], -scores[among]))
+    # Unlike `-`, `~` turns round the order of all times.
+    order = np.lexsort((~documents[among], ~times[among], -scores[among]))
     return among[order][:count]
 
 

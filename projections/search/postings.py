@@ -10,31 +10,31 @@ position in its text in the lower. A row holds chunks one after the other, so th
 Numbers are little-endian, and each column as wide (1, 2 or 4 bytes) as its largest value needs, which the flags say.
 """
 
-from array import array
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
-from operator import sub
+from itertools import accumulate, chain, repeat
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import numpy as np
+
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
 DOC_SHIFT: Final = 32
 POSITION_MASK: Final = 0xFFFFFFFF
-BLOCK_OCCURRENCES: Final = 512
-"""So many make a block that nothing is added to any more. It fits into half a page of LMDB, with few exceptions."""
 
 _SINGLE: Final = 0x80
 _ALL_ONCE: Final = 0x40
 _ONE: Final = tuple(Struct(f"<BI{code}") for code in "BHI")
 _MANY: Final = Struct("<BHII")
 _WIDTHS: Final = (1, 2, 4)
-_CODES: Final = "BHI"
 _DTYPES: Final = ("u1", "<u2", "<u4")
-_FEW: Final = 64
+_SINGLE_DTYPES: Final = tuple(
+    np.dtype([("flags", "u1"), ("document", "<u4"), ("position", position)]) for position in _DTYPES
+)
+_MANY_DTYPE: Final = np.dtype([("flags", "u1"), ("documents", "<u2"), ("occurrences", "<u4"), ("first", "<u4")])
 
 
 class Postings(NamedTuple):
@@ -49,79 +49,162 @@ class Postings(NamedTuple):
     positions: "NDArray[np.uint32]"
 
 
-def pack(occurrences: Sequence[int]) -> bytes:
-    """A chunk of ascending occurrences, at least one; of at most 65,535 documents."""
-    if len(occurrences) == 1:
-        document, position = occurrences[0] >> DOC_SHIFT, occurrences[0] & POSITION_MASK
-        width = _width(position)
-        packed: bytes = _ONE[width].pack(_SINGLE | width, document, position)
+def pack(documents: "NDArray[np.uint32]", positions: "NDArray[np.uint32]", starts: "NDArray[np.int64]") -> list[bytes]:
+    """
+    Chunks of the occurrences of several terms, or blocks of one.
+
+    Args:
+        documents: Of each occurrence, one chunk's after the other, ascending in each; at most 65,535 different in each.
+        positions: In the document, ascending in each document.
+        starts: Where the chunks begin; the first is 0, and none is empty.
+    """
+    is_first = np.empty(len(documents), dtype=np.bool_)
+    np.not_equal(documents[1:], documents[:-1], out=is_first[1:])
+    is_first[starts] = True
+    firsts = np.flatnonzero(is_first)
+    distinct = documents[firsts]
+    counts = np.diff(firsts, append=len(documents))
+    begins = np.searchsorted(firsts, starts)
+    deltas = np.diff(distinct, prepend=distinct[:1])  # wraps where a chunk begins
+    deltas[begins] = 0
+    occurrence_counts = np.diff(starts, append=len(documents))
+    document_counts = np.diff(begins, append=len(distinct))
+
+    is_once = occurrence_counts == document_counts
+    position_widths = _widths(np.maximum.reduceat(positions, starts))
+    delta_widths = _widths(np.maximum.reduceat(deltas, begins))
+    count_widths = np.where(is_once, 0, _widths(np.maximum.reduceat(counts, begins)))
+    packed = _pack_singles(documents[starts], positions[starts], position_widths)
+    many = np.flatnonzero(occurrence_counts > 1)
+    if not len(many):
         return packed
-    if len(occurrences) > _FEW:
-        return _pack_many(occurrences)
-    documents = [occurrence >> DOC_SHIFT for occurrence in occurrences]
-    positions = [occurrence & POSITION_MASK for occurrence in occurrences]
-    counts: list[int] = []
-    is_once = len(set(documents)) == len(documents)
-    if not is_once:
-        counted = Counter(documents)
-        documents, counts = list(counted), list(counted.values())
-    deltas = list(map(sub, documents[1:], documents))
-    widths = _width(max(positions)), _width(max(deltas, default=0)), 0 if is_once else _width(max(counts))
-    return b"".join(
-        (
-            _MANY.pack(_flags(*widths, is_once=is_once), len(documents), len(positions), documents[0]),
-            _column(deltas, widths[1]),
-            b"" if is_once else _column(counts, widths[2]),
-            _column(positions, widths[0]),
-        )
+    headers = np.empty(len(many), _MANY_DTYPE)
+    flags = position_widths | delta_widths << 2 | count_widths << 4 | np.where(is_once, _ALL_ONCE, 0)
+    headers["flags"], headers["documents"] = flags[many], document_counts[many]
+    headers["occurrences"], headers["first"] = occurrence_counts[many], documents[starts[many]]
+    ends, stops = starts + occurrence_counts, begins + document_counts
+    columns = (
+        _column(deltas, begins[many] + 1, stops[many], delta_widths[many]),
+        _column(counts, begins[many], np.where(is_once, begins, stops)[many], count_widths[many]),
+        _column(positions, starts[many], ends[many], position_widths[many]),
     )
+    heads, size = headers.tobytes(), _MANY.size
+    at = 0
+    for chunk, deltas_of, counts_of, positions_of in zip(many.tolist(), *columns, strict=True):
+        packed[chunk] = heads[at : at + size] + deltas_of + counts_of + positions_of
+        at += size
+    return packed
 
 
-def _pack_many(occurrences: Sequence[int]) -> bytes:
-    import numpy as np
+def _pack_singles(
+    documents: "NDArray[np.uint32]", positions: "NDArray[np.uint32]", widths: "NDArray[np.int64]"
+) -> list[bytes]:
+    records = np.empty(len(documents), _SINGLE_DTYPES[-1])
+    records["flags"], records["document"], records["position"] = widths | _SINGLE, documents, positions
+    raw, size = records.tobytes(), records.itemsize
+    # Of the position, whose last bytes are the upper ones, only as many bytes as it needs.
+    sizes = (size - 4 + (1 << widths)).tolist()
+    return [raw[at : at + needed] for at, needed in zip(range(0, len(raw), size), sizes, strict=True)]
 
-    keys = np.array(occurrences, dtype=np.uint64)
-    documents, counts = np.unique(keys >> np.uint64(DOC_SHIFT), return_counts=True)
-    positions = keys & np.uint64(POSITION_MASK)
-    deltas = np.diff(documents)
-    is_once = len(documents) == len(keys)
-    widest = int(deltas.max()) if len(deltas) else 0
-    widths = _width(int(positions.max())), _width(widest), 0 if is_once else _width(int(counts.max()))
-    return b"".join(
-        (
-            _MANY.pack(_flags(*widths, is_once=is_once), len(documents), len(keys), int(documents[0])),
-            deltas.astype(_DTYPES[widths[1]]).tobytes(),
-            b"" if is_once else counts.astype(_DTYPES[widths[2]]).tobytes(),
-            positions.astype(_DTYPES[widths[0]]).tobytes(),
-        )
-    )
+
+def _column(
+    values: "NDArray[Any]", starts: "NDArray[np.int64]", ends: "NDArray[np.int64]", widths: "NDArray[np.int64]"
+) -> list[bytes]:
+    """The values from each start to each end, as numbers of these widths."""
+    packed = [values.astype(_DTYPES[width]).tobytes() if np.any(widths == width) else b"" for width in range(3)]
+    bounds = zip(widths.tolist(), (starts << widths).tolist(), (ends << widths).tolist(), strict=True)
+    return [packed[width][start:end] for width, start, end in bounds]
+
+
+def _widths(largest: "NDArray[Any]") -> "NDArray[np.int64]":
+    return (largest > 0xFF).astype(np.int64) + (largest > 0xFFFF)
+
+
+class Part(NamedTuple):
+    """
+    Where a term occurs in one of several chats whose documents are numbered through.
+
+    Args:
+        base: How many documents the chats before it have; the rest does not count them.
+        rows: The rows of the term.
+        late: Occurrences after those in the rows.
+    """
+
+    base: int
+    rows: Sequence[bytes]
+    late: Sequence[int] = ()
 
 
 def unpack(rows: Sequence[bytes]) -> Postings:
     """The postings in rows, one row's after the other."""
-    if not any(rows):
-        return _nothing()
+    return unpack_parts([Part(0, rows)])
+
+
+def unpack_parts(parts: Sequence[Part]) -> Postings:
+    """The postings of one chat after the other."""
     chunks = _Chunks()
-    for row in rows:
-        at = 0
-        while at < len(row):
-            at = chunks.add_singles(row, at) if row[at] & _SINGLE else chunks.add(row, at)
-    return chunks.joined()
+    for base, rows, late in parts:
+        chunks.base = base
+        for row in rows:
+            at = 0
+            while at < len(row):
+                at = chunks.add_singles(row, at) if row[at] & _SINGLE else chunks.add(row, at)
+        if late:
+            chunks.add_late(late)
+    return chunks.joined() if chunks.count else _nothing()
+
+
+def unpack_few(parts: Sequence[Part]) -> list[int]:
+    """The same as occurrences, for few of them."""
+    found: list[int] = []
+    for base, rows, late in parts:
+        for row in rows:
+            at = 0
+            while at < len(row):
+                at = _add_few(row, at, base, found)
+        found += [occurrence + (base << DOC_SHIFT) for occurrence in late]
+    return found
+
+
+def _add_few(row: bytes, at: int, base: int, found: list[int]) -> int:
+    flags = row[at]
+    if flags & _SINGLE:
+        one = _ONE[flags & 3]
+        _, document, position = one.unpack_from(row, at)
+        found.append(base + document << DOC_SHIFT | position)
+        return at + one.size
+    _, document_count, occurrence_count, document = _MANY.unpack_from(row, at)
+    at += _MANY.size
+    deltas, at = _few(row, at, flags >> 2 & 3, document_count - 1)
+    counts: Sequence[int] = ()
+    if not flags & _ALL_ONCE:
+        counts, at = _few(row, at, flags >> 4 & 3, document_count)
+    positions, at = _few(row, at, flags & 3, occurrence_count)
+    documents: Iterable[int] = accumulate(deltas, initial=base + document)
+    if counts:
+        documents = chain.from_iterable(map(repeat, documents, counts))
+    found += [document << DOC_SHIFT | position for document, position in zip(documents, positions, strict=True)]
+    return at
+
+
+def _few(row: bytes, at: int, width: int, count: int) -> tuple[Sequence[int], int]:
+    """So many numbers of that width, and where they end."""
+    end = at + count * _WIDTHS[width]
+    return row[at:end] if width == 0 else Struct(f"<{count}{'BHI'[width]}").unpack_from(row, at), end
 
 
 class _Chunks:
     """Columns of chunks, which are joined and summed up in one go: most chunks are small."""
 
     def __init__(self) -> None:
-        import numpy as np
-
         self._zero, self._one, self._column = np.zeros(1, np.uint8), np.ones(1, np.uint8), np.frombuffer
         self._starts: list[int] = []
         self._firsts: list[int] = []
         self._deltas: list[NDArray[Any]] = []
         self._counts: list[NDArray[Any]] = []
         self._positions: list[NDArray[Any]] = []
-        self._total = 0
+        self.base = 0
+        self.count = 0
 
     def add_singles(self, row: bytes, at: int) -> int:
         """Add those of equal width that follow each other from a place on; returns where they end."""
@@ -129,16 +212,17 @@ class _Chunks:
         size = _ONE[width].size
         headers = row[at::size]
         count = len(headers) - len(headers.lstrip(headers[:1]))
-        self._starts.extend(range(self._total, self._total + count))
-        self._total += count
+        self._starts.extend(range(self.count, self.count + count))
+        self.count += count
         if count == 1:
-            self._firsts.append(_ONE[width].unpack_from(row, at)[1])
+            self._firsts.append(self.base + _ONE[width].unpack_from(row, at)[1])
             self._deltas.append(self._zero)
             self._counts.append(self._one)
             self._positions.append(self._column(row, _DTYPES[width], 1, at + size - _WIDTHS[width]))
         else:
-            singles = self._column(row, _single_dtype(width), count, at)
-            self._firsts.extend(singles["document"].tolist())
+            singles = self._column(row, _SINGLE_DTYPES[width], count, at)
+            documents = singles["document"].tolist()
+            self._firsts.extend([self.base + document for document in documents] if self.base else documents)
             self._deltas.append(self._zero.repeat(count))
             self._counts.append(self._one.repeat(count))
             self._positions.append(singles["position"])
@@ -149,9 +233,9 @@ class _Chunks:
         header: tuple[int, int, int, int] = _MANY.unpack_from(row, at)
         flags, document_count, occurrence_count, first = header
         at += _MANY.size
-        self._starts.append(self._total)
-        self._firsts.append(first)
-        self._total += document_count
+        self._starts.append(self.count)
+        self._firsts.append(self.base + first)
+        self.count += document_count
         width = flags >> 2 & 3
         self._deltas += self._zero, self._column(row, _DTYPES[width], document_count - 1, at)
         at += (document_count - 1) * _WIDTHS[width]
@@ -165,10 +249,18 @@ class _Chunks:
         self._positions.append(self._column(row, _DTYPES[width], occurrence_count, at))
         return at + occurrence_count * _WIDTHS[width]
 
+    def add_late(self, occurrences: Sequence[int]) -> None:
+        """Add ascending occurrences."""
+        counts = Counter(occurrence >> DOC_SHIFT for occurrence in occurrences)
+        self._starts.extend(range(self.count, self.count + len(counts)))
+        self._firsts.extend(self.base + document for document in counts)
+        self.count += len(counts)
+        self._deltas.append(self._zero.repeat(len(counts)))
+        self._counts.append(np.array(list(counts.values()), np.uint32))
+        self._positions.append(np.array([occurrence & POSITION_MASK for occurrence in occurrences], np.uint32))
+
     def joined(self) -> Postings:
         """All of them."""
-        import numpy as np
-
         return Postings(
             _summed(np.concatenate(self._deltas, dtype=np.int64), self._starts, self._firsts),
             np.concatenate(self._counts, dtype=np.uint32),
@@ -177,23 +269,12 @@ class _Chunks:
 
 
 @cache
-def _single_dtype(width: int) -> "np.dtype[np.void]":
-    import numpy as np
-
-    return np.dtype([("flags", "u1"), ("document", "<u4"), ("position", _DTYPES[width])])
-
-
-@cache
 def _nothing() -> Postings:
-    import numpy as np
-
     return Postings(np.empty(0, np.uint64), np.empty(0, np.uint32), np.empty(0, np.uint32))
 
 
 def _summed(deltas: "NDArray[np.int64]", starts: list[int], firsts: list[int]) -> "NDArray[np.uint64]":
     """The documents of chunks, which begin at these places with these documents; the deltas there are 0."""
-    import numpy as np
-
     ends = np.array(firsts, dtype=np.int64)
     jumps = ends.copy()
     if len(starts) > 1:
@@ -206,32 +287,4 @@ def _summed(deltas: "NDArray[np.int64]", starts: list[int], firsts: list[int]) -
 
 def occurrences_of(postings: Postings) -> "NDArray[np.uint64]":
     """The postings as occurrences."""
-    import numpy as np
-
     return np.repeat(postings.documents << np.uint64(DOC_SHIFT), postings.counts) | postings.positions
-
-
-def blocks_of(occurrences: Sequence[int]) -> tuple[list[Sequence[int]], Sequence[int]]:
-    """Full blocks, each of whole documents, and what is left for the end that is added to."""
-    blocks: list[Sequence[int]] = []
-    start = 0
-    while len(occurrences) - start > BLOCK_OCCURRENCES:
-        end = start + BLOCK_OCCURRENCES
-        document = occurrences[end - 1] >> DOC_SHIFT
-        while end < len(occurrences) and occurrences[end] >> DOC_SHIFT == document:
-            end += 1
-        blocks.append(occurrences[start:end])
-        start = end
-    return blocks, occurrences[start:]
-
-
-def _width(largest: int) -> int:
-    return 0 if largest < 0x100 else 1 if largest < 0x10000 else 2
-
-
-def _flags(positions: int, deltas: int, counts: int, *, is_once: bool) -> int:
-    return positions | deltas << 2 | counts << 4 | (_ALL_ONCE if is_once else 0)
-
-
-def _column(values: list[int], width: int) -> bytes:
-    return bytes(values) if width == 0 else array(_CODES[width], values).tobytes()

@@ -1,8 +1,10 @@
-"""Reading the search index of a chat: where words and phrases occur, and what the documents are."""
+"""Reading the search indexes of chats: where words and phrases occur, and what the documents are."""
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Final, NamedTuple
+from itertools import accumulate
+from typing import TYPE_CHECKING, Final
 
 import lmdb
 import numpy as np
@@ -10,8 +12,8 @@ import numpy as np
 from chatledger.domain.search.query import Phrase, Word
 
 from ..environment import Transaction
-from .postings import DOC_SHIFT, Postings, occurrences_of, unpack
-from .rows import BLOCK_DOCUMENTS, DOCUMENT, SearchRows, SearchState
+from .postings import DOC_SHIFT, Part, Postings, occurrences_of, unpack_parts
+from .rows import BLOCK_DOCUMENTS, DOCUMENT, SearchRows, SearchState, document_blocks, postings_of, states
 from .writer import terms_in
 
 if TYPE_CHECKING:
@@ -29,90 +31,161 @@ _RECORD: Final = np.dtype(
 )
 _SHARE: Final = 150
 """Reading one document takes as long as reading so many in a row."""
+_JOINED_BYTES: Final = 2048
 
 
-class Matches(NamedTuple):
-    """Ascending documents (`uint64`), and how often a word or phrase occurs in each (`uint32`)."""
-
-    documents: "NDArray[np.uint64]"
-    counts: "NDArray[np.uint32]"
+Record = tuple[int, int, int, int, int]
+"""Of a document: its length in terms, the number of its role, when it was created, its segment and its offset there."""
 
 
 class SearchReader:
-    """The search index of one chat in one transaction."""
+    """
+    The search indexes of several chats in one transaction, read as one.
 
-    def __init__(self, txn: Transaction, table: "lmdb._Database", chat_no: int) -> None:
-        self.chat_no = chat_no
-        self._rows = SearchRows(txn, table, chat_no)
+    Documents are numbered through, those of the last chat first: of two that match alike the one with the higher number
+    is better, which is the later one of a chat, or that of the chat that was named first.
+    """
+
+    def __init__(self, txn: Transaction, table: "lmdb._Database", chat_nos: Sequence[int]) -> None:
+        self._txn, self._table = txn, table
+        self._chat_nos = chat_nos[::-1]
+        self._rows: dict[int, SearchRows] = {}
+        self._pending: dict[int, list[bytes]] = {}
+        self._sources: dict[tuple[str, bool], list[Part]] = {}
 
     @cached_property
-    def state(self) -> SearchState:
-        """How far the index is."""
-        return self._rows.state
+    def states(self) -> list[SearchState]:
+        """How far the indexes are."""
+        return states(self._txn, self._table, self._chat_nos)
 
-    def role(self, name: str) -> int | None:
+    @cached_property
+    def _bases(self) -> list[int]:
+        return list(accumulate((state.indexed for state in self.states[:-1]), initial=0))
+
+    @cached_property
+    def size(self) -> tuple[int, float]:
+        """How many documents there are, one at least, and how many terms they have on average."""
+        total = sum([state.indexed for state in self.states])
+        return total, sum([state.terms for state in self.states]) / total
+
+    def chat_no(self, at: int) -> int:
+        """The number of a chat."""
+        return self._chat_nos[at]
+
+    def role(self, at: int, name: str) -> int | None:
         """The number of a role; None when no message of the chat has it."""
-        return self._rows.role(name)
+        return self._of(at).role(name)
 
-    def matches(self, leaf: Word | Phrase) -> Matches:
-        """Where a word or a phrase occurs."""
-        if isinstance(leaf, Word):
-            postings = self._word(leaf.term, is_prefix=leaf.is_prefix)
-            return Matches(postings.documents, postings.counts)
-        return self._phrase(leaf)
+    def _of(self, at: int) -> SearchRows:
+        rows = self._rows.get(at)
+        if rows is None:
+            rows = self._rows[at] = SearchRows(self._txn, self._table, self._chat_nos[at])
+        return rows
+
+    def source(self, term: str, *, is_prefix: bool) -> list[Part]:
+        """Where a term occurs, or all that begin with it, still packed; in the order of chats."""
+        key = term, is_prefix
+        if key not in self._sources:
+            self._sources[key] = self._prefixed(term) if is_prefix else self._exact(term)
+        return self._sources[key]
+
+    def _exact(self, term: str) -> list[Part]:
+        raw = term.encode()
+        rows = postings_of(self._txn, self._table, self._chat_nos, raw)
+        late = self._late(b"\0" + raw + b"\0", term, is_prefix=False)
+        return [
+            Part(self._bases[at], rows.get(at, ()), late.get(at, ()))
+            for at in (sorted({*rows, *late}) if late else rows)
+        ]
+
+    def _prefixed(self, term: str) -> list[Part]:
+        raw = term.encode()
+        rows = {at: self._of(at).prefixed_postings(raw) for at in range(len(self._chat_nos))}
+        late = self._late(b"\0" + raw, term, is_prefix=True)
+        return [Part(self._bases[at], found, late.get(at, ())) for at, found in rows.items() if found or at in late]
+
+    def _late(self, needle: bytes, term: str, *, is_prefix: bool) -> dict[int, list[int]]:
+        """The occurrences in documents that are not inverted yet, by chat."""
+        found: dict[int, list[int]] = {}
+        for at in self._waiting:
+            for document, text in enumerate(self._texts(at), self.states[at].inverted):
+                if needle in text:
+                    found.setdefault(at, []).extend(
+                        (document << DOC_SHIFT) + position
+                        for position, known in enumerate(terms_in(text))
+                        if (known.startswith(term) if is_prefix else known == term)
+                    )
+        return found
+
+    @cached_property
+    def _waiting(self) -> list[int]:
+        """The chats with texts that are not inverted yet."""
+        return [at for at, state in enumerate(self.states) if state.indexed > state.inverted]
+
+    def _texts(self, at: int) -> list[bytes]:
+        if at not in self._pending:
+            self._pending[at] = self._of(at).pending()
+        return self._pending[at]
+
+    def matches(self, leaf: Word | Phrase) -> Postings:
+        """Where a word or a phrase occurs; the position of a phrase is that of its first term."""
+        if isinstance(leaf, Phrase):
+            return self._phrase(leaf)
+        if leaf.is_prefix:
+            return _postings(np.sort(self._occurrences(leaf.term, is_prefix=True)))
+        return unpack_parts(self.source(leaf.term, is_prefix=False))
+
+    def _phrase(self, phrase: Phrase) -> Postings:
+        last = len(phrase.terms) - 1
+        names = [(term, phrase.is_prefix and at == last) for at, term in enumerate(phrase.terms)]
+        sources = [self.source(term, is_prefix=is_prefix) for term, is_prefix in names]
+        # Prefixes are packed in many rows, which take longest.
+        order = sorted(range(len(names)), key=lambda at: sum(len(row) for part in sources[at] for row in part.rows))
+        starts = None
+        for at in order:
+            term, is_prefix = names[at]
+            occurrences = _moved_back(self._occurrences(term, is_prefix=is_prefix), at)
+            if is_prefix:
+                occurrences.sort()
+            starts = occurrences if starts is None else starts[is_in(starts, occurrences)]
+            if not len(starts):
+                break
+        assert starts is not None, "a phrase has terms"
+        return _postings(starts)
+
+    def _occurrences(self, term: str, *, is_prefix: bool) -> "NDArray[np.uint64]":
+        """In the order of documents; those of prefixes, in the order of terms."""
+        source = self.source(term, is_prefix=is_prefix)
+        if is_prefix:
+            source = [part._replace(rows=_joined(part.rows)) for part in source]
+        return occurrences_of(unpack_parts(source))
+
+    def record(self, document: int) -> tuple[int, Record]:
+        """The chat that a document is of, as a place in the list of all, and its record."""
+        at = bisect_right(self._bases, document) - 1
+        block, place = divmod(document - self._bases[at], BLOCK_DOCUMENTS)
+        record: Record = DOCUMENT.unpack_from(self._of(at).documents(block), place * DOCUMENT.size)
+        return at, record
 
     def records(self, documents: "NDArray[np.uint64]") -> "NDArray[np.void]":
         """The records of ascending documents: length, role, created_at, segment, offset."""
-        if len(documents) * _SHARE > self.state.indexed:
-            everything = np.frombuffer(self._rows.all_documents(), _RECORD)
+        if len(self._chat_nos) == 1 and len(documents) * _SHARE > self.states[0].indexed:
+            everything = np.frombuffer(self._of(0).all_documents(), _RECORD)
             # A tenth of the time of `everything[documents]`.
             return everything if len(everything) == len(documents) else everything.take(documents.view(np.int64))
-        raw = b"".join(
-            self._rows.documents(int(document) // BLOCK_DOCUMENTS)[at : at + DOCUMENT.size]
-            for document in documents.tolist()
-            for at in (int(document) % BLOCK_DOCUMENTS * DOCUMENT.size,)
-        )
-        return np.frombuffer(raw, _RECORD)
-
-    @cached_property
-    def _pending(self) -> list[bytes]:
-        return self._rows.pending() if self.state.indexed > self.state.inverted else []
-
-    def _word(self, term: str, *, is_prefix: bool) -> Postings:
-        raw = term.encode()
-        if not is_prefix:
-            rows = self._rows.postings(raw)
-            late = self._late(b"\0" + raw + b"\0", term, is_prefix=False)
-            return _extended(unpack(rows), late) if late else unpack(rows)
-        found = occurrences_of(unpack(self._rows.prefixed_postings(raw)))
-        late = self._late(b"\0" + raw, term, is_prefix=True)
-        return _postings(np.sort(np.concatenate((found, np.array(late, dtype=np.uint64)))))
-
-    def _late(self, needle: bytes, term: str, *, is_prefix: bool) -> list[int]:
-        """The occurrences in documents that are not inverted yet."""
-        found: list[int] = []
-        for document, text in enumerate(self._pending, self.state.inverted):
-            if needle in text:
-                base = document << DOC_SHIFT
-                terms = terms_in(text)
-                found.extend(
-                    base + at
-                    for at, known in enumerate(terms)
-                    if (known.startswith(term) if is_prefix else known == term)
-                )
+        owners = self.owners(documents)
+        blocks, places = np.divmod(documents.view(np.int64) - np.array(self._bases)[owners], BLOCK_DOCUMENTS)
+        is_first = np.append(True, (blocks[1:] != blocks[:-1]) | (owners[1:] != owners[:-1]))
+        firsts = np.flatnonzero(is_first)
+        names = zip(map(self.chat_no, owners[firsts].tolist()), blocks[firsts].tolist(), strict=True)
+        rows = document_blocks(self._txn, self._table, names)
+        starts = np.cumsum([0, *map(len, rows[:-1])]) // DOCUMENT.size
+        found: NDArray[np.void] = np.frombuffer(b"".join(rows), _RECORD).take(starts[np.cumsum(is_first) - 1] + places)
         return found
 
-    def _phrase(self, phrase: Phrase) -> Matches:
-        last = len(phrase.terms) - 1
-        parts = [self._word(term, is_prefix=phrase.is_prefix and at == last) for at, term in enumerate(phrase.terms)]
-        order = sorted(range(len(parts)), key=lambda at: len(parts[at].positions))
-        starts = _moved_back(parts[order[0]], order[0])
-        for at in order[1:]:
-            if not len(starts):
-                break
-            starts = _common(starts, _moved_back(parts[at], at))
-        postings = _postings(starts)
-        return Matches(postings.documents, postings.counts)
+    def owners(self, documents: "NDArray[np.uint64]") -> "NDArray[np.int64]":
+        """The chats that documents are of, as places in the list of all."""
+        return np.searchsorted(np.array(self._bases, dtype=np.uint64), documents, side="right") - 1
 
 
 def is_in(values: "NDArray[np.uint64]", among: "NDArray[np.uint64]") -> "NDArray[np.bool_]":
@@ -125,17 +198,26 @@ def is_in(values: "NDArray[np.uint64]", among: "NDArray[np.uint64]") -> "NDArray
     return found
 
 
-def _moved_back(postings: Postings, count: int) -> "NDArray[np.uint64]":
+def _moved_back(occurrences: "NDArray[np.uint64]", count: int) -> "NDArray[np.uint64]":
     """Where a phrase begins that has an occurrence as its term number `count`."""
-    occurrences = occurrences_of(postings)
     if count:
         # Those too near the beginning would end up in the document before, and the first of all become the largest.
-        occurrences = occurrences[postings.positions >= count]
+        occurrences = occurrences[occurrences.astype(np.uint32) >= count]
     return occurrences - np.uint64(count)
 
 
-def _common(few: "NDArray[np.uint64]", many: "NDArray[np.uint64]") -> "NDArray[np.uint64]":
-    return few[is_in(few, many)]
+def _joined(rows: Sequence[bytes]) -> list[bytes]:
+    """The same in less and longer rows: chunks that are alike and follow each other are unpacked together."""
+    found: list[bytes] = []
+    waiting: list[bytes] = []
+    size = 0
+    for row in rows:
+        waiting.append(row)
+        size += len(row)
+        if size > _JOINED_BYTES:
+            found.append(b"".join(waiting))
+            waiting, size = [], 0
+    return [*found, b"".join(waiting)]
 
 
 def _postings(occurrences: "NDArray[np.uint64]") -> Postings:
@@ -146,12 +228,3 @@ def _postings(occurrences: "NDArray[np.uint64]") -> Postings:
     firsts = np.flatnonzero(is_first)
     counts = np.diff(np.append(firsts, len(documents)))
     return Postings(documents[firsts], counts.astype(np.uint32), occurrences.astype(np.uint32))
-
-
-def _extended(postings: Postings, late: Sequence[int]) -> Postings:
-    more = _postings(np.array(late, dtype=np.uint64))
-    return Postings(
-        np.concatenate((postings.documents, more.documents)),
-        np.concatenate((postings.counts, more.counts)),
-        np.concatenate((postings.positions, more.positions)),
-    )

@@ -1,5 +1,6 @@
 """The rows of the search index of one chat: their keys, and what is in them."""
 
+from collections.abc import Iterable, Iterator, Sequence
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -34,6 +35,40 @@ class SearchState(NamedTuple):
     roles: int = 0
 
 
+def states(txn: Transaction, table: "lmdb._Database", chat_nos: Sequence[int]) -> list[SearchState]:
+    """How far the indexes of chats are."""
+    keys = [number(chat_no) + _STATE for chat_no in chat_nos]
+    return [SearchState() if raw is None else SearchState._make(_state.unpack(raw)) for raw in _many(txn, table, keys)]
+
+
+def postings_of(
+    txn: Transaction, table: "lmdb._Database", chat_nos: Sequence[int], term: bytes
+) -> dict[int, list[bytes]]:
+    """The rows of a term, in the order of their documents, by the index of the chat; of chats that have it."""
+    keys = [number(chat_no) + _TERM + term for chat_no in chat_nos]
+    found: dict[int, list[bytes]] = {}
+    cursor = None
+    for at, end in enumerate(_many(txn, table, keys)):
+        if end is not None:
+            cursor = cursor or txn.cursor(table)
+            found[at] = [*_values(cursor, keys[at] + _END), end]
+    return found
+
+
+def document_blocks(txn: Transaction, table: "lmdb._Database", blocks: Iterable[tuple[int, int]]) -> list[bytes]:
+    """Blocks of documents, given by chat number and block number, each once."""
+    keys = [number(chat_no) + _DOCUMENTS + _u32.pack(block) for chat_no, block in blocks]
+    return [row or b"" for row in _many(txn, table, keys)]
+
+
+def _many(txn: Transaction, table: "lmdb._Database", keys: Sequence[bytes]) -> list[bytes | None]:
+    """The values of several keys."""
+    if len(keys) == 1:
+        return [txn.get(keys[0], db=table)]
+    found = dict(txn.cursor(table).getmulti(keys))
+    return list(map(found.get, keys))
+
+
 class SearchRows:
     """The rows of one chat in one transaction."""
 
@@ -64,9 +99,15 @@ class SearchRows:
         """The records of a block of documents, one after the other."""
         return self.txn.get(self.prefix + _DOCUMENTS + _u32.pack(block), b"", db=self.table)
 
-    def put_documents(self, block: int, records: bytes) -> None:
-        """Replace a block."""
-        self.txn.put(self.prefix + _DOCUMENTS + _u32.pack(block), records, db=self.table)
+    def add_documents(self, first: int, records: bytes) -> None:
+        """Put the records of documents, one after the other, behind those that there are."""
+        block, before = divmod(first, BLOCK_DOCUMENTS)
+        kept = self.documents(block)[: before * DOCUMENT.size] if before else b""
+        start, end = 0, (BLOCK_DOCUMENTS - before) * DOCUMENT.size
+        while start < len(records):
+            key = self.prefix + _DOCUMENTS + _u32.pack(block)
+            self.txn.put(key, kept + records[start:end], db=self.table)
+            block, kept, start, end = block + 1, b"", end, end + BLOCK_DOCUMENTS * DOCUMENT.size
 
     def all_documents(self) -> bytes:
         """The records of all documents, one after the other."""
@@ -87,34 +128,49 @@ class SearchRows:
 
     def postings(self, term: bytes) -> list[bytes]:
         """The rows of a term, in the order of their documents."""
-        key = self.prefix + _TERM + term
-        end = self.txn.get(key, db=self.table)
-        if end is None:
-            return []
-        return [*self._values(key + _END), end]
+        return postings_of(self.txn, self.table, [self.chat_no], term).get(0, [])
 
     def prefixed_postings(self, start: bytes) -> list[bytes]:
         """The rows of all terms that begin with `start`."""
         return self._values(self.prefix + _TERM + start)
 
-    def end(self, term: bytes) -> bytes:
-        """The row of a term that is added to; empty when there is none."""
-        return self.txn.get(self.prefix + _TERM + term, b"", db=self.table)
+    def ends(self, terms: Sequence[bytes]) -> list[bytes]:
+        """The row of each term that is added to; empty when there is none."""
+        keys = [self.prefix + _TERM + term for term in terms]
+        found = dict(self.txn.cursor(self.table).getmulti(keys))
+        return [found.get(key, b"") for key in keys]
 
-    def put_end(self, term: bytes, row: bytes) -> None:
-        """Replace it. It stays, be it empty, where there are full blocks."""
-        self.txn.put(self.prefix + _TERM + term, row, db=self.table)
+    def put_ends(self, rows: Iterable[tuple[bytes, bytes]]) -> None:
+        """Replace those of terms."""
+        start = self.prefix + _TERM
+        self.txn.cursor(self.table).putmulti([(start + term, row) for term, row in rows])
 
-    def put_block(self, term: bytes, first_document: int, row: bytes) -> None:
-        """Add a full block."""
-        self.txn.put(self.prefix + _TERM + term + _END + _u32.pack(first_document), row, db=self.table)
+    def put_blocks(self, blocks: Iterable[tuple[bytes, int, bytes]]) -> None:
+        """Add full blocks: the term, the document that the block begins with, and the row."""
+        start = self.prefix + _TERM
+        self.txn.cursor(self.table).putmulti(
+            [(start + term + _END + _u32.pack(document), row) for term, document, row in blocks]
+        )
+
+    def all_postings(self) -> Iterator[tuple[bytes, bytes]]:
+        """Every row of every term: the term and the row; of one term not in the order of documents."""
+        prefix = self.prefix + _TERM
+        cursor = self.txn.cursor(self.table)
+        found = cursor.set_range(prefix)
+        while found and (key := cursor.key()).startswith(prefix):
+            yield bytes(key[len(prefix) :]).partition(_END)[0], cursor.value()
+            found = cursor.next()
 
     def _values(self, prefix: bytes) -> list[bytes]:
-        cursor = self.txn.cursor(self.table)
-        values: list[bytes] = []
-        if cursor.set_range(prefix):
-            for key, value in cursor.iternext():
-                if not key.startswith(prefix):
-                    break
-                values.append(value)
-        return values
+        return _values(self.txn.cursor(self.table), prefix)
+
+
+def _values(cursor: "lmdb.Cursor[bytes]", prefix: bytes) -> list[bytes]:
+    """The values of the keys that begin with a prefix."""
+    values: list[bytes] = []
+    if cursor.set_range(prefix) and cursor.key().startswith(prefix):
+        for key, value in cursor.iternext():
+            if not key.startswith(prefix):
+                break
+            values.append(value)
+    return values

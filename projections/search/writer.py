@@ -1,7 +1,7 @@
 """Adding messages to the search index of a chat."""
 
-from collections import defaultdict
-from typing import Final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
 
 from chatledger.domain.search.tokens import terms_of
 from chatledger.domain.values import Message
@@ -10,12 +10,13 @@ from ..chains import Place
 from ..environment import Transaction
 from ..tables import Tables
 from .currency import is_current, note_behind
-from .postings import BLOCK_OCCURRENCES, DOC_SHIFT, blocks_of, occurrences_of, pack, unpack
-from .rows import BLOCK_DOCUMENTS, DOCUMENT, SearchRows, SearchState
+from .rows import DOCUMENT, SearchRows, SearchState
+
+if TYPE_CHECKING:
+    from .batch import Batch
 
 PENDING_DOCUMENTS: Final = 64
 """So many documents are inverted together: one alone would touch as many pages of the index as it has terms."""
-_END_BYTES: Final = 1_800
 
 
 class SearchWriter:
@@ -56,52 +57,51 @@ class SearchWriter:
         if not self._texts:
             return
         before = self._before
-        self._put_documents(before.indexed)
+        self._rows.add_documents(before.indexed, b"".join(self._records))
         terms = before.terms + sum(map(len, self._texts))
         after = SearchState(self._next, before.inverted, terms, self._role_count)
         if after.indexed - after.inverted < PENDING_DOCUMENTS:
-            for document, text in enumerate(self._texts, before.indexed):
-                self._rows.put_pending(document, text_of(text))
+            self._put_pending(self._texts)
         else:
-            texts = [*map(terms_in, self._rows.pending()), *self._texts]
-            self._rows.drop_pending(before.inverted, before.indexed)
-            self._invert(texts, before.inverted)
+            self._invert_pending(self._texts)
             after = after._replace(inverted=after.indexed)
         self._rows.put_state(after)
         self._before = after
         self._texts, self._records = [], []
 
-    def _put_documents(self, first: int) -> None:
-        records = self._records
-        block, offset = divmod(first, BLOCK_DOCUMENTS)
-        kept = self._rows.documents(block)[: offset * DOCUMENT.size] if offset else b""
-        at = 0
-        while at < len(records):
-            end = at + BLOCK_DOCUMENTS - offset
-            self._rows.put_documents(block, kept + b"".join(records[at:end]))
-            block, offset, kept, at = block + 1, 0, b"", end
+    def take(self, batch: "Batch") -> None:
+        """Write the next documents, which are inverted already."""
+        from .inversion import add_postings
 
-    def _invert(self, texts: list[list[str]], first: int) -> None:
-        """Add documents to the postings of their terms."""
-        found: defaultdict[str, list[int]] = defaultdict(list)
-        for document, terms in enumerate(texts, first):
-            for occurrence, term in enumerate(terms, document << DOC_SHIFT):
-                found[term].append(occurrence)
-        for term in sorted(found):
-            self._add_postings(term.encode(), found[term])
+        before = self._before
+        assert not self._texts, "what was added is flushed before"
+        assert batch.first_document == before.indexed, "documents follow those that were taken before"
+        self._rows.add_documents(before.indexed, batch.records([self._role(name) for name in batch.names]))
+        end = before.indexed + batch.document_count
+        after = SearchState(end, before.inverted, before.terms + batch.term_count, self._role_count)
+        if after.indexed - after.inverted < PENDING_DOCUMENTS:
+            self._put_pending(batch.texts)
+        else:
+            if before.inverted < before.indexed:
+                self._invert_pending([])
+            add_postings(self._rows, batch.inverted, is_first=not batch.first_document)
+            after = after._replace(inverted=after.indexed)
+        self._rows.put_state(after)
+        self._before, self._next = after, end
 
-    def _add_postings(self, term: bytes, occurrences: list[int]) -> None:
-        rows = self._rows
-        end = rows.end(term)
-        if len(end) < _END_BYTES and len(occurrences) <= BLOCK_OCCURRENCES:
-            rows.put_end(term, end + pack(occurrences))
-            return
-        if end:
-            occurrences = [*occurrences_of(unpack([end])).tolist(), *occurrences]
-        blocks, rest = blocks_of(occurrences)
-        for block in blocks:
-            rows.put_block(term, block[0] >> DOC_SHIFT, pack(block))
-        rows.put_end(term, pack(rest) if rest else b"")
+    def _put_pending(self, texts: Sequence[Sequence[str]]) -> None:
+        for document, terms in enumerate(texts, self._before.indexed):
+            self._rows.put_pending(document, text_of(terms))
+
+    def _invert_pending(self, texts: Sequence[Sequence[str]]) -> None:
+        """Invert the documents that wait, and those that follow."""
+        # NumPy takes a tenth of a second to import: only for those who write much.
+        from .inversion import add_postings, invert_terms
+
+        waiting = [*map(terms_in, self._rows.pending()), *texts]
+        self._rows.drop_pending(self._before.inverted, self._before.indexed)
+        first = self._before.inverted
+        add_postings(self._rows, invert_terms(waiting, first_document=first), is_first=not first)
 
     def _role(self, name: str) -> int:
         known = self._roles.get(name)
@@ -115,7 +115,7 @@ class SearchWriter:
         return known
 
 
-def text_of(terms: list[str]) -> bytes:
+def text_of(terms: Sequence[str]) -> bytes:
     """The terms of a document as one text, in which each stands between two NULs, so that a term can be looked for."""
     return "\0".join(["", *terms, ""]).encode() if terms else b""
 

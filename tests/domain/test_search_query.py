@@ -3,12 +3,14 @@
 import re
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.domain.search_scan import depth, fts5, is_found, leaves
 
+from chatledger.domain.search import query as query_module
 from chatledger.domain.search.query import (
     MAX_QUERY_DEPTH,
     MAX_QUERY_TERMS,
@@ -21,6 +23,9 @@ from chatledger.domain.search.query import (
     parse,
 )
 from chatledger.domain.search.tokens import terms_of
+
+INSIDE: Any = query_module
+"""For what is only there to be quicker."""
 
 REFERENCE = Path(__file__).parents[2] / "docs/reference/search.md"
 
@@ -367,6 +372,16 @@ def _found(text: str) -> set[int]:
     query = parse(text)
     assert query is not None
     return {number for number, one in enumerate(TEXTS) if is_found(query, terms_of(one))}
+
+
+@given(
+    st.lists(st.sampled_from(["a", "Foxes", "AND", "OR", "NOT", "and", "7", "", "x" * 300]), max_size=6).map(" ".join)
+)
+def test_plain_words_are_read_by_the_same_rules(text: str) -> None:
+    """That they are looked for first is only quicker."""
+    by_the_rules = INSIDE._parsed
+
+    assert by_the_rules(text) == parse(text)
 
 
 def test_the_examples_of_the_reference_are_true() -> None:

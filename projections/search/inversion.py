@@ -1,0 +1,173 @@
+"""Inverting documents: from the terms of each to the postings of each term."""
+
+from collections.abc import Sequence
+from itertools import chain, repeat
+from operator import add
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+
+from .postings import pack, unpack
+from .rows import SearchRows
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+BLOCK_OCCURRENCES: Final = 512
+"""So many make a block that nothing is added to any more. It fits into half a page of LMDB, with few exceptions."""
+_END_BYTES: Final = 1_800
+
+
+class Inverted(NamedTuple):
+    """
+    The postings of some documents, term by term.
+
+    Args:
+        terms: Each once, in no particular order.
+        starts: Where the occurrences of each begin (`int64`).
+        documents: Of each occurrence: the number of its document (`uint32`), ascending in each term.
+        positions: And where in the document it is (`uint32`).
+    """
+
+    terms: list[str]
+    starts: "NDArray[np.int64]"
+    documents: "NDArray[np.uint32]"
+    positions: "NDArray[np.uint32]"
+
+
+def invert(
+    codes: "NDArray[np.int32]", lengths: "NDArray[np.int64]", terms: Sequence[str], *, first_document: int
+) -> Inverted:
+    """
+    Put the terms of documents in the order of terms.
+
+    Args:
+        codes: The places of the terms of all documents in `terms`, one document's after the other.
+        lengths: How many terms each document has.
+        terms: The terms that `codes` stand for, and maybe others.
+        first_document: The number of the first document; the others follow.
+    """
+    order = _stable_order(codes)
+    starts_of = (np.cumsum(lengths) - lengths).astype(np.uint32)
+    documents = np.repeat(np.arange(first_document, first_document + len(lengths), dtype=np.uint32), lengths)
+    positions = np.arange(len(codes), dtype=np.uint32) - np.repeat(starts_of, lengths)
+    ordered = codes[order]
+    starts = np.flatnonzero(np.diff(ordered, prepend=-1))
+    present: list[int] = ordered[starts].tolist()
+    return Inverted([terms[code] for code in present], starts, documents[order], positions[order])
+
+
+def invert_terms(texts: Sequence[Sequence[str]], *, first_document: int) -> Inverted:
+    """The same of documents that are lists of terms."""
+    every = list(chain.from_iterable(texts))
+    numbers = {term: number for number, term in enumerate(dict.fromkeys(every))}
+    codes = np.fromiter(map(numbers.__getitem__, every), np.int32, len(every))
+    lengths = np.fromiter(map(len, texts), np.int64, len(texts))
+    return invert(codes, lengths, list(numbers), first_document=first_document)
+
+
+def add_postings(rows: SearchRows, inverted: Inverted, *, is_first: bool) -> None:
+    """
+    Add documents to the postings of their terms.
+
+    Args:
+        rows: Of the chat.
+        inverted: The documents; they come after all that were added before.
+        is_first: Whether there were none.
+    """
+    if not inverted.terms:
+        return
+    # In the order of keys, neighbours are on the same page of the table.
+    order = sorted(range(len(inverted.terms)), key=inverted.terms.__getitem__)
+    terms = [term.encode() for term in inverted.terms]
+    ends = [b""] * len(terms)
+    if not is_first:
+        for at, end in zip(order, rows.ends([terms[at] for at in order]), strict=True):
+            ends[at] = end
+    counts = np.diff(inverted.starts, append=len(inverted.documents))
+    is_full = (counts > BLOCK_OCCURRENCES) | (np.fromiter(map(len, ends), np.int64, len(ends)) >= _END_BYTES)
+    if is_full.any():
+        rows.put_blocks(_add_blocks(inverted, terms, ends, is_full, counts))
+    else:
+        ends = list(map(add, ends, pack(inverted.documents, inverted.positions, inverted.starts)))
+    rows.put_ends([(terms[at], ends[at]) for at in order])
+
+
+def _add_blocks(
+    inverted: Inverted, terms: list[bytes], ends: list[bytes], is_full: "NDArray[np.bool_]", counts: "NDArray[np.int64]"
+) -> list[tuple[bytes, int, bytes]]:
+    """Replace the ends of terms by longer or new ones; returns the full blocks: term, first document and row."""
+    cut = _cut(inverted, counts, ends, is_full)
+    chunks = pack(cut.documents, cut.positions, cut.starts)
+    fitting = np.flatnonzero(~is_full).tolist()
+    for at, chunk in zip(fitting, chunks, strict=False):
+        ends[at] += chunk
+    firsts = cut.documents[cut.starts].tolist()
+    blocks: list[tuple[bytes, int, bytes]] = []
+    start = len(fitting)
+    for at, count in zip(np.flatnonzero(is_full).tolist(), cut.chunk_counts, strict=True):
+        end = start + count - 1
+        blocks += zip(repeat(terms[at]), firsts[start:end], chunks[start:end])
+        ends[at] = chunks[end]
+        start = end + 1
+    return blocks
+
+
+def _stable_order(codes: "NDArray[np.int32]") -> "NDArray[np.int64]":
+    """What sorts them; equal ones stay in their order. NumPy sorts numbers of 16 bits in linear time."""
+    order = codes.astype(np.uint16).argsort(kind="stable")
+    if len(codes) and codes.max() >> 16:
+        order = order[(codes[order] >> 16).astype(np.uint16).argsort(kind="stable")]
+    return order
+
+
+class _Cut(NamedTuple):
+    """
+    Chunks, as `pack` takes them: first those of the terms to whose ends they are added, then the blocks of each full term.
+
+    `chunk_counts` tells of each full term how many it has. The last is its new end.
+    """
+
+    documents: "NDArray[np.uint32]"
+    positions: "NDArray[np.uint32]"
+    starts: "NDArray[np.int64]"
+    chunk_counts: list[int]
+
+
+def _cut(inverted: Inverted, counts: "NDArray[np.int64]", ends: Sequence[bytes], is_full: "NDArray[np.bool_]") -> _Cut:
+    is_added = np.repeat(~is_full, counts)
+    documents, positions = [inverted.documents[is_added]], [inverted.positions[is_added]]
+    added = counts[~is_full]
+    starts: list[int] = (np.cumsum(added) - added).tolist()
+    chunk_counts: list[int] = []
+    total = len(documents[0])
+    for term in np.flatnonzero(is_full).tolist():
+        start = int(inverted.starts[term])
+        end = start + int(counts[term])
+        before = unpack([ends[term]])
+        of_term = np.concatenate(
+            (np.repeat(before.documents, before.counts).astype(np.uint32), inverted.documents[start:end])
+        )
+        cuts = block_starts(of_term)
+        starts.extend(total + cut for cut in cuts)
+        chunk_counts.append(len(cuts))
+        documents.append(of_term)
+        positions += before.positions, inverted.positions[start:end]
+        total += len(of_term)
+    return _Cut(np.concatenate(documents), np.concatenate(positions), np.array(starts, dtype=np.int64), chunk_counts)
+
+
+def block_starts(documents: "NDArray[np.uint32]") -> list[int]:
+    """
+    Where to cut the occurrences of a term: into full blocks, each of whole documents, and the end that is added to.
+
+    The end has one occurrence at least: where the last document is part of a full block, it is the end.
+    """
+    starts = [0]
+    while len(documents) - starts[-1] > BLOCK_OCCURRENCES:
+        last = documents[starts[-1] + BLOCK_OCCURRENCES - 1]
+        end = int(np.searchsorted(documents, [last], side="right")[0])
+        if end == len(documents):
+            break
+        starts.append(end)
+    return starts

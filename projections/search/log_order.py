@@ -1,0 +1,153 @@
+"""The messages of a chat in the order of the log, as the search index takes them in."""
+
+from struct import Struct
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
+import numpy as np
+
+from chatledger.domain.errors import ChainIntegrityError
+from chatledger.domain.text import plain_text
+
+from ..chains import Chains
+from ..environment import prefixed
+from ..keys import Tag, chat_key
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_u32: Final = Struct(">I")
+_PLACE: Final = Struct(">II")
+
+
+class _TextPart(msgspec.Struct, gc=False):
+    type: Any = None
+    text: Any = None
+
+
+class _UIMessage(msgspec.Struct, gc=False):
+    parts: list[_TextPart]
+
+
+class _Written(msgspec.Struct, gc=False):
+    """A message whose data is what most have: a string, or an object with parts."""
+
+    name: str
+    created_at: int
+    data: str | _UIMessage
+
+
+class _WrittenAnyhow(msgspec.Struct, gc=False):
+    """Any message."""
+
+    name: str
+    created_at: int
+    data: Any
+
+
+_decode_written: Final = msgspec.msgpack.Decoder(list[_Written]).decode
+_decode_any: Final = msgspec.msgpack.Decoder(list[_WrittenAnyhow]).decode
+
+
+class Places(NamedTuple):
+    """
+    Where messages are that follow each other in the order of the log.
+
+    They stay where they are, whatever is written: this holds also in later transactions.
+
+    Args:
+        first: The number of the first.
+        segments: Of each (`uint32`).
+        offsets: In its segment (`uint32`).
+        bytes_before: About how many bytes those before it take, and at the end, all of them (`int64`).
+    """
+
+    first: int
+    segments: "NDArray[np.uint32]"
+    offsets: "NDArray[np.uint32]"
+    bytes_before: "NDArray[np.int64]"
+
+    def fitting(self, start: int, count: int, size: int) -> int:
+        """Up to where there are at most so many messages of about so many bytes from one of them on; that one at least."""
+        end = int(np.searchsorted(self.bytes_before, [self.bytes_before[start] + size], side="right")[0])
+        return min(max(end - 1, start + 1), start + count, len(self.segments))
+
+    @property
+    def end(self) -> int:
+        """The number that follows the last."""
+        return self.first + len(self.segments)
+
+
+class Said(NamedTuple):
+    """What is searched of messages: their roles, times and texts."""
+
+    names: list[str]
+    times: list[int]
+    texts: list[str]
+
+
+class LogOrder(Chains):
+    """The chains of one chat, read in the order of the log."""
+
+    def places(self, first: int) -> Places:
+        """Where the messages from a number on are, of which there is one at least."""
+        prefix = chat_key(self._chat_no, Tag.PAGE)
+        located: list[tuple[int, int]] = []
+        sizes: list[int] = []
+        numbers: list[NDArray[np.uint32]] = []
+        for key, value in prefixed(self._txn, self._table, prefix):
+            count: int = _u32.unpack_from(value)[0]
+            if _u32.unpack_from(value, 4 * count)[0] >= first:
+                located.append(_PLACE.unpack_from(key, len(prefix)))
+                sizes.append(len(value) // count)
+                numbers.append(np.frombuffer(value, ">u4", count, 4).astype(np.uint32))
+        found = np.concatenate([*numbers, np.empty(0, np.uint32)])
+        counts = np.array([len(page) for page in numbers], dtype=np.int64)
+        starts = np.cumsum(counts) - counts
+        in_page: NDArray[np.int64] = np.arange(len(found)) - np.repeat(starts, counts)
+        pages = np.array(located, dtype=np.uint32).reshape(-1, 2)
+        order = np.argsort(found, kind="stable")
+        order = order[np.searchsorted(found, first, sorter=order) :]
+        if not (len(order) and np.array_equal(found[order], np.arange(first, first + len(order)))):
+            msg = f"messages of chat {self._chat_id!r} are missing in the index; rebuild it"
+            raise ChainIntegrityError(msg)
+        segments = np.repeat(pages[:, 0], counts)[order]
+        offsets = (np.repeat(pages[:, 1], counts) + in_page).astype(np.uint32)[order]
+        bytes_before = np.concatenate(([0], np.cumsum(np.repeat(np.array(sizes, dtype=np.int64), counts)[order])))
+        return Places(first, segments, offsets, bytes_before)
+
+    def said(self, places: Places, start: int, end: int) -> Said:
+        """What the messages at some of the places say. A page is read once, also where segments take turns."""
+        segments, offsets = places.segments[start:end], places.offsets[start:end]
+        order = None
+        if np.any(segments[1:] != segments[:-1]):
+            order = np.lexsort((offsets, segments))
+            segments, offsets = segments[order], offsets[order]
+        jumps = np.flatnonzero((segments[1:] != segments[:-1]) | (offsets[1:] != offsets[:-1] + 1))
+        firsts, lasts = np.concatenate(([0], jumps + 1)), np.append(jumps, end - start - 1)
+        runs = zip(segments[firsts].tolist(), offsets[firsts].tolist(), offsets[lasts].tolist(), strict=True)
+        written: list[_Written | _WrittenAnyhow] = []
+        for segment, first, last in runs:
+            for page in self._pages(segment, first, last):
+                written += _decode(page.array)[max(first - page.first_offset, 0) : last + 1 - page.first_offset]
+        if order is not None:
+            written = [written[at] for at in np.argsort(order).tolist()]
+        return Said(
+            [one.name for one in written],
+            [one.created_at for one in written],
+            [_text_of(one.data) for one in written],
+        )
+
+
+def _decode(page: bytes) -> "list[_Written] | list[_WrittenAnyhow]":
+    try:
+        return _decode_written(page)
+    except msgspec.ValidationError:
+        return _decode_any(page)
+
+
+def _text_of(data: Any) -> str:
+    if isinstance(data, _UIMessage):  # the same as `plain_text`
+        texts = [part.text for part in data.parts if part.type == "text" and isinstance(part.text, str)]
+        return texts[0] if len(texts) == 1 else "\n".join(texts)
+    return plain_text(data)

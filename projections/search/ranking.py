@@ -1,0 +1,45 @@
+"""What is asked of documents besides a query, what is answered, and how well terms match: BM25."""
+
+import math
+from typing import Final, NamedTuple
+
+import msgspec
+
+from chatledger.domain.search.snippets import Known
+
+K1: Final = 1.2
+B: Final = 0.75
+LEAST_IDF: Final = 1e-6
+"""What a term counts that most documents have; as in FTS5."""
+
+
+class Filter(msgspec.Struct, frozen=True, kw_only=True):
+    """
+    Which of the documents that match are wanted. None is no condition.
+
+    Args:
+        roles: Only messages of these names.
+        since: Only those created at or after, in ms.
+        until: Only those created before, in ms.
+        runs: Of one chat: only those in these runs of its chains, as segment and last offset.
+    """
+
+    roles: frozenset[str] | None = None
+    since: int | None = None
+    until: int | None = None
+    runs: dict[int, int] | None = None
+
+
+class Hit(NamedTuple):
+    """A document: its chat, its rank (lower is better), its place in the chains of the chat, and what it has of the query."""
+
+    chat_no: int
+    rank: float
+    segment: int
+    offset: int
+    known: Known
+
+
+def rarity(having: int, total: int) -> float:
+    """The inverse document frequency of a term that so many of all documents have."""
+    return max(math.log((total - having + 0.5) / (having + 0.5)), LEAST_IDF)
