@@ -7,7 +7,9 @@ from typing import Any, Final, NamedTuple, cast
 import msgspec
 
 from .errors import CorruptStateError, PayloadTooLargeError, UnsupportedFormatError
-from .events import BODIES, Body, Event, MessagesAppended
+from .events import Body, Event, MessagesAppended
+from .large_data import MAX_MESSAGE_BYTES, LargeData, find_large, stored_size
+from .vocabulary import BODIES
 from .values import Message
 
 NO_HASH: Final = b""
@@ -23,12 +25,13 @@ _DECODERS: Final[Mapping[str, msgspec.msgpack.Decoder[Event[Any]]]] = {
 
 
 class Sealed(NamedTuple):
-    """An event ready for the log."""
+    """An event ready for the log; `large` says what of `state` may be stored by reference."""
 
     event: Event[Any]
     topic: str
     state: bytes
     hash: bytes
+    large: tuple[LargeData, ...] = ()
 
 
 class Envelope(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,12 +82,13 @@ def seal(
     event_ids: Sequence[str],
     envelope: Envelope,
     limit_bytes: int = MAX_EVENT_BYTES,
+    message_limit_bytes: int = MAX_MESSAGE_BYTES,
 ) -> list[Sealed]:
     """
     The events of one commit, chained onto version `version` of the chat.
 
     Raises:
-        PayloadTooLargeError: One would exceed `limit_bytes`.
+        PayloadTooLargeError: One would exceed `limit_bytes` without its large data, or one of these `message_limit_bytes`.
     """
     sealed: list[Sealed] = []
     for number, (body, event_id) in enumerate(zip(bodies, event_ids, strict=True), 1):
@@ -102,10 +106,15 @@ def seal(
             command_id=envelope.command_id,
         )
         state = _encode(event)
-        if len(state) > limit_bytes:
-            raise PayloadTooLargeError(chat_id, size_bytes=len(state), limit_bytes=limit_bytes)
+        large = find_large(body, state)
+        largest = max((part.size for part in large), default=0)
+        if largest > message_limit_bytes:
+            raise PayloadTooLargeError(chat_id, size_bytes=largest, limit_bytes=message_limit_bytes)
+        size = stored_size(state, large)
+        if size > limit_bytes:
+            raise PayloadTooLargeError(chat_id, size_bytes=size, limit_bytes=limit_bytes)
         previous_hash = event_hash(body.TOPIC, state)
-        sealed.append(Sealed(event, body.TOPIC, state, previous_hash))
+        sealed.append(Sealed(event, body.TOPIC, state, previous_hash, large))
     return sealed
 
 

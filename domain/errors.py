@@ -7,6 +7,7 @@ Everything chatledger raises on purpose, named by what the caller may conclude.
     │  ├─ PayloadTooLargeError      an event would exceed the size limit
     │  ├─ AmbiguousEditError        one save edits messages that do not lie on one chain
     │  ├─ MissingCodecError         a message fragment has no codec, or is still lazy
+    │  ├─ NamespaceError            the namespace or the id of an assistant is malformed
     │  ├─ UnknownLazyTypeError      nobody knows how to resolve such a lazy fragment
     │  └─ FragmentConversionError   a fragment cannot be converted to or from its serialized form
     ├─ ResolverError                a computed value inside a fragment failed
@@ -16,16 +17,24 @@ Everything chatledger raises on purpose, named by what the caller may conclude.
     │  │  └─ ParentNotFoundError    the parent is not stored in the same chat
     │  ├─ BranchNotFoundError
     │  ├─ CheckpointNotFoundError
+    │  ├─ RunNotFoundError
+    │  ├─ RegenerationNotFoundError
     │  └─ ModelNotFoundError        there are no prices and limits of that model
     ├─ WrongChatError               the message belongs to another chat; nothing was written
     ├─ AlreadyExistsError           the name or id is taken; nothing was written
     │  ├─ ChatExistsError
     │  ├─ BranchExistsError
+    │  ├─ RunConflictError          the run id, or that of a regeneration, stands for something else
     │  └─ MessageConflictError      the message id exists with other content, or in another chat
     ├─ EmptyChatError               the branch has no stored message yet
     ├─ ConflictError                somebody else was faster; nothing was written, read again and decide anew
     │  ├─ HeadConflictError         the branch moved since it was read
-    │  └─ UpdateConflictError       `update_chat` could not commit before its deadline
+    │  ├─ RunStatusError            the run has ended, or is not at the point where that can happen
+    │  ├─ PlanOutdatedError         runs changed since the regeneration was planned
+    │  ├─ UpdateConflictError       `update_chat` could not commit before its deadline
+    │  ├─ CheckpointConflictError   another writer went on from the same checkpoint of a thread
+    │  └─ StateConflictError        another version of a graph's state came meanwhile
+    ├─ RuntimeMismatchError         another runtime wrote the checkpoint, and alone can resume it
     ├─ AccessDeniedError            this identity may not do that
     │  └─ OwnerMismatchError        the chat belongs to another user
     ├─ ConfigurationError           the ledger cannot be opened like this; nothing was changed
@@ -78,9 +87,9 @@ class SelfParentError(InvalidValueError):
 class PayloadTooLargeError(InvalidValueError):
     """An event would exceed the configured size limit. Nothing was written; content is never cut."""
 
-    def __init__(self, chat_id: str, *, size_bytes: int, limit_bytes: int) -> None:
+    def __init__(self, chat_id: str, *, size_bytes: int, limit_bytes: int, what: str = "an event of chat") -> None:
         super().__init__(
-            f"an event of chat {chat_id!r} takes {size_bytes:,} bytes, the limit is {limit_bytes:,}; "
+            f"{what} {chat_id!r} takes {size_bytes:,} bytes, the limit is {limit_bytes:,}; "
             "store large content elsewhere and keep a reference to it"
         )
         self.chat_id, self.size_bytes, self.limit_bytes = chat_id, size_bytes, limit_bytes
@@ -110,6 +119,10 @@ class UnknownLazyTypeError(InvalidValueError):
             f"unknown lazy type {lazy_type!r}; last_assistant_message() makes one of type 'last-assistant'"
         )
         self.lazy_type = lazy_type
+
+
+class NamespaceError(InvalidValueError):
+    """A namespace or the id of an assistant is malformed."""
 
 
 class FragmentConversionError(InvalidValueError):
@@ -175,6 +188,22 @@ class CheckpointNotFoundError(NotFoundError):
         self.chat_id, self.checkpoint = chat_id, checkpoint
 
 
+class RunNotFoundError(NotFoundError):
+    """The chat has no such run."""
+
+    def __init__(self, chat_id: str, run_id: str) -> None:
+        super().__init__(f"chat {chat_id!r} has no run {run_id!r}; record it first")
+        self.chat_id, self.run_id = chat_id, run_id
+
+
+class RegenerationNotFoundError(NotFoundError):
+    """The chat has no such regeneration."""
+
+    def __init__(self, chat_id: str, regeneration_id: str) -> None:
+        super().__init__(f"chat {chat_id!r} has no regeneration {regeneration_id!r}; begin_regeneration makes one")
+        self.chat_id, self.regeneration_id = chat_id, regeneration_id
+
+
 class ModelNotFoundError(NotFoundError):
     """There are no prices and limits of that model."""
 
@@ -222,6 +251,14 @@ class MessageConflictError(AlreadyExistsError):
         self.message_id, self.chat_id, self.other_chat = message_id, chat_id, other_chat
 
 
+class RunConflictError(AlreadyExistsError):
+    """The run id, or that of a regeneration, stands for something else in the chat. Nothing was written."""
+
+    def __init__(self, chat_id: str, run_id: str, *, why: str) -> None:
+        super().__init__(f"{run_id!r} of chat {chat_id!r} {why}")
+        self.chat_id, self.run_id = chat_id, run_id
+
+
 class EmptyChatError(ChatledgerError):
     """The branch has no stored message yet."""
 
@@ -248,12 +285,66 @@ class HeadConflictError(ConflictError):
         self.chat_id, self.branch, self.expected, self.actual = chat_id, branch, expected, actual
 
 
+class RunStatusError(ConflictError):
+    """The run has ended, which is final, or is not at the point where that can happen. Nothing was written."""
+
+    def __init__(self, chat_id: str, run_id: str, *, status: str, wanted: str) -> None:
+        hint = {
+            "awaiting_approval": "approve_regeneration allows it",
+            "waiting": "repeat the runs that it depends on first",
+            "running": "only a pending run can be started",
+        }.get(status, "that is final; record a new run")
+        super().__init__(f"run {run_id!r} of chat {chat_id!r} is {status!r} and can not become {wanted!r}: {hint}")
+        self.chat_id, self.run_id, self.status, self.wanted = chat_id, run_id, status, wanted
+
+
+class PlanOutdatedError(ConflictError):
+    """Runs of the chat changed since the regeneration was planned. Nothing was written."""
+
+    def __init__(self, chat_id: str, message_id: str) -> None:
+        super().__init__(f"runs of chat {chat_id!r} changed since the edit of {message_id!r} was planned; plan again")
+        self.chat_id, self.message_id = chat_id, message_id
+
+
 class UpdateConflictError(ConflictError):
     """A command lost every race for its chat until its deadline. Nothing was written."""
 
     def __init__(self, chat_id: str, *, attempts: int) -> None:
         super().__init__(f"chat {chat_id!r} kept changing: {attempts} attempts lost the race; try again")
         self.chat_id, self.attempts = chat_id, attempts
+
+
+class CheckpointConflictError(ConflictError):
+    """Another writer went on from the same checkpoint of a thread. Nothing was written; read the thread again."""
+
+    def __init__(self, thread_id: str, namespace: str, *, parent_id: str | None, latest_id: str) -> None:
+        super().__init__(
+            f"thread {thread_id!r} (namespace {namespace!r}) was continued from checkpoint {parent_id!r} by another writer and "
+            f"is at {latest_id!r}; read it again, or fork by naming the checkpoint"
+        )
+        self.thread_id, self.namespace, self.parent_id, self.latest_id = thread_id, namespace, parent_id, latest_id
+
+
+class StateConflictError(ConflictError):
+    """Another version of a graph's state came meanwhile. Nothing was written; read the state again."""
+
+    def __init__(self, state_id: str, *, expected: int, actual: int) -> None:
+        super().__init__(
+            f"state {state_id!r} is at version {actual}, and the change was made for version {expected}; read it again and "
+            "decide anew (0 stands for no state)"
+        )
+        self.state_id, self.expected, self.actual = state_id, expected, actual
+
+
+class RuntimeMismatchError(ChatledgerError):
+    """A checkpoint was written by another runtime, which alone can resume it."""
+
+    def __init__(self, thread_id: str, checkpoint_id: str, *, found: str, expected: str) -> None:
+        super().__init__(
+            f"checkpoint {checkpoint_id!r} of thread {thread_id!r} was written by runtime {found!r}, and this is {expected!r}: "
+            "resume it there, or begin a new thread"
+        )
+        self.thread_id, self.checkpoint_id, self.found, self.expected = thread_id, checkpoint_id, found, expected
 
 
 class AccessDeniedError(ChatledgerError):
@@ -299,9 +390,11 @@ class LogFullError(LogUnavailableError):
 class ChainIntegrityError(ChatledgerError):
     """A cycle or a dangling parent in foreign data, or a hole or mismatch in stored events."""
 
-    def __init__(self, message: str, *, chat_id: str | None = None, position: int | None = None) -> None:
+    def __init__(
+        self, message: str, *, chat_id: str | None = None, position: int | None = None, version: int | None = None
+    ) -> None:
         super().__init__(message)
-        self.chat_id, self.position = chat_id, position
+        self.chat_id, self.position, self.version = chat_id, position, version
 
 
 class LogRegressedError(ChainIntegrityError):
@@ -320,7 +413,13 @@ class LogRegressedError(ChainIntegrityError):
 
 
 class CorruptStateError(ChatledgerError):
-    """A stored value cannot be decoded or verified."""
+    """A stored value cannot be decoded or verified. Where it is, as far as that is known, is in the attributes."""
+
+    def __init__(
+        self, message: str, *, chat_id: str | None = None, position: int | None = None, version: int | None = None
+    ) -> None:
+        super().__init__(message)
+        self.chat_id, self.position, self.version = chat_id, position, version
 
 
 class LedgerClosedError(ChatledgerError):

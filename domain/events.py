@@ -18,6 +18,13 @@ class Body(msgspec.Struct, frozen=True, array_like=True):
     TOPIC: ClassVar[str]
 
 
+class StreamDeleted(Body, frozen=True):
+    """A tombstone: the `event_count` events of the stream since `first_position` are erased from the log after it."""
+
+    first_position: int
+    event_count: int
+
+
 class ChatCreated(Body, frozen=True):
     """A chat began, with an empty, active branch `main`."""
 
@@ -27,24 +34,24 @@ class ChatCreated(Body, frozen=True):
     metadata: dict[str, Any] | None
     branch_id: str
     created_at: int | None = None  # given by importers; the time of the event otherwise
+    expires_at: int | None = None
 
 
 class ChatUpdated(Body, frozen=True):
-    """Title or metadata were replaced; `changes` holds the new values of those that were."""
+    """Title, metadata or `expires_at` were replaced; `changes` holds the new values of those that were."""
 
     TOPIC: ClassVar[str] = "chatledger.chat_updated/1"
     changes: dict[str, Any]
 
 
-class ChatDeleted(Body, frozen=True):
+class ChatDeleted(StreamDeleted, frozen=True):
     """The tombstone of a chat: how much it was. The events since `first_position` are erased from the log after it."""
 
     TOPIC: ClassVar[str] = "chatledger.chat_deleted/1"
-    first_position: int
-    event_count: int
     message_count: int
     branch_count: int
     checkpoint_count: int
+    owner_digest: str | None = None  # by which the owner finds it, see `ownership.py`; no name stays
 
 
 class MessagesAppended(Body, frozen=True):
@@ -103,7 +110,7 @@ class CheckpointDeleted(Body, frozen=True):
     name: str
 
 
-BODIES: tuple[type[Body], ...] = (
+CHAT_BODIES: tuple[type[Body], ...] = (
     ChatCreated,
     ChatUpdated,
     ChatDeleted,

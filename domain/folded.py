@@ -7,8 +7,10 @@ import msgspec
 from .errors import ChainIntegrityError, MessageNotFoundError
 from .events import Recorded
 from .naming import bases_of
+from .runs.fold import RunChanges
+from .runs.values import MessageRun, RegenerationRecord
 from .state import BranchRecord, Changes, ChatProfile, ChatRecord, Tombstone, describe_chat, evolve
-from .values import Branch, Chat, Checkpoint, Message
+from .values import Annotation, Branch, Chat, Checkpoint, Message
 
 
 class FoldedChat:
@@ -30,6 +32,8 @@ class FoldedChat:
         self._checkpoints: dict[str, Checkpoint] = {}
         self._messages: dict[str, Message] = {}
         self._depths: dict[str, int] = {}
+        self._runs: dict[str, MessageRun] = {}
+        self._regenerations: dict[str, RegenerationRecord] = {}
         for recorded in events:
             self.apply(recorded)
 
@@ -39,6 +43,7 @@ class FoldedChat:
         self._check(changes, recorded)
         if changes.record is None:
             self._branches, self._checkpoints, self._messages, self._depths = {}, {}, {}, {}
+            self._runs, self._regenerations = {}, {}
             self.profile = None
         self.record = changes.record
         self.profile = changes.profile or self.profile
@@ -51,7 +56,18 @@ class FoldedChat:
             self._checkpoints[changes.checkpoint.name] = changes.checkpoint
         if changes.dropped_checkpoint is not None:
             del self._checkpoints[changes.dropped_checkpoint]
+        if changes.runs is not None:
+            self._take(changes.runs)
         return changes
+
+    def _take(self, changes: RunChanges) -> None:
+        for message_id, annotation in changes.annotations:
+            message = self._messages[message_id]
+            self._messages[message_id] = msgspec.structs.replace(message, annotation=annotation)
+        if changes.run is not None:
+            self._runs[changes.run.run_id] = msgspec.structs.replace(changes.run, chat_id=self.chat_id)
+        if changes.regeneration is not None:
+            self._regenerations[changes.regeneration.id] = changes.regeneration
 
     def _check(self, changes: Changes, recorded: Recorded) -> None:
         """Refuse changes that point at messages which the chat does not have, before anything of them is applied."""
@@ -129,6 +145,24 @@ class FoldedChat:
     def has_message(self, message_id: str) -> bool:
         """Whether the chat has that message."""
         return message_id in self._messages
+
+    def annotation(self, message_id: str) -> Annotation | None:
+        """What was said of the message later."""
+        message = self._messages.get(message_id)
+        return None if message is None else message.annotation
+
+    def run(self, run_id: str) -> MessageRun | None:
+        """The run of that id."""
+        return self._runs.get(run_id)
+
+    def runs(self, *, regeneration_id: str | None = None) -> list[MessageRun]:
+        """The runs in the order in which they were recorded: all, or those of one regeneration."""
+        runs = self._runs.values()
+        return [run for run in runs if regeneration_id is None or run.regeneration_id == regeneration_id]
+
+    def regeneration(self, regeneration_id: str) -> RegenerationRecord | None:
+        """The regeneration of that id."""
+        return self._regenerations.get(regeneration_id)
 
     def is_elsewhere(self, message_id: str) -> bool:
         """Always false: only this chat is known here."""

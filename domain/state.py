@@ -10,6 +10,7 @@ from typing import Protocol
 
 import msgspec
 
+from .agents.events import AGENT_BODIES
 from .codec import NO_HASH
 from .errors import ChainIntegrityError
 from .events import (
@@ -23,17 +24,27 @@ from .events import (
     HeadMoved,
     MessagesAppended,
     Recorded,
+    StreamDeleted,
 )
+from .graph_state.events import STATE_BODIES
+from .runs.events import RUN_BODIES
+from .runs.fold import MisfitError, RunChanges, RunState, fold_runs
+from .trails import NO_TRAIL, extended
 from .values import MAIN, Branch, Chat, Checkpoint, Message
 
 
 class StreamHead(msgspec.Struct, frozen=True, array_like=True):
-    """The last event of a chat: what the next one builds on. `position` is 0 before the first."""
+    """
+    The last event of a chat: what the next one builds on. `position` is 0 before the first.
+
+    `trail` tells where all of them stand on the log, see `trails.py`.
+    """
 
     version: int
     position: int
     hash: bytes
     occurred_at: int = -(2**63)
+    trail: bytes = NO_TRAIL
 
 
 NO_STREAM = StreamHead(version=0, position=0, hash=NO_HASH)
@@ -51,6 +62,7 @@ class ChatRecord(msgspec.Struct, frozen=True, array_like=True):
     branch_count: int
     checkpoint_count: int
     active_branch: str
+    run_count: int = 0
 
 
 class ChatProfile(msgspec.Struct, frozen=True, array_like=True):
@@ -60,6 +72,7 @@ class ChatProfile(msgspec.Struct, frozen=True, array_like=True):
     user_id: str
     title: str | None = None
     metadata: dict[str, object] | None = None
+    expires_at: int | None = None
 
 
 def describe_chat(record: ChatRecord | None, profile: ChatProfile | None) -> Chat | None:
@@ -75,6 +88,7 @@ def describe_chat(record: ChatRecord | None, profile: ChatProfile | None) -> Cha
         updated_at=record.updated_at,
         message_count=record.message_count,
         branch_count=record.branch_count,
+        expires_at=profile.expires_at,
     )
 
 
@@ -84,6 +98,7 @@ class Tombstone(msgspec.Struct, frozen=True, array_like=True):
     head: StreamHead
     deleted_at: int
     command_id: str | None = None
+    owner_digest: str | None = None
 
 
 class BranchRecord(msgspec.Struct, frozen=True, array_like=True):
@@ -95,7 +110,35 @@ class BranchRecord(msgspec.Struct, frozen=True, array_like=True):
     created_at: int
 
 
-class ChatState(Protocol):
+class StreamRecord(Protocol):
+    """What changes with every event of a stream."""
+
+    @property
+    def head(self) -> StreamHead:
+        """The last event."""
+        ...
+
+
+class StreamState(Protocol):
+    """What a stream of the log tells of, a chat or a thread, as it stood at one moment."""
+
+    @property
+    def chat_id(self) -> str:
+        """The id of the stream."""
+        ...
+
+    @property
+    def record(self) -> StreamRecord | None:
+        """None when there is no such thing."""
+        ...
+
+    @property
+    def tombstone(self) -> Tombstone | None:
+        """Its last deletion."""
+        ...
+
+
+class ChatState(RunState, Protocol):
     """One chat as it stood at one moment. Asking twice gives the same answer."""
 
     @property
@@ -130,10 +173,6 @@ class ChatState(Protocol):
         """The message, if it belongs to this chat."""
         ...
 
-    def has_message(self, message_id: str) -> bool:
-        """Whether the message belongs to this chat."""
-        ...
-
     def is_elsewhere(self, message_id: str) -> bool:
         """Whether another chat has a message of this id."""
         ...
@@ -158,13 +197,20 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True):
     is_new_branch: bool = False
     checkpoint: Checkpoint | None = None
     dropped_checkpoint: str | None = None
+    runs: RunChanges | None = None
 
 
-def stream_head(state: ChatState) -> StreamHead:
-    """The last event of the chat's stream, be the chat alive or deleted."""
+def stream_head(state: StreamState) -> StreamHead:
+    """The last event of a stream, be what it tells of alive or deleted."""
     if state.record is not None:
         return state.record.head
     return NO_STREAM if state.tombstone is None else state.tombstone.head
+
+
+def trail_after(state: ChatState, recorded: Recorded) -> bytes:
+    """The trail of the chat with one more event."""
+    before = NO_TRAIL if isinstance(recorded.body, StreamDeleted) else stream_head(state).trail
+    return extended(before, recorded.position, recorded.hash)
 
 
 def evolve(state: ChatState, recorded: Recorded) -> Changes:
@@ -176,17 +222,24 @@ def evolve(state: ChatState, recorded: Recorded) -> Changes:
     """
     event = recorded.event
     body = event.body
-    _check_follows(state, recorded)
-    if not all(_is_time(time) for time in (event.occurred_at, getattr(body, "created_at", None))):
-        raise _misplaced(recorded, "its time is beyond the calendar")
-    head = StreamHead(event.originator_version, recorded.position, recorded.hash, event.occurred_at)
+    check_follows(state, recorded)
+    times = (event.occurred_at, getattr(body, "created_at", None), getattr(body, "expires_at", None))
+    if not all(_is_time(time) for time in times):
+        raise misplaced(recorded, "its time is beyond the calendar")
+    head = StreamHead(
+        event.originator_version, recorded.position, recorded.hash, event.occurred_at, trail_after(state, recorded)
+    )
     if isinstance(body, ChatCreated):
         return _created(state, recorded, body, head)
     if isinstance(body, ChatDeleted):
-        return Changes(record=None, tombstone=Tombstone(head, event.occurred_at, event.command_id))
+        return Changes(record=None, tombstone=Tombstone(head, event.occurred_at, event.command_id, body.owner_digest))
     before = state.record
     if before is None:
-        raise _misplaced(recorded, "there is no such chat at that point")
+        raise misplaced(recorded, "there is no such chat at that point")
+    if isinstance(body, AGENT_BODIES):
+        raise misplaced(recorded, "it is of a thread, not of a chat")
+    if isinstance(body, STATE_BODIES):
+        raise misplaced(recorded, "it is of a graph's state, not of a chat")
     record = msgspec.structs.replace(before, head=head)
     if isinstance(body, MessagesAppended):
         return _appended(state, recorded, body, record)
@@ -194,7 +247,7 @@ def evolve(state: ChatState, recorded: Recorded) -> Changes:
         return _updated(state, recorded, body, record)
     if isinstance(body, BranchCreated):
         if state.branch(body.name) is not None:
-            raise _misplaced(recorded, f"there is a branch {body.name!r} already")
+            raise misplaced(recorded, f"there is a branch {body.name!r} already")
         record = msgspec.structs.replace(
             record,
             branch_count=record.branch_count + 1,
@@ -204,37 +257,41 @@ def evolve(state: ChatState, recorded: Recorded) -> Changes:
         return Changes(record=record, branch=branch, is_new_branch=True)
     if isinstance(body, BranchActivated):
         if state.branch(body.name) is None:
-            raise _misplaced(recorded, f"there is no branch {body.name!r} at that point")
+            raise misplaced(recorded, f"there is no branch {body.name!r} at that point")
         return Changes(record=msgspec.structs.replace(record, active_branch=body.name))
     if isinstance(body, HeadMoved):
         return Changes(record=record, branch=_moved(state, recorded, body.branch, body.to_head))
     if isinstance(body, CheckpointSet):
         return _checkpoint_set(state, body, record)
+    if isinstance(body, RUN_BODIES):
+        return _runs_changed(state, recorded, record)
     assert isinstance(body, CheckpointDeleted), body
     if state.checkpoint(body.name) is None:
-        raise _misplaced(recorded, f"there is no checkpoint {body.name!r} at that point")
+        raise misplaced(recorded, f"there is no checkpoint {body.name!r} at that point")
     record = msgspec.structs.replace(record, checkpoint_count=record.checkpoint_count - 1)
     return Changes(record=record, dropped_checkpoint=body.name)
 
 
-def _check_follows(state: ChatState, recorded: Recorded) -> None:
+def check_follows(state: StreamState, recorded: Recorded) -> None:
+    """Raise `ChainIntegrityError` when an event is not the next one of its stream."""
     last = stream_head(state)
     event = recorded.event
     if recorded.chat_id != state.chat_id:
-        raise _misplaced(recorded, f"it is of another chat than {state.chat_id!r}")
-    if isinstance(event.body, ChatDeleted) and event.originator_version > last.version + 1:
+        raise misplaced(recorded, f"it is of another chat than {state.chat_id!r}")
+    if isinstance(event.body, StreamDeleted) and event.originator_version > last.version + 1:
         return  # a tombstone explains the hole before it: those events are erased
     if event.originator_version != last.version + 1:
-        raise _misplaced(recorded, f"version {last.version + 1} was expected")
+        raise misplaced(recorded, f"version {last.version + 1} was expected")
     if event.previous_hash != last.hash:
-        raise _misplaced(recorded, "it does not name the hash of the event before it")
+        raise misplaced(recorded, "it does not name the hash of the event before it")
 
 
 def _is_time(time: int | None) -> bool:
     return time is None or -(2**63) <= time < 2**63
 
 
-def _misplaced(recorded: Recorded, why: str) -> ChainIntegrityError:
+def misplaced(recorded: Recorded, why: str) -> ChainIntegrityError:
+    """The error that an event does not follow what was before it."""
     msg = (
         f"event {recorded.version} of chat {recorded.chat_id!r} at position {recorded.position} does not follow: {why}. "
         "Events are missing, repeated or altered; restore the log from a backup"
@@ -244,7 +301,7 @@ def _misplaced(recorded: Recorded, why: str) -> ChainIntegrityError:
 
 def _created(state: ChatState, recorded: Recorded, body: ChatCreated, head: StreamHead) -> Changes:
     if state.record is not None:
-        raise _misplaced(recorded, "the chat exists already")
+        raise misplaced(recorded, "the chat exists already")
     time = recorded.event.occurred_at
     created_at = time if body.created_at is None else body.created_at
     record = ChatRecord(
@@ -260,7 +317,7 @@ def _created(state: ChatState, recorded: Recorded, body: ChatCreated, head: Stre
     )
     return Changes(
         record=record,
-        profile=ChatProfile(recorded.chat_id, body.user_id, body.title, body.metadata),
+        profile=ChatProfile(recorded.chat_id, body.user_id, body.title, body.metadata, body.expires_at),
         branch=BranchRecord(body.branch_id, MAIN, None, created_at),
         is_new_branch=True,
     )
@@ -269,10 +326,12 @@ def _created(state: ChatState, recorded: Recorded, body: ChatCreated, head: Stre
 def _updated(state: ChatState, recorded: Recorded, body: ChatUpdated, record: ChatRecord) -> Changes:
     profile = state.profile
     assert profile is not None, "a chat with a record has a profile"
-    title, metadata = body.changes.get("title"), body.changes.get("metadata")
-    is_sound = isinstance(title, str | None) and isinstance(metadata, dict | None)
-    if not (is_sound and body.changes.keys() <= {"title", "metadata"}):
-        raise _misplaced(recorded, "it changes what can not change")
+    title, metadata, expires_at = (body.changes.get(name) for name in ("title", "metadata", "expires_at"))
+    is_sound = (
+        isinstance(title, str | None) and isinstance(metadata, dict | None) and isinstance(expires_at, int | None)
+    )
+    if not (is_sound and _is_time(expires_at) and body.changes.keys() <= {"title", "metadata", "expires_at"}):
+        raise misplaced(recorded, "it changes what can not change")
     return Changes(
         record=msgspec.structs.replace(record, updated_at=max(record.updated_at, recorded.event.occurred_at)),
         profile=msgspec.structs.replace(profile, **body.changes),
@@ -289,10 +348,18 @@ def _appended(state: ChatState, recorded: Recorded, body: MessagesAppended, reco
     return Changes(record=record, messages=body.messages, branch=branch)
 
 
+def _runs_changed(state: ChatState, recorded: Recorded, record: ChatRecord) -> Changes:
+    try:
+        runs = fold_runs(state, recorded)
+    except MisfitError as error:
+        raise misplaced(recorded, str(error)) from error
+    return Changes(record=msgspec.structs.replace(record, run_count=record.run_count + runs.is_new_run), runs=runs)
+
+
 def _moved(state: ChatState, recorded: Recorded, name: str, to_head: str | None) -> BranchRecord:
     branch = state.branch(name)
     if branch is None:
-        raise _misplaced(recorded, f"there is no branch {name!r} at that point")
+        raise misplaced(recorded, f"there is no branch {name!r} at that point")
     return BranchRecord(branch.id, branch.name, to_head, branch.created_at)
 
 

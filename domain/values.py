@@ -27,6 +27,7 @@ class Chat(msgspec.Struct, frozen=True, kw_only=True):
     A conversation. `message_count` counts the messages of all its branches, `branch_count` its branches.
 
     `updated_at` is the time of the last change of title or metadata or the last appended message. It never decreases.
+    From `expires_at` on the next sweep deletes it, in ms; None for never.
     """
 
     id: str
@@ -37,6 +38,21 @@ class Chat(msgspec.Struct, frozen=True, kw_only=True):
     updated_at: int
     message_count: int = 0
     branch_count: int = 1
+    expires_at: int | None = None
+
+
+class Annotation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """
+    What was said of a message after it was written; the message itself never changes.
+
+    `stale`: what it answers was edited. `replaced_by`: the message that takes its place. `hidden`: not to be shown.
+    `metadata`: any JSON object.
+    """
+
+    stale: bool = False
+    replaced_by: str | None = None
+    hidden: bool = False
+    metadata: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -44,7 +60,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
     One immutable node of a conversation; `parent_id` is its only edge, None marks a root.
 
     `name` is the role or fragment name, `data` any JSON value. `sender_id` names a human, `agent_id` an agent (at most one
-    of them), `reply_to` another message of the chat.
+    of them), `reply_to` another message of the chat. `annotation` is what was said of it later, None for nothing.
     """
 
     # `chat_id` has a default so that records inside one chat need not repeat it (`omit_defaults`); answers always carry it.
@@ -59,6 +75,17 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
     sender_id: str | None = None
     agent_id: str | None = None
     reply_to: str | None = None
+    annotation: Annotation | None = None
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether what it answers was edited, see `Ledger.mark_stale`."""
+        return self.annotation is not None and self.annotation.stale
+
+    @property
+    def is_hidden(self) -> bool:
+        """Whether it is not to be shown, see `Ledger.annotate`."""
+        return self.annotation is not None and self.annotation.hidden
 
     @property
     def text(self) -> str:

@@ -11,10 +11,12 @@ from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
 import anyio
 import anyio.to_thread
 
-from chatledger.domain.errors import LedgerClosedError
+from chatledger.domain.errors import AccessDeniedError, LedgerClosedError
 from chatledger.domain.events import Recorded
+from chatledger.domain.rules import check_id
 
-from .feed import FeedFilter
+from .async_view import AsyncLedgerView
+from .feed import AsyncFeed, Cursor
 from .ledger import Ledger
 
 P = ParamSpec("P")
@@ -22,7 +24,6 @@ T = TypeVar("T")
 
 _THREADS: Final = 64
 _CHUNK_EVENTS: Final = 500
-_WAIT_S: Final = 1.0
 
 
 def _awaited(
@@ -58,6 +59,8 @@ class AsyncLedger:
     update_chat = _awaited(Ledger.update_chat)
     list_chats = _awaited(Ledger.list_chats)
     delete_chat = _awaited(Ledger.delete_chat)
+    sweep = _awaited(Ledger.sweep)
+    due_chats = _awaited(Ledger.due_chats)
 
     append = _awaited(Ledger.append)
     add_messages = _awaited(Ledger.add_messages)
@@ -83,6 +86,28 @@ class AsyncLedger:
     list_checkpoints = _awaited(Ledger.list_checkpoints)
     delete_checkpoint = _awaited(Ledger.delete_checkpoint)
 
+    annotate = _awaited(Ledger.annotate)
+    get_annotations = _awaited(Ledger.get_annotations)
+
+    record_run = _awaited(Ledger.record_run)
+    start_run = _awaited(Ledger.start_run)
+    complete_run = _awaited(Ledger.complete_run)
+    fail_run = _awaited(Ledger.fail_run)
+    get_run = _awaited(Ledger.get_run)
+    runs = _awaited(Ledger.runs)
+    get_context = _awaited(Ledger.get_context)
+
+    plan_regeneration = _awaited(Ledger.plan_regeneration)
+    mark_stale = _awaited(Ledger.mark_stale)
+    begin_regeneration = _awaited(Ledger.begin_regeneration)
+    approve_regeneration = _awaited(Ledger.approve_regeneration)
+    repeat_run = _awaited(Ledger.repeat_run)
+    get_regeneration = _awaited(Ledger.get_regeneration)
+    regenerations = _awaited(Ledger.regenerations)
+
+    fork_chat = _awaited(Ledger.fork_chat)
+    forks = _awaited(Ledger.forks)
+
     save = _awaited(Ledger.save)
     preview_save = _awaited(Ledger.preview_save)
 
@@ -92,48 +117,67 @@ class AsyncLedger:
     export_chat = _awaited(Ledger.export_chat)
     graph = _awaited(Ledger.graph)
     get_position = _awaited(Ledger.get_position)
+    feeds = _awaited(Ledger.feeds)
+    forget_feed = _awaited(Ledger.forget_feed)
     owner_of = _awaited(Ledger.owner_of)
     sync = _awaited(Ledger.sync)
     rebuild = _awaited(Ledger.rebuild)
+    verify = _awaited(Ledger.verify)
+    anchor = _awaited(Ledger.anchor)
 
     context = staticmethod(Ledger.context)
 
+    def for_user(self, user_id: str) -> "AsyncLedger":
+        """This ledger, limited to what one user owns; see `Ledger.for_user`. Not awaited, for nothing is read."""
+        return OwnedAsyncLedger(self, check_id(user_id, "user_id", empty=True))
+
     async def history(
-        self, chat_id: str | None = None, *, after: int = 0, until: int | datetime | None = None
+        self,
+        chat_id: str | None = None,
+        *,
+        after: int = 0,
+        until: int | datetime | None = None,
+        since: datetime | None = None,
+        user_id: str | None = None,
+        topics: Collection[str] | None = None,
+        actor: str | None = None,
     ) -> AsyncGenerator[Recorded]:
         """What happened, event by event; see `Ledger.history`."""
-        iterator = await self.run(lambda ledger: ledger.history(chat_id, after=after, until=until))
+        iterator = await self.run(
+            lambda ledger: ledger.history(
+                chat_id, after=after, until=until, since=since, user_id=user_id, topics=topics, actor=actor
+            )
+        )
         async for recorded in self._iterate(iterator):
             yield recorded
 
-    async def feed(
+    def feed(
         self,
         after: int | None = None,
         *,
+        name: str | None = None,
+        share: tuple[int, int] | None = None,
         chat_id: str | None = None,
         user_id: str | None = None,
         topics: Collection[str] | None = None,
         follow: bool = True,
-    ) -> AsyncGenerator[Recorded]:
+        auto_ack: bool = True,
+    ) -> AsyncFeed:
         """Changes in order and without holes, as they happen; see `Ledger.feed`. Ends when the ledger is closed."""
-        keep = await self.run(
-            lambda ledger: FeedFilter(ledger.owner_of, chat_id=chat_id, user_id=user_id, topics=topics)
-        )
-        position = await self.run(lambda ledger: ledger.last_position() if after is None else after)
-        try:
-            while True:
-                end = await self.run(Ledger.last_position)
-                found = await self.run(functools.partial(Ledger.feed, after=position, follow=False))
-                async for recorded in self._iterate(filter(keep, found)):
-                    yield recorded
-                    position = recorded.position
-                position = max(position, end)
-                if not follow:
-                    return
-                await self._wait(position)
-        except LedgerClosedError:
-            if not self._is_closed:
-                raise
+
+        def begin(ledger: Ledger) -> Cursor:
+            return ledger.feed(
+                after,
+                name=name,
+                share=share,
+                chat_id=chat_id,
+                user_id=user_id,
+                topics=topics,
+                follow=follow,
+                auto_ack=auto_ack,
+            ).cursor
+
+        return AsyncFeed(self.run, begin, is_following=follow)
 
     async def _iterate(self, iterator: Iterator[Recorded]) -> AsyncGenerator[Recorded]:
         def take(_: Ledger) -> list[Recorded]:
@@ -143,14 +187,9 @@ class AsyncLedger:
             for recorded in chunk:
                 yield recorded
 
-    async def _wait(self, position: int) -> None:
-        """Wait for more on the log; a cancelled task does not wait for this thread."""
-
-        def wait(ledger: Ledger) -> bool:
-            return ledger.wait(position, timeout_s=_WAIT_S)
-
-        while not await self.run(wait, abandon_on_cancel=True):
-            pass
+    async def as_of(self, moment: int | datetime) -> AsyncLedgerView:
+        """A read-only view of the ledger as it stood at an earlier moment; see `Ledger.as_of`."""
+        return AsyncLedgerView(self, await self.run(lambda ledger: ledger.as_of(moment)))
 
     async def run(self, call: Callable[[Ledger], T], *, abandon_on_cancel: bool = False) -> T:
         """
@@ -194,3 +233,22 @@ class AsyncLedger:
 
     def __repr__(self) -> str:
         return f"<AsyncLedger {self._location}{' (closed)' if self._is_closed else ''}>"
+
+
+class OwnedAsyncLedger(AsyncLedger):
+    """An `AsyncLedger` that is limited to what one user owns, in the threads of the whole one."""
+
+    def __init__(self, whole: AsyncLedger, user_id: str) -> None:
+        super().__init__(lambda: whole._open().for_user(user_id), whole._location)  # noqa: SLF001 - it opens with it
+        self._whole, self._user_id = whole, user_id
+
+    def for_user(self, user_id: str) -> AsyncLedger:
+        """The same for the same user; refused for another one."""
+        if check_id(user_id, "user_id", empty=True) != self._user_id:
+            msg = "this ledger is limited to another user; use the ledger that it was made from"
+            raise AccessDeniedError(msg)
+        return OwnedAsyncLedger(self._whole, user_id)
+
+    async def run(self, call: Callable[[Ledger], T], *, abandon_on_cancel: bool = False) -> T:
+        """The answer of a function of the ledger, limited to the user's, that runs in a worker thread."""
+        return await self._whole.run(lambda _: call(self._open()), abandon_on_cancel=abandon_on_cancel)

@@ -5,12 +5,13 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
-from typing import Final, get_args
+from typing import Final, Literal, get_args
 from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
 import platformdirs
-from eventsourcing.persistence import ProgrammingError
+from eventsourcing.persistence import JSONTranscoder, ProgrammingError
 
 from chatledger.domain.codec import MAX_EVENT_BYTES
 from chatledger.domain.errors import ConfigurationError
@@ -18,17 +19,23 @@ from chatledger.projections.environment import INITIAL_MAP_BYTES
 from chatledger.projections.index import Index
 
 from .embedded import DataDirectory, Durability, EmbeddedSource
+from .encryption import Encryption, check_index, index_folder, keyring_of, scratch_beside
+from .index_in_memory import SEEN_FILE, IndexInMemory
 from .jetstream.client import JetStreamClient
 from .jetstream.endpoint import Endpoint
 from .jetstream.subjects import check_stream_name
-from .log import EventLog
+from .log import EventLog, StructMapper
+from .log.cipher import RecordCipher
+from .log.compression import ZstdCompressor
 from .log.jetstream import JetStreamLog
 from .log.memory import MemoryLog
+from .scratch import Scratch
 from .shared import Shared, acquire, release
 from .store import Progress, Store, no_progress
 
 DEFAULT_LOCATION: Final = "./chatledger-data"
 STREAM: Final = "chatledger"
+Compression = Literal["zstd"]
 _LEAST_EVENT_BYTES: Final = 32 * 1024  # ids and names of 2,048 bytes each have to fit
 
 
@@ -45,6 +52,8 @@ class Options:
         timeout_s: float = 15.0,
         max_event_bytes: int = MAX_EVENT_BYTES,
         index_map_bytes: int = INITIAL_MAP_BYTES,
+        encryption: Encryption | None = None,
+        compression: Compression | None = None,
     ) -> None:
         if durability not in get_args(Durability):
             msg = f"durability must be 'always' or 'fast', not {durability!r}"
@@ -62,15 +71,65 @@ class Options:
         self.timeout_s = timeout_s
         self.max_event_bytes = max_event_bytes
         self.index_map_bytes = index_map_bytes
+        if not isinstance(encryption, Encryption | None):
+            msg = f"encryption must be a chatledger.Encryption, not {type(encryption).__name__}"
+            raise ConfigurationError(msg)
+        if compression is not None and compression not in get_args(Compression):
+            msg = f"compression must be 'zstd' or None, not {compression!r}"
+            raise ConfigurationError(msg)
+        self.encryption, self.compression = encryption, compression
+
+    @cached_property
+    def mapper(self) -> StructMapper:
+        """How events are stored. Raises `ConfigurationError` when keys or libraries are missing."""
+        return StructMapper(
+            JSONTranscoder(),
+            compressor=None if self.compression is None else ZstdCompressor(),
+            cipher=None if self.encryption is None else RecordCipher(keyring_of(self.encryption)),
+        )
+
+    def prepare(self) -> None:
+        """Raise `ConfigurationError` before anything is made, where keys or a place for the index are missing."""
+        _ = self.mapper
+        if self.encryption is not None:
+            check_index(self.encryption, self.index)
+
+    def is_met_by(self, log: EventLog) -> bool:
+        """Whether a log that is open already has the keys that were asked for."""
+        ours = self.mapper.cipher
+        return (log.cipher and log.cipher.keys) == (ours.keys if isinstance(ours, RecordCipher) else None)
+
+    @cached_property
+    def scratch(self) -> Scratch:
+        """Where things that are derived from the log may lie for a while."""
+        return Scratch() if self.encryption is None else scratch_beside(self.index)
+
+    def open_index(self, log: EventLog, default: Path) -> Index:
+        """The index of a log, not opened yet; `default` is where it lies when the log is in clear and none was asked for."""
+        if self.encryption is None or self.index is not None or default.parent == self.scratch.base:
+            return Index(self.index or default, identity=log.identity, map_bytes=self.index_map_bytes)
+        folder = index_folder(log.identity)
+        index = IndexInMemory(folder, default, identity=log.identity, map_bytes=self.index_map_bytes)
+        index.check(log)
+        return index
 
     def store(self, log: EventLog, index: Path, *on_close: Callable[[], None]) -> Store:
         """The store of a log, with its index at a path unless another was asked for."""
+        try:
+            log.check_keys()
+            opened = self.open_index(log, index)
+        except BaseException:
+            log.close()
+            for action in on_close:
+                action()
+            raise
         return Store(
             log,
-            Index(self.index or index, identity=log.identity, map_bytes=self.index_map_bytes),
+            opened,
             on_close=on_close,
             max_event_bytes=self.max_event_bytes,
             progress=self.progress,
+            scratch=self.scratch,
         )
 
 
@@ -86,6 +145,7 @@ def open_shared(location: str | os.PathLike[str], options: Options) -> Shared:
     if not text:
         msg = "the location must be text: give the path of a directory, or see chatledger.open for other places"
         raise ConfigurationError(msg)
+    options.prepare()
     scheme = text.partition("://")[0] if "://" in text else "path"
     if text == "memory:":
         return acquire(None, lambda: Shared(None, text, _open_memory(options), options.durability))
@@ -104,25 +164,30 @@ def open_shared(location: str | os.PathLike[str], options: Options) -> Shared:
         release(shared)
         msg = f"{shown} is open in this process with durability 'fast', which is less than 'always'; close it first"
         raise ConfigurationError(msg)
+    if not options.is_met_by(shared.store.log):
+        release(shared)
+        msg = f"{shown} is open in this process with other encryption keys, or without; close it first"
+        raise ConfigurationError(msg)
     return shared
 
 
 def _open_memory(options: Options) -> Store:
-    folder = tempfile.mkdtemp(prefix="chatledger-")
-    return options.store(MemoryLog(), Path(folder), lambda: shutil.rmtree(folder, ignore_errors=True))
+    folder = tempfile.mkdtemp(prefix="chatledger-", dir=options.scratch.base)
+    log = MemoryLog(options.mapper)
+    return options.store(log, Path(folder), lambda: shutil.rmtree(folder, ignore_errors=True))
 
 
 def _open_path(location: str, options: Options) -> Store:
     directory = DataDirectory(location)
     directory.prepare()
     # A stream that is known here but not to the server is lost, and creating it would delete what is left of it.
-    is_known = directory.has_stream(STREAM) or (directory.index / "CURRENT").exists()
+    is_known = directory.has_stream(STREAM) or any((directory.index / name).exists() for name in ("CURRENT", SEEN_FILE))
     source = EmbeddedSource(directory, durability=options.durability, stream=STREAM, timeout_s=options.timeout_s)
     try:
         source()  # in this thread, so that its errors reach the caller as they are
         client = JetStreamClient(source, timeout_s=options.timeout_s)
         try:
-            log = JetStreamLog(client, STREAM, create=not is_known)
+            log = JetStreamLog(client, STREAM, create=not is_known, mapper=options.mapper)
         except BaseException:
             client.close()
             raise
@@ -145,7 +210,7 @@ def _open_nats(location: str, options: Options) -> Store:
         raise ConfigurationError(msg)
     client = JetStreamClient(lambda: endpoint, timeout_s=options.timeout_s)
     try:
-        log = JetStreamLog(client, stream, create=bool(options.create), replicas=int(replicas))
+        log = JetStreamLog(client, stream, create=bool(options.create), replicas=int(replicas), mapper=options.mapper)
         return options.store(log, _cache(log.identity))
     except BaseException:
         client.close()
@@ -184,7 +249,7 @@ def _open_sqlite(location: str, options: Options) -> Store:
     if path.is_dir() or not path.parent.is_dir():
         msg = f"{path} can not be an SQLite file: its folder does not exist, or it is a folder"
         raise ConfigurationError(msg)
-    return options.store(SqliteLog(str(path)), path.with_name(path.name + "-index"))
+    return options.store(SqliteLog(str(path), mapper=options.mapper), path.with_name(path.name + "-index"))
 
 
 def _open_postgres(location: str, options: Options) -> Store:
@@ -201,7 +266,7 @@ def _open_postgres(location: str, options: Options) -> Store:
         "POSTGRES_PASSWORD": unquote(parts.password or ""),
         "POSTGRES_SCHEMA": parse_qs(parts.query).get("schema", ["public"])[0],
     }
-    log = PostgresLog(settings, timeout_s=options.timeout_s)
+    log = PostgresLog(settings, timeout_s=options.timeout_s, mapper=options.mapper)
     return options.store(log, _cache(log.identity))
 
 

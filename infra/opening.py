@@ -6,9 +6,11 @@ from chatledger.domain.codec import MAX_EVENT_BYTES
 
 from .async_ledger import AsyncLedger
 from .embedded import Durability
+from .encryption import Encryption
 from .ledger import Ledger
-from .locations import DEFAULT_LOCATION, Options, open_shared, without_secrets
+from .locations import DEFAULT_LOCATION, Compression, Options, open_shared, without_secrets
 from .store import Progress
+from .sweeper import check_pause
 
 
 def open_ledger(
@@ -20,6 +22,9 @@ def open_ledger(
     progress: Progress | None = None,
     timeout_s: float = 15.0,
     max_event_bytes: int = MAX_EVENT_BYTES,
+    encryption: Encryption | None = None,
+    compression: Compression | None = None,
+    sweep_every_s: float | None = None,
 ) -> Ledger:
     """
     Open a ledger, making it if it is not there yet. Use it as a context manager, or close it.
@@ -37,14 +42,22 @@ def open_ledger(
         timeout_s: The budget of one operation on the log, all its retries included.
         max_event_bytes: The largest event that is written, 1 MiB by default. A server may allow less. An append of more
             becomes several events in one commit; a single message must fit into one.
+        encryption: The keys of an encrypted log. Its index is kept in memory then. Every process that opens the log needs
+            them; a log that was begun in clear can not be encrypted later.
+        compression: With "zstd" new events are compressed where that makes them smaller. Reading needs no setting.
+        sweep_every_s: Call `sweep` in a thread of its own, with so many seconds in between, until the ledger is closed.
 
     Raises:
-        ConfigurationError: There can be no ledger like this: a wrong path, wrong credentials, an absent stream.
+        ConfigurationError: There can be no ledger like this: a wrong path, wrong credentials, an absent stream; no key for
+            an encrypted log, or a key for one in clear.
+        CorruptStateError: Another key was used, or stored events are damaged.
         LedgerLockedError: Another process owns the directory and does not answer.
         UnsupportedFormatError: A newer chatledger wrote it.
         LogUnavailableError: The server does not answer.
         LogRegressedError, ChainIntegrityError: The log lost events.
     """
+    if sweep_every_s is not None:
+        check_pause(sweep_every_s)
     options = Options(
         index=index,
         durability=durability,
@@ -52,8 +65,10 @@ def open_ledger(
         progress=progress,
         timeout_s=timeout_s,
         max_event_bytes=max_event_bytes,
+        encryption=encryption,
+        compression=compression,
     )
-    return Ledger(open_shared(location, options))
+    return Ledger(open_shared(location, options), sweep_every_s=sweep_every_s)
 
 
 def open_async_ledger(
@@ -65,6 +80,9 @@ def open_async_ledger(
     progress: Progress | None = None,
     timeout_s: float = 15.0,
     max_event_bytes: int = MAX_EVENT_BYTES,
+    encryption: Encryption | None = None,
+    compression: Compression | None = None,
+    sweep_every_s: float | None = None,
 ) -> AsyncLedger:
     """
     Return a ledger whose methods are awaited. It opens on first use, or on entering `async with`.
@@ -78,5 +96,17 @@ def open_async_ledger(
         progress=progress,
         timeout_s=timeout_s,
         max_event_bytes=max_event_bytes,
+        encryption=encryption,
+        compression=compression,
     )
-    return AsyncLedger(lambda: Ledger(open_shared(location, options)), without_secrets(os.fspath(location)))
+    return AsyncLedger(
+        lambda: Ledger(open_shared(location, options), sweep_every_s=sweep_every_s),
+        without_secrets(os.fspath(location)),
+    )
+
+
+def open_beside(ledger: Ledger) -> Ledger:
+    """Open a ledger in memory to try things with. Its index lies where what is derived from the other one may lie."""
+    options = Options()
+    options.scratch = ledger._scratch  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - nothing for users
+    return Ledger(open_shared("memory:", options))

@@ -8,8 +8,9 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Final
+from typing import Final, TypeVar
 
+from chatledger.domain.agents.streams import thread_stream
 from chatledger.domain.codec import MAX_EVENT_BYTES, Sealed, seal, split
 from chatledger.domain.errors import (
     ChainIntegrityError,
@@ -22,16 +23,24 @@ from chatledger.domain.errors import (
 )
 from chatledger.domain.events import Body, Recorded
 from chatledger.domain.state import stream_head
+from chatledger.projections.agents.indexed_thread import IndexedThread
 from chatledger.projections.index import Index, Snapshot
 from chatledger.projections.indexed_chat import IndexedChat
 from chatledger.projections.projector import Projector
 
+from .agents.deleting import IsDue, delete_thread, delete_threads_of_chats
 from .clock import clock_ms
 from .context import current
+from .erasing import SCRUB_S, Eraser
 from .log import EventLog, LostRaceError
+from .log.port import READ_PAGE
+from .scratch import Scratch
 
 Decide = Callable[[IndexedChat, int], list[Body]]
 """(state, now in ms) to what is to be written."""
+DecideOnThread = Callable[[IndexedThread, int], list[Body]]
+"""The same for a thread."""
+S = TypeVar("S", IndexedChat, IndexedThread)
 Kind = type[Body] | tuple[type[Body], ...]
 """What kind of event a command writes first."""
 Progress = Callable[[int, int], None]
@@ -43,11 +52,12 @@ MAX_COMMIT_EVENTS: Final = 1000
 _FOLLOW_S: Final = 5.0
 _LOOK_UP_S: Final = 0.25
 _QUIET_S: Final = 0.01
+_TIDY_S: Final = 4.0
 _CLOSED: Final = "the ledger is closed; open it again"
 _logger = logging.getLogger(__name__)
 
 
-def _known(state: IndexedChat) -> tuple[int, int] | None:
+def _known(state: IndexedChat | IndexedThread) -> tuple[int, int] | None:
     """Where the events of the current command are, if it was carried out before."""
     command_id = current().command_id
     if command_id is None:
@@ -71,6 +81,7 @@ class Store:
         log: Where events are.
         index: What is derived from them; not opened yet.
         on_close: Called last, e.g. to stop a server.
+        scratch: Where other things that are derived from the log, such as a second index, may lie for a while.
     """
 
     def __init__(
@@ -81,14 +92,17 @@ class Store:
         on_close: Sequence[Callable[[], None]] = (),
         max_event_bytes: int = MAX_EVENT_BYTES,
         progress: Progress = no_progress,
+        scratch: Scratch | None = None,
     ) -> None:
         self.log, self.index = log, index
+        self.scratch = scratch or Scratch()
         self.projector = Projector(index, log)
         self._on_close = on_close
         self._max_event_bytes = min(max_event_bytes, log.max_event_bytes or max_event_bytes)
         self._pid = os.getpid()
         self._closing = threading.Event()
         self._last_write_s = -_QUIET_S
+        self._eraser = Eraser(log, index, self.rebuild, self._closing, before=self._delete_threads_of_chats)
         try:
             self._open(progress)
         except BaseException:
@@ -127,12 +141,21 @@ class Store:
         self.check_open()
         return self.index.snapshot()
 
-    def execute(self, chat_id: str, decide: Decide, *, kind: Kind | None, timeout_s: float = RETRY_S) -> list[Recorded]:
+    def execute(
+        self,
+        chat_id: str,
+        decide: Decide,
+        *,
+        kind: Kind | None,
+        timeout_s: float = RETRY_S,
+        seen_as: Callable[[Snapshot], Snapshot] = lambda snapshot: snapshot,
+    ) -> list[Recorded]:
         """
         Decide on the chat's present state, write, and apply: again, while others write to the chat in between.
 
         A command with the id of one that was carried out before (see `context`) changes nothing. `kind` is the first event
-        that the command writes; None for one that can not be told from others and heeds no command id.
+        that the command writes; None for one that can not be told from others and heeds no command id. `seen_as` says what of
+        the index may be seen.
 
         Returns:
             The events that were written, now or then; none when there was nothing to do.
@@ -142,6 +165,43 @@ class Store:
             UpdateConflictError: The race was lost until the time was over.
             LogUnavailableError: No answer; the outcome is unknown, repeating the call is safe.
         """
+        return self._execute(
+            chat_id, lambda snapshot: seen_as(snapshot).chat(chat_id), decide, kind=kind, timeout_s=timeout_s
+        )
+
+    def execute_on_thread(
+        self,
+        thread_id: str,
+        decide: DecideOnThread,
+        *,
+        seen_as: Callable[[Snapshot], Snapshot] = lambda snapshot: snapshot,
+    ) -> list[Recorded]:
+        """As `execute`, for a thread of agents; what is decided must change nothing when it is repeated."""
+        return self._execute(
+            thread_stream(thread_id),
+            lambda snapshot: seen_as(snapshot).thread(thread_id),
+            decide,
+            kind=None,
+            timeout_s=RETRY_S,
+        )
+
+    def delete_thread(self, thread_id: str, *, is_due: IsDue = lambda _thread: True) -> None:
+        """Delete a thread of agents, if it is due, and erase its events; see `agents.deleting`."""
+        delete_thread(self.snapshot, self.execute_on_thread, thread_id, is_due)
+        self.finish_erasures()
+
+    def _delete_threads_of_chats(self) -> None:
+        delete_threads_of_chats(self.snapshot, self.execute_on_thread)
+
+    def _execute(
+        self,
+        chat_id: str,
+        read: Callable[[Snapshot], S],
+        decide: Callable[[S, int], list[Body]],
+        *,
+        kind: Kind | None,
+        timeout_s: float,
+    ) -> list[Recorded]:
         self.check_open()
         deadline = time.monotonic() + timeout_s
         attempts = position = 0
@@ -150,7 +210,7 @@ class Store:
             try:
                 with self.index.snapshot() as snapshot:
                     position = snapshot.state.position
-                    state = snapshot.chat(chat_id)
+                    state = read(snapshot)
                     known = None if kind is None else _known(state)
                     sealed = [] if known else self._seal(state, decide)
                     expected = stream_head(state).position
@@ -177,7 +237,7 @@ class Store:
             self._last_write_s = time.monotonic()
             return written
 
-    def _seal(self, state: IndexedChat, decide: Decide) -> list[Sealed]:
+    def _seal(self, state: S, decide: Callable[[S, int], list[Body]]) -> list[Sealed]:
         head = stream_head(state)
         now = max(clock_ms(), head.occurred_at)  # clocks go back, a chat's events do not
         bodies = split(decide(state, now), self._max_event_bytes)
@@ -239,14 +299,18 @@ class Store:
             self.check_open()
             if is_closed():
                 raise LedgerClosedError(_CLOSED)
-            if chat_id is None:
-                page: Sequence[Recorded] = self.projector.read_commits(after)
-            else:
-                page = self.log.read_chat(chat_id, after=after)
+            page = self.page(after, chat_id=chat_id)
             if not page:
                 return
             yield from page
             after = page[-1].position
+
+    def page(self, after: int, *, chat_id: str | None = None, limit: int = READ_PAGE) -> Sequence[Recorded]:
+        """About so many of the next events after a position, whole commits at a time; none at the end of the log."""
+        self.check_open()
+        if chat_id is None:
+            return self.projector.read_commits(after, limit)
+        return self.log.read_chat(chat_id, after=after, limit=limit)
 
     def follow(self, after: int, *, is_closed: Callable[[], bool]) -> Iterator[Recorded]:
         """The events after a position, and those to come; ends when the store or the handle is closed."""
@@ -283,17 +347,13 @@ class Store:
         self.check_open()
         self.index.rebuild_search(progress)
 
-    def finish_erasures(self) -> None:
-        """Erase what deleted chats left on the log, also what an earlier process did not come to."""
-        with self.index.snapshot() as snapshot:
-            erasures = snapshot.erasures()
-        for erasure in erasures:
-            self.log.erase(erasure.chat_id, first_position=erasure.first_position, before=erasure.tombstone_position)
-            self.index.finish_erasure(erasure)
+    def finish_erasures(self, *, timeout_s: float = SCRUB_S) -> None:
+        """Erase what deleted chats left on the log and in the index, also what an earlier process did not come to."""
+        self._eraser.finish(timeout_s=timeout_s)
 
     def _follow(self) -> None:
         """Take in what others write; runs in a thread of its own."""
-        pause = 0.05
+        pause, tidied_s = 0.05, time.monotonic()
         while not self._closing.is_set():
             try:
                 if self.log.wait(self.index.state.position, _FOLLOW_S):
@@ -302,6 +362,9 @@ class Store:
                     while time.monotonic() - self._last_write_s < _QUIET_S and not self._closing.is_set():
                         self._closing.wait(_QUIET_S)
                     self.projector.catch_up()
+                if time.monotonic() - tidied_s > _TIDY_S:
+                    tidied_s = time.monotonic()
+                    self._eraser.tidy()
                 pause = 0.05
             except ChatledgerError as error:
                 if self._closing.is_set():

@@ -1,6 +1,5 @@
 """The list of chats, newest first."""
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import msgspec
@@ -8,7 +7,7 @@ import msgspec
 from chatledger.domain.state import ChatProfile
 from chatledger.domain.values import Chat
 
-from .environment import Transaction, prefixed
+from .environment import Transaction
 from .indexed_chat import IndexedChat
 from .keys import Tag, chat_key, order_key, scope, to_number
 from .tables import Tables
@@ -21,6 +20,7 @@ class Cursor(NamedTuple):
 
     updated_at: int
     chat_id: str
+    chat_no: int | None = None  # looked up when None
 
 
 def list_chats(
@@ -38,7 +38,7 @@ def list_chats(
     cursor = txn.cursor(tables.order)
     start = listing
     if after is not None:
-        chat_no = tables.chat_no(txn, after.chat_id) or 0
+        chat_no = after.chat_no if after.chat_no is not None else tables.chat_no(txn, after.chat_id) or 0
         start = order_key(listing, after.updated_at, after.chat_id, chat_no)
     found = cursor.set_range(start)
     if after is not None and found and cursor.key() == start:
@@ -53,11 +53,17 @@ def list_chats(
     return chats
 
 
-def listed(txn: Transaction, tables: Tables, *, user_id: str | None) -> Iterator[tuple[int, str]]:
-    """The numbers and ids of all chats, or of an owner's, newest first."""
-    for _, value in prefixed(txn, tables.order, scope(user_id=user_id)):
-        chat_no = to_number(value)
-        yield chat_no, _profile(txn, tables, chat_no).id
+def listed(txn: Transaction, tables: Tables, *, user_id: str | None) -> list[int]:
+    """The numbers of all chats, or of an owner's, newest first."""
+    listing = scope(user_id=user_id)
+    cursor = txn.cursor(tables.order)
+    found: list[int] = []
+    if cursor.set_range(listing):
+        for key, value in cursor.iternext():
+            if not key.startswith(listing):
+                break
+            found.append(to_number(value))
+    return found
 
 
 def _profile(txn: Transaction, tables: Tables, chat_no: int) -> ChatProfile:

@@ -8,12 +8,14 @@ import msgspec
 from chatledger.domain.errors import ChainIntegrityError
 from chatledger.domain.events import ChatDeleted, Recorded
 from chatledger.domain.naming import bases_of
+from chatledger.domain.runs.fold import RunChanges
 from chatledger.domain.state import BranchRecord, Changes, ChatProfile, ChatRecord, evolve
 from chatledger.domain.values import Message
 
 from .chain_writer import ChainWriter
 from .chains import Place
 from .environment import Transaction, drop_prefixed
+from .expiry import note_expiry
 from .indexed_chat import BranchRow, CheckpointRow, IndexedChat
 from .keys import Tag, chat_key, id_key, number, order_key, scopes, to_number
 from .search.writer import SearchWriter
@@ -72,6 +74,8 @@ class ChatWriter(IndexedChat):
         if changes.branch is not None:
             self._put_branch(changes.branch, recorded, is_new=changes.is_new_branch)
         self._put_checkpoints(changes, recorded)
+        if changes.runs is not None:
+            self._put_runs(changes.runs, changes.record.run_count)
         if recorded.event.command_id is not None:
             self._put_command(recorded.event.command_id, recorded.position)
         self._record = changes.record
@@ -104,6 +108,7 @@ class ChatWriter(IndexedChat):
             return
         if before is not None:
             self._unlist(before)
+        note_expiry(self._txn, self._tables, self.chat_no, None if before is None else before[1], profile)
         chat_no = number(self.chat_no)
         for listing in scopes(profile.user_id, profile.metadata):
             key = order_key(listing, record.updated_at, self.chat_id, self.chat_no)
@@ -160,6 +165,18 @@ class ChatWriter(IndexedChat):
             key = self._key(Tag.CHECKPOINT, id_key(changes.dropped_checkpoint))
             self._txn.delete(key, db=self._tables.rows)
 
+    def _put_runs(self, changes: RunChanges, run_count: int) -> None:
+        for message_id, annotation in changes.annotations:
+            place = self.place(message_id)
+            assert place is not None, "the fold looked whether the chat has it"
+            self.chains.annotations.put(place, message_id, annotation)
+        rows = self.run_rows
+        assert rows is not None, "only a living chat has runs"
+        if changes.run is not None:
+            rows.put_run(changes.run, changes.before, run_count)
+        if changes.regeneration is not None:
+            rows.put_regeneration(changes.regeneration)
+
     def _put_command(self, command_id: str, position: int) -> None:
         known = self.command(command_id)
         first = position if known is None else known[0]
@@ -173,6 +190,7 @@ class ChatWriter(IndexedChat):
             self.flush()
             assert self._listed is not None, "a living chat is listed"
             self._unlist(self._listed)
+            note_expiry(self._txn, self._tables, self.chat_no, self._listed[1], None)
             for place, message_id in self.chains.all_places():
                 self._tables.drop_location(self._txn, message_id, self.chat_no, place)
             drop_prefixed(self._txn, self._tables.rows, number(self.chat_no))

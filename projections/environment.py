@@ -1,9 +1,10 @@
 """One LMDB environment: transactions, a map that grows by itself, and a share in whether it may be trusted after a crash."""
 
+import contextlib
 import fcntl
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -20,6 +21,7 @@ else:  # generic in its stub only
     Transaction = lmdb.Transaction
 
 INITIAL_MAP_BYTES: Final = 64 * 1024 * 1024
+_ALONE_S: Final = 0.05
 _MAX_READERS: Final = 1024
 _MAX_TABLES: Final = 32
 _CLEAN: Final = b"clean"
@@ -28,6 +30,14 @@ _UNKNOWN_BOOT: Final = b"unknown"
 
 class UncleanStopError(Exception):
     """The machine went down while the environment was open; without syncs its pages may be in any state."""
+
+
+class _SoiledError(Exception):
+    """The memory of pages holds what was deleted since."""
+
+
+def _do_nothing(txn: Transaction) -> None:
+    del txn
 
 
 class Environment:
@@ -44,18 +54,7 @@ class Environment:
         self._pid = os.getpid()
         self._share = _Share(path / "in-use")
         try:
-            existing = path / "data.mdb"
-            size = existing.stat().st_size if existing.exists() else 0
-            self._env = lmdb.open(
-                str(path),
-                map_size=max(map_bytes, size),
-                max_dbs=_MAX_TABLES,
-                max_readers=_MAX_READERS,
-                max_spare_txns=16,
-                metasync=False,
-                sync=False,
-                mode=0o600,
-            )
+            self._env = self._open(map_bytes)
             self._check_length()
             self._env.reader_check()  # frees the slots of killed processes, which would keep old pages for ever
         except lmdb.Error as error:
@@ -71,11 +70,33 @@ class Environment:
         self._is_resizing = False
         self._is_closed = False
         self._write_lock = threading.RLock()
+        self._reopened: list[Callable[[], None]] = []
+        self._memory_mark: Callable[[Transaction], bytes] | None = None
+        self._note_soiled: Callable[[Transaction], None] = _do_nothing
+        self._marked: bytes | None = None  # the memory is fresh
+
+    def _open(self, map_bytes: int) -> lmdb.Environment:
+        size = self.file.stat().st_size if self.file.exists() else 0
+        return lmdb.open(
+            str(self.path),
+            map_size=max(map_bytes, size),
+            max_dbs=_MAX_TABLES,
+            max_readers=_MAX_READERS,
+            max_spare_txns=16,
+            metasync=False,
+            sync=False,
+            mode=0o600,
+        )
+
+    @property
+    def file(self) -> Path:
+        """The file of the pages."""
+        return self.path / "data.mdb"
 
     def _check_length(self) -> None:
         """Refuse a file that was cut short: touching what is mapped beyond its end would kill the process."""
         pages = self._env.info()["last_pgno"] + 1
-        length = (self.path / "data.mdb").stat().st_size
+        length = self.file.stat().st_size
         if length < pages * self._env.stat()["psize"]:
             msg = f"the file ends after {length:,} bytes, before its last page"
             raise lmdb.CorruptedError(msg)
@@ -95,17 +116,37 @@ class Environment:
         """A read transaction, as a context manager."""
         return Reading(self)
 
+    def on_reopened(self, action: Callable[[], None]) -> None:
+        """Call `action` now, and whenever the handles of tables have become others."""
+        self._reopened.append(action)
+        action()
+
+    def forget_memory_when(
+        self, mark: Callable[[Transaction], bytes], *, otherwise: Callable[[Transaction], None]
+    ) -> None:
+        """
+        Begin with fresh memory for pages before the next write when `mark` has changed; see `scrub`.
+
+        LMDB keeps the memory of the pages that it wrote, and what stood in it gets into the unused parts of later pages.
+        `otherwise` is called in a write that can not wait for it, because of transactions that do not end.
+        """
+        self._memory_mark, self._note_soiled = mark, otherwise
+
     def update(self, change: Callable[[Transaction], T]) -> T:
         """Run `change` in a write transaction, again with a larger map if it was full; an exception leaves all as it was."""
+        can_reopen = True
         with self._write_lock:
             while True:
                 try:
                     txn = self.begin(write=True)
                     try:
                         with txn:
+                            self._check_memory(txn, can_reopen=can_reopen)
                             return change(txn)
                     finally:
                         self.end()
+                except _SoiledError:
+                    can_reopen = self._reopen()
                 except lmdb.MapFullError:
                     self._resize(self._env.info()["map_size"] * 2)
 
@@ -138,19 +179,63 @@ class Environment:
             if not self._active:
                 self._gate.notify_all()
 
+    def _check_memory(self, txn: Transaction, *, can_reopen: bool) -> None:
+        if self._memory_mark is None:
+            return
+        mark = self._memory_mark(txn)
+        if self._marked is None:
+            self._marked = mark
+        elif mark != self._marked:
+            if can_reopen:
+                raise _SoiledError
+            self._note_soiled(txn)
+
+    def _reopen(self) -> bool:
+        """Free the memory of pages, which only closing does; False when transactions did not end for a moment."""
+        with self._alone(_ALONE_S) as is_alone:
+            if not is_alone:
+                return False
+            if self._is_closed:
+                msg = "the ledger is closed"
+                raise LedgerClosedError(msg)
+            map_bytes = self._env.info()["map_size"]
+            self._env.close()
+            self._env = self._open(map_bytes)
+            self._marked = None
+            for action in self._reopened:
+                action()
+        return True
+
     def _resize(self, map_bytes: int) -> None:
+        with self._alone():
+            self._env.set_mapsize(map_bytes)
+
+    @contextlib.contextmanager
+    def _alone(self, timeout_s: float | None = None) -> Generator[bool]:
+        """Hold new transactions of this process back and wait for those there are; gives whether they ended in time."""
         with self._gate:
             while self._is_resizing:
                 self._gate.wait()
             self._is_resizing = True
-            while self._active:
-                self._gate.wait()
         try:
-            self._env.set_mapsize(map_bytes)
+            with self._gate:
+                is_alone = self._gate.wait_for(lambda: not self._active, timeout_s)
+            yield is_alone
         finally:
             with self._gate:
                 self._is_resizing = False
                 self._gate.notify_all()
+
+    def oldest_reader(self) -> int | None:
+        """The snapshot of the reader that began first, of whatever process; None when nobody reads."""
+        self._env.reader_check()
+        rows = (line.split() for line in self._env.readers().splitlines()[1:])
+        return min((int(row[2]) for row in rows if len(row) == 3 and row[2].isdecimal()), default=None)
+
+    @property
+    def last_txn_id(self) -> int:
+        """The last transaction that was written."""
+        return self._env.info()["last_txnid"]
 
     @property
     def map_bytes(self) -> int:
@@ -165,7 +250,7 @@ class Environment:
             if self._is_closed:
                 return
             self._is_closed = True
-            while self._active:
+            while self._active or self._is_resizing:
                 self._gate.wait()
         if self._share.is_last():
             self._env.sync(True)  # noqa: FBT003 - lmdb 1 has no keyword for it

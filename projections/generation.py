@@ -1,24 +1,27 @@
 """One generation of the index: applying events to it and asking it, transaction by transaction."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from chatledger.domain.events import ChatDeleted, Recorded
-from chatledger.domain.state import stream_head
+from chatledger.domain.agents.streams import thread_of
+from chatledger.domain.events import Recorded, StreamDeleted
+from chatledger.domain.state import ChatState, stream_head
 
+from .agents.thread_writer import ThreadWriter
 from .chat_writer import ChatWriter
 from .environment import Environment, Transaction
 from .keys import number, to_number
 from .tables import Tables
 
-SCHEMA: Final = b"1"
+SCHEMA: Final = b"5"
 """Changes whenever rows or keys do; an index of another schema is rebuilt."""
 
 _STATE, _SCHEMA, _IDENTITY, _RETIRED = b"state", b"schema", b"identity", b"retired"
 _ERASURE, _TRACKING = b"erasure:", b"tracking:"
+_SOILED, _SCRUBBED = b"soiled", b"scrubbed"
 
 
 class IndexState(msgspec.Struct, frozen=True, array_like=True):
@@ -62,6 +65,7 @@ class Generation:
         except BaseException:
             self.env.close()
             raise
+        self.env.forget_memory_when(self._soiled, otherwise=self.note_soiled)
 
     def describe(self, identity: str) -> None:
         """Note what log this generation is built from."""
@@ -101,18 +105,20 @@ class Generation:
         *,
         application: str,
         half_erased: Collection[str] = (),
+        check: Callable[[ChatState, Recorded], None] | None = None,
     ) -> IndexState:
         """
         Take events in that follow each other on the log; those that were applied before are passed over.
 
-        Of the chats in `half_erased` the log still has events, which are left out here and are to be erased.
+        Of the chats in `half_erased` the log still has events, which are left out here and are to be erased. `check` is told
+        each event with the chat as it stands before it, and may refuse it.
 
         Raises:
             ChainIntegrityError: They do not follow what was applied before.
         """
         state = self.state(txn)
         position, missing, erased = state.position, state.missing, state.erased
-        writers: dict[str, ChatWriter] = {}
+        writers: dict[str, ChatWriter | ThreadWriter] = {}
         last: Recorded | None = None
         for recorded in events:
             if recorded.position <= position:
@@ -121,8 +127,10 @@ class Generation:
             position, last = recorded.position, recorded
             writer = writers.get(recorded.chat_id)
             if writer is None:
-                writer = writers[recorded.chat_id] = ChatWriter(self.tables, txn, recorded.chat_id)
-            if isinstance(recorded.body, ChatDeleted):
+                writer = writers[recorded.chat_id] = self._writer(txn, recorded.chat_id)
+            if check is not None and isinstance(writer, ChatWriter):
+                check(writer, recorded)
+            if isinstance(recorded.body, StreamDeleted):
                 # Only events that were not seen here left holes; the others must not excuse losses.
                 erased += recorded.version - stream_head(writer).version - 1
                 if writer.record is not None or recorded.chat_id in half_erased:
@@ -137,9 +145,31 @@ class Generation:
         self.put_tracking(txn, application, position)
         return state
 
-    def _put_erasure(self, txn: Transaction, recorded: Recorded, body: ChatDeleted) -> None:
+    def _writer(self, txn: Transaction, stream: str) -> ChatWriter | ThreadWriter:
+        if thread_of(stream) is None:
+            return ChatWriter(self.tables, txn, stream)
+        return ThreadWriter(self.tables, txn, stream)
+
+    def _put_erasure(self, txn: Transaction, recorded: Recorded, body: StreamDeleted) -> None:
         erasure = Erasure(recorded.chat_id, body.first_position, recorded.position)
         txn.put(_ERASURE + number(recorded.position), _encode(erasure), db=self.tables.meta)
+        self.note_soiled(txn)
+
+    def note_soiled(self, txn: Transaction) -> None:
+        """Note that this transaction deletes what must not stay in the file."""
+        txn.put(_SOILED, number(to_number(self._soiled(txn)) + 1), db=self.tables.meta)
+
+    def _soiled(self, txn: Transaction) -> bytes:
+        return txn.get(_SOILED, default=number(0), db=self.tables.meta)
+
+    def scrub_due(self, txn: Transaction) -> bytes | None:
+        """What `note_scrubbed` takes when the file was scrubbed of all that was deleted so far; None when it was already."""
+        soiled = self._soiled(txn)
+        return None if soiled == txn.get(_SCRUBBED, default=number(0), db=self.tables.meta) else soiled
+
+    def note_scrubbed(self, txn: Transaction, due: bytes) -> None:
+        """Note that the file has nothing of what had been deleted when `due` was read."""
+        txn.put(_SCRUBBED, due, db=self.tables.meta)
 
     def erasures(self, txn: Transaction) -> list[Erasure]:
         """The deleted chats whose events may still be on the log."""

@@ -46,6 +46,23 @@ class Generations:
             if number < (self.current or 0) and not _is_in_use(self.path(number) / "in-use"):
                 shutil.rmtree(self.path(number), ignore_errors=True)
 
+    @property
+    def has_others(self) -> bool:
+        """Whether there are generations besides the current one."""
+        return len(self._numbers()) > 1
+
+    def remove_others(self) -> bool:
+        """
+        Delete all but the current one, also what an interrupted build left; nobody may be building.
+
+        Returns whether they are gone: those that a process still has open are not.
+        """
+        current = self.current
+        for number in self._numbers():
+            if number != current and not _is_in_use(self.path(number) / "in-use"):
+                shutil.rmtree(self.path(number), ignore_errors=True)
+        return all(number == current for number in self._numbers())
+
     @contextlib.contextmanager
     def building(self, *, is_waiting: bool = True) -> Generator[bool]:
         """

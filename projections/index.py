@@ -15,12 +15,14 @@ from chatledger.domain.errors import CorruptStateError, LedgerClosedError
 from chatledger.domain.events import Recorded
 from chatledger.domain.values import Chat
 
+from .agents.indexed_thread import IndexedThread
 from .catalogue import Cursor, list_chats, listed
 from .chains import Place
 from .environment import INITIAL_MAP_BYTES, Transaction, UncleanStopError
 from .generation import Erasure, Generation, IndexState, RetiredError
 from .generations import Generations
 from .indexed_chat import IndexedChat
+from .scrub import scrub_files
 from .search import building
 from .tables import Tables
 
@@ -33,7 +35,9 @@ _POLL_S: Final = 0.05
 
 
 class Snapshot:
-    """The index at one moment, inside one transaction."""
+    """The index at one moment, inside one transaction. With `user_id`, only what that user owns may be shown of it."""
+
+    user_id: str | None = None
 
     def __init__(self, generation: Generation, txn: Transaction) -> None:
         self._generation, self._txn = generation, txn
@@ -48,6 +52,10 @@ class Snapshot:
         tables = self._generation.tables
         return IndexedChat(tables, self._txn, chat_id, tables.chat_no(self._txn, chat_id))
 
+    def thread(self, thread_id: str) -> IndexedThread:
+        """The thread of that id; its record is None when there is none."""
+        return IndexedThread(self._generation.tables, self._txn, thread_id)
+
     @property
     def txn(self) -> Transaction:
         """The transaction."""
@@ -58,12 +66,9 @@ class Snapshot:
         """The tables of its environment."""
         return self._generation.tables
 
-    def chats(self, *, user_id: str | None = None) -> list[IndexedChat]:
-        """All chats, or those of an owner, the last changed first."""
-        return [
-            IndexedChat(self.tables, self._txn, chat_id, chat_no)
-            for chat_no, chat_id in listed(self._txn, self.tables, user_id=user_id)
-        ]
+    def chat_nos(self, *, user_id: str | None = None) -> list[int]:
+        """The numbers of all chats, or of those of an owner, the last changed first."""
+        return listed(self._txn, self.tables, user_id=user_id)
 
     def find(self, message_id: str) -> tuple[IndexedChat, Place] | None:
         """The chat that a message belongs to, and where the message is in it."""
@@ -97,6 +102,11 @@ class Snapshot:
     def erasures(self) -> list[Erasure]:
         """The deleted chats whose events may still be on the log."""
         return self._generation.erasures(self._txn)
+
+    @property
+    def is_scrub_due(self) -> bool:
+        """Whether the files may still have what was deleted."""
+        return self._generation.scrub_due(self._txn) is not None
 
 
 class Index(TrackingRecorder):
@@ -201,6 +211,22 @@ class Index(TrackingRecorder):
     def finish_erasure(self, erasure: Erasure) -> None:
         """Note that the events of a deleted chat are gone from the log."""
         self._update(lambda generation, txn: generation.finish_erasure(txn, erasure))
+
+    @property
+    def is_scrub_due(self) -> bool:
+        """Whether the files may still have what was deleted."""
+        with self.snapshot() as snapshot:
+            is_due = snapshot.is_scrub_due
+        return is_due or self._generations.has_others
+
+    def scrub(self) -> bool:
+        """
+        Remove what was deleted from the files. Returns whether it is gone; if not, something still uses it: try again later.
+
+        Raises:
+            UnknownFormatError: Only a rebuild can remove it.
+        """
+        return scrub_files(self._generations, self._current)
 
     @property
     def state(self) -> IndexState:

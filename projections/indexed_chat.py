@@ -5,12 +5,14 @@ from typing import Final
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from chatledger.domain.runs.values import MessageRun, RegenerationRecord
 from chatledger.domain.state import ChatProfile, ChatRecord, Tombstone, describe_chat
-from chatledger.domain.values import Branch, Chat, Checkpoint, Message
+from chatledger.domain.values import Annotation, Branch, Chat, Checkpoint, Message
 
 from .chains import Chains, Place
 from .environment import Transaction, prefixed
 from .keys import Tag, chat_key, id_key, to_number
+from .run_rows import REGENERATION, RunRows
 from .tables import Tables
 
 
@@ -162,6 +164,39 @@ class IndexedChat:
         """The positions of the first and the last event of a command that was carried out under that id."""
         raw = self._row(Tag.COMMAND, id_key(command_id))
         return None if raw is None else (to_number(raw[:8]), to_number(raw[8:]))
+
+    def annotation(self, message_id: str) -> Annotation | None:
+        """What was said of the message later."""
+        place = self.place(message_id)
+        return None if place is None else self.chains.annotations.at(place)
+
+    def annotations(self) -> dict[str, Annotation]:
+        """All annotations by message id."""
+        return {} if self.chat_no is None else self.chains.annotations.all()
+
+    @property
+    def run_rows(self) -> RunRows | None:
+        """The runs of this chat; None when there is no such chat."""
+        if self.chat_no is None:
+            return None
+        return RunRows(self._txn, self._tables.rows, self.chat_no, self.chat_id)
+
+    def run(self, run_id: str) -> MessageRun | None:
+        """The run of that id."""
+        rows = self.run_rows
+        return None if rows is None else rows.run(run_id)
+
+    def runs(self, *, regeneration_id: str | None = None) -> list[MessageRun]:
+        """The runs in the order in which they were recorded: all, or those of one regeneration."""
+        rows = self.run_rows
+        if rows is None:
+            return []
+        return rows.runs() if regeneration_id is None else rows.listed(REGENERATION, regeneration_id)
+
+    def regeneration(self, regeneration_id: str) -> RegenerationRecord | None:
+        """The regeneration of that id."""
+        rows = self.run_rows
+        return None if rows is None else rows.regeneration(regeneration_id)
 
     def _row(self, tag: bytes, rest: bytes = b"") -> bytes | None:
         if self.chat_no is None:

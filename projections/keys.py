@@ -59,6 +59,11 @@ class Tag:
     SEGMENT: Final = b"\x08"
     FORK: Final = b"\x09"
     PAGE: Final = b"\x0a"
+    ANNOTATION: Final = b"\x0b"
+    RUN: Final = b"\x0c"
+    RUN_NUMBER: Final = b"\x0d"
+    RUN_LIST: Final = b"\x0e"
+    REGENERATION: Final = b"\x0f"
 
 
 def chat_key(chat_no: int, tag: bytes, rest: bytes = b"") -> bytes:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from chatledger.domain.errors import ChainIntegrityError
-from chatledger.domain.events import ChatDeleted, Recorded
+from chatledger.domain.events import Recorded, StreamDeleted
 
 from .generation import IndexState
 from .index import Index
@@ -36,10 +36,10 @@ class Projector:
         self._index, self._log = index, log
         self._doomed: dict[str, int] = {}
 
-    def read_commits(self, after: int) -> list[Recorded]:
-        """The next page of events, whole commits only; empty at the end of the log."""
+    def read_commits(self, after: int, limit: int = PAGE_EVENTS) -> list[Recorded]:
+        """The next page of about `limit` events, whole commits only; empty at the end of the log."""
         while True:
-            page = list(self._log.read(after, PAGE_EVENTS))
+            page = list(self._log.read(after, limit))
             while page and page[-1].event.rest:
                 more = self._log.read(page[-1].position, page[-1].event.rest)
                 if not more:
@@ -85,12 +85,15 @@ class Projector:
         """
         if error.chat_id is None or error.position is None:
             return False
-        for recorded in self._log.read_chat(error.chat_id, after=error.position):
-            body = recorded.body
-            if isinstance(body, ChatDeleted) and body.first_position <= error.position:
-                self._doomed[error.chat_id] = recorded.position
-                self._index.half_erased.add(error.chat_id)
-                return True
+        after = error.position
+        while page := self._log.read_chat(error.chat_id, after=after):
+            for recorded in page:
+                body = recorded.body
+                if isinstance(body, StreamDeleted) and body.first_position <= error.position:
+                    self._doomed[error.chat_id] = recorded.position
+                    self._index.half_erased.add(error.chat_id)
+                    return True
+            after = page[-1].position
         return False
 
     def check_end(self, state: IndexState, last_position: int) -> None:

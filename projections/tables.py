@@ -23,17 +23,27 @@ class Tables:
     The handles of the tables of one environment.
 
     `meta` holds the position and what else concerns the whole index; `chat_ids` finds chats and tombstones by id,
-    `message_ids` finds messages; `order` lists chats by time; `rows` holds what belongs to one chat, chat by chat,
-    and `search` the search index of each chat.
+    `message_ids` finds messages; `order` lists chats by time, `expiry` those that end; `rows` holds what belongs to one chat, chat by chat,
+    and `search` the search index of each chat. `agents` holds what belongs to one thread of agents, thread by thread,
+    `agent_content` the pieces that threads share, and `agent_order` the lists over all threads.
     """
 
     def __init__(self, env: Environment) -> None:
+        self._env = env
+        env.on_reopened(self._open)
+
+    def _open(self) -> None:
+        env = self._env
         self.meta = env.table(b"meta")
         self.chat_ids = env.table(b"chat_ids")
         self.message_ids = env.table(b"message_ids", dupsort=True)
         self.order = env.table(b"order")
         self.rows = env.table(b"rows")
         self.search = env.table(b"search")
+        self.expiry = env.table(b"expiry")
+        self.agents = env.table(b"agents")
+        self.agent_content = env.table(b"agent_content")
+        self.agent_order = env.table(b"agent_order")
 
     def chat_no(self, txn: Transaction, chat_id: str) -> int | None:
         """The number of a living chat: the position of the event that created it."""

@@ -5,8 +5,10 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from ..agents.streams import check_chat_id
 from ..errors import ChatExistsError, ChatNotFoundError, InvalidValueError
 from ..events import Body, ChatCreated, ChatDeleted, ChatUpdated
+from ..ownership import owner_digest
 from ..rules import check_id, check_metadata, check_time, encoded
 from ..state import ChatRecord, ChatState
 
@@ -21,6 +23,7 @@ def decide_create_chat(
     metadata: dict[str, Any] | None,
     branch_id: str,
     created_at: int | None = None,
+    expires_at: int | None = None,
 ) -> list[Body]:
     """
     A new chat with its branch `main`.
@@ -29,31 +32,45 @@ def decide_create_chat(
         ChatExistsError: There is one of that id.
         InvalidValueError: An id, the title or the metadata break a rule.
     """
-    check_id(state.chat_id, "chat_id")
+    check_chat_id(state.chat_id)
     check_id(user_id, "user_id", empty=True)
     title = _check_title(title)
     metadata = check_metadata(metadata)
     if created_at is not None:
         check_time(created_at, "created_at")
+    if expires_at is not None:
+        check_time(expires_at, "expires_at")
     if state.record is not None:
         raise ChatExistsError(state.chat_id)
-    return [ChatCreated(user_id, title, metadata, branch_id, created_at)]
+    return [ChatCreated(user_id, title, metadata, branch_id, created_at, expires_at)]
 
 
 def decide_upsert_chat(
-    state: ChatState, *, user_id: str, title: str | None, metadata: dict[str, Any] | None, branch_id: str
+    state: ChatState,
+    *,
+    user_id: str,
+    title: str | None,
+    metadata: dict[str, Any] | None,
+    branch_id: str,
+    expires_at: int | None = None,
 ) -> list[Body]:
     """A new chat, or nothing when there is one of that id; the other arguments are then ignored."""
     if state.record is not None:
         return []
-    return decide_create_chat(state, user_id=user_id, title=title, metadata=metadata, branch_id=branch_id)
+    return decide_create_chat(
+        state, user_id=user_id, title=title, metadata=metadata, branch_id=branch_id, expires_at=expires_at
+    )
 
 
 def decide_update_chat(
-    state: ChatState, *, title: str | UnsetType | None = UNSET, metadata: dict[str, Any] | UnsetType | None = UNSET
+    state: ChatState,
+    *,
+    title: str | UnsetType | None = UNSET,
+    metadata: dict[str, Any] | UnsetType | None = UNSET,
+    expires_at: int | UnsetType | None = UNSET,
 ) -> list[Body]:
     """
-    Another title or other metadata; UNSET leaves, None clears. Nothing when both are as they were.
+    Another title, other metadata or another time to end; UNSET leaves, None clears. Nothing when all are as they were.
 
     Raises:
         ChatNotFoundError: There is no such chat.
@@ -68,7 +85,20 @@ def decide_update_chat(
         copied = check_metadata(metadata)
         if _encode(copied) != _encode(profile.metadata):  # another order of keys is a change too
             changes["metadata"] = copied
+    if expires_at is not UNSET:
+        if expires_at is not None:
+            check_time(expires_at, "expires_at")
+        if expires_at != profile.expires_at:
+            changes["expires_at"] = expires_at
     return [ChatUpdated(changes)] if changes else []
+
+
+def decide_expire_chat(state: ChatState, *, until: int) -> list[Body]:
+    """The tombstone of a chat that is due at `until`, in ms; nothing when there is none, or it was given more time."""
+    profile = state.profile
+    if profile is None or profile.expires_at is None or profile.expires_at > until:
+        return []
+    return decide_delete_chat(state, user_id=None)
 
 
 def decide_delete_chat(state: ChatState, *, user_id: str | None) -> list[Body]:
@@ -83,6 +113,7 @@ def decide_delete_chat(state: ChatState, *, user_id: str | None) -> list[Body]:
             message_count=record.message_count,
             branch_count=record.branch_count,
             checkpoint_count=record.checkpoint_count,
+            owner_digest=owner_digest(state.chat_id, profile.user_id),
         )
     ]
 

@@ -14,7 +14,7 @@ import click
 
 from chatledger.domain.errors import ChatledgerError
 
-from .options import LOCATION_ENV, location_option
+from .options import LOCATION_ENV, as_user_option, location_option
 from .output import print_error
 
 VERBS: Final = {
@@ -23,11 +23,16 @@ VERBS: Final = {
     "export": "transfer",
     "chats": "chats",
     "show": "show",
+    "diff": "diff",
     "search": "search",
     "log": "log",
     "replay": "replay",
     "rebuild": "replay",
-    "watch": "log",
+    "sweep": "sweep",
+    "watch": "feeds",
+    "feeds": "feeds",
+    "verify": "verify",
+    "anchor": "verify",
 }
 """Each verb and the module of its command, `<verb>_command`; in the order of `--help`."""
 
@@ -135,6 +140,7 @@ def _forget_stdout() -> None:
     subcommand_metavar="VERB [ARGS]...",
 )
 @location_option(envvar=LOCATION_ENV)
+@as_user_option
 @click.version_option(package_name="chatledger", message="%(prog)s %(version)s")
 @click.pass_context
 def cli(ctx: click.Context) -> None:

@@ -38,12 +38,16 @@ _STYLES: Final = {
 
 
 def event_line(recorded: Recorded, *, with_chat: bool = True) -> Text:
-    """Position, time, actor, kind, what happened, and the chat."""
+    """Position, time, actor, kind, what happened, what it belongs to and was caused by, and the chat."""
     line = Text(f"{recorded.position:>6}  ", style="bold")
     line.append(f"{format_time(recorded.occurred_at)}  ", style="not bold dim")
     line.append(f"{flat(recorded.actor or '-'):<6}  ", style="not bold")
     line.append(f"{recorded.type:<16}  ", style=f"not bold {_STYLES.get(recorded.type, '')}")
     line.append(flat(describe(recorded)), style="not bold")
+    event = recorded.event
+    for what, given in (("correlation", event.correlation_id), ("causation", event.causation_id)):
+        if given is not None:
+            line.append(f"  {what} {flat(given)}", style="not bold dim")
     if with_chat:
         line.append(f"  [{flat(recorded.chat_id)}]", style="not bold dim")
     return line
@@ -58,7 +62,11 @@ def describe(recorded: Recorded) -> str:
             title = changes.get("title")
             return _join(f'title "{title}"' if title else "", f"changed {', '.join(sorted(changes))}")
         case ChatDeleted() as body:
-            return f"{count(body.message_count, 'message')} and {count(body.branch_count, 'branch', 'branches')} erased"
+            erased = (
+                f"{count(body.message_count, 'message')} and {count(body.branch_count, 'branch', 'branches')} erased"
+            )
+            last_hash = recorded.event.previous_hash.hex()[:12]
+            return f"{erased}, {count(body.event_count, 'event')}, last hash {last_hash}"
         case MessagesAppended(messages=messages, branch=branch):
             return _join(_quote(messages), f"to {branch}" if branch is not None else "to no branch")
         case BranchCreated(name=name, head_message_id=head, is_active=is_active):

@@ -7,6 +7,11 @@ from chatledger.domain.errors import NotFoundError
 from chatledger.domain.values import Branch, Chat
 
 from ..ledger import Ledger
+from ..ledger.view import LedgerView
+from .output import format_time
+
+Reader = Ledger | LedgerView
+"""A ledger, or one as it stood at a moment."""
 
 _CANDIDATES: Final = 10_000
 _SUGGESTIONS: Final = 3
@@ -18,6 +23,23 @@ def require_chat(ledger: Ledger, chat_id: str) -> Chat:
     if chat is None:
         raise unknown_chat(ledger, chat_id)
     return chat
+
+
+def require_chat_then(ledger: Ledger, view: LedgerView, chat_id: str) -> Chat:
+    """The chat as it was. Raises `NotFoundError`, which says when it was made if that was later."""
+    chat = view.get_chat(chat_id)
+    if chat is None:
+        msg = f"chat {chat_id!r} was not there then; {describe_beginning(ledger, chat_id)}"
+        raise NotFoundError(msg)
+    return chat
+
+
+def describe_beginning(ledger: Ledger, chat_id: str) -> str:
+    """Since when a chat is there. Raises `NotFoundError` when it is not."""
+    require_chat(ledger, chat_id)
+    made = next(recorded for recorded in ledger.history(chat_id, topics={"chat_created"}))
+    # Nobody ever saw a part of the commit that made it.
+    return f"it is since position {made.position + made.event.rest}, {format_time(made.occurred_at)}"
 
 
 def unknown_chat(ledger: Ledger, chat_id: str) -> NotFoundError:
@@ -32,7 +54,7 @@ def unknown_chat(ledger: Ledger, chat_id: str) -> NotFoundError:
     return NotFoundError(f"no chat {chat_id!r}; {hint}")
 
 
-def require_branch(ledger: Ledger, chat_id: str, name: str) -> Branch:
+def require_branch(ledger: Reader, chat_id: str, name: str) -> Branch:
     """The branch. Raises `NotFoundError`, which names those that there are."""
     branch = ledger.get_branch(chat_id, name)
     if branch is None:

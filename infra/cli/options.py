@@ -1,6 +1,7 @@
 """What verbs have in common: where the ledger is, and the options that several of them take."""
 
 import contextlib
+import os
 import re
 import sys
 from collections.abc import Callable, Generator
@@ -12,6 +13,7 @@ import click
 
 from chatledger.domain.errors import ConfigurationError
 
+from ..encryption import KEY_ENV, Encryption
 from ..ledger import Ledger
 from ..locations import DEFAULT_LOCATION
 from ..opening import open_ledger
@@ -28,6 +30,8 @@ class Settings:
         self.location = DEFAULT_LOCATION
         self.is_named = False
         """Whether the command line names the location, rather than the environment or nobody."""
+        self.user_id: str | None = None
+        """For whom to act; None for everybody."""
 
 
 def location_option(*, envvar: str | None = None) -> Callable[[F], F]:
@@ -51,6 +55,17 @@ def location_option(*, envvar: str | None = None) -> Callable[[F], F]:
     )
 
 
+def _keep_user(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
+    ctx.ensure_object(Settings).user_id = value
+
+
+as_user_option = click.option(
+    "--as-user",
+    metavar="ID",
+    expose_value=False,
+    callback=_keep_user,
+    help="Act for this user: what belongs to others is not there.",
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 chat_argument = click.argument("chat_id", metavar="CHAT")
 
@@ -64,12 +79,24 @@ def _point_in_log(ctx: click.Context, parameter: click.Parameter, value: str | N
     """Digits are a position, anything else an ISO 8601 time; UTC unless it has an offset."""
     if value is None:
         return None
-    if re.fullmatch(r"[0-9]{1,18}", value):
-        return int(value)
     try:
-        return aware_time(value)
+        return point_in_log(value)
     except ValueError:
         msg = f"{value!r} is neither a position, e.g. 120, nor a time, e.g. 2026-02-07T17:29:24Z"
+        raise click.BadParameter(msg, ctx, parameter) from None
+
+
+def point_in_log(value: str) -> int | datetime:
+    """A position, in digits, or an ISO 8601 time; UTC unless it has an offset. Raises `ValueError`."""
+    return int(value) if re.fullmatch(r"[0-9]{1,18}", value) else aware_time(value)
+
+
+def _time(ctx: click.Context, parameter: click.Parameter, value: str | None) -> datetime | None:
+    """An ISO 8601 time; UTC unless it has an offset."""
+    try:
+        return None if value is None else aware_time(value)
+    except ValueError:
+        msg = f"{value!r} is no time, e.g. 2026-02-07T17:29:24Z"
         raise click.BadParameter(msg, ctx, parameter) from None
 
 
@@ -81,6 +108,18 @@ def aware_time(value: str) -> datetime:
 
 after_option = click.option(
     "--after", type=click.IntRange(min=0), metavar="POSITION", help="Only events after this position on the log."
+)
+since_option = click.option(
+    "--since",
+    callback=_time,
+    metavar="TIME",
+    help="Only events at or after this time (ISO 8601, UTC unless it has an offset).",
+)
+at_option = click.option(
+    "--at",
+    callback=_point_in_log,
+    metavar="POSITION|TIME",
+    help="As it was at this position on the log, or this time (ISO 8601, UTC unless it has an offset).",
 )
 until_option = click.option(
     "--until",
@@ -104,9 +143,11 @@ def ledger_at(settings: Settings, *, create: bool = False, create_stream: bool =
         msg = f"there is no ledger at {location}; 'chatledger import FILE' makes one, --location names another"
         raise ConfigurationError(msg)
     with progress_bar("building the index") as progress:
-        ledger = open_ledger(location, create=create_stream or None, progress=progress)
+        # Never an option of the command line, which every user of the machine can read.
+        encryption = Encryption.from_environment() if KEY_ENV in os.environ else None
+        ledger = open_ledger(location, create=create_stream or None, progress=progress, encryption=encryption)
     with ledger:
-        yield ledger
+        yield ledger if settings.user_id is None else ledger.for_user(settings.user_id)
 
 
 def _is_there(path: str) -> bool:

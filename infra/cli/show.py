@@ -1,7 +1,9 @@
 """`show`: one conversation, as a drawing or as a chain to read."""
 
+import contextlib
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime
 from typing import Any, Final
 
 import click
@@ -15,10 +17,9 @@ from chatledger.domain.imported import ImportedMessage
 from chatledger.domain.text import plain_text
 from chatledger.domain.values import Branch, Chat, Checkpoint, Graph, Message
 
-from ..ledger import Ledger
 from .chats import chat_heading
-from .lookup import require_branch, require_chat
-from .options import Settings, chat_argument, json_option, ledger_at, limit_option, location_option
+from .lookup import Reader, require_branch, require_chat, require_chat_then
+from .options import Settings, at_option, chat_argument, json_option, ledger_at, limit_option, location_option
 from .output import (
     ACTIVE_HEAD,
     CHECKPOINT,
@@ -49,6 +50,7 @@ _TEXTS: Final[dict[str | None, Callable[[Graph], str]]] = {"mermaid": draw_merma
 @click.option("--messages", "is_chain", is_flag=True, help="The chain of a branch, to read from the start.")
 @click.option("--branch", "branch_name", metavar="NAME", help="The branch to read, the active one by default.")
 @limit_option("messages of the chain, the newest ones; or lines of the tree, the first ones")
+@at_option
 @json_option
 @click.option("--ascii", "ascii_only", is_flag=True, help="Draw the tree with ASCII characters.")
 @location_option()
@@ -62,6 +64,7 @@ def show_command(
     is_chain: bool,
     branch_name: str | None,
     limit: int | None,
+    at: int | datetime | None,
     as_json: bool,
     ascii_only: bool,
 ) -> None:
@@ -74,26 +77,31 @@ def show_command(
     dag = f"--format {drawing}" if drawing is not None else "--graph" if is_graph else None
     chain = "--messages" if is_chain else "--branch" if branch_name is not None else None
     _check_usage(dag, chain, has_limit=limit is not None, as_json=as_json, ascii_only=ascii_only)
-    with ledger_at(settings) as ledger:
-        chat = require_chat(ledger, chat_id)
+    with ledger_at(settings) as ledger, contextlib.ExitStack() as stack:
+        reader: Reader = ledger
+        if at is None:
+            chat = require_chat(ledger, chat_id)
+        else:
+            reader = stack.enter_context(ledger.as_of(at))
+            chat = require_chat_then(ledger, reader, chat_id)
         if chain:
             branch = (
-                require_branch(ledger, chat_id, branch_name)
+                require_branch(reader, chat_id, branch_name)
                 if branch_name is not None
-                else ledger.get_active_branch(chat_id)
+                else reader.get_active_branch(chat_id)
             )
             assert branch is not None, "a chat has an active branch"
-            _show_chain(ledger, chat, branch, limit=limit, as_json=as_json)
+            _show_chain(reader, chat, branch, limit=limit, as_json=as_json)
         elif as_json:
-            print_json(whole_chat(ledger, chat, limit=limit))
+            print_json(whole_chat(reader, chat, limit=limit))
         elif drawing == "json":
-            print_json(ledger.graph(chat_id))
+            print_json(reader.graph(chat_id))
         elif drawing in _TEXTS:
-            sys.stdout.write(_TEXTS[drawing](ledger.graph(chat_id)) + "\n")
+            sys.stdout.write(_TEXTS[drawing](reader.graph(chat_id)) + "\n")
         else:
-            heading = chat_heading(chat, checkpoints=len(ledger.list_checkpoints(chat_id)))
+            heading = chat_heading(chat, checkpoints=len(reader.list_checkpoints(chat_id)))
             print_lines([heading[0], Text(flat(_times(chat)), style="dim"), Text()])
-            print_tree(ledger.graph(chat_id), style=best_style(ascii_only=ascii_only), limit=limit)
+            print_tree(reader.graph(chat_id), style=best_style(ascii_only=ascii_only), limit=limit)
 
 
 def _check_usage(dag: str | None, chain: str | None, *, has_limit: bool, as_json: bool, ascii_only: bool) -> None:
@@ -118,7 +126,7 @@ def _times(chat: Chat) -> str:
     return f"{owner}{numbers} · created {format_time(chat.created_at)} · changed {format_time(chat.updated_at)}"
 
 
-def whole_chat(ledger: Ledger, chat: Chat, *, limit: int | None = None) -> dict[str, Any]:
+def whole_chat(ledger: Reader, chat: Chat, *, limit: int | None = None) -> dict[str, Any]:
     """A chat with everything in it, as JSON values."""
     return chat_object(
         chat,
@@ -148,7 +156,7 @@ def message_object(message: Message | ImportedMessage) -> dict[str, Any]:
     return {name: value for name in ImportedMessage.__struct_fields__ for value in (getattr(message, name),)}
 
 
-def _show_chain(ledger: Ledger, chat: Chat, branch: Branch, *, limit: int | None, as_json: bool) -> None:
+def _show_chain(ledger: Reader, chat: Chat, branch: Branch, *, limit: int | None, as_json: bool) -> None:
     messages = ledger.get_messages(chat.id, branch=branch.name, limit=limit)
     if as_json:
         print_json(

@@ -96,7 +96,9 @@ class ServerProcess:
         assert token, "with an empty token the server accepts everybody"
         self.directory = directory
         self._arguments = arguments
-        self._environment = {**os.environ, TOKEN_VARIABLE: token}
+        # Our own settings are none of the server's business: among them may be the key of the log.
+        others = {name: value for name, value in os.environ.items() if not name.startswith("CHATLEDGER_")}
+        self._environment = {**others, TOKEN_VARIABLE: token}
         self._lock_descriptor = lock_descriptor
         self._log_start = directory.server_log.stat().st_size if directory.server_log.exists() else 0
         self._child: subprocess.Popen[bytes] | None = None

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any, cast
 
 from msgspec import UNSET, UnsetType
@@ -17,13 +18,17 @@ from chatledger.domain.events import Body, ChatCreated, ChatDeleted, ChatUpdated
 from chatledger.domain.rules import check_count, check_id
 from chatledger.domain.values import Chat
 from chatledger.projections.catalogue import Cursor
+from chatledger.projections.expiry import due_chats
 from chatledger.projections.indexed_chat import IndexedChat
 
+from ..clock import clock_ms
+from ..expiring import Ending, moment_ms
 from ..messages import new_id
 from ..store import RETRY_S, Store
+from ..sweeper import sweep
 
 ChatUpdater = Callable[[Chat], "dict[str, Any] | None"]
-"""The present chat to the values to change, `{"title": ..., "metadata": ...}`; None to change nothing."""
+"""The present chat to the values to change, `{"title": ..., "metadata": ..., "expires_at": ...}`; None to change nothing."""
 
 
 class ChatMethods:
@@ -34,7 +39,14 @@ class ChatMethods:
         raise NotImplementedError
 
     def create_chat(
-        self, chat_id: str, user_id: str, *, title: str | None = None, metadata: dict[str, Any] | None = None
+        self,
+        chat_id: str,
+        user_id: str,
+        *,
+        title: str | None = None,
+        metadata: dict[str, Any] | None = None,
+        expires_at: int | datetime | None = None,
+        ttl_seconds: float | None = None,
     ) -> Chat:
         """
         Create a chat with its branch `main`, empty and active.
@@ -44,17 +56,24 @@ class ChatMethods:
             user_id: The owner; may be empty.
             title: Any text, also an empty one.
             metadata: A JSON object.
+            expires_at: When it ends: the next `sweep` after that deletes it. In ms since the epoch, or a `datetime`.
+            ttl_seconds: The same, as seconds from now on.
 
         Raises:
             ChatExistsError: There is a chat of that id.
             InvalidValueError: An id, the title or the metadata break a rule.
         """
-        branch_id = new_id()
+        branch_id, ending = new_id(), Ending(expires_at, ttl_seconds)
         check_id(chat_id, "chat_id")
         recorded = self._store.execute(
             chat_id,
             lambda state, now: decide_create_chat(
-                state, user_id=user_id, title=title, metadata=metadata, branch_id=branch_id
+                state,
+                user_id=user_id,
+                title=title,
+                metadata=metadata,
+                branch_id=branch_id,
+                expires_at=ending.of_new(now),
             ),
             kind=ChatCreated,
         )
@@ -67,23 +86,36 @@ class ChatMethods:
             metadata=body.metadata,
             created_at=time,
             updated_at=time,
+            expires_at=body.expires_at,
         )
 
     def upsert_chat(
-        self, chat_id: str, user_id: str, *, title: str | None = None, metadata: dict[str, Any] | None = None
+        self,
+        chat_id: str,
+        user_id: str,
+        *,
+        title: str | None = None,
+        metadata: dict[str, Any] | None = None,
+        expires_at: int | datetime | None = None,
+        ttl_seconds: float | None = None,
     ) -> Chat:
         """
-        Create a chat, or return the existing one unchanged, whatever its user, title and metadata are.
+        Create a chat, or return the existing one unchanged, whatever its user, title, metadata and end are.
 
         Raises:
             InvalidValueError: An id, the title or the metadata break a rule.
         """
-        branch_id = new_id()
+        branch_id, ending = new_id(), Ending(expires_at, ttl_seconds)
         check_id(chat_id, "chat_id")
         self._store.execute(
             chat_id,
             lambda state, now: decide_upsert_chat(
-                state, user_id=user_id, title=title, metadata=metadata, branch_id=branch_id
+                state,
+                user_id=user_id,
+                title=title,
+                metadata=metadata,
+                branch_id=branch_id,
+                expires_at=ending.of_new(now),
             ),
             kind=ChatCreated,
         )
@@ -105,18 +137,23 @@ class ChatMethods:
         *,
         title: str | UnsetType | None = UNSET,
         metadata: dict[str, Any] | UnsetType | None = UNSET,
+        expires_at: int | datetime | UnsetType | None = UNSET,
+        ttl_seconds: float | None = None,
         updater: ChatUpdater | None = None,
         timeout_s: float = RETRY_S,
     ) -> Chat:
         """
-        Replace title or metadata; what is left out stays, None clears.
+        Replace title, metadata or when it ends; what is left out stays, None clears.
 
         Args:
             chat_id: The chat.
             title: The new title.
             metadata: The new metadata, as a whole.
-            updater: Instead of values: a function of the present chat that returns `{"title": ..., "metadata": ...}`, of
-                which either may be missing, or None to change nothing. It runs again when another writer was faster.
+            expires_at: When it ends, in ms since the epoch or as a `datetime`.
+            ttl_seconds: The same, as seconds from now on.
+            updater: Instead of values: a function of the present chat that returns `{"title": ..., "metadata": ...,
+                "expires_at": ...}`, of which any may be missing, or None to change nothing. It runs again when another
+                writer was faster.
             timeout_s: How long to keep trying while others write.
 
         Returns:
@@ -127,7 +164,9 @@ class ChatMethods:
             UpdateConflictError: Others were faster until the time was over.
         """
         check_id(chat_id, "chat_id")
-        if updater is not None and (title is not UNSET or metadata is not UNSET):
+        ending = Ending(expires_at, ttl_seconds)
+        is_given = not (title is UNSET and metadata is UNSET and expires_at is UNSET and ttl_seconds is None)
+        if updater is not None and is_given:
             msg = "give either values or an updater, not both"
             raise InvalidValueError(msg)
 
@@ -138,7 +177,7 @@ class ChatMethods:
             return self._update_by(chat_id, updater, timeout_s)
         self._store.execute(
             chat_id,
-            lambda state, now: decide_update_chat(state, title=title, metadata=metadata),
+            lambda state, now: decide_update_chat(state, title=title, metadata=metadata, expires_at=ending.at(now)),
             kind=ChatUpdated,
             timeout_s=timeout_s,
         )
@@ -157,7 +196,7 @@ class ChatMethods:
                 # The updater is the caller's code: it runs below, where no transaction is open.
                 seen.append(chat)
                 return []
-            return decide_update_chat(state, title=changes.get("title", UNSET), metadata=changes.get("metadata", UNSET))
+            return decide_update_chat(state, **changes)
 
         while True:
             looks = len(seen)
@@ -227,6 +266,36 @@ class ChatMethods:
             self._store.finish_erasures()
         return bool(recorded)
 
+    def sweep(self, *, now: int | datetime | None = None, limit: int | None = None) -> list[str]:
+        """
+        Delete the chats that have ended, as `delete_chat` does; until then they are there like any other.
+
+        The deletions are by the actor of the `context`, or else `chatledger:sweeper`.
+
+        Args:
+            now: The moment, in ms since the epoch or as a `datetime`; the present one when None.
+            limit: At most this many, those first that ended first.
+
+        Returns:
+            The ids of the chats that this call deleted.
+        """
+        until = clock_ms() if now is None else moment_ms(now, "now")
+        if limit is not None:
+            check_count(limit, "limit")
+        return sweep(self._store, until=until, limit=limit)
+
+    def due_chats(self, *, now: int | datetime | None = None, limit: int | None = None) -> list[str]:
+        """
+        The ids of the chats that `sweep` would delete, the longest due first.
+
+        Source: the LMDB index at `position`; the log is not read.
+        """
+        until = clock_ms() if now is None else moment_ms(now, "now")
+        if limit is not None:
+            check_count(limit, "limit")
+        with self._store.snapshot() as snapshot:
+            return due_chats(snapshot.txn, snapshot.tables, until=until, limit=limit, user_id=snapshot.user_id)
+
     def _require(self, chat_id: str) -> Chat:
         chat = self.get_chat(chat_id)
         if chat is None:
@@ -247,10 +316,12 @@ def _check_changes(changes: Any) -> dict[str, Any]:
         msg = f"an updater returns an object with title or metadata, or None, not {type(changes).__name__}"
         raise InvalidValueError(msg)
     given = cast("dict[str, Any]", changes)
-    unknown = given.keys() - {"title", "metadata"}
+    unknown = given.keys() - {"title", "metadata", "expires_at"}
     if unknown:
-        msg = f"only title and metadata of a chat can change, not {', '.join(sorted(map(str, unknown)))}"
+        msg = f"only title, metadata and expires_at of a chat can change, not {', '.join(sorted(map(str, unknown)))}"
         raise InvalidValueError(msg)
+    if given.get("expires_at") is not None:
+        return {**given, "expires_at": moment_ms(given["expires_at"], "expires_at")}
     return given
 
 

@@ -2,23 +2,33 @@
 
 from operator import itemgetter
 from types import TracebackType
-from typing import Self
+from typing import Self, cast
+from weakref import WeakSet
 
-from chatledger.domain.errors import LedgerClosedError
+from chatledger.domain.errors import AccessDeniedError, LedgerClosedError
 from chatledger.domain.graph import make_graph
 from chatledger.domain.rules import check_id
 from chatledger.domain.values import Graph
 
+from ..owned import OwnedStore
+from ..scratch import Scratch
 from ..shared import Shared, release
 from ..store import Store
+from ..sweeper import Sweeper
+from .annotations import AnnotationMethods
 from .branches import BranchMethods
 from .chats import ChatMethods
 from .checkpoints import CheckpointMethods
+from .forks import ForkMethods
 from .interchange import InterchangeMethods
 from .log import LogMethods
 from .messages import MessageMethods
+from .proof import ProofMethods
+from .regenerations import RegenerationMethods
+from .runs import RunMethods
 from .saves import SaveMethods
 from .search import SearchMethods
+from .time_travel import TimeTravelMethods
 
 
 class Ledger(
@@ -26,10 +36,16 @@ class Ledger(
     MessageMethods,
     BranchMethods,
     CheckpointMethods,
+    AnnotationMethods,
+    RunMethods,
+    RegenerationMethods,
+    ForkMethods,
     SaveMethods,
     SearchMethods,
     InterchangeMethods,
     LogMethods,
+    TimeTravelMethods,
+    ProofMethods,
 ):
     """
     Conversations, kept as events on a log and answered from an index. Made by `chatledger.open`.
@@ -37,9 +53,11 @@ class Ledger(
     Safe for threads. Every write is one commit: on the log before the call returns, and in what this ledger reads next.
     """
 
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, shared: Shared, *, sweep_every_s: float | None = None) -> None:
         self._shared = shared
         self._is_closed = False
+        self._cursors = WeakSet()
+        self._sweeper = None if sweep_every_s is None else Sweeper(self.sweep, every_s=sweep_every_s)
 
     @property
     def _store(self) -> Store:
@@ -47,6 +65,10 @@ class Ledger(
             msg = "the ledger is closed; open it again"
             raise LedgerClosedError(msg)
         return self._shared.store
+
+    @property
+    def _scratch(self) -> Scratch:
+        return self._shared.store.scratch
 
     def _is_over(self) -> bool:
         return self._is_closed
@@ -66,6 +88,25 @@ class Ledger(
             branches, checkpoints = chat.branches(), chat.checkpoints()
         return make_graph(chat_id, (message for _, message in messages), branches, checkpoints)
 
+    def for_user(self, user_id: str) -> "Ledger":
+        """
+        This ledger, limited to what one user owns: for code that acts for that user.
+
+        What belongs to others is not there: the same answers and errors as if it did not exist, in reads, writes, search,
+        history, feeds and `as_of`. An id that somebody else uses can not be used, which is all that can be found out; so use
+        random ids. `rebuild`, `verify`, and what else concerns everybody, is refused. Positions count over everybody's events.
+
+        It is ready at once, costs nothing, and ends when either of the two is closed.
+
+        Args:
+            user_id: The owner, whom the caller has identified; may be empty.
+
+        Raises:
+            AccessDeniedError: This ledger is limited to another user already.
+            InvalidValueError: The id breaks a rule; None is no user.
+        """
+        return OwnedLedger(self, check_id(user_id, "user_id", empty=True))
+
     @property
     def location(self) -> str:
         """Where the log is, without secrets."""
@@ -74,6 +115,10 @@ class Ledger(
     def close(self) -> None:
         """Close the ledger; calling it again does nothing. What was written stays."""
         if not self._is_closed:
+            if self._sweeper is not None:
+                self._sweeper.close()
+            for cursor in list(self._cursors):
+                cursor.close_quietly()
             self._is_closed = True
             release(self._shared)
 
@@ -87,3 +132,36 @@ class Ledger(
 
     def __repr__(self) -> str:
         return f"<Ledger {self.location}{' (closed)' if self._is_closed else ''}>"
+
+
+class OwnedLedger(Ledger):
+    """A ledger that is limited to what one user owns. Made by `Ledger.for_user`."""
+
+    def __init__(self, whole: Ledger, user_id: str) -> None:
+        super().__init__(whole._shared)  # noqa: SLF001 - it stands on the same store
+        self._whole, self._user_id = whole, user_id
+
+    @property
+    def _store(self) -> Store:
+        if self._is_closed:
+            msg = "the ledger is closed; open it again"
+            raise LedgerClosedError(msg)
+        # It offers that part of a store which is one user's, and refuses the rest.
+        return cast("Store", OwnedStore(self._whole._store, self._user_id))  # noqa: SLF001 - as above
+
+    def _is_over(self) -> bool:
+        return self._is_closed or self._whole._is_over()  # noqa: SLF001 - as above
+
+    def for_user(self, user_id: str) -> Ledger:
+        """The same for the same user; refused for another one."""
+        if check_id(user_id, "user_id", empty=True) != self._user_id:
+            msg = "this ledger is limited to another user; use the ledger that it was made from"
+            raise AccessDeniedError(msg)
+        return OwnedLedger(self._whole, user_id)
+
+    def close(self) -> None:
+        """End this view; calling it again does nothing. The ledger that it was made from stays open."""
+        if not self._is_closed:
+            for cursor in list(self._cursors):
+                cursor.close_quietly()
+            self._is_closed = True

@@ -4,18 +4,23 @@ from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Literal
+from weakref import WeakSet
 
 from chatledger.domain.errors import InvalidValueError
 from chatledger.domain.events import Recorded
 from chatledger.domain.rules import check_count, check_id
 
 from ..context import acting
-from ..feed import FeedFilter
+from ..feed import WHOLE, Cursor, Feed, FeedFilter, FeedInfo, claim, drop_feed, list_feeds
+from ..history import HistoryFilter
+from ..owners import Owners
 from ..store import RETRY_S, Progress, Store, no_progress
 
 
 class LogMethods:
     """The part of a ledger that is about its log."""
+
+    _cursors: "WeakSet[Cursor]"
 
     @property
     def _store(self) -> Store:
@@ -63,65 +68,119 @@ class LogMethods:
         return self._store.catch_up(position, timeout_s)
 
     def history(
-        self, chat_id: str | None = None, *, after: int = 0, until: int | datetime | None = None
+        self,
+        chat_id: str | None = None,
+        *,
+        after: int = 0,
+        until: int | datetime | None = None,
+        since: datetime | None = None,
+        user_id: str | None = None,
+        topics: Collection[str] | None = None,
+        actor: str | None = None,
     ) -> Iterator[Recorded]:
         """
-        What happened, event by event: the audit trail.
+        What happened, event by event: the audit trail. Filters combine.
 
         Args:
             chat_id: Of one chat, also a deleted one; of all when None.
             after: Only events at later positions.
             until: Only events up to this position, or up to this time (with a time zone).
+            since: Only events at or after this time (with a time zone).
+            user_id: Of this owner's chats only, with the tombstones of those that were deleted.
+            topics: Of these types only, e.g. `{"message_appended", "chat_deleted"}`.
+            actor: Only what was done in this name, see `context`.
 
-        Source: the log itself.
+        Source: the log itself, which is read from `after` on. Of one chat only its own events are read.
         """
         if chat_id is not None:
             check_id(chat_id, "chat_id")
         check_count(after, "after")
-        limit = _until(until)
-        return self._history(chat_id, after, limit)
+        store = self._store
+        keep = HistoryFilter(Owners(store), user_id=user_id, topics=topics, actor=actor, since=since, until=until)
+        return self._history(chat_id, after, keep)
 
-    def _history(self, chat_id: str | None, after: int, until: tuple[int | None, int | None]) -> Iterator[Recorded]:
-        last_position, last_time = until
-        ended: set[str] = set()
+    def _history(self, chat_id: str | None, after: int, keep: HistoryFilter) -> Iterator[Recorded]:
+        last = keep.last_position
         for recorded in self._store.events(after, chat_id=chat_id, is_closed=self._is_over):
-            if last_position is not None and recorded.position > last_position:
+            if last is not None and recorded.position > last:
                 return
-            if last_time is not None and recorded.occurred_at > last_time:
-                ended.add(recorded.chat_id)  # clocks differ, but of no chat a later event follows a gap
-            if recorded.chat_id not in ended:
+            if keep(recorded):
                 yield recorded
 
     def feed(
         self,
         after: int | None = None,
         *,
+        name: str | None = None,
+        share: tuple[int, int] | None = None,
         chat_id: str | None = None,
         user_id: str | None = None,
         topics: Collection[str] | None = None,
         follow: bool = True,
-    ) -> Iterator[Recorded]:
+        auto_ack: bool = True,
+    ) -> Feed:
         """
         Changes in order and without holes, as they happen, from any position.
 
-        Remember the `position` of what you have handled, and go on from there after a restart.
+        A feed with a name goes on after a restart where it was: its position is kept in the log's server. Each event is
+        given at least once; again only what was handled just before a crash, see `Feed`. Without a name, remember the
+        `position` of what you have handled, and go on from there.
 
         Args:
-            after: Only events at later positions: 0 for all there ever were, None for those from now on.
-            chat_id: Of one chat only.
-            user_id: Of this owner's chats only. A chat that is deleted already has none: of it, nothing is shown.
+            after: Only events at later positions: 0 for all there ever were, None for those from now on. With a name, where
+                a new one begins, None for all there ever were; one that is known goes on where it was.
+            name: Keeps the position under this name. One reader at a time: who comes later goes on, who was there before gets
+                a `ConflictError` when it keeps its next position.
+            share: `(index, count)`: of the chats whose ids fall into share `index` (from 0) of `count`; all shares together
+                are everything. Each member of a name has a position of its own; the count can not be changed while the name
+                is known.
+            chat_id: Of one chat only; the others are not read.
+            user_id: Of this owner's chats only.
             topics: Of these types only, e.g. `{"message_appended", "branch_created"}`.
             follow: Whether to wait for more at the end of the log, until the ledger is closed.
+            auto_ack: Whether asking for the next event says that the last one was handled; else only `Feed.ack` does.
 
         Raises:
-            LogUnavailableError: The log did not answer for long; begin again after the last position handled.
+            InvalidValueError: A value breaks a rule, or the name is read in other shares.
+            ChainIntegrityError: The log does not reach to the position under that name.
+            LogUnavailableError: The log did not answer for long; ask the feed again, or begin again after its `position`.
         """
-        keep = FeedFilter(self.owner_of, chat_id=chat_id, user_id=user_id, topics=topics)
         store = self._store
         store.check_open()
-        start = store.log.last_position() if after is None else check_count(after, "after")
-        events = store.follow if follow else store.events
-        return filter(keep, events(start, is_closed=self._is_over))
+        keep = FeedFilter(Owners(store).is_owner, chat_id=chat_id, user_id=user_id, topics=topics, share=share)
+        if after is not None:
+            check_count(after, "after")
+        member = None if name is None else claim(store.log, name, share or WHOLE, after=after)
+        cursor = Cursor(
+            store,
+            keep,
+            after=store.log.last_position() if after is None and member is None else after or 0,
+            chat_id=chat_id,
+            is_following=follow,
+            is_auto=auto_ack,
+            is_closed=self._is_over,
+            member=member,
+        )
+        self._cursors.add(cursor)
+        return Feed(cursor)
+
+    def feeds(self) -> list[FeedInfo]:
+        """
+        Where the readers of named feeds stand, by name and share.
+
+        Source: the log's server. What was handled in the last quarter of a second may not be counted yet.
+        """
+        self._store.check_open()
+        return list_feeds(self._store.log)
+
+    def forget_feed(self, name: str) -> bool:
+        """
+        Forget a named feed with all its shares; False when there is none. Who reads under the name gets a `ConflictError`.
+
+        The name may be used again, as a new one.
+        """
+        self._store.check_open()
+        return drop_feed(self._store.log, name)
 
     def owner_of(self, chat_id: str) -> str | None:
         """The owner of a chat; None when there is no such chat, or no more."""
@@ -173,13 +232,3 @@ class LogMethods:
                 carried out again and returns what it returned.
         """
         return acting(actor=actor, correlation_id=correlation_id, causation_id=causation_id, command_id=command_id)
-
-
-def _until(until: int | datetime | None) -> tuple[int | None, int | None]:
-    """As (position, time in ms)."""
-    if isinstance(until, datetime):
-        if until.tzinfo is None:
-            msg = "until needs a time zone, e.g. datetime.now(timezone.utc)"
-            raise InvalidValueError(msg)
-        return None, int(until.timestamp() * 1000)
-    return None if until is None else check_count(until, "until"), None

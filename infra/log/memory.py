@@ -9,8 +9,9 @@ from typing import Any
 from eventsourcing.persistence import JSONTranscoder, Notification, StoredEvent
 from eventsourcing.popo import POPOApplicationRecorder
 
+from .bookmarks import Bookmark
 from .mapper import StructMapper
-from .port import EventLog
+from .port import EventLog, LostRaceError
 
 
 class ErasableRecorder(POPOApplicationRecorder):
@@ -61,12 +62,14 @@ class MemoryLog(EventLog):
 
     is_dense = True
 
-    def __init__(self) -> None:
+    def __init__(self, mapper: StructMapper | None = None) -> None:
         self._events = ErasableRecorder()
-        super().__init__(self._events, StructMapper(JSONTranscoder()))
+        super().__init__(self._events, mapper or StructMapper(JSONTranscoder()))
         self.identity = f"memory:{uuid.uuid4()}"
         self._appended = threading.Condition()
         self._is_closed = False
+        self._bookmarks: dict[str, Bookmark] = {}
+        self._revision = 0
 
     def append(self, *args: Any, **kwargs: Any) -> list[int]:
         """As declared in `EventLog`."""
@@ -96,6 +99,30 @@ class MemoryLog(EventLog):
                 if rest <= 0 or not self._appended.wait(rest):
                     break
         return self.last_position() > after
+
+    def load_bookmark(self, key: str) -> Bookmark | None:
+        """As declared in `EventLog`."""
+        return self._bookmarks.get(key)
+
+    def save_bookmark(self, bookmark: Bookmark) -> Bookmark:
+        """As declared in `EventLog`."""
+        with self._appended:
+            found = self._bookmarks.get(bookmark.key)
+            if (0 if found is None else found.revision) != bookmark.revision:
+                raise LostRaceError
+            self._revision += 1
+            saved = self._bookmarks[bookmark.key] = bookmark.saved_as(self._revision)
+            return saved
+
+    def bookmarks(self) -> list[Bookmark]:
+        """As declared in `EventLog`."""
+        with self._appended:
+            return list(self._bookmarks.values())
+
+    def drop_bookmark(self, key: str) -> None:
+        """As declared in `EventLog`."""
+        with self._appended:
+            self._bookmarks.pop(key, None)
 
     def close(self) -> None:
         """As declared in `EventLog`."""

@@ -20,6 +20,7 @@ from chatledger.domain.errors import (
     ChainIntegrityError,
     ChatledgerError,
     ConfigurationError,
+    CorruptStateError,
     InvalidValueError,
     LogFullError,
     LogRefusedError,
@@ -28,6 +29,8 @@ from chatledger.domain.errors import (
 from chatledger.domain.events import Recorded
 
 from ..jetstream.errors import LoginRefusedError, OutcomeUnknownError, StorageFullError, StreamAbsentError
+from .bookmarks import Bookmark
+from .cipher import RecordCipher, is_encrypted
 from .mapper import StructMapper
 
 READ_PAGE: Final = 1000
@@ -112,6 +115,34 @@ class EventLog(ABC):
         with self.translated("the log"):
             return self._recorder.max_notification_id() or 0
 
+    @property
+    def cipher(self) -> RecordCipher | None:
+        """What the log's events are encrypted with; None when they are in clear."""
+        cipher = self._mapper.cipher
+        return cipher if isinstance(cipher, RecordCipher) else None
+
+    def check_keys(self) -> None:
+        """
+        Read the first and the last event, before anything is derived from the log or written to it.
+
+        Raises:
+            ConfigurationError: The log is encrypted and no key was given, or the other way round.
+            CorruptStateError: The keys are not those of this log.
+        """
+        with self.translated("the log"):
+            page = list(self._recorder.select_notifications(0, 1, inclusive_of_start=False))
+        if not page:
+            return
+        if is_encrypted(page[0].state):
+            self._mapper.recorded(page[0])
+            self.event_at(self.last_position())
+        elif self.cipher is not None:
+            msg = (
+                "this log is not encrypted, and with a key clear text is not accepted. Open it without encryption, or "
+                "export its chats and import them into a new, encrypted ledger"
+            )
+            raise ConfigurationError(msg)
+
     def translated(self, what: str) -> AbstractContextManager[None]:
         """Where the recorder is used: its errors are raised as ours."""
         return translated(what)
@@ -127,6 +158,28 @@ class EventLog(ABC):
     @abstractmethod
     def wait(self, after: int, timeout_s: float) -> bool:
         """Wait until the log has an event after a position; False when the time is over or the log closed."""
+
+    @abstractmethod
+    def load_bookmark(self, key: str) -> Bookmark | None:
+        """Where the member of a named feed stands; None when the log keeps nothing under that key."""
+
+    @abstractmethod
+    def save_bookmark(self, bookmark: Bookmark) -> Bookmark:
+        """
+        Keep a bookmark in place of the one with its revision, as durably as events are; returns it with the new revision.
+
+        Raises:
+            LostRaceError: Another one is there, or none any more; nothing was changed.
+            LogUnavailableError: No answer; the outcome is unknown.
+        """
+
+    @abstractmethod
+    def bookmarks(self) -> list[Bookmark]:
+        """All bookmarks, in no order."""
+
+    @abstractmethod
+    def drop_bookmark(self, key: str) -> None:
+        """Forget a bookmark; nothing happens when there is none."""
 
     @abstractmethod
     def close(self) -> None:
@@ -162,6 +215,9 @@ def translated(what: str) -> Generator[None]:
         msg = f"the log can not be used: {error}"
         raise ConfigurationError(msg) from error
     except (EventSourcingError, OSError) as error:
+        if "Could not decode to UTF-8" in str(error):  # how SQLite says that stored text is damaged
+            msg = f"{what}: the text of a stored event is damaged: {error} Restore the log from a backup"
+            raise CorruptStateError(msg) from error
         certainty = " The outcome is unknown; retrying is safe" if isinstance(error, OutcomeUnknownError) else ""
         msg = f"{what}: the log did not answer: {error}.{certainty}"
         raise LogUnavailableError(msg) from error

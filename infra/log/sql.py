@@ -1,5 +1,6 @@
 """Logs in SQLite and PostgreSQL: the library's recorders, and the few statements they do not have."""
 
+import secrets
 import sqlite3
 import threading
 import time
@@ -13,27 +14,33 @@ from eventsourcing.persistence import (
     InfrastructureFactory,
     JSONTranscoder,
     Notification,
+    PersistenceError,
 )
 from eventsourcing.sqlite import SQLiteApplicationRecorder
 from eventsourcing.utils import Environment
 
-from chatledger.domain.errors import ConfigurationError, LedgerClosedError
+from chatledger.domain.errors import ConfigurationError, LedgerClosedError, LogUnavailableError
 
+from .bookmarks import Bookmark, decode_bookmark, encode_bookmark
 from .mapper import StructMapper
-from .port import EventLog, translated
+from .port import EventLog, LostRaceError, translated
 
 _POLL_S: Final = 0.05
 _IDENTITY_TABLE: Final = "chatledger_log"
+_BOOKMARK_TABLE: Final = "chatledger_feeds"
 
 
 class SqlLog(EventLog):
     """What both have in common: other processes' events are found by asking for the highest position."""
 
-    def __init__(self, factory: InfrastructureFactory[Any], recorder: ApplicationRecorder) -> None:
-        super().__init__(recorder, StructMapper(JSONTranscoder()))
+    def __init__(
+        self, factory: InfrastructureFactory[Any], recorder: ApplicationRecorder, mapper: StructMapper | None
+    ) -> None:
+        super().__init__(recorder, mapper or StructMapper(JSONTranscoder()))
         self._factory = factory
         self._appended = threading.Condition()
         self._is_closed = False
+        self._has_bookmarks = False
         self._uses = 0
         with self.translated("the log"):
             self.identity = self._make_identity(str(uuid.uuid4()))
@@ -57,6 +64,60 @@ class SqlLog(EventLog):
     def _make_identity(self, proposal: str) -> str:
         """The id that this log was given when it was made; `proposal` if that is now."""
         raise NotImplementedError
+
+    def _run(self, statement: LiteralString, *values: str | int) -> list[Any]:
+        """The rows that one statement about bookmarks gives: `{bookmarks}` stands for the table, `?` for a value."""
+        raise NotImplementedError
+
+    def _ask(self, statement: LiteralString, *values: str | int) -> list[Any]:
+        with self.translated("the positions of feeds"):
+            if not self._has_bookmarks:
+                self._make_bookmarks()
+                self._has_bookmarks = True
+            return self._run(statement, *values)
+
+    def _make_bookmarks(self) -> None:
+        statement: LiteralString = (
+            "CREATE TABLE IF NOT EXISTS {bookmarks} (key TEXT PRIMARY KEY, value TEXT, revision BIGINT)"
+        )
+        try:
+            self._run(statement)
+        except PersistenceError:
+            # Of several who make it at the same time, PostgreSQL refuses all but one.
+            self._run(statement)
+
+    def load_bookmark(self, key: str) -> Bookmark | None:
+        """As declared in `EventLog`."""
+        rows = self._ask("SELECT value, revision FROM {bookmarks} WHERE key = ?", key)
+        return decode_bookmark(rows[0]["value"].encode(), rows[0]["revision"]) if rows else None
+
+    def save_bookmark(self, bookmark: Bookmark) -> Bookmark:
+        """As declared in `EventLog`."""
+        value = encode_bookmark(bookmark).decode()
+        # Not counted up: one that was dropped and made anew must not have the revision of the old one.
+        revision = 1 + secrets.randbits(62)
+        if bookmark.revision:
+            saved = self._ask(
+                "UPDATE {bookmarks} SET value = ?, revision = ? WHERE key = ? AND revision = ? RETURNING key",
+                *(value, revision, bookmark.key, bookmark.revision),
+            )
+        else:
+            saved = self._ask(
+                "INSERT INTO {bookmarks} (key, value, revision) VALUES (?, ?, ?) ON CONFLICT DO NOTHING RETURNING key",
+                *(bookmark.key, value, revision),
+            )
+        if not saved:
+            raise LostRaceError
+        return bookmark.saved_as(revision)
+
+    def bookmarks(self) -> list[Bookmark]:
+        """As declared in `EventLog`."""
+        rows = self._ask("SELECT value, revision FROM {bookmarks}")
+        return [decode_bookmark(row["value"].encode(), row["revision"]) for row in rows]
+
+    def drop_bookmark(self, key: str) -> None:
+        """As declared in `EventLog`."""
+        self._ask("DELETE FROM {bookmarks} WHERE key = ?", key)
 
     def append(self, *args: Any, **kwargs: Any) -> list[int]:
         """As declared in `EventLog`."""
@@ -94,7 +155,7 @@ class SqlLog(EventLog):
 class SqliteLog(SqlLog):
     """A log in an SQLite file: durable with every commit, one writer at a time."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, mapper: StructMapper | None = None) -> None:
         env = Environment(
             "chatledger", {"SQLITE_DBNAME": path, "SQLITE_LOCK_TIMEOUT": "10", "ORIGINATOR_ID_TYPE": "text"}
         )
@@ -109,14 +170,21 @@ class SqliteLog(SqlLog):
                 raise ConfigurationError(msg) from error
         assert isinstance(recorder, SQLiteApplicationRecorder), "the factory's own recorder"
         self._sqlite = recorder
-        super().__init__(factory, recorder)
+        super().__init__(factory, recorder, mapper)
 
     def _make_identity(self, proposal: str) -> str:
-        with self._sqlite.datastore.transaction(commit=True) as cursor:
+        # Each statement by itself: a transaction that reads before it writes does not wait for another writer, but fails.
+        with self._sqlite.datastore.get_connection(commit=True) as connection:
+            cursor = connection.cursor()
             cursor.execute(f"CREATE TABLE IF NOT EXISTS {_IDENTITY_TABLE} (one INTEGER PRIMARY KEY, id TEXT)")
             cursor.execute(f"INSERT OR IGNORE INTO {_IDENTITY_TABLE} VALUES (1, ?)", (proposal,))  # noqa: S608
             cursor.execute(f"SELECT id FROM {_IDENTITY_TABLE}")  # noqa: S608
             return f"sqlite:{cursor.fetchone()[0]}"
+
+    def _run(self, statement: LiteralString, *values: str | int) -> list[Any]:
+        with self._sqlite.datastore.transaction(commit=not statement.startswith("SELECT")) as cursor:
+            cursor.execute(statement.format(bookmarks=_BOOKMARK_TABLE), values)
+            return list(cursor.fetchall())
 
     def _select_chat(self, chat_id: str, *, after: int, after_version: int, limit: int) -> Sequence[Notification]:
         statement = (
@@ -142,13 +210,19 @@ class SqliteLog(SqlLog):
                 )
             with self._sqlite.datastore.get_connection(commit=True) as connection:
                 # The write-ahead file still has the old pages.
-                connection.cursor().execute("PRAGMA wal_checkpoint(TRUNCATE)")
+                cursor = connection.cursor()
+                cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+                if cursor.fetchone()[0]:
+                    msg = (
+                        "others use the SQLite file without a pause, so its write-ahead file still has what was deleted"
+                    )
+                    raise LogUnavailableError(msg)
 
 
 class PostgresLog(SqlLog):
     """A log in a PostgreSQL database."""
 
-    def __init__(self, settings: dict[str, str], *, timeout_s: float) -> None:
+    def __init__(self, settings: dict[str, str], *, timeout_s: float, mapper: StructMapper | None = None) -> None:
         try:
             from eventsourcing.postgres import PostgresApplicationRecorder, PostgresFactory
         except ImportError as error:
@@ -169,7 +243,7 @@ class PostgresLog(SqlLog):
             recorder = factory.application_recorder()
         assert isinstance(recorder, PostgresApplicationRecorder), "the factory's own recorder"
         self._postgres = recorder
-        super().__init__(factory, recorder)
+        super().__init__(factory, recorder, mapper)
 
     def _statement(self, text: LiteralString) -> Any:
         from psycopg.sql import SQL, Identifier
@@ -178,7 +252,13 @@ class PostgresLog(SqlLog):
             schema=Identifier(self._postgres.datastore.schema),
             table=Identifier(self._postgres.events_table_name),
             identity=Identifier(_IDENTITY_TABLE),
+            bookmarks=Identifier(self._postgres.datastore.schema, _BOOKMARK_TABLE),
         )
+
+    def _run(self, statement: LiteralString, *values: str | int) -> list[Any]:
+        with self._postgres.datastore.transaction(commit=True) as cursor:
+            cursor.execute(self._statement(statement.replace("?", "%s")), values)
+            return list(cursor.fetchall()) if cursor.description else []
 
     def _make_identity(self, proposal: str) -> str:
         with self._postgres.datastore.transaction(commit=True) as cursor:

@@ -11,6 +11,7 @@ State for conversations with AI agents: a DAG of immutable messages on an append
 
 import typing as _t
 
+from chatledger.domain.anchors import Anchor, AnchorLeaf, InclusionProof
 from chatledger.domain.context.fragment import Fragment
 from chatledger.domain.engine.reading import Head, Resolved
 from chatledger.domain.errors import (
@@ -23,6 +24,7 @@ from chatledger.domain.errors import (
     ChatExistsError,
     ChatledgerError,
     ChatNotFoundError,
+    CheckpointConflictError,
     CheckpointNotFoundError,
     ConfigurationError,
     ConflictError,
@@ -41,11 +43,18 @@ from chatledger.domain.errors import (
     MessageNotFoundError,
     MissingCodecError,
     ModelNotFoundError,
+    NamespaceError,
     NotFoundError,
     OwnerMismatchError,
     ParentNotFoundError,
     PayloadTooLargeError,
+    PlanOutdatedError,
+    RegenerationNotFoundError,
     ResolverError,
+    RunConflictError,
+    RunNotFoundError,
+    RunStatusError,
+    RuntimeMismatchError,
     SelfParentError,
     UnknownLazyTypeError,
     UnsupportedFormatError,
@@ -53,9 +62,12 @@ from chatledger.domain.errors import (
     WrongChatError,
 )
 from chatledger.domain.events import Recorded
+from chatledger.domain.runs.stream import RunData, RunEnd, RunMetadata
+from chatledger.domain.runs.values import MessageRun, PlannedRun, Regeneration, RegenerationPlan, RegenerationStep
 from chatledger.domain.saving import Save, SavePreview, SaveResult
 from chatledger.domain.values import (
     ANY,
+    Annotation,
     Branch,
     Chat,
     Checkpoint,
@@ -69,9 +81,14 @@ from chatledger.domain.values import (
     SearchHit,
     SearchHits,
 )
+from chatledger.domain.verification import Verification
 from chatledger.infra.async_ledger import AsyncLedger
+from chatledger.infra.async_view import AsyncLedgerView
+from chatledger.infra.encryption import Encryption
 from chatledger.infra.engine import AsyncContextEngine, ContextEngine
+from chatledger.infra.feed import AsyncFeed, Feed, FeedInfo
 from chatledger.infra.ledger import Ledger
+from chatledger.infra.ledger.view import LedgerView
 from chatledger.infra.messages import assistant, assistant_text, message, user
 from chatledger.infra.opening import open_async_ledger as open_async
 from chatledger.infra.opening import open_ledger as open  # noqa: A004 - `chatledger.open` reads as `gzip.open` does
@@ -81,8 +98,13 @@ __all__ = [
     "AccessDeniedError",
     "AlreadyExistsError",
     "AmbiguousEditError",
+    "Anchor",
+    "AnchorLeaf",
+    "Annotation",
     "AsyncContextEngine",
+    "AsyncFeed",
     "AsyncLedger",
+    "AsyncLedgerView",
     "Branch",
     "BranchExistsError",
     "BranchNotFoundError",
@@ -92,6 +114,7 @@ __all__ = [
     "ChatNotFoundError",
     "ChatledgerError",
     "Checkpoint",
+    "CheckpointConflictError",
     "CheckpointNotFoundError",
     "ConfigurationError",
     "ConflictError",
@@ -99,6 +122,9 @@ __all__ = [
     "CorruptStateError",
     "Divergence",
     "EmptyChatError",
+    "Encryption",
+    "Feed",
+    "FeedInfo",
     "Fragment",
     "FragmentConversionError",
     "Graph",
@@ -107,10 +133,12 @@ __all__ = [
     "GraphNode",
     "Head",
     "HeadConflictError",
+    "InclusionProof",
     "InvalidValueError",
     "Ledger",
     "LedgerClosedError",
     "LedgerLockedError",
+    "LedgerView",
     "LogFullError",
     "LogRefusedError",
     "LogRegressedError",
@@ -118,16 +146,31 @@ __all__ = [
     "Message",
     "MessageConflictError",
     "MessageNotFoundError",
+    "MessageRun",
     "MissingCodecError",
     "ModelNotFoundError",
+    "NamespaceError",
     "NewMessage",
     "NotFoundError",
     "OwnerMismatchError",
     "ParentNotFoundError",
     "PayloadTooLargeError",
+    "PlanOutdatedError",
+    "PlannedRun",
     "Recorded",
+    "Regeneration",
+    "RegenerationNotFoundError",
+    "RegenerationPlan",
+    "RegenerationStep",
     "Resolved",
     "ResolverError",
+    "RunConflictError",
+    "RunData",
+    "RunEnd",
+    "RunMetadata",
+    "RunNotFoundError",
+    "RunStatusError",
+    "RuntimeMismatchError",
     "Save",
     "SavePreview",
     "SaveResult",
@@ -137,6 +180,7 @@ __all__ = [
     "UnknownLazyTypeError",
     "UnsupportedFormatError",
     "UpdateConflictError",
+    "Verification",
     "WrongChatError",
     "assistant",
     "assistant_text",

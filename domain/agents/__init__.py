@@ -1,0 +1,1 @@
+"""Threads of agents: checkpoints of their state, pending writes, and the content they share. Pure."""

@@ -1,0 +1,154 @@
+"""
+Content: the values of an agent's channels, cut into pieces that are named by their digest, so that equal ones are kept once.
+
+A value is a leaf (what the serializer made of it), or a list, dict or other compound of pieces. A long leaf is cut into parts. A list that
+grew out of another one says only what is new: as many as `keep` elements of `base`, and then its own.
+"""
+
+from collections.abc import Iterable, Sequence
+from hashlib import blake2b
+from typing import Final
+
+import msgspec
+
+DIGEST_BYTES: Final = 20
+MAX_PART_BYTES: Final = 256 * 1024
+_LEAST_KEPT: Final = 4
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+
+
+class Leaf(msgspec.Struct, frozen=True, array_like=True, tag_field="kind", tag=0):
+    """A value as the serializer gave it: the name of its form, and the bytes."""
+
+    type: str
+    data: bytes
+
+
+class Parts(msgspec.Struct, frozen=True, array_like=True, tag_field="kind", tag=1):
+    """A leaf whose bytes are those of other leaves, one after the other."""
+
+    type: str
+    children: bytes
+
+
+class ListNode(msgspec.Struct, frozen=True, array_like=True, tag_field="kind", tag=2):
+    """A list: the first `keep` elements of the list `base`, then those in `children`."""
+
+    children: bytes
+    base: bytes = b""
+    keep: int = 0
+
+
+class DictNode(msgspec.Struct, frozen=True, array_like=True, tag_field="kind", tag=3):
+    """A dict with text keys, in their order."""
+
+    keys: tuple[str, ...]
+    children: bytes
+
+
+class Compound(msgspec.Struct, frozen=True, array_like=True, tag_field="kind", tag=4):
+    """A value that whoever wrote it takes apart and puts together again: the name of its form, and what it is made of."""
+
+    type: str
+    children: bytes
+
+
+Content = Leaf | Parts | ListNode | DictNode | Compound
+"""Children are digests, one after the other."""
+
+
+class Piece(msgspec.Struct, frozen=True, array_like=True):
+    """A piece of content with its digest. Of a list the digest is that of all of its elements, whatever it says of them."""
+
+    digest: bytes
+    content: Content
+
+
+def leaf_pieces(type_name: str, data: bytes) -> list[Piece]:
+    """The pieces of one serialized value; the last of them is the value."""
+    if len(data) <= MAX_PART_BYTES:
+        return [Piece(digest_of(Leaf(type_name, data)), Leaf(type_name, data))]
+    leaves = [Leaf("part", data[at : at + MAX_PART_BYTES]) for at in range(0, len(data), MAX_PART_BYTES)]
+    parts = [Piece(digest_of(leaf), leaf) for leaf in leaves]
+    whole = Parts(type_name, b"".join(part.digest for part in parts))
+    return [*parts, Piece(digest_of(whole), whole)]
+
+
+def list_piece(children: Sequence[bytes]) -> Piece:
+    """The list of pieces with these digests."""
+    node = ListNode(b"".join(children))
+    return Piece(digest_of(node), node)
+
+
+def dict_piece(items: dict[str, bytes]) -> Piece:
+    """The dict of pieces with these digests."""
+    node = DictNode(tuple(items), b"".join(items.values()))
+    return Piece(digest_of(node), node)
+
+
+def compound_piece(type_name: str, children: Sequence[bytes]) -> Piece:
+    """The value of that form that is made of pieces with these digests."""
+    node = Compound(type_name, b"".join(children))
+    return Piece(digest_of(node), node)
+
+
+def digest_of(content: Content) -> bytes:
+    """What a piece is named by: BLAKE2b over its kind and all it holds. A list must be whole, without a base."""
+    if isinstance(content, Leaf):
+        parts = b"leaf", _encode(content.type), content.data
+    elif isinstance(content, Parts):
+        parts = b"part", _encode(content.type), content.children
+    elif isinstance(content, ListNode):
+        assert not content.base, "a list is named by all of its elements"
+        parts = b"list", b"", content.children
+    elif isinstance(content, Compound):
+        parts = b"comp", _encode(content.type), content.children
+    else:
+        parts = b"dict", _encode(content.keys), content.children
+    hashed = blake2b(digest_size=DIGEST_BYTES)
+    for part in parts:
+        hashed.update(part)
+    return hashed.digest()
+
+
+def split_digests(children: bytes) -> list[bytes]:
+    """Digests one after the other, as a list."""
+    return [children[at : at + DIGEST_BYTES] for at in range(0, len(children), DIGEST_BYTES)]
+
+
+def references_of(content: Content) -> list[bytes]:
+    """The pieces that a piece as it is stored is made of."""
+    if isinstance(content, Leaf):
+        return []
+    references = split_digests(content.children)
+    return [content.base, *references] if isinstance(content, ListNode) and content.base else references
+
+
+def grown_from(children: bytes, base: bytes, base_children: bytes) -> ListNode:
+    """The list with these elements, as what it adds to another one where that is shorter."""
+    keep = _common(children, base_children)
+    if keep < _LEAST_KEPT:
+        return ListNode(children)
+    return ListNode(children[keep * DIGEST_BYTES :], base, keep)
+
+
+def _common(one: bytes, other: bytes) -> int:
+    """How many digests both begin with."""
+    low, high = 0, min(len(one), len(other)) // DIGEST_BYTES
+    while low < high:
+        middle = (low + high + 1) // 2
+        size = middle * DIGEST_BYTES
+        if one[:size] == other[:size]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def size_of(pieces: Iterable[Piece]) -> int:
+    """How many bytes the pieces take on the log, nearly."""
+    return sum(
+        DIGEST_BYTES + 16 + len(getattr(piece.content, "data", b"")) + len(references_of(piece.content)) * DIGEST_BYTES
+        for piece in pieces
+    )

@@ -1,0 +1,288 @@
+"""Decisions on threads: which events an operation on the checkpoints of agents takes."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from ..errors import AlreadyExistsError, CheckpointConflictError, InvalidValueError, NotFoundError
+from ..events import Body
+from ..ownership import owner_digest
+from ..rules import check_id
+from .content import Content, ListNode, Piece, grown_from
+from .events import (
+    AgentCheckpointPut,
+    AgentCheckpointsDeleted,
+    AgentContentPut,
+    AgentThreadCopied,
+    AgentThreadDeleted,
+    AgentWritesPut,
+    CheckpointKey,
+    Serialized,
+    Skeleton,
+    WriteSlot,
+)
+from .namespaces import is_within
+from .portions import portions_of
+from .record import CheckpointRecord, ThreadState
+
+MAX_CHECKPOINT_ID_BYTES: Final = 200
+"""Checkpoint ids are part of keys, in whose order they are listed."""
+_MAX_STEPS_BACK: Final = 100
+
+
+class Tree(NamedTuple):
+    """A value in pieces: its own, and those that it is made of."""
+
+    digest: bytes
+    content: Content
+    children: "Sequence[Tree]" = ()
+
+
+class CheckpointPut(msgspec.Struct, frozen=True, kw_only=True):
+    """
+    A checkpoint to be stored.
+
+    Args:
+        values: Of each channel that changed, its value.
+        inherited: The channels whose value is the parent's.
+        runtime: What writes it, and alone can resume it.
+        expected_latest: The newest checkpoint of the namespace that the writer knows of; UNSET when that does not matter.
+    """
+
+    namespace: str
+    checkpoint_id: str
+    parent_id: str | None
+    checkpoint: Serialized
+    metadata: Serialized
+    values: Mapping[str, Tree]
+    inherited: Sequence[str] = ()
+    runtime: str = "python"
+    run_id: str | None = None
+    owner: str | None = None
+    expected_latest: str | msgspec.UnsetType | None = msgspec.UNSET
+
+
+def decide_put_checkpoint(state: ThreadState, put: CheckpointPut) -> list[Body]:
+    """
+    The checkpoint with what the thread does not have of it; nothing when it is stored already, equal in all.
+
+    Raises:
+        CheckpointConflictError: Another checkpoint came meanwhile.
+        InvalidValueError: An id breaks a rule.
+    """
+    check_namespace(put.namespace)
+    check_checkpoint_id(put.checkpoint_id)
+    parent = None if put.parent_id is None else state.checkpoint(put.namespace, check_checkpoint_id(put.parent_id))
+    before = {} if parent is None else parent.channels
+    channels = {name: before[name] for name in put.inherited if name in before}
+    channels |= {name: tree.digest for name, tree in put.values.items()}
+    known = state.checkpoint(put.namespace, put.checkpoint_id)
+    if known is not None and known.skeleton is None and _is_equal(known, put, channels):
+        return []
+    if known is None and put.expected_latest is not msgspec.UNSET:
+        _check_latest(state, put)
+    pieces = _Missing(state)
+    for name, tree in put.values.items():
+        pieces.add(tree, before.get(name))
+    *earlier, last = portions_of(pieces.found)
+    body = AgentCheckpointPut(
+        namespace=put.namespace,
+        checkpoint_id=put.checkpoint_id,
+        parent_id=put.parent_id,
+        checkpoint=put.checkpoint,
+        metadata=put.metadata,
+        channels=channels,
+        pieces=last,
+        runtime=put.runtime,
+        run_id=put.run_id,
+        owner=put.owner,
+    )
+    return [*map(AgentContentPut, earlier), body]
+
+
+def _is_equal(known: CheckpointRecord, put: CheckpointPut, channels: dict[str, bytes]) -> bool:
+    return (known.parent_id, known.checkpoint, known.metadata, known.channels, known.runtime, known.run_id) == (
+        put.parent_id,
+        put.checkpoint,
+        put.metadata,
+        channels,
+        put.runtime,
+        put.run_id,
+    )
+
+
+def _check_latest(state: ThreadState, put: CheckpointPut) -> None:
+    latest = state.latest(put.namespace)
+    if latest is not None and not _is_on_path(state, put.namespace, latest.checkpoint_id, put.expected_latest):
+        raise CheckpointConflictError(
+            state.thread_id, put.namespace, parent_id=put.parent_id, latest_id=latest.checkpoint_id
+        )
+
+
+def _is_on_path(state: ThreadState, namespace: str, checkpoint_id: str, tip_id: object) -> bool:
+    """
+    Whether a checkpoint is the tip, or an ancestor of it.
+
+    An ancestor is the latest when the clocks of two machines differ: ids are made of times.
+    """
+    for _ in range(_MAX_STEPS_BACK):
+        if tip_id == checkpoint_id:
+            return True
+        tip = state.checkpoint(namespace, tip_id) if isinstance(tip_id, str) else None
+        if tip is None:
+            return False
+        tip_id = tip.parent_id
+    return False
+
+
+def decide_put_writes(
+    state: ThreadState,
+    *,
+    namespace: str,
+    checkpoint_id: str,
+    task_id: str,
+    task_path: str,
+    writes: Sequence[tuple[int, str, Tree]],
+    owner: str | None = None,
+) -> list[Body]:
+    """A task's writes as (index, channel, value), without those whose slots are taken; nothing when none is left."""
+    check_namespace(namespace)
+    check_checkpoint_id(checkpoint_id)
+    check_id(task_id, "task_id", empty=True)
+    taken = {write.index: write for write in state.writes(namespace, checkpoint_id) if write.task_id == task_id}
+    kept: dict[int, tuple[str, Tree]] = {}
+    for index, channel, tree in writes:
+        if index >= 0 and (index in taken or index in kept):
+            continue
+        if index in taken and (taken[index].channel, taken[index].digest) == (channel, tree.digest):
+            continue
+        kept[index] = (channel, tree)
+    if not kept:
+        return []
+    pieces = _Missing(state)
+    for _, tree in kept.values():
+        pieces.add(tree, None)
+    *earlier, last = portions_of(pieces.found)
+    slots = tuple(WriteSlot(index, channel, tree.digest) for index, (channel, tree) in kept.items())
+    body = AgentWritesPut(namespace, checkpoint_id, task_id, task_path, slots, last, owner)
+    return [*map(AgentContentPut, earlier), body]
+
+
+def decide_delete_namespaces(state: ThreadState, *, within: str | None, reason: str) -> list[Body]:
+    """All checkpoints and writes of a namespace and those below it; with None the whole thread and its stream."""
+    record = state.record
+    if record is None:
+        return []
+    if within is None:
+        return [
+            AgentThreadDeleted(
+                first_position=record.first_position,
+                event_count=record.head.version - record.first_version + 1,
+                checkpoint_count=record.checkpoint_count,
+                owner_digest=None if record.owner is None else owner_digest(state.chat_id, record.owner),
+            )
+        ]
+    found = tuple(name for name in state.namespaces() if is_within(name, within))
+    return [AgentCheckpointsDeleted(reason, namespaces=found)] if found else []
+
+
+def decide_delete_checkpoints(
+    state: ThreadState,
+    *,
+    reason: str,
+    checkpoints: Iterable[CheckpointKey] = (),
+    skeletons: Iterable[Skeleton] = (),
+) -> list[Body]:
+    """Checkpoints with their writes; those that stay below a removed one become orphans."""
+    gone = {key: None for key in checkpoints if state.checkpoint(*key) is not None or state.writes(*key)}
+    bare = list(skeletons)
+    if not (gone or bare):
+        return []
+    removed = gone.keys() | {(skeleton.namespace, skeleton.checkpoint_id) for skeleton in bare}
+    orphans = [
+        (one.namespace, one.checkpoint_id)
+        for namespace in dict.fromkeys(namespace for namespace, _ in removed)
+        for one in state.checkpoints(namespace)
+        if one.parent_id is not None
+        and not one.is_orphan
+        and (namespace, one.checkpoint_id) not in removed
+        and (namespace, one.parent_id) in removed
+    ]
+    body = AgentCheckpointsDeleted(reason, checkpoints=tuple(gone), skeletons=tuple(bare), orphans=tuple(orphans))
+    return _split_deletion(body)
+
+
+def _split_deletion(body: AgentCheckpointsDeleted, most: int = 1_000) -> list[Body]:
+    """The same, where long ids of many checkpoints would not fit into one event."""
+    keys: list[Body] = [
+        AgentCheckpointsDeleted(body.reason, checkpoints=body.checkpoints[at : at + most])
+        for at in range(most, len(body.checkpoints), most)
+    ]
+    bare: list[Body] = [
+        AgentCheckpointsDeleted(body.reason, skeletons=body.skeletons[at : at + most])
+        for at in range(0, len(body.skeletons), most)
+    ]
+    return [
+        AgentCheckpointsDeleted(body.reason, checkpoints=body.checkpoints[:most], orphans=body.orphans),
+        *keys,
+        *bare,
+    ]
+
+
+def decide_copy(
+    state: ThreadState, source: ThreadState, *, within: str | None = None, owner: str | None = None
+) -> list[Body]:
+    """
+    The thread takes over what the source has.
+
+    Raises:
+        NotFoundError: There is no source.
+        AlreadyExistsError: The target has checkpoints already, within that namespace.
+    """
+    if source.record is None:
+        msg = f"no thread {source.thread_id!r} to copy to {state.thread_id!r}"
+        raise NotFoundError(msg)
+    if any(within is None or is_within(name, within) for name in state.namespaces()):
+        msg = f"thread {state.thread_id!r} is not empty: thread {source.thread_id!r} can not be copied to it"
+        raise AlreadyExistsError(msg)
+    return [AgentThreadCopied(source.thread_id, within, owner if owner is not None else source.record.owner)]
+
+
+class _Missing:
+    """The pieces of values that a thread does not have, each before those that are made of it."""
+
+    def __init__(self, state: ThreadState) -> None:
+        self._state = state
+        self._seen: set[bytes] = set()
+        self.found: list[Piece] = []
+
+    def add(self, tree: Tree, before: bytes | None) -> None:
+        """Add a value; `before` is that of the same channel a step earlier."""
+        if tree.digest in self._seen or self._state.has_content(tree.digest):
+            return
+        content, children = tree.content, tree.children
+        if isinstance(content, ListNode) and before is not None:
+            base = self._state.content(before)
+            if isinstance(base, ListNode):
+                content = grown_from(content.children, before, base.children)
+                children = children[content.keep :]
+        for child in children:
+            self.add(child, None)
+        self._seen.add(tree.digest)
+        self.found.append(Piece(tree.digest, content))
+
+
+def check_namespace(namespace: str) -> str:
+    """A namespace: any text of up to 2,048 bytes, empty too."""
+    return check_id(namespace, "checkpoint_ns", empty=True)
+
+
+def check_checkpoint_id(checkpoint_id: str) -> str:
+    """An id of a checkpoint."""
+    check_id(checkpoint_id, "checkpoint_id")
+    size = len(checkpoint_id.encode())
+    if size > MAX_CHECKPOINT_ID_BYTES:
+        msg = f"checkpoint_id takes {size:,} bytes, at most {MAX_CHECKPOINT_ID_BYTES} are allowed"
+        raise InvalidValueError(msg)
+    return checkpoint_id

@@ -1,0 +1,99 @@
+"""A new chat that begins with the messages of another one up to a message."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from .decide.imports import decide_import
+from .errors import ChatExistsError
+from .events import Body
+from .imported import ImportedBranch, ImportedChat, ImportedMessage, renamed
+from .rules import check_metadata
+from .runs.events import MessagesAnnotated
+from .state import ChatState
+from .values import MAIN, Message
+
+BRANCHED_FROM: Final = "branched_from"
+BRANCHED_FROM_CHAT: Final = "branched_from_chat"
+"""The metadata entries of a forked chat: the message up to which it was copied, and the chat of that."""
+
+
+class ChatFork(msgspec.Struct, frozen=True, kw_only=True):
+    """A fork to be made: the `chain` of a message of the chat `source_id`, and the new chat with its owner."""
+
+    source_id: str
+    chain: Sequence[Message]
+    user_id: str
+    title: str | None
+    metadata: dict[str, Any] | None = None
+
+    @property
+    def links(self) -> dict[str, Any]:
+        """What the new chat says of where it comes from."""
+        return {BRANCHED_FROM: self.chain[-1].id, BRANCHED_FROM_CHAT: self.source_id}
+
+
+def decide_fork_chat(
+    state: ChatState, fork: ChatFork, *, new_ids: Mapping[str, str], branch_id: str, now: int
+) -> list[Body]:
+    """
+    The new chat with copies of the messages and of their annotations. Nothing when this fork was made already.
+
+    What a copy says of messages that are not copied is left out: a reply, or the message that replaces it.
+
+    Args:
+        state: The new chat, which is not there.
+        fork: What to copy.
+        new_ids: For each message the id of its copy.
+        branch_id: A new id.
+        now: The time in ms.
+
+    Raises:
+        ChatExistsError: There is another chat of that id.
+        InvalidValueError: A value breaks a rule.
+    """
+    metadata = {**(check_metadata(fork.metadata) or {}), **fork.links}
+    profile = state.profile
+    if profile is not None:
+        known = profile.metadata or {}
+        if profile.user_id == fork.user_id and all(known.get(name) == value for name, value in fork.links.items()):
+            return []
+        raise ChatExistsError(state.chat_id)
+    chat = ImportedChat(
+        id=state.chat_id,
+        user_id=fork.user_id,
+        title=fork.title,
+        metadata=metadata,
+        messages=tuple(_copied(message, new_ids) for message in fork.chain),
+        branches=(ImportedBranch(name=MAIN, head_message_id=fork.chain[-1].id, is_active=True),),
+    )
+    bodies = decide_import(state, renamed(chat, state.chat_id, new_ids), ids=[branch_id], now=now)
+    return [*bodies, *(_annotated(message, new_ids) for message in fork.chain if message.annotation is not None)]
+
+
+def _copied(message: Message, new_ids: Mapping[str, str]) -> ImportedMessage:
+    return ImportedMessage(
+        id=message.id,
+        parent_id=message.parent_id,
+        name=message.name,
+        data=message.data,
+        type=message.type,
+        created_at=message.created_at,
+        sender_id=message.sender_id,
+        agent_id=message.agent_id,
+        reply_to=message.reply_to if message.reply_to in new_ids else None,
+    )
+
+
+def _annotated(message: Message, new_ids: Mapping[str, str]) -> Body:
+    annotation = message.annotation
+    assert annotation is not None, "only annotated messages are asked for"
+    replaced_by = new_ids.get(annotation.replaced_by or "")
+    changes = {
+        "stale": annotation.stale,
+        "replaced_by": replaced_by,
+        "hidden": annotation.hidden,
+        "metadata": annotation.metadata,
+    }
+    return MessagesAnnotated((new_ids[message.id],), changes)

@@ -1,0 +1,120 @@
+"""Decisions on stored states: which events a new version or an end takes."""
+
+import msgspec
+
+from ..agents.portions import portions_of
+from ..errors import PayloadTooLargeError, StateConflictError
+from ..events import Body
+from .cutting import Cut, Missing
+from .events import FieldRef, StateContentPut, StateDeleted, StatePut
+from .ids import shown_id
+from .record import GraphStateRecord, StoredGraphState, VersionRecord, is_expired
+
+
+class StateDraft(msgspec.Struct, frozen=True, kw_only=True):
+    """
+    A version to be stored.
+
+    Args:
+        state_id: The state.
+        values: Of each field, its value in pieces; None where it is that of the parent.
+        node: What wrote it.
+        parent: The version that it was made from.
+        expected_version: The newest version that the writer knows of, 0 for none; None when that does not matter.
+        ttl_ms: After how many ms without another version it expires.
+        limit_bytes: How much the state may take encoded.
+    """
+
+    state_id: str
+    values: dict[str, Cut | None]
+    node: str | None = None
+    parent: int | None = None
+    is_final: bool = False
+    expected_version: int | None = None
+    ttl_ms: int | None = None
+    limit_bytes: int | None = None
+
+
+def decide_put_state(state: StoredGraphState, draft: StateDraft, moment_ms: int) -> list[Body]:
+    """
+    The next version, with the pieces that no version has; on a state that has expired, the first one of a new life.
+
+    Raises:
+        StateConflictError: There is another newest version than was expected, or the parent is gone.
+        PayloadTooLargeError: The state is larger than it may be.
+    """
+    record, bodies = state.record, list[Body]()
+    if record is not None and is_expired(record, moment_ms):
+        bodies.append(_tombstone(record, "expired"))
+        record = None
+    newest = 0 if record is None else record.version
+    if draft.expected_version not in {None, newest}:
+        raise StateConflictError(shown_id(draft.state_id), expected=draft.expected_version or 0, actual=newest)
+    parent = None if record is None or draft.parent is None else state.version(draft.parent)
+    fields = _fields(draft, parent, newest)
+    version = VersionRecord(newest + 1, fields, draft.node, draft.parent, moment_ms, draft.is_final)
+    if draft.limit_bytes is not None and version.size_bytes > draft.limit_bytes:
+        raise PayloadTooLargeError(
+            shown_id(draft.state_id), size_bytes=version.size_bytes, limit_bytes=draft.limit_bytes, what="the state"
+        )
+    missing = Missing(state.content if record is not None else lambda _digest: None)
+    before = parent if parent is not None or record is None else state.version(newest)
+    for name, value in draft.values.items():
+        if value is not None:
+            earlier = None if before is None else before.fields.get(name)
+            missing.add(value, None if earlier is None else earlier.digest)
+    *earlier_pieces, last = portions_of(missing.found)
+    put = StatePut(
+        state_id=draft.state_id,
+        version=version.version,
+        fields=fields,
+        pieces=last,
+        node=draft.node,
+        parent=draft.parent,
+        is_final=draft.is_final,
+        expires_at=None if draft.ttl_ms is None else moment_ms + draft.ttl_ms,
+    )
+    return [*bodies, *map(StateContentPut, earlier_pieces), put]
+
+
+def _fields(draft: StateDraft, parent: VersionRecord | None, newest: int) -> dict[str, FieldRef]:
+    fields: dict[str, FieldRef] = {}
+    for name, value in draft.values.items():
+        if value is not None:
+            fields[name] = FieldRef(value.digest, value.size_bytes)
+        elif parent is None or name not in parent.fields:
+            raise StateConflictError(shown_id(draft.state_id), expected=draft.parent or 0, actual=newest)
+        else:
+            fields[name] = parent.fields[name]
+    return fields
+
+
+def decide_delete_state(
+    state: StoredGraphState, *, reason: str, before: int | None = None, expired_at: int | None = None
+) -> list[Body]:
+    """
+    The tombstone of a state; nothing when there is none.
+
+    Args:
+        state: The state.
+        reason: Why it ends.
+        before: Only if its last version is from before this moment, in ms.
+        expired_at: Or only if it has expired at this one.
+    """
+    record = state.record
+    if record is None:
+        return []
+    if before is not None and record.updated_at < before:
+        return [_tombstone(record, "too_old")]
+    if expired_at is not None and is_expired(record, expired_at):
+        return [_tombstone(record, "expired")]
+    return [] if before is not None or expired_at is not None else [_tombstone(record, reason)]
+
+
+def _tombstone(record: GraphStateRecord, reason: str) -> StateDeleted:
+    return StateDeleted(
+        first_position=record.first_position,
+        event_count=record.head.version - record.first_version + 1,
+        version_count=record.version,
+        reason=reason,
+    )

@@ -1,0 +1,135 @@
+"""
+Large data of messages: what an event refers to by its digest instead of holding it.
+
+An event in which a message's data take more than `LARGE_BYTES` is stored without them, as
+
+    0xC1 'R'   4 bytes: how long the list is   the list of what was taken out, in msgpack   the rest of the event
+
+The list says of each where in the event it stood, how long it is, and its SHA-256, so that the event can be put together
+again byte for byte. Hashes are over the whole event, and everybody but the log sees whole events only.
+"""
+
+from collections.abc import Callable, Sequence
+from hashlib import sha256
+from typing import Final, NamedTuple
+
+import msgspec
+
+from .errors import CorruptStateError
+from .events import Body, MessagesAppended
+from .values import Message
+
+LARGE_BYTES: Final = 256 * 1024
+"""Data that take more in msgpack are stored by reference. A constant: what is written and what is erased must agree on it."""
+MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
+
+MARK: Final = b"\xc1R"
+_LENGTH_BYTES: Final = 4
+REFERENCE_BYTES: Final = 56
+"""How much a reference takes in an event at most."""
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+
+
+class LargeData(NamedTuple):
+    """What is taken out of an encoded event: `size` bytes from `start` on, and the SHA-256 of them."""
+
+    start: int
+    size: int
+    digest: bytes
+
+
+_decode_list: Final = msgspec.msgpack.Decoder(tuple[LargeData, ...]).decode
+
+
+def large_data(message: Message) -> bytes | None:
+    """The encoded data of a message when they are large."""
+    data = _encode(message.data)
+    return data if len(data) > LARGE_BYTES else None
+
+
+def digest_of(data: bytes | memoryview) -> bytes:
+    """What data are found by."""
+    return sha256(data).digest()
+
+
+def find_large(body: Body, state: bytes) -> tuple[LargeData, ...]:
+    """What of an encoded event is stored by reference."""
+    if len(state) <= LARGE_BYTES or not isinstance(body, MessagesAppended):
+        return ()
+    found: list[LargeData] = []
+    after = 0
+    for message in body.messages:
+        data = large_data(message)
+        if data is None:
+            continue
+        # Should the same bytes stand in the event before, then those are taken out: it is put together alike.
+        start = state.find(data, after)
+        assert start >= 0, "an encoded event holds its encoded data"
+        found.append(LargeData(start, len(data), digest_of(data)))
+        after = start + len(data)
+    return tuple(found)
+
+
+def stored_size(state: bytes, large: Sequence[LargeData]) -> int:
+    """How much of an event counts against the limit of events: references in place of large data."""
+    return len(state) - sum(part.size for part in large) + REFERENCE_BYTES * len(large)
+
+
+def with_references(state: bytes, large: Sequence[LargeData]) -> bytes:
+    """The stored form of an event that has large data."""
+    listed = _encode(large)
+    view = memoryview(state)
+    kept: list[bytes | memoryview] = [MARK, len(listed).to_bytes(_LENGTH_BYTES, "big"), listed]
+    after = 0
+    for part in large:
+        kept.append(view[after : part.start])
+        after = part.start + part.size
+    return b"".join([*kept, view[after:]])
+
+
+def has_references(stored: bytes) -> bool:
+    """Whether the stored form of an event refers to large data."""
+    return stored.startswith(MARK)
+
+
+def references_in(stored: bytes) -> tuple[LargeData, ...]:
+    """
+    What the stored form of an event refers to.
+
+    Raises:
+        CorruptStateError: It is damaged.
+    """
+    begin = len(MARK) + _LENGTH_BYTES
+    end = begin + int.from_bytes(stored[len(MARK) : begin], "big")
+    try:
+        found = _decode_list(stored[begin:end])
+    except msgspec.MsgspecError as error:
+        msg = "the list of its large data is damaged"
+        raise CorruptStateError(msg) from error
+    after = 0
+    for part in found:
+        if part.start < after or part.size < 0:
+            msg = "the list of its large data is damaged"
+            raise CorruptStateError(msg)
+        after = part.start + part.size
+    return found
+
+
+def put_together(stored: bytes, fetch: Callable[[LargeData], bytes | bytearray]) -> bytes:
+    """
+    The whole event behind a stored form, with what `fetch` gives for each reference.
+
+    Raises:
+        CorruptStateError: It is damaged.
+    """
+    large = references_in(stored)
+    rest = memoryview(stored)[len(MARK) + _LENGTH_BYTES + len(_encode(large)) :]
+    parts: list[bytes | bytearray | memoryview] = []
+    after = taken = 0
+    for part in large:
+        room = part.start - after
+        parts += [rest[taken : taken + room], fetch(part)]
+        taken += room
+        after = part.start + part.size
+    return b"".join([*parts, rest[taken:]])

@@ -1,0 +1,1 @@
+"""Threads of agents on a ledger."""

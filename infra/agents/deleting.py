@@ -1,0 +1,70 @@
+"""Deleting threads. Copies of them keep what they have, and with a chat goes the thread of its id."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import partial
+
+from chatledger.domain.agents.decide import decide_delete_namespaces
+from chatledger.domain.agents.restating import restated
+from chatledger.domain.agents.streams import thread_of
+from chatledger.domain.events import Body
+from chatledger.domain.ownership import owner_digest
+from chatledger.projections.agents.indexed_thread import IndexedThread
+from chatledger.projections.generation import Erasure
+from chatledger.projections.index import Snapshot
+
+IsDue = Callable[[IndexedThread], bool]
+"""Whether the thread is the one that is meant."""
+Execute = Callable[[str, Callable[[IndexedThread, int], list[Body]]], object]
+Look = Callable[[], AbstractContextManager[Snapshot]]
+
+
+def delete_thread(look: Look, execute: Execute, thread_id: str, is_due: IsDue) -> None:
+    """
+    Remove a thread, if it is due; its events are left to be erased. An unknown one is no error.
+
+    What threads that were copied from it have is written to their own streams first.
+    """
+    with look() as snapshot:
+        thread = snapshot.thread(thread_id)
+        copies = thread.copies() if is_due(thread) else []
+    for copy in copies:
+        with look() as snapshot:
+            there = snapshot.thread(copy)
+            keys = [(name, one) for name in there.namespaces() for one in there.checkpoint_ids(name)]
+        for namespace, checkpoint_id in keys:
+            _restate(execute, copy, namespace, checkpoint_id)
+
+    def decide(state: IndexedThread, now: int) -> list[Body]:
+        del now
+        return decide_delete_namespaces(state, within=None, reason="deleted") if is_due(state) else []
+
+    execute(thread_id, decide)
+
+
+def delete_threads_of_chats(look: Look, execute: Execute) -> None:
+    """Remove the threads with the ids of chats that were deleted, and are still to be erased; not those that came later."""
+    with look() as snapshot:
+        erasures = [erasure for erasure in snapshot.erasures() if thread_of(erasure.chat_id) is None]
+        due = [erasure for erasure in erasures if _is_due(snapshot, erasure)]
+    for erasure in due:
+        delete_thread(look, execute, erasure.chat_id, partial(_began_before, position=erasure.tombstone_position))
+
+
+def _is_due(snapshot: Snapshot, erasure: Erasure) -> bool:
+    thread = snapshot.thread(erasure.chat_id)
+    if not _began_before(thread, erasure.tombstone_position):
+        return False
+    owner = None if thread.record is None else thread.record.owner
+    tombstone = snapshot.chat(erasure.chat_id).tombstone
+    if owner is None or tombstone is None or tombstone.owner_digest is None:
+        return True
+    return tombstone.owner_digest == owner_digest(erasure.chat_id, owner)
+
+
+def _began_before(thread: IndexedThread, position: int) -> bool:
+    return thread.record is not None and thread.record.first_position < position
+
+
+def _restate(execute: Execute, thread_id: str, namespace: str, checkpoint_id: str) -> None:
+    execute(thread_id, lambda state, now: restated(state, namespace, checkpoint_id))

@@ -1,0 +1,73 @@
+"""Finishing deletions: what is deleted leaves the log, and then the files of the index."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Final
+
+from chatledger.projections.index import Index
+from chatledger.projections.scrub_pages import UnknownFormatError
+
+from .log import EventLog
+
+SCRUB_S: Final = 1.0
+"""How long a deletion waits for readers that began before it."""
+_PAUSE_S: Final = 0.01
+_logger = logging.getLogger(__name__)
+
+
+class Eraser:
+    """
+    Erases what tombstones stand for.
+
+    Args:
+        log, index: Where it is erased.
+        rebuild: Builds the index anew, for when its files can not be cleaned.
+        closing: Set when the store is being closed.
+        before: Deletes what goes with what is deleted; called first each time.
+    """
+
+    def __init__(
+        self,
+        log: EventLog,
+        index: Index,
+        rebuild: Callable[[], object],
+        closing: threading.Event,
+        *,
+        before: Callable[[], object] = lambda: None,
+    ) -> None:
+        self._log, self._index = log, index
+        self._rebuild, self._closing, self._before = rebuild, closing, before
+        self._unfinished: set[int] = set()
+
+    def finish(self, *, timeout_s: float) -> None:
+        """Erase it from the log and the index; in the index, what readers hold for longer than `timeout_s` stays for `tidy`."""
+        self._before()
+        with self._index.snapshot() as snapshot:
+            erasures = snapshot.erasures()
+        for erasure in erasures:
+            self._log.erase(erasure.chat_id, first_position=erasure.first_position, before=erasure.tombstone_position)
+            self._index.finish_erasure(erasure)
+        self._scrub(timeout_s)
+
+    def tidy(self) -> None:
+        """Finish what deletions could not, as the log did not answer or readers were in the way. Called now and then."""
+        with self._index.snapshot() as snapshot:
+            unfinished = {erasure.tombstone_position for erasure in snapshot.erasures()}
+        if unfinished & self._unfinished:  # those that are new are under way, here or in another process
+            self.finish(timeout_s=0)
+        elif not unfinished:
+            self._scrub(0)
+        self._unfinished = unfinished
+
+    def _scrub(self, timeout_s: float) -> None:
+        deadline = time.monotonic() + timeout_s
+        try:
+            while self._index.is_scrub_due and not self._index.scrub():
+                if time.monotonic() > deadline:
+                    return
+                self._closing.wait(_PAUSE_S)
+        except UnknownFormatError as error:
+            _logger.info("building the index anew, as its pages can not be cleaned: %s", error)
+            self._rebuild()

@@ -1,0 +1,119 @@
+"""`AsyncFeed`: events as they come, for asyncio and trio."""
+
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import Any, Protocol, Self, TypeVar
+
+import anyio
+
+from chatledger.domain.errors import ChatledgerError
+from chatledger.domain.events import Recorded
+
+from .cursor import Cursor
+
+T = TypeVar("T")
+
+
+class Run(Protocol):
+    """How a function is carried out in a worker thread."""
+
+    def __call__(self, call: Callable[[Any], T], *, abandon_on_cancel: bool = False) -> Awaitable[T]:
+        """The answer of the function, which is given the ledger."""
+        ...
+
+
+class AsyncFeed:
+    """
+    A `Feed` whose events are awaited. Made by `AsyncLedger.feed`.
+
+    It begins, and takes its name, when the first event is asked for or `async with` is entered. `async for` may be cancelled
+    at any event and begun again: none is lost.
+    """
+
+    def __init__(self, run: Run, begin: Callable[[Any], Cursor], *, is_following: bool) -> None:
+        self._run, self._begin, self._is_following = run, begin, is_following
+        self._beginning = anyio.Lock()
+        self._cursor: Cursor | None = None
+
+    @property
+    def position(self) -> int | None:
+        """The position up to which everything was handled; None before it has begun."""
+        return None if self._cursor is None else self._cursor.position
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Recorded:
+        """
+        The next event; see `Feed`.
+
+        Raises:
+            ConflictError: Another reader took the name.
+            LogUnavailableError: The log did not answer for long; asking again is safe.
+        """
+        try:
+            cursor = await self._begun()
+            cursor.ask()
+            recorded = await self._next(cursor)
+        except ChatledgerError as error:
+            if self._is_following and self._cursor is not None and self._cursor.is_over:
+                raise StopAsyncIteration from error
+            raise
+        if recorded is None:
+            raise StopAsyncIteration
+        return recorded
+
+    async def _next(self, cursor: Cursor) -> Recorded | None:
+        while True:
+            if cursor.is_due:
+                await self._run(lambda _: cursor.save())
+            # Nothing is awaited between this and the return: a cancelled task must not take an event with it.
+            recorded = cursor.pop()
+            if recorded is not None:
+                return recorded
+            if cursor.is_over and cursor.is_following:
+                return None
+            if await self._run(lambda _: cursor.read()):
+                continue
+            if not cursor.is_following:
+                await self._run(lambda _: cursor.save())
+                return None
+            cursor.note(has_more=await self._run(lambda _: cursor.wait(), abandon_on_cancel=True))
+
+    async def _begun(self) -> Cursor:
+        async with self._beginning:
+            if self._cursor is None:
+                # Shielded by the thread; a cursor that was made is kept, so that its name is not taken a second time.
+                await self._run(self._keep)
+            assert self._cursor is not None
+            return self._cursor
+
+    def _keep(self, ledger: Any) -> None:
+        self._cursor = self._begin(ledger)
+
+    async def ack(self, position: int | None = None) -> None:
+        """Say that everything given up to a position was handled; see `Feed.ack`."""
+        cursor = await self._begun()
+        await self._run(lambda _: cursor.ack(position))
+
+    async def close(self) -> None:
+        """End the feed; see `Feed.close`."""
+        cursor = self._cursor
+        if cursor is not None and not cursor.is_over:
+            await self._run(lambda _: cursor.close())
+
+    async def __aenter__(self) -> Self:
+        await self._begun()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        cursor = self._cursor
+        if cursor is None or cursor.is_over:
+            return
+        with anyio.CancelScope(shield=True):
+            if error is None:
+                await self._run(lambda _: cursor.close())
+            else:
+                await self._run(lambda _: cursor.close_quietly())

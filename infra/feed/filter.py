@@ -1,0 +1,86 @@
+"""Which events a feed lets through."""
+
+from collections.abc import Callable, Collection
+from functools import lru_cache
+from hashlib import blake2b
+from typing import Any, Final, cast
+
+from chatledger.domain.errors import InvalidValueError
+from chatledger.domain.events import Recorded
+from chatledger.domain.rules import check_id
+from chatledger.domain.vocabulary import BODIES
+
+MAX_SHARES: Final = 4096
+_TYPES: Final = frozenset(body.TOPIC.removeprefix("chatledger.").rpartition("/")[0] for body in BODIES)
+
+
+class FeedFilter:
+    """
+    Lets through events of one chat, of one owner's chats, of some types, of a share of all chats; each when given.
+
+    Args:
+        is_owner: Whether an event belongs to a chat of a user; asked in the order of the log.
+        chat_id, user_id, topics, share: As in `Ledger.feed`.
+
+    Raises:
+        InvalidValueError: A value breaks a rule, or there is no such topic.
+    """
+
+    def __init__(
+        self,
+        is_owner: Callable[[str, Recorded], bool],
+        *,
+        chat_id: str | None,
+        user_id: str | None,
+        topics: Collection[str] | None,
+        share: tuple[int, int] | None = None,
+    ) -> None:
+        self._is_owner = is_owner
+        self._chat_id = None if chat_id is None else check_id(chat_id, "chat_id")
+        self._user_id = None if user_id is None else check_id(user_id, "user_id", empty=True)
+        self._topics = None if topics is None else _check_topics(topics)
+        self._share = None if share is None else check_share(share)
+
+    def __call__(self, recorded: Recorded) -> bool:
+        """Whether it is let through. To be asked of every event, in order."""
+        if self._chat_id is not None and recorded.chat_id != self._chat_id:
+            return False
+        if self._share is not None and share_of(recorded.chat_id, self._share[1]) != self._share[0]:
+            return False
+        is_owned = self._user_id is None or self._is_owner(self._user_id, recorded)
+        return is_owned and (self._topics is None or recorded.type in self._topics)
+
+
+@lru_cache(maxsize=4096)
+def share_of(chat_id: str, count: int) -> int:
+    """Which of `count` shares a chat belongs to: always and everywhere the same."""
+    return int.from_bytes(blake2b(chat_id.encode(), digest_size=8).digest()) % count
+
+
+def check_share(share: Any) -> tuple[int, int]:
+    """
+    A share as (index, count).
+
+    Raises:
+        InvalidValueError: It is something else, or there is no such share.
+    """
+    parts = cast("tuple[Any, ...]", share) if isinstance(share, tuple) else ()
+    if len(parts) != 2 or not all(isinstance(part, int) and not isinstance(part, bool) for part in parts):
+        msg = f"share must be a pair of numbers, e.g. (0, 4) for the first of four shares, not {share!r}"
+        raise InvalidValueError(msg)
+    index, count = parts
+    if not 1 <= count <= MAX_SHARES or not 0 <= index < count:
+        msg = f"there is no share {index} of {count}: shares of n are 0 to n - 1, and n is at most {MAX_SHARES:,}"
+        raise InvalidValueError(msg)
+    return index, count
+
+
+def _check_topics(topics: Collection[str]) -> frozenset[str]:
+    if isinstance(topics, str):
+        msg = f"topics must be a collection of types, e.g. {{{topics!r}}}, not one text"
+        raise InvalidValueError(msg)
+    wanted = frozenset(topics)
+    if unknown := wanted - _TYPES:
+        msg = f"unknown topics {', '.join(sorted(map(str, unknown)))}; there are {', '.join(sorted(_TYPES))}"
+        raise InvalidValueError(msg)
+    return wanted

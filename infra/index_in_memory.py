@@ -1,0 +1,99 @@
+"""The index of an encrypted log: it lies in memory, and leaves on the disk only how far it was."""
+
+import contextlib
+import logging
+import os
+import tempfile
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from chatledger.domain.errors import ChatledgerError, LogRegressedError
+from chatledger.projections.environment import INITIAL_MAP_BYTES
+from chatledger.projections.generation import IndexState
+from chatledger.projections.index import Index
+
+from .log import EventLog
+
+SEEN_FILE: Final = "SEEN"
+_logger = logging.getLogger(__name__)
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """The last event that an index had seen, of which log. Its hash tells nothing about its content."""
+
+    identity: str
+    position: int
+    hash: bytes
+
+
+class IndexInMemory(Index):
+    """
+    An index that a restart of the machine takes away.
+
+    A log that went back meanwhile must be noticed all the same: it would give out positions again that were acknowledged.
+    So a note of the last event that was seen is written when the index is opened and closed.
+
+    Args:
+        root: The folder in memory.
+        notes: The folder on the disk for the note; where the index of a log in clear would lie.
+    """
+
+    def __init__(self, root: Path, notes: Path, *, identity: str, map_bytes: int = INITIAL_MAP_BYTES) -> None:
+        super().__init__(root, identity=identity, map_bytes=map_bytes)
+        self._notes, self._log_identity = notes, identity
+
+    def check(self, log: EventLog) -> None:
+        """Raise `LogRegressedError` when the log does not hold what was seen before."""
+        seen = read_note(self._notes)
+        if seen is None or seen.identity != self._log_identity:
+            return
+        last = log.last_position()
+        there = log.event_at(seen.position) if last >= seen.position else None
+        # The last event of all is never erased: an erasure follows its tombstone.
+        is_gone = there is None and last <= seen.position
+        if is_gone or (there is not None and there.hash != seen.hash):
+            raise LogRegressedError(last_position=last, seen_position=seen.position)
+
+    def open(self) -> str | None:
+        """As declared in `Index`; notes how far it is."""
+        reason = super().open()
+        if reason is None:
+            self.note()
+        return reason
+
+    def close(self) -> None:
+        """As declared in `Index`; notes how far it was."""
+        with contextlib.suppress(ChatledgerError):  # closed already, or never opened
+            self.note()
+        super().close()
+
+    def note(self) -> None:
+        """Write down how far the index is. A disk that is full or read-only is no reason to fail."""
+        state = self.state
+        try:
+            self._write_note(state)
+        except OSError as error:
+            _logger.warning("the note of the position that was seen could not be written to %s: %s", self._notes, error)
+
+    def _write_note(self, state: IndexState) -> None:
+        seen = read_note(self._notes)
+        is_behind = seen is not None and seen.identity == self._log_identity and seen.position >= state.position
+        if not state.position or is_behind:
+            return
+        self._notes.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handle, draft = tempfile.mkstemp(dir=self._notes, prefix=f"{SEEN_FILE}.")
+        with os.fdopen(handle, "wb") as file:
+            file.write(msgspec.json.encode(Seen(self._log_identity, state.position, state.hash)))
+            file.flush()
+            os.fsync(file.fileno())
+        Path(draft).replace(self._notes / SEEN_FILE)
+
+
+def read_note(notes: Path) -> Seen | None:
+    """The last event that an index in memory had seen; None when there is no note, or none that can be read."""
+    try:
+        return msgspec.json.decode((notes / SEEN_FILE).read_bytes(), type=Seen)
+    except (OSError, msgspec.MsgspecError):
+        return None

@@ -1,0 +1,102 @@
+"""
+Decoded values that are given out again and again: each reader gets a copy, and may change it.
+
+What is known of a value is worked out once, so that copies are cheap: of a message in 1.5 us instead of the 25 us of its
+own `__copy__`.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+Maker = Callable[[], Any]
+"""Makes a copy that shares nothing which can be changed."""
+
+_IMMUTABLE: Final = frozenset({str, bytes, int, float, bool, complex, type(None)})
+_set: Final = object.__setattr__
+
+
+class UncopiableError(Exception):
+    """A value that is neither immutable nor of a kind that is copied here; it is decoded for each reader."""
+
+
+def maker_of(value: Any) -> Maker:
+    """
+    What makes copies of a value, which may be changed afterwards.
+
+    Raises:
+        UncopiableError: Of such a value none is made.
+    """
+    kind = type(value)
+    if kind in _IMMUTABLE:
+        return lambda: value
+    if kind is list:
+        return _list_maker(value) if value else list
+    if kind is dict:
+        return _dict_maker(value) if value else dict
+    if kind is tuple:
+        return _tuple_maker(value)
+    if is_message(kind):
+        return _message_maker(value)
+    raise UncopiableError
+
+
+def _list_maker(value: list[Any]) -> Maker:
+    if all(type(element) in _IMMUTABLE for element in value):
+        return list(value).copy
+    makers = [maker_of(element) for element in value]
+    return lambda: [make() for make in makers]
+
+
+def _tuple_maker(value: tuple[Any, ...]) -> Maker:
+    makers = [maker_of(element) for element in value]
+    return lambda: tuple(make() for make in makers)
+
+
+def _dict_maker(value: dict[Any, Any]) -> Maker:
+    fixed = dict(value)
+    changing = [(key, maker_of(item)) for key, item in value.items() if type(item) not in _IMMUTABLE]
+    if not changing:
+        return fixed.copy
+    for key, _ in changing:
+        fixed[key] = None
+
+    def make() -> dict[Any, Any]:
+        fresh = fixed.copy()
+        for key, make_item in changing:
+            fresh[key] = make_item()
+        return fresh
+
+    return make
+
+
+def _message_maker(message: Any) -> Maker:
+    kind = type(message)
+    make_fields = _dict_maker(message.__dict__)
+    make_set = set(message.__pydantic_fields_set__).copy
+    make_extra = maker_of(message.__pydantic_extra__)
+    if message.__pydantic_private__ is not None:
+        raise UncopiableError
+    make_bare = kind.__new__
+
+    def make() -> Any:
+        fresh = make_bare(kind)
+        _set(fresh, "__dict__", make_fields())
+        _set(fresh, "__pydantic_fields_set__", make_set())
+        _set(fresh, "__pydantic_extra__", make_extra())
+        _set(fresh, "__pydantic_private__", None)
+        return fresh
+
+    return make
+
+
+_MESSAGES: Final[dict[type, bool]] = {}
+
+
+def is_message(kind: type) -> bool:
+    """Whether it is one of LangChain's own classes of messages; of others it is not known what they keep where."""
+    known = _MESSAGES.get(kind)
+    if known is None:
+        from langchain_core.messages import BaseMessage
+
+        known = _MESSAGES[kind] = issubclass(kind, BaseMessage) and kind.__module__.startswith("langchain_core.")
+    return known

@@ -1,0 +1,384 @@
+"""`LedgerSaver`: LangGraph's checkpoints as events on a ledger."""
+
+import copy
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, Final, Self, cast
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import (
+    WRITES_IDX_MAP,
+    ChannelVersions,
+    Checkpoint,
+    CheckpointMetadata,
+    CheckpointTuple,
+    DeltaChannelHistory,
+    get_checkpoint_id,
+    get_checkpoint_metadata,
+)
+from langgraph.checkpoint.serde.base import SerializerProtocol
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+
+from chatledger.domain.agents.decide import CheckpointPut
+from chatledger.domain.agents.namespaces import assistant_namespace
+from chatledger.domain.agents.record import CheckpointRecord
+from chatledger.domain.errors import InvalidValueError, RuntimeMismatchError
+
+from ..agents.threads import StoredCheckpoint, Threads
+from ..ledger import Ledger
+from .async_twins import AsyncTwins
+from .delta import delta_history
+from .expectations import Expectations
+from .pruning import plan_prune, plan_removal
+from .values import Reader, Values
+from .versions import next_version
+
+RUNTIME: Final = "python"
+_SKIPPED: Final = "channel_values"
+
+
+class LedgerSaver(AsyncTwins):
+    """
+    Keeps the checkpoints of LangGraph on a ledger: every step an event, read from the index.
+
+    Content is stored once: a step writes what is new in it, and forks and copies share what they have in common. Nothing is
+    overwritten. Safe for threads and tasks; the async methods run in worker threads.
+
+    Args:
+        ledger: The ledger, which stays open as long as the saver is used and is not closed by it.
+        serde: The serializer. By default LangGraph's own, and strict: it loads plain data, messages and other types that
+            LangGraph knows to be safe, and `allow`; of other classes the data remain.
+        allow: Classes that may be loaded besides, of the state of your graphs.
+        is_fenced: Refuse to go on from a checkpoint from which another writer went on since it was read as the latest one.
+        runtime: What is recorded as the writer; checkpoints of others are not resumed.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        *,
+        serde: SerializerProtocol | None = None,
+        allow: Collection[type] = (),
+        is_fenced: bool = True,
+        runtime: str = RUNTIME,
+    ) -> None:
+        super().__init__(serde=serde or JsonPlusSerializer(allowed_msgpack_modules=list(allow) or None))
+        self._threads = Threads(ledger)
+        self._values = Values(self.serde)
+        self._expectations = Expectations() if is_fenced else None
+        self._runtime = runtime
+        self._root: str | None = None
+
+    @property
+    def ledger(self) -> Ledger:
+        """The ledger that the checkpoints are on."""
+        return self._threads.ledger
+
+    @property
+    def namespace(self) -> str | None:
+        """The namespace of the assistant that this saver is bound to; None when it is not."""
+        return self._root
+
+    def for_assistant(self, assistant_id: str) -> Self:
+        """
+        The same saver, bound to one assistant: it sees, writes and deletes what is that assistant's only.
+
+        LangGraph's namespace `""` is stored as `assistant:<id>`, and `<sub>` as `assistant:<id>|<sub>`.
+
+        Raises:
+            NamespaceError: The id is empty or contains `|`.
+        """
+        bound = copy.copy(self)
+        bound._root = assistant_namespace(assistant_id)  # noqa: SLF001 - of its own class
+        return bound
+
+    def with_allowlist(self, extra_allowlist: Collection[tuple[str, ...]]) -> "LedgerSaver":
+        """The same saver with a serializer that may load more; what one decoded is not given to the other."""
+        clone = cast("LedgerSaver", super().with_allowlist(extra_allowlist))
+        if clone is not self:
+            clone._values = Values(clone.serde)  # noqa: SLF001 - of its own class
+        return clone
+
+    def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """
+        A checkpoint by its id, or the newest of the namespace; None when there is none.
+
+        Raises:
+            RuntimeMismatchError: Another runtime wrote it.
+        """
+        thread_id, namespace = self._place(config)
+        checkpoint_id = get_checkpoint_id(config) or None
+        reader = self._values.reader()
+        found = self._threads.get(thread_id, namespace, checkpoint_id, is_known=reader.is_known)
+        if self._expectations is not None:
+            latest = None if found is None else found.record.checkpoint_id
+            self._expectations.note_read(thread_id, namespace, checkpoint_id, latest)
+        if found is None:
+            return None
+        if found.record.runtime != self._runtime:
+            raise RuntimeMismatchError(
+                thread_id, found.record.checkpoint_id, found=found.record.runtime, expected=self._runtime
+            )
+        return self._tuple(found, reader)
+
+    def list(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: dict[str, Any] | None = None,  # noqa: A002 - LangGraph's name
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> Iterator[CheckpointTuple]:
+        """
+        Checkpoints, newest first: of all threads, of a thread, of a namespace of it, or one.
+
+        Args:
+            config: `thread_id`, and `checkpoint_ns` and `checkpoint_id` when given. None: of all threads.
+            filter: What the metadata must equal, key by key.
+            before: Only checkpoints with smaller ids than this one's.
+            limit: At most so many; none when 0 or negative.
+        """
+        if limit is not None and limit <= 0:
+            return
+        configurable = {} if config is None else config.get("configurable", {})
+        thread_id = None if config is None else _thread_id(config)
+        namespace = configurable.get("checkpoint_ns")
+        only = None if config is None else get_checkpoint_id(config) or None
+        bound = None if before is None else get_checkpoint_id(before)
+
+        def keep(_thread_id: str, record: CheckpointRecord) -> bool:
+            if only is not None and record.checkpoint_id != only:
+                return False
+            metadata = self.serde.loads_typed(record.metadata) if filter else {}
+            return all(metadata.get(key) == value for key, value in (filter or {}).items())
+
+        reader = self._values.reader()
+        for found in self._threads.checkpoints(
+            thread_id,
+            None if namespace is None else self._stored(namespace),
+            within=self._root,
+            before=bound,
+            keep=keep,
+            limit=limit,
+            is_known=reader.is_known,
+        ):
+            yield self._tuple(found, reader)
+
+    def put(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        """
+        Store a checkpoint below the one that `config` names.
+
+        Returns:
+            The config of the new checkpoint.
+
+        Raises:
+            CheckpointConflictError: Another writer went on from the same checkpoint.
+        """
+        thread_id, namespace = self._place(config)
+        parent_id = get_checkpoint_id(config) or None
+        values, versions = checkpoint["channel_values"], checkpoint["channel_versions"]
+        full = get_checkpoint_metadata(config, metadata)
+        run_id = full.get("run_id")
+        changed = self._changed(thread_id, namespace, parent_id, checkpoint, new_versions)
+        put = CheckpointPut(
+            namespace=namespace,
+            checkpoint_id=checkpoint["id"],
+            parent_id=parent_id,
+            checkpoint=self.serde.dumps_typed({key: part for key, part in checkpoint.items() if key != _SKIPPED}),
+            metadata=self.serde.dumps_typed(full),
+            values={name: self._values.encode(values[name]) for name in changed},
+            inherited=[name for name in versions if name not in values and name not in new_versions]
+            + [name for name in values if name not in changed],
+            runtime=self._runtime,
+            run_id=run_id if isinstance(run_id, str) else None,
+            **self._expected(thread_id, namespace, parent_id),
+        )
+        self._threads.put_checkpoint(thread_id, put)
+        if self._expectations is not None:
+            self._expectations.note_put(thread_id, namespace, checkpoint["id"])
+        return self._config(thread_id, namespace, checkpoint["id"])
+
+    def _changed(
+        self,
+        thread_id: str,
+        namespace: str,
+        parent_id: str | None,
+        checkpoint: Checkpoint,
+        new_versions: ChannelVersions,
+    ) -> Sequence[str]:
+        """The channels whose values are to be stored: the others have the value that the parent has, at the same version."""
+        values = checkpoint["channel_values"]
+        parent = None if parent_id is None else self._threads.peek(thread_id, namespace, parent_id)
+        if parent is None:
+            return [*values]
+        before = self.serde.loads_typed(parent.checkpoint)["channel_versions"]
+        versions = checkpoint["channel_versions"]
+        return [
+            name
+            for name in values
+            if name in new_versions or name not in parent.channels or before.get(name) != versions.get(name)
+        ]
+
+    def _expected(self, thread_id: str, namespace: str, parent_id: str | None) -> dict[str, Any]:
+        if self._expectations is None or not self._expectations.is_continuing(thread_id, namespace, parent_id):
+            return {}
+        return {"expected_latest": parent_id}
+
+    def put_writes(
+        self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
+    ) -> None:
+        """Store what a task wrote. The checkpoint may come later; what is repeated changes nothing."""
+        thread_id, namespace = self._place(config)
+        checkpoint_id = get_checkpoint_id(config)
+        if not checkpoint_id:
+            msg = f"writes of thread {thread_id!r} need a checkpoint_id in the config"
+            raise InvalidValueError(msg)
+        self._threads.put_writes(
+            thread_id,
+            namespace,
+            checkpoint_id,
+            task_id=task_id,
+            task_path=task_path,
+            writes=[
+                (WRITES_IDX_MAP.get(channel, position), channel, self._values.encode(value))
+                for position, (channel, value) in enumerate(writes)
+            ],
+        )
+
+    def delete_thread(self, thread_id: str) -> None:
+        """
+        Remove a thread, of a bound saver what is its assistant's; unknown ones are no error.
+
+        Without an assistant its events are erased from the log.
+        """
+        self._threads.delete(str(thread_id), within=self._root)
+
+    def delete_namespace(self, thread_id: str, checkpoint_ns: str) -> None:
+        """Remove a namespace of a thread with those below it, for when an assistant is replaced."""
+        self._threads.delete(str(thread_id), within=self._stored(checkpoint_ns))
+
+    def delete_for_runs(self, run_ids: Sequence[str]) -> None:
+        """Remove the checkpoints that runs made, by `run_id` in the metadata; what later ones need of them stays."""
+        by_thread: dict[str, list[tuple[str, str]]] = {}
+        for run_id in run_ids:
+            for thread_id, namespace, checkpoint_id in self._threads.of_run(run_id):
+                if self._is_ours(namespace):
+                    by_thread.setdefault(thread_id, []).append((namespace, checkpoint_id))
+        for thread_id, keys in by_thread.items():
+            with self._threads.reading(thread_id) as thread:
+                plan = plan_removal(thread, keys, self._metadata)
+            self._threads.delete_checkpoints(thread_id, plan.removed, skeletons=plan.skeletons, reason="runs")
+
+    def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        """
+        Give a new thread all that another one has, in one event; an unknown source is no error.
+
+        Raises:
+            AlreadyExistsError: The target is not empty.
+        """
+        source, target = str(source_thread_id), str(target_thread_id)
+        if any(map(self._is_ours, self._threads.namespaces(source))):
+            self._threads.copy(source, target, within=self._root)
+
+    def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+        """
+        Remove old checkpoints of threads.
+
+        Args:
+            thread_ids: The threads; unknown ones are no error.
+            strategy: `keep_latest` keeps the newest of each namespace and whatever it needs: its writes, interrupted
+                subgraphs, what its delta channels are made from. `delete` keeps nothing.
+
+        Raises:
+            TypeError: `thread_ids` is text.
+            ValueError: There is no such strategy.
+        """
+        if isinstance(thread_ids, str):
+            msg = "thread_ids must be a list of ids, not text"
+            raise TypeError(msg)
+        if strategy not in {"keep_latest", "delete"}:
+            msg = f"strategy must be 'keep_latest' or 'delete', not {strategy!r}"
+            raise InvalidValueError(msg)
+        for thread_id in map(str, thread_ids):
+            if strategy == "delete":
+                self.delete_thread(thread_id)
+                continue
+            with self._threads.reading(thread_id) as thread:
+                plan = plan_prune(thread, self._is_ours, self._metadata)
+            self._threads.delete_checkpoints(thread_id, plan.removed, skeletons=plan.skeletons, reason="pruned")
+
+    def get_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, DeltaChannelHistory]:
+        """Of each channel the writes on the way to a checkpoint, oldest first, and the value that they start from."""
+        if not channels:
+            return {}
+        thread_id, namespace = self._place(config)
+        checkpoint_id = get_checkpoint_id(config) or None
+        with self._threads.reading(thread_id) as thread:
+            return delta_history(thread, namespace, checkpoint_id, channels, self._values.reader())
+
+    def get_next_version(self, current: Any, channel: None) -> Any:
+        """The version after `current`, which may be of any saver's form."""
+        del channel
+        return next_version(current)
+
+    def _tuple(self, found: StoredCheckpoint, reader: Reader) -> CheckpointTuple:
+        record = found.record
+        is_ours = record.runtime == self._runtime
+        checkpoint = self.serde.loads_typed(record.checkpoint) if is_ours else {"id": record.checkpoint_id}
+        checkpoint[_SKIPPED] = (
+            {name: reader.decode(digest, found.pieces) for name, digest in record.channels.items()} if is_ours else {}
+        )
+        parent = None if record.parent_id is None or record.is_orphan else record.parent_id
+        return CheckpointTuple(
+            config=self._config(found.thread_id, record.namespace, record.checkpoint_id),
+            checkpoint=cast("Checkpoint", checkpoint),
+            metadata=self._metadata(record),
+            parent_config=None if parent is None else self._config(found.thread_id, record.namespace, parent),
+            pending_writes=[
+                (write.task_id, write.channel, reader.decode(write.digest, found.pieces)) for write in found.writes
+            ]
+            if is_ours
+            else [],
+        )
+
+    def _metadata(self, record: CheckpointRecord) -> Any:
+        return self.serde.loads_typed(record.metadata)
+
+    def _config(self, thread_id: str, namespace: str, checkpoint_id: str) -> RunnableConfig:
+        return {
+            "configurable": {
+                "thread_id": thread_id,
+                "checkpoint_ns": self._shown(namespace),
+                "checkpoint_id": checkpoint_id,
+            }
+        }
+
+    def _place(self, config: RunnableConfig) -> tuple[str, str]:
+        """The thread, and the namespace as it is stored."""
+        return _thread_id(config), self._stored(config.get("configurable", {}).get("checkpoint_ns") or "")
+
+    def _stored(self, namespace: str) -> str:
+        if self._root is None:
+            return namespace
+        return f"{self._root}|{namespace}" if namespace else self._root
+
+    def _shown(self, namespace: str) -> str:
+        return namespace if self._root is None else namespace[len(self._root) + 1 :]
+
+    def _is_ours(self, namespace: str) -> bool:
+        return self._root is None or namespace == self._root or namespace.startswith(f"{self._root}|")
+
+
+def _thread_id(config: RunnableConfig) -> str:
+    thread_id = config.get("configurable", {}).get("thread_id")
+    if thread_id is None or thread_id == "":
+        msg = "the config needs a thread_id: {'configurable': {'thread_id': '...'}}"
+        raise InvalidValueError(msg)
+    return str(thread_id)

@@ -1,0 +1,70 @@
+"""Annotations: what is said of messages after they were written."""
+
+from typing import Any
+
+from msgspec import UNSET, UnsetType
+
+from chatledger.domain.decide.annotations import decide_annotate
+from chatledger.domain.rules import check_id
+from chatledger.domain.runs.events import MessagesAnnotated
+from chatledger.domain.values import Annotation
+
+from ..store import Store
+
+
+class AnnotationMethods:
+    """The part of a ledger that is about annotations."""
+
+    @property
+    def _store(self) -> Store:
+        raise NotImplementedError
+
+    def annotate(
+        self,
+        chat_id: str,
+        message_id: str,
+        *,
+        stale: bool | UnsetType = UNSET,
+        replaced_by: str | UnsetType | None = UNSET,
+        hidden: bool | UnsetType = UNSET,
+        metadata: dict[str, Any] | UnsetType | None = UNSET,
+    ) -> Annotation:
+        """
+        Say something of a message: an event of its own, which every later read of the message shows.
+
+        Args:
+            chat_id: The chat.
+            message_id: A message of it; it stays as it is.
+            stale: Whether what it answers was edited.
+            replaced_by: The message of the chat that takes its place; None for none.
+            hidden: Whether it is not to be shown, or passed on by `get_context`. It is not erased.
+            metadata: A JSON object, as a whole; None for an empty one.
+
+        Returns:
+            The annotation afterwards. What is left out stays; what changes nothing writes nothing.
+
+        Raises:
+            ChatNotFoundError, MessageNotFoundError: The chat or a message is not there.
+            WrongChatError: A message belongs to another chat.
+            InvalidValueError: A value breaks a rule.
+        """
+        check_id(chat_id, "chat_id")
+        self._store.execute(
+            chat_id,
+            lambda state, _now: decide_annotate(
+                state, message_id, stale=stale, replaced_by=replaced_by, hidden=hidden, metadata=metadata
+            ),
+            kind=MessagesAnnotated,
+        )
+        with self._store.snapshot() as snapshot:
+            return snapshot.chat(chat_id).annotation(message_id) or Annotation()
+
+    def get_annotations(self, chat_id: str) -> dict[str, Annotation]:
+        """
+        The annotations of all messages that have one, by message id; none when there is no such chat.
+
+        Source: the LMDB index at `position`.
+        """
+        check_id(chat_id, "chat_id")
+        with self._store.snapshot() as snapshot:
+            return snapshot.chat(chat_id).annotations()

@@ -1,0 +1,93 @@
+"""Forks of whole chats: a new chat that begins with what another one said up to a message."""
+
+from typing import Any
+
+from chatledger.domain.decide.branches import check_target
+from chatledger.domain.decide.chats import require_chat
+from chatledger.domain.events import ChatCreated
+from chatledger.domain.forking import BRANCHED_FROM, BRANCHED_FROM_CHAT, ChatFork, decide_fork_chat
+from chatledger.domain.rules import check_id
+from chatledger.domain.values import Chat
+
+from ..messages import new_id
+from ..store import Store
+
+
+class ForkMethods:
+    """The part of a ledger that forks whole chats."""
+
+    @property
+    def _store(self) -> Store:
+        raise NotImplementedError
+
+    def fork_chat(
+        self,
+        chat_id: str,
+        message_id: str,
+        *,
+        new_chat_id: str | None = None,
+        user_id: str | None = None,
+        title: str | None = None,
+        metadata: dict[str, Any] | None = None,
+    ) -> Chat:
+        """
+        Begin a new chat with copies of the messages up to a message: one commit. Agents start afresh in it.
+
+        The copies have new ids, for an id is used once in a ledger, and the annotations of the originals; they follow each
+        other like these, so `get_messages` of the new chat and `get_chain` of the message pair up. The new chat's metadata
+        say where it comes from: `branched_from` is the message, `branched_from_chat` its chat.
+
+        Args:
+            chat_id: The chat.
+            message_id: The last message to copy.
+            new_chat_id: Any id; a new one when None. Making the same fork again changes nothing.
+            user_id: The owner of the new chat; that of the old one when None.
+            title: Its title; that of the old one when None.
+            metadata: More metadata of the new chat.
+
+        Raises:
+            ChatNotFoundError, MessageNotFoundError: The chat or the message is not there.
+            WrongChatError: The message belongs to another chat.
+            ChatExistsError: There is another chat of the new id.
+        """
+        check_id(chat_id, "chat_id")
+        with self._store.snapshot() as snapshot:
+            source = snapshot.chat(chat_id)
+            require_chat(source)
+            check_target(source, check_id(message_id, "message_id"))
+            place, chat = source.place(message_id), source.chat
+            assert place is not None, "the message is there"
+            assert chat is not None, "the chat is there"
+            chain = source.chains.chain(place)
+        fork = ChatFork(
+            source_id=chat_id,
+            chain=chain,
+            user_id=chat.user_id if user_id is None else user_id,
+            title=chat.title if title is None else title,
+            metadata=metadata,
+        )
+        new_ids, branch_id = {message.id: new_id() for message in chain}, new_id()
+        fork_id = new_id() if new_chat_id is None else check_id(new_chat_id, "new_chat_id")
+        self._store.execute(
+            fork_id,
+            lambda state, now: decide_fork_chat(state, fork, new_ids=new_ids, branch_id=branch_id, now=now),
+            kind=ChatCreated,
+        )
+        with self._store.snapshot() as snapshot:
+            made = snapshot.chat(fork_id).chat
+        assert made is not None, "the fork was made"
+        return made
+
+    def forks(self, chat_id: str, *, message_id: str | None = None) -> list[Chat]:
+        """
+        The chats that were forked from a chat, or at one message of it, the oldest first. None for an unknown one.
+
+        Source: the LMDB index at `position`, by the metadata of the forks.
+        """
+        check_id(chat_id, "chat_id")
+        if message_id is not None:
+            check_id(message_id, "message_id")
+        with self._store.snapshot() as snapshot:
+            found = snapshot.list_chats(entry=(BRANCHED_FROM_CHAT, chat_id))
+        wanted = [chat for chat in found if message_id in {None, (chat.metadata or {}).get(BRANCHED_FROM)}]
+        return sorted(wanted, key=lambda chat: (chat.created_at, chat.id))

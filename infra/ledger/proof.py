@@ -1,0 +1,96 @@
+"""Proof that nothing was changed: verifying the log and the index, and anchors for third parties."""
+
+from chatledger.domain.anchors import Anchor
+from chatledger.domain.verification import Verification
+
+from ..clock import clock_ms
+from ..signing import PemSource, check_signature, load_private_key, load_public_key, sign
+from ..store import Progress, Store, no_progress
+
+
+class ProofMethods:
+    """The part of a ledger that proves what it holds."""
+
+    @property
+    def _store(self) -> Store:
+        raise NotImplementedError
+
+    def verify(
+        self,
+        *,
+        anchor: Anchor | None = None,
+        public_key: PemSource | None = None,
+        progress: Progress | None = None,
+    ) -> Verification:
+        """
+        Read the whole log, check every event, and compare the index with what the log says. Changes nothing.
+
+        Of the log: every event can be read, versions have no holes, each names the hash of the one before it, parents are in
+        the same chat and older, heads and checkpoints point at messages of the chat, names and message ids are unique,
+        commits are whole, times do not go back, and only deleted chats leave holes. Of the index: it equals the fold of the
+        log, rows, orders and search index included.
+
+        Costs time in proportion to the log, and memory that does not depend on it; on the disk about as much as the index
+        takes, for as long as it runs. Others may read and write meanwhile.
+
+        Args:
+            anchor: Also check that the log still has everything that it had when this was signed, except for chats that were
+                deleted since. Takes memory for its leaves.
+            public_key: The key of whom you trust to have signed it: the path of a PEM file, or its bytes. Without it only the
+                key that the anchor itself names is checked, which anybody can make.
+            progress: Called with (positions done, positions in all); each position counts twice, read and compared.
+
+        Returns:
+            What was read. Whatever is wrong is raised.
+
+        Raises:
+            ChainIntegrityError: The log lost events, or they were changed; `position`, `chat_id` and `version` say which.
+            CorruptStateError: An event can not be read, or the index does not equal the log; then `rebuild` repairs it.
+            UnsupportedFormatError: A newer chatledger wrote the event, or it is damaged.
+            InvalidValueError: The anchor was changed, or signed with another key.
+            ConfigurationError: The key can not be read, or `cryptography` is missing.
+            LogUnavailableError: The log did not answer.
+        """
+        from chatledger.projections.proof.verification import verify
+
+        store = self._store
+        store.check_open()
+        if anchor is not None:
+            check_signature(anchor, None if public_key is None else load_public_key(public_key))
+            anchor.check_leaves()
+        with store.scratch.folder() as folder:
+            return verify(
+                store.log,
+                store.index,
+                catch_up=store.projector.catch_up,
+                folder=folder,
+                anchor=anchor,
+                progress=progress or no_progress,
+            )
+
+    def anchor(self, key: PemSource, *, progress: Progress | None = None) -> Anchor:
+        """
+        Sign where every chat ends now, so that a third party can tell later that nothing before it was changed.
+
+        The whole log is read and checked first, so that nothing is signed that is not sound. Keep the result, `to_json()`,
+        where whoever can change the log can not change it; see `verify`.
+
+        Args:
+            key: An Ed25519 private key: the path of a PEM file, or its bytes.
+            progress: Called with (positions done, positions in all).
+
+        Raises:
+            ChainIntegrityError, CorruptStateError, UnsupportedFormatError: The log is not sound; nothing is signed.
+            ConfigurationError: The key can not be read, or `cryptography` is missing.
+            LogUnavailableError: The log did not answer.
+
+        Source: the log; the index is not asked.
+        """
+        from chatledger.projections.proof.verification import read_heads
+
+        private_key = load_private_key(key)
+        store = self._store
+        store.check_open()
+        with store.scratch.folder() as folder:
+            position, leaves = read_heads(store.log, folder=folder, progress=progress or no_progress)
+        return sign(leaves, position=position, created_at=clock_ms(), key=private_key)

@@ -1,0 +1,220 @@
+"""Regenerations: which runs are to be repeated after an edit, and how far that is."""
+
+from collections.abc import Collection
+from typing import Literal
+
+from chatledger.domain.decide.branches import check_target
+from chatledger.domain.decide.chats import require_chat
+from chatledger.domain.decide.regenerations import (
+    decide_approve,
+    decide_begin_regeneration,
+    decide_mark_stale,
+    decide_repeat_run,
+    require_step,
+)
+from chatledger.domain.errors import InvalidValueError
+from chatledger.domain.rules import check_id
+from chatledger.domain.runs.events import MessagesAnnotated, RegenerationApproved, RegenerationBegun, RunRecorded
+from chatledger.domain.runs.plan import plan_regeneration
+from chatledger.domain.runs.steps import describe_regeneration
+from chatledger.domain.runs.values import (
+    MAX_CASCADE,
+    MessageRun,
+    Regeneration,
+    RegenerationPlan,
+    RegenerationRecord,
+)
+from chatledger.projections.indexed_chat import IndexedChat
+
+from ..messages import new_id
+from ..store import Store
+
+
+class RegenerationMethods:
+    """The part of a ledger that is about repeating runs after an edit."""
+
+    @property
+    def _store(self) -> Store:
+        raise NotImplementedError
+
+    def plan_regeneration(self, chat_id: str, message_id: str, max_cascade: int = MAX_CASCADE) -> RegenerationPlan:
+        """
+        What an edit of a message makes stale: the runs to repeat, in order. Nothing is started or written.
+
+        A run is stale when its trigger or one of its references is the message, or what a stale run produced.
+
+        Args:
+            chat_id: The chat.
+            message_id: The message as it was before the edit.
+            max_cascade: So many runs in all may be repeated without approval; 0 for none.
+
+        Raises:
+            ChatNotFoundError, MessageNotFoundError: The chat or the message is not there.
+            WrongChatError: The message belongs to another chat.
+            InvalidValueError: `max_cascade` is negative.
+
+        Source: the LMDB index at `position`. Costs O(runs of the chat).
+        """
+        check_id(chat_id, "chat_id")
+        with self._store.snapshot() as snapshot:
+            chat = snapshot.chat(chat_id)
+            require_chat(chat)
+            check_target(chat, check_id(message_id, "message_id"))
+            runs = chat.runs()
+        return plan_regeneration(chat_id, message_id, runs, max_cascade=max_cascade)
+
+    def mark_stale(self, plan: RegenerationPlan) -> list[str]:
+        """
+        Annotate what the planned runs produced as stale and not yet replaced: one commit.
+
+        Returns:
+            The ids of the stale messages, also of those that were so before.
+
+        Raises:
+            ChatNotFoundError, MessageNotFoundError: The chat or a message is not there.
+        """
+        chat_id = _check_plan(plan).chat_id
+        self._store.execute(chat_id, lambda state, _now: decide_mark_stale(state, plan), kind=MessagesAnnotated)
+        return list(plan.stale_message_ids)
+
+    def begin_regeneration(
+        self, plan: RegenerationPlan, *, new_message_id: str, regeneration_id: str | None = None
+    ) -> Regeneration:
+        """
+        Write a plan down, to carry it out step by step, and mark its messages stale: one commit.
+
+        Then, until `Regeneration.is_done`: `repeat_run` for each step in `ready`, execute it, and `complete_run`. Wherever
+        that is interrupted, `get_regeneration` tells how to go on.
+
+        Args:
+            plan: As `plan_regeneration` made it; its automatic runs are approved.
+            new_message_id: The message that takes the place of the edited one.
+            regeneration_id: Any id; a new one when None. Beginning it again changes nothing.
+
+        Raises:
+            ChatNotFoundError, MessageNotFoundError: The chat or a message is not there.
+            WrongChatError: A message belongs to another chat.
+            PlanOutdatedError: Runs of the chat changed since it was planned.
+            RunConflictError: A regeneration after another edit has this id.
+        """
+        chat_id = _check_plan(plan).chat_id
+        wanted = new_id() if regeneration_id is None else regeneration_id
+        written = self._store.execute(
+            chat_id,
+            lambda state, _now: decide_begin_regeneration(
+                state, plan, regeneration_id=wanted, new_message_id=new_message_id
+            ),
+            kind=(MessagesAnnotated, RegenerationBegun),
+        )
+        begun = [one.body.regeneration_id for one in written if isinstance(one.body, RegenerationBegun)]
+        return self._require_regeneration(chat_id, begun[0] if begun else wanted)
+
+    def approve_regeneration(
+        self, chat_id: str, regeneration_id: str, run_ids: Collection[str] | None = None
+    ) -> Regeneration:
+        """
+        Allow runs beyond `max_cascade` to be repeated, all when None.
+
+        Raises:
+            ChatNotFoundError, RegenerationNotFoundError, RunNotFoundError: The chat, the regeneration or a run of it is not
+                there.
+        """
+        check_id(chat_id, "chat_id")
+        self._store.execute(
+            chat_id,
+            lambda state, _now: decide_approve(state, regeneration_id, run_ids),
+            kind=RegenerationApproved,
+        )
+        return self._require_regeneration(chat_id, regeneration_id)
+
+    def repeat_run(
+        self,
+        chat_id: str,
+        regeneration_id: str,
+        repeats: str,
+        *,
+        run_id: str | None = None,
+        status: Literal["pending", "running"] = "running",
+    ) -> MessageRun:
+        """
+        Record the run that repeats another one: same thread, same assistant, triggered by what is new.
+
+        The old record stays. Executing it is yours, from the `checkpoint_id` of the old one if you want; then `complete_run`.
+
+        Args:
+            chat_id: The chat.
+            regeneration_id: The regeneration.
+            repeats: The run id of the old run.
+            run_id: Your id of the new run; a new one when None.
+            status: `running` or `pending`.
+
+        Returns:
+            The new run. When there is one already that did not fail, that one: repeating the call changes nothing.
+
+        Raises:
+            ChatNotFoundError, RegenerationNotFoundError, RunNotFoundError: The chat, the regeneration or a run of it is not
+                there.
+            RunStatusError: It awaits approval, or waits for others.
+            RunConflictError: It is being repeated under another id, or the id is taken.
+        """
+        check_id(chat_id, "chat_id")
+        if status not in {"pending", "running"}:
+            msg = f"a run that is to be executed is pending or running, not {status!r}"
+            raise InvalidValueError(msg)
+        record_id, wanted = new_id(), new_id() if run_id is None else run_id
+        self._store.execute(
+            chat_id,
+            lambda state, now: decide_repeat_run(
+                state,
+                regeneration_id,
+                repeats,
+                record_id=record_id,
+                run_id=wanted,
+                is_new_id=run_id is None,
+                status=status,
+                now=now,
+            ),
+            kind=RunRecorded,
+        )
+        with self._store.snapshot() as snapshot:
+            run = require_step(snapshot.chat(chat_id), regeneration_id, repeats).run
+        assert run is not None, "the step has a run now"
+        return run
+
+    def get_regeneration(self, chat_id: str, regeneration_id: str) -> Regeneration | None:
+        """
+        A regeneration with its steps: which are done, which are next; None when there is no such.
+
+        Source: the LMDB index at `position`.
+        """
+        check_id(chat_id, "chat_id")
+        check_id(regeneration_id, "regeneration_id")
+        with self._store.snapshot() as snapshot:
+            chat = snapshot.chat(chat_id)
+            record = chat.regeneration(regeneration_id)
+            return None if record is None else _described(chat, record)
+
+    def regenerations(self, chat_id: str) -> list[Regeneration]:
+        """The regenerations of a chat by the time when they began, ties by id; none when there is no such chat."""
+        check_id(chat_id, "chat_id")
+        with self._store.snapshot() as snapshot:
+            chat = snapshot.chat(chat_id)
+            rows = chat.run_rows
+            return [] if rows is None else [_described(chat, record) for record in rows.regenerations()]
+
+    def _require_regeneration(self, chat_id: str, regeneration_id: str) -> Regeneration:
+        found = self.get_regeneration(chat_id, regeneration_id)
+        assert found is not None, "a regeneration stays as long as its chat"
+        return found
+
+
+def _described(chat: IndexedChat, record: RegenerationRecord) -> Regeneration:
+    return describe_regeneration(chat.chat_id, record, chat.runs(regeneration_id=record.id))
+
+
+def _check_plan(plan: RegenerationPlan) -> RegenerationPlan:
+    if not isinstance(plan, RegenerationPlan):
+        msg = f"expected a plan of plan_regeneration, not {type(plan).__name__}"
+        raise InvalidValueError(msg)
+    check_id(plan.chat_id, "chat_id")
+    return plan

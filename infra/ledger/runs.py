@@ -1,0 +1,278 @@
+"""Runs: what triggered an assistant, and what it produced."""
+
+from collections.abc import Sequence
+from typing import get_args
+
+from chatledger.domain.context.fragment import Fragment
+from chatledger.domain.decide.branches import check_target
+from chatledger.domain.decide.chats import require_chat
+from chatledger.domain.decide.runs import (
+    Answer,
+    NewRun,
+    decide_complete_run,
+    decide_fail_run,
+    decide_record_run,
+    decide_start_run,
+)
+from chatledger.domain.errors import InvalidValueError
+from chatledger.domain.events import Body, MessagesAppended
+from chatledger.domain.rules import check_count, check_id
+from chatledger.domain.runs.events import RunChanged, RunRecorded
+from chatledger.domain.runs.values import PYTHON, RUN_STATUSES, MessageRun, RunStatus
+from chatledger.domain.values import Message, NewMessage
+from chatledger.projections.indexed_chat import IndexedChat
+from chatledger.projections.run_rows import MESSAGE, THREAD, TRIGGER
+
+from ..messages import as_drafts, new_id
+from ..store import Decide, Kind, Store
+
+
+class RunMethods:
+    """The part of a ledger that is about runs of assistants."""
+
+    @property
+    def _store(self) -> Store:
+        raise NotImplementedError
+
+    def record_run(
+        self,
+        chat_id: str,
+        run_id: str,
+        *,
+        thread_id: str,
+        assistant_id: str,
+        trigger_message_id: str | None = None,
+        references: Sequence[str] = (),
+        runtime: str = PYTHON,
+        status: RunStatus | None = None,
+        message_id: str | None = None,
+        answer: NewMessage | Fragment | None = None,
+        branch: str | None = None,
+        checkpoint_id: str | None = None,
+    ) -> MessageRun:
+        """
+        Record that an assistant runs, or ran. Recording it again with the same arguments changes nothing.
+
+        Args:
+            chat_id: The chat.
+            run_id: Your id of the run, unique in the chat.
+            thread_id: The agent thread on which it runs.
+            assistant_id: Whose run it is.
+            trigger_message_id: The message that set it off.
+            references: Further messages that the trigger refers to. An edit of any of them makes the run stale.
+            runtime: What executes it.
+            status: `pending`, `running` or `completed`. By default `running`, or `completed` with an answer.
+            message_id: The stored message that it produced.
+            answer: Instead, that message itself: it is appended in the same commit, see `complete_run`.
+            branch: Where the answer goes; the active branch when None.
+            checkpoint_id: The checkpoint of its thread to fork or replay from.
+
+        Returns:
+            The run as it is recorded now.
+
+        Raises:
+            ChatNotFoundError, MessageNotFoundError: The chat or a message is not there.
+            WrongChatError: A message belongs to another chat.
+            RunConflictError: The run is recorded with other values.
+            InvalidValueError: A value breaks a rule.
+        """
+        new = NewRun(
+            id=new_id(),
+            run_id=run_id,
+            thread_id=thread_id,
+            assistant_id=assistant_id,
+            trigger_message_id=trigger_message_id,
+            references=references if isinstance(references, str) else tuple(references),
+            runtime=runtime,
+            status=status,
+            message_id=message_id,
+            checkpoint_id=checkpoint_id,
+        )
+        said = _answer(answer, branch)
+        return self._change(
+            chat_id,
+            run_id,
+            lambda state, now: decide_record_run(state, new, answer=said, now=now),
+            kind=(MessagesAppended, RunRecorded),
+        )
+
+    def start_run(self, chat_id: str, run_id: str) -> MessageRun:
+        """
+        A pending run is running now; nothing when it is running already.
+
+        Raises:
+            ChatNotFoundError, RunNotFoundError: The chat or the run is not there.
+            RunStatusError: It has ended.
+        """
+        return self._change(chat_id, run_id, lambda state, _now: decide_start_run(state, run_id), kind=RunChanged)
+
+    def complete_run(
+        self,
+        chat_id: str,
+        run_id: str,
+        *,
+        message_id: str | None = None,
+        answer: NewMessage | Fragment | None = None,
+        branch: str | None = None,
+        checkpoint_id: str | None = None,
+    ) -> MessageRun:
+        """
+        A run has ended with an answer: one commit. Repeating it with the same values changes nothing.
+
+        Args:
+            chat_id: The chat.
+            run_id: The run, pending or running.
+            message_id: The stored message that it produced; None where it has none to show.
+            answer: Instead, that message itself. It is appended to the head of `branch` as by `append`; where it does not say
+                otherwise it replies to the trigger, and comes from the assistant. Give it an id if you may repeat the call.
+            branch: Where the answer goes; the active branch when None.
+            checkpoint_id: The checkpoint of its thread after the answer.
+
+        Returns:
+            The run. If it repeats another one, what that produced is now replaced by this answer.
+
+        Raises:
+            ChatNotFoundError, RunNotFoundError, BranchNotFoundError, MessageNotFoundError: Something is not there.
+            WrongChatError: The message belongs to another chat.
+            RunStatusError: The run ended before, in another way.
+            InvalidValueError: A value breaks a rule.
+        """
+        said = _answer(answer, branch)
+        return self._change(
+            chat_id,
+            run_id,
+            lambda state, now: decide_complete_run(
+                state, run_id, message_id=message_id, answer=said, checkpoint_id=checkpoint_id, now=now
+            ),
+            kind=(MessagesAppended, RunChanged),
+        )
+
+    def fail_run(self, chat_id: str, run_id: str, *, checkpoint_id: str | None = None) -> MessageRun:
+        """
+        A run has ended without an answer: its status is `error` from now on.
+
+        Raises:
+            ChatNotFoundError, RunNotFoundError: The chat or the run is not there.
+            RunStatusError: It has ended before.
+        """
+        return self._change(
+            chat_id,
+            run_id,
+            lambda state, _now: decide_fail_run(state, run_id, checkpoint_id=checkpoint_id),
+            kind=RunChanged,
+        )
+
+    def get_run(self, chat_id: str, run_id: str) -> MessageRun | None:
+        """The run of that id, or None."""
+        check_id(chat_id, "chat_id")
+        check_id(run_id, "run_id")
+        with self._store.snapshot() as snapshot:
+            return snapshot.chat(chat_id).run(run_id)
+
+    def runs(
+        self,
+        chat_id: str,
+        *,
+        thread_id: str | None = None,
+        assistant_id: str | None = None,
+        trigger_message_id: str | None = None,
+        message_id: str | None = None,
+        status: RunStatus | None = None,
+    ) -> list[MessageRun]:
+        """
+        The runs of a chat in the order in which they were recorded; none when there is no such chat. Filters combine.
+
+        Args:
+            chat_id: The chat.
+            thread_id: Only those on this agent thread.
+            assistant_id: Only those of this assistant.
+            trigger_message_id: Only those that this message set off.
+            message_id: Only those that produced this message.
+            status: Only those that are `pending`, `running`, `completed` or `error`.
+
+        Source: the LMDB index at `position`; looked up by message, trigger or thread where one is given.
+        """
+        check_id(chat_id, "chat_id")
+        given = {
+            "message_id": message_id,
+            "trigger_message_id": trigger_message_id,
+            "thread_id": thread_id,
+            "assistant_id": assistant_id,
+        }
+        wanted = {name: check_id(value, name) for name, value in given.items() if value is not None}
+        if status is not None and status not in RUN_STATUSES:
+            msg = f"status must be one of {', '.join(get_args(RunStatus))}, not {status!r}"
+            raise InvalidValueError(msg)
+        with self._store.snapshot() as snapshot:
+            found = _listed(snapshot.chat(chat_id), wanted)
+        return [
+            run
+            for run in found
+            if status in {None, run.status} and all(getattr(run, name) == value for name, value in wanted.items())
+        ]
+
+    def get_context(self, chat_id: str, message_id: str, last_n: int | None = None) -> list[Message]:
+        """
+        What was said up to a message, to be passed to a run that it triggers: root first, that message last.
+
+        Each message says who it comes from (`sender_id`, `agent_id`), so that answers of other agents can be passed in their
+        role. Hidden messages are left out, except the trigger.
+
+        Args:
+            chat_id: The chat.
+            message_id: The trigger.
+            last_n: At most this many, the last ones. All when None.
+
+        Raises:
+            ChatNotFoundError, MessageNotFoundError: The chat or the message is not there.
+            WrongChatError: The message belongs to another chat.
+
+        Source: the LMDB index at `position`. Costs O(result) where no message is hidden.
+        """
+        check_id(chat_id, "chat_id")
+        if last_n is not None:
+            check_count(last_n, "last_n")
+        with self._store.snapshot() as snapshot:
+            chat = snapshot.chat(chat_id)
+            require_chat(chat)
+            check_target(chat, check_id(message_id, "message_id"))
+            place = chat.place(message_id)
+            assert place is not None, "the message is there"
+            length = chat.chains.depth(place) + 1
+            taken = length if last_n is None else min(last_n, length)
+            while True:
+                chain = chat.chains.chain(place, taken)
+                shown = [message for message in chain if message.id == message_id or not message.is_hidden]
+                if last_n is None or len(shown) >= last_n or taken == length:
+                    return shown if last_n is None else shown[len(shown) - min(last_n, len(shown)) :]
+                taken = min(taken * 2, length)
+
+    def _change(self, chat_id: str, run_id: str, decide: Decide, *, kind: Kind) -> MessageRun:
+        check_id(chat_id, "chat_id")
+        written = self._store.execute(chat_id, decide, kind=kind)
+        ids = [_run_id(recorded.body) for recorded in written]
+        with self._store.snapshot() as snapshot:
+            run = snapshot.chat(chat_id).run(next((one for one in ids if one is not None), run_id))
+        assert run is not None, "a run stays as long as its chat"
+        return run
+
+
+def _run_id(body: Body) -> str | None:
+    if isinstance(body, RunRecorded):
+        return body.run.run_id
+    return body.run_id if isinstance(body, RunChanged) else None
+
+
+def _answer(message: NewMessage | Fragment | None, branch: str | None) -> Answer | None:
+    return None if message is None else Answer(draft=as_drafts([message])[0], branch=branch)
+
+
+def _listed(chat: IndexedChat, wanted: dict[str, str]) -> list[MessageRun]:
+    """The runs of the shortest list that is likely to have what is wanted."""
+    rows = chat.run_rows
+    if rows is None:
+        return []
+    for name, listing in (("message_id", MESSAGE), ("trigger_message_id", TRIGGER), ("thread_id", THREAD)):
+        if name in wanted:
+            return rows.listed(listing, wanted[name])
+    return rows.runs()

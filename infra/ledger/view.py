@@ -1,0 +1,142 @@
+"""`LedgerView`: a ledger as it stood at an earlier moment, to be read only."""
+
+import functools
+from collections.abc import Callable
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Concatenate, ParamSpec, Self, TypeVar, cast
+
+from ..store import Store
+from ..time_travel import MomentStore, PastEvents, UnfoldedError
+from .ledger import Ledger
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class _Reader(Ledger):
+    """The methods of a ledger, on the store of a moment. The view shows those that only read."""
+
+    def __init__(self, moments: MomentStore, store: MomentStore | PastEvents) -> None:
+        self._moments, self._read = moments, store
+
+    @property
+    def _store(self) -> Store:
+        return cast("Store", self._read)  # reading asks for nothing that it does not have
+
+    def _is_over(self) -> bool:
+        return self._moments.is_closed
+
+
+def _then(method: Callable[Concatenate[Ledger, P], T]) -> Callable[Concatenate["LedgerView", P], T]:
+    """The same method, answering as it did at the moment of the view."""
+
+    def ask(self: "LedgerView", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        while True:
+            try:
+                return method(self._reader, *args, **kwargs)  # pyright: ignore[reportPrivateUsage]  # this is a method of it
+            except UnfoldedError as error:
+                needed = error
+            # Here, where no transaction is open.
+            self._moments.prepare(needed)  # pyright: ignore[reportPrivateUsage]  # as above
+
+    functools.update_wrapper(ask, method)
+    return ask
+
+
+def _until_then(method: Callable[Concatenate[Ledger, P], T]) -> Callable[Concatenate["LedgerView", P], T]:
+    """The same method, on the events up to the moment of the view."""
+
+    def ask(self: "LedgerView", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return method(self._historian, *args, **kwargs)  # pyright: ignore[reportPrivateUsage]  # this is a method of it
+
+    functools.update_wrapper(ask, method)
+    return ask
+
+
+class LedgerView:
+    """
+    A ledger as it stood at an earlier moment. Made by `Ledger.as_of`; use it as a context manager, or close it.
+
+    It has the methods of `Ledger` that read, and none that write. They return what they returned at that moment, whatever
+    was written since; but of a chat that was deleted since nothing is left. Safe for threads.
+
+    A chat that has not changed since the moment is read from the index, at the cost of reading it now. Any other one is folded
+    from its own events the first time it is asked for, and kept in a temporary index until the view is closed. Questions
+    about all chats (`list_chats`, `search` without a chat) touch all of them, or all of an owner.
+    """
+
+    def __init__(self, store: MomentStore) -> None:
+        self._moments = store
+        self._reader = _Reader(store, store)
+        self._historian = _Reader(store, store.log_only)
+
+    get_chat = _then(Ledger.get_chat)
+    list_chats = _then(Ledger.list_chats)
+
+    get_message = _then(Ledger.get_message)
+    get_messages = _then(Ledger.get_messages)
+    get_chain = _then(Ledger.get_chain)
+    has_children = _then(Ledger.has_children)
+    children = _then(Ledger.children)
+    siblings = _then(Ledger.siblings)
+    common_ancestor = _then(Ledger.common_ancestor)
+    diff = _then(Ledger.diff)
+
+    get_branch = _then(Ledger.get_branch)
+    get_active_branch = _then(Ledger.get_active_branch)
+    list_branches = _then(Ledger.list_branches)
+
+    get_checkpoint = _then(Ledger.get_checkpoint)
+    list_checkpoints = _then(Ledger.list_checkpoints)
+
+    get_annotations = _then(Ledger.get_annotations)
+    get_run = _then(Ledger.get_run)
+    runs = _then(Ledger.runs)
+    get_context = _then(Ledger.get_context)
+    plan_regeneration = _then(Ledger.plan_regeneration)
+    get_regeneration = _then(Ledger.get_regeneration)
+    regenerations = _then(Ledger.regenerations)
+    forks = _then(Ledger.forks)
+
+    search = _then(Ledger.search)
+
+    export_chat = _then(Ledger.export_chat)
+    graph = _then(Ledger.graph)
+    owner_of = _then(Ledger.owner_of)
+
+    history = _until_then(Ledger.history)
+
+    @property
+    def position(self) -> int:
+        """The position of the last event up to then."""
+        return self.get_position()
+
+    def get_position(self) -> int:
+        """
+        The same as `position`, for `AsyncLedgerView` too.
+
+        Of a view of a time, it is looked up on the log. Where clocks of writers differ, some later events may stand before it.
+        """
+        return self._moments.position
+
+    def close(self) -> None:
+        """Close the view; calling it again does nothing. The ledger stays open."""
+        self._moments.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        moment = self._moments.moment
+        at = f"position {moment.position}" if moment.time is None else _shown(moment.time)
+        return f"<LedgerView as of {at}{' (closed)' if self._moments.is_closed else ''}>"
+
+
+def _shown(time_ms: int) -> str:
+    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds")

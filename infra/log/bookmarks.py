@@ -1,0 +1,68 @@
+"""Where the members of named feeds stand, as a log keeps it."""
+
+from typing import Final
+
+import msgspec
+from msgspec import structs
+
+from chatledger.domain.errors import CorruptStateError
+
+
+class Bookmark(msgspec.Struct, frozen=True, kw_only=True):
+    """
+    How far one member of a named feed has come.
+
+    Args:
+        name, index, count: The member: share `index` of `count`; 0 of 1 reads everything.
+        position: Everything up to here was handled.
+        holder: The random id of who wrote it. Who finds another's in place of its own was replaced.
+        log_id: The `identity` of the log that the position belongs to.
+        saved_at: Milliseconds since the epoch.
+        revision: Of what is stored, 0 for what is not; the log gives it, and a save names the one that it replaces.
+    """
+
+    name: str
+    index: int
+    count: int
+    position: int
+    holder: str
+    log_id: str
+    saved_at: int
+    revision: int = 0
+
+    @property
+    def key(self) -> str:
+        """The name under which a log keeps it, one for each member."""
+        return bookmark_key(self.name, self.index, self.count)
+
+    def saved_as(self, revision: int) -> "Bookmark":
+        """The same, as it is stored now."""
+        return structs.replace(self, revision=revision)
+
+
+_encode: Final = msgspec.json.Encoder().encode
+_decode: Final = msgspec.json.Decoder(Bookmark).decode
+
+
+def bookmark_key(name: str, index: int, count: int) -> str:
+    """The key of a member's bookmark."""
+    return f"{index}/{count}/{name}"
+
+
+def encode_bookmark(bookmark: Bookmark) -> bytes:
+    """As it is stored; the revision is not part of it."""
+    return _encode(bookmark.saved_as(0))
+
+
+def decode_bookmark(raw: bytes, revision: int) -> Bookmark:
+    """
+    What `encode_bookmark` made.
+
+    Raises:
+        CorruptStateError: It is something else.
+    """
+    try:
+        return _decode(raw).saved_as(revision)
+    except msgspec.DecodeError as error:
+        msg = f"the position of a feed can not be read: {error}; a newer chatledger may have written it"
+        raise CorruptStateError(msg) from error

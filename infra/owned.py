@@ -1,0 +1,222 @@
+"""The store as one user may use it: what belongs to others is not there, and what concerns everybody is refused."""
+
+import contextlib
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import NoReturn
+
+import msgspec
+
+from chatledger.domain.agents.events import with_owner
+from chatledger.domain.errors import AccessDeniedError, AlreadyExistsError, ChatExistsError, MessageConflictError
+from chatledger.domain.events import Body, ChatCreated, MessagesAppended, Recorded
+from chatledger.domain.ownership import owner_digest
+from chatledger.projections.agents.indexed_thread import IndexedThread
+from chatledger.projections.agents.owned_thread import OwnedThread
+from chatledger.projections.index import Snapshot
+from chatledger.projections.indexed_chat import IndexedChat
+from chatledger.projections.owned import OwnedChat, OwnedSnapshot
+
+from .erasing import SCRUB_S
+from .log.bookmarks import Bookmark, bookmark_key
+from .log.port import READ_PAGE
+from .owners import Owners
+from .store import RETRY_S, Decide, DecideOnThread, Kind, Store
+
+
+class _Guard:
+    """Refuses whatever a class does not offer: new methods of what it stands for need a decision first."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        msg = f"{name} concerns the chats of all users; use the ledger that this one was made from, not one made by for_user"
+        raise AccessDeniedError(msg)
+
+
+class OwnedLog(_Guard):
+    """The events of one user's chats on a log. Positions count over everybody's."""
+
+    def __init__(self, store: Store, user_id: str) -> None:
+        self._whole, self._user_id = store, user_id
+        # Users may give their feeds the same names. No chat has the empty id, so this is no tombstone's digest.
+        self._prefix = f"{owner_digest('', user_id)}/"
+
+    def last_position(self) -> int:
+        """The position of the last event of all."""
+        return self._whole.log.last_position()
+
+    def wait(self, after: int, timeout_s: float) -> bool:
+        """Wait until anybody's event follows a position."""
+        return self._whole.log.wait(after, timeout_s)
+
+    def read(self, after: int, limit: int = READ_PAGE) -> list[Recorded]:
+        """The events after a position, in order; empty at the end of the log."""
+        # Of others there may be many: as many requests as pages, not as events.
+        while page := self._whole.log.read(after, max(limit, READ_PAGE)):
+            if owned := self._owned(page):
+                return owned[:limit]
+            after = page[-1].position
+        return []
+
+    def read_chat(self, chat_id: str, *, after: int, limit: int = READ_PAGE, after_version: int = 0) -> list[Recorded]:
+        """The events of one chat after a position (and a version), in order."""
+        while page := self._whole.log.read_chat(chat_id, after=after, limit=limit, after_version=after_version):
+            if owned := self._owned(page):
+                return owned
+            after = page[-1].position
+        return []
+
+    def event_at(self, position: int) -> Recorded | None:
+        """The event at a position; None where it was erased, beyond the end, or another user's."""
+        found = self._whole.log.event_at(position)
+        return found if found is not None and self._owned([found]) else None
+
+    @property
+    def identity(self) -> str:
+        """Tells the log from others."""
+        return self._whole.log.identity
+
+    def load_bookmark(self, key: str) -> Bookmark | None:
+        """Where a member of one of the user's named feeds stands."""
+        found = self._whole.log.load_bookmark(self._kept_key(key))
+        return None if found is None else self._given(found)
+
+    def save_bookmark(self, bookmark: Bookmark) -> Bookmark:
+        """Keep it; see `EventLog.save_bookmark`."""
+        kept = msgspec.structs.replace(bookmark, name=self._prefix + bookmark.name)
+        return self._given(self._whole.log.save_bookmark(kept))
+
+    def bookmarks(self) -> list[Bookmark]:
+        """Those of the user's named feeds."""
+        return [self._given(kept) for kept in self._whole.log.bookmarks() if kept.name.startswith(self._prefix)]
+
+    def drop_bookmark(self, key: str) -> None:
+        """Forget it."""
+        self._whole.log.drop_bookmark(self._kept_key(key))
+
+    def _kept_key(self, key: str) -> str:
+        index, count, name = key.split("/", 2)
+        return bookmark_key(self._prefix + name, int(index), int(count))
+
+    def _given(self, kept: Bookmark) -> Bookmark:
+        return msgspec.structs.replace(kept, name=kept.name.removeprefix(self._prefix))
+
+    def _owned(self, page: Sequence[Recorded]) -> list[Recorded]:
+        owners = Owners(self._whole)
+        return [recorded for recorded in page if owners.is_owner(self._user_id, recorded)]
+
+
+class OwnedStore(_Guard):
+    """
+    What a ledger asks of its store, for one user.
+
+    Decisions are made on a state without the others. Only where they would write what cannot be, an id that somebody uses, they
+    are refused like an id of the user's own.
+    """
+
+    def __init__(self, store: Store, user_id: str) -> None:
+        self._whole, self._user_id = store, user_id
+        self.log = OwnedLog(store, user_id)
+
+    @contextlib.contextmanager
+    def snapshot(self) -> Generator[OwnedSnapshot]:
+        """What the index has of the user's now."""
+        with self._whole.snapshot() as snapshot:
+            yield OwnedSnapshot(snapshot, self._user_id)
+
+    def execute(self, chat_id: str, decide: Decide, *, kind: Kind | None, timeout_s: float = RETRY_S) -> list[Recorded]:
+        """
+        Decide, write and apply; see `Store.execute`.
+
+        Raises:
+            AccessDeniedError: It would make a chat of another user.
+            ChatExistsError: It would make a chat whose id is taken.
+            MessageConflictError: It would add a message whose id is used in another chat.
+        """
+
+        def decide_owned(state: IndexedChat, now: int) -> list[Body]:
+            assert isinstance(state, OwnedChat), "the state is what `seen_as` gave"
+            bodies = decide(state, now)
+            self._check(state, bodies)
+            return bodies
+
+        return self._whole.execute(chat_id, decide_owned, kind=kind, timeout_s=timeout_s, seen_as=self._seen)
+
+    def execute_on_thread(self, thread_id: str, decide: DecideOnThread) -> list[Recorded]:
+        """
+        The same for a thread of agents; a new one becomes the user's.
+
+        Raises:
+            AlreadyExistsError: The id is another user's.
+        """
+
+        def decide_owned(state: IndexedThread, now: int) -> list[Body]:
+            assert isinstance(state, OwnedThread), "the state is what `seen_as` gave"
+            bodies = decide(state, now)
+            if bodies and state.is_taken:
+                msg = f"thread {thread_id!r} can not be used, as its id is taken; use another one"
+                raise AlreadyExistsError(msg)
+            return bodies if state.record is not None else [with_owner(body, self._user_id) for body in bodies]
+
+        return self._whole.execute_on_thread(thread_id, decide_owned, seen_as=self._seen)
+
+    def delete_thread(self, thread_id: str) -> None:
+        """Delete a thread of the user's, and erase its events."""
+        with self.snapshot() as snapshot:
+            if snapshot.thread(thread_id).record is None:
+                return
+        self._whole.delete_thread(thread_id, is_due=self._is_owned)
+
+    def _is_owned(self, thread: IndexedThread) -> bool:
+        return thread.is_of(self._user_id)
+
+    def _seen(self, snapshot: Snapshot) -> OwnedSnapshot:
+        return OwnedSnapshot(snapshot, self._user_id)
+
+    def _check(self, state: OwnedChat, bodies: Sequence[Body]) -> None:
+        if any(isinstance(body, ChatCreated) and body.user_id != self._user_id for body in bodies):
+            msg = f"chat {state.chat_id!r} can not be made for another user by a ledger that is limited to one"
+            raise AccessDeniedError(msg)
+        if bodies and state.is_taken:
+            raise ChatExistsError(state.chat_id)
+        for body in bodies:
+            for message in body.messages if isinstance(body, MessagesAppended) else ():
+                if state.is_used_elsewhere(message.id):
+                    raise MessageConflictError(message.id, chat_id=state.chat_id, other_chat=True)
+
+    def catch_up(self, position: int | None, timeout_s: float) -> int:
+        """Take in everything up to the present end of the log, or to `position`; returns the position reached."""
+        return self._whole.catch_up(position, timeout_s)
+
+    def events(
+        self, after: int, *, chat_id: str | None = None, is_closed: Callable[[], bool] = lambda: False
+    ) -> Iterator[Recorded]:
+        """The user's events that are on the log after a position."""
+        owners = Owners(self._whole)
+        for recorded in self._whole.events(after, chat_id=chat_id, is_closed=is_closed):
+            if owners.is_owner(self._user_id, recorded):
+                yield recorded
+
+    def page(self, after: int, *, chat_id: str | None = None, limit: int = READ_PAGE) -> Sequence[Recorded]:
+        """About so many of the user's next events after a position; none at the end of the log."""
+        owners = Owners(self._whole)
+        while page := self._whole.page(after, chat_id=chat_id, limit=limit):
+            if owned := [recorded for recorded in page if owners.is_owner(self._user_id, recorded)]:
+                return owned
+            after = page[-1].position
+        return []
+
+    def follow(self, after: int, *, is_closed: Callable[[], bool]) -> Iterator[Recorded]:
+        """The user's events after a position, and those to come; ends when the store or the handle is closed."""
+        owners = Owners(self._whole)
+        for recorded in self._whole.follow(after, is_closed=is_closed):
+            if owners.is_owner(self._user_id, recorded):
+                yield recorded
+
+    def finish_erasures(self, *, timeout_s: float = SCRUB_S) -> None:
+        """Erase what deleted chats left on the log and in the index."""
+        self._whole.finish_erasures(timeout_s=timeout_s)
+
+    def check_open(self) -> None:
+        """Raise `LedgerClosedError` after the store was closed."""
+        self._whole.check_open()

@@ -1,0 +1,147 @@
+"""A moment in the past of a log, and what is asked of a store to read from it."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from datetime import UTC, datetime, timedelta
+from typing import Final, Protocol
+
+import msgspec
+
+from chatledger.domain.errors import InvalidValueError
+from chatledger.domain.events import Recorded
+from chatledger.domain.rules import check_count
+from chatledger.domain.state import StreamHead
+from chatledger.projections.index import Snapshot
+
+from ..store import MAX_COMMIT_EVENTS, RETRY_S
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND: Final = timedelta(milliseconds=1)
+
+
+class ReadableLog(Protocol):
+    """The part of a log that time travel reads."""
+
+    def read(self, after: int, limit: int = ...) -> Sequence[Recorded]:
+        """The events after a position, in order; empty at the end of the log."""
+        ...
+
+    def read_chat(self, chat_id: str, *, after: int) -> Sequence[Recorded]:
+        """The events of one chat after a position, in order; empty at the end."""
+        ...
+
+    def event_at(self, position: int) -> Recorded | None:
+        """The event at a position; None where it was erased, or beyond the end."""
+        ...
+
+    def last_position(self) -> int:
+        """The position of the last event; 0 for an empty log."""
+        ...
+
+
+class ReadableStore(Protocol):
+    """The part of a store that time travel reads: of all chats, or of those of one owner."""
+
+    @property
+    def log(self) -> ReadableLog:
+        """Where events are."""
+        ...
+
+    def snapshot(self) -> AbstractContextManager[Snapshot]:
+        """The index as it is now."""
+        ...
+
+    def events(
+        self, after: int, *, chat_id: str | None = None, is_closed: Callable[[], bool] = ...
+    ) -> Iterator[Recorded]:
+        """The events that are on the log after a position, whole commits at a time."""
+        ...
+
+    def catch_up(self, position: int | None, timeout_s: float) -> int:
+        """Take in everything up to the present end of the log; returns the position reached."""
+        ...
+
+    def check_open(self) -> None:
+        """Raise `LedgerClosedError` after it was closed."""
+        ...
+
+
+class Moment(msgspec.Struct, frozen=True):
+    """
+    The events up to `position`; with `time` (ms since the epoch) of each chat only those before its first later event.
+
+    `position` is the end of a commit, and of the log that was read when the moment was named: what is written
+    afterwards never belongs to it, whatever its time is.
+    """
+
+    position: int
+    time: int | None = None
+
+    def includes(self, recorded: Recorded) -> bool:
+        """Whether an event belongs to it, if those before it in its chat do."""
+        return recorded.position <= self.position and (self.time is None or recorded.occurred_at <= self.time)
+
+    def is_after(self, head: StreamHead) -> bool:
+        """Whether a chat whose last event this is has not changed since. Of one chat, no event is older than the one before."""
+        return head.position <= self.position and (self.time is None or head.occurred_at <= self.time)
+
+
+def moment_at(store: ReadableStore, at: int | datetime) -> Moment:
+    """
+    The moment of a position, or of a time.
+
+    Raises:
+        InvalidValueError: There is no such position on the log, or the time has no time zone.
+        LogUnavailableError: The log did not answer.
+    """
+    store.check_open()
+    if isinstance(at, datetime):
+        if at.tzinfo is None:
+            msg = "a moment needs a time zone, e.g. datetime.now(timezone.utc)"
+            raise InvalidValueError(msg)
+        return Moment(store.catch_up(None, RETRY_S), (at - _EPOCH) // _MILLISECOND)
+    position = check_count(at, "a position")
+    with store.snapshot() as snapshot:
+        known = snapshot.state.position
+    if position > known:
+        last = store.log.last_position()
+        if position > last:
+            msg = f"position {position} is beyond the end of the log, whose last event is at {last}"
+            raise InvalidValueError(msg)
+        store.catch_up(None, RETRY_S)
+    if position == known:
+        return Moment(position)  # whole commits only are ever taken in
+    return Moment(_end_of_commit(store.log, position))
+
+
+def position_of(store: ReadableStore, moment: Moment) -> int:
+    """
+    The position of the last event up to a moment. For a time it is found by halving the log.
+
+    Where the clocks of writers differ, it is the position of some event after which a later one follows.
+    """
+    if moment.time is None:
+        return moment.position
+    low, high = 0, moment.position
+    while low < high:
+        middle = (low + high) // 2
+        page = store.log.read(middle, 1)
+        if page and page[0].position <= high and page[0].occurred_at <= moment.time:
+            low = page[0].position
+        else:
+            high = middle
+    return low
+
+
+def _end_of_commit(log: ReadableLog, position: int) -> int:
+    """The same position, or the one before the commit of which the rest comes later: nobody ever saw half of one."""
+    recorded = log.event_at(position) if position else None
+    if recorded is None or not recorded.event.rest:
+        return position
+    before = log.read(max(0, position - MAX_COMMIT_EVENTS), MAX_COMMIT_EVENTS)
+    first = position
+    for one in reversed([one for one in before if one.position < position]):
+        if not one.event.rest:
+            break
+        first = one.position
+    return first - 1

@@ -1,0 +1,243 @@
+"""Walking a log from its start: every event is read, checked, and folded into a scratch generation of an index."""
+
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+
+from chatledger.domain.errors import (
+    ChainIntegrityError,
+    ChatledgerError,
+    CorruptStateError,
+    LedgerClosedError,
+    LogUnavailableError,
+    UnsupportedFormatError,
+)
+from chatledger.domain.events import Recorded, StreamDeleted
+from chatledger.domain.invariants import broken_off, check_commit, check_event
+from chatledger.domain.state import ChatState
+
+from ..environment import Transaction
+from ..generation import Generation, IndexState
+from .heads import Heads
+from .watch import AnchorWatch
+
+PAGE_EVENTS: Final = 500
+_APPLICATION: Final = "proof"
+_ADVICE: Final = "Restore the log from a backup"
+_SEARCHED: Final = 100_000
+
+
+class WalkedLog(Protocol):
+    """What is asked of a log."""
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether positions follow each other without gaps, so that a gap means erased or lost events."""
+        ...
+
+    def read(self, after: int, limit: int) -> Sequence[Recorded]:
+        """The events after a position, in order; empty at the end."""
+        ...
+
+    def read_chat(self, chat_id: str, *, after: int) -> Sequence[Recorded]:
+        """The events of one chat after a position, in order."""
+        ...
+
+    def event_at(self, position: int) -> Recorded | None:
+        """The event at a position; None where there is none."""
+        ...
+
+    def last_position(self) -> int:
+        """The position of the last event; 0 for an empty log."""
+        ...
+
+
+class Walk:
+    """
+    One walk over a log. It takes the memory of one page, whatever the length of the log.
+
+    Args:
+        log: The log.
+        scratch: An empty generation, which holds the fold afterwards.
+        watch: Is told every event.
+        progress: Is told the position reached.
+    """
+
+    def __init__(
+        self, log: WalkedLog, scratch: Generation, *, watch: AnchorWatch | None, progress: Callable[[int], None]
+    ) -> None:
+        self._log, self.scratch, self._watch, self._progress = log, scratch, watch, progress
+        self.heads = Heads(scratch.env)
+        self.state = IndexState()
+        self.event_count = self.tombstone_count = 0
+        self._at = 0
+        self._open_commit: Recorded | None = None
+        self._last: Recorded | None = None
+        self._doomed: dict[str, int] = {}
+        self._txn: Transaction | None = None
+
+    def to(self, target: int) -> None:
+        """
+        Walk up to a position.
+
+        Raises:
+            ChainIntegrityError, CorruptStateError, UnsupportedFormatError: An event is not sound; the error names it.
+        """
+        while self._at < target:
+            page = [recorded for recorded in self._read() if recorded.position <= target]
+            if not page:
+                return
+            self._take(page)
+            self._at = page[-1].position
+            self._progress(self._at)
+
+    def finish(self) -> None:
+        """
+        Walk to the present end of the log, and check what only the whole can tell.
+
+        Raises:
+            ChainIntegrityError: Events are lost, or are not those of the anchor.
+        """
+        seen = -1
+        while True:
+            target = self._log.last_position()
+            self.to(target)
+            problem = self._problem(target)
+            if problem is None:
+                return
+            # A chat that was deleted while we walked leaves holes before its tombstone comes, which is on the log by now.
+            if target <= seen:
+                raise problem
+            seen = target
+
+    def _problem(self, target: int) -> ChainIntegrityError | None:
+        if self._open_commit is not None and self._open_commit.event.rest:
+            return broken_off(self._open_commit)
+        watched = None if self._watch is None else self._watch.problem
+        if watched is not None:
+            return watched
+        state = self.state
+        missing = state.missing + target - state.position
+        if self._log.is_dense and missing > state.erased:
+            msg = (
+                f"{missing:,} positions up to {target} hold no event, but deleted chats account for {state.erased:,} only: "
+                f"events are lost. {_ADVICE}"
+            )
+            return ChainIntegrityError(msg)
+        return None
+
+    def _read(self) -> Sequence[Recorded]:
+        try:
+            return self._log.read(self._at, PAGE_EVENTS)
+        except (LogUnavailableError, LedgerClosedError):
+            raise
+        except ChatledgerError as error:
+            self._narrow()
+            raise self._located(error) from error
+
+    def _narrow(self) -> None:
+        """Go on event by event, up to the one that can not be read; one before it may be the first that is not sound."""
+        while True:
+            try:
+                page = self._log.read(self._at, 1)
+            except (LogUnavailableError, LedgerClosedError):
+                raise
+            except ChatledgerError as error:
+                raise self._located(error) from error
+            if not page:
+                return
+            self._take(page)
+            self._at = page[0].position
+
+    def _located(self, error: ChatledgerError) -> ChatledgerError:
+        """The error for the event after the last good one, which can not be read."""
+        position: int | None = getattr(error, "position", None)
+        if position is None:
+            position, error = self._find(error)
+        where = "" if f"position {position}" in str(error) else f"the event at position {position}: "
+        msg = f"{where}{error}. {_ADVICE}"
+        if isinstance(error, UnsupportedFormatError):
+            return UnsupportedFormatError(f"{where}{error}")
+        chat_id, version = getattr(error, "chat_id", None), getattr(error, "version", None)
+        kind = ChainIntegrityError if isinstance(error, ChainIntegrityError) else CorruptStateError
+        return kind(msg, chat_id=chat_id, position=position, version=version)
+
+    def _find(self, error: ChatledgerError) -> tuple[int, ChatledgerError]:
+        for position in range(self._at + 1, self._at + _SEARCHED):
+            try:
+                self._log.event_at(position)
+            except LogUnavailableError:
+                raise
+            except ChatledgerError as found:
+                return position, found
+        return self._at + 1, error
+
+    def _take(self, page: Sequence[Recorded]) -> None:
+        while True:
+            kept = [recorded for recorded in page if recorded.position >= self._doomed.get(recorded.chat_id, 0)]
+            if not kept:
+                return
+            try:
+                self._apply(kept)
+            except ChainIntegrityError as error:
+                if not self._is_explained(error):
+                    raise
+            else:
+                self.event_count += len(kept)
+                self.tombstone_count += sum(isinstance(recorded.body, StreamDeleted) for recorded in kept)
+                return
+
+    def _apply(self, events: Sequence[Recorded]) -> None:
+        before = self._open_commit
+
+        def change(txn: Transaction) -> IndexState:
+            self._open_commit, self._txn = before, txn
+            self.heads.begin()
+            state = self.scratch.apply(txn, events, application=_APPLICATION, check=self._check)
+            self.heads.write(txn)
+            return state
+
+        try:
+            self.state = self.scratch.env.update(change)
+        except ChainIntegrityError as error:
+            self._open_commit = before
+            raise self._named(error) from error
+
+    def _check(self, state: ChatState, recorded: Recorded) -> None:
+        assert self._txn is not None, "events are checked inside a transaction"
+        self._last = recorded
+        check_commit(self._open_commit, recorded)
+        check_event(state, recorded)
+        self._open_commit = recorded
+        head = self.heads.take(self._txn, recorded)
+        if self._watch is not None:
+            self._watch.take(recorded, head)
+
+    def _named(self, error: ChainIntegrityError) -> ChainIntegrityError:
+        """The error with all facts: what raised it knew the event or did not."""
+        last = self._last
+        if last is None or error.version is not None:
+            return error
+        if error.position not in {None, last.position}:  # an earlier event, which is in the message
+            return error
+        return ChainIntegrityError(str(error), chat_id=last.chat_id, position=last.position, version=last.version)
+
+    def _is_explained(self, error: ChainIntegrityError) -> bool:
+        """Whether an event does not follow only because its chat was deleted later and is being erased; it is left out."""
+        if error.chat_id is None or error.position is None:
+            return False
+        after = error.position
+        try:
+            while page := self._log.read_chat(error.chat_id, after=after):
+                for recorded in page:
+                    body = recorded.body
+                    if isinstance(body, StreamDeleted) and body.first_position <= error.position:
+                        self._doomed[error.chat_id] = recorded.position
+                        if self._open_commit is not None and self._open_commit.chat_id == error.chat_id:
+                            self._open_commit = None
+                        return True
+                after = page[-1].position
+        except (LogUnavailableError, LedgerClosedError):
+            raise
+        except ChatledgerError:
+            return False
+        return False
