@@ -13,8 +13,11 @@ from .subjects.appends import appends
 from .subjects.catalogue import branches, chats
 from .subjects.chains import chains
 from .subjects.engine import engine
+from .subjects.feed import feed
+from .subjects.proof import proof
 from .subjects.search import searches
 from .subjects.storing import imports, opening, rebuilds
+from .subjects.time_travel import time_travel
 from .world import Sizes, World
 
 Subject = Callable[[World], Iterator[Row]]
@@ -22,12 +25,15 @@ SUBJECTS: Final[dict[str, Subject]] = {
     "chains": chains,
     "engine": engine,
     "appends": appends,
+    "feed": feed,
     "search": searches,
     "branches": branches,
     "chats": chats,
+    "time_travel": time_travel,
     "rebuilds": rebuilds,
     "imports": imports,
     "opening": opening,
+    "proof": proof,
 }
 """In the order of the table."""
 

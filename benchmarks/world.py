@@ -37,6 +37,7 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
     searched: tuple[int, ...]
     searched_chats: int
     searched_per_chat: int
+    feed_events: int
 
 
 FULL = Sizes(
@@ -55,6 +56,7 @@ FULL = Sizes(
     searched=(10_000, 100_000),
     searched_chats=100,
     searched_per_chat=1_000,
+    feed_events=500,
 )
 QUICK = Sizes(
     name="quick",
@@ -72,6 +74,7 @@ QUICK = Sizes(
     searched=(1_000, 10_000),
     searched_chats=20,
     searched_per_chat=500,
+    feed_events=200,
 )
 SMOKE = Sizes(
     name="smoke",
@@ -89,6 +92,7 @@ SMOKE = Sizes(
     searched=(60, 130),
     searched_chats=3,
     searched_per_chat=40,
+    feed_events=3,
 )
 
 

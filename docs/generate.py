@@ -26,11 +26,13 @@ from chatledger.domain.engine.engine import Engine
 from chatledger.domain.engine.inspecting import Inspecting
 from chatledger.domain.engine.reading import Reading
 from chatledger.domain.engine.saving import Saving
-from chatledger.domain.events import BODIES, Event, Recorded
+from chatledger.domain.events import Event, Recorded
+from chatledger.domain.vocabulary import BODIES
 from chatledger.infra.ledger.search import DEFAULT_LIMIT
 from docs.docstrings import blocks_of, doc_of, join, line_of, text_of, tree_of
 from docs.members import (
     constructor_of,
+    describe_class,
     describe_function,
     describe_methods,
     describe_module,
@@ -58,6 +60,10 @@ VALUE_TYPES: Final = (
     chatledger.SearchHit,
     chatledger.SearchHits,
     chatledger.Recorded,
+    chatledger.Verification,
+    chatledger.Anchor,
+    chatledger.AnchorLeaf,
+    chatledger.InclusionProof,
 )
 ENGINE_VALUES: Final = (
     chatledger.Fragment,
@@ -88,6 +94,8 @@ AREAS: Final = {
     "SearchMethods": "Search",
     "InterchangeMethods": "Whole conversations",
     "LogMethods": "The log",
+    "TimeTravelMethods": "Time travel",
+    "ProofMethods": "Proof",
     "Ledger": "The ledger itself",
 }
 ENGINE_AREAS: Final = {
@@ -99,8 +107,12 @@ ENGINE_AREAS: Final = {
 }
 """Where the methods of a context engine are written, and what such methods are for."""
 ALIASES: Final = {
+    "PemSource": "`str | os.PathLike[str] | bytes`: the path of a PEM file, or its bytes.",
     "Progress": "`Callable[[int, int], None]`: called with (events done, events in all); messages, where a docstring says so.",
     "Durability": '`Literal["always", "fast"]`.',
+    "Compression": '`Literal["zstd"]`.',
+    "IndexAtRest": '`Literal["memory", "plain"]`.',
+    "Keys": "`str | Sequence[str]`: `id:base64`, several in one text separated by commas.",
     "ChatUpdater": "`Callable[[Chat], dict[str, Any] | None]`.",
     "OnConflict": '`Literal["rebase", "fork", "raise"]`; see `ContextEngine.save`.',
     "Models": "`Mapping[str, ModelInfo]`; see [chatledger.tokens](#chatledgertokens).",
@@ -148,6 +160,7 @@ def api_page() -> str:
         *describe_function(chatledger.open, "chatledger.open"),
         *describe_function(chatledger.open_async, "chatledger.open_async"),
         "Locations are explained [on a page of their own](locations.md).",
+        *describe_class(chatledger.Encryption),
         "## Making messages",
         *describe_function(chatledger.user, "chatledger.user"),
         *describe_function(chatledger.assistant, "chatledger.assistant"),
@@ -164,6 +177,20 @@ def api_page() -> str:
         text_of(doc_of(chatledger.AsyncLedger)),
         _awaited(),
         *describe_methods(chatledger.AsyncLedger, level=3),
+        "## LedgerView",
+        text_of(doc_of(chatledger.LedgerView)),
+        _of_ledger(chatledger.LedgerView, "With the arguments, answers and errors of the methods of `Ledger`"),
+        *describe_methods(chatledger.LedgerView, level=3),
+        "## AsyncLedgerView",
+        text_of(doc_of(chatledger.AsyncLedgerView)),
+        _of_ledger(chatledger.AsyncLedgerView, "Awaited, and like the methods of `LedgerView`"),
+        *describe_methods(chatledger.AsyncLedgerView, level=3),
+        "## Feed",
+        text_of(doc_of(chatledger.Feed)),
+        *describe_methods(chatledger.Feed, level=3),
+        "## AsyncFeed",
+        text_of(doc_of(chatledger.AsyncFeed)),
+        *describe_methods(chatledger.AsyncFeed, level=3),
         "## Values of context engines",
         *(part for kind in ENGINE_VALUES for part in describe_values(kind)),
         "## Values of ledgers",
@@ -271,6 +298,12 @@ def _ledger() -> Iterator[str]:
     for name, area in AREAS.items():
         yield f"### {area}"
         yield from describe_methods(kinds[name], level=4)
+
+
+def _of_ledger(kind: type, like: str) -> str:
+    """The methods of a view that are a ledger's."""
+    names = [name for name, member in vars(kind).items() if hasattr(member, "__wrapped__") and not name.startswith("_")]
+    return f"{like}: {', '.join(f'`{name}`' for name in names)}."
 
 
 def _awaited() -> str:

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tempfile
 import time
 from collections.abc import Generator
 from pathlib import Path
@@ -65,6 +66,13 @@ def nats_url(tmp_path: Path) -> Generator[str]:
         server.wait(30)
 
 
+@pytest.fixture
+def memory() -> Generator[Path]:
+    """A folder in memory, for the indexes of encrypted ledgers."""
+    with tempfile.TemporaryDirectory(prefix="chatledger-docs-", dir="/dev/shm") as folder:
+        yield Path(folder)
+
+
 def _port(file: Path) -> int:
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
@@ -95,6 +103,8 @@ def test_examples_run(page: Path, tmp_path: Path, request: pytest.FixtureRequest
     }
     if "NATS_URL" in text:
         environment["NATS_URL"] = request.getfixturevalue("nats_url")
+    if "Encryption(" in text:
+        environment["CHATLEDGER_RUNTIME_DIR"] = str(request.getfixturevalue("memory"))
     done = subprocess.run(
         [sys.executable, "-W", "error", RUNNER, page],
         cwd=desk,

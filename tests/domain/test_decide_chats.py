@@ -14,7 +14,10 @@ from chatledger.domain.decide.chats import (
 from chatledger.domain.errors import ChatExistsError, ChatNotFoundError, InvalidValueError
 from chatledger.domain.events import ChatCreated, ChatDeleted, ChatUpdated
 from chatledger.domain.folded import FoldedChat
+from chatledger.domain.ownership import is_owner_of_deleted, owner_digest
 from chatledger.domain.values import Branch, Chat
+
+OF_ADA = owner_digest(CHAT, "ada")
 
 BAD_IDS = ["", "\0", "a\0b", "\ud800", "x" * 2049, "é" * 1025, 5, None, b"bytes"]
 
@@ -228,7 +231,7 @@ def test_the_tombstone_counts() -> None:
     story.chain("m1", "m2")
     bodies = decide_delete_chat(story.chat(), user_id=None)
 
-    assert [ChatDeleted(first_position=2, event_count=3, message_count=2, branch_count=1, checkpoint_count=0)] == bodies
+    assert [ChatDeleted(2, 3, message_count=2, branch_count=1, checkpoint_count=0, owner_digest=OF_ADA)] == bodies
 
 
 def test_a_chat_is_deleted_once() -> None:
@@ -253,4 +256,18 @@ def test_a_deleted_id_can_be_used_again() -> None:
     assert ("eve", 0, 1) == (chat.user_id, chat.message_count, chat.branch_count)
     assert [] == story.chat().messages
     assert [1, 2, 3, 4, 5] == [event.version for event in story.events]
-    assert [ChatDeleted(5, 1, 0, 1, 0)] == second
+    assert [ChatDeleted(5, 1, 0, 1, 0, owner_digest(CHAT, "eve"))] == second
+
+
+def test_the_tombstone_knows_its_owner_without_a_name() -> None:
+    """The owner is told from everybody else, of each chat by another digest; no user id is in it."""
+    story = Story().chain("m1")
+    (body,) = decide_delete_chat(story.chat(), user_id=None)
+    assert isinstance(body, ChatDeleted)
+
+    assert is_owner_of_deleted(body, CHAT, "ada")
+    assert not is_owner_of_deleted(body, CHAT, "bob")
+    assert not is_owner_of_deleted(body, "another chat", "ada")
+    assert not is_owner_of_deleted(ChatDeleted(1, 1, 0, 1, 0), CHAT, "ada")
+    assert owner_digest("a", "b:c") != owner_digest("ab:", "c")
+    assert owner_digest("", "1:a") != owner_digest("1:a", "")

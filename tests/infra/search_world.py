@@ -13,7 +13,7 @@ from chatledger.domain.search.query import All, Either, Phrase, Query, Without, 
 from chatledger.domain.search.tokens import terms_of
 from chatledger.domain.values import SearchHits
 from chatledger.projections.environment import Transaction
-from chatledger.projections.search import building, currency
+from chatledger.projections.search import builder, building, currency, inversion, reader, rows, writer
 
 LEAST_IDF: Final = 1e-6
 
@@ -129,13 +129,13 @@ def messages_in_log_order(ledger: Ledger, chat_id: str) -> list[Message]:
 def small_blocks(pending_documents: int = 3, block_occurrences: int = 4, block_documents: int = 2) -> Generator[None]:
     """Few messages are enough to reach what else takes thousands: full blocks, ends that are added to, waiting texts."""
     with pytest.MonkeyPatch.context() as patch:
-        search = "chatledger.projections.search"
-        patch.setattr(f"{search}.writer.PENDING_DOCUMENTS", pending_documents)
-        patch.setattr(f"{search}.writer.BLOCK_OCCURRENCES", block_occurrences)
-        patch.setattr(f"{search}.postings.BLOCK_OCCURRENCES", block_occurrences)
-        patch.setattr(f"{search}.writer._END_BYTES", block_occurrences * 6)
-        patch.setattr(f"{search}.writer.BLOCK_DOCUMENTS", block_documents)
-        patch.setattr(f"{search}.reader.BLOCK_DOCUMENTS", block_documents)
+        # The modules are imported above: one that is imported in here would keep these numbers.
+        for module in (writer, builder):
+            patch.setattr(module, "PENDING_DOCUMENTS", pending_documents)
+        for module in (rows, reader):
+            patch.setattr(module, "BLOCK_DOCUMENTS", block_documents)
+        patch.setattr(inversion, "BLOCK_OCCURRENCES", block_occurrences)
+        patch.setattr(inversion, "_END_BYTES", block_occurrences * 6)
         yield
 
 

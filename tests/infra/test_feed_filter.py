@@ -1,8 +1,12 @@
 """Feeds of one owner's chats."""
 
+import threading
+from typing import Any, cast
+
 import anyio
 import anyio.lowlevel
 import pytest
+from tests.infra.test_ledger_world import internals
 
 import chatledger
 from chatledger import InvalidValueError, Ledger, Recorded, user
@@ -47,8 +51,8 @@ def test_filters_combine() -> None:
         assert [] == list(ledger.feed(0, user_id="ada", chat_id="c1", follow=False))
 
 
-def test_the_tombstone_comes_to_who_saw_the_chat() -> None:
-    """Who follows a chat sees its deletion; who comes later can not tell whose it was. The id may find another owner."""
+def test_the_tombstone_comes_to_the_owner() -> None:
+    """Whether or not the feed saw the chat, its owner gets the tombstone and no content; the id may find another owner (PS-32)."""
     with chatledger.open("memory:") as ledger:
         _fill(ledger)
         feed = ledger.feed(0, user_id="ada", follow=False)
@@ -56,11 +60,90 @@ def test_the_tombstone_comes_to_who_saw_the_chat() -> None:
         ledger.delete_chat("c0")
         ledger.create_chat("c0", "bob")
 
-        assert ("c0", "chat_deleted") in _seen(list(feed))
-        assert [("c2", "chat_created"), ("c2", "message_appended")] == _seen(
+        assert [("c2", "chat_created"), ("c2", "message_appended"), ("c0", "chat_deleted")] == _seen(list(feed))
+        assert [("c2", "chat_created"), ("c2", "message_appended"), ("c0", "chat_deleted")] == _seen(
             list(ledger.feed(0, user_id="ada", follow=False))
         )
-        assert ("c0", "chat_created") in _seen(list(ledger.feed(0, user_id="bob", follow=False)))
+        assert [("c1", "chat_created"), ("c1", "message_appended"), ("c0", "chat_created")] == _seen(
+            list(ledger.feed(0, user_id="bob", follow=False))
+        )
+
+
+def test_content_that_was_read_ahead_is_not_given_after_its_erasure() -> None:
+    """Erased content does not appear, not even what the feed had read before; the tombstone does (PS-32)."""
+    with chatledger.open("memory:") as ledger:
+        _fill(ledger)
+        feed = ledger.feed(0, follow=False)
+        next(feed)
+        ledger.delete_chat("c1")
+
+        assert "c1" not in {recorded.chat_id for recorded in feed if recorded.type != "chat_deleted"}
+        assert ("c1", "chat_deleted") in _seen(list(ledger.feed(0, follow=False)))
+
+
+def test_a_feed_of_one_chat_reads_only_that_chat(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Filtering by chat asks the log for that chat's events; what happens elsewhere is passed over without reading it."""
+    with chatledger.open("memory:") as ledger:
+        _fill(ledger)
+        log, here, asked = internals(ledger).log, threading.current_thread(), list[int]()
+        read = log.read
+
+        def spy(after: int, limit: int) -> list[Recorded]:
+            if threading.current_thread() is here:
+                asked.append(after)
+            return cast("list[Recorded]", read(after, limit))
+
+        monkeypatch.setattr(log, "read", spy)
+        feed = ledger.feed(0, chat_id="c2", follow=False)
+
+        assert [("c2", "chat_created"), ("c2", "message_appended")] == _seen(list(feed))
+        assert [] == asked
+        assert ledger.last_position() == feed.position
+
+
+@pytest.mark.parametrize("chat_id", ["c0", None])
+def test_a_limited_ledger_follows_past_the_events_of_others(chat_id: str | None) -> None:
+    """A feed of `for_user` waits at the end of the log although others write on, and gives what comes for its user."""
+    with chatledger.open("memory:") as ledger:
+        _fill(ledger)
+        feed = ledger.for_user("ada").feed(after=None, chat_id=chat_id)
+        for number in range(50):
+            ledger.append("c1", [user(str(number))])
+        ledger.append("c0", [user("mine")])
+
+        assert ("c0", "message_appended") == _seen([next(feed)])[0]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"topics": {"nothing"}}, "unknown topics nothing"),
+        ({"topics": "chat_created"}, "not one text"),
+        ({"topics": {5}}, "unknown topics 5"),
+        ({"chat_id": ""}, "chat_id must not be empty"),
+        ({"name": ""}, "name must not be empty"),
+        ({"name": 5}, "name must be text"),
+        ({"after": -1}, "after must be"),
+        ({"name": "n", "after": True}, "after must be"),
+        ({"name": "n", "after": 10_000}, "can not begin after 10000"),
+        ({"share": (4, 4)}, "no share 4 of 4"),
+        ({"share": (-1, 4)}, "no share -1"),
+        ({"share": (0, 0)}, "no share 0 of 0"),
+        ({"share": (0, 5000)}, "at most 4,096"),
+        ({"share": "0/4"}, "pair of numbers"),
+        ({"share": (0, True)}, "pair of numbers"),
+        ({"share": (0, 1, 2)}, "pair of numbers"),
+    ],
+    ids=str,
+)
+def test_wrong_options_are_refused(options: dict[str, Any], message: str) -> None:
+    """Before anything is read or kept."""
+    with chatledger.open("memory:") as ledger:
+        _fill(ledger)
+        with pytest.raises(InvalidValueError, match=message):
+            ledger.feed(**options)
+
+        assert [] == ledger.feeds()
 
 
 def test_the_asynchronous_feed_filters_too() -> None:

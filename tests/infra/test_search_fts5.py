@@ -32,7 +32,7 @@ from tests.infra.search_world import ids
 
 import chatledger
 from chatledger import Ledger, NewMessage
-from chatledger.domain.search.query import Query
+from chatledger.domain.search.snippets import Known, Snippets
 from chatledger.domain.search.tokens import terms_of
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -301,8 +301,8 @@ class Both:
         return [getattr(maker, form)() for _ in range(COUNTS[form])]
 
 
-def _no_snippet(text: str, query: Query) -> str:
-    del text, query
+def _no_snippet(snippets: Snippets, text: str, known: Known | None) -> str:
+    del snippets, text, known
     return ""
 
 
@@ -324,7 +324,7 @@ def both(request: pytest.FixtureRequest) -> Iterator[Both]:
         pytest.MonkeyPatch.context() as patch,
     ):
         # Whole answers are compared, hundreds of times a thousand messages: their snippets would take most of the time.
-        patch.setattr("chatledger.domain.search.snippets.snippet", _no_snippet)
+        patch.setattr("chatledger.domain.search.snippets.Snippets.of", _no_snippet)
         yield Both(ledger, connection, request.param())
 
 

@@ -7,7 +7,6 @@ from tests.projections.making import answers, opened, story_answers
 
 from chatledger.domain.errors import ChainIntegrityError
 from chatledger.domain.events import ChatDeleted, ChatUpdated, Recorded
-from chatledger.projections import projector as projector_module
 from chatledger.projections.projector import Projector
 
 
@@ -35,18 +34,17 @@ def test_catching_up(tmp_path: Path) -> None:
         assert story_answers(story, [CHAT]) == answers(index, [CHAT])
 
 
-def test_commits_are_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commits_are_read_whole(tmp_path: Path) -> None:
     """A page that ends inside a commit is read on to its end (PS-21)."""
-    monkeypatch.setattr(projector_module, "PAGE_EVENTS", 3)
     story = Story().chain("m1")
     story.write([ChatUpdated({"title": str(number)}) for number in range(5)])
     story.append(user("m2"))
     with opened(tmp_path) as index:
         projector = Projector(index, Log(story))
 
-        assert [1, 2, 3, 4, 5, 6, 7] == [event.position for event in projector.read_commits(0)]
-        assert [8] == [event.position for event in projector.read_commits(7)]
-        assert [] == projector.read_commits(8)
+        assert [1, 2, 3, 4, 5, 6, 7] == [event.position for event in projector.read_commits(0, 3)]
+        assert [8] == [event.position for event in projector.read_commits(7, 3)]
+        assert [] == projector.read_commits(8, 3)
 
 
 @pytest.mark.parametrize("is_dense", [True, False])

@@ -1,7 +1,8 @@
 """
-Write a sample of each kind of event that has none yet: `python -m tests.recorded.record` at the root of the project.
+Write samples of what was added to `STREAM`: `python -m tests.recorded.record` at the root of the project.
 
-Samples that are there are never touched: they are what released versions wrote, and have to be read for ever.
+Samples that are there are never touched: they are what released versions wrote, and have to be read for ever. So the stream
+only grows at its end.
 """
 
 import json
@@ -43,15 +44,24 @@ STREAM: list[list[Body]] = [
     [CheckpointDeleted("start")],
     [ChatDeleted(first_position=1, event_count=12, message_count=3, branch_count=3, checkpoint_count=0)],
     [ChatCreated("", None, None, "b4", 1_600_000_000_000)],
+    [ChatDeleted(13, 1, 0, 1, 0, owner_digest="0123456789abcdef0123456789abcdef")],
+    [ChatCreated("", None, None, "b5", 1_600_000_000_000)],
+    [ChatUpdated({"expires_at": 1_900_000_000_000}), ChatUpdated({"expires_at": None})],
+    [ChatDeleted(15, 3, 0, 1, 0)],
+    [ChatCreated("", None, None, "b6", None, 1_900_000_000_000)],
 ]
-"""One chat from its creation to its second life; each inner list is one commit."""
+"""One chat from its creation to its third life; each inner list is one commit. New ones go last."""
 
 
-def make_samples() -> list[dict[str, Any]]:
-    """What this version writes for the stream."""
+def make_samples(known: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What this version writes for that part of the stream which has no samples yet."""
     samples: list[dict[str, Any]] = []
-    version, previous_hash = 0, b""
+    done, version = len(known), 0
+    previous_hash = bytes.fromhex(known[-1]["hash"]) if known else b""
     for number, bodies in enumerate(STREAM):
+        if version < done:
+            version += len(bodies)
+            continue
         envelope = Envelope()
         if number % 2:
             envelope = Envelope(actor="ada", correlation_id="co", causation_id="ca", command_id=f"command-{number}")
@@ -73,8 +83,7 @@ def make_samples() -> list[dict[str, Any]]:
 def main() -> None:
     """Add what is missing."""
     known: list[dict[str, Any]] = json.loads(SAMPLES.read_text()) if SAMPLES.exists() else []
-    topics = {sample["topic"] for sample in known}
-    known += [sample for sample in make_samples() if sample["topic"] not in topics]
+    known += make_samples(known)
     SAMPLES.write_text(json.dumps(known, indent=1, ensure_ascii=True) + "\n")
 
 

@@ -8,14 +8,19 @@ from typing import Any, assert_type
 import chatledger
 from chatledger import (
     ANY,
+    AsyncFeed,
     AsyncLedger,
+    AsyncLedgerView,
     Branch,
     Chat,
     Checkpoint,
     Divergence,
+    Feed,
+    FeedInfo,
     Graph,
     HeadConflictError,
     Ledger,
+    LedgerView,
     Message,
     NewMessage,
     Recorded,
@@ -115,7 +120,23 @@ def searching(ledger: Ledger) -> None:
 
 def the_log(ledger: Ledger) -> None:
     assert_type(ledger.history("trip", after=1, until=10), Iterator[Recorded])
-    assert_type(ledger.feed(after=0, topics={"chat_created"}, follow=False), Iterator[Recorded])
+    filtered = ledger.history(
+        user_id="ada", topics={"chat_deleted"}, actor="bob", since=datetime(2026, 3, 2, tzinfo=UTC)
+    )
+    assert_type(filtered, Iterator[Recorded])
+    ledger.history(since=5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    assert_type(ledger.for_user("ada"), Ledger)
+    ledger.for_user(None)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    assert_type(ledger.feed(after=0, topics={"chat_created"}, follow=False), Feed)
+    with ledger.feed(name="indexer", share=(0, 2), auto_ack=False) as feed:
+        for event in feed:
+            assert_type(event, Recorded)
+            assert_type(feed.ack(event.position), None)
+        assert_type(feed.position, int)
+    for info in ledger.feeds():
+        assert_type(info.share, tuple[int, int] | None)
+    assert_type(ledger.forget_feed("indexer"), bool)
+    ledger.feed(share=3)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     assert_type(ledger.position, int)
     assert_type(ledger.last_position(), int)
     assert_type(ledger.sync(7, timeout_s=1), int)
@@ -125,6 +146,20 @@ def the_log(ledger: Ledger) -> None:
     ledger.rebuild(only="words")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     assert_type(ledger.graph("trip"), Graph)
     assert_type(ledger.context(actor="ada", command_id="c1"), AbstractContextManager[None])
+
+
+def time_travel(ledger: Ledger, view: AsyncLedgerView) -> None:
+    with ledger.as_of(12) as past:
+        assert_type(past, LedgerView)
+        assert_type(past.get_chat("trip"), Chat | None)
+        assert_type(past.get_messages("trip", branch="main", limit=3), list[Message])
+        assert_type(past.search("old town", user_id="ada"), SearchHits)
+        assert_type(past.history("trip"), Iterator[Recorded])
+        assert_type(past.position, int)
+        past.append("trip", [])  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+    assert_type(ledger.as_of(datetime(2026, 3, 2, tzinfo=UTC)), LedgerView)
+    assert_type(view.history("trip"), AsyncGenerator[Recorded])
+    ledger.as_of("yesterday")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 def recorded(event: Recorded) -> None:
@@ -164,7 +199,12 @@ async def asynchronous() -> None:
         assert_type(await ledger.search("riga", user_id="ada"), SearchHits)
         assert_type(await ledger.rebuild(only="search"), None)
         assert_type(ledger.history("trip"), AsyncGenerator[Recorded])
-        assert_type(ledger.feed(follow=False), AsyncGenerator[Recorded])
+        assert_type(ledger.for_user("ada"), AsyncLedger)
+        assert_type(ledger.feed(follow=False), AsyncFeed)
+        async with ledger.feed(name="indexer") as feed:
+            assert_type(await feed.ack(), None)
+            assert_type(feed.position, int | None)
+        assert_type(await ledger.feeds(), list[FeedInfo])
         async for event in ledger.feed(after=0):
             assert_type(event, Recorded)
         with ledger.context(actor="ada"):
