@@ -9,8 +9,8 @@ import msgspec
 from .errors import CorruptStateError, PayloadTooLargeError, UnsupportedFormatError
 from .events import Body, Event, MessagesAppended
 from .large_data import MAX_MESSAGE_BYTES, LargeData, find_large, stored_size
-from .vocabulary import BODIES
 from .values import Message
+from .vocabulary import BODIES
 
 NO_HASH: Final = b""
 """What the very first event of a chat names as the previous hash."""

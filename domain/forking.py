@@ -1,9 +1,10 @@
 """A new chat that begins with the messages of another one up to a message."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
+from msgspec import to_builtins
 
 from .decide.imports import decide_import
 from .errors import ChatExistsError
@@ -69,7 +70,7 @@ def decide_fork_chat(
         branches=(ImportedBranch(name=MAIN, head_message_id=fork.chain[-1].id, is_active=True),),
     )
     bodies = decide_import(state, renamed(chat, state.chat_id, new_ids), ids=[branch_id], now=now)
-    return [*bodies, *(_annotated(message, new_ids) for message in fork.chain if message.annotation is not None)]
+    return [*bodies, *(MessagesAnnotated(*said) for message in fork.chain for said in _said(message, new_ids))]
 
 
 def _copied(message: Message, new_ids: Mapping[str, str]) -> ImportedMessage:
@@ -86,14 +87,11 @@ def _copied(message: Message, new_ids: Mapping[str, str]) -> ImportedMessage:
     )
 
 
-def _annotated(message: Message, new_ids: Mapping[str, str]) -> Body:
-    annotation = message.annotation
-    assert annotation is not None, "only annotated messages are asked for"
-    replaced_by = new_ids.get(annotation.replaced_by or "")
-    changes = {
-        "stale": annotation.stale,
-        "replaced_by": replaced_by,
-        "hidden": annotation.hidden,
-        "metadata": annotation.metadata,
-    }
-    return MessagesAnnotated((new_ids[message.id],), changes)
+def _said(message: Message, new_ids: Mapping[str, str]) -> Iterator[tuple[tuple[str], dict[str, Any]]]:
+    """What is to be said of the copy of a message, if anything."""
+    if message.annotation is None:
+        return
+    replaced_by = new_ids.get(message.annotation.replaced_by or "")
+    changes: dict[str, Any] = to_builtins(msgspec.structs.replace(message.annotation, replaced_by=replaced_by))
+    if changes:  # only what differs from nothing
+        yield (new_ids[message.id],), changes

@@ -245,6 +245,14 @@ def evolve(state: ChatState, recorded: Recorded) -> Changes:
         return _appended(state, recorded, body, record)
     if isinstance(body, ChatUpdated):
         return _updated(state, recorded, body, record)
+    if isinstance(body, RUN_BODIES):
+        return _runs_changed(state, recorded, record)
+    return _pointers_changed(state, recorded, record)
+
+
+def _pointers_changed(state: ChatState, recorded: Recorded, record: ChatRecord) -> Changes:
+    """What an event about branches and checkpoints changes."""
+    body = recorded.body
     if isinstance(body, BranchCreated):
         if state.branch(body.name) is not None:
             raise misplaced(recorded, f"there is a branch {body.name!r} already")
@@ -263,8 +271,6 @@ def evolve(state: ChatState, recorded: Recorded) -> Changes:
         return Changes(record=record, branch=_moved(state, recorded, body.branch, body.to_head))
     if isinstance(body, CheckpointSet):
         return _checkpoint_set(state, body, record)
-    if isinstance(body, RUN_BODIES):
-        return _runs_changed(state, recorded, record)
     assert isinstance(body, CheckpointDeleted), body
     if state.checkpoint(body.name) is None:
         raise misplaced(recorded, f"there is no checkpoint {body.name!r} at that point")

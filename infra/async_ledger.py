@@ -4,6 +4,7 @@ import functools
 import itertools
 import threading
 from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Iterator
+from contextlib import asynccontextmanager
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
@@ -14,10 +15,12 @@ import anyio.to_thread
 from chatledger.domain.errors import AccessDeniedError, LedgerClosedError
 from chatledger.domain.events import Recorded
 from chatledger.domain.rules import check_id
+from chatledger.projections.custom.rows import ProjectionView
 
 from .async_view import AsyncLedgerView
 from .feed import AsyncFeed, Cursor
 from .ledger import Ledger
+from .ledger.projections import begin_view
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -122,8 +125,11 @@ class AsyncLedger:
     owner_of = _awaited(Ledger.owner_of)
     sync = _awaited(Ledger.sync)
     rebuild = _awaited(Ledger.rebuild)
+    projections = _awaited(Ledger.projections)
+    drop_projection = _awaited(Ledger.drop_projection)
     verify = _awaited(Ledger.verify)
     anchor = _awaited(Ledger.anchor)
+    backup = _awaited(Ledger.backup)
 
     context = staticmethod(Ledger.context)
 
@@ -190,6 +196,20 @@ class AsyncLedger:
     async def as_of(self, moment: int | datetime) -> AsyncLedgerView:
         """A read-only view of the ledger as it stood at an earlier moment; see `Ledger.as_of`."""
         return AsyncLedgerView(self, await self.run(lambda ledger: ledger.as_of(moment)))
+
+    @asynccontextmanager
+    async def projection(self, name: str) -> AsyncGenerator[ProjectionView]:
+        """
+        The rows of a projection, see `Ledger.projection`; use it with `async with`.
+
+        Inside, they are read without `await`, as they lie in memory that is mapped. To go through very many, use `run`.
+        """
+        view, end, inside = await self.run(lambda ledger: begin_view(ledger, name))
+        try:
+            with inside():
+                yield view
+        finally:
+            end()
 
     async def run(self, call: Callable[[Ledger], T], *, abandon_on_cancel: bool = False) -> T:
         """

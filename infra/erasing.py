@@ -9,6 +9,7 @@ from typing import Final
 from chatledger.projections.index import Index
 from chatledger.projections.scrub_pages import UnknownFormatError
 
+from .erasing_large import LargeDataEraser
 from .log import EventLog
 
 SCRUB_S: Final = 1.0
@@ -26,6 +27,7 @@ class Eraser:
         rebuild: Builds the index anew, for when its files can not be cleaned.
         closing: Set when the store is being closed.
         before: Deletes what goes with what is deleted; called first each time.
+        catch_up: Brings the index to the end of the log.
     """
 
     def __init__(
@@ -36,10 +38,12 @@ class Eraser:
         closing: threading.Event,
         *,
         before: Callable[[], object] = lambda: None,
+        catch_up: Callable[[], object] = lambda: None,
     ) -> None:
         self._log, self._index = log, index
         self._rebuild, self._closing, self._before = rebuild, closing, before
         self._unfinished: set[int] = set()
+        self.large = LargeDataEraser(log, index, catch_up)
 
     def finish(self, *, timeout_s: float) -> None:
         """Erase it from the log and the index; in the index, what readers hold for longer than `timeout_s` stays for `tidy`."""
@@ -49,6 +53,7 @@ class Eraser:
         for erasure in erasures:
             self._log.erase(erasure.chat_id, first_position=erasure.first_position, before=erasure.tombstone_position)
             self._index.finish_erasure(erasure)
+        self.large.finish()
         self._scrub(timeout_s)
 
     def tidy(self) -> None:
@@ -58,6 +63,7 @@ class Eraser:
         if unfinished & self._unfinished:  # those that are new are under way, here or in another process
             self.finish(timeout_s=0)
         elif not unfinished:
+            self.large.finish()
             self._scrub(0)
         self._unfinished = unfinished
 

@@ -4,39 +4,50 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Final, Literal, get_args
-from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 import platformdirs
-from eventsourcing.persistence import JSONTranscoder, ProgrammingError
+from eventsourcing.persistence import JSONTranscoder
 
 from chatledger.domain.codec import MAX_EVENT_BYTES
 from chatledger.domain.errors import ConfigurationError
+from chatledger.domain.large_data import LARGE_BYTES, MAX_MESSAGE_BYTES
+from chatledger.projections.custom.projection import Projection
 from chatledger.projections.environment import INITIAL_MAP_BYTES
 from chatledger.projections.index import Index
 
+from .custom_projections import check_projections
 from .embedded import DataDirectory, Durability, EmbeddedSource
 from .encryption import Encryption, check_index, index_folder, keyring_of, scratch_beside
 from .index_in_memory import SEEN_FILE, IndexInMemory
 from .jetstream.client import JetStreamClient
-from .jetstream.endpoint import Endpoint
-from .jetstream.subjects import check_stream_name
 from .log import EventLog, StructMapper
 from .log.cipher import RecordCipher
 from .log.compression import ZstdCompressor
 from .log.jetstream import JetStreamLog
 from .log.memory import MemoryLog
+from .login import Login
 from .scratch import Scratch
+from .servers import check_host, check_replicas, read_place, without_secrets
 from .shared import Shared, acquire, release
 from .store import Progress, Store, no_progress
 
 DEFAULT_LOCATION: Final = "./chatledger-data"
 STREAM: Final = "chatledger"
 Compression = Literal["zstd"]
+_MOST_MESSAGE_BYTES: Final = 1024 * 1024 * 1024  # what a row of the index takes, with room to spare
 _LEAST_EVENT_BYTES: Final = 32 * 1024  # ids and names of 2,048 bytes each have to fit
+
+
+def _checked_message_limit(limit: int) -> int:
+    if not isinstance(limit, int) or not LARGE_BYTES <= limit <= _MOST_MESSAGE_BYTES:
+        msg = f"max_message_bytes must be a number from {LARGE_BYTES:,} to {_MOST_MESSAGE_BYTES:,}, not {limit!r}"
+        raise ConfigurationError(msg)
+    return limit
 
 
 class Options:
@@ -51,9 +62,13 @@ class Options:
         progress: Progress | None = None,
         timeout_s: float = 15.0,
         max_event_bytes: int = MAX_EVENT_BYTES,
+        max_message_bytes: int = MAX_MESSAGE_BYTES,
         index_map_bytes: int = INITIAL_MAP_BYTES,
         encryption: Encryption | None = None,
         compression: Compression | None = None,
+        projections: Sequence[Projection] = (),
+        login: Login | None = None,
+        replicas: int | None = None,
     ) -> None:
         if durability not in get_args(Durability):
             msg = f"durability must be 'always' or 'fast', not {durability!r}"
@@ -70,6 +85,7 @@ class Options:
         self.progress = progress or no_progress
         self.timeout_s = timeout_s
         self.max_event_bytes = max_event_bytes
+        self.max_message_bytes = _checked_message_limit(max_message_bytes)
         self.index_map_bytes = index_map_bytes
         if not isinstance(encryption, Encryption | None):
             msg = f"encryption must be a chatledger.Encryption, not {type(encryption).__name__}"
@@ -78,6 +94,11 @@ class Options:
             msg = f"compression must be 'zstd' or None, not {compression!r}"
             raise ConfigurationError(msg)
         self.encryption, self.compression = encryption, compression
+        self.projections = check_projections(projections)
+        if not isinstance(login, Login | None):
+            msg = f"login must be a chatledger.Login, not {type(login).__name__}"
+            raise ConfigurationError(msg)
+        self.login, self.replicas = login, check_replicas(replicas)
 
     @cached_property
     def mapper(self) -> StructMapper:
@@ -123,11 +144,14 @@ class Options:
             for action in on_close:
                 action()
             raise
+        for projection in self.projections:
+            opened.custom.add(projection)
         return Store(
             log,
             opened,
             on_close=on_close,
             max_event_bytes=self.max_event_bytes,
+            max_message_bytes=self.max_message_bytes,
             progress=self.progress,
             scratch=self.scratch,
         )
@@ -147,6 +171,9 @@ def open_shared(location: str | os.PathLike[str], options: Options) -> Shared:
         raise ConfigurationError(msg)
     options.prepare()
     scheme = text.partition("://")[0] if "://" in text else "path"
+    if scheme not in {"nats", "tls"} and (options.login is not None or options.replicas is not None):
+        msg = f"login and replicas are for nats:// and tls:// locations, not for {without_secrets(text)!r}"
+        raise ConfigurationError(msg)
     if text == "memory:":
         return acquire(None, lambda: Shared(None, text, _open_memory(options), options.durability))
     opener = _OPENERS.get(scheme)
@@ -158,7 +185,7 @@ def open_shared(location: str | os.PathLike[str], options: Options) -> Shared:
         raise ConfigurationError(msg)
     name = str(DataDirectory(text).path.resolve()) if scheme == "path" else text
     shown = text if scheme == "path" else without_secrets(text)
-    key = f"{name}\n{options.index or ''}"
+    key = f"{name}\n{options.index or ''}\n{hash(options.login)}"
     shared = acquire(key, lambda: Shared(key, shown, opener(text, options), options.durability))
     if options.durability == "always" and shared.durability == "fast":
         release(shared)
@@ -168,6 +195,11 @@ def open_shared(location: str | os.PathLike[str], options: Options) -> Shared:
         release(shared)
         msg = f"{shown} is open in this process with other encryption keys, or without; close it first"
         raise ConfigurationError(msg)
+    try:
+        shared.store.projections.attach(options.projections, options.progress)
+    except BaseException:
+        release(shared)
+        raise
     return shared
 
 
@@ -198,48 +230,19 @@ def _open_path(location: str, options: Options) -> Store:
 
 
 def _open_nats(location: str, options: Options) -> Store:
-    parts = urlsplit(location)
-    endpoint = _endpoint(parts)
+    place = read_place(location, stream=STREAM, login=options.login, replicas=options.replicas)
+    client = JetStreamClient(place.connect, timeout_s=options.timeout_s)
     try:
-        stream = check_stream_name(parts.path.strip("/") or STREAM)
-    except ProgrammingError as error:
-        raise ConfigurationError(str(error)) from error
-    replicas = parse_qs(parts.query).get("replicas", ["1"])[0]
-    if replicas not in {"1", "3", "5"}:
-        msg = f"replicas must be 1, 3 or 5, not {replicas!r}"
-        raise ConfigurationError(msg)
-    client = JetStreamClient(lambda: endpoint, timeout_s=options.timeout_s)
-    try:
-        log = JetStreamLog(client, stream, create=bool(options.create), replicas=int(replicas), mapper=options.mapper)
+        log = JetStreamLog(
+            client, place.stream, create=bool(options.create), replicas=place.new_replicas, mapper=options.mapper
+        )
+        if options.create:
+            log.make_streams()
+        log.require_replicas(place.replicas)
         return options.store(log, _cache(log.identity))
     except BaseException:
         client.close()
         raise
-
-
-def _endpoint(parts: SplitResult) -> Endpoint:
-    login, _, hosts = parts.netloc.rpartition("@")
-    for host in hosts.split(","):
-        _check_host(f"{parts.scheme}://{host}")
-    user, has_password, password = login.partition(":")
-    return Endpoint(
-        urls=tuple(f"{parts.scheme}://{host}" for host in hosts.split(",")),
-        token=unquote(user) if user and not has_password else None,
-        user=unquote(user) if has_password else None,
-        password=unquote(password) if has_password else None,
-    )
-
-
-def _check_host(url: str) -> None:
-    """Raise `ConfigurationError` unless the URL names a host, and a port that can be one if any."""
-    try:
-        parts = urlsplit(url)
-        is_right = bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        is_right = False
-    if not is_right:
-        msg = f"{without_secrets(url)!r} does not name a server: expected host or host:port"
-        raise ConfigurationError(msg)
 
 
 def _open_sqlite(location: str, options: Options) -> Store:
@@ -257,7 +260,7 @@ def _open_postgres(location: str, options: Options) -> Store:
 
     parts = urlsplit(location)
     if parts.netloc.rpartition("@")[2]:  # without one it is a local socket, or named by ?host=
-        _check_host(location)
+        check_host(location)
     settings = {
         "POSTGRES_DBNAME": unquote(parts.path.strip("/")) or "postgres",
         "POSTGRES_HOST": parse_qs(parts.query).get("host", [parts.hostname or "localhost"])[0],
@@ -276,12 +279,16 @@ def _cache(identity: str) -> Path:
     return platformdirs.user_cache_path("chatledger") / name
 
 
-def without_secrets(location: str) -> str:
-    """The location as it may be shown."""
-    parts = urlsplit(location)
-    if "@" not in parts.netloc:
-        return location
-    return parts._replace(netloc="…@" + parts.netloc.rpartition("@")[2]).geturl()
+def open_unshared(location: str | os.PathLike[str], options: Options) -> Store:
+    """What `options.store` makes of the log at a location, for nobody else of this process to share."""
+    text = os.fspath(location)
+    scheme = text.partition("://")[0] if "://" in text else "path"
+    opener = _OPENERS.get(scheme)
+    if opener is None:
+        msg = f"{without_secrets(text)!r} is no place that outlives its process: give a directory, nats://, sqlite:// or postgresql://"
+        raise ConfigurationError(msg)
+    options.prepare()
+    return opener(text, options)
 
 
 _OPENERS: Final[dict[str, Callable[[str, Options], Store]]] = {

@@ -1,14 +1,19 @@
 """Opening a ledger."""
 
 import os
+from collections.abc import Sequence
 
 from chatledger.domain.codec import MAX_EVENT_BYTES
+from chatledger.domain.large_data import MAX_MESSAGE_BYTES
+from chatledger.projections.custom.projection import Projection
 
 from .async_ledger import AsyncLedger
 from .embedded import Durability
 from .encryption import Encryption
 from .ledger import Ledger
-from .locations import DEFAULT_LOCATION, Compression, Options, open_shared, without_secrets
+from .locations import DEFAULT_LOCATION, Compression, Options, open_shared
+from .login import Login
+from .servers import without_secrets
 from .store import Progress
 from .sweeper import check_pause
 
@@ -22,9 +27,13 @@ def open_ledger(
     progress: Progress | None = None,
     timeout_s: float = 15.0,
     max_event_bytes: int = MAX_EVENT_BYTES,
+    max_message_bytes: int = MAX_MESSAGE_BYTES,
     encryption: Encryption | None = None,
     compression: Compression | None = None,
     sweep_every_s: float | None = None,
+    projections: Sequence[Projection] = (),
+    login: Login | None = None,
+    replicas: int | None = None,
 ) -> Ledger:
     """
     Open a ledger, making it if it is not there yet. Use it as a context manager, or close it.
@@ -41,11 +50,20 @@ def open_ledger(
         progress: Called with (events done, events in all) while an index is built.
         timeout_s: The budget of one operation on the log, all its retries included.
         max_event_bytes: The largest event that is written, 1 MiB by default. A server may allow less. An append of more
-            becomes several events in one commit; a single message must fit into one.
+            becomes several events in one commit; a single message must fit into one, without
+            its data where these take more than 256 KiB and are stored beside the log.
+        max_message_bytes: The largest data of a single message, 64 MiB by default. Larger ones raise `PayloadTooLargeError`.
         encryption: The keys of an encrypted log. Its index is kept in memory then. Every process that opens the log needs
             them; a log that was begun in clear can not be encrypted later.
         compression: With "zstd" new events are compressed where that makes them smaller. Reading needs no setting.
         sweep_every_s: Call `sweep` in a thread of its own, with so many seconds in between, until the ledger is closed.
+        projections: Your own projections, see `Projection`. Those that are new, or have another version, are built from the
+            log before this returns, while other processes go on. Open them in every process that writes: else they have to
+            catch up, and a deletion without them can have them built anew.
+
+        login: Only for servers: how to log in and whom to trust, where the location alone does not say it.
+        replicas: Only for servers: how many of a cluster keep a copy of the log, 1, 3 or 5. A new stream has 3 where three hosts
+            are named, else 1. One that is there with fewer is refused. In the location it is `?replicas=3`.
 
     Raises:
         ConfigurationError: There can be no ledger like this: a wrong path, wrong credentials, an absent stream; no key for
@@ -53,6 +71,8 @@ def open_ledger(
         CorruptStateError: Another key was used, or stored events are damaged.
         LedgerLockedError: Another process owns the directory and does not answer.
         UnsupportedFormatError: A newer chatledger wrote it.
+        LogRefusedError: The server refuses the login, or its certificate can not be trusted.
+        AccessDeniedError: The login may not read the stream, or not make it.
         LogUnavailableError: The server does not answer.
         LogRegressedError, ChainIntegrityError: The log lost events.
     """
@@ -65,8 +85,12 @@ def open_ledger(
         progress=progress,
         timeout_s=timeout_s,
         max_event_bytes=max_event_bytes,
+        max_message_bytes=max_message_bytes,
         encryption=encryption,
         compression=compression,
+        projections=projections,
+        login=login,
+        replicas=replicas,
     )
     return Ledger(open_shared(location, options), sweep_every_s=sweep_every_s)
 
@@ -80,9 +104,13 @@ def open_async_ledger(
     progress: Progress | None = None,
     timeout_s: float = 15.0,
     max_event_bytes: int = MAX_EVENT_BYTES,
+    max_message_bytes: int = MAX_MESSAGE_BYTES,
     encryption: Encryption | None = None,
     compression: Compression | None = None,
     sweep_every_s: float | None = None,
+    projections: Sequence[Projection] = (),
+    login: Login | None = None,
+    replicas: int | None = None,
 ) -> AsyncLedger:
     """
     Return a ledger whose methods are awaited. It opens on first use, or on entering `async with`.
@@ -96,8 +124,12 @@ def open_async_ledger(
         progress=progress,
         timeout_s=timeout_s,
         max_event_bytes=max_event_bytes,
+        max_message_bytes=max_message_bytes,
         encryption=encryption,
         compression=compression,
+        projections=projections,
+        login=login,
+        replicas=replicas,
     )
     return AsyncLedger(
         lambda: Ledger(open_shared(location, options), sweep_every_s=sweep_every_s),

@@ -206,12 +206,9 @@ class OwnedStore(_Guard):
             after = page[-1].position
         return []
 
-    def follow(self, after: int, *, is_closed: Callable[[], bool]) -> Iterator[Recorded]:
-        """The user's events after a position, and those to come; ends when the store or the handle is closed."""
-        owners = Owners(self._whole)
-        for recorded in self._whole.follow(after, is_closed=is_closed):
-            if owners.is_owner(self._user_id, recorded):
-                yield recorded
+    def sweep_large(self) -> int:
+        """What no event refers to belongs to nobody: left to those who sweep everything."""
+        return 0
 
     def finish_erasures(self, *, timeout_s: float = SCRUB_S) -> None:
         """Erase what deleted chats left on the log and in the index."""

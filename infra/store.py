@@ -22,8 +22,10 @@ from chatledger.domain.errors import (
     UpdateConflictError,
 )
 from chatledger.domain.events import Body, Recorded
+from chatledger.domain.large_data import MAX_MESSAGE_BYTES
 from chatledger.domain.state import stream_head
 from chatledger.projections.agents.indexed_thread import IndexedThread
+from chatledger.projections.graph_state.indexed_state import IndexedGraphState
 from chatledger.projections.index import Index, Snapshot
 from chatledger.projections.indexed_chat import IndexedChat
 from chatledger.projections.projector import Projector
@@ -31,7 +33,10 @@ from chatledger.projections.projector import Projector
 from .agents.deleting import IsDue, delete_thread, delete_threads_of_chats
 from .clock import clock_ms
 from .context import current
+from .custom_projections import CustomProjections
 from .erasing import SCRUB_S, Eraser
+from .follower import QUIET_S, Follower
+from .graph_state.deleting import delete_states_of_chats
 from .log import EventLog, LostRaceError
 from .log.port import READ_PAGE
 from .scratch import Scratch
@@ -40,7 +45,7 @@ Decide = Callable[[IndexedChat, int], list[Body]]
 """(state, now in ms) to what is to be written."""
 DecideOnThread = Callable[[IndexedThread, int], list[Body]]
 """The same for a thread."""
-S = TypeVar("S", IndexedChat, IndexedThread)
+S = TypeVar("S", IndexedChat, IndexedThread, IndexedGraphState)
 Kind = type[Body] | tuple[type[Body], ...]
 """What kind of event a command writes first."""
 Progress = Callable[[int, int], None]
@@ -49,15 +54,11 @@ Progress = Callable[[int, int], None]
 RETRY_S: Final = 30.0
 MAX_COMMIT_EVENTS: Final = 1000
 """What a JetStream server takes in one atomic batch."""
-_FOLLOW_S: Final = 5.0
-_LOOK_UP_S: Final = 0.25
-_QUIET_S: Final = 0.01
-_TIDY_S: Final = 4.0
 _CLOSED: Final = "the ledger is closed; open it again"
 _logger = logging.getLogger(__name__)
 
 
-def _known(state: IndexedChat | IndexedThread) -> tuple[int, int] | None:
+def _known(state: IndexedChat | IndexedThread | IndexedGraphState) -> tuple[int, int] | None:
     """Where the events of the current command are, if it was carried out before."""
     command_id = current().command_id
     if command_id is None:
@@ -91,24 +92,36 @@ class Store:
         *,
         on_close: Sequence[Callable[[], None]] = (),
         max_event_bytes: int = MAX_EVENT_BYTES,
+        max_message_bytes: int = MAX_MESSAGE_BYTES,
         progress: Progress = no_progress,
         scratch: Scratch | None = None,
     ) -> None:
         self.log, self.index = log, index
         self.scratch = scratch or Scratch()
         self.projector = Projector(index, log)
+        self.projections = CustomProjections(index, self.projector)
         self._on_close = on_close
         self._max_event_bytes = min(max_event_bytes, log.max_event_bytes or max_event_bytes)
+        self._max_message_bytes = max_message_bytes
         self._pid = os.getpid()
         self._closing = threading.Event()
-        self._last_write_s = -_QUIET_S
-        self._eraser = Eraser(log, index, self.rebuild, self._closing, before=self._delete_threads_of_chats)
+        self._last_write_s = -QUIET_S
+        self._eraser = Eraser(
+            log,
+            index,
+            self.rebuild,
+            self._closing,
+            before=self._delete_agents_of_chats,
+            catch_up=self.projector.catch_up,
+        )
         try:
             self._open(progress)
         except BaseException:
             self.close()
             raise
-        self._follower = threading.Thread(target=self._follow, name="chatledger-follower", daemon=True)
+        self._follower = Follower(
+            log, index, self.projector, self._closing, tidy=self._tidy, last_write_s=lambda: self._last_write_s
+        )
         self._follower.start()
 
     def _open(self, progress: Progress) -> None:
@@ -120,8 +133,11 @@ class Store:
         last = self.log.last_position()
         self.projector.catch_up()
         self.projector.check_end(self.index.state, last)
+        self.projections.build(progress)
         self.index.rebuild_search(progress, unless_complete=True)
         self.finish_erasures()
+        if reason is not None:  # the old index may have known of data that were to be erased
+            self.sweep_large()
 
     def _check_high_water(self) -> None:
         """Refuse a log that lost events which the index has seen: their positions would be given out again."""
@@ -165,7 +181,7 @@ class Store:
             UpdateConflictError: The race was lost until the time was over.
             LogUnavailableError: No answer; the outcome is unknown, repeating the call is safe.
         """
-        return self._execute(
+        return self.execute_on_stream(
             chat_id, lambda snapshot: seen_as(snapshot).chat(chat_id), decide, kind=kind, timeout_s=timeout_s
         )
 
@@ -177,7 +193,7 @@ class Store:
         seen_as: Callable[[Snapshot], Snapshot] = lambda snapshot: snapshot,
     ) -> list[Recorded]:
         """As `execute`, for a thread of agents; what is decided must change nothing when it is repeated."""
-        return self._execute(
+        return self.execute_on_stream(
             thread_stream(thread_id),
             lambda snapshot: seen_as(snapshot).thread(thread_id),
             decide,
@@ -190,18 +206,20 @@ class Store:
         delete_thread(self.snapshot, self.execute_on_thread, thread_id, is_due)
         self.finish_erasures()
 
-    def _delete_threads_of_chats(self) -> None:
+    def _delete_agents_of_chats(self) -> None:
         delete_threads_of_chats(self.snapshot, self.execute_on_thread)
+        delete_states_of_chats(self)
 
-    def _execute(
+    def execute_on_stream(
         self,
         chat_id: str,
         read: Callable[[Snapshot], S],
         decide: Callable[[S, int], list[Body]],
         *,
         kind: Kind | None,
-        timeout_s: float,
+        timeout_s: float = RETRY_S,
     ) -> list[Recorded]:
+        """As `execute`, for any stream: what `read` gives of it goes to the decision."""
         self.check_open()
         deadline = time.monotonic() + timeout_s
         attempts = position = 0
@@ -253,13 +271,16 @@ class Store:
             event_ids=[str(uuid.uuid4()) for _ in bodies],
             envelope=current(),
             limit_bytes=self._max_event_bytes,
+            message_limit_bytes=self._max_message_bytes,
         )
 
     def _repeated(self, chat_id: str, positions: tuple[int, int], kind: Kind | None) -> list[Recorded]:
         """The events of a command that was carried out before."""
         first, last = positions
-        events = self.log.read_chat(chat_id, after=first - 1, limit=last - first + 1)
-        found = [recorded for recorded in events if recorded.position <= last]
+        found: list[Recorded] = []
+        while first <= last and (page := self.log.read_chat(chat_id, after=first - 1, limit=last - first + 1)):
+            found += [recorded for recorded in page if recorded.position <= last]
+            first = page[-1].position + 1
         if kind is not None and not (found and isinstance(found[0].body, kind)):
             msg = f"the command id {current().command_id!r} was used on chat {chat_id!r} for another command; use a new one"
             raise InvalidValueError(msg)
@@ -312,18 +333,6 @@ class Store:
             return self.projector.read_commits(after, limit)
         return self.log.read_chat(chat_id, after=after, limit=limit)
 
-    def follow(self, after: int, *, is_closed: Callable[[], bool]) -> Iterator[Recorded]:
-        """The events after a position, and those to come; ends when the store or the handle is closed."""
-        while not (self._closing.is_set() or is_closed()):
-            try:
-                for recorded in self.events(after, is_closed=is_closed):
-                    yield recorded
-                    after = recorded.position
-                self.log.wait(after, _LOOK_UP_S)
-            except ChatledgerError:
-                if not (self._closing.is_set() or is_closed()):
-                    raise
-
     def rebuild(self, progress: Progress = no_progress, *, unless_open: bool = False) -> None:
         """Build the index anew from the log and go over to it."""
         total = self.log.last_position()
@@ -347,32 +356,17 @@ class Store:
         self.check_open()
         self.index.rebuild_search(progress)
 
+    def sweep_large(self) -> int:
+        """Erase large data that no event refers to, as their writer died before; how many there were."""
+        return self._eraser.large.sweep()
+
     def finish_erasures(self, *, timeout_s: float = SCRUB_S) -> None:
         """Erase what deleted chats left on the log and in the index, also what an earlier process did not come to."""
         self._eraser.finish(timeout_s=timeout_s)
 
-    def _follow(self) -> None:
-        """Take in what others write; runs in a thread of its own."""
-        pause, tidied_s = 0.05, time.monotonic()
-        while not self._closing.is_set():
-            try:
-                if self.log.wait(self.index.state.position, _FOLLOW_S):
-                    # Each write of ours takes in all that stands before it. Following it too would double its cost (960
-                    # to 1,440 us for one append), so this thread waits until we pause.
-                    while time.monotonic() - self._last_write_s < _QUIET_S and not self._closing.is_set():
-                        self._closing.wait(_QUIET_S)
-                    self.projector.catch_up()
-                if time.monotonic() - tidied_s > _TIDY_S:
-                    tidied_s = time.monotonic()
-                    self._eraser.tidy()
-                pause = 0.05
-            except ChatledgerError as error:
-                if self._closing.is_set():
-                    return
-                # Commands and `sync` meet the same error and raise it; here it must not end the thread for good.
-                _logger.warning("following the log: %s", error)
-                self._closing.wait(pause)
-                pause = min(pause * 2, 5.0)
+    def _tidy(self) -> None:
+        self.projections.catch_up()
+        self._eraser.tidy()
 
     def check_open(self) -> None:
         """Raise `LedgerClosedError` after `close`, or in a process forked from the one that opened it."""
@@ -381,6 +375,7 @@ class Store:
         if os.getpid() != self._pid:
             msg = "this ledger was opened before the process forked; open it again in the child"
             raise LedgerClosedError(msg)
+        self.projections.check_outside()
 
     def close(self) -> None:
         """Stop following, close index and log; calling it again does nothing."""
@@ -391,6 +386,7 @@ class Store:
         follower = getattr(self, "_follower", None)
         if follower is not None:
             follower.join()
+        self.projections.close()
         self.index.close()
         for action in self._on_close:
             action()

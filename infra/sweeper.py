@@ -24,7 +24,7 @@ def sweep(store: Store, *, until: int, limit: int | None = None) -> list[str]:
     """
     Delete the chats that ended at `until`, in ms, or before; the longest due first, at most `limit`.
 
-    Each is looked at again when it is deleted: one that was given more time meanwhile stays. Returns the ids of those that
+    Large data whose writer died before it referred to them are erased too. Each chat is looked at again when it is deleted: one that was given more time meanwhile stays. Returns the ids of those that
     this call deleted, not those that another process was faster with.
     """
     deleted: list[str] = []
@@ -53,6 +53,7 @@ def sweep(store: Store, *, until: int, limit: int | None = None) -> list[str]:
                     deleted.append(chat_id)
             # One scrub of the index for a page of deletions.
             store.finish_erasures()
+    store.sweep_large()
     return deleted
 
 

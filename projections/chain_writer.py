@@ -26,6 +26,8 @@ class ChainWriter(Chains):
         super().__init__(txn, table, chat_no, chat_id)
         self.segment_count = segment_count
         self._added: dict[int, list[Item]] = {}
+        self.added_bytes = 0
+        """How much the message takes that was added last."""
 
     def add(self, message: Message, parent: Place | None, ordinal: int) -> Place:
         """Put a message below its parent, and say where it is."""
@@ -33,7 +35,9 @@ class ChainWriter(Chains):
         number = self._segment_for(parent)
         segment = self.segment(number)
         self._segments[number] = segment._replace(length=segment.length + 1)
-        self._added.setdefault(number, []).append((ordinal, _encode(bare)))
+        body = _encode(bare)
+        self.added_bytes = len(body)
+        self._added.setdefault(number, []).append((ordinal, body))
         return number, segment.length
 
     def _segment_for(self, parent: Place | None) -> int:

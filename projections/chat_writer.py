@@ -7,6 +7,7 @@ import msgspec
 
 from chatledger.domain.errors import ChainIntegrityError
 from chatledger.domain.events import ChatDeleted, Recorded
+from chatledger.domain.large_data import LARGE_BYTES, digest_of, large_data
 from chatledger.domain.naming import bases_of
 from chatledger.domain.runs.fold import RunChanges
 from chatledger.domain.state import BranchRecord, Changes, ChatProfile, ChatRecord, evolve
@@ -18,6 +19,7 @@ from .environment import Transaction, drop_prefixed
 from .expiry import note_expiry
 from .indexed_chat import BranchRow, CheckpointRow, IndexedChat
 from .keys import Tag, chat_key, id_key, number, order_key, scopes, to_number
+from .large_data import forget_large, note_large
 from .search.writer import SearchWriter
 from .tables import Tables
 
@@ -131,6 +133,9 @@ class ChatWriter(IndexedChat):
         place = self.chains.add(message, parent, ordinal)
         self._tables.put_location(self._txn, message.id, self.chat_no, place)
         self._places[message.id] = place
+        data = large_data(message) if self.chains.added_bytes > LARGE_BYTES else None
+        if data is not None:
+            note_large(self._txn, self._tables, self.chat_no, digest_of(data))
         if self._search is None:
             self._search = SearchWriter(self._txn, self._tables, self.chat_no)
         self._search.add(message, ordinal, place)
@@ -193,6 +198,7 @@ class ChatWriter(IndexedChat):
             note_expiry(self._txn, self._tables, self.chat_no, self._listed[1], None)
             for place, message_id in self.chains.all_places():
                 self._tables.drop_location(self._txn, message_id, self.chat_no, place)
+            forget_large(self._txn, self._tables, self.chat_no)
             drop_prefixed(self._txn, self._tables.rows, number(self.chat_no))
             drop_prefixed(self._txn, self._tables.search, number(self.chat_no))
         self._tables.bury(self._txn, self.chat_id, tombstone)

@@ -7,16 +7,20 @@ from typing import Final
 import msgspec
 
 from chatledger.domain.agents.streams import thread_of
+from chatledger.domain.errors import LogRegressedError
 from chatledger.domain.events import Recorded, StreamDeleted
+from chatledger.domain.graph_state.ids import is_state_stream
 from chatledger.domain.state import ChatState, stream_head
 
 from .agents.thread_writer import ThreadWriter
 from .chat_writer import ChatWriter
+from .custom.attached import Attached
 from .environment import Environment, Transaction
+from .graph_state.state_writer import GraphStateWriter
 from .keys import number, to_number
 from .tables import Tables
 
-SCHEMA: Final = b"5"
+SCHEMA: Final = b"7"
 """Changes whenever rows or keys do; an index of another schema is rebuilt."""
 
 _STATE, _SCHEMA, _IDENTITY, _RETIRED = b"state", b"schema", b"identity", b"retired"
@@ -60,6 +64,7 @@ class Generation:
     def __init__(self, number: int, path: Path, *, map_bytes: int) -> None:
         self.number = number
         self.env = Environment(path, map_bytes=map_bytes)
+        self.stale_since_s: float | None = None
         try:
             self.tables = Tables(self.env)
         except BaseException:
@@ -106,19 +111,20 @@ class Generation:
         application: str,
         half_erased: Collection[str] = (),
         check: Callable[[ChatState, Recorded], None] | None = None,
+        custom: Attached | None = None,
     ) -> IndexState:
         """
         Take events in that follow each other on the log; those that were applied before are passed over.
 
         Of the chats in `half_erased` the log still has events, which are left out here and are to be erased. `check` is told
-        each event with the chat as it stands before it, and may refuse it.
+        each event with the chat as it stands before it, and may refuse it. `custom` are projections that follow.
 
         Raises:
             ChainIntegrityError: They do not follow what was applied before.
         """
         state = self.state(txn)
         position, missing, erased = state.position, state.missing, state.erased
-        writers: dict[str, ChatWriter | ThreadWriter] = {}
+        writers: dict[str, ChatWriter | ThreadWriter | GraphStateWriter] = {}
         last: Recorded | None = None
         for recorded in events:
             if recorded.position <= position:
@@ -140,12 +146,30 @@ class Generation:
             return state
         for writer in writers.values():
             writer.flush()
+        fresh = [recorded for recorded in events if recorded.position > state.position]
+        (custom or Attached()).follow(txn, self.tables, fresh, before=state.position, after=position)
         state = IndexState(position, last.hash, missing, erased)
         txn.put(_STATE, _encode(state), db=self.tables.meta)
         self.put_tracking(txn, application, position)
         return state
 
-    def _writer(self, txn: Transaction, stream: str) -> ChatWriter | ThreadWriter:
+    def has_applied(self, txn: Transaction, recorded: Recorded) -> bool:
+        """
+        Whether an event that is on the log was applied, by whomever.
+
+        Raises:
+            LogRegressedError: Another one was, at its position: the log lost its end, and gives the positions out again.
+        """
+        position = self.state(txn).position
+        if recorded.position > position:
+            return False
+        if stream_head(self._writer(txn, recorded.chat_id)).position < recorded.position:
+            raise LogRegressedError(last_position=recorded.position, seen_position=position)
+        return True
+
+    def _writer(self, txn: Transaction, stream: str) -> ChatWriter | ThreadWriter | GraphStateWriter:
+        if is_state_stream(stream):
+            return GraphStateWriter(self.tables, txn, stream)
         if thread_of(stream) is None:
             return ChatWriter(self.tables, txn, stream)
         return ThreadWriter(self.tables, txn, stream)

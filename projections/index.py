@@ -1,15 +1,15 @@
 """The index as a whole: the live generation, its position, and the switch to a new one."""
 
 import contextlib
+import struct
 import threading
-import time
 from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final, TypeVar
 
 import lmdb
 import msgspec
-from eventsourcing.persistence import IntegrityError, Tracking, TrackingRecorder, WaitInterruptedError
 
 from chatledger.domain.errors import CorruptStateError, LedgerClosedError
 from chatledger.domain.events import Recorded
@@ -18,20 +18,22 @@ from chatledger.domain.values import Chat
 from .agents.indexed_thread import IndexedThread
 from .catalogue import Cursor, list_chats, listed
 from .chains import Place
+from .custom.attached import Attached
 from .environment import INITIAL_MAP_BYTES, Transaction, UncleanStopError
 from .generation import Erasure, Generation, IndexState, RetiredError
 from .generations import Generations
 from .indexed_chat import IndexedChat
+from .large_data import dropped_large, finish_drop, is_large_used, large_digests
 from .scrub import scrub_files
 from .search import building
 from .tables import Tables
+from .tracking import PositionRecorder
 
 T = TypeVar("T")
 ReadLog = Callable[[int], Sequence[Recorded]]
 """The events after a position: a page of whole commits, empty at the end of the log."""
 
 APPLICATION: Final = "chatledger"
-_POLL_S: Final = 0.05
 
 
 class Snapshot:
@@ -103,13 +105,25 @@ class Snapshot:
         """The deleted chats whose events may still be on the log."""
         return self._generation.erasures(self._txn)
 
+    def dropped_large(self) -> list[bytes]:
+        """The digests of large data of deleted chats that may still be stored."""
+        return dropped_large(self._txn, self._generation.tables)
+
+    def is_large_used(self, digest: bytes) -> bool:
+        """Whether a chat has a message with large data of that digest."""
+        return is_large_used(self._txn, self._generation.tables, digest)
+
+    def large_digests(self) -> list[bytes]:
+        """The digests of the large data of all chats."""
+        return list(large_digests(self._txn, self._generation.tables))
+
     @property
     def is_scrub_due(self) -> bool:
         """Whether the files may still have what was deleted."""
         return self._generation.scrub_due(self._txn) is not None
 
 
-class Index(TrackingRecorder):
+class Index(PositionRecorder):
     """
     What is derived from one log, kept in LMDB and shared by the threads and processes that have it open.
 
@@ -123,6 +137,7 @@ class Index(TrackingRecorder):
         self._live: Generation | None = None
         self._swap = threading.Lock()
         self._advanced = threading.Condition()
+        self.custom = Attached()
         self._is_closed = False
         self.half_erased: set[str] = set()
 
@@ -155,7 +170,7 @@ class Index(TrackingRecorder):
         generation, txn = self._begin()
         try:
             yield Snapshot(generation, txn)
-        except (lmdb.Error, msgspec.DecodeError) as error:
+        except (lmdb.Error, msgspec.DecodeError, UnicodeDecodeError, struct.error) as error:
             msg = f"the index at {generation.env.path} is damaged: {error}; rebuild it, the log is not affected"
             raise CorruptStateError(msg) from error
         finally:
@@ -193,24 +208,29 @@ class Index(TrackingRecorder):
 
         Raises:
             ChainIntegrityError: They do not follow what was applied before.
+            LogRegressedError: Their positions were given out before, to events that the log lost.
         """
 
         def change(generation: Generation, txn: Transaction) -> bool:
             if after is not None:
                 position = generation.state(txn).position
                 if position != after:
-                    return events[-1].position <= position
-            generation.apply(txn, events, application=APPLICATION, half_erased=self.half_erased)
+                    return generation.has_applied(txn, events[-1])
+            generation.apply(txn, events, application=APPLICATION, half_erased=self.half_erased, custom=self.custom)
             return True
 
-        applied = self._update(change)
+        applied = self.update(change)
         with self._advanced:
             self._advanced.notify_all()
         return applied
 
     def finish_erasure(self, erasure: Erasure) -> None:
         """Note that the events of a deleted chat are gone from the log."""
-        self._update(lambda generation, txn: generation.finish_erasure(txn, erasure))
+        self.update(lambda generation, txn: generation.finish_erasure(txn, erasure))
+
+    def finish_drop(self, digest: bytes) -> None:
+        """Note that large data of deleted chats are not stored any more, or that others have them."""
+        self.update(lambda generation, txn: finish_drop(txn, generation.tables, digest))
 
     @property
     def is_scrub_due(self) -> bool:
@@ -294,7 +314,9 @@ class Index(TrackingRecorder):
         while page := read(state.position):
 
             def change(txn: Transaction, events: Sequence[Recorded] = page) -> IndexState:
-                return fresh.apply(txn, events, application=APPLICATION, half_erased=self.half_erased)
+                return fresh.apply(
+                    txn, events, application=APPLICATION, half_erased=self.half_erased, custom=self.custom
+                )
 
             state = fresh.env.update(change)
             progress(state.position)
@@ -314,7 +336,12 @@ class Index(TrackingRecorder):
 
         live.env.update(change)
 
-    def _update(self, change: Callable[[Generation, Transaction], T]) -> T:
+    def building(self) -> AbstractContextManager[bool]:
+        """Wait until no other process builds a part of the index, and keep others, and the scrub, waiting."""
+        return self._generations.building()
+
+    def update(self, change: Callable[[Generation, Transaction], T]) -> T:
+        """Run `change` in a write transaction of the generation that serves, maybe several times; see `Environment.update`."""
         while True:
             generation = self._generation()
 
@@ -350,44 +377,6 @@ class Index(TrackingRecorder):
             self._live = Generation(number, self._generations.path(number), map_bytes=self._map_bytes)
         retired.env.close()
         self._generations.remove_unused()
-
-    def insert_tracking(self, tracking: Tracking) -> None:
-        """Note a projection's position. Raises `IntegrityError` unless it is ahead of the recorded one."""
-
-        def change(generation: Generation, txn: Transaction) -> None:
-            recorded = generation.tracking(txn, tracking.application_name)
-            if recorded is not None and recorded >= tracking.notification_id:
-                msg = f"{tracking} is not ahead of the recorded position {recorded}"
-                raise IntegrityError(msg)
-            generation.put_tracking(txn, tracking.application_name, tracking.notification_id)
-
-        self._update(change)
-        with self._advanced:
-            self._advanced.notify_all()
-
-    def max_tracking_id(self, application_name: str) -> int | None:
-        """The recorded position of an application's projection."""
-        with self.snapshot() as snapshot:
-            return snapshot.tracking(application_name)
-
-    def wait(
-        self,
-        application_name: str,
-        notification_id: int | None,
-        timeout: float = 1.0,
-        interrupt: threading.Event | None = None,
-    ) -> None:
-        """Wait until the recorded position has reached `notification_id`. Raises `TimeoutError` or `WaitInterruptedError`."""
-        deadline = time.monotonic() + timeout
-        while not self.has_tracking_id(application_name, notification_id):
-            if interrupt is not None and interrupt.is_set():
-                raise WaitInterruptedError
-            rest = deadline - time.monotonic()
-            if rest <= 0:
-                msg = f"{application_name} did not reach {notification_id} within {timeout} s"
-                raise TimeoutError(msg)
-            with self._advanced:
-                self._advanced.wait(min(rest, _POLL_S))
 
     def close(self) -> None:
         """Close the files; calling it again does nothing."""

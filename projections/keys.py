@@ -64,6 +64,7 @@ class Tag:
     RUN_NUMBER: Final = b"\x0d"
     RUN_LIST: Final = b"\x0e"
     REGENERATION: Final = b"\x0f"
+    LARGE: Final = b"\x10"
 
 
 def chat_key(chat_no: int, tag: bytes, rest: bytes = b"") -> bytes:

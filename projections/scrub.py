@@ -13,6 +13,7 @@ import lmdb
 
 from chatledger.domain.errors import CorruptStateError
 
+from .custom.stale import wipe_stale
 from .environment import Transaction
 from .generation import Generation
 from .generations import Generations
@@ -56,6 +57,8 @@ def scrub(generation: Generation, *, is_last: bool) -> bool:
     with generation.env.reading() as txn:
         if generation.scrub_due(txn) is None:
             return is_last
+    if not wipe_stale(generation):
+        return False
     pages = PageFile(generation.env.file)
     try:
         due = _scrub_trees(generation, pages)

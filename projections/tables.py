@@ -24,8 +24,10 @@ class Tables:
 
     `meta` holds the position and what else concerns the whole index; `chat_ids` finds chats and tombstones by id,
     `message_ids` finds messages; `order` lists chats by time, `expiry` those that end; `rows` holds what belongs to one chat, chat by chat,
-    and `search` the search index of each chat. `agents` holds what belongs to one thread of agents, thread by thread,
-    `agent_content` the pieces that threads share, and `agent_order` the lists over all threads.
+    and `search` the search index of each chat; `blobs` says which chats have which large data. `agents` holds what belongs to one thread of agents, thread by thread,
+    `agent_content` the pieces that threads share, and `agent_order` the lists over all threads. `states` holds what
+    belongs to one stored state of a graph, state by state, and `state_order` the lists over all states. `custom` holds the
+    rows of projections of users, projection by projection.
     """
 
     def __init__(self, env: Environment) -> None:
@@ -41,9 +43,13 @@ class Tables:
         self.rows = env.table(b"rows")
         self.search = env.table(b"search")
         self.expiry = env.table(b"expiry")
+        self.blobs = env.table(b"blobs")
         self.agents = env.table(b"agents")
         self.agent_content = env.table(b"agent_content")
         self.agent_order = env.table(b"agent_order")
+        self.custom = env.table(b"custom")
+        self.states = env.table(b"states")
+        self.state_order = env.table(b"state_order")
 
     def chat_no(self, txn: Transaction, chat_id: str) -> int | None:
         """The number of a living chat: the position of the event that created it."""

@@ -1,6 +1,6 @@
 """Decisions on threads: which events an operation on the checkpoints of agents takes."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -63,9 +63,13 @@ class CheckpointPut(msgspec.Struct, frozen=True, kw_only=True):
     expected_latest: str | msgspec.UnsetType | None = msgspec.UNSET
 
 
-def decide_put_checkpoint(state: ThreadState, put: CheckpointPut) -> list[Body]:
+def decide_put_checkpoint(
+    state: ThreadState, put: CheckpointPut, *, is_own: Callable[[str], bool] = lambda _checkpoint_id: False
+) -> list[Body]:
     """
     The checkpoint with what the thread does not have of it; nothing when it is stored already, equal in all.
+
+    `is_own` says which checkpoints the writer may put others beside, whatever it expects.
 
     Raises:
         CheckpointConflictError: Another checkpoint came meanwhile.
@@ -81,7 +85,7 @@ def decide_put_checkpoint(state: ThreadState, put: CheckpointPut) -> list[Body]:
     if known is not None and known.skeleton is None and _is_equal(known, put, channels):
         return []
     if known is None and put.expected_latest is not msgspec.UNSET:
-        _check_latest(state, put)
+        _check_latest(state, put, is_own)
     pieces = _Missing(state)
     for name, tree in put.values.items():
         pieces.add(tree, before.get(name))
@@ -112,9 +116,11 @@ def _is_equal(known: CheckpointRecord, put: CheckpointPut, channels: dict[str, b
     )
 
 
-def _check_latest(state: ThreadState, put: CheckpointPut) -> None:
+def _check_latest(state: ThreadState, put: CheckpointPut, is_own: Callable[[str], bool]) -> None:
     latest = state.latest(put.namespace)
-    if latest is not None and not _is_on_path(state, put.namespace, latest.checkpoint_id, put.expected_latest):
+    if latest is None or is_own(latest.checkpoint_id):
+        return
+    if not _is_on_path(state, put.namespace, latest.checkpoint_id, put.expected_latest):
         raise CheckpointConflictError(
             state.thread_id, put.namespace, parent_id=put.parent_id, latest_id=latest.checkpoint_id
         )

@@ -120,6 +120,7 @@ def join(digest: bytes, content_of: Callable[[bytes], Content]) -> Any:
     if isinstance(content, Parts):
         parts = map(content_of, split_digests(content.children))
         return _decode(b"".join(part.data for part in parts if isinstance(part, Leaf)))
+    assert isinstance(content, Leaf), "values of states have no other form"
     return _decode(content.data)
 
 

@@ -1,14 +1,20 @@
 """Decisions on stored states: which events a new version or an end takes."""
 
+from collections.abc import Callable
+from typing import TypeVar
+
 import msgspec
 
 from ..agents.portions import portions_of
-from ..errors import PayloadTooLargeError, StateConflictError
+from ..errors import CorruptStateError, PayloadTooLargeError, StateConflictError
 from ..events import Body
 from .cutting import Cut, Missing
 from .events import FieldRef, StateContentPut, StateDeleted, StatePut
 from .ids import shown_id
 from .record import GraphStateRecord, StoredGraphState, VersionRecord, is_expired
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 class StateDraft(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,8 +63,8 @@ def decide_put_state(state: StoredGraphState, draft: StateDraft, moment_ms: int)
         raise PayloadTooLargeError(
             shown_id(draft.state_id), size_bytes=version.size_bytes, limit_bytes=draft.limit_bytes, what="the state"
         )
-    missing = Missing(state.content if record is not None else lambda _digest: None)
-    before = parent if parent is not None or record is None else state.version(newest)
+    missing = Missing(lambda digest: None if record is None else _intact(state.content, digest))
+    before = parent if parent is not None or record is None else _intact(state.version, newest)
     for name, value in draft.values.items():
         if value is not None:
             earlier = None if before is None else before.fields.get(name)
@@ -75,6 +81,14 @@ def decide_put_state(state: StoredGraphState, draft: StateDraft, moment_ms: int)
         expires_at=None if draft.ttl_ms is None else moment_ms + draft.ttl_ms,
     )
     return [*bodies, *map(StateContentPut, earlier_pieces), put]
+
+
+def _intact(read: Callable[[K], V | None], key: K) -> V | None:
+    """What is stored; what is damaged counts as missing and is stored again."""
+    try:
+        return read(key)
+    except CorruptStateError:
+        return None
 
 
 def _fields(draft: StateDraft, parent: VersionRecord | None, newest: int) -> dict[str, FieldRef]:

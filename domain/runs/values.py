@@ -123,8 +123,7 @@ class RegenerationStep(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         repeats: The run as it was before the edit.
         status: `awaiting_approval`; `waiting` for earlier steps; `ready` to be repeated; or the status of the new run.
-        trigger_message_id: What triggers the new run: the edited message, or what was produced anew. It and `references`
-            are final once the step is ready.
+        trigger_message_id: What triggers the new run: the new message, or what was produced anew, as far as it is there.
         references: The same of the references.
         run: The record of the new run, the last one when it was attempted several times.
     """

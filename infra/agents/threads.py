@@ -113,16 +113,18 @@ class Threads:
     def _store(self) -> Store:
         return self._ledger._store  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # one component, two modules
 
-    def put_checkpoint(self, thread_id: str, put: CheckpointPut) -> None:
+    def put_checkpoint(
+        self, thread_id: str, put: CheckpointPut, *, is_own: Callable[[str], bool] = lambda _checkpoint_id: False
+    ) -> None:
         """
-        Store a checkpoint; one of the same id is replaced.
+        Store a checkpoint; one of the same id is replaced. `is_own` says beside which latest ones it may be put anyway.
 
         Raises:
             CheckpointConflictError: Another checkpoint came to the namespace than `put.expected_latest`.
             InvalidValueError: An id breaks a rule.
             PayloadTooLargeError: The checkpoint does not fit into an event.
         """
-        self._execute(thread_id, lambda state: decide_put_checkpoint(state, put))
+        self._execute(thread_id, lambda state: decide_put_checkpoint(state, put, is_own=is_own))
 
     def put_writes(
         self,

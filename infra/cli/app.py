@@ -23,6 +23,7 @@ VERBS: Final = {
     "export": "transfer",
     "chats": "chats",
     "show": "show",
+    "runs": "runs",
     "diff": "diff",
     "search": "search",
     "log": "log",
@@ -33,6 +34,9 @@ VERBS: Final = {
     "feeds": "feeds",
     "verify": "verify",
     "anchor": "verify",
+    "backup": "backup",
+    "restore": "backup",
+    "doctor": "doctor",
 }
 """Each verb and the module of its command, `<verb>_command`; in the order of `--help`."""
 

@@ -1,7 +1,7 @@
 """An event of the log in words."""
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, cast
 
 from rich.text import Text
 
@@ -18,10 +18,19 @@ from chatledger.domain.events import (
     MessagesAppended,
     Recorded,
 )
+from chatledger.domain.runs.events import (
+    MessagesAnnotated,
+    RegenerationApproved,
+    RegenerationBegun,
+    RunChanged,
+    RunRecorded,
+)
 from chatledger.domain.text import preview
 from chatledger.domain.values import Message
 
+from .agent_events import AGENT_STYLES, describe_agent_event
 from .output import count, format_time
+from .state_events import STATE_STYLES, describe_state_event
 
 _SHOWN_MESSAGES: Final = 2
 _STYLES: Final = {
@@ -34,6 +43,13 @@ _STYLES: Final = {
     "head_moved": "yellow",
     "checkpoint_set": "magenta",
     "checkpoint_deleted": "magenta",
+    "message_annotated": "blue",
+    "run_recorded": "blue",
+    "run_changed": "blue",
+    "regeneration_begun": "blue",
+    "regeneration_approved": "blue",
+    **AGENT_STYLES,
+    **STATE_STYLES,
 }
 
 
@@ -80,7 +96,37 @@ def describe(recorded: Recorded) -> str:
         case CheckpointDeleted(name=name):
             return name
         case _:
-            return ""
+            return _describe_runs(recorded)
+
+
+def _describe_runs(recorded: Recorded) -> str:
+    match recorded.body:
+        case MessagesAnnotated(message_ids=message_ids, changes=changes):
+            which = _short(message_ids[0]) if len(message_ids) == 1 else count(len(message_ids), "message")
+            return _join(which, *(f"{name} {_shown(value)}" for name, value in changes.items()))
+        case RunRecorded(run=run):
+            trigger = run.trigger_message_id
+            what = "" if trigger is None else f"triggered by {_short(trigger)}"
+            repeats = "" if run.repeats is None else f"repeats {run.repeats}"
+            return _join(f"{run.run_id} of {run.assistant_id}", run.status, what, repeats)
+        case RunChanged(run_id=run_id, changes=changes):
+            made = changes.get("message_id")
+            return _join(run_id, str(changes.get("status", "")), "" if made is None else f"answer {_short(made)}")
+        case RegenerationBegun(edited_message_id=edited, new_message_id=new, runs=runs):
+            return _join(f"{_short(edited)} became {_short(new)}", f"{count(len(runs), 'run')} to repeat")
+        case RegenerationApproved(run_ids=run_ids):
+            return f"{count(len(run_ids), 'run')} approved"
+        case body:
+            return describe_agent_event(body) or describe_state_event(body)
+
+
+def _shown(value: object) -> str:
+    """An annotation's value: metadata by their names only."""
+    if isinstance(value, dict):
+        return "of " + (", ".join(sorted(cast("dict[str, object]", value))) or "nothing")
+    if isinstance(value, str):
+        return _short(value)
+    return "nothing" if value is None else "yes" if value else "no"
 
 
 def _quote(messages: Sequence[Message]) -> str:

@@ -16,6 +16,7 @@ from chatledger.domain.errors import ConfigurationError
 from ..encryption import KEY_ENV, Encryption
 from ..ledger import Ledger
 from ..locations import DEFAULT_LOCATION
+from ..login import Login
 from ..opening import open_ledger
 from .output import progress_bar
 
@@ -145,9 +146,20 @@ def ledger_at(settings: Settings, *, create: bool = False, create_stream: bool =
     with progress_bar("building the index") as progress:
         # Never an option of the command line, which every user of the machine can read.
         encryption = Encryption.from_environment() if KEY_ENV in os.environ else None
-        ledger = open_ledger(location, create=create_stream or None, progress=progress, encryption=encryption)
+        ledger = open_ledger(
+            location,
+            create=create_stream or None,
+            progress=progress,
+            encryption=encryption,
+            login=login_for(location),
+        )
     with ledger:
         yield ledger if settings.user_id is None else ledger.for_user(settings.user_id)
+
+
+def login_for(location: str) -> Login | None:
+    """The login in the environment, where the location is on a server."""
+    return Login.from_environment() if location.startswith(("nats://", "tls://")) else None
 
 
 def _is_there(path: str) -> bool:

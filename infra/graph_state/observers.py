@@ -24,9 +24,13 @@ class StateObservers:
 
     The program log has a debug line of each transition, under the name `chatledger.graph_state`. It says which node wrote and
     what `get_state_diff` finds: no content and no user id.
+
+    Args:
+        others: Those who are told of everything that these are told of, and first.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, others: "StateObservers | None" = None) -> None:
+        self._others = others
         self._lock = threading.Lock()
         self._observers: dict[object, StateObserver] = {}
 
@@ -56,9 +60,14 @@ class StateObservers:
 
         return stop
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nobody watches."""
+        return not self._current()
+
     def notify(self, change: Transition[Any]) -> None:
         """Tell of a transition. A coroutine function is not called to its end here: `notify_async` awaits it."""
-        _log_transition(change)
+        log_transition(change)
         for observer in self._current():
             with _surviving(observer, change.node):
                 answer = _tell(observer, change)
@@ -73,7 +82,7 @@ class StateObservers:
 
     async def notify_async(self, change: Transition[Any]) -> None:
         """Tell of a transition, and await observers that are coroutine functions, one after the other."""
-        _log_transition(change)
+        log_transition(change)
         for observer in self._current():
             with _surviving(observer, change.node):
                 answer = _tell(observer, change)
@@ -82,11 +91,13 @@ class StateObservers:
 
     def _current(self) -> list[StateObserver]:
         """Those of this moment: observers may come and go while others are being told."""
+        others = [] if self._others is None else self._others._current()  # noqa: SLF001 - of its own class
         with self._lock:
-            return list(self._observers.values())
+            return [*others, *self._observers.values()]
 
 
-def _log_transition(change: Transition[Any]) -> None:
+def log_transition(change: Transition[Any]) -> None:
+    """Write the debug line of a transition."""
     _logger.debug("State transition", extra={"node": change.node, "state_changes": copy.deepcopy(change.diff)})
 
 

@@ -46,6 +46,10 @@ class Bucket:
         self._client, self._stream, self._replicas = client, stream, replicas
         self._is_there = False
 
+    def make(self) -> None:
+        """Make the stream now, for logins that may not."""
+        self._client.call(self._ensure, self._client.deadline())
+
     def get(self, key: str) -> tuple[int, bytes] | None:
         """The revision and the value of a key, None when it has none. From the leader: never stale."""
         try:
@@ -86,16 +90,19 @@ class Bucket:
 
     async def _put(self, subject: str, value: bytes, expected: int) -> int:
         deadline = self._client.deadline()
-        # Nobody answers what is sent to an absent stream, so it has to be there before.
-        if not self._is_there:
-            await self._client.retry(self._make, deadline, doing=f"creating the stream {self._stream}")
-            self._is_there = True
+        await self._ensure(deadline)
         message = Message(subject, value, {MESSAGE_ID: secrets.token_hex(16)}, expected)
         try:
             return (await append(self._client, self._stream, [message], deadline)).last
         except (SlotTakenError, SlotEmptyError) as error:
             msg = f"{subject} has another revision than {expected}: {error}"
             raise IntegrityError(msg) from error
+
+    async def _ensure(self, deadline: Deadline) -> None:
+        # Nobody answers what is sent to an absent stream, so it has to be there before.
+        if not self._is_there:
+            await self._client.retry(self._make, deadline, doing=f"creating the stream {self._stream}")
+            self._is_there = True
 
     async def _make(self, connection: Connection, deadline: Deadline) -> None:
         try:

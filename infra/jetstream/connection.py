@@ -3,10 +3,12 @@
 import asyncio
 import contextlib
 import logging
+import random
+import re
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from itertools import count
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import anyio
 from eventsourcing.persistence import DataError, InterfaceError
@@ -17,7 +19,7 @@ from nats.errors import Error as NatsError
 from nats.errors import MaxPayloadError
 
 from .endpoint import Endpoint
-from .errors import ConnectionLostError, LoginRefusedError, NoAnswerError
+from .errors import ConnectionLostError, LoginRefusedError, NoAnswerError, NotPermittedError
 
 log = logging.getLogger("chatledger.jetstream")
 
@@ -25,6 +27,11 @@ MIN_SERVER = (2, 12)  # atomic batches
 CLOSE_S = 2.0
 NOTICE_S = 0.05
 PENDING_BYTES = 64 * 1024 * 1024
+# A server that is paused or cut off accepts connections and says nothing; others may be there.
+LEAST_SERVER_S: Final = 1.0
+# A server that answers no ping for so long, when it owes another answer already, is given up for another one.
+PROBE_S: Final = 1.0
+_DENIED: Final = re.compile(r"permissions violation for (publish|subscription) to \"([^\"]*)\"")
 # nats-py spells the status of a message as a header.
 STATUS = "Status"
 
@@ -32,11 +39,11 @@ STATUS = "Status"
 class _Reply:
     """What is awaited under one reply subject: one message, or all up to the first with a status."""
 
-    __slots__ = ("future", "messages")
+    __slots__ = ("future", "messages", "subject")
 
-    def __init__(self, messages: list[Msg] | None) -> None:
+    def __init__(self, subject: str, messages: list[Msg] | None) -> None:
         self.future: asyncio.Future[Msg] = asyncio.get_running_loop().create_future()
-        self.messages = messages
+        self.subject, self.messages = subject, messages
 
     def deliver(self, message: Msg) -> None:
         if self.future.done():
@@ -45,6 +52,22 @@ class _Reply:
             self.future.set_result(message)
         else:
             self.messages.append(message)
+
+
+class _Client(Client):
+    """A client that tells nobody who it is before the connection is as safe as it was asked to be."""
+
+    needs_tls = False
+
+    def _connect_command(self) -> bytes:
+        # Asked when the login is about to be sent. nats-py encrypts only when the server demands it, and whoever stands
+        # between could remove that demand.
+        transport: Any = self._transport
+        if self.needs_tls and transport._io_writer.get_extra_info("ssl_object") is None:
+            msg = "the server does not demand TLS, and nothing is sent without; give it a `tls` block without allow_non_tls"
+            raise LoginRefusedError(msg)
+        command: bytes = super()._connect_command()
+        return command
 
 
 class Connection:
@@ -56,23 +79,42 @@ class Connection:
     """
 
     def __init__(self) -> None:
-        self._nats = Client()
+        self._nats = _Client()
         self._inbox = ""
         self._tokens = count()
         self._replies: dict[str, _Reply] = {}
         self._on_lost: set[Callable[[], None]] = set()
         self._last_error: Exception | None = None
+        self._probing: asyncio.Task[None] | None = None
         self._is_open = self._is_lost = False
 
     @classmethod
     async def open(cls, endpoint: Endpoint, *, timeout_s: float) -> "Connection":
         """
-        Connect and log in.
+        Connect to one of the servers, each in its turn and in no order, and log in.
 
         Raises:
             InterfaceError: The login was refused, the server is too old, or TLS cannot be set up.
             ConnectionLostError: Nobody listens there, or another server than the expected one.
         """
+        urls = random.sample(endpoint.urls, len(endpoint.urls))
+        share_s = min(timeout_s, max(LEAST_SERVER_S, timeout_s / len(urls)))
+        refusal: InterfaceError | None = None
+        lost: ConnectionLostError | None = None
+        for url in urls:
+            try:
+                return await cls._open(endpoint.at(url), timeout_s=share_s)
+            except InterfaceError as error:
+                refusal = error
+            except ConnectionLostError as error:
+                lost = error
+        # One that is down does not make a wrong password right, and waiting for it would hide what is wrong.
+        error = refusal or lost
+        assert error is not None, "there is a server at least"
+        raise error
+
+    @classmethod
+    async def _open(cls, endpoint: Endpoint, *, timeout_s: float) -> "Connection":
         connection = cls()
         try:
             async with asyncio.timeout(timeout_s):
@@ -92,6 +134,7 @@ class Connection:
         return connection
 
     async def _connect(self, endpoint: Endpoint, timeout_s: float) -> None:
+        self._nats.needs_tls = endpoint.needs_tls
         await self._nats.connect(
             **endpoint.connect_options(),
             name="chatledger",
@@ -115,6 +158,11 @@ class Connection:
             raise InterfaceError(msg)
         self._inbox = self._nats.new_inbox() + "."
         await self._subscribe(self._inbox + "*", self._dispatch)
+        await self._nats.flush()  # a login that may not listen to its replies is told so now
+        denied = _DENIED.search(str(self._last_error or ""))
+        if denied is not None:
+            msg = f"{endpoint}: the login may not subscribe to {denied[2]}, where its replies would come; give it inbox_prefix"
+            raise LoginRefusedError(msg)
 
     async def _subscribe(self, subject: str, callback: Callable[[Msg], Awaitable[None]]) -> Subscription:
         # No limit in nats-py: it would drop messages silently. What can arrive is what was asked for.
@@ -127,12 +175,11 @@ class Connection:
         return bool(endpoint.server_name and info and info.get("server_name") != endpoint.server_name)
 
     def _raise_if_permanent(self, error: Exception, endpoint: Endpoint) -> None:
-        text = f"{error} {self._last_error or ''}".lower()
-        refused = "authorization" in text or ("authentication" in text and "timeout" not in text)
-        certificate = any(isinstance(e, ssl.SSLCertVerificationError) for e in (error, self._last_error))
-        unreadable = isinstance(error, (FileNotFoundError, PermissionError, ModuleNotFoundError, ValueError))
-        if refused or certificate or unreadable:
-            msg = f"{endpoint} refused the login, or it cannot be attempted: {error!r}"
+        if isinstance(error, InterfaceError):
+            return
+        reason = _permanent(error) or (self._last_error and _permanent(self._last_error))
+        if reason:
+            msg = f"{endpoint} refused the login, or it cannot be attempted: {reason}"
             raise LoginRefusedError(msg) from error
 
     @property
@@ -154,6 +201,7 @@ class Connection:
 
         Raises:
             NoAnswerError: Nobody listens on that subject.
+            NotPermittedError: The login may not publish there; nothing was written.
             ConnectionLostError, TimeoutError: Whether the message arrived is unknown.
         """
         message = await self._exchange(subject, payload, headers, None, timeout_s)
@@ -181,11 +229,14 @@ class Connection:
         if self.is_lost:
             raise ConnectionLostError(subject)
         token = str(next(self._tokens))
-        reply = self._replies[token] = _Reply(messages)
+        reply = self._replies[token] = _Reply(subject, messages)
         try:
             async with asyncio.timeout(timeout_s):
                 await self._nats.publish(subject, payload, reply=self._inbox + token, headers=headers)
                 return await reply.future
+        except TimeoutError:
+            self._probe()
+            raise
         except MaxPayloadError as error:
             msg = f"a message of {len(payload):,} bytes exceeds the server's limit of {self.max_payload:,}"
             raise DataError(msg) from error
@@ -231,10 +282,36 @@ class Connection:
         if reply is not None:
             reply.deliver(message)
 
+    def _probe(self) -> None:
+        """Find out, beside other work, whether the server is still there: it owed an answer."""
+        if not self.is_lost and (self._probing is None or self._probing.done()):
+            self._probing = asyncio.get_running_loop().create_task(self._ping())
+
+    async def _ping(self) -> None:
+        try:
+            async with asyncio.timeout(PROBE_S):
+                await self._nats.flush()
+        except (NatsError, OSError, TimeoutError) as error:
+            self._last_error = self._last_error or error
+            self._lose()
+            with contextlib.suppress(Exception):
+                await self._nats.close()
+
     async def _note_error(self, error: Exception) -> None:
         self._last_error = error
         log.info("nats: %r", error)
+        denied = _DENIED.search(str(error))
+        if denied is not None:
+            self._deny(denied[2])
         asyncio.get_running_loop().call_later(NOTICE_S, self._notice)
+
+    def _deny(self, subject: str) -> None:
+        # The server says which subject, in lower case, and answers in the order in which it was asked.
+        for reply in self._replies.values():
+            if reply.subject.lower() == subject and not reply.future.done():
+                msg = f"the login may not publish to {reply.subject}"
+                reply.future.set_exception(NotPermittedError(msg))
+                return
 
     async def _note_closed(self) -> None:
         self._lose()
@@ -258,6 +335,24 @@ class Connection:
         transport: Any = self._nats._transport  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] (see `_notice`: it may be left open)
         if transport is not None:
             transport.close()
+
+
+def _permanent(error: BaseException) -> str | None:
+    """Why a server does not let us in, where trying again would not change it, and what to do."""
+    text = str(error).lower()
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return (
+            f"its certificate is not trusted: {error.verify_message}. Give the authority's certificate as tls_ca, name the "
+            "server as its certificate does, or renew that"
+        )
+    if isinstance(error, ssl.SSLError):
+        return f"TLS failed: {error.reason}. Where the server verifies clients, give tls_cert and tls_key that it trusts"
+    if "tls required" in text:
+        return "it takes connections with TLS only; give tls://, and tls_ca if the system does not know its authority"
+    if "authorization" in text or ("authentication" in text and "timeout" not in text):
+        return f"{error}. Check the token, password, nkey or credentials, and that they are not expired or revoked"
+    unreadable = isinstance(error, (FileNotFoundError, PermissionError, ModuleNotFoundError, ValueError))
+    return repr(error) if unreadable else None
 
 
 class Inbox:

@@ -37,12 +37,13 @@ async def erase(client: JetStreamClient, stream: str, subject: str, *, after: in
     doomed = [position for position in reversed(positions) if position < before]
     erased = 0
     for start in range(0, len(doomed), WINDOW):
-        window = [_delete(client, stream, position) for position in doomed[start : start + WINDOW]]
+        window = [erase_at(client, stream, position) for position in doomed[start : start + WINDOW]]
         erased += sum(await asyncio.gather(*window))
     return erased
 
 
-async def _delete(client: JetStreamClient, stream: str, position: int) -> bool:
+async def erase_at(client: JetStreamClient, stream: str, position: int) -> bool:
+    """Overwrite and delete one message; whether it was there."""
     payload = msgspec.json.encode({"seq": position})
 
     async def ask(connection: Connection, deadline: Deadline) -> bool:

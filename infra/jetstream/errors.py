@@ -2,7 +2,8 @@
 What the JetStream module raises beyond the classes of `eventsourcing.persistence`, named by what the caller may conclude.
 
     InterfaceError
-    └─ LoginRefusedError      the credentials are wrong or cannot be read; nothing is retried
+    ├─ LoginRefusedError      the credentials are wrong or cannot be read; nothing is retried
+    └─ NotPermittedError      the login is right, and may not do that; nothing was written
     OperationalError
     ├─ OutcomeUnknownError    the append may or may not be stored; repeating it with the same ids is safe
     ├─ StorageFullError       nothing was written; space has to be made
@@ -30,6 +31,10 @@ class OutcomeUnknownError(OperationalError):
 
 class LoginRefusedError(InterfaceError):
     """The server refused the login, or it cannot be attempted: a wrong secret, an unreadable file, an unknown certificate."""
+
+
+class NotPermittedError(InterfaceError):
+    """The server does not let this login do that. Nothing was written."""
 
 
 class StorageFullError(OperationalError):
@@ -87,12 +92,14 @@ WRONG_LAST_SEQUENCE = 10071
 DUPLICATE_IN_BATCH = 10201
 # The answer is the same whether the slot was taken by somebody else or by an earlier attempt of our own.
 CONTESTED_CODES = frozenset({WRONG_LAST_SEQUENCE, 10164, DUPLICATE_IN_BATCH})
-# 0: no code at all; 10008, 10009: the cluster has no leader yet; the rest as in the table of error codes of ADR-50.
-TRANSIENT_CODES = frozenset({0, 10008, 10009, 10158, 10163, 10164, 10176, 10210})
+# 0: no code at all; 10008, 10009: the cluster has no leader yet; 10005: not enough servers of it are known yet; the rest as in the table of error codes of ADR-50.
+TRANSIENT_CODES = frozenset({0, 10005, 10008, 10009, 10158, 10163, 10164, 10176, 10210})
 FULL_CODES = frozenset({10077, 10023, 10047})
 TOO_LARGE_CODES = frozenset({10054, 10097})
 MISUSE_CODES = frozenset({10174, 10175, 10177, 10179, 10193, 10199, 10200, DUPLICATE_IN_BATCH})
 UNSUPPORTED_CODES = frozenset({10198})
+# Replicas without a cluster (10074), or a configuration that the server refuses (10052).
+WRONG_CONFIG_CODES = frozenset({10052, 10074})
 
 TRANSIENT = (ConnectionLostError, NoAnswerError, TimeoutError, OSError, NatsError)
 
@@ -105,6 +112,7 @@ def translate(fault: ApiFault, *, doing: str) -> DatabaseError:
         (TOO_LARGE_CODES, DataError),
         (MISUSE_CODES, ProgrammingError),
         (UNSUPPORTED_CODES, NotSupportedError),
+        (WRONG_CONFIG_CODES, InterfaceError),
         ({NOT_FOUND}, StreamAbsentError),
     )
     for codes, kind in by_code:

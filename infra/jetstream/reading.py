@@ -112,6 +112,10 @@ class Pages:
         self._subject, self._until = subject, until
         self.is_complete = False
 
+    def renew(self, deadline: Deadline) -> None:
+        """Give the pages to come a budget of their own, for walks that are longer than one operation."""
+        self._deadline = deadline
+
     async def read(self, limit: int = PAGE) -> list[LogMessage]:
         """
         The next page, of at most `limit` messages; `is_complete` tells whether it was the last one.

@@ -41,6 +41,14 @@ class _Config(msgspec.Struct):
     max_bytes: int = -1
     max_age: int = 0
     max_msgs_per_subject: int = -1
+    max_msg_size: int = -1
+    max_consumers: int = -1
+    no_ack: bool = False
+    deny_delete: bool = False
+    deny_purge: bool = False
+    allow_rollup_hdrs: bool = False
+    allow_msg_ttl: bool = False
+    subject_transform: dict[str, Any] | None = None
     allow_atomic: bool = False
     allow_direct: bool = False
     sealed: bool = False
@@ -141,10 +149,17 @@ def faults(name: str, config: _Config) -> list[str]:
         (config.storage == "file", f"storage is {config.storage!r}, not 'file'"),
         (config.discard == "new", f"discard is {config.discard!r}, so a full stream would drop its oldest events"),
         (config.max_age == 0, "max_age is set, so events would expire"),
-        (
-            max(config.max_msgs, config.max_bytes, config.max_msgs_per_subject) <= 0,
-            "max_msgs, max_bytes or max_msgs_per_subject is set",
-        ),
+        (config.max_msgs <= 0, "max_msgs is set, so a full stream would refuse appends"),
+        (config.max_bytes <= 0, "max_bytes is set; limit the account or the server instead"),
+        (config.max_msgs_per_subject <= 0, "max_msgs_per_subject is set, so long chats would lose their beginning"),
+        (config.max_msg_size <= 0, "max_msg_size is set; max_payload of the server is the limit"),
+        (config.max_consumers <= 0, "max_consumers is set, so readers would be kept out"),
+        (not config.no_ack, "no_ack is on, so nobody would know what is stored"),
+        (not config.deny_delete, "deny_delete is on, so deleted chats could not be erased; deny that to logins instead"),
+        (not config.deny_purge, "deny_purge is on, so backups could not be restored; deny that to logins instead"),
+        (not config.allow_rollup_hdrs, "allow_rollup_hdrs is on, so one message could replace all others"),
+        (not config.allow_msg_ttl, "allow_msg_ttl is on, so events could expire"),
+        (config.subject_transform is None, "subject_transform is set, so events would not be where they belong"),
         (config.allow_atomic, "allow_atomic is off, so several events could not be written at once"),
         (config.allow_direct, "allow_direct is off, so pages could not be read"),
         (config.persist_mode != "async", "persist_mode is 'async', so events are acknowledged before they are written"),

@@ -1,9 +1,8 @@
 """The asynchronous methods of a saver: each is its synchronous twin in a worker thread."""
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
 
-import anyio.to_thread
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
     BaseCheckpointSaver,
@@ -14,7 +13,7 @@ from langgraph.checkpoint.base import (
     DeltaChannelHistory,
 )
 
-T = TypeVar("T")
+from ..workers import in_thread
 
 
 class AsyncTwins(BaseCheckpointSaver[Any]):
@@ -22,7 +21,7 @@ class AsyncTwins(BaseCheckpointSaver[Any]):
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """As `get_tuple`."""
-        return await _in_thread(lambda: self.get_tuple(config))
+        return await in_thread(lambda: self.get_tuple(config))
 
     async def alist(
         self,
@@ -34,7 +33,7 @@ class AsyncTwins(BaseCheckpointSaver[Any]):
     ) -> AsyncIterator[CheckpointTuple]:
         """As `list`."""
         found = self.list(config, filter=filter, before=before, limit=limit)
-        while (one := await _in_thread(lambda: next(found, None))) is not None:
+        while (one := await in_thread(lambda: next(found, None))) is not None:
             yield one
 
     async def aput(
@@ -45,37 +44,32 @@ class AsyncTwins(BaseCheckpointSaver[Any]):
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
         """As `put`."""
-        return await _in_thread(lambda: self.put(config, checkpoint, metadata, new_versions))
+        return await in_thread(lambda: self.put(config, checkpoint, metadata, new_versions))
 
     async def aput_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
         """As `put_writes`."""
-        await _in_thread(lambda: self.put_writes(config, writes, task_id, task_path))
+        await in_thread(lambda: self.put_writes(config, writes, task_id, task_path))
 
     async def adelete_thread(self, thread_id: str) -> None:
         """As `delete_thread`."""
-        await _in_thread(lambda: self.delete_thread(thread_id))
+        await in_thread(lambda: self.delete_thread(thread_id))
 
     async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
         """As `delete_for_runs`."""
-        await _in_thread(lambda: self.delete_for_runs(run_ids))
+        await in_thread(lambda: self.delete_for_runs(run_ids))
 
     async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """As `copy_thread`."""
-        await _in_thread(lambda: self.copy_thread(source_thread_id, target_thread_id))
+        await in_thread(lambda: self.copy_thread(source_thread_id, target_thread_id))
 
     async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """As `prune`."""
-        await _in_thread(lambda: self.prune(thread_ids, strategy=strategy))
+        await in_thread(lambda: self.prune(thread_ids, strategy=strategy))
 
     async def aget_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> Mapping[str, DeltaChannelHistory]:
         """As `get_delta_channel_history`."""
-        return await _in_thread(lambda: self.get_delta_channel_history(config=config, channels=channels))
-
-
-async def _in_thread(call: Callable[[], T]) -> T:
-    """The answer of a call that may wait for the disk; what it writes is waited for, also when the task is cancelled."""
-    return await anyio.to_thread.run_sync(call)
+        return await in_thread(lambda: self.get_delta_channel_history(config=config, channels=channels))

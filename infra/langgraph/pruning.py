@@ -1,21 +1,16 @@
 """Which checkpoints may be removed, and of which a skeleton must stay because later ones are made from them."""
 
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 from chatledger.domain.agents.events import CheckpointKey, Skeleton
 from chatledger.domain.agents.record import CheckpointRecord
 from chatledger.projections.agents.indexed_thread import IndexedThread
 
+from ..agents.threads import Removal
+
 _COUNTERS = "counters_since_delta_snapshot"
 MetadataOf = Callable[[CheckpointRecord], Any]
-
-
-class Removal(NamedTuple):
-    """What goes, and what stays of some of it."""
-
-    removed: list[CheckpointKey]
-    skeletons: list[Skeleton]
 
 
 def plan_prune(thread: IndexedThread, is_ours: Callable[[str], bool], metadata_of: MetadataOf) -> Removal:
@@ -80,10 +75,15 @@ def _note_needs(
     metadata_of: MetadataOf,
 ) -> None:
     """Note which ancestors a checkpoint needs for its delta channels: each up to the one that has a value."""
-    missing = {channel for channel in metadata_of(record).get(_COUNTERS) or {} if channel not in record.channels}
+    missing = delta_channels(record, metadata_of(record))
     parent_id = record.parent_id
     while missing and parent_id is not None and parent_id in records:
         ancestor = records[parent_id]
         needed.setdefault((record.namespace, parent_id), set()).update(missing)
         missing = {channel for channel in missing if channel not in ancestor.channels}
         parent_id = ancestor.parent_id
+
+
+def delta_channels(record: CheckpointRecord, metadata: Any) -> set[str]:
+    """The channels whose values a checkpoint has not itself: they are made from its ancestors."""
+    return {channel for channel in metadata.get(_COUNTERS) or {} if channel not in record.channels}

@@ -1,8 +1,8 @@
 """`LedgerSaver`: LangGraph's checkpoints as events on a ledger."""
 
-import copy
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, Final, Self, cast
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
@@ -15,28 +15,22 @@ from langgraph.checkpoint.base import (
     get_checkpoint_id,
     get_checkpoint_metadata,
 )
-from langgraph.checkpoint.serde.base import SerializerProtocol
-from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from chatledger.domain.agents.decide import CheckpointPut
-from chatledger.domain.agents.namespaces import assistant_namespace
 from chatledger.domain.agents.record import CheckpointRecord
 from chatledger.domain.errors import InvalidValueError, RuntimeMismatchError
+from chatledger.projections.agents.indexed_thread import IndexedThread
 
-from ..agents.threads import StoredCheckpoint, Threads
-from ..ledger import Ledger
+from ..agents.threads import Removal
 from .async_twins import AsyncTwins
+from .bound import VALUES, thread_id_of
 from .delta import delta_history
-from .expectations import Expectations
 from .pruning import plan_prune, plan_removal
-from .values import Reader, Values
+from .thread_queries import ThreadQueries
 from .versions import next_version
 
-RUNTIME: Final = "python"
-_SKIPPED: Final = "channel_values"
 
-
-class LedgerSaver(AsyncTwins):
+class LedgerSaver(ThreadQueries, AsyncTwins):
     """
     Keeps the checkpoints of LangGraph on a ledger: every step an event, read from the index.
 
@@ -52,52 +46,6 @@ class LedgerSaver(AsyncTwins):
         runtime: What is recorded as the writer; checkpoints of others are not resumed.
     """
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        *,
-        serde: SerializerProtocol | None = None,
-        allow: Collection[type] = (),
-        is_fenced: bool = True,
-        runtime: str = RUNTIME,
-    ) -> None:
-        super().__init__(serde=serde or JsonPlusSerializer(allowed_msgpack_modules=list(allow) or None))
-        self._threads = Threads(ledger)
-        self._values = Values(self.serde)
-        self._expectations = Expectations() if is_fenced else None
-        self._runtime = runtime
-        self._root: str | None = None
-
-    @property
-    def ledger(self) -> Ledger:
-        """The ledger that the checkpoints are on."""
-        return self._threads.ledger
-
-    @property
-    def namespace(self) -> str | None:
-        """The namespace of the assistant that this saver is bound to; None when it is not."""
-        return self._root
-
-    def for_assistant(self, assistant_id: str) -> Self:
-        """
-        The same saver, bound to one assistant: it sees, writes and deletes what is that assistant's only.
-
-        LangGraph's namespace `""` is stored as `assistant:<id>`, and `<sub>` as `assistant:<id>|<sub>`.
-
-        Raises:
-            NamespaceError: The id is empty or contains `|`.
-        """
-        bound = copy.copy(self)
-        bound._root = assistant_namespace(assistant_id)  # noqa: SLF001 - of its own class
-        return bound
-
-    def with_allowlist(self, extra_allowlist: Collection[tuple[str, ...]]) -> "LedgerSaver":
-        """The same saver with a serializer that may load more; what one decoded is not given to the other."""
-        clone = cast("LedgerSaver", super().with_allowlist(extra_allowlist))
-        if clone is not self:
-            clone._values = Values(clone.serde)  # noqa: SLF001 - of its own class
-        return clone
-
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """
         A checkpoint by its id, or the newest of the namespace; None when there is none.
@@ -109,9 +57,11 @@ class LedgerSaver(AsyncTwins):
         checkpoint_id = get_checkpoint_id(config) or None
         reader = self._values.reader()
         found = self._threads.get(thread_id, namespace, checkpoint_id, is_known=reader.is_known)
-        if self._expectations is not None:
-            latest = None if found is None else found.record.checkpoint_id
-            self._expectations.note_read(thread_id, namespace, checkpoint_id, latest)
+        if self._expectations is not None and checkpoint_id is not None:
+            self._expectations.note_named(thread_id, namespace, checkpoint_id)
+        elif self._expectations is not None:
+            latest_id = None if found is None else found.record.checkpoint_id
+            self._expectations.note_latest(thread_id, namespace, latest_id)
         if found is None:
             return None
         if found.record.runtime != self._runtime:
@@ -140,14 +90,12 @@ class LedgerSaver(AsyncTwins):
         if limit is not None and limit <= 0:
             return
         configurable = {} if config is None else config.get("configurable", {})
-        thread_id = None if config is None else _thread_id(config)
+        thread_id = None if config is None else thread_id_of(config)
         namespace = configurable.get("checkpoint_ns")
         only = None if config is None else get_checkpoint_id(config) or None
-        bound = None if before is None else get_checkpoint_id(before)
+        bound = None if before is None else get_checkpoint_id(before) or None
 
         def keep(_thread_id: str, record: CheckpointRecord) -> bool:
-            if only is not None and record.checkpoint_id != only:
-                return False
             metadata = self.serde.loads_typed(record.metadata) if filter else {}
             return all(metadata.get(key) == value for key, value in (filter or {}).items())
 
@@ -157,11 +105,21 @@ class LedgerSaver(AsyncTwins):
             None if namespace is None else self._stored(namespace),
             within=self._root,
             before=bound,
+            only=only,
             keep=keep,
             limit=limit,
             is_known=reader.is_known,
         ):
+            if bound is not None:
+                self._note_named(found.thread_id, found.record.namespace, found.record.checkpoint_id)
             yield self._tuple(found, reader)
+        if bound is not None and thread_id is not None and namespace is not None:
+            # A graph that is replayed looks so for what a subgraph had then, and begins it anew when that was nothing.
+            self._note_named(thread_id, self._stored(namespace), None)
+
+    def _note_named(self, thread_id: str, namespace: str, checkpoint_id: str | None) -> None:
+        if self._expectations is not None:
+            self._expectations.note_named(thread_id, namespace, checkpoint_id)
 
     def put(
         self,
@@ -189,7 +147,7 @@ class LedgerSaver(AsyncTwins):
             namespace=namespace,
             checkpoint_id=checkpoint["id"],
             parent_id=parent_id,
-            checkpoint=self.serde.dumps_typed({key: part for key, part in checkpoint.items() if key != _SKIPPED}),
+            checkpoint=self.serde.dumps_typed({key: part for key, part in checkpoint.items() if key != VALUES}),
             metadata=self.serde.dumps_typed(full),
             values={name: self._values.encode(values[name]) for name in changed},
             inherited=[name for name in versions if name not in values and name not in new_versions]
@@ -198,9 +156,13 @@ class LedgerSaver(AsyncTwins):
             run_id=run_id if isinstance(run_id, str) else None,
             **self._expected(thread_id, namespace, parent_id),
         )
-        self._threads.put_checkpoint(thread_id, put)
-        if self._expectations is not None:
-            self._expectations.note_put(thread_id, namespace, checkpoint["id"])
+        expectations = self._expectations
+        if expectations is None:
+            self._threads.put_checkpoint(thread_id, put)
+        else:
+            is_own = partial(expectations.may_stand_beside, thread_id, namespace, parent_id)
+            self._threads.put_checkpoint(thread_id, put, is_own=is_own)
+            expectations.note_put(thread_id, namespace, checkpoint["id"])
         return self._config(thread_id, namespace, checkpoint["id"])
 
     def _changed(
@@ -214,7 +176,7 @@ class LedgerSaver(AsyncTwins):
         """The channels whose values are to be stored: the others have the value that the parent has, at the same version."""
         values = checkpoint["channel_values"]
         parent = None if parent_id is None else self._threads.peek(thread_id, namespace, parent_id)
-        if parent is None:
+        if parent is None or parent.skeleton is not None or parent.runtime != self._runtime:
             return [*values]
         before = self.serde.loads_typed(parent.checkpoint)["channel_versions"]
         versions = checkpoint["channel_versions"]
@@ -258,10 +220,6 @@ class LedgerSaver(AsyncTwins):
         """
         self._threads.delete(str(thread_id), within=self._root)
 
-    def delete_namespace(self, thread_id: str, checkpoint_ns: str) -> None:
-        """Remove a namespace of a thread with those below it, for when an assistant is replaced."""
-        self._threads.delete(str(thread_id), within=self._stored(checkpoint_ns))
-
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Remove the checkpoints that runs made, by `run_id` in the metadata; what later ones need of them stays."""
         by_thread: dict[str, list[tuple[str, str]]] = {}
@@ -270,9 +228,7 @@ class LedgerSaver(AsyncTwins):
                 if self._is_ours(namespace):
                     by_thread.setdefault(thread_id, []).append((namespace, checkpoint_id))
         for thread_id, keys in by_thread.items():
-            with self._threads.reading(thread_id) as thread:
-                plan = plan_removal(thread, keys, self._metadata)
-            self._threads.delete_checkpoints(thread_id, plan.removed, skeletons=plan.skeletons, reason="runs")
+            self._threads.remove(thread_id, partial(plan_removal, keys=keys, metadata_of=self._metadata), reason="runs")
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """
@@ -308,9 +264,10 @@ class LedgerSaver(AsyncTwins):
             if strategy == "delete":
                 self.delete_thread(thread_id)
                 continue
-            with self._threads.reading(thread_id) as thread:
-                plan = plan_prune(thread, self._is_ours, self._metadata)
-            self._threads.delete_checkpoints(thread_id, plan.removed, skeletons=plan.skeletons, reason="pruned")
+            self._threads.remove(thread_id, self._plan_prune, reason="pruned")
+
+    def _plan_prune(self, thread: IndexedThread) -> Removal:
+        return plan_prune(thread, self._is_ours, self._metadata)
 
     def get_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
@@ -327,58 +284,3 @@ class LedgerSaver(AsyncTwins):
         """The version after `current`, which may be of any saver's form."""
         del channel
         return next_version(current)
-
-    def _tuple(self, found: StoredCheckpoint, reader: Reader) -> CheckpointTuple:
-        record = found.record
-        is_ours = record.runtime == self._runtime
-        checkpoint = self.serde.loads_typed(record.checkpoint) if is_ours else {"id": record.checkpoint_id}
-        checkpoint[_SKIPPED] = (
-            {name: reader.decode(digest, found.pieces) for name, digest in record.channels.items()} if is_ours else {}
-        )
-        parent = None if record.parent_id is None or record.is_orphan else record.parent_id
-        return CheckpointTuple(
-            config=self._config(found.thread_id, record.namespace, record.checkpoint_id),
-            checkpoint=cast("Checkpoint", checkpoint),
-            metadata=self._metadata(record),
-            parent_config=None if parent is None else self._config(found.thread_id, record.namespace, parent),
-            pending_writes=[
-                (write.task_id, write.channel, reader.decode(write.digest, found.pieces)) for write in found.writes
-            ]
-            if is_ours
-            else [],
-        )
-
-    def _metadata(self, record: CheckpointRecord) -> Any:
-        return self.serde.loads_typed(record.metadata)
-
-    def _config(self, thread_id: str, namespace: str, checkpoint_id: str) -> RunnableConfig:
-        return {
-            "configurable": {
-                "thread_id": thread_id,
-                "checkpoint_ns": self._shown(namespace),
-                "checkpoint_id": checkpoint_id,
-            }
-        }
-
-    def _place(self, config: RunnableConfig) -> tuple[str, str]:
-        """The thread, and the namespace as it is stored."""
-        return _thread_id(config), self._stored(config.get("configurable", {}).get("checkpoint_ns") or "")
-
-    def _stored(self, namespace: str) -> str:
-        if self._root is None:
-            return namespace
-        return f"{self._root}|{namespace}" if namespace else self._root
-
-    def _shown(self, namespace: str) -> str:
-        return namespace if self._root is None else namespace[len(self._root) + 1 :]
-
-    def _is_ours(self, namespace: str) -> bool:
-        return self._root is None or namespace == self._root or namespace.startswith(f"{self._root}|")
-
-
-def _thread_id(config: RunnableConfig) -> str:
-    thread_id = config.get("configurable", {}).get("thread_id")
-    if thread_id is None or thread_id == "":
-        msg = "the config needs a thread_id: {'configurable': {'thread_id': '...'}}"
-        raise InvalidValueError(msg)
-    return str(thread_id)

@@ -32,6 +32,7 @@ MAX_DEPTH: Final = 16
 _WHOLE_BYTES: Final = 512
 """Values of plain data that are smaller than this are not cut."""
 _MARSHAL_VERSION: Final = 2  # the last one whose bytes do not depend on who else refers to a value
+_RUN: Final = 32
 _MAX_CACHED_BYTES: Final = 32 * 1024 * 1024
 _MAX_CACHED: Final = 1 << 16
 
@@ -77,13 +78,14 @@ class Values:
         # Other serializers may hide what they are given, and keys of dicts are stored as they are.
         self._cuts_all = isinstance(serializer, JsonPlusSerializer)
         self._trees: _Cache[bytes, Tree] = _Cache()
+        self._runs: _Cache[bytes, list[Tree]] = _Cache()
         self._makers: _Cache[bytes, Maker] = _Cache()
 
     def encode(self, value: Any, depth: int = 0) -> Tree:
         """A value in pieces."""
         kind = type(value)
         if depth < MAX_DEPTH and kind is list and value and not _is_small(value):
-            children = [self.encode(element, depth + 1) for element in value]
+            children = self._elements(value, depth + 1)
             piece = list_piece([child.digest for child in children])
             return Tree(piece.digest, piece.content, children)
         if depth >= MAX_DEPTH or not self._cuts_all:
@@ -98,6 +100,23 @@ class Values:
             piece = compound_piece(apart[0], [child.digest for child in children])
             return Tree(piece.digest, piece.content, children)
         return self._leaf(value)
+
+    def _elements(self, values: list[Any], depth: int) -> list[Tree]:
+        """The elements of a list, looked up by runs of them: mostly only its end is new."""
+        trees: list[Tree] = []
+        whole = len(values) - len(values) % _RUN
+        for at in range(0, whole, _RUN):
+            run = values[at : at + _RUN]
+            data = _told_apart(run)
+            key = None if data is None else blake2b(data, digest_size=16).digest()
+            known = None if key is None else self._runs.get(key)
+            if known is None:
+                known = [self.encode(value, depth) for value in run]
+                if key is not None and data is not None:
+                    self._runs.put(key, known, len(data) + _RUN * 200)
+            trees += known
+        trees += [self.encode(value, depth) for value in values[whole:]]
+        return trees
 
     def _leaf(self, value: Any) -> Tree:
         key = _fingerprint(value)
@@ -175,16 +194,30 @@ def _is_small(value: Any) -> bool:
         return False
 
 
+def _told_apart(values: list[Any]) -> bytes | None:
+    """Bytes that tell these values from all others that are serialized differently; None where nothing quick does."""
+    kinds = set(map(type, values))
+    try:
+        if not any(map(is_message, kinds)):
+            return b"\0" + marshal.dumps(values, _MARSHAL_VERSION)
+        if not all(map(is_message, kinds)):
+            return None
+        names = [type(value).__qualname__ for value in values]
+        fields = [value.__dict__ for value in values]
+        extras = [value.__pydantic_extra__ for value in values]
+        return marshal.dumps((names, fields, extras), _MARSHAL_VERSION)
+    except ValueError:
+        return None
+
+
 def _fingerprint(value: Any) -> bytes | None:
-    """What tells a value from all others that are serialized differently; None where nothing quick does."""
+    """What tells a value from all others, in few bytes."""
     kind = type(value)
     try:
         if not is_message(kind):
             data = marshal.dumps(value, _MARSHAL_VERSION)
-            name = b""
         else:
-            data = marshal.dumps((value.__dict__, value.__pydantic_extra__), _MARSHAL_VERSION)
-            name = f"{kind.__module__}:{kind.__qualname__}\0".encode()
+            data = marshal.dumps((kind.__qualname__, value.__dict__, value.__pydantic_extra__, None), _MARSHAL_VERSION)
     except ValueError:
         return None
-    return blake2b(name + data, digest_size=16).digest()
+    return blake2b(data, digest_size=16, person=b"message" if is_message(kind) else b"").digest()

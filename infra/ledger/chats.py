@@ -270,6 +270,8 @@ class ChatMethods:
         """
         Delete the chats that have ended, as `delete_chat` does; until then they are there like any other.
 
+        Also erases large data that were stored by a process which died before its message was written.
+
         The deletions are by the actor of the `context`, or else `chatledger:sweeper`.
 
         Args:

@@ -16,6 +16,7 @@ from ..shared import Shared, release
 from ..store import Store
 from ..sweeper import Sweeper
 from .annotations import AnnotationMethods
+from .backups import BackupMethods
 from .branches import BranchMethods
 from .chats import ChatMethods
 from .checkpoints import CheckpointMethods
@@ -23,6 +24,7 @@ from .forks import ForkMethods
 from .interchange import InterchangeMethods
 from .log import LogMethods
 from .messages import MessageMethods
+from .projections import ProjectionMethods
 from .proof import ProofMethods
 from .regenerations import RegenerationMethods
 from .runs import RunMethods
@@ -46,6 +48,8 @@ class Ledger(
     LogMethods,
     TimeTravelMethods,
     ProofMethods,
+    ProjectionMethods,
+    BackupMethods,
 ):
     """
     Conversations, kept as events on a log and answered from an index. Made by `chatledger.open`.

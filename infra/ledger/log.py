@@ -3,7 +3,6 @@
 from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager
 from datetime import datetime
-from typing import Literal
 from weakref import WeakSet
 
 from chatledger.domain.errors import InvalidValueError
@@ -193,25 +192,32 @@ class LogMethods:
                 self.sync()
         return None
 
-    def rebuild(self, *, only: Literal["search"] | None = None, progress: Progress | None = None) -> None:
+    def rebuild(self, *, only: str | None = None, progress: Progress | None = None) -> None:
         """
         Build the index anew from the log, while the old one goes on serving, and go over to it.
 
         Args:
             only: With "search" only the search index, from the messages in the index; the log is not read. Until it is
-                complete, searches are degraded. When it is interrupted, opening the ledger completes it.
+                complete, searches are degraded. When it is interrupted, opening the ledger completes it. With the name of a
+                projection only its rows, from the log; the old ones serve until then.
             progress: Called with (events done, events in all); with "search" messages are counted.
 
         Raises:
             ChainIntegrityError: Events on the log are missing, repeated or altered; the old index stays.
             InvalidValueError: There is no such part of the index.
+            ProjectionError: The projection failed again.
         """
-        if only is not None and only != "search":
-            msg = f"only may be 'search' or None, not {only!r}"
+        store = self._store
+        store.check_open()
+        if only is None:
+            store.rebuild(progress or no_progress)
+        elif only == "search":
+            store.rebuild_search(progress or no_progress)
+        elif store.projections.has(only):
+            store.projections.rebuild(only, progress or no_progress)
+        else:
+            msg = f"only may be 'search' or None, or the name of a projection that the ledger was opened with, not {only!r}"
             raise InvalidValueError(msg)
-        self._store.check_open()
-        rebuild = self._store.rebuild if only is None else self._store.rebuild_search
-        rebuild(progress or no_progress)
 
     @staticmethod
     def context(

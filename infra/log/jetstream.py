@@ -1,23 +1,33 @@
 """A log on a JetStream stream: one subject per chat, appends compared with the chat's last position by the server."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from eventsourcing.persistence import IntegrityError, JSONTranscoder, Notification
 
 from chatledger.domain.codec import Sealed
+from chatledger.domain.errors import ConfigurationError
 
 from ..jetstream.bucket import Bucket
 from ..jetstream.client import JetStreamClient
+from ..jetstream.filling import fill, is_partial, mark_partial, purge_fillers
 from ..jetstream.reading import PAGE, Pages, last_on_subject
 from ..jetstream.recorders import JetStreamApplicationRecorder
 from ..jetstream.records import version_of
+from ..jetstream.strands import Strands
+from .blob_strands import Placed, StrandMovedError
+from .blobs import CHUNK_BYTES
 from .bookmarks import Bookmark, decode_bookmark, encode_bookmark
 from .mapper import StructMapper
-from .port import EventLog, LostRaceError, translated
+from .port import EventLog, LostRaceError, refuse_unless_empty, translated
 
 _BOOKMARKS: Final = "-feeds"
 """What the name of the stream with the positions of named feeds ends with."""
+_BLOBS: Final = "-blobs"
+"""The same of that with large data."""
+_ENTRY_BYTES: Final = 4 * 1024
+"""What an entry of these takes besides data, at most."""
+_LARGE: Final = "the large data of messages"
 _HEADER_BYTES: Final = 16 * 1024
 """Room for the headers, which the server counts too: an id of 2,048 bytes may take three times that."""
 
@@ -25,13 +35,40 @@ _HEADER_BYTES: Final = 16 * 1024
 class ChatRecorder(JetStreamApplicationRecorder):
     """The recorder, asked for one chat's events with their positions."""
 
+    @property
+    def replicas(self) -> int:
+        """How many servers keep a copy of the stream."""
+        return self._replicas
+
     def bucket(self, suffix: str) -> Bucket:
         """Values by key in a stream beside this one, with as many replicas."""
         return Bucket(self._client, self._stream + suffix, replicas=self._replicas)
 
+    def strands(self, suffix: str) -> Strands:
+        """Short logs by name in a stream beside this one, with as many replicas."""
+        return Strands(self._client, self._stream + suffix, replicas=self._replicas)
+
     def select_chat(self, chat_id: str, *, after: int, after_version: int, limit: int) -> list[Notification]:
         """The notifications of one chat above a position and a version, ascending, at most `limit`."""
         return self._client.call(self._select_chat, self._records.subject(chat_id), after, after_version, limit)
+
+    def fill(self, pages: Iterable[Sequence[Notification]]) -> None:
+        """Write records at their positions in an empty stream; see `EventLog.fill`."""
+        self._mark(is_partial=True)
+        fill(pages, records=self._records, insert=lambda messages: self._client.call(self._insert, messages))
+        self._client.call(purge_fillers, self._client, self._stream, self._records)
+        self._mark(is_partial=False)
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether `fill` was begun and not finished."""
+        return self._client.call(is_partial, self._client, self._stream)
+
+    def _mark(self, *, is_partial: bool) -> None:
+        async def mark() -> None:
+            await mark_partial(self._client, self._stream, is_partial=is_partial)
+
+        self._client.call(mark)
 
     async def _select_chat(self, subject: str, after: int, after_version: int, limit: int) -> list[Notification]:
         deadline = self._client.deadline()
@@ -47,6 +84,54 @@ class ChatRecorder(JetStreamApplicationRecorder):
                 if notification is not None and version_of(message) > after_version:
                     found.append(notification)
         return found[:limit]
+
+
+class JetStreamStrands:
+    """Large data in a stream; see `BlobStrands`."""
+
+    def make(self) -> None:
+        """Make the stream now."""
+        self._strands.make()
+
+    def __init__(self, strands: Strands, *, chunk_bytes: int) -> None:
+        self.chunk_bytes = chunk_bytes
+        self._strands = strands
+
+    def last(self, name: str) -> Placed | None:
+        """As declared in `BlobStrands`."""
+        with translated(_LARGE):
+            found = self._strands.last(name)
+        return None if found is None else Placed(*found)
+
+    def add(self, name: str, entry: bytes, *, expected: int) -> int:
+        """As declared in `BlobStrands`."""
+        with translated(_LARGE):
+            try:
+                return self._strands.add(name, entry, expected=expected)
+            except IntegrityError:
+                pass
+        raise StrandMovedError
+
+    def read(self, name: str, *, after: int, until: int) -> Iterator[Placed]:
+        """As declared in `BlobStrands`."""
+        with translated(_LARGE):
+            for found in self._strands.read(name, after=after, until=until):
+                yield Placed(*found)
+
+    def erase(self, name: str, *, until: int) -> None:
+        """As declared in `BlobStrands`."""
+        with translated(_LARGE):
+            self._strands.erase(name, until=until)
+
+    def remove(self, name: str, position: int) -> None:
+        """As declared in `BlobStrands`."""
+        with translated(_LARGE):
+            self._strands.remove(name, position)
+
+    def names(self) -> list[str]:
+        """As declared in `BlobStrands`."""
+        with translated(_LARGE):
+            return self._strands.names()
 
 
 class JetStreamLog(EventLog):
@@ -74,10 +159,29 @@ class JetStreamLog(EventLog):
         self._client = client
         with translated(f"stream {stream!r}"):
             self._stream_recorder = ChatRecorder(client, stream, id_type="text", create=create, replicas=replicas)
-        super().__init__(self._stream_recorder, mapper or StructMapper(JSONTranscoder()))
+        self.max_event_bytes = client.call(self._max_payload) - _HEADER_BYTES
+        strands = JetStreamStrands(
+            self._stream_recorder.strands(_BLOBS), chunk_bytes=min(CHUNK_BYTES, self.max_event_bytes - _ENTRY_BYTES)
+        )
+        super().__init__(self._stream_recorder, mapper or StructMapper(JSONTranscoder()), strands)
+        self._strands = strands
         self.identity = self._stream_recorder.identity
         self._bookmarks = self._stream_recorder.bucket(_BOOKMARKS)
-        self.max_event_bytes = client.call(self._max_payload) - _HEADER_BYTES
+
+    def make_streams(self) -> None:
+        """Make the streams beside this one, which are made when they are needed else: a login may not be allowed to then."""
+        with self.translated("the log"):
+            self._bookmarks.make()
+            self._strands.make()
+
+    def require_replicas(self, count: int | None) -> None:
+        """Raise `ConfigurationError` when fewer servers keep a copy than were asked for."""
+        if count is not None and self._stream_recorder.replicas < count:
+            msg = (
+                f"{self._stream_recorder.replicas} of {count} replicas: the stream {self._stream_recorder.stream!r} was made with "
+                f"fewer; 'nats stream edit {self._stream_recorder.stream} --replicas {count}' adds them"
+            )
+            raise ConfigurationError(msg)
 
     async def _max_payload(self) -> int:
         return (await self._client.connection(self._client.deadline())).max_payload
@@ -104,6 +208,29 @@ class JetStreamLog(EventLog):
         """As declared in `EventLog`."""
         with self.translated(f"erasing chat {chat_id!r}"):
             self._stream_recorder.erase_events(chat_id, after=first_position - 1, before=before)
+
+    def check_keys(self) -> None:
+        """As declared in `EventLog`; also refuses a stream that a backup was not restored into completely."""
+        with self.translated("the log"):
+            is_partial = self._stream_recorder.is_partial
+        if is_partial:
+            msg = "a backup is being restored here, or that was interrupted; wait for it, or run 'chatledger restore' again"
+            raise ConfigurationError(msg)
+        super().check_keys()
+
+    def drop_partial(self) -> bool:
+        """Delete the stream if a restore into it was interrupted; whether that was so. The log can not be used after it."""
+        with self.translated("the log"):
+            if not self._stream_recorder.is_partial:
+                return False
+            self._stream_recorder.destroy()
+            return True
+
+    def fill(self, pages: Iterable[Sequence[Notification]]) -> None:
+        """As declared in `EventLog`. What was written when it is interrupted stays: the stream is to be made anew."""
+        with self.translated("the log"):
+            refuse_unless_empty(self._stream_recorder.last_position())
+            self._stream_recorder.fill([self._mapper.referring(record) for record in page] for page in pages)
 
     def wait(self, after: int, timeout_s: float) -> bool:
         """As declared in `EventLog`."""

@@ -1,6 +1,7 @@
 """Events to what recorders store and back: msgspec structs in msgpack, compressed and encrypted by the library's seams."""
 
-from typing import Any
+from dataclasses import replace
+from typing import Any, Final
 from uuid import UUID
 
 from eventsourcing.persistence import Mapper, MapperDeserialisationError, Notification, StoredEvent
@@ -9,10 +10,19 @@ from eventsourcing.utils import register_topic
 from chatledger.domain.codec import Sealed, decode_event, encode_event, event_hash
 from chatledger.domain.errors import ChatledgerError, ConfigurationError, CorruptStateError, UnsupportedFormatError
 from chatledger.domain.events import Event, Recorded
+from chatledger.domain.large_data import find_large, has_references, put_together, with_references
 from chatledger.domain.vocabulary import BODIES
 
+from .blobs import Blobs, MissingBlobError
 from .cipher import RecordCipher, UnreadableRecordError, is_encrypted, place_of
 from .compression import ZstdCompressor, is_compressed
+from .keys import Keyring
+
+Place = tuple[str, int, str]
+"""Where a record stands: a chat, a version and a topic; or for large data, their name, the number of the part and its upload."""
+
+_LEAST_LARGE_RECORD: Final = 16
+"""Compressed, large data may be small."""
 
 for _body in BODIES:
     register_topic(_body.TOPIC, _body)
@@ -22,6 +32,8 @@ class StructMapper(Mapper[str]):
     """Maps the events of chats. Choose it with `MAPPER_TOPIC=chatledger.infra.log.mapper:StructMapper`."""
 
     _zstd: ZstdCompressor | None = None
+    blobs: Blobs | None = None
+    """Where large data are. Without it, events are stored whole."""
 
     def to_stored_event(self, domain_event: Any) -> StoredEvent:
         """The stored form of an event."""
@@ -29,18 +41,48 @@ class StructMapper(Mapper[str]):
 
     def store(self, event: Event[Any], topic: str, state: bytes) -> StoredEvent:
         """The stored form of an event that is encoded already."""
-        if self.compressor:
-            state = self.compressor.compress(state)
-        if isinstance(self.cipher, RecordCipher):
-            # The position is not known before the append; chat and version name the place as well.
-            state = self.cipher.seal(state, place_of(event.originator_id, event.originator_version, topic))
-        elif self.cipher:
-            state = self.cipher.encrypt(state)
-        return StoredEvent(event.originator_id, event.originator_version, topic, state)
+        # The position is not known before the append; chat and version name the place as well.
+        record = self.pack(state, (event.originator_id, event.originator_version, topic))
+        return StoredEvent(event.originator_id, event.originator_version, topic, record)
 
     def store_sealed(self, sealed: Sealed) -> StoredEvent:
-        """The stored form of a sealed event."""
-        return self.store(sealed.event, sealed.topic, sealed.state)
+        """The stored form of a sealed event, with references to its large data where there is a place for these."""
+        is_whole = self.blobs is None or not sealed.large
+        state = sealed.state if is_whole else with_references(sealed.state, sealed.large)
+        return self.store(sealed.event, sealed.topic, state)
+
+    def pack(self, data: bytes, place: Place) -> bytes:
+        """The record of these bytes at a place."""
+        if self.compressor:
+            data = self.compressor.compress(data)
+        if isinstance(self.cipher, RecordCipher):
+            return self.cipher.seal(data, place_of(*place))
+        return self.cipher.encrypt(data) if self.cipher else data
+
+    def unpack(self, record: bytes, place: Place) -> bytes:
+        """
+        The bytes of a record.
+
+        Raises:
+            CorruptStateError: It is damaged, stands in a foreign place, or needs another key.
+            ConfigurationError: It is encrypted and there is no key, or compressed and the library is missing.
+        """
+        try:
+            data = self._decrypted(record, place)
+            if is_compressed(data):
+                return self._reader().decompress(data)
+            return self.compressor.decompress(data) if self.compressor else data
+        except ChatledgerError:
+            raise
+        except Exception as error:
+            reason = f": {error}" if isinstance(error, UnreadableRecordError) else ""
+            msg = f"its record can not be decrypted or decompressed{reason}"
+            raise CorruptStateError(msg) from error
+
+    @property
+    def keyring(self) -> Keyring | None:
+        """The keys of the cipher."""
+        return self.cipher.keys if isinstance(self.cipher, RecordCipher) else None
 
     def to_domain_event(self, stored_event: StoredEvent) -> Any:
         """The event that was stored. Raises `MapperDeserialisationError` when it is damaged or stands in a foreign place."""
@@ -59,14 +101,58 @@ class StructMapper(Mapper[str]):
             UnsupportedFormatError: A newer chatledger wrote them.
         """
         try:
-            event, digest = self._read(notification)
+            return self.read(notification)[0]
+        except MissingBlobError as error:
+            raise _located(notification, CorruptStateError(str(error))) from error
+
+    def read(self, notification: Notification) -> tuple[Recorded, int]:
+        """
+        As `recorded`, and how many bytes the whole event takes.
+
+        Raises:
+            MissingBlobError: Its large data are not there.
+        """
+        try:
+            event, state = self._read(notification)
         except (CorruptStateError, UnsupportedFormatError) as error:
-            chat_id, version, position = _text(notification), notification.originator_version, notification.id
-            msg = f"event {version} of chat {chat_id!r} at position {position} can not be read: {error}"
-            if isinstance(error, UnsupportedFormatError):
-                raise UnsupportedFormatError(msg) from error
-            raise CorruptStateError(msg, chat_id=chat_id, position=position, version=version) from error
-        return Recorded(notification.id, event, digest)
+            raise _located(notification, error) from error
+        return Recorded(notification.id, event, event_hash(notification.topic, state)), len(state)
+
+    def whole(self, notification: Notification) -> Notification:
+        """
+        The same record with its large data in it.
+
+        Raises:
+            MissingBlobError: They are not there.
+        """
+        place = (_text(notification), notification.originator_version, notification.topic)
+        try:
+            is_whole = not has_references(self.unpack(notification.state, place))
+            state = b"" if is_whole else self._plain(notification)
+        except CorruptStateError as error:
+            raise _located(notification, error) from error
+        return notification if is_whole else replace(notification, state=self.pack(state, place))
+
+    def referring(self, record: Notification) -> Notification:
+        """The same record with references to its large data, which are stored, where a record in a backup holds them."""
+        if self.blobs is None or len(record.state) <= _LEAST_LARGE_RECORD:
+            return record
+        try:
+            event, state = self._read(record)
+        except CorruptStateError as error:
+            raise _located(record, error) from error
+        large = find_large(event.body, state)
+        for part in large:
+            data = memoryview(state)[part.start : part.start + part.size]
+            self.blobs.release(self.blobs.hold(part.digest, data))
+        if not large:
+            return record
+        place = (_text(record), record.originator_version, record.topic)
+        return replace(record, state=self.pack(with_references(state, large), place))
+
+    def located(self, notification: Notification, error: MissingBlobError) -> ChatledgerError:
+        """What is wrong with an event whose large data are not there."""
+        return _located(notification, CorruptStateError(str(error)))
 
     def _read(self, stored: StoredEvent) -> tuple[Event[Any], bytes]:
         state = self._plain(stored)
@@ -74,21 +160,18 @@ class StructMapper(Mapper[str]):
         if (event.originator_id, event.originator_version) != (_text(stored), stored.originator_version):
             msg = f"event {stored.originator_version} of chat {_text(stored)!r} is found in the place of another one"
             raise CorruptStateError(msg)
-        return event, event_hash(stored.topic, state)
+        return event, state
 
     def _plain(self, stored: StoredEvent) -> bytes:
-        """The encoded event in a record."""
-        try:
-            state = self._decrypted(stored)
-            if is_compressed(state):
-                return self._reader().decompress(state)
-            return self.compressor.decompress(state) if self.compressor else state
-        except ChatledgerError:
-            raise
-        except Exception as error:
-            reason = f": {error}" if isinstance(error, UnreadableRecordError) else ""
-            msg = f"its record can not be decrypted or decompressed{reason}"
-            raise CorruptStateError(msg) from error
+        """The encoded event in a record, whole."""
+        state = self.unpack(stored.state, (_text(stored), stored.originator_version, stored.topic))
+        if not has_references(state):
+            return state
+        blobs = self.blobs
+        if blobs is None:
+            msg = "it refers to large data, which are not at hand here; open the log with chatledger.open"
+            raise CorruptStateError(msg)
+        return put_together(state, lambda part: blobs.get(part.digest, part.size))
 
     def _reader(self) -> ZstdCompressor:
         """What reads compressed records, which a log may hold whether or not new ones are compressed."""
@@ -96,18 +179,26 @@ class StructMapper(Mapper[str]):
             self._zstd = self.compressor if isinstance(self.compressor, ZstdCompressor) else ZstdCompressor()
         return self._zstd
 
-    def _decrypted(self, stored: StoredEvent) -> bytes:
+    def _decrypted(self, record: bytes, place: Place) -> bytes:
         if isinstance(self.cipher, RecordCipher):
-            return self.cipher.unseal(stored.state, place_of(_text(stored), stored.originator_version, stored.topic))
+            return self.cipher.unseal(record, place_of(*place))
         if self.cipher:
-            return self.cipher.decrypt(stored.state)
-        if is_encrypted(stored.state):
+            return self.cipher.decrypt(record)
+        if is_encrypted(record):
             msg = (
-                f"the log is encrypted (event {stored.originator_version} of chat {_text(stored)!r}). Open it with its key: "
+                f"the log is encrypted (event {place[1]} of chat {place[0]!r}). Open it with its key: "
                 "chatledger.open(..., encryption=chatledger.Encryption(...)), or CHATLEDGER_ENCRYPTION_KEY for the command line"
             )
             raise ConfigurationError(msg)
-        return stored.state
+        return record
+
+
+def _located(notification: Notification, error: CorruptStateError | UnsupportedFormatError) -> ChatledgerError:
+    chat_id, version, position = _text(notification), notification.originator_version, notification.id
+    msg = f"event {version} of chat {chat_id!r} at position {position} can not be read: {error}"
+    if isinstance(error, UnsupportedFormatError):
+        return UnsupportedFormatError(msg)
+    return CorruptStateError(msg, chat_id=chat_id, position=position, version=version)
 
 
 def _text(stored: StoredEvent) -> str:

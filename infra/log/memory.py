@@ -3,15 +3,17 @@
 import threading
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from eventsourcing.persistence import JSONTranscoder, Notification, StoredEvent
 from eventsourcing.popo import POPOApplicationRecorder
 
+from .blob_strands import MemoryStrands
+from .blobs import CHUNK_BYTES
 from .bookmarks import Bookmark
 from .mapper import StructMapper
-from .port import EventLog, LostRaceError
+from .port import EventLog, LostRaceError, refuse_unless_empty
 
 
 class ErasableRecorder(POPOApplicationRecorder):
@@ -40,6 +42,14 @@ class ErasableRecorder(POPOApplicationRecorder):
             start, inclusive_of_start = page[-1].id, False
         return found[:limit]
 
+    def put(self, one: Notification) -> None:
+        """Put an event at its position, which is above all others; those in between are as if they were erased."""
+        with self._database_lock:
+            while len(self._stored_events) < one.id - 1:
+                self._stored_events.append(StoredEvent(one.originator_id, 0, "", b""))
+                self._erased.add(len(self._stored_events))
+        self.insert_events([StoredEvent(one.originator_id, one.originator_version, one.topic, one.state)])
+
     def positions(self, originator_id: str) -> dict[int, int]:
         """The ids of an originator's events by version."""
         with self._database_lock:
@@ -64,7 +74,8 @@ class MemoryLog(EventLog):
 
     def __init__(self, mapper: StructMapper | None = None) -> None:
         self._events = ErasableRecorder()
-        super().__init__(self._events, mapper or StructMapper(JSONTranscoder()))
+        strands = MemoryStrands(chunk_bytes=CHUNK_BYTES)
+        super().__init__(self._events, mapper or StructMapper(JSONTranscoder()), strands)
         self.identity = f"memory:{uuid.uuid4()}"
         self._appended = threading.Condition()
         self._is_closed = False
@@ -89,6 +100,13 @@ class MemoryLog(EventLog):
     def erase(self, chat_id: str, *, first_position: int, before: int) -> None:
         """As declared in `EventLog`."""
         self._events.erase(chat_id, first=first_position, before=before)
+
+    def fill(self, pages: Iterable[Sequence[Notification]]) -> None:
+        """As declared in `EventLog`."""
+        refuse_unless_empty(self.last_position())
+        for page in pages:
+            for one in page:
+                self._events.put(one)
 
     def wait(self, after: int, timeout_s: float) -> bool:
         """As declared in `EventLog`."""

@@ -1,9 +1,10 @@
 """What a ledger asks of its log."""
 
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Final
+from typing import Final, TypeVar
 
 from eventsourcing.domain import EventSourcingError
 from eventsourcing.persistence import (
@@ -17,6 +18,7 @@ from eventsourcing.persistence import (
 
 from chatledger.domain.codec import Sealed
 from chatledger.domain.errors import (
+    AccessDeniedError,
     ChainIntegrityError,
     ChatledgerError,
     ConfigurationError,
@@ -28,12 +30,26 @@ from chatledger.domain.errors import (
 )
 from chatledger.domain.events import Recorded
 
-from ..jetstream.errors import LoginRefusedError, OutcomeUnknownError, StorageFullError, StreamAbsentError
+from ..jetstream.errors import (
+    LoginRefusedError,
+    NotPermittedError,
+    OutcomeUnknownError,
+    StorageFullError,
+    StreamAbsentError,
+)
+from .blob_strands import BlobStrands
+from .blobs import Blobs, MissingBlobError
 from .bookmarks import Bookmark
 from .cipher import RecordCipher, is_encrypted
 from .mapper import StructMapper
 
+T = TypeVar("T")
+
 READ_PAGE: Final = 1000
+READ_PAGE_BYTES: Final = 32 * 1024 * 1024
+"""A page ends with the event by which it exceeds this, so that large data do not fill the memory."""
+_GONE_TRIES: Final = 5
+_GONE_PAUSE_S: Final = 0.05
 
 
 class LostRaceError(Exception):
@@ -53,8 +69,9 @@ class EventLog(ABC):
     max_event_bytes: int | None = None
     """What the log takes, where that is less than a ledger's own limit."""
 
-    def __init__(self, recorder: ApplicationRecorder, mapper: StructMapper) -> None:
+    def __init__(self, recorder: ApplicationRecorder, mapper: StructMapper, strands: BlobStrands) -> None:
         self._recorder, self._mapper = recorder, mapper
+        self.blobs = mapper.blobs = Blobs(strands, mapper)
 
     def append(self, chat_id: str, events: Sequence[Sealed], *, expected_position: int) -> list[int]:
         """
@@ -64,6 +81,16 @@ class EventLog(ABC):
             LostRaceError: The chat's last event is not at `expected_position` any more.
             LogUnavailableError: No answer; the outcome is unknown, trying again is safe.
         """
+        large = [
+            (part.digest, memoryview(sealed.state)[part.start : part.start + part.size])
+            for sealed in events
+            for part in sealed.large
+        ]
+        if not large:
+            return self._append(chat_id, events, expected_position)
+        return self.blobs.referring(large, lambda: self._append(chat_id, events, expected_position))
+
+    def _append(self, chat_id: str, events: Sequence[Sealed], expected_position: int) -> list[int]:
         stored = [self._mapper.store_sealed(sealed) for sealed in events]
         with self.translated(f"chat {chat_id!r}"):
             try:
@@ -93,22 +120,82 @@ class EventLog(ABC):
         return [recorded.position for recorded in found] if len(found) == len(events) else None
 
     def read(self, after: int, limit: int = READ_PAGE) -> list[Recorded]:
-        """The events after a position, in order; empty at the end of the log."""
-        with self.translated("the log"):
-            page = self._recorder.select_notifications(after, limit, inclusive_of_start=False)
-        return list(map(self._mapper.recorded, page))
+        """The next events after a position, in order, not always as many as there are; none at the end of the log."""
+        while True:
+            with self.translated("the log"):
+                page = self._recorder.select_notifications(after, limit, inclusive_of_start=False)
+            found = self._recorded(page)
+            if found or not page:
+                return found
+            after = page[-1].id
 
     def read_chat(self, chat_id: str, *, after: int, limit: int = READ_PAGE, after_version: int = 0) -> list[Recorded]:
-        """The events of one chat after a position (and a version), in order."""
-        with self.translated(f"chat {chat_id!r}"):
-            page = self._select_chat(chat_id, after=after, after_version=after_version, limit=limit)
-        return list(map(self._mapper.recorded, page))
+        """The next events of one chat after a position (and a version), as `read`."""
+        while True:
+            with self.translated(f"chat {chat_id!r}"):
+                page = self._select_chat(chat_id, after=after, after_version=after_version, limit=limit)
+            found = self._recorded(page)
+            if found or not page:
+                return found
+            after = page[-1].id
+
+    def _recorded(self, page: Sequence[Notification]) -> list[Recorded]:
+        """The events of a page, without those that were erased meanwhile, until it is large enough."""
+        found: list[Recorded] = []
+        size = 0
+        for notification in page:
+            read = self._if_there(notification, self._mapper.read)
+            if read is not None:
+                found.append(read[0])
+                size += read[1]
+            if size > READ_PAGE_BYTES:
+                break
+        return found
+
+    def _if_there(self, notification: Notification, read: Callable[[Notification], T]) -> T | None:
+        """What `read` makes of a notification; None when the event was erased after that was read."""
+        for attempt in range(_GONE_TRIES):
+            try:
+                with self.translated("large data"):
+                    return read(notification)
+            except MissingBlobError as error:
+                # Large data are erased after the events, so what lacks its data may be gone itself.
+                with self.translated("the log"):
+                    if not self._recorder.select_notifications(notification.id, 1, stop=notification.id):
+                        return None
+                if attempt == _GONE_TRIES - 1:
+                    raise self._mapper.located(notification, error) from error
+            time.sleep(_GONE_PAUSE_S)  # a replica may have answered that is behind
+        raise AssertionError
 
     def event_at(self, position: int) -> Recorded | None:
         """The event at a position; None where it was erased, or beyond the end."""
         with self.translated("the log"):
             page = self._recorder.select_notifications(position, 1, stop=position)
-        return self._mapper.recorded(page[0]) if page else None
+        read = self._if_there(page[0], self._mapper.read) if page else None
+        return None if read is None else read[0]
+
+    def stored(self, after: int, limit: int = READ_PAGE) -> list[Notification]:
+        """The records of the next events after a position, as `read` gives the events: whole, with their large data."""
+        while True:
+            with self.translated("the log"):
+                page = self._recorder.select_notifications(after, limit, inclusive_of_start=False)
+            found: list[Notification] = []
+            size = 0
+            for notification in page:
+                whole = self._if_there(notification, self._mapper.whole)
+                if whole is not None:
+                    found.append(whole)
+                    size += len(whole.state)
+                if size > READ_PAGE_BYTES:
+                    break
+            if found or not page:
+                return found
+            after = page[-1].id
+
+    def decode(self, record: Notification) -> Recorded:
+        """The event in a record. Raises `CorruptStateError` and the like when it can not be read."""
+        return self._mapper.recorded(record)
 
     def last_position(self) -> int:
         """The position of the last event; 0 for an empty log."""
@@ -134,7 +221,7 @@ class EventLog(ABC):
         if not page:
             return
         if is_encrypted(page[0].state):
-            self._mapper.recorded(page[0])
+            self._if_there(page[0], self._mapper.read)
             self.event_at(self.last_position())
         elif self.cipher is not None:
             msg = (
@@ -154,6 +241,19 @@ class EventLog(ABC):
     @abstractmethod
     def erase(self, chat_id: str, *, first_position: int, before: int) -> None:
         """Remove the content of a chat's events from the files of the log; doing it again does nothing."""
+
+    def drop_partial(self) -> bool:
+        """Delete the log if a restore into it was interrupted; whether that was so. The log can not be used after it."""
+        return False
+
+    @abstractmethod
+    def fill(self, pages: Iterable[Sequence[Notification]]) -> None:
+        """
+        Write the records of a backup, with their positions, into this log, which is empty.
+
+        Raises:
+            ConfigurationError: It is not empty.
+        """
 
     @abstractmethod
     def wait(self, after: int, timeout_s: float) -> bool:
@@ -186,6 +286,13 @@ class EventLog(ABC):
         """Release what the log holds; calling it again does nothing."""
 
 
+def refuse_unless_empty(count: int) -> None:
+    """Raise `ConfigurationError` when a log to restore into has events."""
+    if count:
+        msg = "the log is not empty, and a backup is restored into an empty place only; give another one"
+        raise ConfigurationError(msg)
+
+
 @contextmanager
 def translated(what: str) -> Generator[None]:
     """Raise errors of the eventsourcing library as ours, by what the caller may conclude."""
@@ -205,6 +312,9 @@ def translated(what: str) -> Generator[None]:
     except LoginRefusedError as error:
         msg = f"the log's server refused the login: {error}"
         raise LogRefusedError(msg) from error
+    except NotPermittedError as error:
+        msg = f"{what}: {error}. Nothing was written; use a login that may, or see how-to/secure-nats for what each role needs"
+        raise AccessDeniedError(msg) from error
     except InternalError as error:
         msg = f"{what}: stored events are missing or damaged: {error}. Restore the log from a backup"
         raise ChainIntegrityError(msg) from error

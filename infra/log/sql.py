@@ -5,7 +5,7 @@ import sqlite3
 import threading
 import time
 import uuid
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, LiteralString
 
@@ -21,13 +21,16 @@ from eventsourcing.utils import Environment
 
 from chatledger.domain.errors import ConfigurationError, LedgerClosedError, LogUnavailableError
 
+from .blob_tables import SqlStrands, Value
 from .bookmarks import Bookmark, decode_bookmark, encode_bookmark
 from .mapper import StructMapper
-from .port import EventLog, LostRaceError, translated
+from .port import EventLog, LostRaceError, refuse_unless_empty, translated
 
 _POLL_S: Final = 0.05
+_BOOKMARKS: Final = "CREATE TABLE IF NOT EXISTS {bookmarks} (key TEXT PRIMARY KEY, value TEXT, revision BIGINT)"
 _IDENTITY_TABLE: Final = "chatledger_log"
 _BOOKMARK_TABLE: Final = "chatledger_feeds"
+_BLOB_TABLE: Final = "chatledger_blobs"
 
 
 class SqlLog(EventLog):
@@ -36,11 +39,11 @@ class SqlLog(EventLog):
     def __init__(
         self, factory: InfrastructureFactory[Any], recorder: ApplicationRecorder, mapper: StructMapper | None
     ) -> None:
-        super().__init__(recorder, mapper or StructMapper(JSONTranscoder()))
+        super().__init__(recorder, mapper or StructMapper(JSONTranscoder()), SqlStrands(self.ask))
         self._factory = factory
         self._appended = threading.Condition()
         self._is_closed = False
-        self._has_bookmarks = False
+        self._made: set[LiteralString] = set()
         self._uses = 0
         with self.translated("the log"):
             self.identity = self._make_identity(str(uuid.uuid4()))
@@ -65,26 +68,31 @@ class SqlLog(EventLog):
         """The id that this log was given when it was made; `proposal` if that is now."""
         raise NotImplementedError
 
-    def _run(self, statement: LiteralString, *values: str | int) -> list[Any]:
-        """The rows that one statement about bookmarks gives: `{bookmarks}` stands for the table, `?` for a value."""
+    def _run(self, statement: LiteralString, *values: Value) -> list[Any]:
+        """
+        The rows that one statement gives.
+
+        `{bookmarks}` and `{blobs}` stand for the tables, `{counted}` and `{bytes}` for types, `?` for a value.
+        """
         raise NotImplementedError
 
-    def _ask(self, statement: LiteralString, *values: str | int) -> list[Any]:
-        with self.translated("the positions of feeds"):
-            if not self._has_bookmarks:
-                self._make_bookmarks()
-                self._has_bookmarks = True
+    def ask(self, what: str, table: LiteralString, statement: LiteralString, *values: Value) -> list[Any]:
+        """The rows that a statement gives, on a table which the statement `table` makes; errors speak of `what`."""
+        with self.translated(what):
+            if table not in self._made:
+                self._make(table)
+                self._made.add(table)
             return self._run(statement, *values)
 
-    def _make_bookmarks(self) -> None:
-        statement: LiteralString = (
-            "CREATE TABLE IF NOT EXISTS {bookmarks} (key TEXT PRIMARY KEY, value TEXT, revision BIGINT)"
-        )
+    def _make(self, table: LiteralString) -> None:
         try:
-            self._run(statement)
+            self._run(table)
         except PersistenceError:
             # Of several who make it at the same time, PostgreSQL refuses all but one.
-            self._run(statement)
+            self._run(table)
+
+    def _ask(self, statement: LiteralString, *values: str | int) -> list[Any]:
+        return self.ask("the positions of feeds", _BOOKMARKS, statement, *values)
 
     def load_bookmark(self, key: str) -> Bookmark | None:
         """As declared in `EventLog`."""
@@ -181,10 +189,19 @@ class SqliteLog(SqlLog):
             cursor.execute(f"SELECT id FROM {_IDENTITY_TABLE}")  # noqa: S608
             return f"sqlite:{cursor.fetchone()[0]}"
 
-    def _run(self, statement: LiteralString, *values: str | int) -> list[Any]:
+    def _run(self, statement: LiteralString, *values: Value) -> list[Any]:
+        named = statement.format(
+            bookmarks=_BOOKMARK_TABLE, blobs=_BLOB_TABLE, counted="INTEGER PRIMARY KEY AUTOINCREMENT", bytes="BLOB"
+        )
+        is_erasing = statement.startswith("DELETE FROM {blobs}")
         with self._sqlite.datastore.transaction(commit=not statement.startswith("SELECT")) as cursor:
-            cursor.execute(statement.format(bookmarks=_BOOKMARK_TABLE), values)
-            return list(cursor.fetchall())
+            if is_erasing:
+                cursor.execute("PRAGMA secure_delete = ON")
+            cursor.execute(named, values)
+            rows = list(cursor.fetchall())
+        if is_erasing:
+            self._empty_write_ahead_file()
+        return rows
 
     def _select_chat(self, chat_id: str, *, after: int, after_version: int, limit: int) -> Sequence[Notification]:
         statement = (
@@ -198,6 +215,22 @@ class SqliteLog(SqlLog):
                 for row in cursor.fetchall()
             ]
 
+    def fill(self, pages: Iterable[Sequence[Notification]]) -> None:
+        """As declared in `EventLog`: all in one transaction."""
+        table = self._sqlite.events_table_name
+        with self.translated("the log"), self._sqlite.datastore.transaction(commit=True) as cursor:
+            cursor.execute(f"SELECT COUNT(*) AS count FROM {table}")  # noqa: S608 - the table's name is ours
+            refuse_unless_empty(cursor.fetchone()["count"])
+            insert = (
+                f"INSERT INTO {table} (rowid, originator_id, originator_version, topic, state) "  # noqa: S608
+                "VALUES (?, ?, ?, ?, ?)"
+            )
+            for page in pages:
+                cursor.executemany(
+                    insert,
+                    [(one.id, one.originator_id, one.originator_version, one.topic, one.state) for one in page],
+                )
+
     def erase(self, chat_id: str, *, first_position: int, before: int) -> None:
         """As declared in `EventLog`."""
         table = self._sqlite.events_table_name
@@ -208,15 +241,16 @@ class SqliteLog(SqlLog):
                     f"DELETE FROM {table} WHERE originator_id = ? AND rowid >= ? AND rowid < ?",  # noqa: S608
                     (chat_id, first_position, before),
                 )
-            with self._sqlite.datastore.get_connection(commit=True) as connection:
-                # The write-ahead file still has the old pages.
-                cursor = connection.cursor()
-                cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-                if cursor.fetchone()[0]:
-                    msg = (
-                        "others use the SQLite file without a pause, so its write-ahead file still has what was deleted"
-                    )
-                    raise LogUnavailableError(msg)
+            self._empty_write_ahead_file()
+
+    def _empty_write_ahead_file(self) -> None:
+        """Remove the old pages that the write-ahead file still has."""
+        with self._sqlite.datastore.get_connection(commit=True) as connection:
+            cursor = connection.cursor()
+            cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            if cursor.fetchone()[0]:
+                msg = "others use the SQLite file without a pause, so its write-ahead file still has what was deleted"
+                raise LogUnavailableError(msg)
 
 
 class PostgresLog(SqlLog):
@@ -253,9 +287,12 @@ class PostgresLog(SqlLog):
             table=Identifier(self._postgres.events_table_name),
             identity=Identifier(_IDENTITY_TABLE),
             bookmarks=Identifier(self._postgres.datastore.schema, _BOOKMARK_TABLE),
+            blobs=Identifier(self._postgres.datastore.schema, _BLOB_TABLE),
+            counted=SQL("BIGSERIAL PRIMARY KEY"),
+            bytes=SQL("BYTEA"),
         )
 
-    def _run(self, statement: LiteralString, *values: str | int) -> list[Any]:
+    def _run(self, statement: LiteralString, *values: Value) -> list[Any]:
         with self._postgres.datastore.transaction(commit=True) as cursor:
             cursor.execute(self._statement(statement.replace("?", "%s")), values)
             return list(cursor.fetchall()) if cursor.description else []
@@ -290,6 +327,27 @@ class PostgresLog(SqlLog):
                 )
                 for row in cursor.fetchall()
             ]
+
+    def fill(self, pages: Iterable[Sequence[Notification]]) -> None:
+        """As declared in `EventLog`: all in one transaction."""
+        with self.translated("the log"), self._postgres.datastore.transaction(commit=True) as cursor:
+            cursor.execute(self._statement("LOCK TABLE {schema}.{table} IN EXCLUSIVE MODE"))
+            cursor.execute(self._statement("SELECT COUNT(*) AS count FROM {schema}.{table}"))
+            row = cursor.fetchone()
+            refuse_unless_empty(0 if row is None else row["count"])
+            insert = self._statement(
+                "INSERT INTO {schema}.{table} (notification_id, originator_id, originator_version, topic, state) "
+                "VALUES (%s, %s, %s, %s, %s)"
+            )
+            last = 0
+            for page in pages:
+                for one in page:
+                    values = (one.id, one.originator_id, one.originator_version, one.topic, one.state)
+                    cursor.execute(insert, values, prepare=True)
+                    last = one.id
+            if last:
+                table = f'"{self._postgres.datastore.schema}"."{self._postgres.events_table_name}"'
+                cursor.execute("SELECT setval(pg_get_serial_sequence(%s, 'notification_id'), %s)", (table, last))
 
     def erase(self, chat_id: str, *, first_position: int, before: int) -> None:
         """As declared in `EventLog`. The pages are free for reuse; `VACUUM FULL` removes their old bytes from the disk."""

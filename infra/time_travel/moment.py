@@ -138,7 +138,11 @@ def _end_of_commit(log: ReadableLog, position: int) -> int:
     recorded = log.event_at(position) if position else None
     if recorded is None or not recorded.event.rest:
         return position
-    before = log.read(max(0, position - MAX_COMMIT_EVENTS), MAX_COMMIT_EVENTS)
+    before: list[Recorded] = []
+    after = max(0, position - MAX_COMMIT_EVENTS)
+    while after < position and (page := log.read(after, position - after)):
+        before += page
+        after = page[-1].position
     first = position
     for one in reversed([one for one in before if one.position < position]):
         if not one.event.rest:

@@ -28,6 +28,7 @@ KINDS: Final = {
     Tag.RUN_NUMBER: "the number of a run",
     Tag.RUN_LIST: "a list of runs",
     Tag.REGENERATION: "a regeneration",
+    Tag.LARGE: "what large data it has",
 }
 
 

@@ -19,6 +19,10 @@ PENDING_DOCUMENTS: Final = 64
 """So many documents are inverted together: one alone would touch as many pages of the index as it has terms."""
 
 
+PENDING_TERMS: Final = 1 << 16
+"""More terms at a time do not wait: those that wait are all read again together."""
+
+
 class SearchWriter:
     """
     The search index of one chat in a write transaction. What was added is in the tables after `flush`.
@@ -60,7 +64,7 @@ class SearchWriter:
         self._rows.add_documents(before.indexed, b"".join(self._records))
         terms = before.terms + sum(map(len, self._texts))
         after = SearchState(self._next, before.inverted, terms, self._role_count)
-        if after.indexed - after.inverted < PENDING_DOCUMENTS:
+        if after.indexed - after.inverted < PENDING_DOCUMENTS and terms - before.terms < PENDING_TERMS:
             self._put_pending(self._texts)
         else:
             self._invert_pending(self._texts)
@@ -79,7 +83,7 @@ class SearchWriter:
         self._rows.add_documents(before.indexed, batch.records([self._role(name) for name in batch.names]))
         end = before.indexed + batch.document_count
         after = SearchState(end, before.inverted, before.terms + batch.term_count, self._role_count)
-        if after.indexed - after.inverted < PENDING_DOCUMENTS:
+        if after.indexed - after.inverted < PENDING_DOCUMENTS and batch.term_count < PENDING_TERMS:
             self._put_pending(batch.texts)
         else:
             if before.inverted < before.indexed:

@@ -49,6 +49,7 @@ from chatledger.domain.errors import (
     ParentNotFoundError,
     PayloadTooLargeError,
     PlanOutdatedError,
+    ProjectionError,
     RegenerationNotFoundError,
     ResolverError,
     RunConflictError,
@@ -56,6 +57,7 @@ from chatledger.domain.errors import (
     RunStatusError,
     RuntimeMismatchError,
     SelfParentError,
+    StateConflictError,
     UnknownLazyTypeError,
     UnsupportedFormatError,
     UpdateConflictError,
@@ -84,14 +86,24 @@ from chatledger.domain.values import (
 from chatledger.domain.verification import Verification
 from chatledger.infra.async_ledger import AsyncLedger
 from chatledger.infra.async_view import AsyncLedgerView
+from chatledger.infra.backup.checking import check_backup
+from chatledger.infra.backup.restoring import restore
+from chatledger.infra.backup.values import Backup
+from chatledger.infra.custom_projections import ProjectionInfo
+from chatledger.infra.doctor.diagnosing import diagnose
+from chatledger.infra.doctor.findings import Diagnosis, Finding
+from chatledger.infra.doctor.repairing import Repair, repair
 from chatledger.infra.encryption import Encryption
 from chatledger.infra.engine import AsyncContextEngine, ContextEngine
 from chatledger.infra.feed import AsyncFeed, Feed, FeedInfo
 from chatledger.infra.ledger import Ledger
 from chatledger.infra.ledger.view import LedgerView
+from chatledger.infra.login import Login
 from chatledger.infra.messages import assistant, assistant_text, message, user
 from chatledger.infra.opening import open_async_ledger as open_async
 from chatledger.infra.opening import open_ledger as open  # noqa: A004 - `chatledger.open` reads as `gzip.open` does
+from chatledger.projections.custom.projection import Projection
+from chatledger.projections.custom.rows import ProjectionRows, ProjectionView
 
 __all__ = [
     "ANY",
@@ -105,6 +117,7 @@ __all__ = [
     "AsyncFeed",
     "AsyncLedger",
     "AsyncLedgerView",
+    "Backup",
     "Branch",
     "BranchExistsError",
     "BranchNotFoundError",
@@ -120,11 +133,13 @@ __all__ = [
     "ConflictError",
     "ContextEngine",
     "CorruptStateError",
+    "Diagnosis",
     "Divergence",
     "EmptyChatError",
     "Encryption",
     "Feed",
     "FeedInfo",
+    "Finding",
     "Fragment",
     "FragmentConversionError",
     "Graph",
@@ -143,6 +158,7 @@ __all__ = [
     "LogRefusedError",
     "LogRegressedError",
     "LogUnavailableError",
+    "Login",
     "Message",
     "MessageConflictError",
     "MessageNotFoundError",
@@ -157,11 +173,17 @@ __all__ = [
     "PayloadTooLargeError",
     "PlanOutdatedError",
     "PlannedRun",
+    "Projection",
+    "ProjectionError",
+    "ProjectionInfo",
+    "ProjectionRows",
+    "ProjectionView",
     "Recorded",
     "Regeneration",
     "RegenerationNotFoundError",
     "RegenerationPlan",
     "RegenerationStep",
+    "Repair",
     "Resolved",
     "ResolverError",
     "RunConflictError",
@@ -177,6 +199,7 @@ __all__ = [
     "SearchHit",
     "SearchHits",
     "SelfParentError",
+    "StateConflictError",
     "UnknownLazyTypeError",
     "UnsupportedFormatError",
     "UpdateConflictError",
@@ -184,9 +207,13 @@ __all__ = [
     "WrongChatError",
     "assistant",
     "assistant_text",
+    "check_backup",
+    "diagnose",
     "message",
     "open",
     "open_async",
+    "repair",
+    "restore",
     "user",
 ]
 

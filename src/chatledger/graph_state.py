@@ -1,5 +1,6 @@
-"""The state of an agent's graph: a ready-made schema, reducers, transitions, and those who watch them."""
+"""The state of an agent's graph: a ready-made schema, reducers, transitions, those who watch them, and a store of its versions."""
 
+from chatledger.domain.graph_state.ids import StateKey, parse_state_id, state_id
 from chatledger.domain.graph_state.initial import DEFAULT_OPTIONS
 from chatledger.domain.graph_state.reducers import (
     Reducer,
@@ -23,26 +24,40 @@ from chatledger.domain.graph_state.schema import (
     ToolResult,
 )
 from chatledger.domain.graph_state.transition import CountChange, StateDiff, Transition, get_state_diff, transition
+from chatledger.infra.graph_state.async_store import AsyncStateStore
 from chatledger.infra.graph_state.observers import StateObserver, StateObservers
+from chatledger.infra.graph_state.settings import Checkpointing, Nodes
 from chatledger.infra.graph_state.starting import initial_state
+from chatledger.infra.graph_state.store import StateStore
+from chatledger.infra.graph_state.values import ResumePoint, StateInfo, StateStats, StateUpdate, StateVersion
 
 __all__ = [
     "AGENT_REDUCERS",
     "DEFAULT_OPTIONS",
     "AgentState",
+    "AsyncStateStore",
     "ChatTurn",
+    "Checkpointing",
     "CountChange",
     "Document",
     "DocumentMeta",
     "ErrorRecord",
+    "Nodes",
     "Options",
     "QueryAnalysis",
     "Reducer",
     "Reducers",
+    "ResumePoint",
     "StateDiff",
+    "StateInfo",
+    "StateKey",
     "StateMeta",
     "StateObserver",
     "StateObservers",
+    "StateStats",
+    "StateStore",
+    "StateUpdate",
+    "StateVersion",
     "Tasks",
     "ToolResult",
     "Transition",
@@ -53,6 +68,8 @@ __all__ = [
     "merge_docs",
     "merge_metadata",
     "merge_tasks",
+    "parse_state_id",
     "reduce_state",
+    "state_id",
     "transition",
 ]

@@ -1,5 +1,15 @@
 """LangGraph's checkpoints on a ledger. Needs `pip install 'chatledger[langgraph]'`."""
 
-from chatledger.infra.langgraph.saver import LedgerSaver
+from chatledger.domain.errors import ConfigurationError
 
-__all__ = ["LedgerSaver"]
+try:
+    from chatledger.infra.langgraph.migration import Migration
+    from chatledger.infra.langgraph.saver import LedgerSaver
+    from chatledger.infra.langgraph.thread_state import ThreadState, ThreadTask
+except ImportError as error:
+    msg = f"chatledger.langgraph needs {error.name}: pip install 'chatledger[langgraph]'"
+    raise ConfigurationError(msg) from error
+
+from chatledger.infra.agents.threads import ThreadInfo
+
+__all__ = ["LedgerSaver", "Migration", "ThreadInfo", "ThreadState", "ThreadTask"]

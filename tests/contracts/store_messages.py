@@ -22,6 +22,7 @@ from chatledger import (
     SelfParentError,
     WrongChatError,
 )
+from chatledger.domain.large_data import MAX_MESSAGE_BYTES
 
 
 class MessageContract(Contract):
@@ -156,7 +157,7 @@ class MessageContract(Contract):
         with pytest.raises(MessageConflictError):
             ledger.add_messages(chat, [good, text("other", id=f"{chat} good")])
         with pytest.raises(PayloadTooLargeError):
-            ledger.append(chat, [good, text("x" * 2_000_000)])
+            ledger.append(chat, [good, text("x" * MAX_MESSAGE_BYTES)])
 
         assert ledger.get_message(f"{chat} good") is None
         assert length(ledger, chat) == 1

@@ -33,9 +33,17 @@ from chatledger.domain.events import (
     MessagesAppended,
     Recorded,
 )
-from chatledger.domain.vocabulary import BODIES
 from chatledger.domain.rules import MAX_ID_BYTES
+from chatledger.domain.runs.events import (
+    MessagesAnnotated,
+    RegenerationApproved,
+    RegenerationBegun,
+    RunChanged,
+    RunRecorded,
+)
+from chatledger.domain.runs.values import RUN_STATUSES, MessageRun, PlannedRun
 from chatledger.domain.values import Message
+from chatledger.domain.vocabulary import BODIES
 
 optional_ids = st.none() | ids
 counts = st.integers(0, 2**63)
@@ -51,6 +59,37 @@ messages = st.builds(
     agent_id=optional_ids,
     reply_to=optional_ids,
 )
+id_lists = st.lists(ids, max_size=2)
+runs = st.builds(
+    MessageRun,
+    id=ids,
+    run_id=ids,
+    thread_id=ids,
+    assistant_id=ids,
+    runtime=ids,
+    trigger_message_id=optional_ids,
+    references=id_lists,
+    message_id=optional_ids,
+    checkpoint_id=optional_ids,
+    status=st.sampled_from(RUN_STATUSES),
+    created_at=times,
+    updated_at=times,
+    repeats=optional_ids,
+    regeneration_id=optional_ids,
+)
+planned_runs = st.builds(
+    PlannedRun,
+    run_id=ids,
+    assistant_id=ids,
+    runtime=ids,
+    trigger_message_id=optional_ids,
+    message_id=optional_ids,
+    checkpoint_id=optional_ids,
+    depth=st.integers(1, 2**31),
+    cause=st.sampled_from(["trigger", "reference"]),
+    thread_id=ids,
+    references=id_lists,
+)
 bodies: st.SearchStrategy[Body] = st.one_of(
     st.builds(ChatCreated, ids, st.none() | texts, st.none() | objects, ids, st.none() | times),
     st.builds(ChatUpdated, st.fixed_dictionaries({}, optional={"title": st.none() | texts, "metadata": objects})),
@@ -61,6 +100,11 @@ bodies: st.SearchStrategy[Body] = st.one_of(
     st.builds(HeadMoved, ids, ids, optional_ids, optional_ids),
     st.builds(CheckpointSet, ids, ids, ids, times),
     st.builds(CheckpointDeleted, ids),
+    st.builds(MessagesAnnotated, st.lists(ids, max_size=3).map(tuple), objects),
+    st.builds(RunRecorded, runs),
+    st.builds(RunChanged, ids, objects),
+    st.builds(RegenerationBegun, ids, ids, ids, st.lists(planned_runs, max_size=2).map(tuple), id_lists.map(tuple)),
+    st.builds(RegenerationApproved, ids, id_lists.map(tuple)),
 )
 events = st.builds(
     Event[Any],
@@ -93,7 +137,7 @@ def sealed(parts: list[Body], *, chat_id: str = "c", limit: int = MAX_EVENT_BYTE
 
 def test_every_kind_is_tried() -> None:
     """A new kind of event has to join these tests."""
-    assert 15 == len(BODIES)
+    assert 23 == len(BODIES)
     assert len(BODIES) == len({body.TOPIC for body in BODIES})
 
 
@@ -237,9 +281,8 @@ def test_small_events_are_not_split() -> None:
 
 def test_an_event_too_large_is_refused() -> None:
     """Content is never cut; the error says how large it is and what the limit (PS-25)."""
-    body = MessagesAppended((Message(id="m", name="user", data="x" * MAX_EVENT_BYTES, created_at=1),))
     with pytest.raises(PayloadTooLargeError) as caught:
-        sealed(split([ChatUpdated({}), body]))
+        sealed(split([ChatUpdated({}), ChatUpdated({"title": "x" * MAX_EVENT_BYTES})]))
 
     assert ("c", MAX_EVENT_BYTES) == (caught.value.chat_id, caught.value.limit_bytes)
     assert caught.value.size_bytes > MAX_EVENT_BYTES

@@ -350,5 +350,5 @@ async def test_rebuild_and_search_awaited(notes: Path) -> None:
         await ledger.rebuild(only="search")
         assert await ledger.search("fox") == before
         with pytest.raises(InvalidValueError):
-            await ledger.rebuild(only="words")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+            await ledger.rebuild(only="words")
     assert [hit.message.id for hit in before] == ["t2", "t1"]

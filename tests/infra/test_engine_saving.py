@@ -25,6 +25,7 @@ from chatledger import (
     message,
     user,
 )
+from chatledger.domain.large_data import MAX_MESSAGE_BYTES
 from chatledger.fragments import hint, last_assistant_message
 
 
@@ -437,12 +438,12 @@ def test_what_cannot_be_stored_stays_pending(world: EngineWorld, bad: Any, says:
 
 
 def test_a_large_save_is_split_but_whole() -> None:
-    """A save of more than one event's worth is still one commit; a single message that does not fit is refused."""
+    """A save of more than one event's worth is still one commit; a single message that is too large is refused."""
     with EngineWorld("sync") as world:
         engine = world.engine().set(*(user("x" * 500_000, id=f"m{number}") for number in range(5)))
         engine.save()
         with pytest.raises(PayloadTooLargeError):
-            engine.set(user("small", id="s"), user("x" * 1_100_000, id="large")).save()
+            engine.set(user("small", id="s"), user("x" * MAX_MESSAGE_BYTES, id="large")).save()
 
         assert world.chain() == [f"m{number}" for number in range(5)]
         assert len(engine.pending) == 2

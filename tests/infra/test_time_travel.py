@@ -206,12 +206,14 @@ def test_nobody_saw_half_a_commit() -> None:
 WRITES: Final = {
     "create_chat", "upsert_chat", "update_chat", "delete_chat", "append", "add_messages", "create_branch", "fork",
     "set_active_branch", "move_head", "set_checkpoint", "delete_checkpoint", "save", "preview_save", "import_chat",
-    "rebuild", "context", "feed", "sync", "wait", "as_of", "for_user",
+    "rebuild", "context", "feed", "sync", "wait", "as_of", "for_user", "annotate", "record_run", "start_run", "complete_run",
+    "fail_run", "mark_stale", "begin_regeneration", "approve_regeneration", "repeat_run", "fork_chat",
 }  # fmt: skip
 READS: Final = {
     "get_chat", "list_chats", "get_message", "get_messages", "get_chain", "has_children", "children", "siblings",
     "common_ancestor", "diff", "get_branch", "get_active_branch", "list_branches", "get_checkpoint", "list_checkpoints",
-    "search", "export_chat", "graph", "owner_of", "history", "get_position",
+    "search", "export_chat", "graph", "owner_of", "history", "get_position", "get_annotations", "get_run", "runs",
+    "get_context", "plan_regeneration", "get_regeneration", "regenerations", "forks",
 }  # fmt: skip
 
 

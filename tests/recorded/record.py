@@ -9,6 +9,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from chatledger.domain.codec import Envelope, seal
 from chatledger.domain.events import (
     Body,
@@ -23,6 +25,14 @@ from chatledger.domain.events import (
     MessagesAppended,
     Recorded,
 )
+from chatledger.domain.runs.events import (
+    MessagesAnnotated,
+    RegenerationApproved,
+    RegenerationBegun,
+    RunChanged,
+    RunRecorded,
+)
+from chatledger.domain.runs.values import MessageRun, PlannedRun
 from chatledger.domain.values import Message
 
 SAMPLES = Path(__file__).parent / "events.json"
@@ -30,6 +40,31 @@ SAMPLES = Path(__file__).parent / "events.json"
 ROOT = Message(id="m1", name="user", type="message", data="Grüße 🦜", created_at=1_700_000_000_001, sender_id="ada")
 DATA: dict[str, Any] = {"z": None, "a": [True, 1, 1.0, -(2**63), 2**64 - 1, "\0"], "": {"nested": [[]]}}
 REPLY = Message(id="m2", parent_id="m1", name="tool", data=DATA, created_at=-1, agent_id="agent", reply_to="m1")
+RUN = MessageRun(
+    id="record-1",
+    run_id="r1",
+    thread_id="t",
+    assistant_id="a",
+    trigger_message_id="m1",
+    references=["m1"],
+    status="running",
+    created_at=1,
+    updated_at=1,
+    repeats="r0",
+    regeneration_id="g0",
+)
+PLANNED = PlannedRun(
+    run_id="r1",
+    assistant_id="a",
+    runtime="python",
+    trigger_message_id="m1",
+    message_id="m2",
+    checkpoint_id=None,
+    depth=1,
+    cause="trigger",
+    thread_id="t",
+    references=["m1"],
+)
 
 STREAM: list[list[Body]] = [
     [ChatCreated("ada", "Trip", {"flag": True, "n": 1}, "b1")],
@@ -49,16 +84,23 @@ STREAM: list[list[Body]] = [
     [ChatUpdated({"expires_at": 1_900_000_000_000}), ChatUpdated({"expires_at": None})],
     [ChatDeleted(15, 3, 0, 1, 0)],
     [ChatCreated("", None, None, "b6", None, 1_900_000_000_000)],
+    [MessagesAppended((ROOT, REPLY), "main", None, "m2")],
+    [RunRecorded(RUN), RunRecorded(msgspec.structs.replace(RUN, run_id="r2", references=[], status="pending"))],
+    [RunChanged("r1", {"status": "completed", "message_id": "m2", "checkpoint_id": "c1"})],
+    [MessagesAnnotated(("m1", "m2"), {"stale": True, "replaced_by": None, "hidden": True, "metadata": {"why": "x"}})],
+    [RegenerationBegun("g1", "m1", "m2", (PLANNED,), ("r1",)), RegenerationApproved("g1", ("r2",))],
 ]
 """One chat from its creation to its third life; each inner list is one commit. New ones go last."""
 
 
-def make_samples(known: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What this version writes for that part of the stream which has no samples yet."""
+def make_samples(
+    known: list[dict[str, Any]], stream: list[list[Body]] = STREAM, stream_id: str = "trip/漢"
+) -> list[dict[str, Any]]:
+    """What this version writes for that part of a stream which has no samples yet."""
     samples: list[dict[str, Any]] = []
     done, version = len(known), 0
     previous_hash = bytes.fromhex(known[-1]["hash"]) if known else b""
-    for number, bodies in enumerate(STREAM):
+    for number, bodies in enumerate(stream):
         if version < done:
             version += len(bodies)
             continue
@@ -67,7 +109,7 @@ def make_samples(known: list[dict[str, Any]]) -> list[dict[str, Any]]:
             envelope = Envelope(actor="ada", correlation_id="co", causation_id="ca", command_id=f"command-{number}")
         for event in seal(
             bodies,
-            chat_id="trip/漢",
+            chat_id=stream_id,
             version=version,
             previous_hash=previous_hash,
             occurred_at=1_700_000_000_000 + number,

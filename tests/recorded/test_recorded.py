@@ -6,6 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 from tests.recorded.record import SAMPLES
+from tests.recorded.record_states import SAMPLES as STATE_SAMPLES
+from tests.recorded.record_threads import SAMPLES as THREAD_SAMPLES
 
 from chatledger.domain.codec import decode_event, encode_event, event_hash
 from chatledger.domain.events import Event, Recorded
@@ -14,6 +16,8 @@ from chatledger.domain.vocabulary import BODIES
 
 BODY = Event.__struct_fields__.index("body")
 RECORDED: list[dict[str, Any]] = json.loads(SAMPLES.read_text())
+THREADS: list[dict[str, Any]] = json.loads(THREAD_SAMPLES.read_text())
+STATES: list[dict[str, Any]] = json.loads(STATE_SAMPLES.read_text())
 
 
 def recorded(sample: dict[str, Any]) -> Recorded:
@@ -31,7 +35,7 @@ def names(sample: dict[str, Any]) -> str:
     return f"{sample['topic']} {sample['value']['version']}"
 
 
-@pytest.mark.parametrize("sample", RECORDED, ids=names)
+@pytest.mark.parametrize("sample", [*RECORDED, *THREADS, *STATES], ids=names)
 def test_recorded_bytes_have_their_meaning(sample: dict[str, Any]) -> None:
     """Bytes of every version decode to the values that were written, key order and types of numbers included."""
     value = recorded(sample).to_dict()
@@ -41,13 +45,13 @@ def test_recorded_bytes_have_their_meaning(sample: dict[str, Any]) -> None:
     assert [None] * len(added) == added
 
 
-@pytest.mark.parametrize("sample", RECORDED, ids=names)
+@pytest.mark.parametrize("sample", [*RECORDED, *THREADS, *STATES], ids=names)
 def test_recorded_hashes_match(sample: dict[str, Any]) -> None:
     """The hash of stored bytes is what it was: the next event names it."""
     assert sample["hash"] == event_hash(sample["topic"], bytes.fromhex(sample["state"])).hex()
 
 
-@pytest.mark.parametrize("sample", RECORDED, ids=names)
+@pytest.mark.parametrize("sample", [*RECORDED, *THREADS, *STATES], ids=names)
 def test_recorded_bytes_are_written_again_alike(sample: dict[str, Any]) -> None:
     """The present version writes the same bytes; when it adds a field, this shows that stored hashes are of stored bytes."""
     written = msgspec.msgpack.decode(bytes.fromhex(sample["state"]))
@@ -58,7 +62,7 @@ def test_recorded_bytes_are_written_again_alike(sample: dict[str, Any]) -> None:
 
 def test_every_topic_has_a_sample() -> None:
     """A new kind of event, or a new version of one, needs bytes here: run `record.py`."""
-    assert {body.TOPIC for body in BODIES} <= {sample["topic"] for sample in RECORDED}
+    assert {body.TOPIC for body in BODIES} <= {sample["topic"] for sample in (*RECORDED, *THREADS, *STATES)}
 
 
 def test_recorded_events_are_one_stream() -> None:
@@ -66,5 +70,5 @@ def test_recorded_events_are_one_stream() -> None:
     chat = FoldedChat("trip/漢", map(recorded, RECORDED)).chat
 
     assert chat is not None
-    assert ("", None, 1_700_000_000_016, 0) == (chat.user_id, chat.title, chat.created_at, chat.message_count)
+    assert ("", None, 1_700_000_000_016, 2) == (chat.user_id, chat.title, chat.created_at, chat.message_count)
     assert chat.expires_at == 1_900_000_000_000

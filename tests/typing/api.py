@@ -23,6 +23,8 @@ from chatledger import (
     LedgerView,
     Message,
     NewMessage,
+    ProjectionInfo,
+    ProjectionView,
     Recorded,
     SearchHit,
     SearchHits,
@@ -143,7 +145,14 @@ def the_log(ledger: Ledger) -> None:
     assert_type(ledger.wait(7), bool)
     assert_type(ledger.rebuild(progress=print), None)
     assert_type(ledger.rebuild(only="search"), None)
-    ledger.rebuild(only="words")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    with ledger.projection("words") as rows:
+        assert_type(rows, ProjectionView)
+        assert_type(rows.of("c"), ProjectionView)
+        assert_type(rows.position, int)
+        for key, _ in rows.range("ada", after=("ada", 1), reverse=True, limit=2):
+            assert_type(key, str | int | tuple[str | int, ...])
+    assert_type(ledger.projections(), list[ProjectionInfo])
+    assert_type(ledger.drop_projection("words"), bool)
     assert_type(ledger.graph("trip"), Graph)
     assert_type(ledger.context(actor="ada", command_id="c1"), AbstractContextManager[None])
 

@@ -1,0 +1,205 @@
+"""Making a log from a backup: every record at its position, then everything verified."""
+
+import contextlib
+import fcntl
+import os
+import shutil
+from collections.abc import Callable, Generator, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from eventsourcing.persistence import Notification
+from msgspec import structs
+
+from chatledger.domain.errors import ChainIntegrityError, ConfigurationError, LedgerLockedError
+
+from ..embedded import DataDirectory
+from ..embedded.directory import LOST_AND_FOUND
+from ..encryption import Encryption
+from ..ledger import Ledger
+from ..locations import Options, open_shared
+from ..log.bookmarks import decode_bookmark
+from ..log.port import EventLog
+from ..store import no_progress
+from ..unshared import LogOnly, log_at
+from .checking import BackupLog, open_backup
+from .manifest import Manifest
+from .values import Backup
+
+Progress = Callable[[int, int], None]
+_PAGE: Final = 250
+_DRAFT: Final = ".restoring"
+
+
+def restore(
+    folder: str | os.PathLike[str],
+    location: str | os.PathLike[str],
+    *,
+    encryption: Encryption | None = None,
+    timeout_s: float = 15.0,
+    progress: Progress | None = None,
+) -> Backup:
+    """
+    Make a ledger from a backup, in an empty place, and verify all of it.
+
+    Every event stands at the position that it had; so tombstones, anchors, and positions that somebody noted stay right. Named
+    feeds go on where they were when the backup was taken. What differs: the log has a new identity, and its server has new
+    times of arrival. Interrupted at any point, nothing is at the location that would open; restore again.
+
+    Args:
+        folder: The backup.
+        location: As for `chatledger.open`, except `memory:`. A directory that does not exist or is empty; a stream or
+            database without events.
+        encryption: The keys of an encrypted log.
+        timeout_s: The budget of one operation on the log.
+        progress: Called with (positions done, positions in all); each counts twice, written and verified.
+
+    Returns:
+        What was restored.
+
+    Raises:
+        ConfigurationError: The place is not empty, or can not be used; there is no backup; or its keys are missing.
+        CorruptStateError, ChainIntegrityError: The backup is damaged, or what was restored is not what it says.
+        UnsupportedFormatError: A newer chatledger wrote the backup.
+        LogUnavailableError: The log did not answer.
+    """
+    backup, manifest = open_backup(folder, encryption)
+    report = progress or no_progress
+    place = os.fspath(location)
+    run = _Run(backup, manifest, encryption=encryption, timeout_s=timeout_s, progress=report)
+    if place == "memory:":
+        msg = "a ledger in memory ends with its process; restore into a directory, nats://, sqlite:// or postgresql://"
+        raise ConfigurationError(msg)
+    if "://" in place:
+        run.into(place, is_stream_made=True)
+    else:
+        with _drafted(DataDirectory(place).path) as draft:
+            run.into(str(draft))
+    return manifest.describe(Path(folder).expanduser().absolute())
+
+
+class _Run:
+    def __init__(
+        self,
+        backup: BackupLog,
+        manifest: Manifest,
+        *,
+        encryption: Encryption | None,
+        timeout_s: float,
+        progress: Progress,
+    ) -> None:
+        self._backup, self._manifest, self._progress = backup, manifest, progress
+        self._encryption, self._timeout_s = encryption, timeout_s
+
+    def into(self, location: str, *, is_stream_made: bool = False) -> None:
+        """Fill the log at a location, and verify it."""
+        with log_at(location, self._log_only(is_stream_made=is_stream_made)) as log:
+            is_again = log.drop_partial()
+            if not is_again:
+                self._fill(log)
+        if is_again:
+            with log_at(location, self._log_only(is_stream_made=is_stream_made)) as log:
+                self._fill(log)
+        self._verify(location)
+
+    def _log_only(self, *, is_stream_made: bool) -> LogOnly:
+        return LogOnly(create=is_stream_made or None, timeout_s=self._timeout_s, encryption=self._encryption)
+
+    def _fill(self, log: EventLog) -> None:
+        manifest = self._manifest
+        if log.is_dense and manifest.missing > manifest.erased:
+            msg = (
+                f"{manifest.missing - manifest.erased:,} positions of this log never held an event, as is usual in a database; "
+                "on a NATS server that would mean lost events. Restore it into postgresql:// or sqlite://"
+            )
+            raise ConfigurationError(msg)
+        log.fill(self._pages())
+        for raw in self._manifest.bookmarks:
+            bookmark = decode_bookmark(raw.encode(), 0)
+            log.save_bookmark(structs.replace(bookmark, log_id=log.identity))
+
+    def _pages(self) -> Iterator[Sequence[Notification]]:
+        page: list[Notification] = []
+        for frame in self._backup.frames():
+            page.append(frame.notification())
+            if len(page) == _PAGE:
+                yield page
+                self._progress(page[-1].id, 2 * self._manifest.position)
+                page = []
+        if page:
+            yield page
+
+    def _verify(self, location: str) -> None:
+        manifest = self._manifest
+        options = Options(timeout_s=self._timeout_s, encryption=self._encryption)
+        with Ledger(open_shared(location, options)) as ledger:
+            # Twice the positions: `verify` itself reads and compares them.
+            found = ledger.verify(
+                progress=lambda done, total: self._progress(
+                    manifest.position + (done * manifest.position // total if total else 0), 2 * manifest.position
+                )
+            )
+            last = None
+            for recorded in ledger.history(after=max(0, manifest.position - 1)):
+                last = recorded
+        counted = sum(segment.count for segment in manifest.segments)
+        hash_ = b"" if last is None else last.hash
+        if (found.position, found.event_count, hash_) != (manifest.position, counted, manifest.hash):
+            msg = (
+                f"what was restored ends at position {found.position:,} with {found.event_count:,} events, but the backup says "
+                f"position {manifest.position:,} and {counted:,} events. Check the backup: 'chatledger backup --check'"
+            )
+            raise ChainIntegrityError(msg, position=found.position)
+
+
+@contextlib.contextmanager
+def _drafted(target: Path) -> Generator[Path]:
+    """A directory beside the target, which takes its place when the `with` ends well."""
+    try:
+        _check_empty(target)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        draft = target.with_name(target.name + _DRAFT)
+        draft.mkdir(mode=0o700, exist_ok=True)
+        with _alone(draft):
+            shutil.rmtree(draft / "data", ignore_errors=True)  # of an interrupted restore
+            yield draft / "data"
+            (draft / "data").rename(target)
+            _sync(target.parent)
+            shutil.rmtree(draft, ignore_errors=True)
+    except OSError as error:
+        msg = f"the backup can not be restored to {target}: {error}"
+        raise ConfigurationError(msg) from error
+
+
+def _check_empty(target: Path) -> None:
+    if target.is_dir() and not any(target.iterdir()):
+        return
+    if target.is_dir() and {entry.name for entry in target.iterdir()} == {LOST_AND_FOUND}:
+        msg = f"{target} is the root of a volume, which can not be replaced as a whole; restore into a folder inside it"
+        raise ConfigurationError(msg)
+    if target.exists():
+        msg = f"{target} is not empty, and a backup is restored into an empty place only; move it away, or give another"
+        raise ConfigurationError(msg)
+
+
+@contextlib.contextmanager
+def _alone(draft: Path) -> Generator[None]:
+    """Keep another restore to the same place out; the kernel frees the lock of a killed one."""
+    descriptor = os.open(draft / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            msg = f"another process restores a backup into {draft}; wait for it"
+            raise LedgerLockedError(msg) from error
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,132 @@
+"""Following every chain of a log, past what is damaged: where each breaks, and how much of it stands."""
+
+from collections.abc import Callable, Iterable
+
+import msgspec
+from eventsourcing.persistence import Notification
+
+from chatledger.domain.errors import ChatledgerError, ConfigurationError, UnsupportedFormatError
+from chatledger.domain.events import Recorded, StreamDeleted
+
+
+class Break(msgspec.Struct, frozen=True, kw_only=True):
+    """
+    Where a chain breaks.
+
+    Args:
+        stream: The chat or thread.
+        position: Where the event stands that does not follow.
+        version: Its version.
+        expected: The version that should be there.
+        why: In words.
+    """
+
+    stream: str
+    position: int
+    version: int
+    expected: int
+    why: str
+
+
+class ChainScan:
+    """
+    What a walk over records found. Nothing is raised for damage.
+
+    Attributes:
+        heads: Version and hash of the last event of each stream that follows.
+        breaks: Of the streams whose chain breaks, the first place; not of those that were deleted after it.
+        keeps: Of those streams, the version up to which all is certain and commits are whole.
+        unreadable: (position, stream, why) of records that hold no event that can be read.
+        hash, hash_position: Of the last event that follows.
+        missing, erased: As in the index.
+    """
+
+    def __init__(self) -> None:
+        self.heads: dict[str, tuple[int, bytes]] = {}
+        self.breaks: dict[str, Break] = {}
+        self.keeps: dict[str, int] = {}
+        self.unreadable: list[tuple[int, str, str]] = []
+        self.holes: list[tuple[int, int]] = []
+        self.position = self.missing = self.erased = self.event_count = 0
+        self.hash, self.hash_position = b"", 0
+        self._whole: dict[str, tuple[int, int]] = {}
+
+    def run(self, records: Iterable[Notification], decode: Callable[[Notification], Recorded]) -> None:
+        """
+        Walk over records in order.
+
+        Raises:
+            ConfigurationError: They are encrypted, and there is no key; or a newer chatledger wrote them.
+        """
+        for record in records:
+            if record.id > self.position + 1:
+                self.holes.append((self.position + 1, record.id - 1))
+            self.missing += record.id - self.position - 1
+            self.position = record.id
+            try:
+                recorded = decode(record)
+            except (ConfigurationError, UnsupportedFormatError) as error:
+                if isinstance(error, UnsupportedFormatError) and "unknown event type" in str(error):
+                    self._note_unreadable(record, error)  # a damaged topic looks like a new one
+                    continue
+                raise
+            except ChatledgerError as error:
+                self._note_unreadable(record, error)
+                continue
+            self._take(recorded)
+
+    def _note_unreadable(self, record: Notification, error: ChatledgerError) -> None:
+        self.unreadable.append((record.id, str(record.originator_id), str(error)))
+        self.missing += 1
+        self._break(str(record.originator_id), record.id, record.originator_version, f"it can not be read: {error}")
+
+    def _take(self, recorded: Recorded) -> None:
+        stream = recorded.chat_id
+        version, digest = self.heads.get(stream, (0, b""))
+        is_next = recorded.version == version + 1
+        follows = is_next and recorded.event.previous_hash == digest
+        if isinstance(recorded.body, StreamDeleted) and (
+            recorded.version > version + 1 or follows or stream in self.breaks
+        ):
+            self.erased += max(0, recorded.version - version - 1)
+            self.breaks.pop(stream, None)
+            self.keeps.pop(stream, None)
+        elif stream in self.breaks or not follows:
+            self.missing += 1
+            why = (
+                f"version {version + 1} was expected"
+                if not is_next
+                else "it does not name the hash of the one before it"
+            )
+            self._break(stream, recorded.position, recorded.version, why, is_hash_wrong=is_next)
+            return
+        self.hash, self.hash_position = recorded.hash, recorded.position
+        self.event_count += 1
+        self.heads[stream] = (recorded.version, recorded.hash)
+        last, before = self._whole.get(stream, (0, 0))
+        if not recorded.event.rest:
+            self._whole[stream] = (recorded.version, last)
+        else:
+            self._whole.setdefault(stream, (last, before))
+
+    def _break(self, stream: str, position: int, version: int, why: str, *, is_hash_wrong: bool = False) -> None:
+        if stream in self.breaks:
+            return
+        expected = self.heads.get(stream, (0, b""))[0] + 1
+        self.breaks[stream] = Break(stream=stream, position=position, version=version, expected=expected, why=why)
+        whole, before = self._whole.get(stream, (0, 0))
+        # A hash that is wrong may mean that the event before was altered: it is not certain then.
+        self.keeps[stream] = before if is_hash_wrong and whole == expected - 1 else min(whole, expected - 1)
+
+    def distrust(self, stream: str, why: str) -> None:
+        """Note that the last event of a stream, which follows, is not the one that was seen before."""
+        version, _ = self.heads[stream]
+        whole, before = self._whole.get(stream, (0, 0))
+        position = self.position
+        self.breaks[stream] = Break(stream=stream, position=position, version=version, expected=version, why=why)
+        self.keeps[stream] = before if whole == version else min(whole, version - 1)
+
+    @property
+    def lost(self) -> int:
+        """How many positions hold no event that belongs there, and no tombstone accounts for them."""
+        return max(0, self.missing - self.erased)

@@ -1,0 +1,230 @@
+"""Looking at a ledger from outside, without changing it: what is wrong, and what can be done."""
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from eventsourcing.persistence import JSONTranscoder, Notification
+
+from chatledger.domain.errors import ChatledgerError, ConfigurationError
+
+from ..embedded import DataDirectory
+from ..embedded.lock import OwnerLock
+from ..encryption import Encryption, keyring_of
+from ..servers import without_secrets
+from ..log.bookmarks import Bookmark
+from ..log.cipher import RecordCipher
+from ..log.mapper import StructMapper
+from ..log.port import READ_PAGE, EventLog
+from ..unshared import LogOnly, log_at
+from .chains import ChainScan
+from .findings import Diagnosis, Findings
+from .index_check import IndexWitness, read_index
+from .places import check_format, check_leftovers, check_owner, check_permissions, check_room
+from .store_files import StoreFiles, stream_folder
+
+_SHOWN = 20
+_REPAIR = "'chatledger doctor --repair', with --backup FOLDER if there is a backup; or restore a backup"
+
+
+def diagnose(
+    location: str | os.PathLike[str],
+    *,
+    index: str | os.PathLike[str] | None = None,
+    encryption: Encryption | None = None,
+    timeout_s: float = 15.0,
+) -> Diagnosis:
+    """
+    Say what is wrong with a ledger and what can be done, also when it does not open. Changes nothing.
+
+    Of a directory that nobody has open, the files of the log are read without a server, because a server that meets damage
+    cuts it out of the files. Elsewhere the log is read through its server.
+
+    Args:
+        location: As for `chatledger.open`, except `memory:`.
+        index: The folder of the index, where it is not at its usual place.
+        encryption: The keys of an encrypted log.
+        timeout_s: The budget of one operation on a server.
+
+    Raises:
+        ConfigurationError: There is nothing at that location, or the log is encrypted and no key was given.
+    """
+    text = os.fspath(location)
+    if text == "memory:":
+        msg = "a ledger in memory is gone with its process; there is nothing to look at"
+        raise ConfigurationError(msg)
+    found = Findings()
+    look = _Look(found, None if index is None else Path(index).expanduser().absolute(), encryption, timeout_s)
+    scan = look.elsewhere(text) if "://" in text else look.at_directory(DataDirectory(text))
+    return Diagnosis(
+        location=without_secrets(text) if "://" in text else text,
+        findings=found.sorted(),
+        event_count=0 if scan is None else scan.event_count,
+        stream_count=0 if scan is None else len(scan.heads),
+        position=0 if scan is None else scan.position,
+    )
+
+
+def mapper_of(encryption: Encryption | None) -> StructMapper:
+    """What reads the records of a log."""
+    cipher = None if encryption is None else RecordCipher(keyring_of(encryption))
+    return StructMapper(JSONTranscoder(), cipher=cipher)
+
+
+class _Look:
+    def __init__(self, found: Findings, index: Path | None, encryption: Encryption | None, timeout_s: float) -> None:
+        self._found, self._index, self._timeout_s = found, index, timeout_s
+        self._encryption = encryption
+        self._mapper = mapper_of(encryption)
+
+    def at_directory(self, directory: DataDirectory) -> ChainScan | None:
+        found = self._found
+        if not directory.path.is_dir():
+            beside = directory.path.with_name(f"{directory.path.name}.repairing")
+            hint = f"; an interrupted repair left {beside}" if beside.exists() else ""
+            msg = f"there is no ledger at {directory.path}{hint}"
+            raise ConfigurationError(msg)
+        if not check_format(directory, found):
+            return None
+        check_permissions(directory, found)
+        check_room(directory.path, found)
+        lock = OwnerLock.try_take(directory.lock_file)
+        try:
+            check_leftovers(directory, found, is_in_use=lock is None)
+            if lock is not None:
+                return self._from_files(directory)
+            if check_owner(directory, found):
+                return self.elsewhere(str(directory.path))
+            return None
+        finally:
+            if lock is not None:
+                lock.release()
+
+    def _from_files(self, directory: DataDirectory) -> ChainScan | None:
+        root = self._index or directory.index
+        if not stream_folder(directory).is_dir():
+            is_known = (root / "CURRENT").exists()
+            what = (
+                "the folder of the log is gone, though there is an index of it" if is_known else "there is no log yet"
+            )
+            remedy = "restore a backup" if is_known else "nothing: opening the ledger makes one"
+            self._found.add("error" if is_known else "note", "log-missing", directory.log, what, remedy)
+            return None
+        store = StoreFiles(directory)
+        for damage in store.damages[:_SHOWN]:
+            what = f"{damage.length:,} bytes from byte {damage.offset:,} on are no record"
+            self._found.add("error", "file-damaged", damage.file, what, _REPAIR)
+        for position in store.unreadable[:_SHOWN]:
+            what = "the headers of its record are damaged"
+            self._found.add("error", "event-unreadable", f"position {position}", what, _REPAIR)
+        if store.identity is None:
+            what = "what the server knows of the stream can not be read"
+            self._found.add("error", "stream-damaged", stream_folder(directory) / "meta.inf", what, _REPAIR)
+        scan = self._scan(store.stored())
+        witness = read_index(root, store.identity, self._found)
+        self._judge(scan, is_dense=True, last=store.last, witness=witness, bookmarks=store.bookmarks())
+        return scan
+
+    def elsewhere(self, location: str) -> ChainScan | None:
+        """A log that is read through its server, or an SQLite file."""
+        if location.startswith("sqlite:"):
+            file = Path(unquote(urlsplit(location).path.removeprefix("/"))).expanduser().absolute()
+            if not file.is_file():
+                msg = f"there is no ledger at {file}"
+                raise ConfigurationError(msg)
+            check_room(file.parent, self._found)
+        options = LogOnly(
+            index=self._index, durability="fast", create=False, timeout_s=self._timeout_s, encryption=self._encryption
+        )
+        try:
+            with log_at(location, options) as log:
+                return self._through(log, options.index_folder)
+        except ChatledgerError as error:
+            remedy = "see the message; a log whose records are damaged is restored from a backup"
+            self._found.add("error", "log-refused", without_secrets(location), str(error), remedy)
+            return None
+
+    def _through(self, log: EventLog, root: Path) -> ChainScan:
+        try:
+            log.check_keys()
+        except ConfigurationError:
+            raise
+        except ChatledgerError as error:
+            self._found.add("error", "event-unreadable", "the first or last event", str(error), _REPAIR)
+        scan = self._scan(_stored(log))
+        witness = read_index(root, log.identity, self._found)
+        self._judge(scan, is_dense=log.is_dense, last=log.last_position(), witness=witness, bookmarks=log.bookmarks())
+        return scan
+
+    def _scan(self, records: Iterable[Notification]) -> ChainScan:
+        scan = ChainScan()
+        scan.run(records, self._mapper.recorded)
+        return scan
+
+    def _judge(
+        self,
+        scan: ChainScan,
+        *,
+        is_dense: bool,
+        last: int,
+        witness: IndexWitness | None,
+        bookmarks: Iterable[Bookmark],
+    ) -> None:
+        add = self._found.add
+        for position, stream, why in scan.unreadable[:_SHOWN]:
+            add("error", "event-unreadable", f"position {position}, chat {stream!r}", why, _REPAIR)
+        for broken in list(scan.breaks.values())[:_SHOWN]:
+            what = f"event {broken.version} at position {broken.position} does not follow: {broken.why}"
+            add("error", "chain-broken", f"chat {broken.stream!r}", what, _REPAIR)
+        if len(scan.breaks) > _SHOWN:
+            what = f"so do {len(scan.breaks) - _SHOWN:,} more chats"
+            add("error", "chain-broken", "the log", what, _REPAIR)
+        if is_dense and scan.lost:
+            what = f"{scan.lost:,} events are gone that no deletion accounts for; holes at {_ranges(scan.holes)}"
+            add("error", "events-lost", "the log", what, _REPAIR)
+        if is_dense and last > scan.position:
+            what = f"position {last} was given out, and the last event is at {scan.position}"
+            add("error", "tail-lost", f"position {last}", what, _REPAIR)
+        if witness is not None:
+            self._compare(scan, witness)
+        for bookmark in bookmarks:
+            if bookmark.position > max(last, scan.position):
+                what = f"it has handled position {bookmark.position}, and the log ends at {scan.position}"
+                remedy = f"after restoring the log, ledger.forget_feed({bookmark.name!r}) if it handles events anew"
+                add("error", "feed-ahead", f"feed {bookmark.name!r}", what, remedy)
+
+    def _compare(self, scan: ChainScan, witness: IndexWitness) -> None:
+        add, state = self._found.add, witness.state
+        if state.position > scan.position:
+            what = f"the index has seen position {state.position}, and the last event of the log is at {scan.position}"
+            add("error", "log-regressed", f"position {state.position}", what, _REPAIR)
+        elif state.position == scan.hash_position and state.hash != scan.hash:
+            what = "the event there is not the one that the index has seen: the end was lost, and positions given out again"
+            add("error", "position-reused", f"position {state.position}", what, _REPAIR)
+        shown = 0
+        for stream, (version, digest) in witness.heads.items():
+            known, known_digest = scan.heads.get(stream, (0, b""))
+            is_replaced = known == version and known_digest != digest
+            if stream in scan.breaks or not (known < version or is_replaced):
+                continue
+            shown += 1
+            if shown <= _SHOWN:
+                what = (
+                    f"event {version} is not the one that the index has seen"
+                    if is_replaced
+                    else f"the index has seen event {version}, the log ends with event {known}"
+                )
+                add("error", "chat-differs", f"chat {stream!r}", what, _REPAIR)
+
+
+def _stored(log: EventLog) -> Iterable[Notification]:
+    after = 0
+    while page := log.stored(after, READ_PAGE):
+        yield from page
+        after = page[-1].id
+
+
+def _ranges(holes: list[tuple[int, int]]) -> str:
+    shown = [f"{first}-{last}" if last > first else str(first) for first, last in holes[:_SHOWN]]
+    return ", ".join([*shown, "..."] if len(holes) > _SHOWN else shown) or "none before the last event"

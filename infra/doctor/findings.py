@@ -1,0 +1,67 @@
+"""What a diagnosis consists of."""
+
+from typing import Literal
+
+import msgspec
+
+Severity = Literal["error", "warning", "note"]
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """
+    One thing that was found.
+
+    Args:
+        severity: `error`: data are lost or damaged, or the ledger does not open; `warning`: they may be soon; `note`: nothing
+            has to be done.
+        kind: A stable name for programs, e.g. `chain-broken`.
+        where: A file, a position, or the id of a chat.
+        what: What is so.
+        remedy: What to do.
+    """
+
+    severity: Severity
+    kind: str
+    where: str
+    what: str
+    remedy: str
+
+
+class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
+    """
+    What was found at a location.
+
+    Args:
+        location: Where it was looked, without secrets.
+        findings: The worst first.
+        event_count: How many events could be read.
+        stream_count: How many chats and threads they are of.
+        position: The last position that the log gave out, as far as that can be told.
+    """
+
+    location: str
+    findings: tuple[Finding, ...]
+    event_count: int = 0
+    stream_count: int = 0
+    position: int = 0
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether there is nothing to do: no error and no warning."""
+        return all(finding.severity == "note" for finding in self.findings)
+
+
+class Findings:
+    """A list that grows."""
+
+    def __init__(self) -> None:
+        self._found: list[Finding] = []
+
+    def add(self, severity: Severity, kind: str, where: object, what: str, remedy: str) -> None:
+        """Note something."""
+        self._found.append(Finding(severity=severity, kind=kind, where=str(where), what=what, remedy=remedy))
+
+    def sorted(self) -> tuple[Finding, ...]:
+        """All, the worst first."""
+        order = ("error", "warning", "note")
+        return tuple(sorted(self._found, key=lambda finding: order.index(finding.severity)))

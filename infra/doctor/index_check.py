@@ -1,0 +1,109 @@
+"""What an index says of itself, and of its log: it has seen events, and lost ones among them are found that way."""
+
+import contextlib
+from collections.abc import Generator, Iterator, Mapping
+from pathlib import Path
+
+import lmdb
+import msgspec
+
+from chatledger.domain.errors import ChatledgerError, CorruptStateError
+from chatledger.domain.state import stream_head
+from chatledger.projections.environment import INITIAL_MAP_BYTES, UncleanStopError
+from chatledger.projections.generation import Generation, IndexState
+from chatledger.projections.generations import Generations
+from chatledger.projections.index import Snapshot
+from chatledger.projections.indexed_chat import IndexedChat
+
+from ..index_in_memory import read_note
+from .findings import Findings, Severity
+
+_REBUILT = "nothing: it is built anew from the log at the next open"
+
+
+class IndexWitness:
+    """
+    What an index knows of the log.
+
+    Args:
+        state: How far it is.
+        heads: Version and hash of the last event of each chat, by id.
+    """
+
+    def __init__(self, state: IndexState, heads: Mapping[str, tuple[int, bytes]]) -> None:
+        self.state, self.heads = state, heads
+
+
+def read_index(root: Path, identity: str | None, found: Findings) -> IndexWitness | None:
+    """What the index in a folder knows of the log with that identity; None when it can not serve."""
+    note = read_note(root)
+    if note is not None and (identity is None or note.identity == identity):
+        return IndexWitness(IndexState(note.position, note.hash), {})
+    if not (root / "CURRENT").exists():
+        found.add("note", "index-missing", root, "there is no index", _REBUILT)
+        return None
+    generations = Generations(root)
+    number = generations.current
+    if number is None or not generations.path(number).is_dir():
+        found.add("warning", "index-damaged", root / "CURRENT", "it names no generation that is there", _REBUILT)
+        return None
+    if generations.has_others:
+        what = "it has generations besides the current one: of an interrupted build, or still in use"
+        found.add("note", "index-leftover", root, what, "nothing: they are removed when nobody uses them")
+    try:
+        with _opened(generations.path(number), number) as generation:
+            reason = None if identity is None else generation.mismatch(identity)
+            if reason is not None:
+                is_old = reason.startswith("it has schema")
+                severity: Severity = "note" if is_old else "warning"
+                kind = "index-outdated" if is_old else "index-foreign"
+                found.add(severity, kind, generations.path(number), reason, _REBUILT)
+                return None
+            return _read(generation, found)
+    except UncleanStopError:
+        what = "the machine went down while it was open, so it can not be trusted"
+        found.add("note", "index-unclean", generations.path(number), what, _REBUILT)
+    except (ChatledgerError, OSError, ValueError) as error:
+        if "already open in this process" in str(error):
+            what = "this process has it open, so it is in use and is not looked at again"
+            found.add("note", "index-in-use", generations.path(number), what, "nothing")
+            return None
+        remedy = f"close the ledger everywhere, rm -r {root}, and open it: the index is built anew from the log"
+        found.add("warning", "index-damaged", generations.path(number), str(error), remedy)
+    return None
+
+
+@contextlib.contextmanager
+def _opened(path: Path, number: int) -> Generator[Generation]:
+    generation = Generation(number, path, map_bytes=INITIAL_MAP_BYTES)
+    try:
+        yield generation
+    finally:
+        generation.env.close()
+
+
+def _read(generation: Generation, found: Findings) -> IndexWitness:
+    try:
+        with generation.env.reading() as txn:
+            snapshot = Snapshot(generation, txn)
+            erasures = snapshot.erasures()
+            if erasures:
+                what = f"{len(erasures):,} deletions are not erased from the log yet: that was interrupted"
+                found.add("note", "erasure-pending", generation.env.path, what, "nothing: the next open finishes it")
+            heads: dict[str, tuple[int, bytes]] = {}
+            for chat_id, chat in snapshot_chats(snapshot):
+                head = stream_head(chat)
+                heads[chat_id] = (head.version, head.hash)
+            return IndexWitness(snapshot.state, heads)
+    except (lmdb.Error, msgspec.MsgspecError, ValueError) as error:
+        raise CorruptStateError(str(error)) from error
+
+
+def snapshot_chats(snapshot: Snapshot) -> Iterator[tuple[str, IndexedChat]]:
+    """Each chat of an index with its id."""
+    for chat_no in snapshot.chat_nos():
+        chat = IndexedChat(snapshot.tables, snapshot.txn, "", chat_no)
+        profile = chat.profile
+        if profile is not None:
+            chat.chat_id = profile.id
+            yield profile.id, chat

@@ -1,0 +1,101 @@
+"""The log of a data directory, read from its files while no server runs on them. Nothing is changed."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from eventsourcing.persistence import DataError, Notification
+
+from chatledger.domain.errors import CorruptStateError
+
+from ..embedded import DataDirectory
+from ..jetstream.reading import TOPIC, VERSION
+from ..jetstream.stream import LOG_ID, event_prefix
+from ..jetstream.subjects import ORIGINATOR_ID, decode_header, raw_id
+from ..locations import STREAM
+from ..log.bookmarks import Bookmark, decode_bookmark
+from .blocks import BlockRecord, DamagedBytes, Deleted, read_blocks
+
+
+class StoreFiles:
+    """
+    The stream of a data directory.
+
+    Attributes:
+        records: The stored events that can be read, by position.
+        damages: Bytes of block files that are no record.
+        unreadable: Positions whose record is damaged in its headers.
+        last: The highest position that is seen, deleted ones included.
+    """
+
+    def __init__(self, directory: DataDirectory) -> None:
+        self._folder = directory.log / "jetstream" / "$G" / "streams"
+        self.records: dict[int, Notification] = {}
+        self.damages: list[DamagedBytes] = []
+        self.unreadable: list[int] = []
+        self.last = 0
+        deleted: set[int] = set()
+        for entry in read_blocks(self._folder / STREAM, STREAM):
+            if isinstance(entry, DamagedBytes):
+                self.damages.append(entry)
+                continue
+            self.last = max(self.last, entry.position)
+            if isinstance(entry, Deleted):
+                deleted.add(entry.position)
+            elif entry.subject.startswith(event_prefix(STREAM)):
+                self._take(entry)
+        for position in deleted:
+            self.records.pop(position, None)
+
+    def _take(self, entry: BlockRecord) -> None:
+        try:
+            self.records[entry.position] = _notification(entry)
+        except (KeyError, ValueError, DataError):
+            self.unreadable.append(entry.position)
+
+    @property
+    def identity(self) -> str | None:
+        """The identity of the log; None when the file that says so can not be read."""
+        try:
+            found = msgspec.json.decode((self._folder / STREAM / "meta.inf").read_bytes(), type=dict[str, Any])
+            return f"{found.get('metadata', {}).get(LOG_ID, '')}@{found['Created']}"
+        except (OSError, msgspec.MsgspecError, UnicodeDecodeError, KeyError, AttributeError):
+            return None
+
+    def stored(self) -> Sequence[Notification]:
+        """The records, in order."""
+        return [self.records[position] for position in sorted(self.records)]
+
+    def bookmarks(self) -> Iterator[Bookmark]:
+        """Where the named feeds stand, as far as that can be read."""
+        newest: dict[str, BlockRecord] = {}
+        name = f"{STREAM}-feeds"
+        gone: set[int] = set()
+        for entry in read_blocks(self._folder / name, name):
+            if isinstance(entry, BlockRecord):
+                newest[entry.subject] = entry
+            elif isinstance(entry, Deleted):
+                gone.add(entry.position)
+        for entry in newest.values():
+            if entry.position not in gone:
+                try:
+                    yield decode_bookmark(entry.payload, 0)
+                except CorruptStateError:
+                    continue
+
+
+def _notification(entry: BlockRecord) -> Notification:
+    token = entry.subject.removeprefix(event_prefix(STREAM))
+    return Notification(
+        raw_id(token, entry.headers.get(ORIGINATOR_ID)),
+        int(entry.headers[VERSION]),
+        decode_header(entry.headers[TOPIC]),
+        entry.payload,
+        entry.position,
+    )
+
+
+def stream_folder(directory: DataDirectory) -> Path:
+    """Where the server keeps the stream."""
+    return directory.log / "jetstream" / "$G" / "streams" / STREAM

@@ -1,0 +1,128 @@
+"""`AsyncStateStore`: the same store of states for asyncio and trio, each call in a worker thread."""
+
+import copy
+import functools
+from collections.abc import Callable, Collection, Coroutine, Mapping
+from types import TracebackType
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+
+import anyio
+import anyio.to_thread
+
+from chatledger.domain.graph_state.reduction import AGENT_REDUCERS, Reducers
+
+from ..async_ledger import AsyncLedger, OwnedAsyncLedger
+from .identity import Identity
+from .observers import StateObserver, log_transition
+from .settings import MAX_STATE_BYTES, QUEUE_SIZE, Checkpointing, Nodes, make_settings
+from .store import StateStore, update_of
+from .values import StateUpdate
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _awaited(
+    method: Callable[Concatenate[StateStore, P], T],
+) -> Callable[Concatenate["AsyncStateStore", P], Coroutine[Any, Any, T]]:
+    """The same method, awaited."""
+
+    async def call(self: "AsyncStateStore", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self.run(lambda store: method(store, *args, **kwargs))
+
+    functools.update_wrapper(call, method)
+    return call
+
+
+class AsyncStateStore:
+    """
+    A `StateStore` whose methods are awaited, on an `AsyncLedger`. Observers may be coroutine functions.
+
+    A call that is cancelled while it writes is waited for, so that its outcome is known.
+    """
+
+    def __init__(
+        self,
+        ledger: AsyncLedger,
+        *,
+        reducers: Reducers = AGENT_REDUCERS,
+        nodes: Nodes | None = None,
+        ttl_seconds: float | None = None,
+        exclude: Collection[str] = (),
+        max_state_bytes: int = MAX_STATE_BYTES,
+        checkpointing: Checkpointing = "every",
+        queue_size: int = QUEUE_SIZE,
+    ) -> None:
+        settings = make_settings(
+            reducers=reducers,
+            nodes=nodes,
+            exclude=exclude,
+            ttl_seconds=ttl_seconds,
+            max_state_bytes=max_state_bytes,
+            checkpointing=checkpointing,
+            queue_size=queue_size,
+        )
+        self._ledger = ledger
+        owner = ledger._user_id if isinstance(ledger, OwnedAsyncLedger) else None  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # whose it is
+        self._store = object.__new__(StateStore)
+        # The ledger is opened by the first call, in its worker thread.
+        self._store._set_up(ledger._open, settings, None if owner is None else Identity(owner))  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # one component, two modules
+
+    put = _awaited(StateStore.put)
+    get = _awaited(StateStore.get)
+    resume = _awaited(StateStore.resume)
+    history = _awaited(StateStore.history)
+    list = _awaited(StateStore.list)
+    delete = _awaited(StateStore.delete)
+    get_stats = _awaited(StateStore.get_stats)
+    cleanup = _awaited(StateStore.cleanup)
+    flush = _awaited(StateStore.flush)
+
+    def for_identity(self, user_id: str | None, *, is_admin: bool = False) -> "AsyncStateStore":
+        """This store, limited to what one user owns; see `StateStore.for_identity`. Not awaited, for nothing is read."""
+        view = copy.copy(self)
+        view._store = self._store.for_identity(user_id, is_admin=is_admin)
+        return view
+
+    def on_state_change(self, callback: StateObserver) -> Callable[[], None]:
+        """Call a function or await a coroutine function after each update; see `StateStore.on_state_change`. Not awaited."""
+        return self._store.on_state_change(callback)
+
+    async def update(
+        self,
+        state_id: str,
+        changes: Mapping[str, Any] | None,
+        *,
+        node: str,
+        is_end: bool | None = None,
+        is_interrupt: bool = False,
+        base_version: int | None = None,
+    ) -> StateUpdate:
+        """Apply what a node returned; see `StateStore.update`. The observers are called, or awaited, before this returns."""
+        store = self._store
+        task = store._task(  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # one component, two modules
+            state_id, changes, node=node, is_end=is_end, is_interrupt=is_interrupt, base_version=base_version
+        )
+        step = await self.run(lambda store: store._steps.update(task))  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # as above
+        if task.is_watched:
+            await store._observers.notify_async(step.change)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # as above
+        else:
+            log_transition(step.change)
+        return update_of(step)
+
+    async def run(self, call: Callable[[StateStore], T]) -> T:
+        """The answer of a function of the store that runs in a worker thread: several calls for the price of one hop."""
+        return await self._ledger.run(lambda _: call(self._store))
+
+    async def close(self) -> None:
+        """Flush, and end the thread of `background` checkpointing. The ledger stays open."""
+        await anyio.to_thread.run_sync(self._store.close)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with anyio.CancelScope(shield=True):
+            await self.close()

@@ -1,0 +1,99 @@
+"""
+Filling an empty stream so that every message gets the sequence that it had.
+
+A stream numbers by itself, and erased messages left gaps. So fillers without content, on a subject beside the events, are
+written where nothing is to stand, and purged all at once in the end.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final
+
+import msgspec
+from eventsourcing.persistence import Notification, OperationalError, StoredEvent, Tracking
+
+from .append import MAX_BATCH, Message
+from .client import JetStreamClient
+from .records import Records
+
+_FILLER: Final = "chatledger.filler"
+_PARTIAL: Final = "chatledger_partial"
+_BATCH_BYTES: Final = 4 * 1024 * 1024
+
+
+class _Purged(msgspec.Struct):
+    success: bool = False
+
+
+class _Info(msgspec.Struct):
+    config: dict[str, Any]
+
+
+def fill(
+    pages: Iterable[Sequence[Notification]], *, records: Records, insert: Callable[[Sequence[Message]], int]
+) -> None:
+    """
+    Write records, whose positions ascend, and fillers between them, in atomic batches.
+
+    Args:
+        pages: The records.
+        records: Makes messages of them.
+        insert: Appends messages, and returns the position of the last one.
+
+    Raises:
+        OperationalError: Somebody else writes to the stream.
+    """
+    for batch, last in _batches(_messages(pages, records)):
+        found = insert(batch)
+        if found != last:
+            msg = f"position {last} of the stream was to be filled, and {found} was: somebody else writes to it"
+            raise OperationalError(msg)
+
+
+async def purge_fillers(client: JetStreamClient, stream: str, records: Records) -> None:
+    """Remove the fillers."""
+    request = {"filter": records.tracking_subject(_FILLER)}
+    await client.api(f"STREAM.PURGE.{stream}", request, _Purged, client.deadline())
+
+
+async def is_partial(client: JetStreamClient, stream: str) -> bool:
+    """Whether a stream is being filled, or was when that was interrupted."""
+    return _PARTIAL in (await _config(client, stream)).get("metadata", {})
+
+
+async def mark_partial(client: JetStreamClient, stream: str, *, is_partial: bool) -> None:
+    """Say that a stream is being filled, or is complete; its server keeps that."""
+    config = await _config(client, stream)
+    metadata = {name: value for name, value in config.get("metadata", {}).items() if name != _PARTIAL}
+    if is_partial:
+        metadata[_PARTIAL] = "yes"
+    await client.api(f"STREAM.UPDATE.{stream}", {**config, "metadata": metadata}, _Info, client.deadline())
+
+
+async def _config(client: JetStreamClient, stream: str) -> dict[str, Any]:
+    return (await client.api(f"STREAM.INFO.{stream}", None, _Info, client.deadline())).config
+
+
+def _messages(pages: Iterable[Sequence[Notification]], records: Records) -> Iterator[tuple[int, Message]]:
+    position = 0
+    for page in pages:
+        for one in page:
+            while position < one.id - 1:
+                position += 1
+                yield position, records.tracking_message(Tracking(_FILLER, position))
+            position = one.id
+            stored = StoredEvent(one.originator_id, one.originator_version, one.topic, one.state)
+            yield position, records.messages([stored], [f"restored-{position}"])[0]
+
+
+def _batches(messages: Iterator[tuple[int, Message]]) -> Iterator[tuple[list[Message], int]]:
+    batch: list[Message] = []
+    size = last = 0
+    for position, message in messages:
+        if batch and (len(batch) == MAX_BATCH or size + len(message.payload) > _BATCH_BYTES):
+            yield batch, last
+            batch, size = [], 0
+        batch.append(message)
+        size += len(message.payload)
+        last = position
+    if batch:
+        yield batch, last

@@ -1,0 +1,42 @@
+"""Backups of the log behind a ledger."""
+
+import os
+
+from ..backup.values import Backup
+from ..store import Progress, Store, no_progress
+
+
+class BackupMethods:
+    """The part of a ledger that takes backups."""
+
+    @property
+    def _store(self) -> Store:
+        raise NotImplementedError
+
+    def backup(self, folder: str | os.PathLike[str], *, progress: Progress | None = None) -> Backup:
+        """
+        Take a backup of the log into a folder, or bring the one there up to date, while others read and write.
+
+        It has all commits up to one position, with their positions, as they are stored: what is encrypted or compressed stays
+        so, and no key is in it. Every event is checked on the way. A second run into the same folder adds what is new, and
+        removes what was deleted since. Killed at any point, it leaves the backup that was there before.
+
+        Args:
+            folder: New, empty, or with an earlier backup of this log. It holds conversations: it gets mode 0700.
+            progress: Called with (position reached, position to reach).
+
+        Raises:
+            ConfigurationError: The folder can not be written, or holds something else, or the backup of another log.
+            LedgerLockedError: Another process writes a backup into it.
+            ChainIntegrityError, CorruptStateError: The log is not sound, or lost events since the last run. The backup stays
+                as it was.
+            LogUnavailableError: The log did not answer.
+
+        Source: the log itself; the index is not asked. `chatledger.check_backup` reads a backup back, `chatledger.restore`
+        makes a ledger of it.
+        """
+        from ..backup.writing import write_backup
+
+        store = self._store
+        store.check_open()
+        return write_backup(store.log, folder, progress=progress or no_progress)

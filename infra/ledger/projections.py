@@ -1,0 +1,65 @@
+"""Projections of users: reading and dropping them."""
+
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, contextmanager
+
+from chatledger.projections.custom.rows import ProjectionView
+
+from ..custom_projections import ProjectionInfo
+from ..store import Store
+
+
+class ProjectionMethods:
+    """The part of a ledger that is about custom projections."""
+
+    @property
+    def _store(self) -> Store:
+        raise NotImplementedError
+
+    @contextmanager
+    def projection(self, name: str) -> Generator[ProjectionView]:
+        """
+        The rows of a projection that the ledger was opened with: use it in a `with`.
+
+        What is read inside belongs to one moment; everything that this ledger wrote before is in it. Where the projection
+        lags, because another process wrote without it, it catches up first. Inside, the ledger itself can not be used.
+
+        Raises:
+            NotFoundError: The ledger was not opened with it.
+            ProjectionError: It failed, or another process brought another version.
+        """
+        view, end, inside = begin_view(self, name)
+        try:
+            with inside():
+                yield view
+        finally:
+            end()
+
+    def projections(self) -> list[ProjectionInfo]:
+        """
+        The projections that the index has, by name, also those that this ledger was not opened with.
+
+        Source: the LMDB index at `position`.
+        """
+        self._store.check_open()
+        return self._store.projections.infos()
+
+    def drop_projection(self, name: str) -> bool:
+        """
+        Remove a projection with its rows; False when there is none. A ledger that is opened with it builds it anew.
+
+        A process that still has it builds it anew as well, when it reads it.
+        """
+        self._store.check_open()
+        return self._store.projections.drop(name)
+
+
+def begin_view(
+    ledger: ProjectionMethods, name: str
+) -> tuple[ProjectionView, Callable[[], None], Callable[[], AbstractContextManager[None]]]:
+    """The rows of a projection, what ends them, and what is entered for as long as they are open."""
+    store = ledger._store  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - of the class above
+    store.check_open()
+    projections = store.projections
+    view = projections.view(name)
+    return view, lambda: projections.end_view(view), projections.inside

@@ -1,0 +1,323 @@
+"""
+Large data beside the log: stored once, in chunks, and erased when nothing refers to them any more.
+
+The data of a digest have a strand of entries (see `blob_strands`), whose last one says how they stand:
+
+    chunk …    somebody is storing them
+    in use     complete; a writer is about to refer to them in an event
+    at rest    complete; all writers that were about to refer to them have done so, or have not
+    dying      nothing refers to them; what stands before this entry is never used again, and is being erased
+
+Every entry is added behind the last one that its writer has seen, so two who disagree never both succeed. What is marked as
+dying was at rest, or its writers have had their time, and no event up to the end of the log referred to it *after* that was
+seen. A writer that came in between has added an entry, and the mark is refused. So what an event refers to is never erased.
+"""
+
+import contextlib
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from hashlib import sha256
+from hmac import digest as hmac_digest
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
+
+import msgspec
+
+from chatledger.domain.errors import ChatledgerError, CorruptStateError, LogUnavailableError
+
+from ..clock import clock_ms
+from .blob_strands import BlobStrands, Placed, StrandMovedError
+
+if TYPE_CHECKING:
+    from .keys import Key, Keyring
+
+T = TypeVar("T")
+
+CHUNK_BYTES: Final = 512 * 1024
+LEASE_MS: Final = 60 * 60 * 1000
+"""How long a writer may take from storing data to the event. After that a crashed one does not keep them from erasure."""
+_STALLED_S: Final = 2.0
+"""A writer that stores no chunk for so long is taken for dead, and another one begins anew."""
+_PAUSE_S: Final = 0.02
+_NAME_KEY: Final = b"chatledger names of large data"
+
+_PLAIN: Final = b"\0"
+"""Before the data of a chunk, which could begin with what marks an encrypted or a compressed record."""
+
+_CHUNK, _IN_USE, _AT_REST, _DYING = range(4)
+
+
+class MissingBlobError(Exception):
+    """Large data that an event refers to are not there, or the event is not there any more either."""
+
+
+class Packer(Protocol):
+    """How chunks are compressed and encrypted."""
+
+    def pack(self, data: bytes, place: tuple[str, int, str]) -> bytes:
+        """The record of these bytes at a place: a name, a number and a kind."""
+        ...
+
+    def unpack(self, record: bytes, place: tuple[str, int, str]) -> bytes:
+        """The bytes of the record. Raises `CorruptStateError`."""
+        ...
+
+    @property
+    def keyring(self) -> "Keyring | None":
+        """The keys that it encrypts with; None when it does not."""
+        ...
+
+
+class _Upload(msgspec.Struct, frozen=True, array_like=True):
+    """Data that are complete: `count` chunks, the first and the last of which are at these positions."""
+
+    id: str
+    count: int
+    size: int
+    first: int
+    last: int
+
+
+class _Entry(msgspec.Struct, frozen=True, array_like=True):
+    """`at` is when it was written, in ms, and `until` how long one in use is heeded."""
+
+    kind: int
+    at: int
+    upload: _Upload | None = None
+    until: int = 0
+    upload_id: str = ""
+    number: int = 0
+    data: bytes = b""
+
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+_decode: Final = msgspec.msgpack.Decoder(_Entry).decode
+
+
+class Hold(NamedTuple):
+    """Keeps data from being erased until `Blobs.release`."""
+
+    name: str
+    position: int
+    upload: _Upload
+
+
+class Blobs:
+    """
+    The large data of one log.
+
+    Args:
+        strands: Where they lie.
+        packer: How they are stored.
+        clock: The time in ms.
+    """
+
+    def __init__(self, strands: BlobStrands, packer: Packer, *, clock: Callable[[], int] = clock_ms) -> None:
+        self._strands, self._packer, self._clock = strands, packer, clock
+
+    def referring(self, contents: Sequence[tuple[bytes, memoryview]], write: Callable[[], T]) -> T:
+        """
+        Store data, each with its digest, and do what refers to them; they are not erased in between.
+
+        Raises:
+            LogUnavailableError: It took too long; or what `write` raises.
+        """
+        begun_s = time.monotonic()
+        holds = [self.hold(digest, data) for digest, data in dict(contents).items()]
+        if time.monotonic() - begun_s > LEASE_MS / 2000:
+            msg = "storing the large data took too long; try again, what was stored is found then"
+            raise LogUnavailableError(msg)
+        try:
+            written = write()
+        except LogUnavailableError:
+            raise  # it may have happened; the holds end by themselves
+        except Exception:
+            self._release(holds)
+            raise
+        self._release(holds)
+        return written
+
+    def _release(self, holds: Iterable[Hold]) -> None:
+        for hold in holds:
+            try:
+                self.release(hold)
+            except ChatledgerError:  # what was to be done is done; the hold ends by itself
+                return
+
+    def hold(self, digest: bytes, data: memoryview) -> Hold:
+        """Store data unless they are there, and keep them from being erased."""
+        name = self._name(digest)
+        seen, since_s = 0, time.monotonic()
+        while True:
+            last = self._strands.last(name)
+            entry = None if last is None else _decode(last.entry)
+            expected = 0 if last is None else last.position
+            if expected != seen:
+                seen, since_s = expected, time.monotonic()
+            try:
+                if entry is not None and entry.upload is not None:
+                    return self._use(name, entry.upload, expected)
+                is_free = entry is None or entry.kind == _DYING
+                if is_free or time.monotonic() - since_s > _STALLED_S:
+                    hold = self._use(name, *self._upload(name, data, expected))
+                    self._clear(name, until=expected)
+                    return hold
+            except StrandMovedError:
+                continue
+            time.sleep(_PAUSE_S)
+
+    def _clear(self, name: str, *, until: int) -> None:
+        """Remove what stood before data that were stored anew; what stays goes with them."""
+        with contextlib.suppress(ChatledgerError):
+            if until:
+                self._strands.erase(name, until=until)
+
+    def _use(self, name: str, upload: _Upload, expected: int) -> Hold:
+        now = self._clock()
+        entry = _Entry(_IN_USE, now, upload, now + LEASE_MS)
+        return Hold(name, self._strands.add(name, _encode(entry), expected=expected), upload)
+
+    def _upload(self, name: str, data: memoryview, expected: int) -> tuple[_Upload, int]:
+        upload_id, positions = uuid.uuid4().hex, [expected]
+        step = self._strands.chunk_bytes
+        for number, start in enumerate(range(0, len(data), step)):
+            record = self._packer.pack(_PLAIN + data[start : start + step], (name, number, upload_id))
+            entry = _Entry(_CHUNK, self._clock(), upload_id=upload_id, number=number, data=record)
+            positions.append(self._strands.add(name, _encode(entry), expected=positions[-1]))
+        upload = _Upload(upload_id, len(positions) - 1, len(data), positions[1], positions[-1])
+        return upload, positions[-1]
+
+    def release(self, hold: Hold) -> None:
+        """End a hold."""
+        expected = hold.position
+        rest = _encode(_Entry(_AT_REST, self._clock(), hold.upload))
+        while True:
+            try:
+                position = self._strands.add(hold.name, rest, expected=expected)
+                break
+            except StrandMovedError:
+                last = self._strands.last(hold.name)
+                if last is None or _decode(last.entry).upload != hold.upload:
+                    return  # it took longer than the lease
+                expected = last.position
+        self._tidy(hold, before=position)
+
+    def _tidy(self, hold: Hold, *, before: int) -> None:
+        """Remove what the entry at rest has replaced, so that a strand does not grow with its uses."""
+        now = self._clock()
+        for placed in self._strands.read(hold.name, after=hold.upload.last, until=before - 1):
+            entry = _decode(placed.entry)
+            if placed.position == hold.position or entry.kind == _AT_REST or entry.until < now:
+                self._strands.remove(hold.name, placed.position)
+
+    def get(self, digest: bytes, size: int) -> bytearray:
+        """
+        The data of a digest.
+
+        Raises:
+            MissingBlobError: They are not there, or not all of them.
+            CorruptStateError: They are damaged.
+        """
+        for name in self._names(digest):
+            last = self._strands.last(name)
+            upload = None if last is None else _decode(last.entry).upload
+            if upload is not None:
+                data = self._read(name, upload)
+                if len(data) != size or sha256(data).digest() != digest:
+                    msg = f"its large data, with SHA-256 {digest.hex()}, were altered"
+                    raise CorruptStateError(msg)
+                return data
+        msg = f"its large data, with SHA-256 {digest.hex()}, are missing"
+        raise MissingBlobError(msg)
+
+    def _read(self, name: str, upload: _Upload) -> bytearray:
+        data, count = bytearray(), 0
+        for placed in self._strands.read(name, after=upload.first - 1, until=upload.last):
+            entry = _decode(placed.entry)
+            if entry.upload_id != upload.id or entry.number != count:
+                break
+            data += memoryview(self._packer.unpack(entry.data, (name, count, upload.id)))[len(_PLAIN) :]
+            count += 1
+        if count != upload.count:
+            msg = f"of its large data {upload.count - count:,} of {upload.count:,} parts are missing"
+            raise MissingBlobError(msg)
+        return data
+
+    def drop(self, digest: bytes, *, is_used: Callable[[], bool]) -> bool:
+        """
+        Erase data, unless something refers to them.
+
+        Args:
+            digest: Their SHA-256.
+            is_used: Says whether an event refers to them, up to the present end of the log.
+
+        Returns:
+            False when a writer is about to refer to them: ask again later.
+        """
+        done = [self.drop_name(name, is_used=is_used) for name in self._names(digest)]
+        return all(done)
+
+    def drop_name(self, name: str, *, is_used: Callable[[], bool]) -> bool:
+        """As `drop`, by one of the names of a digest."""
+        while True:
+            last = self._strands.last(name)
+            if last is None:
+                return True
+            entry = _decode(last.entry)
+            if entry.kind != _DYING:
+                if self._is_in_use(name, last, entry):
+                    return False
+                if is_used():
+                    return True
+                try:
+                    mark = _encode(_Entry(_DYING, self._clock()))
+                    position = self._strands.add(name, mark, expected=last.position)
+                except StrandMovedError:
+                    continue
+            else:
+                position = last.position
+            self._strands.erase(name, until=position)
+            return True
+
+    def _is_in_use(self, name: str, last: Placed, entry: _Entry) -> bool:
+        now = self._clock()
+        if entry.upload is None:
+            return entry.at + LEASE_MS > now
+        tail = self._strands.read(name, after=entry.upload.last, until=last.position)
+        return any(_decode(placed.entry).until > now for placed in tail)
+
+    def unreferenced(self, digests: Iterable[bytes]) -> Iterator[str]:
+        """The names of data that are none of these; without those that were stored with a key that is not here."""
+        stored = self._strands.names()
+        if not stored:
+            return
+        known = {name for digest in digests for name in self._names(digest)}
+        suffixes = {_suffix(key) for key in self._keys()}
+        for name in stored:
+            if name not in known and name.partition("-")[2] in suffixes:
+                yield name
+
+    def has(self, name: str, digest: bytes) -> bool:
+        """Whether the data of a digest have that name."""
+        return name in self._names(digest)
+
+    def _keys(self) -> Sequence["Key | None"]:
+        keyring = self._packer.keyring
+        return [None] if keyring is None else list(keyring)
+
+    def _names(self, digest: bytes) -> list[str]:
+        """The names that data may have: one for each key, so that equal content does not show; the present one first."""
+        return [_name(digest, key) for key in self._keys()]
+
+    def _name(self, digest: bytes) -> str:
+        return self._names(digest)[0]
+
+
+def _name(digest: bytes, key: "Key | None") -> str:
+    if key is None:
+        return digest.hex()
+    return f"{hmac_digest(hmac_digest(key.secret, _NAME_KEY, 'sha256'), digest, 'sha256').hex()}-{_suffix(key)}"
+
+
+def _suffix(key: "Key | None") -> str:
+    return "" if key is None else key.id.encode().hex()

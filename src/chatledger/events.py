@@ -1,0 +1,27 @@
+"""What happened to a chat: the classes of `Recorded.body`, one for each type of event."""
+
+from chatledger.domain.events import (
+    Body,
+    BranchActivated,
+    BranchCreated,
+    ChatCreated,
+    ChatDeleted,
+    ChatUpdated,
+    CheckpointDeleted,
+    CheckpointSet,
+    HeadMoved,
+    MessagesAppended,
+)
+
+__all__ = [
+    "Body",
+    "BranchActivated",
+    "BranchCreated",
+    "ChatCreated",
+    "ChatDeleted",
+    "ChatUpdated",
+    "CheckpointDeleted",
+    "CheckpointSet",
+    "HeadMoved",
+    "MessagesAppended",
+]

@@ -1,0 +1,102 @@
+"""Deaths at chosen points: inside an append, a rebuild, the switch of generations, an erasure."""
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from chatledger.infra.erasing import Eraser
+from chatledger.infra.log.jetstream import JetStreamLog
+from chatledger.projections.chat_writer import ChatWriter
+from chatledger.projections.environment import Environment
+from chatledger.projections.generation import Generation
+from chatledger.projections.generations import Generations
+from chatledger.projections.index import Index
+from chatledger.projections.projector import Projector
+from chatledger.projections.scrub_pages import PageFile
+
+POINTS: Final[dict[str, tuple[type, str, bool]]] = {
+    "append: before the publish": (JetStreamLog, "append", True),
+    "append: after the publish": (JetStreamLog, "append", False),
+    "project: before the transaction": (Projector, "take", True),
+    "project: inside the transaction": (ChatWriter, "apply", False),
+    "project: before the commit": (Generation, "apply", False),
+    "project: after the commit": (Projector, "take", False),
+    "rebuild: begun": (Index, "_fill", True),
+    "rebuild: filled": (Index, "_fill", False),
+    "switch: before the new name": (Generations, "publish", True),
+    "switch: after the new name": (Generations, "publish", False),
+    "switch: before the commit": (Generation, "retire", False),
+    "switch: after the commit": (Generations, "remove_unused", True),
+    "erase: before the log": (JetStreamLog, "erase", True),
+    "erase: after the log": (JetStreamLog, "erase", False),
+    "erase: noted": (Index, "finish_erasure", False),
+    "erase: before the scrub": (Eraser, "_scrub", True),
+    "erase: inside the scrub": (PageFile, "_overwrite", True),
+    "close: before the sync": (Environment, "close", True),
+}
+"""Name to (class, method, whether before or after it)."""
+
+
+class Death(NamedTuple):
+    """Who dies where: at the n-th passage of a point, this process or its server."""
+
+    point: str
+    passage: int
+    victim: str
+
+
+def server_pid(path: Path) -> int | None:
+    """The process of the embedded server of a directory; None when none is known."""
+    try:
+        return int(json.loads((path / "endpoint.json").read_bytes())["server_pid"])
+    except (OSError, ValueError):
+        return None
+
+
+def owner_pid(path: Path) -> int | None:
+    """The process that owns a directory; None when none is known."""
+    try:
+        return int(json.loads((path / "endpoint.json").read_bytes())["owner_pid"])
+    except (OSError, ValueError):
+        return None
+
+
+def kill(pid: int | None) -> bool:
+    """Kill -9; False when there is no such process any more."""
+    if pid is None:
+        return False
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def arm(death: Death, note: Callable[[Death], None], server: Callable[[], int | None]) -> None:
+    """Let the victim die at its point. `note` is called before it; `server` gives the process of the server."""
+    owner, name, is_before = POINTS[death.point]
+    original = getattr(owner, name)
+    passages = 0
+
+    def pass_by() -> None:
+        nonlocal passages
+        passages += 1
+        if passages != death.passage:
+            return
+        pid = os.getpid() if death.victim == "self" else server()
+        if pid is not None:
+            note(death)
+            kill(pid)
+
+    def deadly(*args: Any, **kwargs: Any) -> Any:
+        if is_before:
+            pass_by()
+        answer = original(*args, **kwargs)
+        if not is_before:
+            pass_by()
+        return answer
+
+    setattr(owner, name, deadly)

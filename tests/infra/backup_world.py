@@ -1,0 +1,70 @@
+"""What the tests of backups and repairs share: ledgers at every kind of place, and killing processes in the middle."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import chatledger
+from chatledger import Ledger, user
+
+
+def fill(ledger: Ledger, *, chats: str = "abc", messages: int = 4) -> None:
+    """Some chats, with a branch, a checkpoint and words of their own."""
+    for chat_id in chats:
+        ledger.create_chat(chat_id, "ada", title=f"about {chat_id}", metadata={"n": 1})
+        for number in range(messages):
+            ledger.append(chat_id, [user(word(chat_id, number))])
+        appended = ledger.get_messages(chat_id)
+        ledger.set_checkpoint(chat_id, "here", appended[-1].id)
+        ledger.fork(chat_id, appended[0].id, activate=False)
+
+
+def word(chat_id: str, number: int) -> str:
+    """A word that stands in one message only."""
+    return f"word-{chat_id}-{number}-word"
+
+
+def answers(ledger: Ledger) -> dict[str, Any]:
+    """What a ledger says of everything: history with positions and hashes, chats, graphs."""
+    chats = ledger.list_chats()
+    return {
+        "position": ledger.position,
+        "history": [recorded.to_dict() for recorded in ledger.history()],
+        "chats": chats,
+        "graphs": [ledger.graph(chat.id) for chat in chats],
+        "search": [hit.message.id for chat in chats for hit in ledger.search("word", chat_id=chat.id)],
+    }
+
+
+def content(folder: Path) -> bytes:
+    """All bytes of all files."""
+    return b"".join(path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file())
+
+
+def block(data: Path, number: int = 0) -> Path:
+    """A block file of a data directory's log."""
+    return sorted(data.glob("log/jetstream/$G/streams/chatledger/msgs/*.blk"))[number]
+
+
+def run_and_kill(code: str, *args: object, when: Callable[[], bool]) -> int:
+    """Run Python code in a process of its own, and kill -9 it as soon as `when` says so. Returns the exit code."""
+    child = subprocess.Popen([sys.executable, "-c", code, *map(str, args)], stdout=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while child.poll() is None and not when():
+        assert time.monotonic() < deadline, "it neither ended nor came to the point"
+        time.sleep(0.0005)
+    if child.poll() is None:
+        os.kill(child.pid, signal.SIGKILL)
+    return child.wait(60)
+
+
+def reopened(location: str | Path) -> dict[str, Any]:
+    """What a ledger says after it was verified."""
+    with chatledger.open(location) as ledger:
+        ledger.verify()
+        return answers(ledger)

@@ -1,0 +1,228 @@
+"""Two writers on one thread: both are in one line, or the second one is told; forks are made on purpose only."""
+
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.types import Command
+from tests.infra.langgraph_programs import asking, history, nested
+from tests.infra.langgraph_world import Calls, config, thread
+
+import chatledger
+from chatledger.domain.errors import CheckpointConflictError
+from chatledger.langgraph import LedgerSaver
+
+CONFIG: Any = {"configurable": {"thread_id": "t"}}
+
+
+@pytest.fixture
+def ledger() -> Generator[chatledger.Ledger]:
+    with chatledger.open("memory:") as opened:
+        yield opened
+
+
+def calls(ledger: chatledger.Ledger, **options: Any) -> Calls:
+    return Calls(LedgerSaver(ledger, **options), is_async=False)
+
+
+def test_the_second_of_two_writers_is_refused(ledger: chatledger.Ledger) -> None:
+    one, other = calls(ledger), calls(ledger)
+    root = one.put("t", {"a": 0})
+    assert one.at("t").checkpoint["id"] == other.at("t").checkpoint["id"] == root
+    first = one.put("t", {"a": 1}, parent=root)
+    with pytest.raises(CheckpointConflictError, match=first) as caught:
+        other.put("t", {"a": 2}, parent=root)
+
+    assert caught.value.latest_id == first
+    assert one.ids(thread("t")) == [first, root]
+
+
+def test_of_two_first_checkpoints_one_is_refused(ledger: chatledger.Ledger) -> None:
+    one, other = calls(ledger), calls(ledger)
+    assert one.get("t") is None
+    assert other.get("t") is None
+    one.put("t", {})
+    with pytest.raises(CheckpointConflictError):
+        other.put("t", {})
+
+
+def test_a_writer_in_the_middle_of_a_run_notices_another_one(ledger: chatledger.Ledger) -> None:
+    """It read nothing since its last put, and is refused all the same."""
+    one, other = calls(ledger), calls(ledger)
+    root = one.put("t", {})
+    other.at("t")
+    other.put("t", {}, parent=root)
+    with pytest.raises(CheckpointConflictError):
+        one.put("t", {}, parent=root)
+
+
+def test_two_runs_of_one_saver_do_not_fork_either(ledger: chatledger.Ledger) -> None:
+    saver = calls(ledger)
+    root = saver.put("t", {})
+    saver.at("t")
+    saver.put("t", {}, parent=root)
+    with pytest.raises(CheckpointConflictError):
+        saver.put("t", {}, parent=root)
+
+
+def test_a_named_checkpoint_is_forked(ledger: chatledger.Ledger) -> None:
+    one, other = calls(ledger), calls(ledger)
+    root = one.put("t", {})
+    first = one.put("t", {}, parent=root)
+    other.at("t", root)
+    fork = other.put("t", {}, parent=root)
+
+    assert one.at("t", fork).parent_config == config("t", root)
+    assert one.ids(thread("t")) == [fork, first, root]
+
+
+def test_what_was_found_before_another_checkpoint_is_forked(ledger: chatledger.Ledger) -> None:
+    """So a subgraph with a memory is replayed: from what it had then, or from nothing."""
+    saver = calls(ledger)
+    assert saver.get("t", ns="sub") is None
+    first = saver.put("t", {}, ns="sub", id="1")
+    assert saver.at("t", ns="sub").checkpoint["id"] == first
+    saver.put("t", {}, ns="sub", id="2", parent=first)
+
+    assert saver.ids(config("t", ns="sub"), before=thread("t") | config("t", "1"), limit=1) == []
+    saver.put("t", {}, ns="sub", id="3")
+    assert saver.ids(config("t", ns="sub"), before=config("t", "2"), limit=1) == ["1"]
+    saver.put("t", {}, ns="sub", id="4", parent=first)
+
+
+def test_clocks_that_differ_are_no_other_writer(ledger: chatledger.Ledger) -> None:
+    """The next checkpoint may have a smaller id than its parent; the line goes on."""
+    one, other = calls(ledger), calls(ledger)
+    one.put("t", {}, id="5")
+    other.at("t")
+    other.put("t", {}, id="3", parent="5")
+    other.put("t", {}, id="4", parent="3")
+    other.put("t", {}, id="6", parent="4")
+
+    assert one.at("t").checkpoint["id"] == "6"
+
+
+def test_a_retry_is_no_second_writer(ledger: chatledger.Ledger) -> None:
+    saver = calls(ledger)
+    root = saver.put("t", {})
+    saver.at("t")
+    saver.put("t", {"a": 1}, id="f", parent=root, versions={"a": 1})
+    before = ledger.last_position()
+    saver._count -= 1
+    saver.put("t", {"a": 1}, id="f", parent=root, versions={"a": 1})
+
+    assert ledger.last_position() == before
+
+
+def test_without_fencing_both_are_stored(ledger: chatledger.Ledger) -> None:
+    one, other = calls(ledger, is_fenced=False), calls(ledger, is_fenced=False)
+    root = one.put("t", {})
+    one.at("t")
+    other.at("t")
+    assert one.put("t", {}, parent=root) != other.put("t", {}, parent=root)
+    assert len(one.ids(thread("t"))) == 3
+
+
+def test_of_many_threads_one_goes_on(ledger: chatledger.Ledger) -> None:
+    savers = [calls(ledger) for _ in range(6)]
+    root = savers[0].put("t", {})
+    outcomes: list[str] = []
+
+    def go_on(saver: Calls, number: int) -> None:
+        saver.at("t")
+        barrier.wait()
+        try:
+            saver.put("t", {"by": number}, parent=root)
+            outcomes.append("stored")
+        except CheckpointConflictError:
+            outcomes.append("refused")
+
+    barrier = threading.Barrier(len(savers))
+    workers = [threading.Thread(target=go_on, args=(saver, number)) for number, saver in enumerate(savers)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+
+    assert sorted(outcomes) == ["refused"] * 5 + ["stored"]
+
+
+RACE = """
+    import sys
+    import chatledger
+    from chatledger.domain.errors import CheckpointConflictError
+    from chatledger.langgraph import LedgerSaver
+    from tests.infra.langgraph_world import Calls
+
+    with chatledger.open(sys.argv[1]) as ledger:
+        saver = Calls(LedgerSaver(ledger), is_async=False)
+        root = saver.at("t").checkpoint["id"]
+        print("read", flush=True)
+        sys.stdin.readline()
+        try:
+            saver.put("t", {"by": sys.argv[2]}, parent=root)
+            print("stored")
+        except CheckpointConflictError:
+            print("refused")
+"""
+
+
+def test_of_two_processes_one_goes_on(tmp_path: Path) -> None:
+    place = str(tmp_path / "ledger")
+    with chatledger.open(place) as ledger:
+        calls(ledger).put("t", {})
+        processes = [
+            subprocess.Popen(
+                [sys.executable, "-c", textwrap.dedent(RACE), place, name],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                env={"PYTHONPATH": str(Path(__file__).parents[2]), "PATH": "/usr/bin:/bin"},
+            )
+            for name in "ab"
+        ]
+        for process in processes:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "read\n"
+        outcomes = [process.communicate("go\n")[0].strip() for process in processes]
+
+        assert sorted(outcomes) == ["refused", "stored"]
+        ledger.sync()
+        assert len(calls(ledger).ids(thread("t"))) == 2
+
+
+def test_a_run_that_was_overtaken_ends_with_the_error(ledger: chatledger.Ledger) -> None:
+    """Double texting: the second answer to one interrupt does not hide the first."""
+    slow, quick = (asking(LedgerSaver(ledger)) for _ in range(2))
+    slow.invoke({"log": []}, CONFIG)
+    slow.invoke(Command(resume="1"), CONFIG)
+    stream = slow.stream(Command(resume="2"), CONFIG, stream_mode="updates", durability="sync")
+    next(stream)
+    quick.update_state(CONFIG, {"log": ["by another"]}, as_node="end")
+    with pytest.raises(CheckpointConflictError):
+        list(stream)
+
+    assert quick.get_state(CONFIG).values["log"][-1] == "by another"
+
+
+def test_going_back_in_time_with_one_saver_in_all_orders(ledger: chatledger.Ledger) -> None:
+    """Every past state of a graph with a subgraph that has a memory is gone on from, as in memory."""
+    found: list[Any] = []
+    for saver in (LedgerSaver(ledger).for_assistant("a"), InMemorySaver()):
+        graph = nested(saver, is_stateful=True)
+        graph.invoke({"log": ["one"]}, CONFIG)
+        graph.invoke(Command(resume="r"), CONFIG)
+        answers: list[Any] = []
+        for past in list(graph.get_state_history(CONFIG)):
+            answers.append(repr(graph.invoke({"log": ["again"]}, past.config)["log"]))
+            answers.append(graph.invoke(Command(resume="s"), CONFIG)["log"])
+            answers.append(graph.update_state(past.config, {"log": ["edit"]}, as_node="after") is not None)
+        found.append((answers, [one[0] for one in history(graph, CONFIG)]))
+
+    assert found[0] == found[1]

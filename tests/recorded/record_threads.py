@@ -1,0 +1,78 @@
+"""The same as `record`, for the stream of a thread of agents: `python -m tests.recorded.record_threads`."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tests.recorded.record import make_samples
+
+from chatledger.domain.agents.content import (
+    Leaf,
+    ListNode,
+    Piece,
+    compound_piece,
+    dict_piece,
+    digest_of,
+    leaf_pieces,
+    list_piece,
+)
+from chatledger.domain.agents.events import (
+    AgentCheckpointPut,
+    AgentCheckpointsDeleted,
+    AgentContentPut,
+    AgentThreadCopied,
+    AgentThreadDeleted,
+    AgentWritesPut,
+    Skeleton,
+    WriteSlot,
+)
+from chatledger.domain.agents.streams import thread_stream
+from chatledger.domain.events import Body
+
+SAMPLES = Path(__file__).parent / "threads.json"
+
+LEAVES = [Piece(digest_of(leaf), leaf) for leaf in (Leaf("msgpack", b"\xa1x"), Leaf("null", b""), Leaf("json", b"1"))]
+LONG = leaf_pieces("bytes", b"\0" * 300_000)[-1]
+DIGESTS = [piece.digest for piece in LEAVES]
+LIST = list_piece(DIGESTS * 2)
+GROWN = Piece(list_piece([*DIGESTS * 2, DIGESTS[0]]).digest, ListNode(DIGESTS[0], LIST.digest, 6))
+OTHERS = (dict_piece({"a": DIGESTS[0], "": DIGESTS[1]}), compound_piece("langgraph.send/1", DIGESTS[:2]))
+
+STREAM: list[list[Body]] = [
+    [AgentContentPut((*LEAVES, LONG), "ada")],
+    [
+        AgentCheckpointPut(
+            "assistant:a",
+            "1",
+            None,
+            ("msgpack", b"\x80"),
+            ("json", b"{}"),
+            {"c": LIST.digest},
+            (LIST, *OTHERS),
+            "python",
+        )
+    ],
+    [
+        AgentCheckpointPut(
+            "", "2", "1", ("msgpack", b"\x80"), ("json", b"{}"), {"c": GROWN.digest}, (GROWN,), "ts", "run", "ada"
+        )
+    ],
+    [AgentWritesPut("", "2", "task", "~path", (WriteSlot(-3, "__interrupt__", DIGESTS[0]),), (), "ada")],
+    [
+        AgentCheckpointsDeleted("pruned", ("assistant:a",), (("", "1"),), (Skeleton("", "2", ("c",)),), (("", "3"),)),
+        AgentThreadCopied("source", "assistant:a", "ada"),
+    ],
+    [AgentThreadDeleted(1, 6, 2, "0123456789abcdef0123456789abcdef")],
+]
+"""A thread; each inner list is one commit. New ones go last."""
+
+
+def main() -> None:
+    """Add what is missing."""
+    known: list[dict[str, Any]] = json.loads(SAMPLES.read_text()) if SAMPLES.exists() else []
+    known += make_samples(known, STREAM, thread_stream("trip/漢"))
+    SAMPLES.write_text(json.dumps(known, indent=1, ensure_ascii=True) + "\n")
+
+
+if __name__ == "__main__":
+    main()
