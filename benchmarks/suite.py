@@ -10,30 +10,44 @@ import msgspec
 from .machine import Machine, describe_machine
 from .measure import Row
 from .subjects.appends import appends
-from .subjects.catalogue import branches, chats
+from .subjects.catalogue import branches, chats, many_chats
 from .subjects.chains import chains
+from .subjects.depth import forking, long_chains
 from .subjects.engine import engine
 from .subjects.feed import feed
+from .subjects.langgraph_saver import langgraph
 from .subjects.proof import proof
+from .subjects.publishing import publishing, writers
+from .subjects.reading_log import reading_log
 from .subjects.search import searches
-from .subjects.storing import imports, opening, rebuilds
+from .subjects.sessions import sessions
+from .subjects.storing import imports, long_opening, opening, rebuilds
 from .subjects.time_travel import time_travel
 from .world import Sizes, World
 
 Subject = Callable[[World], Iterator[Row]]
 SUBJECTS: Final[dict[str, Subject]] = {
     "chains": chains,
+    "long_chains": long_chains,
+    "forking": forking,
     "engine": engine,
     "appends": appends,
+    "publishing": publishing,
+    "writers": writers,
     "feed": feed,
     "search": searches,
     "branches": branches,
     "chats": chats,
+    "many_chats": many_chats,
     "time_travel": time_travel,
     "rebuilds": rebuilds,
+    "reading_log": reading_log,
     "imports": imports,
     "opening": opening,
+    "long_opening": long_opening,
     "proof": proof,
+    "langgraph": langgraph,
+    "sessions": sessions,
 }
 """In the order of the table."""
 

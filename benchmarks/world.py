@@ -38,6 +38,13 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
     searched_chats: int
     searched_per_chat: int
     feed_events: int
+    checkpoints: int
+    turns: int
+    longest: int
+    forked: int
+    many_chats: int
+    writers: int
+    scaling: tuple[int, ...]
 
 
 FULL = Sizes(
@@ -57,6 +64,13 @@ FULL = Sizes(
     searched_chats=100,
     searched_per_chat=1_000,
     feed_events=500,
+    checkpoints=1_000,
+    turns=250,
+    longest=1_000_000,
+    forked=10_000,
+    many_chats=100_000,
+    writers=64,
+    scaling=(100, 1_000, 10_000, 100_000, 1_000_000),
 )
 QUICK = Sizes(
     name="quick",
@@ -75,6 +89,13 @@ QUICK = Sizes(
     searched_chats=20,
     searched_per_chat=500,
     feed_events=200,
+    checkpoints=200,
+    turns=50,
+    longest=20_000,
+    forked=2_000,
+    many_chats=5_000,
+    writers=16,
+    scaling=(100, 1_000, 10_000),
 )
 SMOKE = Sizes(
     name="smoke",
@@ -93,6 +114,13 @@ SMOKE = Sizes(
     searched_chats=3,
     searched_per_chat=40,
     feed_events=3,
+    checkpoints=20,
+    turns=3,
+    longest=200,
+    forked=30,
+    many_chats=12,
+    writers=3,
+    scaling=(20, 40),
 )
 
 
@@ -162,23 +190,45 @@ class World:
         note: str,
         peer: str = "SQLite",
         show: Show = "time",
+        per: tuple[int, int] = (1, 1),
+        few: bool = False,
     ) -> Row:
-        """A row of two calls that change nothing, warm."""
+        """
+        A row of two calls that change nothing, warm.
+
+        Args:
+            per: What one call of ours and one of theirs is divided by, for instance the messages that it reads.
+            few: For calls of seconds, which were made before: few samples.
+        """
         self.report(name)
-        samples = take_turns({"ours": ours, "theirs": theirs}, repeats=self.sizes.repeats, sample_s=self.sizes.sample_s)
+        repeats = self.sizes.import_repeats if few else self.sizes.repeats
+        samples = take_turns(
+            {"ours": ours, "theirs": theirs}, repeats=repeats, sample_s=self.sizes.sample_s, is_warm=not few
+        )
         return Row(
             subject=subject,
             name=name,
             peer=peer,
             show=show,
-            ours=samples["ours"],
-            theirs=samples["theirs"],
+            ours=[seconds / per[0] for seconds in samples["ours"]],
+            theirs=[seconds / per[1] for seconds in samples["theirs"]],
             note=note,
         )
 
     def close(self) -> None:
         """Close the shared stores."""
         self._exit.close()
+
+
+def make_chain(ledger: Ledger, chat_id: str, length: int, *, seed: int, per_commit: int = BATCH) -> list[str]:
+    """Make a chat that is one chain, in our ledger alone; returns the ids of its messages."""
+    talk = Conversations(seed)
+    ledger.create_chat(chat_id, "ada")
+    ids: list[str] = []
+    for start in range(0, length, per_commit):
+        stored = ledger.append(chat_id, list(talk.messages(min(per_commit, length - start))))
+        ids.extend(message.id for message in stored)
+    return ids
 
 
 def fill(pair: Pair, chat_id: str, length: int, *, seed: int, talk: Conversations | None = None) -> list[str]:

@@ -16,7 +16,18 @@ from types import ModuleType
 from typing import Final, cast
 
 import chatledger
-from chatledger import codecs, drawing, fragments, graph_state, importers, jetstream, langgraph, reminders, renderers, tokens
+from chatledger import (
+    codecs,
+    drawing,
+    fragments,
+    graph_state,
+    importers,
+    jetstream,
+    langgraph,
+    reminders,
+    renderers,
+    tokens,
+)
 from chatledger.domain import errors, events, values
 from chatledger.domain.drawing.outline import COLLAPSE_AFTER
 from chatledger.domain.engine.base import EngineBase
@@ -74,6 +85,10 @@ VALUE_TYPES: Final = (
     chatledger.Anchor,
     chatledger.AnchorLeaf,
     chatledger.InclusionProof,
+    chatledger.Backup,
+    chatledger.Diagnosis,
+    chatledger.Finding,
+    chatledger.Repair,
 )
 ENGINE_VALUES: Final = (
     chatledger.Fragment,
@@ -111,6 +126,7 @@ AREAS: Final = {
     "LogMethods": "The log",
     "TimeTravelMethods": "Time travel",
     "ProofMethods": "Proof",
+    "BackupMethods": "Backups",
     "Ledger": "The ledger itself",
 }
 ENGINE_AREAS: Final = {
@@ -126,6 +142,7 @@ ALIASES: Final = {
     "Progress": "`Callable[[int, int], None]`: called with (events done, events in all); messages, where a docstring says so.",
     "Durability": '`Literal["always", "fast"]`.',
     "Compression": '`Literal["zstd"]`.',
+    "Severity": '`Literal["error", "warning", "note"]`.',
     "IndexAtRest": '`Literal["memory", "plain"]`.',
     "Keys": "`str | Sequence[str]`: `id:base64`, several in one text separated by commas.",
     "ChatUpdater": "`Callable[[Chat], dict[str, Any] | None]`.",
@@ -194,6 +211,12 @@ def api_page() -> str:
         "## Ledger",
         text_of(doc_of(chatledger.Ledger)),
         *_ledger(),
+        "## Backups and repair",
+        "Without a ledger that is open: [back up and restore](../how-to/back-up.md), [repair](../how-to/repair.md).",
+        *describe_function(chatledger.check_backup, "chatledger.check_backup"),
+        *describe_function(chatledger.restore, "chatledger.restore"),
+        *describe_function(chatledger.diagnose, "chatledger.diagnose"),
+        *describe_function(chatledger.repair, "chatledger.repair"),
         "## AsyncLedger",
         text_of(doc_of(chatledger.AsyncLedger)),
         _awaited(),
@@ -236,6 +259,7 @@ def _contents() -> str:
             "[Opening](#opening) a ledger, [making messages](#making-messages)",
             f"{engine}: the context of a conversation, and [their values](#values-of-context-engines)",
             f"{ledger}: conversations as they are stored, and [their values](#values-of-ledgers)",
+            "[Backups and repair](#backups-and-repair)",
             *modules,
         )
     )
@@ -377,14 +401,10 @@ def _event(body: type[events.Body]) -> Iterator[str]:
 
 def errors_page() -> str:
     """The error tree, and every class with what it carries."""
-    found = [
-        kind
-        for kind in vars(errors).values()
-        if inspect.isclass(kind) and issubclass(kind, errors.ChatledgerError) and kind.__module__ == errors.__name__
-    ]
-    return join(
-        NOTE, "# Reference: errors", *blocks_of(doc_of(errors)), *(part for kind in found for part in _error(kind))
-    )
+    tree = doc_of(errors)
+    found: list[type[errors.ChatledgerError]] = [getattr(errors, name) for name in errors.__all__]
+    found.sort(key=lambda kind: tree.index(f" {kind.__name__}") if kind is not errors.ChatledgerError else -1)
+    return join(NOTE, "# Reference: errors", *blocks_of(tree), *(part for kind in found for part in _error(kind)))
 
 
 def _error(kind: type[errors.ChatledgerError]) -> Iterator[str]:
@@ -400,7 +420,7 @@ def _facts(kind: type[errors.ChatledgerError]) -> list[str]:
     """The attributes that the class and its bases set."""
     found: dict[str, None] = {}
     for base in kind.__mro__:
-        if base.__module__ != errors.__name__:
+        if not base.__module__.startswith(errors.__name__):
             continue
         for node in ast.walk(tree_of(base)):
             if (

@@ -127,7 +127,10 @@ def constructor_of(kind: type) -> str:
     """How an object of a class is made."""
     if hasattr(kind, "__dataclass_fields__"):  # it has no source of its own for this, and its fields say the same
         return f"{kind.__name__}(*, {', '.join(fields_of(kind))})"
-    return signature_of(inspect.getattr_static(kind, "__init__"), kind.__name__, is_method=True)
+    own = inspect.getattr_static(kind, "__init__")
+    if not inspect.isfunction(own):  # nothing is given to make it
+        return f"{kind.__name__}()"
+    return signature_of(own, kind.__name__, is_method=True)
 
 
 def is_protocol(kind: type) -> bool:

@@ -8,7 +8,7 @@ import msgspec
 
 from .errors import CorruptStateError, PayloadTooLargeError, UnsupportedFormatError
 from .events import Body, Event, MessagesAppended
-from .large_data import MAX_MESSAGE_BYTES, LargeData, find_large, stored_size
+from .large_data import MAX_MESSAGE_BYTES, LargeData, find_large, largest_message, stored_size
 from .values import Message
 from .vocabulary import BODIES
 
@@ -107,7 +107,7 @@ def seal(
         )
         state = _encode(event)
         large = find_large(body, state)
-        largest = max((part.size for part in large), default=0)
+        largest = largest_message(body) if large else 0
         if largest > message_limit_bytes:
             raise PayloadTooLargeError(chat_id, size_bytes=largest, limit_bytes=message_limit_bytes)
         size = stored_size(state, large)

@@ -1,7 +1,8 @@
 """
 Large data of messages: what an event refers to by its digest instead of holding it.
 
-An event in which a message's data take more than `LARGE_BYTES` is stored without them, as
+What of a message's data takes more than `LARGE_BYTES` is taken out of the event: each text in them that is so long, so that
+a file which several messages carry is stored once, or else the data as a whole. The event is then stored as
 
     0xC1 'R'   4 bytes: how long the list is   the list of what was taken out, in msgpack   the rest of the event
 
@@ -9,9 +10,9 @@ The list says of each where in the event it stood, how long it is, and its SHA-2
 again byte for byte. Hashes are over the whole event, and everybody but the log sees whole events only.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from hashlib import sha256
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 import msgspec
 
@@ -25,6 +26,7 @@ MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
 
 MARK: Final = b"\xc1R"
 _LENGTH_BYTES: Final = 4
+_MAX_CHARACTER_BYTES: Final = 4
 REFERENCE_BYTES: Final = 56
 """How much a reference takes in an event at most."""
 
@@ -42,10 +44,27 @@ class LargeData(NamedTuple):
 _decode_list: Final = msgspec.msgpack.Decoder(tuple[LargeData, ...]).decode
 
 
-def large_data(message: Message) -> bytes | None:
-    """The encoded data of a message when they are large."""
-    data = _encode(message.data)
-    return data if len(data) > LARGE_BYTES else None
+def large_data(message: Message) -> list[bytes]:
+    """What of a message's data is stored by reference, encoded, in the order in which it stands there."""
+    whole = _encode(message.data)
+    if len(whole) <= LARGE_BYTES:
+        return []
+    texts = [encoded for text in _texts(message.data) if len(encoded := _encode(text)) > LARGE_BYTES]
+    return texts if texts and len(whole) - sum(map(len, texts)) <= LARGE_BYTES else [whole]
+
+
+def _texts(data: Any) -> Iterator[str]:
+    """The texts in a JSON value that may be large, in order."""
+    if isinstance(data, str):
+        if len(data) > LARGE_BYTES // _MAX_CHARACTER_BYTES:
+            yield data
+    elif isinstance(data, list):
+        for item in cast("list[Any]", data):
+            yield from _texts(item)
+    elif isinstance(data, dict):
+        for key, value in cast("dict[str, Any]", data).items():
+            yield from _texts(key)
+            yield from _texts(value)
 
 
 def digest_of(data: bytes | memoryview) -> bytes:
@@ -59,16 +78,18 @@ def find_large(body: Body, state: bytes) -> tuple[LargeData, ...]:
         return ()
     found: list[LargeData] = []
     after = 0
-    for message in body.messages:
-        data = large_data(message)
-        if data is None:
-            continue
+    for data in (data for message in body.messages for data in large_data(message)):
         # Should the same bytes stand in the event before, then those are taken out: it is put together alike.
         start = state.find(data, after)
         assert start >= 0, "an encoded event holds its encoded data"
         found.append(LargeData(start, len(data), digest_of(data)))
         after = start + len(data)
     return tuple(found)
+
+
+def largest_message(body: Body) -> int:
+    """How much the data take of the message with the most."""
+    return max(len(_encode(message.data)) for message in body.messages) if isinstance(body, MessagesAppended) else 0
 
 
 def stored_size(state: bytes, large: Sequence[LargeData]) -> int:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from chatledger.domain.errors import AccessDeniedError
 from chatledger.projections.index import Index
 from chatledger.projections.scrub_pages import UnknownFormatError
 
@@ -43,6 +44,7 @@ class Eraser:
         self._log, self._index = log, index
         self._rebuild, self._closing, self._before = rebuild, closing, before
         self._unfinished: set[int] = set()
+        self._is_allowed = True
         self.large = LargeDataEraser(log, index, catch_up)
 
     def finish(self, *, timeout_s: float) -> None:
@@ -56,12 +58,24 @@ class Eraser:
         self.large.finish()
         self._scrub(timeout_s)
 
+    def finish_if_allowed(self, *, timeout_s: float = 0) -> None:
+        """The same, where the login may; else it is left to those that may, and `tidy` does not try it either."""
+        if not self._is_allowed:
+            return
+        try:
+            self.finish(timeout_s=timeout_s)
+        except AccessDeniedError as error:
+            self._is_allowed = False
+            _logger.info(
+                "what deleted chats left on the log stays there until somebody who may erase opens it: %s", error
+            )
+
     def tidy(self) -> None:
         """Finish what deletions could not, as the log did not answer or readers were in the way. Called now and then."""
         with self._index.snapshot() as snapshot:
             unfinished = {erasure.tombstone_position for erasure in snapshot.erasures()}
         if unfinished & self._unfinished:  # those that are new are under way, here or in another process
-            self.finish(timeout_s=0)
+            self.finish_if_allowed()
         elif not unfinished:
             self.large.finish()
             self._scrub(0)

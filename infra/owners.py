@@ -5,7 +5,10 @@ from typing import Final
 from chatledger.domain.agents.events import AgentThreadDeleted
 from chatledger.domain.agents.streams import thread_of
 from chatledger.domain.events import ChatCreated, ChatDeleted, Recorded
+from chatledger.domain.graph_state.events import StateDeleted, StatePut
+from chatledger.domain.graph_state.ids import is_state_stream, parse_state_id
 from chatledger.domain.ownership import is_owner_of_deleted
+from chatledger.projections.graph_state.indexed_state import IndexedGraphState
 from chatledger.projections.index import Snapshot
 
 from .store import RETRY_S, Store
@@ -34,8 +37,12 @@ class Owners:
             if body.owner_digest is None:  # written before tombstones could tell
                 return known == user_id
             return is_owner_of_deleted(body, chat_id, user_id)
+        if isinstance(body, StateDeleted):  # who has not seen the state can not tell whose it was
+            return self._known.pop(chat_id, None) == user_id
         if isinstance(body, ChatCreated):
             self._keep(chat_id, body.user_id)
+        elif isinstance(body, StatePut):
+            self._keep(chat_id, parse_state_id(body.state_id).user_id)
         elif chat_id not in self._known:
             self._keep(chat_id, self._look_up(recorded))
         return self._known[chat_id] == user_id
@@ -63,6 +70,9 @@ def _life(snapshot: Snapshot, stream: str) -> tuple[int | None, str | None]:
     if thread_id is not None:
         thread = snapshot.thread(thread_id)
         return (None, None) if thread.record is None else (thread.record.first_position, thread.owner)
+    if is_state_stream(stream):
+        state = IndexedGraphState(snapshot.tables, snapshot.txn, stream).record
+        return (None, None) if state is None else (state.first_position, parse_state_id(state.state_id).user_id)
     chat = snapshot.chat(stream)
     if chat.record is None or chat.profile is None:
         return None, None

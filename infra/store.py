@@ -135,7 +135,7 @@ class Store:
         self.projector.check_end(self.index.state, last)
         self.projections.build(progress)
         self.index.rebuild_search(progress, unless_complete=True)
-        self.finish_erasures()
+        self._eraser.finish_if_allowed(timeout_s=SCRUB_S)
         if reason is not None:  # the old index may have known of data that were to be erased
             self.sweep_large()
 
@@ -144,7 +144,7 @@ class Store:
         state = self.index.state
         if not state.position:
             return
-        last = self.log.last_position()
+        last = self.log.settled_position(state.position)
         there = self.log.event_at(state.position) if last >= state.position else None
         is_other = there is not None and there.hash != state.hash
         # The last event of all is never erased: an erasure follows its tombstone.

@@ -10,6 +10,7 @@ from chatledger.domain.values import Chat
 from .environment import Transaction
 from .indexed_chat import IndexedChat
 from .keys import Tag, chat_key, order_key, scope, to_number
+from .sealed import unseal
 from .tables import Tables
 
 _decode_profile = msgspec.msgpack.Decoder(ChatProfile).decode
@@ -69,7 +70,7 @@ def listed(txn: Transaction, tables: Tables, *, user_id: str | None) -> list[int
 def _profile(txn: Transaction, tables: Tables, chat_no: int) -> ChatProfile:
     raw = txn.get(chat_key(chat_no, Tag.PROFILE), db=tables.rows)
     assert raw is not None, "a listed chat has a profile"
-    return _decode_profile(raw)
+    return _decode_profile(unseal(raw))
 
 
 def _chat(txn: Transaction, tables: Tables, chat_no: int) -> Chat:

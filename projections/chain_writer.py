@@ -11,6 +11,7 @@ from chatledger.domain.values import Message
 from .chains import PAGE_BYTES, PAGE_MESSAGES, Chains, Place, Segment, pack_page, pack_segment, split_page, unpack_page
 from .environment import Transaction
 from .keys import NO_SEGMENT, fork_key, page_key, segment_key
+from .sealed import seal, unseal
 
 _encode: Final = msgspec.msgpack.Encoder().encode
 
@@ -71,7 +72,7 @@ class ChainWriter(Chains):
         for number, items in self._added.items():
             segment = self._write_tail(number, self.segment(number), items)
             self._segments[number] = segment
-            self._txn.put(segment_key(self._chat_no, number), pack_segment(segment), db=self._table)
+            self._txn.put(segment_key(self._chat_no, number), seal(pack_segment(segment)), db=self._table)
         self._added.clear()
 
     def _write_tail(self, number: int, segment: Segment, items: list[Item]) -> Segment:
@@ -100,7 +101,7 @@ class ChainWriter(Chains):
         prefix = page_key(self._chat_no, number, start)[:-4]
         found = cursor.set_range(page_key(self._chat_no, number, start))
         while found and (key := cursor.key()).startswith(prefix):
-            page = cursor.value()
+            page = unseal(cursor.value())
             taken.extend(zip(unpack_page(key, page).ordinals, split_page(page), strict=True))
             cursor.delete()  # moves to the next row
             found = bool(cursor.key())
@@ -108,4 +109,4 @@ class ChainWriter(Chains):
 
     def _put_page(self, number: int, offset: int, items: list[Item]) -> None:
         value = pack_page([ordinal for ordinal, _ in items], [body for _, body in items])
-        self._txn.put(page_key(self._chat_no, number, offset), value, db=self._table)
+        self._txn.put(page_key(self._chat_no, number, offset), seal(value), db=self._table)

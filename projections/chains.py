@@ -21,6 +21,7 @@ from chatledger.domain.values import Message
 from .annotations import Annotations
 from .environment import Transaction, prefixed
 from .keys import NO_SEGMENT, Tag, chat_key, forks_prefix, page_key, segment_key
+from .sealed import unseal
 
 Place = tuple[int, int]
 
@@ -155,7 +156,7 @@ class Chains:
             if raw is None:
                 msg = f"segment {number} of chat {self._chat_id!r} is missing in the index; rebuild it"
                 raise ChainIntegrityError(msg)
-            found = self._segments[number] = Segment(*_LAYOUT.unpack(raw))
+            found = self._segments[number] = Segment(*_LAYOUT.unpack(unseal(raw)))
         return found
 
     def depth(self, place: Place) -> int:
@@ -277,8 +278,9 @@ class Chains:
         wanted = page_key(self._chat_no, number, offset)
         if not cursor.set_range(wanted) or cursor.key() != wanted:
             cursor.prev()
-        key, page = cursor.item()
+        key, stored = cursor.item()
         if key[:-4] == wanted[:-4]:
+            page = unseal(stored)
             first: int = _u32.unpack_from(key, len(key) - 4)[0]
             if offset < first + _u32.unpack_from(page)[0]:
                 return first, page
@@ -299,7 +301,7 @@ class Chains:
         found: list[tuple[int, Place]] = []
         for key, value in prefixed(self._txn, self._table, prefix):
             number: int = _u32.unpack_from(key, len(prefix))[0]
-            page = unpack_page(key, value)
+            page = unpack_page(key, unseal(value))
             if page.ordinals[-1] >= first:
                 places = zip(
                     page.ordinals, range(page.first_offset, page.first_offset + len(page.ordinals)), strict=True
@@ -349,7 +351,7 @@ class Chains:
             cursor.prev()
         expected = None
         while (key := cursor.key()).startswith(prefix):
-            page = unpack_page(key, cursor.value())
+            page = unpack_page(key, unseal(cursor.value()))
             if expected is not None and page.first_offset != expected:
                 break
             expected = page.first_offset + len(page.ordinals)
@@ -368,7 +370,7 @@ class Chains:
         prefix = chat_key(self._chat_no, Tag.PAGE)
         for key, value in prefixed(self._txn, self._table, prefix):
             number: int = _u32.unpack_from(key, len(prefix))[0]
-            page = unpack_page(key, value)
+            page = unpack_page(key, unseal(value))
             for offset, message in enumerate(_decode_page(page.array), page.first_offset):
                 yield (number, offset), message.id
 
@@ -382,7 +384,7 @@ class Chains:
             if number != at:
                 parent = self.segment(number).parent
                 at, parent_id = number, None if parent is None else self._id_at(parent)
-            page = unpack_page(key, value)
+            page = unpack_page(key, unseal(value))
             for ordinal, message in zip(page.ordinals, _decode_page(page.array), strict=True):
                 _set(message, "chat_id", self._chat_id)
                 _set(message, "parent_id", parent_id)

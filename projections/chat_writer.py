@@ -20,6 +20,7 @@ from .expiry import note_expiry
 from .indexed_chat import BranchRow, CheckpointRow, IndexedChat
 from .keys import Tag, chat_key, id_key, number, order_key, scopes, to_number
 from .large_data import forget_large, note_large
+from .sealed import seal
 from .search.writer import SearchWriter
 from .tables import Tables
 
@@ -83,7 +84,7 @@ class ChatWriter(IndexedChat):
         self._record = changes.record
         if changes.profile is not None:
             self._profile = changes.profile
-            self._put(Tag.PROFILE, _encode(changes.profile))
+            self._put(Tag.PROFILE, seal(_encode(changes.profile)))
 
     def flush(self) -> None:
         """Write what was kept back."""
@@ -96,9 +97,9 @@ class ChatWriter(IndexedChat):
         if self._search is not None:
             self._search.flush()
         for row in self._branch_rows.values():
-            self._put(Tag.BRANCH, _encode(row), id_key(row.name))
+            self._put(Tag.BRANCH, seal(_encode(row)), id_key(row.name))
         self._branch_rows.clear()
-        self._put(Tag.RECORD, _encode(record))
+        self._put(Tag.RECORD, seal(_encode(record)))
         self._put(Tag.COUNTERS, _COUNTERS.pack(self.chains.segment_count))
         self._list(record, profile)
 
@@ -133,8 +134,7 @@ class ChatWriter(IndexedChat):
         place = self.chains.add(message, parent, ordinal)
         self._tables.put_location(self._txn, message.id, self.chat_no, place)
         self._places[message.id] = place
-        data = large_data(message) if self.chains.added_bytes > LARGE_BYTES else None
-        if data is not None:
+        for data in large_data(message) if self.chains.added_bytes > LARGE_BYTES else []:
             note_large(self._txn, self._tables, self.chat_no, digest_of(data))
         if self._search is None:
             self._search = SearchWriter(self._txn, self._tables, self.chat_no)
@@ -165,7 +165,7 @@ class ChatWriter(IndexedChat):
         if checkpoint is not None:
             self._target(checkpoint.message_id, recorded)
             row = CheckpointRow(checkpoint.id, checkpoint.name, checkpoint.message_id, checkpoint.created_at)
-            self._put(Tag.CHECKPOINT, _encode(row), id_key(checkpoint.name))
+            self._put(Tag.CHECKPOINT, seal(_encode(row)), id_key(checkpoint.name))
         if changes.dropped_checkpoint is not None:
             key = self._key(Tag.CHECKPOINT, id_key(changes.dropped_checkpoint))
             self._txn.delete(key, db=self._tables.rows)

@@ -34,6 +34,8 @@ ReadLog = Callable[[int], Sequence[Recorded]]
 """The events after a position: a page of whole commits, empty at the end of the log."""
 
 APPLICATION: Final = "chatledger"
+_DAMAGE: Final = (lmdb.Error, msgspec.DecodeError, UnicodeDecodeError, struct.error, AssertionError)
+"""What reading damaged rows comes to."""
 
 
 class Snapshot:
@@ -170,7 +172,7 @@ class Index(PositionRecorder):
         generation, txn = self._begin()
         try:
             yield Snapshot(generation, txn)
-        except (lmdb.Error, msgspec.DecodeError, UnicodeDecodeError, struct.error) as error:
+        except _DAMAGE as error:
             msg = f"the index at {generation.env.path} is damaged: {error}; rebuild it, the log is not affected"
             raise CorruptStateError(msg) from error
         finally:
@@ -352,7 +354,7 @@ class Index(PositionRecorder):
 
             try:
                 return generation.env.update(attempt)
-            except lmdb.Error as error:
+            except _DAMAGE as error:
                 msg = f"the index at {generation.env.path} can not be written: {error}; what is on the log is not affected"
                 raise CorruptStateError(msg) from error
             except RetiredError:

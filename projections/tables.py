@@ -11,6 +11,7 @@ from chatledger.domain.state import Tombstone
 from .chains import Place
 from .environment import Environment, Transaction
 from .keys import id_key, number, to_number
+from .sealed import seal, unseal
 
 _LOCATION: Final = Struct(">QII")
 _CHAT, _TOMBSTONE = b"c", b"t"
@@ -63,13 +64,13 @@ class Tables:
     def tombstone(self, txn: Transaction, chat_id: str) -> Tombstone | None:
         """What is left of the last deleted chat of that id."""
         raw = txn.get(_TOMBSTONE + id_key(chat_id), db=self.chat_ids)
-        return None if raw is None else _decode_tombstone(raw)
+        return None if raw is None else _decode_tombstone(unseal(raw))
 
     def bury(self, txn: Transaction, chat_id: str, tombstone: Tombstone) -> None:
         """Replace a chat by its tombstone."""
         key = id_key(chat_id)
         txn.delete(_CHAT + key, db=self.chat_ids)
-        txn.put(_TOMBSTONE + key, _encode(tombstone), db=self.chat_ids)
+        txn.put(_TOMBSTONE + key, seal(_encode(tombstone)), db=self.chat_ids)
 
     def locations(self, txn: Transaction, message_id: str) -> Iterator[tuple[int, Place]]:
         """

@@ -4,10 +4,12 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
+import chatledger
 from chatledger import Graph, Ledger
 
 from ..data import START_MS
 from ..measure import Row, check_equal
+from ..sqlite_peer import SqlitePeer
 from ..world import Pair, World, fill
 
 PAGE = 50
@@ -88,6 +90,34 @@ def chats(world: World) -> Iterator[Row]:
         theirs = partial(pair.peer.list_chats, limit=limit, offset=middle)
         check_equal(name, _ours(ours()), _theirs(theirs()))
         yield world.compare(ours, theirs, subject="chats", name=name, note=f"{note}; by cursor, the peer by offset")
+
+
+def many_chats(world: World) -> Iterator[Row]:
+    """Pages of a long list of chats, by cursor, at several places."""
+    count = world.sizes.many_chats
+    world.report(f"storing {count:,} chats")
+    # The list is a matter of the index alone, which is on the disk here too.
+    with chatledger.open("memory:") as ledger, SqlitePeer(world.folder() / "peer.db") as peer:
+        for number in range(count):
+            ledger.create_chat(f"chat-{number:06}", "ada")
+            peer.import_chat(f"chat-{number:06}", "ada", ())
+        order = ledger.list_chats()
+        peer.set_updated({chat.id: START_MS + number for number, chat in enumerate(reversed(order))})
+        limit = min(PAGE, count // 4)
+        first = partial(ledger.list_chats, limit=limit)
+        for place in (0, count // 2, count - limit):
+            ours = partial(ledger.list_chats, limit=limit, after=order[place - 1] if place else None)
+            theirs = partial(peer.list_chats, limit=limit, offset=place)
+            name = f"{limit} chats after {place:,} of {count:,}"
+            check_equal(name, _ours(ours()), _theirs(theirs()))
+            yield world.compare(
+                ours, theirs, subject="many_chats", name=name, note="warm; empty chats; by cursor, the peer by offset"
+            )
+            if place:
+                note = "1 means that the place in the list does not matter"
+                yield world.compare(
+                    ours, first, subject="many_chats", name=name, peer="ours, first page", note=note
+                )
 
 
 def _order_alike(pair: Pair) -> None:

@@ -1,8 +1,13 @@
 """Much at once: taking conversations in, building the index anew, opening, and what all that takes on the disk."""
 
+import subprocess
+import sys
+import time
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
+
+import msgspec
 
 import chatledger
 from chatledger import Ledger, NewMessage
@@ -11,11 +16,17 @@ from chatledger.importers import ImportedBranch, ImportedChat, ImportedMessage
 from ..data import Conversations, as_rows
 from ..measure import Row, check_equal, take_turns
 from ..sqlite_peer import SqlitePeer
-from ..world import Durability, World, fill
+from ..world import Durability, World, fill, make_chain
 
 Plan = tuple[ImportedChat, list[NewMessage]]
 
 _PER_CHAT = 100
+_ATTACH = """
+import sys
+from benchmarks.subjects import storing
+
+storing.print_attach(sys.argv[1], sys.argv[2])
+"""
 _BLOCK_BYTES = 512  # the unit of st_blocks, whatever the file system
 
 
@@ -44,6 +55,21 @@ def imports(world: World) -> Iterator[Row]:
             theirs=[float(sizes["theirs"])],
             note=f"of the same import, closed: log {_megabytes(sizes['log'])} and index {_megabytes(sizes['index'])}",
         )
+    yield Row(
+        subject="imports",
+        name=f"bytes of the log for {count:,} messages",
+        peer="payloads as JSON",
+        show="bytes",
+        ours=[float(found[-1][1]["log"])],
+        theirs=[float(_payload_bytes(count))],
+        note="of the same import; the limit: each message with its id and time as compact JSON, nothing around it",
+    )
+
+
+def _payload_bytes(count: int) -> int:
+    return sum(
+        len(msgspec.json.encode(message)) for chat, _ in _conversations(count) for message in chat.messages
+    )
 
 
 def _import(world: World, *, search: bool) -> tuple[dict[str, list[float]], dict[str, int]]:
@@ -178,6 +204,70 @@ def opening(world: World) -> Iterator[Row]:
         name=f"open {length:,} messages, read 50, close",
         note="the system's file cache is warm; ours starts and stops a server",
     )
+
+
+def long_opening(world: World) -> Iterator[Row]:
+    """Opening a long ledger next to an empty one, and going to one that another process has open."""
+    length = world.sizes.longest
+    paths: dict[int, Path] = {}
+    for count in (0, length):
+        paths[count] = world.folder() / "ledger"
+        with chatledger.open(paths[count], durability="fast") as ledger:
+            world.report(f"storing {count:,} messages to open")
+            make_chain(ledger, "chat", count, seed=6)
+    yield world.compare(
+        lambda: _open_ours(paths[length], "fast"),
+        lambda: _open_ours(paths[0], "fast"),
+        subject="long_opening",
+        name=f"open {length:,} messages, read 50, close",
+        peer="ours, empty",
+        note="closed properly before; the system's file cache is warm; a server is started and stopped",
+    )
+    with (
+        chatledger.open(paths[length], durability="fast"),
+        SqlitePeer(world.folder() / "peer.db") as peer,
+    ):
+        peer.create_chat("chat", "ada")
+        runs = {"ours": partial(_attach, "ours", paths[length]), "theirs": partial(_attach, "theirs", peer.path)}
+        world.report("attach")
+        samples: dict[str, list[float]] = {"ours": [], "theirs": []}
+        for turn in range(world.sizes.repeats):
+            for who in runs if turn % 2 == 0 else reversed(list(runs)):
+                samples[who].append(runs[who]())
+    yield Row(
+        subject="long_opening",
+        name=f"attach to {length:,} messages that another process has open, read 50",
+        peer="SQLite",
+        ours=samples["ours"],
+        theirs=samples["theirs"],
+        note="in a new process, once Python has imported everything; the peer's file is empty",
+    )
+
+
+def _attach(who: str, path: Path) -> float:
+    """How long a new process takes until it has read."""
+    answer = subprocess.run(
+        [sys.executable, "-c", _ATTACH, who, str(path)],
+        cwd=Path(__file__).parents[2],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    return float(answer.stdout)
+
+
+def print_attach(who: str, path: str) -> None:
+    """How many seconds opening and reading take, on stdout."""
+    begun = time.perf_counter()
+    if who == "ours":
+        with chatledger.open(path, durability="fast") as ledger:
+            _last(ledger)
+            took = time.perf_counter() - begun
+    else:
+        with SqlitePeer(Path(path)) as peer:
+            peer.get_messages("chat", limit=50)
+            took = time.perf_counter() - begun
+    print(took)
 
 
 def _open_ours(path: Path, durability: Durability) -> None:

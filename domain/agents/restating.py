@@ -1,6 +1,6 @@
 """Checkpoints that are in the index, as events anew: for copies whose source is erased, and for other namespaces."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -44,12 +44,16 @@ def decide_restate(state: ThreadState, moves: Sequence[Restatement]) -> list[Bod
     return bodies
 
 
-def restated(state: ThreadState, namespace: str, checkpoint_id: str) -> list[Body]:
-    """A checkpoint and its writes as events that need nothing of other threads: of a copy, whose source is to be erased."""
+def restated(state: ThreadState, namespace: str, checkpoint_id: str, written: Collection[bytes]) -> list[Body]:
+    """
+    A checkpoint and its writes as events that need nothing of other threads: of a copy, whose source is to be erased.
+
+    `written` are the digests of pieces that such events before these ones hold.
+    """
     record, writes = state.checkpoint(namespace, checkpoint_id), state.writes(namespace, checkpoint_id)
     found: dict[bytes, Content] = {}
     channels = {} if record is None else record.channels
-    _collect(state.content, [*channels.values(), *(write.digest for write in writes)], found)
+    _collect(state.content, [*channels.values(), *(write.digest for write in writes)], found, written)
     bodies: list[Body] = [
         AgentContentPut(portion) for portion in portions_of([Piece(*item) for item in found.items()]) if portion
     ]
@@ -73,12 +77,15 @@ def _writes_put(namespace: str, checkpoint_id: str, writes: Sequence[StoredWrite
 
 
 def _collect(
-    content_of: Callable[[bytes], Content | None], roots: Iterable[bytes], found: dict[bytes, Content]
+    content_of: Callable[[bytes], Content | None],
+    roots: Iterable[bytes],
+    found: dict[bytes, Content],
+    written: Collection[bytes],
 ) -> None:
     stack = [(digest, False) for digest in roots]
     while stack:
         digest, is_done = stack.pop()
-        if digest in found:
+        if digest in found or digest in written:
             continue
         content = content_of(digest)
         if content is None:

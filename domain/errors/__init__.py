@@ -112,7 +112,7 @@ from .values import (
     UnknownLazyTypeError,
 )
 
-__all__ = [
+__all__ = (
     "AccessDeniedError",
     "AlreadyExistsError",
     "AmbiguousEditError",
@@ -160,4 +160,4 @@ __all__ = [
     "UnsupportedFormatError",
     "UpdateConflictError",
     "WrongChatError",
-]
+)

@@ -1,10 +1,8 @@
 """Decisions on stored states: which events a new version or an end takes."""
 
-from collections.abc import Callable
-from typing import TypeVar
-
 import msgspec
 
+from ..agents.content import Content
 from ..agents.portions import portions_of
 from ..errors import CorruptStateError, PayloadTooLargeError, StateConflictError
 from ..events import Body
@@ -12,9 +10,6 @@ from .cutting import Cut, Missing
 from .events import FieldRef, StateContentPut, StateDeleted, StatePut
 from .ids import shown_id
 from .record import GraphStateRecord, StoredGraphState, VersionRecord, is_expired
-
-K = TypeVar("K")
-V = TypeVar("V")
 
 
 class StateDraft(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,8 +58,12 @@ def decide_put_state(state: StoredGraphState, draft: StateDraft, moment_ms: int)
         raise PayloadTooLargeError(
             shown_id(draft.state_id), size_bytes=version.size_bytes, limit_bytes=draft.limit_bytes, what="the state"
         )
-    missing = Missing(lambda digest: None if record is None else _intact(state.content, digest))
-    before = parent if parent is not None or record is None else _intact(state.version, newest)
+
+    def stored(digest: bytes) -> Content | None:
+        return None if record is None else _intact_content(state, digest)
+
+    missing = Missing(stored)
+    before = parent if parent is not None or record is None else _intact_version(state, newest)
     for name, value in draft.values.items():
         if value is not None:
             earlier = None if before is None else before.fields.get(name)
@@ -83,10 +82,18 @@ def decide_put_state(state: StoredGraphState, draft: StateDraft, moment_ms: int)
     return [*bodies, *map(StateContentPut, earlier_pieces), put]
 
 
-def _intact(read: Callable[[K], V | None], key: K) -> V | None:
-    """What is stored; what is damaged counts as missing and is stored again."""
+def _intact_content(state: StoredGraphState, digest: bytes) -> Content | None:
+    """A piece; a damaged one counts as missing, and is stored again."""
     try:
-        return read(key)
+        return state.content(digest)
+    except CorruptStateError:
+        return None
+
+
+def _intact_version(state: StoredGraphState, version: int) -> VersionRecord | None:
+    """A version; a damaged one counts as missing, and nothing is said to have grown out of it."""
+    try:
+        return state.version(version)
     except CorruptStateError:
         return None
 

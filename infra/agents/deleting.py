@@ -3,8 +3,10 @@
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
+from typing import Final
 
 from chatledger.domain.agents.decide import decide_delete_namespaces
+from chatledger.domain.agents.events import AgentContentPut, CheckpointKey
 from chatledger.domain.agents.restating import restated
 from chatledger.domain.agents.streams import thread_of
 from chatledger.domain.events import Body
@@ -13,6 +15,8 @@ from chatledger.projections.agents.indexed_thread import IndexedThread
 from chatledger.projections.generation import Erasure
 from chatledger.projections.index import Snapshot
 
+_TOGETHER: Final = 20
+"""Checkpoints that are written in one commit."""
 IsDue = Callable[[IndexedThread], bool]
 """Whether the thread is the one that is meant."""
 Execute = Callable[[str, Callable[[IndexedThread, int], list[Body]]], object]
@@ -29,11 +33,7 @@ def delete_thread(look: Look, execute: Execute, thread_id: str, is_due: IsDue) -
         thread = snapshot.thread(thread_id)
         copies = thread.copies() if is_due(thread) else []
     for copy in copies:
-        with look() as snapshot:
-            there = snapshot.thread(copy)
-            keys = [(name, one) for name in there.namespaces() for one in there.checkpoint_ids(name)]
-        for namespace, checkpoint_id in keys:
-            _restate(execute, copy, namespace, checkpoint_id)
+        _free(look, execute, copy)
 
     def decide(state: IndexedThread, now: int) -> list[Body]:
         del now
@@ -66,5 +66,30 @@ def _began_before(thread: IndexedThread, position: int) -> bool:
     return thread.record is not None and thread.record.first_position < position
 
 
-def _restate(execute: Execute, thread_id: str, namespace: str, checkpoint_id: str) -> None:
-    execute(thread_id, lambda state, now: restated(state, namespace, checkpoint_id))
+def _free(look: Look, execute: Execute, thread_id: str) -> None:
+    """Write what a thread has to its own stream, each piece once; it needs no other one afterwards."""
+    with look() as snapshot:
+        thread = snapshot.thread(thread_id)
+        keys = [(name, one) for name in thread.namespaces() for one in thread.checkpoint_ids(name)]
+    written: set[bytes] = set()
+    for at in range(0, len(keys), _TOGETHER):
+        new: set[bytes] = set()
+
+        def decide(
+            state: IndexedThread, now: int, some: list[CheckpointKey] = keys[at : at + _TOGETHER], new: set[bytes] = new
+        ) -> list[Body]:
+            del now
+            new.clear()  # it is asked again when another writer was faster
+            bodies: list[Body] = []
+            for namespace, checkpoint_id in some:
+                more = restated(state, namespace, checkpoint_id, written | new)
+                new.update(_digests(more))
+                bodies += more
+            return bodies
+
+        execute(thread_id, decide)
+        written.update(new)
+
+
+def _digests(bodies: list[Body]) -> set[bytes]:
+    return {piece.digest for body in bodies if isinstance(body, AgentContentPut) for piece in body.pieces}

@@ -1,6 +1,6 @@
 """Threads of agents on a ledger: checkpoints, pending writes and their content, whatever framework they come from."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Final, NamedTuple
@@ -295,7 +295,7 @@ class Threads:
             return [key for key in found if snapshot.thread(key[0]).record is not None]
 
     @contextmanager
-    def reading(self, thread_id: str) -> Iterator[IndexedThread]:
+    def reading(self, thread_id: str) -> Generator[IndexedThread]:
         """A thread at one moment, for questions that belong together."""
         with self._reading() as snapshot:
             yield snapshot.thread(check_id(thread_id, "thread_id"))

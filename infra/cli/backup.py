@@ -46,17 +46,19 @@ def backup_command(settings: Settings, *, folder: Path, is_check: bool, files_on
 
 @click.command("restore")
 @click.argument("folder", metavar="FOLDER", type=_FOLDER)
-@click.argument("location", metavar="PLACE")
+@click.argument("place", metavar="[PLACE]", required=False)
 @json_option
-def restore_command(*, folder: Path, location: str, as_json: bool) -> None:
+@location_option()
+@click.pass_obj
+def restore_command(settings: Settings, *, folder: Path, place: str | None, as_json: bool) -> None:
     """
     Make a ledger from a backup, in an empty place, and verify it.
 
-    PLACE is a new directory, nats://host:port/stream, sqlite:///file.db or postgresql://host/database. Every event keeps its
-    position. When it is interrupted, run it again.
+    PLACE is a new directory, nats://host:port/stream, sqlite:///file.db or postgresql://host/database; --location when it is
+    left out. Every event keeps its position. When it is interrupted, run it again.
     """
     with progress_bar("restoring") as progress:
-        found = restore(folder, location, encryption=_keys(), progress=progress)
+        found = restore(folder, place or settings.location, encryption=_keys(), progress=progress)
     _report(found, "Restored and verified", as_json=as_json)
 
 

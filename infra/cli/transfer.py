@@ -27,6 +27,8 @@ from chatledger.domain.errors import (
 from chatledger.domain.imported import ImportedChat, ImportResult
 
 from ..importers import FORMATS, Problem, detect_format, read_chats, write_chats
+from ..importers.langgraph_sqlite import FORMAT as LANGGRAPH
+from ..importers.langgraph_sqlite import import_saver_file, is_saver_file
 from ..ledger import Ledger
 from .lookup import require_chat
 from .options import Settings, ledger_at, location_option
@@ -52,6 +54,7 @@ class Tally:
         self.new = self.changed = self.unchanged = 0
         self.messages = self.branches = self.heads = self.checkpoints = 0
         self.problems = self.failures = 0
+        self.threads = self.agent_checkpoints = self.known_checkpoints = 0
 
     @property
     def chats(self) -> int:
@@ -74,7 +77,14 @@ class Tally:
     def summary(self) -> list[str]:
         """What to say at the end."""
         lines: list[str] = []
-        if self.chats and self.unchanged == self.chats:
+        if self.threads:
+            lines.append(
+                f"Read {count(self.threads, 'thread')} of agents: {count(self.agent_checkpoints, 'checkpoint')} added, "
+                f"{self.known_checkpoints:,} here already."
+            )
+        if not self.chats and self.threads:
+            pass
+        elif self.chats and self.unchanged == self.chats:
             lines.append(f"Nothing changed: {count(self.chats, 'chat')} read, all here already.")
         else:
             lines.append(
@@ -94,7 +104,9 @@ class Tally:
 
 @click.command("import")
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--format", "file_format", type=click.Choice(FORMATS), help="The format; found out by default.")
+@click.option(
+    "--format", "file_format", type=click.Choice((*FORMATS, LANGGRAPH)), help="The format; found out by default."
+)
 @click.option("--strict", is_flag=True, help="Stop at the first problem.")
 @click.option("--user", "user_id", metavar="ID", help="The owner of chats whose file names none.")
 @click.option("--create", is_flag=True, help="On a server: make the ledger's stream, if this ledger is new.")
@@ -113,7 +125,8 @@ def import_command(
     Take conversations in from files, with all their branches.
 
     Reads OpenAssistant files (oasst), ChatGPT exports (chatgpt), SQLite files of Deep Agents (deepagents) and what
-    'chatledger export' writes (chatledger), also as .gz. Doing it again changes nothing: what is here stays, what is new
+    'chatledger export' writes (chatledger), also as .gz; and threads of agents from files of LangGraph's SqliteSaver
+    (langgraph). Doing it again changes nothing: what is here stays, what is new
     is added.
 
     A broken record is reported with its line and left out; a message whose parent is missing becomes a root. With
@@ -125,7 +138,7 @@ def import_command(
         with ledger_at(settings, create=True, create_stream=create) as ledger, pulse("opening the ledger") as say:
             for path in readable:
                 _import_file(ledger, path, file_format, user_id, tally, say, strict=strict)
-    if not tally.chats and tally.failures:
+    if not (tally.chats or tally.threads) and tally.failures:
         return 1
     for line in tally.summary():
         print_text(line)
@@ -137,6 +150,8 @@ def import_command(
 def _is_readable(path: Path, file_format: str | None, tally: Tally, *, strict: bool) -> bool:
     """Whether a file is there and of a known format; told before a ledger is made for nothing."""
     try:
+        if _is_of_saver(path, file_format):
+            return True
         if file_format is None:
             detect_format(path)
         else:
@@ -167,6 +182,9 @@ def _import_file(
         _print_problem(str(problem))
 
     say(f"reading {path.name}")
+    if _is_of_saver(path, file_format):
+        _import_threads(ledger, path, tally, strict=strict)
+        return
     chats = read_chats(path, format=file_format, strict=strict, on_problem=report)
     try:
         for chat in chats:
@@ -177,6 +195,24 @@ def _import_file(
             raise
         tally.failures += 1
         print_error(str(error))
+
+
+def _is_of_saver(path: Path, file_format: str | None) -> bool:
+    return file_format == LANGGRAPH or (file_format is None and is_saver_file(path))
+
+
+def _import_threads(ledger: Ledger, path: Path, tally: Tally, *, strict: bool) -> None:
+    try:
+        found = import_saver_file(ledger, path)
+    except InvalidValueError as error:
+        if strict:
+            raise
+        tally.failures += 1
+        print_error(str(error))
+    else:
+        tally.threads += found.threads
+        tally.agent_checkpoints += found.checkpoints
+        tally.known_checkpoints += found.known
 
 
 def _import_chat(ledger: Ledger, chat: ImportedChat, tally: Tally, *, strict: bool) -> None:

@@ -12,11 +12,11 @@ from chatledger.domain.errors import ChatledgerError, ConfigurationError
 from ..embedded import DataDirectory
 from ..embedded.lock import OwnerLock
 from ..encryption import Encryption, keyring_of
-from ..servers import without_secrets
 from ..log.bookmarks import Bookmark
 from ..log.cipher import RecordCipher
 from ..log.mapper import StructMapper
 from ..log.port import READ_PAGE, EventLog
+from ..servers import without_secrets
 from ..unshared import LogOnly, log_at
 from .chains import ChainScan
 from .findings import Diagnosis, Findings

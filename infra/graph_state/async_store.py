@@ -81,7 +81,7 @@ class AsyncStateStore:
     def for_identity(self, user_id: str | None, *, is_admin: bool = False) -> "AsyncStateStore":
         """This store, limited to what one user owns; see `StateStore.for_identity`. Not awaited, for nothing is read."""
         view = copy.copy(self)
-        view._store = self._store.for_identity(user_id, is_admin=is_admin)
+        view._store = self._store.for_identity(user_id, is_admin=is_admin)  # noqa: SLF001 - of its own class
         return view
 
     def on_state_change(self, callback: StateObserver) -> Callable[[], None]:

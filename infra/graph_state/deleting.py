@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Protocol
 
 from chatledger.domain.agents.streams import thread_of
@@ -53,10 +54,11 @@ def delete_states_of_chats(store: Streams) -> None:
                 tombstone = erasure.tombstone_position
                 due += [(state.state_id, tombstone) for state in states if state.first_position < tombstone]
     for state_id, tombstone in due:
-        execute_on_state(store, state_id, lambda state, _now, tombstone=tombstone: _end(state, tombstone))
+        execute_on_state(store, state_id, partial(_end, tombstone=tombstone))
 
 
-def _end(state: IndexedGraphState, tombstone: int) -> list[Body]:
+def _end(state: IndexedGraphState, now: int, *, tombstone: int) -> list[Body]:
+    del now
     if state.record is None or state.record.first_position > tombstone:
         return []
     return decide_delete_state(state, reason="chat_deleted")

@@ -108,4 +108,4 @@ def milliseconds(seconds: Any, what: str) -> int:
     if not is_number or not math.isfinite(seconds) or not 0 < seconds < 2**40:
         msg = f"{what} must be a number of seconds above 0, not {seconds!r}"
         raise InvalidValueError(msg)
-    return max(1, round(seconds * 1000))
+    return max(1, round(float(seconds) * 1000))

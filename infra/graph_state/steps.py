@@ -96,6 +96,7 @@ class StoredSteps:
     def peek(self, state_id: str) -> dict[str, Any] | None:
         """None: what there is, is stored."""
         del state_id
+        return None
 
     def settle(self) -> None:
         """Nothing is on its way."""

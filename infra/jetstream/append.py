@@ -1,7 +1,10 @@
 """Appending one message, or several as one atomic batch, and finding out what became of an append without an answer."""
 
 import os
+import re
+import time
 from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 from eventsourcing.persistence import (
@@ -33,6 +36,9 @@ EXPECTED = "Nats-Expected-Last-Subject-Sequence"
 # The version line, the empty line at the end, and what the server counts for expectation and batch headers at most.
 HEADER_OVERHEAD_BYTES = 300
 MAX_HEADER_BYTES = 64 * 1024
+STALE_S: Final = 6.0
+"""For how long an answer in a cluster may be behind what it has acknowledged; a leader that hung steps down sooner."""
+_WRONG: Final = re.compile(r"wrong last sequence: (\d+)")
 
 
 class Message(msgspec.Struct):
@@ -76,9 +82,14 @@ class SlotEmptyError(Exception):
 _decode_ack = msgspec.json.Decoder(Ack).decode
 
 
-async def append(client: JetStreamClient, stream: str, messages: Sequence[Message], deadline: Deadline) -> Ack:
+async def append(
+    client: JetStreamClient, stream: str, messages: Sequence[Message], deadline: Deadline, *, replicas: int = 1
+) -> Ack:
     """
     Store the messages, all or none, each on its subject's expected position.
+
+    With several replicas the leader may be one that woke up and does not know yet that it was replaced, or one that has not
+    taken in yet what the last one acknowledged. So an empty slot is believed only when it stays empty for `STALE_S`.
 
     Raises:
         SlotTakenError, SlotEmptyError: An expectation does not hold; nothing was written.
@@ -87,6 +98,7 @@ async def append(client: JetStreamClient, stream: str, messages: Sequence[Messag
         StorageFullError, DataError, ProgrammingError: The server refuses such messages; nothing was written.
     """
     is_uncertain = False
+    doubts_end_at = 0.0
     while True:
         was_uncertain = is_uncertain
         try:
@@ -106,6 +118,11 @@ async def append(client: JetStreamClient, stream: str, messages: Sequence[Messag
                     return found
             elif not refusal.is_transient:
                 raise translate(ack.error, doing=f"appending to {stream}")
+        except SlotEmptyError as error:
+            doubts_end_at = doubts_end_at or time.monotonic() + (STALE_S if replicas > 1 else 0)
+            if time.monotonic() >= doubts_end_at or deadline.left_s == 0:
+                raise
+            reason = error
         except DatabaseError:
             raise
         except TRANSIENT as error:
@@ -158,6 +175,7 @@ async def _resolve(
     message follows the expected position. The subject's last message would not do, others may have appended since.
     None: nothing follows, for now.
     """
+    last = _WRONG.search(fault.description)
     for index, message in enumerate(messages):
         if message.expected is None:
             continue
@@ -168,6 +186,10 @@ async def _resolve(
             return Ack(last=taken.position - index + len(messages) - 1)
         msg = f"{message.subject}: {taken.position} follows {message.expected}"
         raise SlotTakenError(msg)
+    if last is not None and any(
+        int(last[1]) > message.expected for message in messages if message.expected is not None
+    ):
+        return None  # something does follow, and who answered the question does not know it yet
     if fault.err_code == WRONG_LAST_SEQUENCE:
         msg = f"nothing follows the expected positions in {stream}: {fault}"
         raise SlotEmptyError(msg)

@@ -100,7 +100,7 @@ class StreamRecorder:
         while True:
             first = await self._expect_heads(messages, deadline)
             try:
-                ack = await append(self._client, self._stream, messages, deadline)
+                ack = await append(self._client, self._stream, messages, deadline, replicas=self._replicas)
             except (SlotTakenError, SlotEmptyError) as error:
                 for subject in first:
                     self._heads.drop(subject)
@@ -144,7 +144,8 @@ class StreamRecorder:
     async def _insert_at(self, messages: Sequence[Message], position: int) -> int:
         messages[0].expected = position
         try:
-            ack = await append(self._client, self._stream, messages, self._client.deadline())
+            deadline = self._client.deadline()
+            ack = await append(self._client, self._stream, messages, deadline, replicas=self._replicas)
         except SlotTakenError as error:
             self._heads.drop(messages[0].subject)
             raise conflict(error) from error

@@ -93,7 +93,7 @@ class Bucket:
         await self._ensure(deadline)
         message = Message(subject, value, {MESSAGE_ID: secrets.token_hex(16)}, expected)
         try:
-            return (await append(self._client, self._stream, [message], deadline)).last
+            return (await append(self._client, self._stream, [message], deadline, replicas=self._replicas)).last
         except (SlotTakenError, SlotEmptyError) as error:
             msg = f"{subject} has another revision than {expected}: {error}"
             raise IntegrityError(msg) from error

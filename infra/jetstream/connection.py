@@ -158,7 +158,9 @@ class Connection:
             raise InterfaceError(msg)
         self._inbox = self._nats.new_inbox() + "."
         await self._subscribe(self._inbox + "*", self._dispatch)
-        await self._nats.flush()  # a login that may not listen to its replies is told so now
+        # A login that may not listen to its replies is told so now. Twice, as nats-py lets a ping overtake what it has to send.
+        await self._nats.flush()
+        await self._nats.flush()
         denied = _DENIED.search(str(self._last_error or ""))
         if denied is not None:
             msg = f"{endpoint}: the login may not subscribe to {denied[2]}, where its replies would come; give it inbox_prefix"
@@ -171,8 +173,17 @@ class Connection:
         return cast("Subscription", subscription)
 
     def _is_foreign(self, endpoint: Endpoint) -> bool:
+        return bool(endpoint.server_name and self._info and self.server_name != endpoint.server_name)
+
+    @property
+    def server_name(self) -> str:
+        """What the server calls itself."""
+        return str(self._info.get("server_name", ""))
+
+    @property
+    def _info(self) -> dict[str, Any]:
         info = self._nats._server_info  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] (nats-py has no public way to the server's name)
-        return bool(endpoint.server_name and info and info.get("server_name") != endpoint.server_name)
+        return cast("dict[str, Any]", info or {})
 
     def _raise_if_permanent(self, error: Exception, endpoint: Endpoint) -> None:
         if isinstance(error, InterfaceError):
@@ -346,7 +357,9 @@ def _permanent(error: BaseException) -> str | None:
             "server as its certificate does, or renew that"
         )
     if isinstance(error, ssl.SSLError):
-        return f"TLS failed: {error.reason}. Where the server verifies clients, give tls_cert and tls_key that it trusts"
+        return (
+            f"TLS failed: {error.reason}. Where the server verifies clients, give tls_cert and tls_key that it trusts"
+        )
     if "tls required" in text:
         return "it takes connections with TLS only; give tls://, and tls_ca if the system does not know its authority"
     if "authorization" in text or ("authentication" in text and "timeout" not in text):

@@ -91,7 +91,7 @@ class Strands:
         await self._ensure(deadline)
         message = Message(subject, payload, {MESSAGE_ID: secrets.token_hex(16)}, expected)
         try:
-            return (await append(self._client, self._stream, [message], deadline)).last
+            return (await append(self._client, self._stream, [message], deadline, replicas=self._replicas)).last
         except (SlotTakenError, SlotEmptyError) as error:
             msg = f"{subject} does not end at {expected}: {error}"
             raise IntegrityError(msg) from error

@@ -155,7 +155,10 @@ def faults(name: str, config: _Config) -> list[str]:
         (config.max_msg_size <= 0, "max_msg_size is set; max_payload of the server is the limit"),
         (config.max_consumers <= 0, "max_consumers is set, so readers would be kept out"),
         (not config.no_ack, "no_ack is on, so nobody would know what is stored"),
-        (not config.deny_delete, "deny_delete is on, so deleted chats could not be erased; deny that to logins instead"),
+        (
+            not config.deny_delete,
+            "deny_delete is on, so deleted chats could not be erased; deny that to logins instead",
+        ),
         (not config.deny_purge, "deny_purge is on, so backups could not be restored; deny that to logins instead"),
         (not config.allow_rollup_hdrs, "allow_rollup_hdrs is on, so one message could replace all others"),
         (not config.allow_msg_ttl, "allow_msg_ttl is on, so events could expire"),

@@ -74,6 +74,7 @@ class BoundSaver(BaseCheckpointSaver[Any]):
     def _tuple(self, found: StoredCheckpoint, reader: Reader) -> CheckpointTuple:
         record = found.record
         is_ours = record.runtime == self._runtime
+        checkpoint: dict[str, Any]
         checkpoint = self.serde.loads_typed(record.checkpoint) if is_ours else {"id": record.checkpoint_id}
         checkpoint[VALUES] = self._channel_values(found, reader) if is_ours else {}
         parent_id = parent_of(record)

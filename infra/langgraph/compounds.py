@@ -4,7 +4,7 @@ Values of LangGraph that carry content of the user's: taken apart, so that what 
 A packet to a node repeats the state, and a snapshot of a delta channel the whole list.
 """
 
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from langgraph.checkpoint.serde.types import _DeltaSnapshot  # pyright: ignore[reportPrivateUsage]  # its only name
 
@@ -16,7 +16,7 @@ _SNAPSHOT: Final = "langgraph.delta_snapshot/1"
 
 def taken_apart(value: Any) -> tuple[str, list[Any]] | None:
     """The name of its form and what it carries; None for everything else."""
-    kind = type(value)
+    kind = cast("type[Any]", type(value))
     if kind is _DeltaSnapshot:
         return _SNAPSHOT, [value.value]
     if kind.__name__ == "Send" and kind.__module__ == "langgraph.types" and getattr(value, "timeout", None) is None:

@@ -6,13 +6,14 @@ own `__copy__`.
 """
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, cast
 
 Maker = Callable[[], Any]
 """Makes a copy that shares nothing which can be changed."""
 
 _IMMUTABLE: Final = frozenset({str, bytes, int, float, bool, complex, type(None)})
 _set: Final = object.__setattr__
+_new: Final[Callable[[Any], Any]] = object.__new__
 
 
 class UncopiableError(Exception):
@@ -26,13 +27,13 @@ def maker_of(value: Any) -> Maker:
     Raises:
         UncopiableError: Of such a value none is made.
     """
-    kind = type(value)
+    kind = cast("type[Any]", type(value))
     if kind in _IMMUTABLE:
         return lambda: value
     if kind is list:
-        return _list_maker(value) if value else list
+        return _list_maker(value) if value else list[Any]
     if kind is dict:
-        return _dict_maker(value) if value else dict
+        return _dict_maker(value) if value else dict[Any, Any]
     if kind is tuple:
         return _tuple_maker(value)
     if is_message(kind):
@@ -70,19 +71,18 @@ def _dict_maker(value: dict[Any, Any]) -> Maker:
 
 
 def _message_maker(message: Any) -> Maker:
-    kind: Any = type(message)
+    kind = cast("type[Any]", type(message))
     if message.__pydantic_private__ is not None:
         raise UncopiableError
     make_fields = _dict_maker(message.__dict__)
     make_extra = maker_of(message.__pydantic_extra__)
-    make_bare = kind.__new__
     given = set(message.__pydantic_fields_set__)
     # Pydantic only ever adds to this set, and to a full one nothing: so copies share it, which halves the garbage
     # collector's work on long lists of messages.
     make_given = (lambda: given) if given >= kind.model_fields.keys() else given.copy
 
     def make() -> Any:
-        fresh = make_bare(kind)
+        fresh = _new(kind)
         _set(fresh, "__dict__", make_fields())
         _set(fresh, "__pydantic_fields_set__", make_given())
         _set(fresh, "__pydantic_extra__", make_extra())

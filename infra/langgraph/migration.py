@@ -59,9 +59,8 @@ def plan_migration(
 
 
 def _assistant(metadata: Any, roots: dict[str, str]) -> str | None:
-    found = metadata.get("assistant_id")
-    if found is None:
-        found = roots.get((metadata.get("parents") or {}).get("", ""))
+    parents: dict[str, str] = metadata.get("parents") or {}
+    found: Any = metadata.get("assistant_id") or roots.get(parents.get("", ""))
     try:
         assistant_namespace(found)
     except NamespaceError:

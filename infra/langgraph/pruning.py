@@ -46,7 +46,7 @@ def _is_over(
     """Whether a namespace belongs to a call that began at a checkpoint which is removed."""
     if ":" not in name.rpartition("|")[2] or (name.startswith("assistant:") and "|" not in name):
         return False
-    parents = metadata_of(newest).get("parents") or {}
+    parents: dict[str, str] = metadata_of(newest).get("parents") or {}
     # The root of a bound saver is stored under its assistant.
     roots = [other for other in names if other == "" or (name.startswith(f"{other}|") and "|" not in other)]
     return any((root, parents.get("")) in gone for root in roots)
@@ -86,4 +86,5 @@ def _note_needs(
 
 def delta_channels(record: CheckpointRecord, metadata: Any) -> set[str]:
     """The channels whose values a checkpoint has not itself: they are made from its ancestors."""
-    return {channel for channel in metadata.get(_COUNTERS) or {} if channel not in record.channels}
+    counters: dict[str, Any] = metadata.get(_COUNTERS) or {}
+    return {channel for channel in counters if channel not in record.channels}

@@ -96,7 +96,7 @@ class LedgerSaver(ThreadQueries, AsyncTwins):
         bound = None if before is None else get_checkpoint_id(before) or None
 
         def keep(_thread_id: str, record: CheckpointRecord) -> bool:
-            metadata = self.serde.loads_typed(record.metadata) if filter else {}
+            metadata: dict[str, Any] = self.serde.loads_typed(record.metadata) if filter else {}
             return all(metadata.get(key) == value for key, value in (filter or {}).items())
 
         reader = self._values.reader()

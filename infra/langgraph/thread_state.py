@@ -108,7 +108,7 @@ def _due(checkpoint: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, 
         before = seen.get(node, {}).get(channel)
         return channel in values and (before is None or versions[channel] > before)
 
-    packets = values.get(_SENDS) or []
+    packets: list[Any] = values.get(_SENDS) or []
     due = {f"{_PUSH}{number:010d}": str(packet.node) for number, packet in enumerate(packets)}
     nodes: set[str] = set()
     for channel in versions:

@@ -7,7 +7,7 @@ is kept and copied for the next reader, who may change what he got.
 
 import marshal
 from hashlib import blake2b
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar, cast
 
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
@@ -25,13 +25,10 @@ from chatledger.domain.agents.content import (
 )
 from chatledger.domain.agents.decide import Tree
 
+from ..agents.cutting import MARSHAL_VERSION, MAX_DEPTH, is_cut
 from .compounds import put_together, taken_apart
 from .copying import Maker, UncopiableError, is_message, maker_of
 
-MAX_DEPTH: Final = 16
-_WHOLE_BYTES: Final = 512
-"""Values of plain data that are smaller than this are not cut."""
-_MARSHAL_VERSION: Final = 2  # the last one whose bytes do not depend on who else refers to a value
 _RUN: Final = 32
 _MAX_CACHED_BYTES: Final = 32 * 1024 * 1024
 _MAX_CACHED: Final = 1 << 16
@@ -83,14 +80,14 @@ class Values:
 
     def encode(self, value: Any, depth: int = 0) -> Tree:
         """A value in pieces."""
-        kind = type(value)
-        if depth < MAX_DEPTH and kind is list and value and not _is_small(value):
+        kind = cast("type[Any]", type(value))
+        if kind is list and is_cut(value, depth):
             children = self._elements(value, depth + 1)
             piece = list_piece([child.digest for child in children])
             return Tree(piece.digest, piece.content, children)
         if depth >= MAX_DEPTH or not self._cuts_all:
             return self._leaf(value)
-        if kind is dict and value and not _is_small(value) and set(map(type, value)) == {str}:
+        if kind is dict and is_cut(value, depth):
             items = {key: self.encode(element, depth + 1) for key, element in value.items()}
             piece = dict_piece({key: child.digest for key, child in items.items()})
             return Tree(piece.digest, piece.content, list(items.values()))
@@ -186,38 +183,30 @@ def _data_of(content: Leaf | Parts, pieces: dict[bytes, Content]) -> bytes:
     return b"".join(part.data for part in parts if isinstance(part, Leaf))
 
 
-def _is_small(value: Any) -> bool:
-    """Whether it is plain data of few bytes, which is not worth being cut."""
-    try:
-        return len(marshal.dumps(value, _MARSHAL_VERSION)) < _WHOLE_BYTES
-    except ValueError:
-        return False
-
-
 def _told_apart(values: list[Any]) -> bytes | None:
     """Bytes that tell these values from all others that are serialized differently; None where nothing quick does."""
     kinds = set(map(type, values))
     try:
         if not any(map(is_message, kinds)):
-            return b"\0" + marshal.dumps(values, _MARSHAL_VERSION)
+            return b"\0" + marshal.dumps(values, MARSHAL_VERSION)
         if not all(map(is_message, kinds)):
             return None
         names = [type(value).__qualname__ for value in values]
         fields = [value.__dict__ for value in values]
         extras = [value.__pydantic_extra__ for value in values]
-        return marshal.dumps((names, fields, extras), _MARSHAL_VERSION)
+        return marshal.dumps((names, fields, extras), MARSHAL_VERSION)
     except ValueError:
         return None
 
 
 def _fingerprint(value: Any) -> bytes | None:
     """What tells a value from all others, in few bytes."""
-    kind = type(value)
+    kind = cast("type[Any]", type(value))
     try:
         if not is_message(kind):
-            data = marshal.dumps(value, _MARSHAL_VERSION)
+            data = marshal.dumps(value, MARSHAL_VERSION)
         else:
-            data = marshal.dumps((kind.__qualname__, value.__dict__, value.__pydantic_extra__, None), _MARSHAL_VERSION)
+            data = marshal.dumps((kind.__qualname__, value.__dict__, value.__pydantic_extra__, None), MARSHAL_VERSION)
     except ValueError:
         return None
     return blake2b(data, digest_size=16, person=b"message" if is_message(kind) else b"").digest()

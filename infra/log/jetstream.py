@@ -1,5 +1,6 @@
 """A log on a JetStream stream: one subject per chat, appends compared with the chat's last position by the server."""
 
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
@@ -8,6 +9,7 @@ from eventsourcing.persistence import IntegrityError, JSONTranscoder, Notificati
 from chatledger.domain.codec import Sealed
 from chatledger.domain.errors import ConfigurationError
 
+from ..jetstream.append import STALE_S
 from ..jetstream.bucket import Bucket
 from ..jetstream.client import JetStreamClient
 from ..jetstream.filling import fill, is_partial, mark_partial, purge_fillers
@@ -21,13 +23,14 @@ from .bookmarks import Bookmark, decode_bookmark, encode_bookmark
 from .mapper import StructMapper
 from .port import EventLog, LostRaceError, refuse_unless_empty, translated
 
-_BOOKMARKS: Final = "-feeds"
+FEEDS: Final = "-feeds"
 """What the name of the stream with the positions of named feeds ends with."""
-_BLOBS: Final = "-blobs"
+BLOBS: Final = "-blobs"
 """The same of that with large data."""
 _ENTRY_BYTES: Final = 4 * 1024
 """What an entry of these takes besides data, at most."""
 _LARGE: Final = "the large data of messages"
+_AGAIN_S: Final = 0.2
 _HEADER_BYTES: Final = 16 * 1024
 """Room for the headers, which the server counts too: an id of 2,048 bytes may take three times that."""
 
@@ -161,12 +164,12 @@ class JetStreamLog(EventLog):
             self._stream_recorder = ChatRecorder(client, stream, id_type="text", create=create, replicas=replicas)
         self.max_event_bytes = client.call(self._max_payload) - _HEADER_BYTES
         strands = JetStreamStrands(
-            self._stream_recorder.strands(_BLOBS), chunk_bytes=min(CHUNK_BYTES, self.max_event_bytes - _ENTRY_BYTES)
+            self._stream_recorder.strands(BLOBS), chunk_bytes=min(CHUNK_BYTES, self.max_event_bytes - _ENTRY_BYTES)
         )
         super().__init__(self._stream_recorder, mapper or StructMapper(JSONTranscoder()), strands)
         self._strands = strands
         self.identity = self._stream_recorder.identity
-        self._bookmarks = self._stream_recorder.bucket(_BOOKMARKS)
+        self._bookmarks = self._stream_recorder.bucket(FEEDS)
 
     def make_streams(self) -> None:
         """Make the streams beside this one, which are made when they are needed else: a login may not be allowed to then."""
@@ -200,6 +203,13 @@ class JetStreamLog(EventLog):
         """As declared in `EventLog`."""
         with self.translated("the log"):
             return self._stream_recorder.last_position()
+
+    def settled_position(self, seen: int) -> int:
+        """As declared in `EventLog`: a leader that hung, and does not know that it was replaced, is behind."""
+        ends_at = time.monotonic() + (STALE_S if self._stream_recorder.replicas > 1 else 0)
+        while (last := self.last_position()) < seen and time.monotonic() < ends_at:
+            time.sleep(_AGAIN_S)
+        return last
 
     def _select_chat(self, chat_id: str, *, after: int, after_version: int, limit: int) -> Sequence[Notification]:
         return self._stream_recorder.select_chat(chat_id, after=after, after_version=after_version, limit=limit)

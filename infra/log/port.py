@@ -202,6 +202,11 @@ class EventLog(ABC):
         with self.translated("the log"):
             return self._recorder.max_notification_id() or 0
 
+    def settled_position(self, seen: int) -> int:
+        """`last_position`; where that may be behind for a while, it has time to reach a position that was seen."""
+        del seen
+        return self.last_position()
+
     @property
     def cipher(self) -> RecordCipher | None:
         """What the log's events are encrypted with; None when they are in clear."""

@@ -15,6 +15,7 @@ from chatledger.domain.state import Tombstone
 from ..environment import Transaction, prefixed
 from ..indexed_chat import IndexedChat
 from ..keys import id_key, number, to_number
+from ..sealed import unseal
 from ..tables import Tables
 from . import keys
 
@@ -57,7 +58,7 @@ class IndexedThread:
         """None when there is no such thread."""
         if self._record is UNSET:
             raw = None if self.thread_no is None else self._get(number(self.thread_no) + keys.RECORD)
-            self._record = None if raw is None else _decode_record(raw)
+            self._record = None if raw is None else _decode_record(unseal(raw))
         return self._record
 
     @property

@@ -23,6 +23,7 @@ from chatledger.domain.state import StreamHead, Tombstone, check_follows, mispla
 
 from ..environment import Transaction, drop_prefixed, prefixed
 from ..keys import id_key, number
+from ..sealed import seal
 from ..tables import Tables
 from . import keys
 from .indexed_thread import MAX_DEPTH, IndexedThread, StoredContent
@@ -72,7 +73,7 @@ class ThreadWriter(IndexedThread):
     def flush(self) -> None:
         """Write what was kept back."""
         if self.thread_no is not None and self.record is not None:
-            self._put(number(self.thread_no) + keys.RECORD, _encode(self.record))
+            self._put(number(self.thread_no) + keys.RECORD, seal(_encode(self.record)))
 
     def _touch(self, head: StreamHead, recorded: Recorded, *, owner: str | None) -> None:
         """Note the event as the last one; the first one makes the thread."""

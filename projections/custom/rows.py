@@ -229,7 +229,7 @@ def _key(packed: bytes, raw: bytes) -> Key:
     if raw[:1] == _WITHOUT_KEY:
         return from_key(packed)
     key = _decode(raw[1:])[0]
-    return cast("Key", tuple(key) if isinstance(key, list) else key)
+    return tuple(cast("list[str | int]", key)) if isinstance(key, list) else cast("str | int", key)
 
 
 def _value(raw: bytes) -> Any:

@@ -8,6 +8,7 @@ import msgspec
 from ..chains import Chains, unpack_page
 from ..environment import Transaction, prefixed
 from ..keys import Tag, chat_key, number, page_key, to_number
+from ..sealed import SEAL_BYTES
 from ..tables import Tables
 
 _split_page = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
@@ -59,7 +60,7 @@ def rows_of(tables: Tables, txn: Transaction, chat_no: int, *, take: Take | None
             yield Row(bytes(key[8:]), _lasting(tables, txn, chat_no, int.from_bytes(key[9:13], "big")))
         elif tag == Tag.PAGE:
             segment = int.from_bytes(key[9:13], "big")
-            page = unpack_page(key, value)
+            page = unpack_page(key, value[:-SEAL_BYTES])
             bodies = _split_page(page.array)
             for offset, (ordinal, body) in enumerate(zip(page.ordinals, bodies, strict=True), page.first_offset):
                 message = StoredMessage(ordinal, segment, offset, bytes(body))

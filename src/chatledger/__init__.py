@@ -102,6 +102,7 @@ from chatledger.infra.login import Login
 from chatledger.infra.messages import assistant, assistant_text, message, user
 from chatledger.infra.opening import open_async_ledger as open_async
 from chatledger.infra.opening import open_ledger as open  # noqa: A004 - `chatledger.open` reads as `gzip.open` does
+from chatledger.infra.replicas import ReplicaDamage, compare_replicas
 from chatledger.projections.custom.projection import Projection
 from chatledger.projections.custom.rows import ProjectionRows, ProjectionView
 
@@ -184,6 +185,7 @@ __all__ = [
     "RegenerationPlan",
     "RegenerationStep",
     "Repair",
+    "ReplicaDamage",
     "Resolved",
     "ResolverError",
     "RunConflictError",
@@ -208,6 +210,7 @@ __all__ = [
     "assistant",
     "assistant_text",
     "check_backup",
+    "compare_replicas",
     "diagnose",
     "message",
     "open",

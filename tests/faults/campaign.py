@@ -19,16 +19,16 @@ import msgspec
 from tests.faults.calls import WEIGHTS
 from tests.faults.checking import Verdict
 from tests.faults.deaths import POINTS, kill, owner_pid, server_pid
+from tests.faults.nursery import ROOT, Child, Nursery
 from tests.faults.writing import Order
 
-ROOT: Final = Path(__file__).resolve().parents[2]
 END_S: Final = 90.0
 STALLED_S: Final = 4.0
 _KINDS: Final[list[tuple[str, dict[str, int]]]] = [
     ("writer", WEIGHTS),
     ("writer", WEIGHTS),
-    ("rebuilder", {**WEIGHTS, "rebuild": 60}),
-    ("eraser", {**WEIGHTS, "append": 60, "delete": 40}),
+    ("rebuilder", {**WEIGHTS, "rebuild": 12}),
+    ("eraser", {**WEIGHTS, "append": 60, "delete": 25}),
 ]
 
 
@@ -46,12 +46,6 @@ class Report:
     def kill_count(self) -> int:
         """All deaths by signal 9, of whatever process."""
         return sum(self.kills.values())
-
-
-@dataclass
-class _Life:
-    process: "subprocess.Popen[bytes]"
-    is_doomed: bool = False
 
 
 class Campaign:
@@ -88,10 +82,11 @@ class Campaign:
         self._has_indexes, self._durability, self._kill_server = indexes, durability, kill_server
         self._weights, self._timeout_s, self._pace_s = weights, timeout_s, pace_s
         self._names = [f"{_KINDS[number % 4][0]}{number}" for number in range(writers)]
-        self._lives: dict[str, _Life] = {}
+        self._lives: dict[str, Child] = {}
+        self._nursery = Nursery()
         self._counts: Counter[str] = Counter()
         self._stop = base / "stop"
-        self._is_killing = True
+        self._is_killing, self._is_full = True, False
         base.mkdir(parents=True, exist_ok=True)
 
     @property
@@ -130,34 +125,32 @@ class Campaign:
             death=death,
             timeout_s=self._timeout_s,
             pace_s=self._pace_s,
+            is_full=self._is_full,
         )
-        with (self.base / f"{name}.log").open("ab") as log:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "tests.faults.writing", msgspec.json.encode(order).decode()],
-                cwd=ROOT,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-            )
-        self._lives[name] = _Life(process)
+        self._lives[name] = self._nursery.start(order, self.base / f"{name}.log")
 
     def _reap(self) -> None:
+        self._nursery.reap()
         for name, life in list(self._lives.items()):
-            code = life.process.poll()
+            code = life.code
             if code is None:
                 continue
             del self._lives[name]
             if code == -signal.SIGKILL:
                 self.report.kills["a writer from outside" if life.is_doomed else "a process at a chosen point"] += 1
-            elif code:
+            elif code and not self._is_full:
                 self.report.faults.append(f"{name} ended with {code}: {_tail(self.base / f'{name}.log')}")
 
     # The nemesis
 
-    def phase(self, seconds: float, *, calm: bool = False) -> None:
-        """Let them write and die for so long; then everybody ends in peace. With `calm` nobody is killed."""
+    def phase(self, seconds: float, *, calm: bool = False, is_full: bool = False) -> None:
+        """
+        Let them write and die for so long; then everybody ends in peace.
+
+        With `calm` nobody is killed. With `is_full` the disk is: writers may say so and give up, and are started again.
+        """
         self._stop.unlink(missing_ok=True)
-        self._is_killing = not calm
+        self._is_killing, self._is_full = not calm, is_full
         end = time.monotonic() + seconds
         while time.monotonic() < end and not self.report.faults:
             for name in self._names:
@@ -191,9 +184,9 @@ class Campaign:
             self._pause(server_pid(self.data), pause_s)
         elif (life := self._lives.get(name)) is not None:
             if action == "writer":
-                self._doom(life.process.pid)
+                self._doom(life.pid)
             elif action == "pause writer":
-                self._pause(life.process.pid, pause_s)
+                self._pause(life.pid, pause_s)
 
     def _strike_server(self) -> None:
         if self._kill_server is not None:
@@ -204,9 +197,8 @@ class Campaign:
 
     def _doom(self, pid: int | None) -> None:
         for life in self._lives.values():
-            if life.process.pid == pid and kill(pid):
+            if life.pid == pid and kill(pid):
                 life.is_doomed = True
-                life.process.wait()
 
     def _pause(self, pid: int | None, seconds: float) -> None:
         if pid is None:
@@ -227,11 +219,13 @@ class Campaign:
             self._reap()
             time.sleep(0.02)
         for name, life in self._lives.items():
-            life.process.send_signal(signal.SIGUSR1)  # it prints where its threads are
+            os.kill(life.pid, signal.SIGUSR1)  # it prints where its threads are
             time.sleep(0.5)
-            kill(life.process.pid)
-            life.process.wait()
+            kill(life.pid)
             self.report.faults.append(f"{name} hung: {_tail(self.base / f'{name}.log', 6000)}")
+        if self._lives:
+            time.sleep(0.5)
+            self._nursery.reap()
         self._lives.clear()
 
     # Between phases
@@ -255,7 +249,10 @@ class Campaign:
 
     def check(self, **options: Any) -> Verdict:
         """Let the judge look, in a process of its own."""
-        given = {"durability": self._durability, **({"index": str(self.base / "index-judge")} if self._has_indexes else {})}
+        given = {
+            "durability": self._durability,
+            **({"index": str(self.base / "index-judge")} if self._has_indexes else {}),
+        }
         verdict = judge(self.location, self.base, **given, **options)
         self.report.verdict = verdict
         deaths = Counter(verdict.deaths)
@@ -270,9 +267,7 @@ class Campaign:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for life in self._lives.values():
-            life.process.kill()
-            life.process.wait()
+        self._nursery.close()
 
 
 def judge(location: str, folder: Path, **options: Any) -> Verdict:

@@ -5,6 +5,7 @@ A process of its own. What it proves comes from the events on the log, folded he
 then are the answers of the index compared with that.
 """
 
+import itertools
 import json
 import sys
 from collections import Counter, defaultdict
@@ -136,7 +137,7 @@ class Judge:
         for one in self._done:
             verdict.operations += 1
             events = self._events(one)
-            if (fault := _fault_of_commit(events)) is not None:
+            if (fault := _fault_of_commit(events)) is not None and not self._is_forgotten(one, events):
                 found.append(f"{one.command_id} {one.call}: {fault}")
             if one.acknowledged is not None:
                 verdict.acknowledged += 1
@@ -154,7 +155,11 @@ class Judge:
     def _events(self, one: Operation) -> list[Recorded]:
         if one.call["kind"] not in BARE:
             return self._log.commands.get((_stream_of(one.call), one.command_id), [])
-        found = {self._log.messages[one_id].position: self._log.messages[one_id] for one_id in one.call["ids"] if one_id in self._log.messages}
+        found = {
+            self._log.messages[one_id].position: self._log.messages[one_id]
+            for one_id in one.call["ids"]
+            if one_id in self._log.messages
+        }
         return [found[position] for position in sorted(found)]
 
     def _judge_acknowledged(self, one: Operation, events: list[Recorded]) -> None:
@@ -166,6 +171,12 @@ class Judge:
             missing = [one_id for one_id in call.get("ids", ()) if one_id not in self._log.messages]
             if missing:
                 self._log.findings.append(f"LOST: the messages {missing} of {one.command_id}")
+
+    def _is_forgotten(self, one: Operation, events: list[Recorded]) -> bool:
+        """Whether a deletion was repeated after another one: a chat's last tombstone is all that is left of its commands."""
+        positions = [recorded.position for recorded in self._log.tombstones(_stream_of(one.call))]
+        ours = [positions.index(recorded.position) for recorded in events if recorded.position in positions]
+        return one.call["kind"] == "delete" and all(b - a > 1 for a, b in itertools.pairwise(ours))
 
     def _is_excused(self, one: Operation) -> bool:
         """Whether a deletion that was not over before the operation began may have erased it."""

@@ -20,8 +20,8 @@ from typing import Final, Literal
 
 import msgspec
 from tests.faults.calls import content
-from tests.faults.campaign import ROOT
 from tests.faults.deaths import kill, server_pid
+from tests.faults.nursery import ROOT
 from tests.infra.test_agent_threads import tree_of
 from tests.infra.test_ledger_world import snapshot
 
@@ -189,7 +189,7 @@ class Ordeal:
         self._trial, self._reference = trial, reference
         self._rng = Random(trial.seed)
         self._data = Path(trial.folder)
-        self._stage = "open"
+        self.stage = "open"
         self._written: list[str] = []
 
     def run(self) -> Result:
@@ -203,7 +203,7 @@ class Ordeal:
         if trial.place == "index":
             # Whatever happened to it, the index is disposable: the log has everything, and what was acknowledged since.
             shutil.rmtree(self._data / "index", ignore_errors=True)
-            self._stage = "after the removal of the index"
+            self.stage = "after the removal of the index"
             if (harmed := self._attempt(self._look)) is not None:
                 result.stage, result.error = harmed
                 return result
@@ -218,7 +218,7 @@ class Ordeal:
         try:
             work()
         except CLEAR as error:
-            return self._stage, f"{type(error).__name__}: {error}"[:300]
+            return self.stage, f"{type(error).__name__}: {error}"[:300]
         return None
 
     def _damage(self) -> None:
@@ -232,7 +232,7 @@ class Ordeal:
 
     def _use_and_damage(self) -> None:
         with chatledger.open(self._data, durability="fast") as ledger:
-            self._stage = "write"
+            self.stage = "write"
             self._write(ledger, "before")
             self._damage()
             if self._trial.place.endswith("kill -9"):
@@ -241,12 +241,12 @@ class Ordeal:
         self._look()
 
     def _work(self, ledger: Ledger) -> None:
-        self._stage = "read"
+        self.stage = "read"
         if not self._written and _answers(ledger) != self._reference.answers:
             self.result.has_lied = True
-        self._stage = "write"
+        self.stage = "write"
         self._write(ledger, "after")
-        self._stage = "verify"
+        self.stage = "verify"
         ledger.sync()
         ledger.verify()
         self._compare(ledger)
@@ -264,7 +264,7 @@ class Ordeal:
 
     def _look(self) -> None:
         """Open it once more, and find everything."""
-        self._stage = self._stage if self._stage.startswith("after") else "second open"
+        self.stage = self.stage if self.stage.startswith("after") else "second open"
         with chatledger.open(self._data, durability="fast") as ledger:
             ledger.verify()
             self._compare(ledger)
@@ -292,7 +292,7 @@ def main(folder: str) -> None:
             result = ordeal.run()
         except Exception as error:  # noqa: BLE001 - any other error is what is looked for
             result = ordeal.result
-            result.stage, result.error = ordeal._stage, repr(error)
+            result.stage, result.error = ordeal.stage, repr(error)
         print(msgspec.json.encode(result).decode(), flush=True)
         if result.outcome != "FAILED":
             shutil.rmtree(trial.folder, ignore_errors=True)

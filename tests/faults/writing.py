@@ -1,10 +1,6 @@
 """A process that writes to a ledger, notes what it was told, and may die at any moment."""
 
 import contextlib
-import faulthandler
-import json
-import signal
-import sys
 import time
 import traceback
 from collections.abc import Sequence
@@ -52,6 +48,7 @@ class Order(msgspec.Struct):
         death: Where it or its server dies.
         timeout_s: Of its operations.
         pace_s: A pause after each operation.
+        is_full: The disk is full: a clear error ends an attempt, and is no failure.
     """
 
     location: str
@@ -68,6 +65,7 @@ class Order(msgspec.Struct):
     death: tuple[str, int, str] | None = None
     timeout_s: float = 15.0
     pace_s: float = 0.0
+    is_full: bool = False
 
 
 class Writer:
@@ -160,6 +158,10 @@ def run(order: Order) -> None:
                 time.sleep(0.05)
             except Exception as error:
                 is_ours = isinstance(error, ChatledgerError)
+                if is_ours and order.is_full:
+                    journal.write("unavailable", error=repr(error))
+                    time.sleep(0.05)
+                    continue
                 journal.write("failure", error=repr(error) if is_ours else traceback.format_exc())
                 raise
 
@@ -172,8 +174,3 @@ def _live(order: Order, writer: Writer, left: Sequence[tuple[str, Call]]) -> Non
 
 def _server_of(order: Order) -> Any:
     return lambda: server_pid(Path(order.location))
-
-
-if __name__ == "__main__":
-    faulthandler.register(signal.SIGUSR1, all_threads=True)
-    run(msgspec.convert(json.loads(sys.argv[1]), Order))

@@ -1,5 +1,8 @@
 """Graphs with fake models, and programs that run them: what they return must not depend on the saver."""
 
+# Graphs take functions of states that pyright knows nothing of.
+# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false
+
 import operator
 from collections.abc import Callable
 from typing import Annotated, Any, TypedDict
@@ -61,7 +64,7 @@ def react(saver: Any) -> Any:
         last = state["messages"][-1]
         return "tools" if isinstance(last, AIMessage) and last.tool_calls else END
 
-    graph = StateGraph(Chat)
+    graph: Any = StateGraph(Chat)
     graph.add_node("model", call_model)
     graph.add_node("tools", use_tools)
     graph.add_edge(START, "model")
@@ -78,7 +81,7 @@ def asking(saver: Any, name: str = "it") -> Any:
         second = interrupt(f"{name}: second?")
         return {"log": [f"{name} heard {first} and {second}"]}
 
-    graph = StateGraph(Log)
+    graph: Any = StateGraph(Log)
     graph.add_node("ask", ask)
     graph.add_node("end", lambda state: {"log": [f"{name} ended after {len(state['log'])}"]})
     graph.add_edge(START, "ask")
@@ -88,12 +91,12 @@ def asking(saver: Any, name: str = "it") -> Any:
 
 def nested(saver: Any, *, is_stateful: bool = False) -> Any:
     """A subgraph that asks, inside of a graph."""
-    inner = StateGraph(Log)
+    inner: Any = StateGraph(Log)
     inner.add_node("prepare", lambda state: {"log": [f"prepared {len(state['log'])}"]})
     inner.add_node("ask", lambda state: {"log": [f"inner heard {interrupt('inner?')}"]})
     inner.add_edge(START, "prepare")
     inner.add_edge("prepare", "ask")
-    outer = StateGraph(Log)
+    outer: Any = StateGraph(Log)
     outer.add_node("before", lambda state: {"log": ["before"]})
     outer.add_node("inner", inner.compile(checkpointer=True if is_stateful else None))
     outer.add_node("after", lambda state: {"log": ["after"]})
@@ -105,12 +108,12 @@ def nested(saver: Any, *, is_stateful: bool = False) -> Any:
 
 def fan_out(saver: Any) -> Any:
     """Packets to one node, and what it made of them in their order."""
-    graph = StateGraph(Log)
+    graph: Any = StateGraph(Log)
     graph.add_node("split", lambda state: {"log": ["split"]})
     graph.add_node("work", lambda packet: {"log": [f"worked on {packet['n']}"]})
     graph.add_edge(START, "split")
     graph.add_conditional_edges(
-        "split", lambda state: [Send("work", {"n": n, "load": "x" * 2000}) for n in range(5)], ["work"]
+        "split", lambda _: [Send("work", {"n": n, "load": "x" * 2000}) for n in range(5)], ["work"]
     )
     return graph.compile(checkpointer=saver)
 

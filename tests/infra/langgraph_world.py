@@ -68,7 +68,7 @@ class Calls:
             "updated_channels": None,
         }
         new = {name: numbers[name] for name in (numbers if changed is None else changed)}
-        full = {"source": "loop", "step": self._count, "parents": {}, **(metadata or {})}
+        full: dict[str, Any] = {"source": "loop", "step": self._count, "parents": {}, **(metadata or {})}
         answer = self("put", config(thread_id, parent, ns), checkpoint, full, new)
         assert answer["configurable"]["checkpoint_id"] == checkpoint_id
         return checkpoint_id

@@ -296,9 +296,7 @@ class Stage:
             thread.start()
         while True:
             with self._turn:
-                assert self._turn.wait_for(
-                    lambda: self._running is None and self._waiting == self._alive, timeout=30
-                )
+                assert self._turn.wait_for(lambda: self._running is None and self._waiting == self._alive, timeout=30)
                 if not self._alive:
                     break
                 alive = sorted(self._alive)

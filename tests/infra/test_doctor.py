@@ -76,7 +76,8 @@ def test_a_healthy_directory(data: Path) -> None:
 def test_the_files_say_what_the_server_says(data: Path) -> None:
     """Read from its blocks, the log has the records that the server gives, and none that was erased."""
     with chatledger.open(data) as ledger:
-        served = {record.id: record.state for record in ledger._store.log.stored(0)}
+        log = ledger._store.log  # pyright: ignore[reportPrivateUsage] - no user sees raw records
+        served = {record.id: record.state for record in log.stored(0)}
     entries = list(read_blocks(data / "log" / "jetstream" / "$G" / "streams" / STREAM, STREAM))
     gone = {entry.position for entry in entries if isinstance(entry, Deleted)}
     there = {entry.position: entry.payload for entry in entries if isinstance(entry, BlockRecord)}

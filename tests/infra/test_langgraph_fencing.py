@@ -1,5 +1,8 @@
 """Two writers on one thread: both are in one line, or the second one is told; forks are made on purpose only."""
 
+# White-box: what savers keep is looked at, and some of their methods are replaced.
+# pyright: reportPrivateUsage=false, reportIncompatibleMethodOverride=false, reportUnknownLambdaType=false
+
 import subprocess
 import sys
 import textwrap

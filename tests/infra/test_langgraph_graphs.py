@@ -1,5 +1,8 @@
 """Real graphs on our saver: the same programs give the same states as with LangGraph's own in-memory saver."""
 
+# White-box: what savers keep is looked at, and some of their methods are replaced.
+# pyright: reportPrivateUsage=false, reportIncompatibleMethodOverride=false, reportUnknownLambdaType=false
+
 import asyncio
 import os
 import signal
@@ -106,7 +109,7 @@ def test_two_assistants_on_one_thread_are_apart() -> None:
 
 
 @pytest.mark.parametrize("is_stateful", [False, True])
-def test_a_subgraph_of_a_bound_saver_is_below_its_assistant(is_stateful: bool) -> None:
+def test_a_subgraph_of_a_bound_saver_is_below_its_assistant(*, is_stateful: bool) -> None:
     """Acceptance 3."""
     with chatledger.open("memory:") as ledger:
         saver = LedgerSaver(ledger).for_assistant("A")

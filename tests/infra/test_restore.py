@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import json
 import os
 import shutil
 import signal
@@ -13,6 +14,7 @@ import pytest
 from msgspec import structs
 from tests.infra.backup_world import answers, content, fill, reopened, run_and_kill, word
 from tests.infra.test_anchor import KEY, pem_of, public_pem_of
+from tests.infra.test_cli_world import ask, fails, run
 
 import chatledger
 from chatledger import ChainIntegrityError, ConfigurationError, CorruptStateError, LedgerLockedError, user
@@ -225,7 +227,7 @@ def test_killed_in_the_middle(folder: Path, before: dict[str, object], tmp_path:
     target = tmp_path / "restored"
     draft = tmp_path / "restored.restoring"
     signs = {"begun": "lock", "log": "data/log", "index": "data/index/CURRENT", "done": "never"}
-    run_and_kill(RESTORE, folder, target, when=lambda: (draft / signs[point]).exists())
+    run_and_kill(RESTORE, folder, target, when=(draft / signs[point]).exists)
     if point == "done":
         assert reopened(target) == before
         return
@@ -293,3 +295,29 @@ def test_a_manifest_that_promises_more(folder: Path, tmp_path: Path) -> None:
         chatledger.restore(folder, tmp_path / "restored")
     assert not (tmp_path / "restored").exists()
     assert word("a", 1).encode() not in content(folder)
+
+
+def test_the_commands(tmp_path: Path) -> None:
+    """`backup`, `backup --check`, `restore`: for people and for programs, and mistakes on one line."""
+    with chatledger.open(tmp_path / "data") as ledger:
+        fill(ledger)
+    place, folder = ("--location", tmp_path / "data"), tmp_path / "backup"
+    made = run(*place, "backup", folder)
+    assert (made.exit_code, "Added 21 events" in made.stdout) == (0, True)
+    assert ask("backup", folder, at=tmp_path / "data")["added_count"] == 0
+    found = run("backup", "--check", folder, "--json")
+    assert (found.exit_code, json.loads(found.stdout)["event_count"]) == (0, 21)
+    assert run("backup", "--check", "--files-only", folder).exit_code == 0
+    done = run("restore", folder, tmp_path / "restored")
+    assert (done.exit_code, "Restored and verified: 21 events" in done.stdout) == (0, True)
+    assert reopened(tmp_path / "restored") == reopened(tmp_path / "data")
+
+    assert "not empty" in fails(1, "restore", folder, tmp_path / "restored")
+    assert "no backup" in fails(1, "restore", tmp_path / "none", tmp_path / "more")
+    assert run("--location", tmp_path / "third", "restore", folder).exit_code == 0
+    assert "no backup" in fails(1, "backup", "--check", tmp_path / "none")
+    assert "--check" in fails(2, "backup", "--files-only", folder)
+    assert "no ledger" in fails(1, "--location", tmp_path / "none", "backup", folder)
+    (segment,) = folder.glob("*.segment")
+    segment.write_bytes(segment.read_bytes()[:-1])
+    assert "is damaged" in fails(1, "backup", "--check", folder)

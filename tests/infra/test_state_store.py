@@ -3,7 +3,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import pytest
@@ -20,7 +20,8 @@ from chatledger.domain.errors import (
     PayloadTooLargeError,
     StateConflictError,
 )
-from chatledger.domain.graph_state.events import StatePut
+from chatledger.domain.graph_state import cutting
+from chatledger.domain.graph_state.events import StateDeleted, StatePut
 from chatledger.graph_state import (
     AgentState,
     StateStore,
@@ -48,16 +49,20 @@ def store(ledger: chatledger.Ledger) -> StateStore:
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The time in ms, to be set."""
     moment = [1_700_000_000_000]
     for module in ("graph_state.stored", "graph_state.store", "store"):
         monkeypatch.setattr(f"chatledger.infra.{module}.clock_ms", lambda: moment[0])
-    yield moment
+    return moment
 
 
 def doc(number: int, words: str = "body") -> dict[str, Any]:
     return {"id": f"d{number}", "title": "Riga", "body": f"{words} {number}", "metadata": {"source": "atlas"}}
+
+
+def reasons(ledger: chatledger.Ledger) -> list[str]:
+    return [recorded.body.reason for recorded in ledger.history() if isinstance(recorded.body, StateDeleted)]
 
 
 def bodies(ledger: chatledger.Ledger) -> list[StatePut]:
@@ -203,7 +208,7 @@ def test_a_step_is_stored_as_what_changed(ledger: chatledger.Ledger, store: Stat
 def test_a_step_reads_only_what_it_changes(ledger: chatledger.Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     """GS-30: the cost of a step does not depend on the fields that it leaves alone; observers get the whole state."""
     joined: list[bytes] = []
-    join = stored_module.join
+    join = cutting.join
 
     def counted(digest: bytes, content_of: Callable[[bytes], Any]) -> Any:
         joined.append(digest)
@@ -270,15 +275,16 @@ def test_excluded_fields_are_not_stored(ledger: chatledger.Ledger) -> None:
     "wrong", [{"a": (1,)}, {"a": float("nan")}, {"a": {1: 2}}, {"a": b""}, [], "text", {1: 2}], ids=repr
 )
 def test_what_is_not_json_is_refused(ledger: chatledger.Ledger, store: StateStore, wrong: Any) -> None:
-    for call in (store.put, lambda key, state: store.update(key, state, node="n")):
-        with pytest.raises(InvalidValueError):
-            call(ID, wrong)
+    with pytest.raises(InvalidValueError):
+        store.put(ID, wrong)
+    with pytest.raises(InvalidValueError):
+        store.update(ID, wrong, node="n")
     assert ledger.last_position() == 0
 
 
 def test_unknown_fields_and_kinds_of_numbers_are_kept(store: StateStore) -> None:
     """GS-1: any other JSON state is stored by the same means."""
-    state = {"z": None, "a": [True, 1, 1.0, -(2**63), 2**64 - 1, "\0"], "": {"nested": [[], {}]}}
+    state: dict[str, Any] = {"z": None, "a": [True, 1, 1.0, -(2**63), 2**64 - 1, "\0"], "": {"nested": [[], {}]}}
     store.put(ID, state)
     assert repr(store.get(ID)) == repr(state)
 
@@ -371,7 +377,7 @@ def test_a_state_that_does_not_live_on_is_absent(ledger: chatledger.Ledger, cloc
     assert store.cleanup() == 1
     assert store.cleanup() == 0
     assert [recorded.type for recorded in ledger.history()] == ["chat_created", "state_put", "state_deleted"]
-    assert [recorded.body.reason for recorded in ledger.history() if recorded.type == "state_deleted"] == ["expired"]
+    assert reasons(ledger) == ["expired"]
     assert ledger.get_chat("trip") is not None
 
 
@@ -412,7 +418,7 @@ def test_cleanup_erases_what_is_old(ledger: chatledger.Ledger, store: StateStore
     clock[0] += 1
     assert store.cleanup(10) == 249
     assert [info.conversation_id for info in store.list()] == ["c7"]
-    assert {recorded.body.reason for recorded in ledger.history() if recorded.type == "state_deleted"} == {"too_old"}
+    assert set(reasons(ledger)) == {"too_old"}
     with pytest.raises(InvalidValueError):
         store.cleanup(-1)
 
@@ -423,6 +429,7 @@ def test_a_deleted_state_leaves_the_log(ledger: chatledger.Ledger, store: StateS
     assert not store.delete(ID)
     assert store.get(ID) is None
     (left,) = ledger.history()
+    assert isinstance(left.body, StateDeleted)
     assert left.body.version_count == 1
     assert store.put(ID, {"again": 1}) == 1
     ledger.rebuild()
@@ -485,7 +492,7 @@ COMMON: dict[str, Callable[[StateStore], Any]] = {
 
 @pytest.mark.parametrize("name", FORBIDDEN)
 @pytest.mark.parametrize("is_there", [True, False])
-def test_a_foreign_state_is_refused_by_its_id(store: StateStore, name: str, is_there: bool) -> None:
+def test_a_foreign_state_is_refused_by_its_id(store: StateStore, name: str, *, is_there: bool) -> None:
     """Acceptance 7, GS-23: whether or not the state exists, by the kind of access; it stays as it is."""
     if is_there:
         store.put(ID, {"hers": True})
@@ -574,6 +581,17 @@ def test_a_ledger_of_a_user_has_a_store_of_that_user(ledger: chatledger.Ledger, 
         own.list()
 
 
+def test_histories_of_users_have_their_states(ledger: chatledger.Ledger, store: StateStore) -> None:
+    store.put(ID, {"text": "x" * 3_000_000})
+    store.put(state_id("bob", "trip"), {})
+    types = [recorded.type for recorded in ledger.history(user_id="ada")]
+    assert (set(types[:-1]), types[-1]) == ({"state_content_put"}, "state_put")
+    assert [recorded.type for recorded in ledger.for_user("bob").history()] == ["state_put"]
+    assert [recorded.type for recorded in ledger.for_user("eve").history()] == []
+    store.delete(ID)
+    assert [recorded.type for recorded in ledger.history(user_id="bob")] == ["state_put"]
+
+
 def test_no_log_line_and_no_subject_tells_of_users_or_content(
     ledger: chatledger.Ledger, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -649,7 +667,7 @@ def test_a_put_repairs_what_it_has(store: StateStore) -> None:
 
 def test_a_missing_piece_is_noticed(store: StateStore) -> None:
     store.put(ID, {"text": "first" * 300})
-    with_rows(store, lambda rows: [rows.delete(key) for key in list(rows.keys("element"))])
+    with_rows(store, lambda rows: rows.delete(rows.keys("element")[0]))
     with pytest.raises(CorruptStateError, match="at version 1"):
         store.get(ID)
 
@@ -669,7 +687,7 @@ def test_a_damaged_record_is_noticed(ledger: chatledger.Ledger, store: StateStor
 class Rows:
     """The rows of the only state, in a write transaction."""
 
-    KINDS = {"record": 1, "version": 2, "element": 3, "field": 3}
+    KINDS: Final = {"record": 1, "version": 2, "element": 3, "field": 3}
 
     def __init__(self, txn: Any, table: Any) -> None:
         self._txn, self._table = txn, table

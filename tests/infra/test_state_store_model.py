@@ -19,8 +19,13 @@ VALUES: st.SearchStrategy[Any] = st.recursive(
     max_leaves=10,
 )
 STATES = st.dictionaries(st.sampled_from(["", "docs-like", "c", "d"]), VALUES, max_size=4)
-MESSAGES = st.lists(
-    st.builds(lambda n, size: {"id": f"m{n}", "text": "w" * size}, st.integers(0, 40), st.sampled_from([1, 100, 400])),
+MESSAGES: st.SearchStrategy[list[Any]] = st.lists(
+    st.fixed_dictionaries(
+        {
+            "id": st.integers(0, 40).map(lambda number: f"m{number}"),
+            "text": st.sampled_from(["w", "w" * 100, "w" * 400]),
+        }
+    ),
     min_size=1,
     max_size=15,
 )
@@ -126,7 +131,7 @@ class KeptMachine(RuleBasedStateMachine):
         is_end=st.sampled_from([False, False, True]),
         is_interrupt=st.sampled_from([False, False, True]),
     )
-    def update(self, key: str, messages: list[Any], documents: int, is_end: bool, is_interrupt: bool) -> None:
+    def update(self, key: str, messages: list[Any], documents: int, *, is_end: bool, is_interrupt: bool) -> None:
         changes = {"messages": messages, "docs": [{"id": f"d{number}"} for number in range(documents)]}
         before = self.states.get(key, {})
         is_significant = len(before.get("docs", [])) != documents or is_end or is_interrupt

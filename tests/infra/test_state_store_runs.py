@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 import chatledger
@@ -198,7 +199,12 @@ def test_a_refused_update_leaves_what_is_kept(ledger: chatledger.Ledger) -> None
         key = state_id("ada", checkpointing)
         with StateStore(ledger, checkpointing=checkpointing) as store:
             store.update(key, {"docs": [{"id": "d1"}]}, node="n")
-            for wrong in ({"docs": [{"title": "no id"}]}, {"number": float("inf")}, {"metadata": []}):
+            refused: list[dict[str, Any]] = [
+                {"docs": [{"title": "no id"}]},
+                {"number": float("inf")},
+                {"metadata": []},
+            ]
+            for wrong in refused:
                 with pytest.raises(InvalidValueError):
                     store.update(key, wrong, node="n")
             with pytest.raises(AccessDeniedError):
@@ -214,7 +220,7 @@ def test_the_asynchronous_store(tmp_path: Path) -> None:
         seen: list[tuple[str, Any]] = []
 
         async def watch(old: Any, new: Any, node: str, diff: Any) -> None:
-            await anyio.sleep(0)
+            await anyio.lowlevel.checkpoint()
             seen.append((node, diff))
 
         async with (

@@ -1,8 +1,9 @@
 """The rows of custom projections: keys, values, and that they follow the log like everything else."""
 
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, TypeVar
 
 import lmdb
 import pytest
@@ -37,8 +38,12 @@ from chatledger.projections.custom.catching_up import CatchingUp
 from chatledger.projections.custom.projection import Projection, check_projection
 from chatledger.projections.custom.row_keys import Key, from_key, is_cut, to_key
 from chatledger.projections.custom.rows import ProjectionRows, ProjectionView, Reach
+from chatledger.projections.environment import Transaction
+from chatledger.projections.generation import Generation
 from chatledger.projections.index import Index
 from chatledger.projections.scrub import scrub
+
+T = TypeVar("T")
 
 # Keys
 
@@ -67,7 +72,20 @@ def test_keys_sort_and_come_back(found: list[Key]) -> None:
 
 @pytest.mark.parametrize(
     "key",
-    [None, 1.5, True, b"raw", ["list"], ("a", None), ("a", ("b",)), 2**63, -(2**63) - 1, "nul\0", "\ud800", ("x" * 140,) * 4],
+    [
+        None,
+        1.5,
+        True,
+        b"raw",
+        ["list"],
+        ("a", None),
+        ("a", ("b",)),
+        2**63,
+        -(2**63) - 1,
+        "nul\0",
+        "\ud800",
+        ("x" * 140,) * 4,
+    ],
     ids=str,
 )
 def test_keys_that_can_not_be(key: Any) -> None:
@@ -93,19 +111,30 @@ class Desk:
     def __init__(self, index: Index) -> None:
         self.index = index
 
-    def write(self, change: Any) -> None:
+    def write(self, change: Callable[[ProjectionRows], object]) -> None:
         """Call `change` with rows that can be written."""
 
-        def update(_: Any, txn: Any) -> None:
+        def update(_: Generation, txn: Transaction) -> None:
             with_table = live(self.index).tables.custom
             change(ProjectionRows(Reach(txn, with_table, lambda: None), 1, position=1))
 
         self.index.update(update)
 
-    def read(self, look: Any) -> Any:
+    def read(self, look: Callable[[ProjectionView], T]) -> T:
         """The answer of `look` on rows that can be read."""
         with self.index.snapshot() as snapshot:
             return look(ProjectionView(Reach(snapshot.txn, snapshot.tables.custom, lambda: None), 1, position=1))
+
+
+def _putting(key: Key, value: Any) -> Callable[[ProjectionRows], None]:
+    return lambda rows: rows.put(key, value)
+
+
+def _get(desk: Desk, key: Key) -> object:
+    def look(rows: ProjectionView) -> object:
+        return rows.get(key, "default")
+
+    return desk.read(look)
 
 
 @given(
@@ -118,7 +147,12 @@ class Desk:
 )
 @settings(max_examples=60, deadline=None)
 def test_rows_are_a_sorted_dictionary(
-    found: dict[Key, int], gone: list[Key], prefix: Key, after: Key | None, reverse: bool, limit: int | None
+    found: dict[Key, int],
+    gone: list[Key],
+    prefix: Key,
+    after: Key | None,
+    reverse: bool,  # noqa: FBT001 - drawn by name
+    limit: int | None,
 ) -> None:
     """`put`, `delete`, `get` and `range` do what a dictionary with sorted keys does, and those of others are not touched."""
     expected = dict(found)
@@ -157,8 +191,8 @@ def test_many_rows_are_read_in_chunks(tmp_path: Path) -> None:
         desk = Desk(index)
 
         def change(rows: ProjectionRows) -> None:
-            for key in range(1000):
-                rows.put(("n", key), key)
+            for number in range(1000):
+                rows.put(("n", number), number)
             for key, value in rows.range("n"):
                 rows.put(key, value + 1)
             assert [value for _, value in rows.range(("n"), limit=300)] == list(range(1, 301))
@@ -175,14 +209,16 @@ def test_values_that_can_not_be(tmp_path: Path, value: Any) -> None:
         Desk(index).write(lambda rows: rows.put("key", value))
 
 
-@pytest.mark.parametrize("value", [None, True, 0, -(2**63), 2**64 - 1, 1.5, "", "é", [1, [None]], {"b": 1, "a": {}}], ids=repr)
+@pytest.mark.parametrize(
+    "value", [None, True, 0, -(2**63), 2**64 - 1, 1.5, "", "é", [1, [None]], {"b": 1, "a": {}}], ids=repr
+)
 def test_values_come_back(tmp_path: Path, value: Any) -> None:
     """Any JSON value, with the order of its keys; also under a key that is shortened."""
     with opened(tmp_path) as index:
         desk = Desk(index)
-        desk.write(lambda rows: [rows.put(key, value) for key in ("key", "k" * 2048)])
         for key in ("key", "k" * 2048):
-            assert repr(value) == repr(desk.read(lambda rows, key=key: rows.get(key, "default")))
+            desk.write(_putting(key, value))
+            assert repr(value) == repr(_get(desk, key))
         assert [("k" * 2048, value)] == desk.read(lambda rows: list(rows.range("k" * 2048)))
 
 
@@ -204,7 +240,7 @@ def test_wrong_use_of_rows(tmp_path: Path) -> None:
 
     with opened(tmp_path) as index:
         Desk(index).write(change)
-        kept[0]._reach.end()  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - as the end of apply does
+        kept[0]._reach.end()  # pyright: ignore[reportPrivateUsage] - as the end of apply does
         for use in (lambda: kept[0].get("a"), lambda: kept[0].put("a", 1), lambda: list(kept[0].range())):
             with pytest.raises(LedgerClosedError, match="can not be used any more"):
                 use()
@@ -405,7 +441,10 @@ def test_a_new_version_that_fails_leaves_the_old_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_swallowed", [True, False], ids=["swallowed", "raised"])
-def test_a_full_map_is_not_a_failure_of_the_projection(tmp_path: Path, is_swallowed: bool) -> None:
+def test_a_full_map_is_not_a_failure_of_the_projection(
+    tmp_path: Path,
+    is_swallowed: bool,  # noqa: FBT001 - a parameter of the test
+) -> None:
     """The transaction is run again on a larger map, also when `apply` swallows what the write raises."""
 
     class Large(Projection):
@@ -549,7 +588,7 @@ def _named(name: Any, version: Any = 1) -> Projection:
         (_named("é" * 101), "longer than 200 bytes"),
         (_named("ok", 1.5), "version of projection 'ok'"),
         (_named("ok", -1), "version of projection 'ok'"),
-        (_named("ok", True), "version of projection 'ok'"),
+        (_named("ok", version=True), "version of projection 'ok'"),
     ],
     ids=str,
 )

@@ -1,0 +1,213 @@
+"""Long chains and chats with many forks, next to the limits: one decode of the same bytes, one look-up in LMDB."""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import lmdb
+import msgspec
+
+import chatledger
+from chatledger import Ledger, Message, NewMessage
+from chatledger.projections.chains import Chains, Place
+
+from ..data import Conversations
+from ..measure import Row, check_equal
+from ..world import BATCH, Pair, World, make_chain
+
+TAIL = 50
+_SHORT = 100
+_EVERY = 10
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(list[Message]).decode
+
+
+def long_chains(world: World) -> Iterator[Row]:
+    """The longest chain: whole, its end, its ancestors; and the cost per message next to shorter ones."""
+    longest, middle = world.sizes.longest, world.sizes.chains[1]
+    pair, chat_id = world.chain(longest, "fast")
+    yield _whole(world, pair, chat_id)
+    for length in (middle, longest):
+        yield _decoded(world, length)
+    yield _scanned(world, middle)
+    shorter, shorter_id = world.chain(middle, "fast")
+    yield world.compare(
+        partial(pair.ledger.get_messages, chat_id),
+        partial(shorter.ledger.get_messages, shorter_id),
+        subject="long_chains",
+        name=f"chain of {longest:,} messages, for each message",
+        peer=f"ours, {middle:,}",
+        per=(longest, middle),
+        note="warm; below 1 where a message of the long chain costs more than one of the short chain",
+        few=True,
+    )
+    make_chain(pair.ledger, "short", _SHORT, seed=2)
+    yield world.compare(
+        partial(pair.ledger.get_messages, chat_id, limit=TAIL),
+        partial(pair.ledger.get_messages, "short", limit=TAIL),
+        subject="long_chains",
+        name=f"last {TAIL} of {longest:,} messages",
+        peer=f"ours, of {_SHORT}",
+        note="1 means that the length of the chat does not matter",
+    )
+    yield from _ancestors(world, pair.ledger, chat_id, longest)
+
+
+def _whole(world: World, pair: Pair, chat_id: str) -> Row:
+    length = world.sizes.longest
+    name = f"chain of {length:,} messages"
+    ours, theirs = partial(pair.ledger.get_messages, chat_id), partial(pair.peer.get_messages, chat_id)
+    check_equal(name, [message.id for message in ours()], [row["id"] for row in theirs()])
+    return world.compare(
+        ours,
+        theirs,
+        subject="long_chains",
+        name=name,
+        note="warm; every message decoded; recursive query, json.loads",
+        few=True,
+    )
+
+
+def _decoded(world: World, length: int) -> Row:
+    pair, chat_id = world.chain(length, "fast")
+    ours = partial(pair.ledger.get_messages, chat_id)
+    stored = _encode([msgspec.structs.replace(message, chat_id="", parent_id=None) for message in ours()])
+    check_equal("decoding", len(_decode(stored)), length)
+    return world.compare(
+        ours,
+        partial(_decode, stored),
+        subject="long_chains",
+        name=f"chain of {length:,} messages",
+        peer="one msgpack decode",
+        note="warm; the limit: all messages as one msgpack array in memory, decoded by one call into the same objects",
+        few=length > BATCH * 20,
+    )
+
+
+def _scanned(world: World, length: int) -> Row:
+    pair, chat_id = world.chain(length, "fast")
+    ours = partial(pair.ledger.get_messages, chat_id)
+    bodies = [_encode(message) for message in ours()]
+    with _raw(world.folder(), bodies) as env:
+
+        def scan() -> list[Message]:
+            with env.begin() as txn:
+                values = [value for _, value in txn.cursor()]
+            return _decode(b"\xdd" + len(values).to_bytes(4, "big") + b"".join(values))
+
+        check_equal("scanning", scan(), ours())
+        return world.compare(
+            ours,
+            scan,
+            subject="long_chains",
+            name=f"chain of {length:,} messages",
+            peer="bare LMDB",
+            note="warm; a message in each row, one cursor over all rows, one msgpack decode of all",
+        )
+
+
+def _raw(folder: Path, values: list[bytes]) -> "lmdb.Environment":
+    env = lmdb.open(str(folder), map_size=1 << 34, sync=False)
+    with env.begin(write=True) as txn:
+        for number, value in enumerate(values):
+            txn.put(number.to_bytes(8, "big"), value)
+    return env
+
+
+def _ancestors(world: World, ledger: Ledger, chat_id: str, length: int) -> Iterator[Row]:
+    """Questions at depth, each against one look-up of a row of the size of a message."""
+    ids = [message.id for message in ledger.get_messages(chat_id)]
+    forked = list(Conversations(77).messages(2))
+    low, high = ids[length // 4], ids[3 * length // 4]
+    stored = ledger.add_messages(
+        chat_id,
+        [
+            msgspec.structs.replace(one, parent_id=parent)
+            for one, parent in zip(forked, (low, high), strict=True)
+        ],
+    )
+    a, b, end = stored[0].id, stored[1].id, ids[-1]
+    found = ledger.common_ancestor(a, b)
+    check_equal("common ancestor", None if found is None else found.id, low)
+    with _raw(world.folder(), [b"x" * 300] * 1000) as env, env.begin() as txn:
+        key = (500).to_bytes(8, "big")
+        get = partial(txn.get, key)
+        note = "the limit: `get` of one row of 300 bytes within a transaction that is open already"
+        row = partial(world.compare, subject="long_chains", peer="one LMDB get", note=note)
+        yield row(partial(ledger.common_ancestor, a, b), get, name=f"common ancestor at depth {length:,}")
+        store = ledger._store  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - below the public methods, as the title says
+        with store.snapshot() as snapshot:
+            chat = snapshot.chat(chat_id)
+            chains, place = chat.chains, chat.place(end)
+            assert place is not None, "it was stored"
+            check_equal("ancestor", chains.message(chains.ancestor(place, length // 2)).id, ids[length // 2])
+            yield row(
+                partial(_ancestor, chains, place, length // 2), get, name=f"ancestor at depth of {length:,}, with its id"
+            )
+            check_equal("is ancestor", [chat.is_ancestor(low, b), chat.is_ancestor(a, b)], [True, False])
+            yield row(partial(chat.is_ancestor, low, b), get, name=f"is-ancestor at depth {length:,}, by ids")
+
+
+def _ancestor(chains: Chains, place: Place, depth: int) -> str:
+    return chains.message(chains.ancestor(place, depth)).id
+
+
+def forking(world: World) -> Iterator[Row]:
+    """The same chain, with a fork at every so many messages, so that each run between two forks is a segment of its own."""
+    length = world.sizes.forked
+    with chatledger.open(world.folder() / "ledger", durability="fast") as ledger:
+        make_chain(ledger, "straight", length, seed=3)
+        straight = partial(ledger.get_messages, "straight")
+        for every in (_EVERY, 1):
+            chat_id = f"every-{every}"
+            world.report(f"storing a chain of {length:,} with a fork at every {every}")
+            head = make_forks(ledger, chat_id, length, every)
+            forked: Callable[[], list[Message]] = partial(ledger.get_chain, head)
+            name = f"chain of {length:,} messages with a fork at every {'message' if every == 1 else f'{every}th'}"
+            check_equal(name, [m.data["parts"] for m in forked()], [m.data["parts"] for m in straight()])
+            yield world.compare(
+                forked,
+                straight,
+                subject="forking",
+                name=name,
+                peer="ours, straight",
+                note="warm; each run of messages between two forks is a segment of its own, which is found by a look-up",
+            )
+            if every == 1:
+                yield _lookups(world, ledger, forked, length, name)
+
+
+def _lookups(world: World, ledger: Ledger, forked: Callable[[], list[Message]], length: int, name: str) -> Row:
+    get, ids = ledger.get_message, [message.id for message in forked()]
+    return world.compare(
+        forked,
+        lambda: [get(message_id) for message_id in ids],
+        subject="forking",
+        name=name,
+        peer="ours, a look-up each",
+        note="warm; each of its messages asked for by id, one after the other",
+    )
+
+
+def make_forks(ledger: Ledger, chat_id: str, length: int, every: int) -> str:
+    """
+    A chain that goes on with the second child at every so many messages; returns the id of its last message.
+
+    Its messages have the content of those of `make_chain` with seed 3.
+    """
+    talk, others = Conversations(3), Conversations(4)
+    ledger.create_chat(chat_id, "ada")
+    parent: str | None = None
+    pending: list[NewMessage] = []
+    for number, message in enumerate(talk.messages(length)):
+        if parent is not None and number % every == 0:
+            pending.append(msgspec.structs.replace(next(others.messages(1)), id=None, parent_id=parent))
+        message_id = f"{chat_id}-{number}"
+        pending.append(msgspec.structs.replace(message, id=message_id, parent_id=parent))
+        parent = message_id
+        if len(pending) >= BATCH:
+            ledger.add_messages(chat_id, pending)
+            pending = []
+    ledger.add_messages(chat_id, pending)
+    assert parent is not None, "a chain has messages"
+    return parent

@@ -1,0 +1,197 @@
+"""
+Three servers that keep three copies: whichever is killed, paused or restarted, writers go on, and nothing is lost or doubled.
+
+What was acknowledged is kept outside and compared in the end with what the ledger, a reader that followed, a fresh index and
+each of the three servers have. The servers run with the configuration of the page about clusters.
+"""
+
+import os
+import random
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.cluster.cluster_world import NAMES, READY_S, Cluster, Writers, clustered, configuration, under_load
+from tests.infra.test_jetstream_world import eventually, new_name
+from tests.infra.test_ledger_world import text, texts
+
+import chatledger
+from chatledger import ConfigurationError, LogUnavailableError
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300), pytest.mark.xdist_group("cluster")]
+IS_SOAK = bool(os.environ.get("CHATLEDGER_SOAK"))
+Nemesis = Callable[[Cluster, str, Writers], None]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with clustered(tmp_path_factory.mktemp("cluster")) as running:
+        yield running
+
+
+@pytest.fixture
+def stream(cluster: Cluster) -> str:
+    """The name of a new stream, on a cluster that is whole."""
+    for name in NAMES:
+        if not cluster.nodes[name].is_running:
+            cluster.start(name)
+    cluster.wait_until_whole("ready")
+    return new_name()
+
+
+def kill_leader(cluster: Cluster, stream: str, load: Writers) -> None:
+    name = cluster.leader(stream)
+    cluster.nodes[name].send(signal.SIGKILL)
+    load.wait_for_more()
+    cluster.start(name)
+
+
+def kill_follower(cluster: Cluster, stream: str, load: Writers) -> None:
+    name = cluster.follower(stream)
+    cluster.nodes[name].send(signal.SIGKILL)
+    load.wait_for_more()
+    cluster.start(name)
+
+
+def pause_leader(cluster: Cluster, stream: str, load: Writers) -> None:
+    """It hangs: connections stay open, and nothing is answered. Then it wakes up and believes that it leads."""
+    node = cluster.nodes[cluster.leader(stream)]
+    node.send(signal.SIGSTOP)
+    try:
+        load.wait_for_more()
+    finally:
+        node.send(signal.SIGCONT)
+    load.wait_for_more()
+
+
+def pause_follower(cluster: Cluster, stream: str, load: Writers) -> None:
+    node = cluster.nodes[cluster.follower(stream)]
+    node.send(signal.SIGSTOP)
+    try:
+        load.wait_for_more()
+    finally:
+        node.send(signal.SIGCONT)
+    load.wait_for_more()
+
+
+def restart_all(cluster: Cluster, stream: str, load: Writers) -> None:
+    """As for an upgrade: one after the other, each when the one before has caught up."""
+    for name in NAMES:
+        cluster.nodes[name].send(signal.SIGTERM)
+        load.wait_for_more()
+        cluster.start(name)
+        cluster.wait_until_whole(stream)
+
+
+@pytest.mark.parametrize("nemesis", [kill_leader, kill_follower, pause_leader, restart_all], ids=lambda one: one.__name__)
+def test_writers_ride_through(nemesis: Nemesis, cluster: Cluster, stream: str, tmp_path: Path) -> None:
+    """No writer gets an error; nothing is lost, doubled or skipped; all three servers have the same in the end."""
+    with under_load(cluster, stream, tmp_path) as load:
+        nemesis(cluster, stream, load)
+    print(f"{nemesis.__name__}: {load.count} appends, the longest took {load.longest_s:.1f} s")
+
+
+@pytest.mark.skipif(not IS_SOAK, reason="make soak runs it: some minutes")
+@pytest.mark.timeout(3600)
+def test_writers_ride_through_one_after_another(cluster: Cluster, stream: str, tmp_path: Path) -> None:
+    """The same for many faults on one log, in the order of a seed."""
+    seed = int(os.environ.get("CHATLEDGER_SEED", "0")) or random.randrange(10**9)
+    print(f"CHATLEDGER_SEED={seed}")
+    dice = random.Random(seed)
+    with under_load(cluster, stream, tmp_path, writers=8) as load:
+        for _ in range(30):
+            nemesis = dice.choice([kill_leader, kill_follower, pause_leader, pause_follower, restart_all])
+            nemesis(cluster, stream, load)
+            cluster.wait_until_whole(stream)
+            load.wait_for_more(20)
+            assert load.errors == []
+
+
+def test_without_a_majority(cluster: Cluster, stream: str, tmp_path: Path) -> None:
+    """Two of three are gone: an append is no success and no hang, and it is stored once when they are back."""
+    with chatledger.open(cluster.place(stream), create=True, timeout_s=3, index=tmp_path) as ledger:
+        ledger.create_chat("c", "u")
+        ledger.append("c", [text("before")])
+        gone = [cluster.leader(stream), cluster.follower(stream)]
+        for name in gone:
+            cluster.nodes[name].send(signal.SIGKILL)
+        with pytest.raises(LogUnavailableError):
+            ledger.append("c", [text("during", id="m")])
+        for name in gone:
+            cluster.start(name)
+
+        def is_stored() -> bool:
+            try:
+                ledger.append("c", [text("during", id="m")])
+            except LogUnavailableError:
+                return False
+            return True
+
+        eventually(is_stored, within_s=READY_S)
+        assert texts(ledger, "c") == ["before", "during"]
+
+
+def test_a_damaged_replica_is_found_and_healed(cluster: Cluster, stream: str, tmp_path: Path) -> None:
+    """
+    One bit of one server's copy flips while it is down. It rejoins as if nothing were (the server says nothing), and the
+    comparison names it and what it lacks. Without its copy it takes that of the others.
+    """
+    place = cluster.place(stream)
+    with chatledger.open(place, create=True, timeout_s=30, index=tmp_path / "index") as ledger:
+        ledger.create_chat("c", "u")
+        for number in range(200):
+            ledger.append("c", [text(f"message {number} " + "x" * 300)])
+        last = ledger.last_position()
+    assert chatledger.compare_replicas(place) == []
+    name = cluster.follower(stream)
+    node = cluster.nodes[name]
+    node.send(signal.SIGKILL)
+    block = node.blocks(stream)[0]
+    content = bytearray(block.read_bytes())
+    content[content.index(b"message 100 ")] ^= 1
+    block.write_bytes(content)
+    cluster.start(name)
+    cluster.wait_until_whole(stream)
+
+    (damage,) = chatledger.compare_replicas(place, page=64)
+    assert (damage.server, damage.stream, damage.altered) == (name, stream, ())
+    assert damage.missing
+    assert f"server {name!r}, stream {stream!r}: lacks" in str(damage)
+    # Who reads from it is not shown a log with a hole in it.
+    with pytest.raises(chatledger.ChainIntegrityError):
+        chatledger.open(cluster.place(stream, first=name), index=tmp_path / "damaged")
+    with chatledger.open(cluster.place(stream, first=cluster.leader(stream)), index=tmp_path / "sound") as sound:
+        assert sound.verify().position == last
+
+    node.send(signal.SIGTERM)
+    for file in sorted((node.store / "jetstream" / "APP" / "streams" / stream).rglob("*"), reverse=True):
+        file.rmdir() if file.is_dir() else file.unlink()
+    cluster.start(name)
+    cluster.wait_until_whole(stream)
+    assert chatledger.compare_replicas(place) == []
+
+
+def test_replicas_are_chosen_and_checked(cluster: Cluster, stream: str, tmp_path: Path) -> None:
+    """Three where three servers are named; what was asked for and is not there is refused."""
+    with chatledger.open(cluster.place(stream), create=True, index=tmp_path / "1"):
+        assert cluster.info(stream)["config"]["num_replicas"] == 3
+        assert cluster.info(f"{stream}-blobs")["config"]["num_replicas"] == 3
+        assert cluster.info(f"{stream}-feeds")["config"]["num_replicas"] == 3
+    single = new_name()
+    with chatledger.open(cluster.place(single), create=True, replicas=1, index=tmp_path / "2"):
+        assert cluster.info(single)["config"]["num_replicas"] == 1
+    with chatledger.open(cluster.place(single), index=tmp_path / "2"):
+        pass
+    with pytest.raises(ConfigurationError, match=r"1 of 3 replicas.*nats stream edit"):
+        chatledger.open(cluster.place(single) + "?replicas=3", index=tmp_path / "2")
+    with pytest.raises(ConfigurationError, match="only 1 of the servers"):
+        chatledger.compare_replicas(cluster.place(single))
+    with pytest.raises(ConfigurationError, match="only 1 of the servers"):
+        chatledger.compare_replicas(cluster.place(stream, first="one"))
+
+
+def test_the_page_shows_what_is_started() -> None:
+    """The configuration under test is the page's: with syncs, and with pings that notice a server that hangs."""
+    shown = configuration()
+    assert all(words in shown for words in ("sync_interval: always", 'ping_interval: "2s"', "@three:6222"))

@@ -1,0 +1,130 @@
+"""A server behind a bad network, and a disk that fills up."""
+
+import contextlib
+import os
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Generator
+from pathlib import Path
+from random import Random
+from typing import Final
+
+from tests.infra.test_jetstream_world import TOKEN, Server
+
+DISK_BYTES: Final = 48 * 1024 * 1024
+
+
+class BadNetwork:
+    """
+    Passes bytes between clients and a server, some of them late, and ends connections in the middle of things.
+
+    `cuts` and `delays` count what it did.
+    """
+
+    def __init__(self, port: Callable[[], int], seed: str) -> None:
+        self._target = port
+        self._rng = Random(seed)
+        self.cuts = self.delays = 0
+        self.is_bad = True
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self._sockets: set[socket.socket] = set()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            try:
+                server = socket.create_connection(("127.0.0.1", self._target()))
+            except OSError:
+                client.close()
+                continue
+            self._sockets |= {client, server}
+            for one, other in ((client, server), (server, client)):
+                threading.Thread(target=self._pass_on, args=(one, other), daemon=True).start()
+
+    def _pass_on(self, one: socket.socket, other: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := one.recv(65536):
+                chance = self._rng.random() if self.is_bad else 1.0
+                if chance < 0.002:
+                    self.cuts += 1
+                    other.sendall(data[: self._rng.randrange(len(data))])
+                    break
+                if chance < 0.02:
+                    self.delays += 1
+                    time.sleep(self._rng.choice([0.02, 0.1, 0.5]))
+                other.sendall(data)
+        for end in (one, other):
+            self._sockets.discard(end)
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()
+
+    def close(self) -> None:
+        """End all connections."""
+        for one in [self._listener, *self._sockets]:
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+            one.close()
+
+
+class RemoteServer:
+    """A server that is nobody's child, behind a bad network; it comes back at its port when it was killed."""
+
+    def __init__(self, base: Path, seed: str) -> None:
+        self._server = Server(base / "server", jetstream="sync_interval: always").start()
+        self._port = self._server.port
+        self.network = BadNetwork(lambda: self._port, seed)
+        self.location = f"nats://{TOKEN}@127.0.0.1:{self.network.port}"
+
+    def kill(self) -> None:
+        """Kill -9, and start it again."""
+        self._server.kill()
+        self._server.start(port=self._port)
+
+    def close(self) -> None:
+        """Stop it."""
+        self.network.close()
+        self._server.stop()
+
+
+@contextlib.contextmanager
+def small_disk(folder: Path) -> Generator[Path | None]:
+    """A file system of its own that is soon full; None where nothing can be mounted."""
+    folder.mkdir(parents=True, exist_ok=True)
+    command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(folder)]
+    try:
+        subprocess.run(command, check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        yield None
+        return
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True, capture_output=True)
+
+
+def fill_up(disk: Path) -> int:
+    """Take all the space that is left on a disk; returns how much that was."""
+    taken = 0
+    with (disk / "filler").open("ab", buffering=0) as file:
+        while True:
+            space = os.statvfs(disk)
+            left = space.f_bavail * space.f_frsize
+            if not left:
+                return taken
+            try:
+                taken += file.write(bytes(min(left, 1 << 20)))
+            except OSError:
+                return taken
+
+
+def free(disk: Path) -> None:
+    """Give it back."""
+    (disk / "filler").unlink(missing_ok=True)
