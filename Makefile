@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+SEED ?= 1
+MINUTES ?= 30
 
 .PHONY: demo test lint format docs bench soak wheel clean
 
@@ -28,8 +30,9 @@ docs: $(VENV)/.dev ## write the generated reference pages anew
 bench: $(VENV)/.dev ## speed as ratios against the alternative, in one run
 	$(BIN)/python -m benchmarks
 
-soak: $(VENV)/.dev ## the long runs: many more examples of the state machine and of the fault tests
-	CHATLEDGER_SOAK=1 $(BIN)/python -m pytest -q --timeout 3600 tests/model tests/faults tests/infra/test_processes.py
+soak: $(VENV)/.dev ## kills, damage, full disks, bad networks and load, for MINUTES from a SEED; then more of the state machine
+	$(BIN)/python -m tests.faults --seed $(SEED) --minutes $(MINUTES) --out build/soak.json
+	CHATLEDGER_SOAK=1 $(BIN)/python -m pytest -q --timeout 3600 tests/model tests/infra/test_processes.py
 
 wheel: $(VENV)/.dev ## build the wheel and try it in a clean environment
 	.ci/wheel $(BIN)/python

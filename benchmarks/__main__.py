@@ -8,7 +8,10 @@ import click
 import msgspec
 from rich.console import Console
 
+from .compare import compare_results, last_two, make_comparison
+from .curves import CURVES
 from .measure import ResultsDifferError
+from .plots import write_plots
 from .report import make_table, write_docs
 from .suite import SUBJECTS, Result, run
 from .world import FULL, QUICK
@@ -16,18 +19,22 @@ from .world import FULL, QUICK
 _HERE = Path(__file__).parent
 RESULTS = _HERE / "results"
 PAGE = _HERE.parent / "docs" / "explanation" / "performance.md"
+IMAGES = PAGE.parent / "images"
 
 
 @click.command()
 @click.option("--quick", is_flag=True, help="Small sizes, less than a minute; for a first look and for CI.")
-@click.option("--only", multiple=True, type=click.Choice(list(SUBJECTS)), help="Only this subject; may be repeated.")
+@click.option(
+    "--only", multiple=True, type=click.Choice([*SUBJECTS, CURVES]), help="Only this subject; may be repeated."
+)
 @click.option(
     "--json",
     "json_file",
     type=click.Path(path_type=Path),
     help="Where to keep the result.  [default: benchmarks/results/<time>.json]",
 )
-@click.option("--write-docs", is_flag=True, help="Put the table into docs/explanation/performance.md.")
+@click.option("--write-docs", is_flag=True, help="Put the table and the plots into docs/explanation.")
+@click.option("--compare", is_flag=True, help="Compare the last two kept results of the size instead of running.")
 @click.option(
     "--from", "from_file", type=click.Path(path_type=Path, exists=True), help="Show a kept result instead of running."
 )
@@ -42,11 +49,15 @@ def main(
     only: tuple[str, ...],
     json_file: Path | None,
     write_docs: bool,
+    compare: bool,
     from_file: Path | None,
     folder: Path | None,
 ) -> None:
     """Measure chatledger against the SQLite schema of @deepagents/context, in one run, and check that the answers are equal."""
     console = Console()
+    if compare:
+        _compare(console, "quick" if quick else "full")
+        return
     if from_file is not None:
         result = msgspec.json.decode(from_file.read_bytes(), type=Result)
     else:
@@ -59,6 +70,16 @@ def main(
     console.print(f"{result.machine}; sizes: {result.sizes}", style="dim", highlight=False)
     if write_docs:
         write_docs_page(result)
+
+
+def _compare(console: Console, sizes: str) -> None:
+    try:
+        before, after = last_two(RESULTS, sizes)
+    except ValueError as error:
+        raise click.ClickException(str(error)) from error
+    results = [msgspec.json.decode(path.read_bytes(), type=Result) for path in (before, after)]
+    console.print(f"{before.name} and {after.name}", style="dim", highlight=False)
+    console.print(make_comparison(compare_results(*results)))
 
 
 def _run(*, quick: bool, only: tuple[str, ...], folder: Path | None) -> Result:
@@ -74,8 +95,9 @@ def _run(*, quick: bool, only: tuple[str, ...], folder: Path | None) -> Result:
 
 
 def write_docs_page(result: Result) -> None:
-    """Put the table of a result into the page about performance."""
+    """Put the table of a result into the page about performance, and draw its plots."""
     write_docs(PAGE, result)
+    write_plots(IMAGES, result.curves)
 
 
 if __name__ == "__main__":

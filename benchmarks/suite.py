@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 
 from .machine import Machine, describe_machine
+from .curves import CURVES, Curve, measure_curves
 from .measure import Row
 from .subjects.appends import appends
 from .subjects.catalogue import branches, chats, many_chats
@@ -59,6 +60,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     sizes: str
     machine: Machine
     rows: list[Row]
+    curves: list[Curve] = []
 
 
 def run(
@@ -77,7 +79,8 @@ def run(
     world = World(root, sizes, report)
     try:
         rows = [row for name, subject in SUBJECTS.items() if not only or name in only for row in subject(world)]
+        curves = list(measure_curves(world)) if not only or CURVES in only else []
     finally:
         world.close()
     at = datetime.now(UTC).isoformat(timespec="seconds")
-    return Result(at=at, sizes=sizes.name, machine=describe_machine(root), rows=rows)
+    return Result(at=at, sizes=sizes.name, machine=describe_machine(root), rows=rows, curves=curves)

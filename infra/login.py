@@ -2,7 +2,7 @@
 
 import os
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -95,17 +95,13 @@ class Login(msgspec.Struct, frozen=True, kw_only=True):
         return Login(**found) if found else None
 
     def __repr__(self) -> str:
-        return f"Login({', '.join(self._shown())})"
+        shown = (f"{name}={'…' if name in _SECRET else repr(value)}" for name, value in self.__rich_repr__())
+        return f"Login({', '.join(shown)})"
 
-    def __rich_repr__(self) -> Iterator[str]:
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
         """What tracebacks of `rich` show: no secrets either."""
-        yield from self._shown()
-
-    def _shown(self) -> Iterator[str]:
-        for field in msgspec.structs.fields(self):
-            value = getattr(self, field.name)
-            if value != field.default:
-                yield f"{field.name}={'…' if field.name in _SECRET else repr(value)}"
+        given = [(name, getattr(self, name)) for name in _SETTINGS if getattr(self, name) not in {None, False, INBOX}]
+        return [(name, "…" if name in _SECRET else value) for name, value in given]
 
     @property
     def says_who(self) -> bool:

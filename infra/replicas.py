@@ -1,20 +1,17 @@
 """Comparing what the servers of a cluster have of a log: JetStream does not notice when one of them lost something."""
 
-import hashlib
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 
 from chatledger.domain.errors import ConfigurationError
 
-from .jetstream.client import Deadline, JetStreamClient
-from .jetstream.connection import Connection
-from .jetstream.endpoint import Endpoint
+from .jetstream.client import JetStreamClient
 from .jetstream.errors import StreamAbsentError
-from .jetstream.reading import MESSAGE_ID, PAGE, LogMessage, Pages
+from .jetstream.replicas import digests_on_each, servers_of
 from .jetstream.stream import stream_info
 from .locations import STREAM
 from .log.jetstream import BLOBS, FEEDS
@@ -24,6 +21,7 @@ from .servers import read_place
 
 _BESIDE: Final = (FEEDS, BLOBS)
 _SHOWN: Final = 5
+_PAGE: Final = 5000
 _BEHIND_S: Final = 3.0
 """How long servers may differ because one is behind."""
 _AGAIN_S: Final = 0.2
@@ -57,21 +55,8 @@ def _counted(positions: Sequence[int], verb: str) -> str:
     return f"{verb} {len(positions):,} position{'s' if len(positions) > 1 else ''} ({shown})"
 
 
-class _Peer(msgspec.Struct):
-    name: str
-
-
-class _Group(msgspec.Struct):
-    leader: str = ""
-    replicas: list[_Peer] = []
-
-
-class _Info(msgspec.Struct):
-    cluster: _Group | None = None
-
-
 def compare_replicas(
-    location: str, *, login: Login | None = None, timeout_s: float = 15.0, page: int = PAGE
+    location: str, *, login: Login | None = None, timeout_s: float = 15.0, page: int = _PAGE
 ) -> list[ReplicaDamage]:
     """
     Read a log from each server that keeps a copy of it, and tell where they differ.
@@ -79,7 +64,7 @@ def compare_replicas(
     Erasing and appending may go on meanwhile. Where no two servers agree, each of them is reported.
 
     Args:
-        location: `nats://` with all servers of the cluster by name, as for `open`.
+        location: `nats://` with servers of the cluster, as for `open`.
         login: How to log in, as for `open`.
         timeout_s: The budget of one page.
         page: How many positions to compare at once.
@@ -88,103 +73,58 @@ def compare_replicas(
         What differs, by stream and server; nothing when all is well. The streams of named feeds and of large data are among them.
 
     Raises:
-        ConfigurationError: The location names fewer than two servers that have a copy.
-        LogUnavailableError: A server does not answer, or does not catch up.
+        ConfigurationError: There are no replicas.
+        LogUnavailableError: A server that keeps a copy does not answer.
     """
     place = read_place(location, stream=STREAM, login=login, replicas=None)
-    clients = [_client(place.connect, number, timeout_s) for number in range(place.hosts)]
+    client = JetStreamClient(place.connect, timeout_s=timeout_s)
     try:
         with translated(f"stream {place.stream!r}"):
-            servers = {client.call(_server_name, client): client for client in clients}
-            found = _compare(servers, place.stream, page)
+            found = _compare(client, place.stream, page)
             for suffix in _BESIDE:
                 try:
-                    found += _compare(servers, place.stream + suffix, page)
+                    found += _compare(client, place.stream + suffix, page)
                 except StreamAbsentError:
                     continue
             return found
     finally:
-        for client in clients:
-            client.close()
+        client.close()
 
 
-def _client(connect: Callable[[], Endpoint], number: int, timeout_s: float) -> JetStreamClient:
-    def connect_to_one() -> Endpoint:
-        endpoint = connect()
-        return endpoint.at(endpoint.urls[number])
-
-    return JetStreamClient(connect_to_one, timeout_s=timeout_s)
-
-
-async def _server_name(client: JetStreamClient) -> str:
-    async def name(connection: Connection, deadline: Deadline) -> str:
-        del deadline
-        return connection.server_name
-
-    return await client.retry(name, client.deadline(), doing="connecting")
-
-
-def _compare(servers: Mapping[str, JetStreamClient], stream: str, page: int) -> list[ReplicaDamage]:
-    anybody = next(iter(servers.values()))
-    last = anybody.call(stream_info, anybody, stream).state.last
-    info = anybody.call(lambda: anybody.api(f"STREAM.INFO.{stream}", None, _Info, anybody.deadline()))
-    group = info.cluster or _Group()
-    keepers = {group.leader, *(peer.name for peer in group.replicas)}
-    chosen = {name: client for name, client in servers.items() if name in keepers}
-    if len(chosen) < 2:
-        msg = f"only {len(chosen)} of the servers named keep a copy of stream {stream!r}; name all servers of the cluster"
+def _compare(client: JetStreamClient, stream: str, page: int) -> list[ReplicaDamage]:
+    last = client.call(stream_info, client, stream).state.last
+    servers = client.call(servers_of, client, stream)
+    if len(servers) < 2:
+        msg = f"no more than one server keeps a copy of stream {stream!r}, so there is nothing to compare; see replicas of open"
         raise ConfigurationError(msg)
-    missing: dict[str, list[int]] = {name: [] for name in chosen}
-    altered: dict[str, list[int]] = {name: [] for name in chosen}
+    missing: dict[str, list[int]] = {name: [] for name in servers}
+    altered: dict[str, list[int]] = {name: [] for name in servers}
     for first in range(1, last + 1, page):
-        for position, held in _differences(chosen, stream, first, min(first + page - 1, last)).items():
+        for position, held in _differences(client, stream, servers, first, min(first + page - 1, last)).items():
             right = _right(list(held.values()))
             for name, digest in held.items():
                 if digest != right:
                     (missing if digest is None else altered)[name].append(position)
     return [
         ReplicaDamage(name, stream, tuple(missing[name]), tuple(altered[name]))
-        for name in sorted(chosen)
+        for name in sorted(servers)
         if missing[name] or altered[name]
     ]
 
 
 def _differences(
-    servers: Mapping[str, JetStreamClient], stream: str, first: int, last: int
+    client: JetStreamClient, stream: str, servers: set[str], first: int, last: int
 ) -> dict[int, dict[str, bytes | None]]:
     """The positions from `first` to `last` where servers differ for longer than they may be behind, and what each has."""
     ends_at = time.monotonic() + _BEHIND_S
     while True:
-        held = {name: _digests(client, stream, first, last) for name, client in servers.items()}
-        positions: set[int] = set().union(*held.values())
-        different = {
-            position: {name: digests.get(position) for name, digests in held.items()} for position in sorted(positions)
-        }
-        different = {position: found for position, found in different.items() if len(set(found.values())) > 1}
+        held = client.call(lambda: digests_on_each(client, stream, servers, first=first, last=last))
+        positions = {position for digests in held.values() for position in digests}
+        every = {position: {name: held[name].get(position) for name in servers} for position in sorted(positions)}
+        different = {position: found for position, found in every.items() if len(set(found.values())) > 1}
         if not different or time.monotonic() > ends_at:
             return different
         time.sleep(_AGAIN_S)
-
-
-def _digests(client: JetStreamClient, stream: str, first: int, last: int) -> dict[int, bytes]:
-    # Answered by the server that is connected, as it keeps a copy itself.
-    pages = Pages(client, stream, client.deadline(), after=first - 1)
-    found: dict[int, bytes] = {}
-    while not pages.is_complete:
-        pages.renew(client.deadline())
-        for message in client.call(pages.read, min(PAGE, last - first + 1)):
-            if message.position > last:
-                return found
-            found[message.position] = _digest(message)
-        if last in found:
-            return found
-    return found
-
-
-def _digest(message: LogMessage) -> bytes:
-    digest = hashlib.sha256(message.subject.encode() + b"\0" + message.headers.get(MESSAGE_ID, "").encode() + b"\0")
-    digest.update(message.payload)
-    return digest.digest()
 
 
 def _right(held: Sequence[bytes | None]) -> bytes | None:

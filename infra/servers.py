@@ -18,7 +18,9 @@ REPLICAS: Final = (1, 3, 5)
 _HIDDEN: Final = re.compile(r"(?<=://).*@", re.DOTALL)
 """A secret that was not percent-encoded may contain what ends the part of a URL where it stands."""
 _FILES: Final = ("sqlite:", "file:")
-_HIDDEN_IN_QUERY: Final = re.compile(r"(?<=[?&])([^=&]*(?:pass|token|secret|key|cred|seed)[^=&]*=)[^&#]*", re.IGNORECASE)
+_HIDDEN_IN_QUERY: Final = re.compile(
+    r"(?<=[?&])([^=&]*(?:pass|token|secret|key|cred|seed)[^=&]*=)[^&#]*", re.IGNORECASE
+)
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -45,10 +47,7 @@ class Place(msgspec.Struct, frozen=True):
 
 def read_place(location: str, *, stream: str, login: Login | None, replicas: int | None) -> Place:
     """
-    Read a location, with what else `open` was told about it.
-
-    Args:
-        stream: The name of the stream where the location says none.
+    Read a location, with what else `open` was told about it. `stream` is the name where the location says none.
 
     Raises:
         ConfigurationError: It names no servers, or says something twice.
@@ -130,7 +129,9 @@ def check_host(url: str) -> None:
         is_right = False
     if not is_right:
         # Not what stands for the port: it is the password where the host was forgotten.
-        msg = f"the location does not name a server: expected host or host:port, with a port up to 65535, after {host!r}"
+        msg = (
+            f"the location does not name a server: expected host or host:port, with a port up to 65535, after {host!r}"
+        )
         raise ConfigurationError(msg)
 
 

@@ -13,6 +13,11 @@ def seal(row: bytes) -> bytes:
     return row + crc32(row).to_bytes(SEAL_BYTES, "big")
 
 
+def is_sound(stored: bytes) -> bool:
+    """Whether it is what was stored."""
+    return crc32(stored[:-SEAL_BYTES]) == int.from_bytes(stored[-SEAL_BYTES:], "big")
+
+
 def unseal(stored: bytes) -> bytes:
     """
     The row again.
@@ -20,8 +25,7 @@ def unseal(stored: bytes) -> bytes:
     Raises:
         CorruptStateError: It is not what was stored.
     """
-    row = stored[:-SEAL_BYTES]
-    if crc32(row) != int.from_bytes(stored[-SEAL_BYTES:], "big"):
+    if not is_sound(stored):
         msg = "a row of the index is damaged; rebuild the index, or delete its folder. The log is not affected"
         raise CorruptStateError(msg)
-    return row
+    return stored[:-SEAL_BYTES]

@@ -115,9 +115,7 @@ def many_chats(world: World) -> Iterator[Row]:
             )
             if place:
                 note = "1 means that the place in the list does not matter"
-                yield world.compare(
-                    ours, first, subject="many_chats", name=name, peer="ours, first page", note=note
-                )
+                yield world.compare(ours, first, subject="many_chats", name=name, peer="ours, first page", note=note)
 
 
 def _order_alike(pair: Pair) -> None:

@@ -121,10 +121,7 @@ def _ancestors(world: World, ledger: Ledger, chat_id: str, length: int) -> Itera
     low, high = ids[length // 4], ids[3 * length // 4]
     stored = ledger.add_messages(
         chat_id,
-        [
-            msgspec.structs.replace(one, parent_id=parent)
-            for one, parent in zip(forked, (low, high), strict=True)
-        ],
+        [msgspec.structs.replace(one, parent_id=parent) for one, parent in zip(forked, (low, high), strict=True)],
     )
     a, b, end = stored[0].id, stored[1].id, ids[-1]
     found = ledger.common_ancestor(a, b)
@@ -142,7 +139,9 @@ def _ancestors(world: World, ledger: Ledger, chat_id: str, length: int) -> Itera
             assert place is not None, "it was stored"
             check_equal("ancestor", chains.message(chains.ancestor(place, length // 2)).id, ids[length // 2])
             yield row(
-                partial(_ancestor, chains, place, length // 2), get, name=f"ancestor at depth of {length:,}, with its id"
+                partial(_ancestor, chains, place, length // 2),
+                get,
+                name=f"ancestor at depth of {length:,}, with its id",
             )
             check_equal("is ancestor", [chat.is_ancestor(low, b), chat.is_ancestor(a, b)], [True, False])
             yield row(partial(chat.is_ancestor, low, b), get, name=f"is-ancestor at depth {length:,}, by ids")

@@ -26,9 +26,7 @@ def sessions(world: World) -> Iterator[Row]:
 
     length, folder = world.sizes.branched, world.folder()
     plain = partial(SQLiteSession, "chat", folder / "plain.db")
-    advanced = partial(
-        AdvancedSQLiteSession, session_id="chat", db_path=folder / "advanced.db", create_tables=True
-    )
+    advanced = partial(AdvancedSQLiteSession, session_id="chat", db_path=folder / "advanced.db", create_tables=True)
     with asyncio.Runner() as runner:
         for peer, make in (("SQLiteSession", plain), ("AdvancedSQLiteSession", advanced)):
             session: Any = make()

@@ -67,9 +67,7 @@ def imports(world: World) -> Iterator[Row]:
 
 
 def _payload_bytes(count: int) -> int:
-    return sum(
-        len(msgspec.json.encode(message)) for chat, _ in _conversations(count) for message in chat.messages
-    )
+    return sum(len(msgspec.json.encode(message)) for chat, _ in _conversations(count) for message in chat.messages)
 
 
 def _import(world: World, *, search: bool) -> tuple[dict[str, list[float]], dict[str, int]]:

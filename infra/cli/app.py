@@ -37,6 +37,7 @@ VERBS: Final = {
     "backup": "backup",
     "restore": "backup",
     "doctor": "doctor",
+    "bench": "bench",
 }
 """Each verb and the module of its command, `<verb>_command`; in the order of `--help`."""
 

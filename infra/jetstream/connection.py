@@ -63,7 +63,8 @@ class _Client(Client):
         # Asked when the login is about to be sent. nats-py encrypts only when the server demands it, and whoever stands
         # between could remove that demand.
         transport: Any = self._transport
-        if self.needs_tls and transport._io_writer.get_extra_info("ssl_object") is None:
+        writer = transport._io_writer  # noqa: SLF001 (nats-py has no public way to it)
+        if self.needs_tls and writer.get_extra_info("ssl_object") is None:
             msg = "the server does not demand TLS, and nothing is sent without; give it a `tls` block without allow_non_tls"
             raise LoginRefusedError(msg)
         command: bytes = super()._connect_command()
@@ -109,9 +110,9 @@ class Connection:
             except ConnectionLostError as error:
                 lost = error
         # One that is down does not make a wrong password right, and waiting for it would hide what is wrong.
-        error = refusal or lost
-        assert error is not None, "there is a server at least"
-        raise error
+        reason = refusal or lost
+        assert reason is not None, "there is a server at least"
+        raise reason
 
     @classmethod
     async def _open(cls, endpoint: Endpoint, *, timeout_s: float) -> "Connection":
@@ -183,7 +184,7 @@ class Connection:
     @property
     def _info(self) -> dict[str, Any]:
         info = self._nats._server_info  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] (nats-py has no public way to the server's name)
-        return cast("dict[str, Any]", info or {})
+        return info or {}
 
     def _raise_if_permanent(self, error: Exception, endpoint: Endpoint) -> None:
         if isinstance(error, InterfaceError):

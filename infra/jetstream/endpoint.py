@@ -1,6 +1,7 @@
 """Where a JetStream server is and how to log in."""
 
 import ssl
+from itertools import pairwise
 from typing import Any, Final
 
 import msgspec
@@ -39,9 +40,9 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     def __repr__(self) -> str:
         return f"Endpoint({', '.join(self.urls)})"
 
-    def __rich_repr__(self) -> Any:
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
         """What tracebacks of `rich` show: no secrets either."""
-        yield from self.urls
+        return [("urls", self.urls)]
 
     @property
     def needs_tls(self) -> bool:
@@ -108,7 +109,7 @@ def read_seed(path: str) -> str:
 
 
 def _after(lines: list[str], mark: str) -> str:
-    found = [following for line, following in zip(lines, lines[1:], strict=False) if mark in line]
+    found = [following for line, following in pairwise(lines) if mark in line]
     return found[0] if found else ""
 
 
@@ -131,7 +132,8 @@ def _check_seed(seed: str, path: str) -> None:
     try:
         if not seed.startswith("SU"):
             raise nkeys.ErrInvalidSeed
-        nkeys.from_seed(bytearray(seed.encode())).wipe()
+        untyped: Any = nkeys
+        untyped.from_seed(bytearray(seed.encode())).wipe()
     except (nkeys.NkeysError, ValueError) as error:
         msg = f"{path} holds no seed of a user; it has one line that begins with SU"
         raise LoginRefusedError(msg) from error

@@ -14,12 +14,12 @@ What the JetStream module raises beyond the classes of `eventsourcing.persistenc
 
 import msgspec
 from eventsourcing.persistence import (
-    DatabaseError,
     DataError,
     InterfaceError,
     InternalError,
     NotSupportedError,
     OperationalError,
+    PersistenceError,
     ProgrammingError,
 )
 from nats.errors import Error as NatsError
@@ -104,7 +104,7 @@ WRONG_CONFIG_CODES = frozenset({10052, 10074})
 TRANSIENT = (ConnectionLostError, NoAnswerError, TimeoutError, OSError, NatsError)
 
 
-def translate(fault: ApiFault, *, doing: str) -> DatabaseError:
+def translate(fault: ApiFault, *, doing: str) -> PersistenceError:
     """The library's error for a refusal that a retry would not change."""
     text = f"{doing}: {fault}"
     by_code = (

@@ -106,7 +106,7 @@ async def open_stream(client: JetStreamClient, name: str, *, create: bool, repli
                 "do not: its encryption key may be wrong, and creating it would delete what is stored"
             )
             raise StreamAbsentError(msg)
-        request = msgspec.json.encode(_new_config(name, replicas))
+        request = msgspec.json.encode(new_config(name, replicas))
         try:
             return await ask_api(connection, f"STREAM.CREATE.{name}", request, StreamInfo, deadline)
         except ApiError as error:
@@ -177,7 +177,8 @@ def faults(name: str, config: _Config) -> list[str]:
     return [text for is_right, text in checks if not is_right]
 
 
-def _new_config(name: str, replicas: int) -> dict[str, Any]:
+def new_config(name: str, replicas: int) -> dict[str, Any]:
+    """What a new stream is made with."""
     return {
         "name": name,
         "subjects": [event_prefix(name) + ">", tracking_prefix(name) + ">"],

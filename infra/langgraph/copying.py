@@ -79,7 +79,7 @@ def _message_maker(message: Any) -> Maker:
     given = set(message.__pydantic_fields_set__)
     # Pydantic only ever adds to this set, and to a full one nothing: so copies share it, which halves the garbage
     # collector's work on long lists of messages.
-    make_given = (lambda: given) if given >= kind.model_fields.keys() else given.copy
+    make_given: Maker = (lambda: given) if given >= kind.model_fields.keys() else given.copy
 
     def make() -> Any:
         fresh = _new(kind)

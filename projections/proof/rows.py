@@ -8,7 +8,7 @@ import msgspec
 from ..chains import Chains, unpack_page
 from ..environment import Transaction, prefixed
 from ..keys import Tag, chat_key, number, page_key, to_number
-from ..sealed import SEAL_BYTES
+from ..sealed import SEAL_BYTES, is_sound
 from ..tables import Tables
 
 _split_page = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
@@ -62,11 +62,12 @@ def rows_of(tables: Tables, txn: Transaction, chat_no: int, *, take: Take | None
             segment = int.from_bytes(key[9:13], "big")
             page = unpack_page(key, value[:-SEAL_BYTES])
             bodies = _split_page(page.array)
+            flaw = b"" if is_sound(value) else b"?"
             for offset, (ordinal, body) in enumerate(zip(page.ordinals, bodies, strict=True), page.first_offset):
                 message = StoredMessage(ordinal, segment, offset, bytes(body))
                 if take is not None:
                     take(message)
-                yield Row(page_key(chat_no, segment, offset)[8:], ordinal.to_bytes(8, "big") + message.body)
+                yield Row(page_key(chat_no, segment, offset)[8:], ordinal.to_bytes(8, "big") + message.body + flaw)
         else:
             yield Row(bytes(key[8:]), bytes(value))
 

@@ -24,7 +24,7 @@ from chatledger import Ledger
 from chatledger.jetstream import Endpoint, JetStreamClient
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "run-a-cluster.md"
-NAMES = ("one", "two", "three")
+NAMES: tuple[str, ...] = ("one", "two", "three")
 USER = "chatledger"
 READY_S = 60.0
 
@@ -108,8 +108,7 @@ class Cluster:
         """What the leader says of a stream."""
         client = JetStreamClient(self.endpoint, timeout_s=READY_S)
         try:
-            found = client.call(lambda: client.api(f"STREAM.INFO.{stream}", None, dict, client.deadline()))
-            return cast("dict[str, Any]", found)
+            return client.call(client.api, f"STREAM.INFO.{stream}", None, dict[str, Any], client.deadline())
         finally:
             client.close()
 
@@ -126,8 +125,10 @@ class Cluster:
         def is_whole() -> bool:
             group = self.info(stream)["cluster"]
             peers = group.get("replicas", [])
-            return bool(group.get("leader")) and len(peers) == 2 and all(
-                peer["current"] and not peer.get("offline") and not peer.get("lag") for peer in peers
+            return (
+                bool(group.get("leader"))
+                and len(peers) == 2
+                and all(peer["current"] and not peer.get("offline") and not peer.get("lag") for peer in peers)
             )
 
         eventually(is_whole, within_s=READY_S)
@@ -136,8 +137,9 @@ class Cluster:
         """Until a stream with three copies can be made."""
 
         def is_ready() -> bool:
-            with contextlib.suppress(chatledger.ChatledgerError), chatledger.open(
-                self.place("ready"), create=True, timeout_s=READY_S, index=self.base / "ready"
+            with (
+                contextlib.suppress(chatledger.ChatledgerError),
+                chatledger.open(self.place("ready"), create=True, timeout_s=READY_S, index=self.base / "ready"),
             ):
                 return True
             return False
@@ -199,7 +201,7 @@ class Writers:
             message_id = f"{chat_id}-{len(done)}"
             try:
                 self._ledger.append(chat_id, [text(message_id, id=message_id)])
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - whatever it is, the test raises it
                 self.errors.append(error)
                 return
             done.append(message_id)
@@ -245,7 +247,7 @@ class Reader:
         try:
             for recorded in self._feed:
                 self.positions.append(recorded.position)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, the test raises it
             self.errors.append(error)
 
     def stop(self, last: int) -> None:
@@ -278,6 +280,7 @@ def under_load(cluster: Cluster, stream: str, base: Path, *, writers: int = 4) -
             raise error
         assert reader.positions == list(range(1, last + 1)), "the reader saw a hole, or something twice"
         _compare(ledger, load)
+        other.sync(last)
         _compare(other, load)
     cluster.wait_until_whole(stream)
     with chatledger.open(place, timeout_s=30, index=base / "fresh") as fresh:

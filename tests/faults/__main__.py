@@ -27,7 +27,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
     parser.add_argument("--seed", default="1")
     parser.add_argument("--minutes", type=float, default=FULL_MINUTES, help="in all; the full soak takes 30")
-    parser.add_argument("--out", type=Path, default=Path("soak.json"), help="where the figures go")
+    parser.add_argument("--out", type=Path, default=Path("build/soak.json"), help="where the figures go")
     parser.add_argument("--only", choices=["kills", "network", "disk", "rot", "load"], action="append")
     given = parser.parse_args()
     base = Path(tempfile.mkdtemp(prefix="chatledger-soak-"))
@@ -39,6 +39,7 @@ def main() -> int:
     totals = Totals()
     run_parts(base, given.seed, given.minutes * 60, given.only or [], totals, say)
     figures = describe(totals, given.seed, (time.monotonic() - began) / 60)
+    given.out.parent.mkdir(parents=True, exist_ok=True)
     given.out.write_text(json.dumps(figures, indent=2) + "\n")
     print(table(totals))
     for one in totals.findings:

@@ -53,7 +53,7 @@ def test_a_bad_network_and_a_server_that_dies(tmp_path: Path) -> None:
 def test_a_full_disk(tmp_path: Path) -> None:
     """Nothing acknowledged is lost, and writing goes on when there is room again."""
     totals = Totals()
-    disk(tmp_path, SEED, totals, quiet, rounds=1, phase_s=3)
+    disk(tmp_path, SEED, totals, quiet, rounds=1, phase_s=2)
     if totals.skipped:
         pytest.skip(totals.skipped[0])
 
@@ -65,7 +65,7 @@ def test_damaged_files(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     bench.prepare()
     try:
-        results = [bench.ask(trial) for trial in itertools.islice(trials(tmp_path, SEED), 10)]
+        results = [bench.ask(trial) for trial in itertools.islice(trials(tmp_path, SEED), 7)]
     finally:
         bench.close()
 

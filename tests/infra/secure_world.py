@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from ipaddress import ip_address
 from pathlib import Path
+from typing import Any
 
 import nkeys
 from cryptography import x509
@@ -54,9 +55,7 @@ class Authority:
         """The files of a certificate and its key; `lasts` below 0 is one that has expired."""
         key = ec.generate_private_key(ec.SECP256R1())
         builder = _certificate(_named(name), self._name, key.public_key(), lasts)
-        address: x509.GeneralName = (
-            x509.IPAddress(ip_address(host)) if host[0].isdigit() else x509.DNSName(host)
-        )
+        address: x509.GeneralName = x509.IPAddress(ip_address(host)) if host[0].isdigit() else x509.DNSName(host)
         builder = builder.add_extension(x509.SubjectAlternativeName([address]), critical=False)
         uses = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
         builder = builder.add_extension(x509.ExtendedKeyUsage(uses), critical=False)
@@ -90,8 +89,9 @@ class Nkey:
     """A key pair of the kind that nats-server knows, made from text, so that it is always the same."""
 
     def __init__(self, text: str, prefix: int) -> None:
-        self.seed = bytes(nkeys.encode_seed(sha256(text.encode()).digest(), prefix)).rstrip(b"=")
-        pair = nkeys.from_seed(bytearray(self.seed))
+        untyped: Any = nkeys
+        self.seed: bytes = bytes(untyped.encode_seed(sha256(text.encode()).digest(), prefix)).rstrip(b"=")
+        pair = untyped.from_seed(bytearray(self.seed))
         self.public: str = pair.public_key.decode()
         self._sign = pair.sign
 
@@ -171,9 +171,7 @@ def serving(base: Path, configuration: str, *, host: str = "127.0.0.1") -> Gener
     executable = shutil.which("nats-server", path=sysconfig.get_path("scripts")) or shutil.which("nats-server")
     assert executable is not None
     with (base / "server.log").open("ab") as log:
-        process = subprocess.Popen(
-            [executable, "-c", str(file), "--ports_file_dir", str(base)], stdout=log, stderr=log
-        )
+        process = subprocess.Popen([executable, "-c", str(file), "--ports_file_dir", str(base)], stdout=log, stderr=log)
     try:
         ports = base / f"nats-server_{process.pid}.ports"
 

@@ -60,7 +60,11 @@ def opener(request: pytest.FixtureRequest, tmp_path: Path) -> Open:
         request.getfixturevalue("in_memory")
         options = {"encryption": Encryption(KEY), "compression": "zstd"}
     location = {"memory": "memory:", "sqlite": f"sqlite:///{tmp_path}/log.db"}.get(kind, str(tmp_path / "data"))
-    return lambda **more: chatledger.open(location, **options, **more)
+
+    def open_again(**more: Any) -> Ledger:
+        return chatledger.open(location, **options, **more)
+
+    return open_again
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from tests.infra.secure_world import DAY, Authority, Operated, serving, user_key
@@ -11,7 +12,7 @@ from tests.infra.test_cli_world import run
 from tests.infra.test_ledger_world import text, texts
 
 import chatledger
-from chatledger import ConfigurationError, LogRefusedError, Login
+from chatledger import ConfigurationError, Login, LogRefusedError
 
 pytestmark = pytest.mark.timeout(60)
 SECRET = "s3cret-hunter"
@@ -243,7 +244,7 @@ def test_missing_files() -> None:
         (lambda: chatledger.open("nats://127.0.0.1:1", replicas=True), "1, 3 or 5"),
         (lambda: chatledger.open("nats://127.0.0.1:1/s?replicas=3", replicas=1), "say it once"),
         (lambda: chatledger.open(f"nats://127.0.0.1:1/s?token={SECRET}"), "not token"),
-        (lambda: chatledger.open("nats://127.0.0.1:1", login=SECRET), "chatledger.Login"),
+        (lambda: chatledger.open("nats://127.0.0.1:1", login=cast("Any", SECRET)), "chatledger.Login"),
         (lambda: Login.from_environment({"CHATLEDGER_TLS_FIRST": "perhaps"}), "TLS_FIRST"),
     ],
     ids=lambda value: value.replace(" ", "-") if isinstance(value, str) else "",
@@ -263,7 +264,12 @@ def test_the_environment() -> None:
     assert Login.from_environment({}) is None
     assert Login.from_environment({"CHATLEDGER_LOCATION": "x", "CHATLEDGER_TOKEN": ""}) is None
     found = Login.from_environment(
-        {"CHATLEDGER_USER": "ada", "CHATLEDGER_PASSWORD": SECRET, "CHATLEDGER_TLS_CA": "ca", "CHATLEDGER_TLS_FIRST": "yes"}
+        {
+            "CHATLEDGER_USER": "ada",
+            "CHATLEDGER_PASSWORD": SECRET,
+            "CHATLEDGER_TLS_CA": "ca",
+            "CHATLEDGER_TLS_FIRST": "yes",
+        }
     )
     assert found == Login(user="ada", password=SECRET, tls_ca="ca", tls_first=True)
     assert repr(found) == "Login(user='ada', password=…, tls_ca='ca', tls_first=True)"

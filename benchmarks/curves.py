@@ -1,0 +1,80 @@
+"""How the cost of an operation grows with the size of a chat."""
+
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Final
+
+import msgspec
+
+import chatledger
+from chatledger import Ledger
+
+from .data import START_MS, Conversations
+from .measure import take_turns
+from .prose import RARE, Prose
+from .world import BATCH, World
+
+CURVES: Final = "curves"
+"""Their name among the subjects."""
+_TAIL: Final = 50
+_FEW: Final = 3
+
+
+class Curve(msgspec.Struct, frozen=True, kw_only=True):
+    """
+    The cost of an operation for several sizes of the chat.
+
+    Args:
+        name: The operation.
+        is_flat: Whether the same cost for all sizes is promised; else it is in proportion to the size.
+        points: (messages in the chat, seconds).
+    """
+
+    name: str
+    is_flat: bool
+    points: list[tuple[int, float]]
+
+
+def measure_curves(world: World) -> Iterator[Curve]:
+    """The curves of append, chain, tail, search and rebuild; one ledger for each size."""
+    found: dict[str, list[tuple[int, float]]] = {}
+    for size in world.sizes.scaling:
+        world.report(f"curves at {size:,} messages")
+        with chatledger.open(world.folder() / "ledger", durability="fast") as ledger:
+            _store(ledger, size)
+            for name, seconds in _costs(world, ledger, size).items():
+                found.setdefault(name, []).append((size, seconds))
+    for name, points in found.items():
+        yield Curve(name=name, is_flat=name not in {"chain", "rebuild"}, points=points)
+
+
+def _store(ledger: Ledger, size: int) -> None:
+    ledger.create_chat("chat", "ada")
+    talk = Prose(size, length=size)
+    for start in range(0, size, BATCH):
+        ledger.append("chat", list(talk.messages(min(BATCH, size - start))))
+
+
+def _costs(world: World, ledger: Ledger, size: int) -> dict[str, float]:
+    sizes, talk = world.sizes, Conversations(size + 1)
+
+    def append() -> None:
+        for message in list(talk.messages(sizes.appends_per_sample)):
+            ledger.append("chat", [msgspec.structs.replace(message, created_at=START_MS + size)])
+
+    def median(call: Callable[[], object], *, few: bool = False) -> float:
+        repeats = min(_FEW, sizes.repeats) if few else sizes.repeats
+        samples = take_turns({"ours": call}, repeats=repeats, sample_s=0 if few else sizes.sample_s)
+        return statistics.median(samples["ours"])
+
+    costs = {
+        "chain": median(partial(ledger.get_messages, "chat"), few=True),
+        f"last {_TAIL}": median(partial(ledger.get_messages, "chat", limit=_TAIL)),
+        "search, 10 hits": median(partial(ledger.search, RARE, chat_id="chat", limit=10)),
+        "append": median(append, few=True) / sizes.appends_per_sample,
+    }
+    start = time.perf_counter()
+    ledger.rebuild()
+    return {**costs, "rebuild": time.perf_counter() - start}
