@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 SEED ?= 1
 MINUTES ?= 30
 
-.PHONY: demo test lint format docs bench soak wheel clean
+.PHONY: demo test lint format docs bench bench-compare soak wheel clean
 
 demo: $(VENV)/.package ## import sample conversations, branch, rewind, rebuild: the main job in seconds
 	$(BIN)/chatledger demo
@@ -27,12 +27,15 @@ format: $(VENV)/.dev ## put the code in shape
 docs: $(VENV)/.dev ## write the generated reference pages anew
 	$(BIN)/python -m docs.generate
 
-bench: $(VENV)/.dev ## speed as ratios against the alternative, in one run
-	$(BIN)/python -m benchmarks
+bench: $(VENV)/.bench ## speed as ratios against the alternatives, in one run; table and plots into the docs
+	$(BIN)/python -m benchmarks --write-docs
+
+bench-compare: $(VENV)/.dev ## the last two kept results, row by row, with the noise taken into account
+	$(BIN)/python -m benchmarks --compare
 
 soak: $(VENV)/.dev ## kills, damage, full disks, bad networks and load, for MINUTES from a SEED; then more of the state machine
 	$(BIN)/python -m tests.faults --seed $(SEED) --minutes $(MINUTES) --out build/soak.json
-	CHATLEDGER_SOAK=1 $(BIN)/python -m pytest -q --timeout 3600 tests/model tests/infra/test_processes.py
+	CHATLEDGER_SOAK=1 $(BIN)/python -m pytest -q --timeout 3600 tests/model tests/cluster tests/infra/test_processes.py
 
 wheel: $(VENV)/.dev ## build the wheel and try it in a clean environment
 	.ci/wheel $(BIN)/python
@@ -54,3 +57,7 @@ $(VENV)/.package: $(VENV)/.python pyproject.toml
 $(VENV)/.dev: $(VENV)/.python pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable . --group dev
 	@touch $@ $(VENV)/.package
+
+$(VENV)/.bench: $(VENV)/.dev
+	$(BIN)/python -m pip install --quiet --editable . --group bench
+	@touch $@

@@ -30,13 +30,13 @@ def draw(curves: Sequence[Curve]) -> str:
     across = _Axis(min(sizes), max(sizes), _LEFT, _WIDTH - _RIGHT)
     up = _Axis(min(times), max(times), _HEIGHT - _BOTTOM, _TOP)
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" font-family="sans-serif" '
-        'font-size="12">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img">',
+        '<g font-family="sans-serif" font-size="12">',
         "<title>Time for one operation against the messages in the chat, both logarithmic</title>",
         f'<rect width="{_WIDTH}" height="{_HEIGHT}" fill="#ffffff"/>',
         *_grid(across, up),
         *_lines(curves, across, up),
-        "</svg>",
+        "</g></svg>",
     ]
     return "\n".join(parts) + "\n"
 

@@ -103,4 +103,4 @@ def _digits(value: float) -> str:
 
 def format_ratio(ratio: float) -> str:
     """A ratio as it is read."""
-    return f"{_digits(ratio)}x"
+    return f"{ratio:.4f}x" if ratio < 0.01 else f"{_digits(ratio)}x"

@@ -7,8 +7,8 @@ from typing import Final
 
 import msgspec
 
-from .machine import Machine, describe_machine
 from .curves import CURVES, Curve, measure_curves
+from .machine import Machine, describe_machine
 from .measure import Row
 from .subjects.appends import appends
 from .subjects.catalogue import branches, chats, many_chats

@@ -58,8 +58,8 @@ FULL = Sizes(
     branched=10_000,
     chats=2_000,
     rebuilt=20_000,
-    imported=20_000,
-    import_repeats=5,
+    imported=100_000,
+    import_repeats=3,
     searched=(10_000, 100_000),
     searched_chats=100,
     searched_per_chat=1_000,
@@ -146,6 +146,7 @@ class World:
         self._exit = ExitStack()
         self._pairs: dict[Durability, Pair] = {}
         self._chains: set[tuple[Durability, int]] = set()
+        self._stored: dict[int, Path] = {}
         self._count = 0
 
     def folder(self) -> Path:
@@ -179,6 +180,16 @@ class World:
             fill(pair, chat_id, length, seed=length)
             self._chains.add((durability, length))
         return pair, chat_id
+
+    def stored(self, length: int) -> Path:
+        """The folder of a ledger that is closed, with one chain of so many messages in `chat`, in commits of 100. Not to be changed."""
+        if length not in self._stored:
+            folder = self.folder() / "ledger"
+            self.report(f"storing {length:,} messages")
+            with chatledger.open(folder, durability="fast") as ledger:
+                make_chain(ledger, "chat", length, seed=6, per_commit=100)
+            self._stored[length] = folder
+        return self._stored[length]
 
     def compare(
         self,

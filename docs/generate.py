@@ -42,6 +42,7 @@ from chatledger.domain.runs.values import MAX_CASCADE
 from chatledger.domain.vocabulary import BODIES
 from chatledger.infra.ledger.search import DEFAULT_LIMIT
 from docs.docstrings import blocks_of, doc_of, join, line_of, text_of, tree_of
+from docs.limits import limits_page
 from docs.members import (
     constructor_of,
     describe_class,
@@ -89,6 +90,7 @@ VALUE_TYPES: Final = (
     chatledger.Diagnosis,
     chatledger.Finding,
     chatledger.Repair,
+    chatledger.ReplicaDamage,
 )
 ENGINE_VALUES: Final = (
     chatledger.Fragment,
@@ -170,6 +172,7 @@ ALIASES: Final = {
 def pages() -> dict[str, str]:
     """Every generated page: its file name in `docs/reference`, and its text."""
     found = {"api.md": api_page(), "events.md": events_page(), "errors.md": errors_page()}
+    found["limits.md"] = limits_page()
     command_line = cli_page()
     if command_line is not None:
         found["cli.md"] = command_line
@@ -216,6 +219,7 @@ def api_page() -> str:
         *describe_function(chatledger.check_backup, "chatledger.check_backup"),
         *describe_function(chatledger.restore, "chatledger.restore"),
         *describe_function(chatledger.diagnose, "chatledger.diagnose"),
+        *describe_function(chatledger.compare_replicas, "chatledger.compare_replicas"),
         *describe_function(chatledger.repair, "chatledger.repair"),
         "## AsyncLedger",
         text_of(doc_of(chatledger.AsyncLedger)),

@@ -125,7 +125,9 @@ def describe_class(kind: type) -> Iterator[str]:
 
 def constructor_of(kind: type) -> str:
     """How an object of a class is made."""
-    if hasattr(kind, "__dataclass_fields__"):  # it has no source of its own for this, and its fields say the same
+    if hasattr(kind, "__dataclass_fields__") or hasattr(
+        kind, "__struct_fields__"
+    ):  # it has no source of its own for this, and its fields say the same
         return f"{kind.__name__}(*, {', '.join(fields_of(kind))})"
     own = inspect.getattr_static(kind, "__init__")
     if not inspect.isfunction(own):  # nothing is given to make it

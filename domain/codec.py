@@ -9,6 +9,7 @@ import msgspec
 from .errors import CorruptStateError, PayloadTooLargeError, UnsupportedFormatError
 from .events import Body, Event, MessagesAppended
 from .large_data import MAX_MESSAGE_BYTES, LargeData, find_large, largest_message, stored_size
+from .undecodable import UNDECODABLE
 from .values import Message
 from .vocabulary import BODIES
 
@@ -62,7 +63,7 @@ def decode_event(topic: str, state: bytes) -> Event[Any]:
         raise UnsupportedFormatError(msg)
     try:
         return decoder.decode(state)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except UNDECODABLE as error:
         msg = f"an event of type {topic!r} can not be decoded: its {len(state):,} bytes are damaged"
         raise CorruptStateError(msg) from error
 

@@ -18,6 +18,7 @@ import msgspec
 
 from .errors import CorruptStateError
 from .events import Body, MessagesAppended
+from .undecodable import UNDECODABLE
 from .values import Message
 
 LARGE_BYTES: Final = 256 * 1024
@@ -125,7 +126,7 @@ def references_in(stored: bytes) -> tuple[LargeData, ...]:
     end = begin + int.from_bytes(stored[len(MARK) : begin], "big")
     try:
         found = _decode_list(stored[begin:end])
-    except msgspec.MsgspecError as error:
+    except UNDECODABLE as error:
         msg = "the list of its large data is damaged"
         raise CorruptStateError(msg) from error
     after = 0

@@ -3,10 +3,18 @@
 import math
 from typing import Any, Final, cast
 
+import msgspec
+
 from .errors import InvalidValueError
 
 MAX_ID_BYTES: Final = 2048
 MAX_JSON_DEPTH: Final = 200
+MAX_TITLE_BYTES: Final = 16 * 1024
+MAX_METADATA_BYTES: Final = 256 * 1024
+"""Encoded in msgpack."""
+MAX_METADATA_KEYS: Final = 1000
+"""At the top: chats are listed by each of them."""
+_encode: Final = msgspec.msgpack.Encoder().encode
 _MIN_INT, _MAX_INT = -(2**63), 2**64 - 1  # what msgpack keeps exactly
 
 
@@ -100,7 +108,17 @@ def check_metadata(value: Any, what: str = "metadata") -> dict[str, Any] | None:
     if value is not None and not isinstance(value, dict):
         msg = f"{what} must be an object or None, not {type(value).__name__}"
         raise InvalidValueError(msg)
-    return cast("dict[str, Any] | None", json_copy(value, what))
+    copied = cast("dict[str, Any] | None", json_copy(value, what))
+    if copied is not None and len(copied) > MAX_METADATA_KEYS:
+        msg = (
+            f"{what} has {len(copied):,} keys, at most {MAX_METADATA_KEYS:,} are allowed; put lists or objects into it"
+        )
+        raise InvalidValueError(msg)
+    size = len(_encode(copied))
+    if size > MAX_METADATA_BYTES:
+        msg = f"{what} takes {size:,} bytes, at most {MAX_METADATA_BYTES:,} are allowed; put large data into messages"
+        raise InvalidValueError(msg)
+    return copied
 
 
 def same_json(a: Any, b: Any) -> bool:

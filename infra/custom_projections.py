@@ -16,6 +16,7 @@ from chatledger.domain.errors import (
     NotFoundError,
     ProjectionError,
 )
+from chatledger.domain.undecodable import UNDECODABLE
 from chatledger.projections.custom.attached import Entry, refuse_while_applying
 from chatledger.projections.custom.catching_up import CatchingUp
 from chatledger.projections.custom.projection import Projection, check_projection
@@ -210,7 +211,7 @@ class CustomProjections:
         _reading.set((*before, id(self)))
         try:
             yield
-        except (lmdb.Error, msgspec.DecodeError) as error:
+        except (lmdb.Error, *UNDECODABLE) as error:
             msg = f"the rows of a projection are damaged: {error}; rebuild the index, the log is not affected"
             raise CorruptStateError(msg) from error
         finally:

@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from chatledger.domain.errors import ChatledgerError, LogRegressedError
+from chatledger.domain.undecodable import UNDECODABLE
 from chatledger.projections.environment import INITIAL_MAP_BYTES
 from chatledger.projections.generation import IndexState
 from chatledger.projections.index import Index
@@ -95,5 +96,5 @@ def read_note(notes: Path) -> Seen | None:
     """The last event that an index in memory had seen; None when there is no note, or none that can be read."""
     try:
         return msgspec.json.decode((notes / SEEN_FILE).read_bytes(), type=Seen)
-    except (OSError, msgspec.MsgspecError):
+    except (OSError, *UNDECODABLE):
         return None

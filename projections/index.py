@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 import lmdb
-import msgspec
 
 from chatledger.domain.errors import CorruptStateError, LedgerClosedError
 from chatledger.domain.events import Recorded
+from chatledger.domain.undecodable import UNDECODABLE
 from chatledger.domain.values import Chat
 
 from .agents.indexed_thread import IndexedThread
@@ -34,7 +34,7 @@ ReadLog = Callable[[int], Sequence[Recorded]]
 """The events after a position: a page of whole commits, empty at the end of the log."""
 
 APPLICATION: Final = "chatledger"
-_DAMAGE: Final = (lmdb.Error, msgspec.DecodeError, UnicodeDecodeError, struct.error, AssertionError)
+_DAMAGE: Final = (lmdb.Error, *UNDECODABLE, struct.error, AssertionError)
 """What reading damaged rows comes to."""
 
 

@@ -1,5 +1,7 @@
 """Keeping the index up with the log, by whoever sees an event first."""
 
+import threading
+import time
 from collections.abc import Sequence
 from typing import Final, Protocol
 
@@ -10,6 +12,8 @@ from .generation import IndexState
 from .index import Index
 
 PAGE_EVENTS: Final = 1000
+_TOGETHER_S: Final = 0.002
+"""How long a writer waits for what another thread wrote before it; reading the log takes about as long."""
 
 
 class Log(Protocol):
@@ -35,6 +39,9 @@ class Projector:
     def __init__(self, index: Index, log: Log) -> None:
         self._index, self._log = index, log
         self._doomed: dict[str, int] = {}
+        self._written: dict[int, Sequence[Recorded]] = {}
+        self._changed = threading.Condition(threading.Lock())
+        self._applying = threading.Lock()
 
     def read_commits(self, after: int, limit: int = PAGE_EVENTS) -> list[Recorded]:
         """The next page of about `limit` events, whole commits only; empty at the end of the log."""
@@ -53,10 +60,57 @@ class Projector:
                 return kept
 
     def take(self, events: Sequence[Recorded]) -> None:
-        """Apply events just written; if others came in between, read those from the log too."""
-        is_next = self._log.is_dense and self._index.apply(events, after=events[0].position - 1)
-        if not is_next:
+        """Apply events just written; if others came in between, together with theirs, or from the log."""
+        first = events[0].position
+        if not self._log.is_dense:
             self.catch_up()
+            return
+        with self._changed:
+            self._written[first] = events
+            is_alone = len(self._written) == 1
+            self._changed.notify_all()
+        try:
+            if not (is_alone and self._index.apply(events, after=first - 1)) and not self._take_together(events):
+                self.catch_up()
+        finally:
+            with self._changed:
+                self._written.pop(first, None)
+                self._changed.notify_all()
+
+    def _take_together(self, events: Sequence[Recorded]) -> bool:
+        """
+        Apply them with what other threads wrote just before and after, in one transaction.
+
+        Threads hear of their events in another order than that of the log; reading the log for each of them would make many
+        writers slower than one. False when what comes before does not turn up, as it is another process's.
+        """
+        first, last = events[0].position, events[-1].position
+        ends_at = time.monotonic() + _TOGETHER_S
+        while True:
+            with self._applying:
+                position = self._index.state.position
+                if position >= last:
+                    return self._index.apply(events, after=first - 1)
+                run = self._run_after(position)
+                if run and run[-1].position >= last and self._index.apply(run, after=position):
+                    return True
+            with self._changed:
+                left_s = ends_at - time.monotonic()
+                if left_s <= 0:
+                    return False
+                if not self._written_after(position):
+                    self._changed.wait(left_s)
+
+    def _run_after(self, position: int) -> list[Recorded]:
+        """What was written after a position without a gap, as far as it is known here."""
+        run: list[Recorded] = []
+        with self._changed:
+            while more := self._written_after(run[-1].position if run else position):
+                run.extend(more)
+        return run
+
+    def _written_after(self, position: int) -> Sequence[Recorded]:
+        return self._written.get(position + 1, ())
 
     def catch_up(self) -> int:
         """

@@ -26,6 +26,7 @@ class Tables:
     `meta` holds the position and what else concerns the whole index; `chat_ids` finds chats and tombstones by id,
     `message_ids` finds messages; `order` lists chats by time, `expiry` those that end; `rows` holds what belongs to one chat, chat by chat,
     and `search` the search index of each chat; `blobs` says which chats have which large data. `agents` holds what belongs to one thread of agents, thread by thread,
+    with `agent_checkpoints` and `agent_writes`, which have tables of their own as pages get full where all that comes goes last;
     `agent_content` the pieces that threads share, and `agent_order` the lists over all threads. `states` holds what
     belongs to one stored state of a graph, state by state, and `state_order` the lists over all states. `custom` holds the
     rows of projections of users, projection by projection.
@@ -46,6 +47,8 @@ class Tables:
         self.expiry = env.table(b"expiry")
         self.blobs = env.table(b"blobs")
         self.agents = env.table(b"agents")
+        self.agent_checkpoints = env.table(b"agent_checkpoints")
+        self.agent_writes = env.table(b"agent_writes")
         self.agent_content = env.table(b"agent_content")
         self.agent_order = env.table(b"agent_order")
         self.custom = env.table(b"custom")

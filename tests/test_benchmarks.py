@@ -2,7 +2,7 @@
 
 from importlib.util import find_spec
 from pathlib import Path
-from xml.etree import ElementTree
+from xml.etree import ElementTree as ET
 
 import msgspec
 import pytest
@@ -90,12 +90,12 @@ def test_curves_are_measured_and_drawn(tmp_path: Path) -> None:
     """A point for each size and operation, and all of it in a plot that is well-formed."""
     result = run(tmp_path, SMOKE, only=[CURVES])
     write_plots(tmp_path / "images", result.curves)
-    drawn = ElementTree.fromstring((tmp_path / "images" / "scaling.svg").read_text())
+    drawn = ET.fromstring((tmp_path / "images" / "scaling.svg").read_text())
 
     assert {"append", "chain", "last 50", "search, 10 hits", "rebuild"} == {curve.name for curve in result.curves}
     assert all(list(SMOKE.scaling) == [size for size, _ in curve.points] for curve in result.curves)
-    assert len(result.curves) == len(drawn.findall("{*}polyline"))
-    assert {curve.name for curve in result.curves} <= {text.text for text in drawn.findall("{*}text")}
+    assert len(result.curves) == len(drawn.findall(".//{*}polyline"))
+    assert {curve.name for curve in result.curves} <= {text.text for text in drawn.findall(".//{*}text")}
 
 
 def _result(*rows: Row) -> Result:

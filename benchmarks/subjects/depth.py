@@ -173,10 +173,10 @@ def forking(world: World) -> Iterator[Row]:
                 note="warm; each run of messages between two forks is a segment of its own, which is found by a look-up",
             )
             if every == 1:
-                yield _lookups(world, ledger, forked, length, name)
+                yield _lookups(world, ledger, forked, name)
 
 
-def _lookups(world: World, ledger: Ledger, forked: Callable[[], list[Message]], length: int, name: str) -> Row:
+def _lookups(world: World, ledger: Ledger, forked: Callable[[], list[Message]], name: str) -> Row:
     get, ids = ledger.get_message, [message.id for message in forked()]
     return world.compare(
         forked,

@@ -6,17 +6,17 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import chatledger
 from chatledger import Ledger
 
 from ..log_peer import read_by_pull, read_by_push
 from ..measure import Row, check_equal, take_turns
-from ..world import BATCH, World, make_chain
+from ..world import World, make_chain
 
 _WATCH_S: Final = 0.005
 _CHILD: Final = """
@@ -55,7 +55,7 @@ def _rebuild(world: World, per_event: int) -> Iterator[Row]:
         samples = take_turns(
             {
                 "ours": rebuild,
-                **{name: lambda run=run: asyncio.run(run(str(folder), events)) for name, run in read.items()},
+                **{name: partial(_read, run, folder, events) for name, run in read.items()},
             },
             repeats=world.sizes.import_repeats,
             is_warm=False,
@@ -84,6 +84,10 @@ def _rebuild(world: World, per_event: int) -> Iterator[Row]:
     )
 
 
+def _read(run: Callable[[str, int], Coroutine[Any, Any, int]], folder: Path, events: int) -> None:
+    asyncio.run(run(str(folder), events))
+
+
 def _timed_rebuild(ledger: Ledger) -> tuple[float, float]:
     """How long a rebuild took until the log was read and indexed but for search, and in all."""
     start = time.perf_counter()
@@ -102,12 +106,7 @@ def _memory(world: World) -> Iterator[Row]:
     longest = world.sizes.longest
     grown: list[float] = []
     for length in (longest, longest // 10):
-        folder = world.folder() / "ledger"
-        with chatledger.open(folder, durability="fast") as ledger:
-            world.report(f"storing {length:,} messages to rebuild")
-            # Chats of a thousand messages: no one chat decides.
-            for number in range(max(1, length // BATCH)):
-                make_chain(ledger, f"chat-{number}", min(length, BATCH), seed=number, per_commit=100)
+        folder = world.stored(length)
         world.report(f"memory of a rebuild of {length:,} messages")
         grown.append(_growth(folder))
     yield Row(

@@ -16,7 +16,7 @@ from chatledger.importers import ImportedBranch, ImportedChat, ImportedMessage
 from ..data import Conversations, as_rows
 from ..measure import Row, check_equal, take_turns
 from ..sqlite_peer import SqlitePeer
-from ..world import Durability, World, fill, make_chain
+from ..world import Durability, World, fill
 
 Plan = tuple[ImportedChat, list[NewMessage]]
 
@@ -207,12 +207,7 @@ def opening(world: World) -> Iterator[Row]:
 def long_opening(world: World) -> Iterator[Row]:
     """Opening a long ledger next to an empty one, and going to one that another process has open."""
     length = world.sizes.longest
-    paths: dict[int, Path] = {}
-    for count in (0, length):
-        paths[count] = world.folder() / "ledger"
-        with chatledger.open(paths[count], durability="fast") as ledger:
-            world.report(f"storing {count:,} messages to open")
-            make_chain(ledger, "chat", count, seed=6)
+    paths = {count: world.stored(count) for count in (0, length)}
     yield world.compare(
         lambda: _open_ours(paths[length], "fast"),
         lambda: _open_ours(paths[0], "fast"),

@@ -9,7 +9,7 @@ from ..agents.streams import check_chat_id
 from ..errors import ChatExistsError, ChatNotFoundError, InvalidValueError
 from ..events import Body, ChatCreated, ChatDeleted, ChatUpdated
 from ..ownership import owner_digest
-from ..rules import check_id, check_metadata, check_time, encoded
+from ..rules import MAX_TITLE_BYTES, check_id, check_metadata, check_time, encoded
 from ..state import ChatRecord, ChatState
 
 _encode: Final = msgspec.msgpack.Encoder().encode
@@ -131,5 +131,8 @@ def _check_title(title: Any) -> str | None:
     if not isinstance(title, str):
         msg = f"title must be text or None, not {type(title).__name__}"
         raise InvalidValueError(msg)
-    encoded(title, "title")
+    size = len(encoded(title, "title"))
+    if size > MAX_TITLE_BYTES:
+        msg = f"title takes {size:,} bytes, at most {MAX_TITLE_BYTES:,} are allowed"
+        raise InvalidValueError(msg)
     return title

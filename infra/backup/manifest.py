@@ -21,6 +21,7 @@ from typing import Any, Final
 import msgspec
 
 from chatledger.domain.errors import ConfigurationError, CorruptStateError, LedgerLockedError, UnsupportedFormatError
+from chatledger.domain.undecodable import UNDECODABLE
 
 from ..embedded.directory import write_private
 from .segments import Segment
@@ -137,7 +138,7 @@ class BackupFolder:
             sealed = msgspec.json.decode(path.read_bytes(), type=_Sealed)
         except (FileNotFoundError, NotADirectoryError):
             return None
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except UNDECODABLE as error:
             raise _damaged(path, error) from error
         except OSError as error:
             msg = f"the backup can not be read: {error}"
@@ -148,9 +149,12 @@ class BackupFolder:
         if sha256(sealed.manifest).hexdigest() != sealed.sha256:
             raise _damaged(path, "its digest is wrong")
         try:
-            return msgspec.json.decode(sealed.manifest, type=Manifest)
-        except msgspec.MsgspecError as error:
+            manifest = msgspec.json.decode(sealed.manifest, type=Manifest)
+        except UNDECODABLE as error:
             raise _damaged(path, error) from error
+        if not all(map(_is_numbered, (manifest.heads.file, *(segment.file for segment in manifest.segments)))):
+            raise _damaged(path, "it names a file that is none of a backup")
+        return manifest
 
     def require(self) -> Manifest:
         """The manifest. Raises `ConfigurationError` when there is none, and as `read` does."""
@@ -170,7 +174,10 @@ class BackupFolder:
             raise CorruptStateError(msg) from error
         if sha256(raw).hexdigest() != manifest.heads.sha256:
             raise _damaged(path, "its digest is not that of the manifest")
-        return msgspec.msgpack.decode(raw, type=Heads)
+        try:
+            return msgspec.msgpack.decode(raw, type=Heads)
+        except UNDECODABLE as error:
+            raise _damaged(path, error) from error
 
     def write_heads(self, heads: Heads) -> HeadsFile:
         """A new file with the heads."""
@@ -202,10 +209,13 @@ class BackupFolder:
                 entry.unlink()
 
 
-def _is_ours(name: str) -> bool:
+def _is_numbered(name: str) -> bool:
     stem, _, kind = name.partition(".")
-    is_numbered = stem.isdecimal() and f".{kind}".startswith((SEGMENT, HEADS))
-    return is_numbered or name in {LOCK, "lost+found"} or name.startswith(MANIFEST)
+    return stem.isdecimal() and f".{kind}".startswith((SEGMENT, HEADS)) and "/" not in name and "\0" not in name
+
+
+def _is_ours(name: str) -> bool:
+    return _is_numbered(name) or name in {LOCK, "lost+found"} or name.startswith(MANIFEST)
 
 
 def _damaged(path: Path, why: Any) -> CorruptStateError:

@@ -90,6 +90,7 @@ class _Run:
     ) -> None:
         self._backup, self._manifest, self._progress = backup, manifest, progress
         self._encryption, self._timeout_s = encryption, timeout_s
+        self._bookmarks = [decode_bookmark(raw.encode(), 0) for raw in manifest.bookmarks]  # before anything is written
 
     def into(self, location: str, *, is_stream_made: bool = False) -> None:
         """Fill the log at a location, and verify it."""
@@ -114,8 +115,7 @@ class _Run:
             )
             raise ConfigurationError(msg)
         log.fill(self._pages())
-        for raw in self._manifest.bookmarks:
-            bookmark = decode_bookmark(raw.encode(), 0)
+        for bookmark in self._bookmarks:
             log.save_bookmark(structs.replace(bookmark, log_id=log.identity))
 
     def _pages(self) -> Iterator[Sequence[Notification]]:

@@ -20,6 +20,7 @@ import msgspec
 from eventsourcing.persistence import Notification
 
 from chatledger.domain.errors import CorruptStateError
+from chatledger.domain.undecodable import UNDECODABLE
 
 HEADER: Final = b"chatledger-segment/1\n"
 SEGMENT_BYTES: Final = 8 * 1024 * 1024
@@ -142,7 +143,7 @@ def _frames(raw: bytes) -> Iterator[Frame]:
         try:
             is_sound = len(body) == length and zlib.crc32(body) == crc
             frame = _decode(body) if is_sound else None
-        except msgspec.MsgspecError:
+        except UNDECODABLE:
             frame = None
         if frame is None:
             msg = f"the frame at byte {at} of a segment is damaged; take a new backup into another folder"

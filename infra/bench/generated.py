@@ -7,10 +7,11 @@ from typing import Final
 from chatledger.domain.imported import ImportedBranch, ImportedChat, ImportedMessage
 
 _START_MS: Final = 1_700_000_000_000
-_WORDS: Final = """
+_TEXT: Final = """
 the of and a to in question answer model memory branch rewind station Riga weather plan ticket because could maybe later again
 between morning context token stream index river window seven
-""".split()
+"""
+_WORDS: Final = _TEXT.split()
 
 
 def generated_chats(chats: int, messages: int) -> Iterator[ImportedChat]:

@@ -9,6 +9,8 @@ from typing import Final
 
 import msgspec
 
+from chatledger.domain.undecodable import UNDECODABLE
+
 from ..embedded import DataDirectory
 from ..embedded.directory import FORMAT, FORMAT_FILE, FormatRecord
 from ..embedded.probe import get_command, get_server_info
@@ -27,7 +29,7 @@ def check_format(directory: DataDirectory, found: Findings) -> bool:
     except FileNotFoundError:
         found.add("error", "not-a-ledger", directory.path, f"it has no {FORMAT_FILE}", "give the directory of a ledger")
         return False
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (OSError, *UNDECODABLE) as error:
         what, remedy = f"it can not be read: {error}", f'write {{"format":{FORMAT}}} into it, if the rest is in order'
         found.add("error", "format-damaged", file, what, remedy)
         return True

@@ -8,6 +8,7 @@ import msgspec
 from eventsourcing.persistence import DataError, Notification
 
 from chatledger.domain.errors import CorruptStateError
+from chatledger.domain.undecodable import UNDECODABLE
 
 from ..embedded import DataDirectory
 from ..jetstream.reading import TOPIC, VERSION
@@ -60,7 +61,7 @@ class StoreFiles:
         try:
             found = msgspec.json.decode((self._folder / STREAM / "meta.inf").read_bytes(), type=dict[str, Any])
             return f"{found.get('metadata', {}).get(LOG_ID, '')}@{found['Created']}"
-        except (OSError, msgspec.MsgspecError, UnicodeDecodeError, KeyError, AttributeError):
+        except (OSError, *UNDECODABLE, KeyError, AttributeError):
             return None
 
     def stored(self) -> Sequence[Notification]:

@@ -21,6 +21,7 @@ from typing import Literal
 import msgspec
 
 from chatledger.domain.errors import ConfigurationError, UnsupportedFormatError
+from chatledger.domain.undecodable import UNDECODABLE
 
 FORMAT = 1
 FORMAT_FILE = "format.json"
@@ -107,13 +108,18 @@ class DataDirectory:
 
         Tells "never created" from "lost": a server that does not report a stream which is here could not read it.
         """
-        return (self.log / "jetstream" / "$G" / "streams" / name).is_dir()
+        folder = self._streams / name
+        return folder.is_dir() and not _is_half_made(folder)
+
+    @property
+    def _streams(self) -> Path:
+        return self.log / "jetstream" / "$G" / "streams"
 
     def read_endpoint(self) -> EndpointRecord | None:
         """What the owner wrote, None when there is no owner, it is not ready, or the file is not readable to us."""
         try:
             return msgspec.json.decode(self.endpoint_file.read_bytes(), type=EndpointRecord)
-        except (OSError, msgspec.MsgspecError):
+        except (OSError, *UNDECODABLE):
             return None
 
     def write(self, file: Path, content: bytes) -> None:
@@ -127,6 +133,9 @@ class DataDirectory:
             self.endpoint_file.unlink(missing_ok=True)
             for stale in self.path.glob("nats-server_*.ports"):
                 stale.unlink(missing_ok=True)
+            for folder in self._streams.glob("*"):
+                if _is_half_made(folder):
+                    shutil.rmtree(folder)
 
     def get_room_bytes(self) -> int:
         """
@@ -148,7 +157,7 @@ class DataDirectory:
             found = msgspec.json.decode((self.path / FORMAT_FILE).read_bytes(), type=FormatRecord).format
         except FileNotFoundError:
             return False
-        except msgspec.MsgspecError as error:
+        except UNDECODABLE as error:
             msg = f"{self.path / FORMAT_FILE} is not chatledger's ({error}); give a new or empty directory"
             raise ConfigurationError(msg) from error
         if found > FORMAT:
@@ -187,3 +196,15 @@ def write_private(path: Path, content: bytes) -> None:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+def _is_half_made(stream: Path) -> bool:
+    """
+    Whether a stream's server was killed while it created it, between the two files that describe it; it holds nothing then.
+
+    Every later start passes over such a stream. Created again, it takes messages, but never gets its second file: the next
+    start would pass over those too.
+    """
+    second = stream / "meta.sum"
+    is_described = second.exists() and second.stat().st_size > 0
+    return not is_described and not any(file.stat().st_size for file in stream.glob("msgs/*.blk"))

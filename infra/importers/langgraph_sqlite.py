@@ -6,8 +6,8 @@ class is needed, and LangGraph is not either.
 """
 
 import sqlite3
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Generator, Iterator
+from contextlib import closing, contextmanager
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Final, cast
@@ -16,7 +16,9 @@ import msgspec
 
 from chatledger.domain.agents.content import dict_piece, leaf_pieces, list_piece
 from chatledger.domain.agents.decide import CheckpointPut, Tree
-from chatledger.domain.errors import InvalidValueError
+from chatledger.domain.errors import ChatledgerError, InvalidValueError
+from chatledger.domain.rules import check_id
+from chatledger.domain.undecodable import UNDECODABLE
 
 from ..agents.cutting import is_cut
 from ..agents.threads import Threads
@@ -95,44 +97,62 @@ def import_saver_file(ledger: Ledger, path: Path) -> ThreadsImport:
             (thread_count,) = database.execute("select count(distinct thread_id) from checkpoints").fetchone()
             added = known = 0
             for row in database.execute(_CHECKPOINTS):
-                if threads.peek(row[0], row[1], row[2]) is None:
-                    threads.put_checkpoint(row[0], _checkpoint(path, row))
-                    added += 1
-                else:
-                    known += 1
-            return ThreadsImport(thread_count, added, _import_writes(threads, database), known)
+                where = f"checkpoint {row[2]!r} of thread {row[0]!r} in {path}"
+                with _explained(where):
+                    _check_ids(*row[:3])
+                    if threads.peek(row[0], row[1], row[2]) is None:
+                        threads.put_checkpoint(row[0], _checkpoint(where, row))
+                        added += 1
+                    else:
+                        known += 1
+            return ThreadsImport(thread_count, added, _import_writes(path, threads, database), known)
     except sqlite3.Error as error:
         msg = f"{path} cannot be read as a SQLite file: {error}"
         raise InvalidValueError(msg) from error
 
 
-def _import_writes(threads: Threads, database: sqlite3.Connection) -> int:
-    path = "task_path" if "task_path" in _columns(database, "writes") else "''"
+def _import_writes(path: Path, threads: Threads, database: sqlite3.Connection) -> int:
+    column = "task_path" if "task_path" in _columns(database, "writes") else "''"
     added = 0
     for (thread_id, namespace, checkpoint_id, task_id, task_path), rows in groupby(
-        database.execute(_WRITES.format(path=path)), key=lambda row: row[:5]
+        database.execute(_WRITES.format(path=column)), key=lambda row: row[:5]
     ):
         before = threads.ledger.last_position()
-        writes = [(index, channel, _value(type_name, data)) for *_, index, channel, type_name, data in rows]
-        threads.put_writes(thread_id, namespace, checkpoint_id, task_id=task_id, task_path=task_path, writes=writes)
+        with _explained(f"the writes of task {task_id!r} of thread {thread_id!r} in {path}"):
+            _check_ids(thread_id, namespace, checkpoint_id)
+            writes = [(index, channel, _value(type_name, data)) for *_, index, channel, type_name, data in rows]
+            threads.put_writes(thread_id, namespace, checkpoint_id, task_id=task_id, task_path=task_path, writes=writes)
         added += threads.ledger.last_position() > before
     return added
 
 
-def _checkpoint(path: Path, row: tuple[Any, ...]) -> CheckpointPut:
-    thread_id, namespace, checkpoint_id, parent_id, type_name, data, metadata = row
-    where = f"checkpoint {checkpoint_id!r} of thread {thread_id!r} in {path}"
+@contextmanager
+def _explained(where: str) -> Generator[None]:
+    """Say where a row is that can not be read."""
+    try:
+        yield
+    except ChatledgerError:
+        raise
+    except (*UNDECODABLE, TypeError, ValueError, AttributeError, OverflowError) as error:
+        msg = f"{where} cannot be read: {error}"
+        raise InvalidValueError(msg) from error
+
+
+def _check_ids(thread_id: Any, namespace: Any, checkpoint_id: Any) -> None:
+    check_id(thread_id, "thread_id")
+    check_id(namespace, "checkpoint_ns", empty=True)
+    check_id(checkpoint_id, "checkpoint_id")
+
+
+def _checkpoint(where: str, row: tuple[Any, ...]) -> CheckpointPut:
+    _, namespace, checkpoint_id, parent_id, type_name, data, metadata = row
     if type_name != "msgpack":
         msg = f"{where} has the form {type_name!r}, and only msgpack is read"
         raise InvalidValueError(msg)
-    try:
-        checkpoint = dict(_decode(data))
-        values = dict(checkpoint.pop("channel_values", {}))
-        known = msgspec.json.decode(metadata or b"{}")
-        run_id = known.get("run_id")
-    except (msgspec.DecodeError, TypeError, ValueError, AttributeError) as error:
-        msg = f"{where} cannot be read: {error}"
-        raise InvalidValueError(msg) from error
+    checkpoint = dict(_decode(data))
+    values = dict(checkpoint.pop("channel_values", {}))
+    known = msgspec.json.decode(metadata or b"{}")
+    run_id = known.get("run_id")
     return CheckpointPut(
         namespace=namespace,
         checkpoint_id=checkpoint_id,

@@ -12,12 +12,12 @@ from typing import Any, Final, cast
 
 import anyio
 from eventsourcing.persistence import DataError, InterfaceError
-from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.errors import Error as NatsError
 from nats.errors import MaxPayloadError
 
+from .direct_client import DirectClient
 from .endpoint import Endpoint
 from .errors import ConnectionLostError, LoginRefusedError, NoAnswerError, NotPermittedError
 
@@ -54,23 +54,6 @@ class _Reply:
             self.messages.append(message)
 
 
-class _Client(Client):
-    """A client that tells nobody who it is before the connection is as safe as it was asked to be."""
-
-    needs_tls = False
-
-    def _connect_command(self) -> bytes:
-        # Asked when the login is about to be sent. nats-py encrypts only when the server demands it, and whoever stands
-        # between could remove that demand.
-        transport: Any = self._transport
-        writer = transport._io_writer  # noqa: SLF001 (nats-py has no public way to it)
-        if self.needs_tls and writer.get_extra_info("ssl_object") is None:
-            msg = "the server does not demand TLS, and nothing is sent without; give it a `tls` block without allow_non_tls"
-            raise LoginRefusedError(msg)
-        command: bytes = super()._connect_command()
-        return command
-
-
 class Connection:
     """
     A connected nats-py client that does not reconnect by itself.
@@ -80,7 +63,7 @@ class Connection:
     """
 
     def __init__(self) -> None:
-        self._nats = _Client()
+        self._nats = DirectClient()
         self._inbox = ""
         self._tokens = count()
         self._replies: dict[str, _Reply] = {}
@@ -159,6 +142,7 @@ class Connection:
             raise InterfaceError(msg)
         self._inbox = self._nats.new_inbox() + "."
         await self._subscribe(self._inbox + "*", self._dispatch)
+        self._nats.inbox, self._nats.deliver = self._inbox.encode(), self._deliver
         # A login that may not listen to its replies is told so now. Twice, as nats-py lets a ping overtake what it has to send.
         await self._nats.flush()
         await self._nats.flush()
@@ -290,6 +274,9 @@ class Connection:
             self._lose()
 
     async def _dispatch(self, message: Msg) -> None:
+        self._deliver(message)
+
+    def _deliver(self, message: Msg) -> None:
         reply = self._replies.get(message.subject[len(self._inbox) :])
         if reply is not None:
             reply.deliver(message)

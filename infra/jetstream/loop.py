@@ -3,10 +3,10 @@
 import asyncio
 import os
 from collections.abc import Awaitable, Callable
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from threading import Lock, Thread, get_ident
-from typing import TypeVar, TypeVarTuple
+from typing import Generic, TypeVar, TypeVarTuple
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 from eventsourcing.persistence import ProgrammingError
@@ -43,16 +43,19 @@ class LoopThread:
         """
         self._ready()
         assert self._loop is not None
-        # Not through the portal, which waits for the task to begin before it waits for the result: 118 instead of 85 us.
-        future = asyncio.run_coroutine_threadsafe(_as_coroutine(function, *args), self._loop)
+        # Not through the portal, which waits for the task to begin before it waits for the result, nor through a chain of
+        # futures, which goes round the loop once more at the end: 118, 85 and 60 us.
+        call = _Call(lambda: function(*args))
+        self._loop.call_soon_threadsafe(call.start)
         try:
-            return future.result()
-        except CancelledError as error:
+            return call.wait()
+        except asyncio.CancelledError as error:
             msg = "the connection was closed during the operation; what it was to write may be stored"
             raise OutcomeUnknownError(msg) from error
         except BaseException:
             # Ctrl-C interrupts the wait only; without this the operation would go on unobserved.
-            future.cancel()
+            if not call.is_done:
+                self._loop.call_soon_threadsafe(call.cancel)
             raise
 
     def start(self, function: Callable[[*Args], Awaitable[T]], *args: *Args) -> "Future[T]":
@@ -107,8 +110,48 @@ class LoopThread:
             self._manager, self._portal = manager, portal
 
 
-async def _as_coroutine(function: Callable[[*Args], Awaitable[T]], *args: *Args) -> T:
-    return await function(*args)
+class _Call(Generic[T]):
+    """What one thread waits for while it runs as a task on the loop's thread."""
+
+    __slots__ = ("_begin", "_error", "_released", "_result", "_task", "is_done")
+
+    def __init__(self, begin: Callable[[], Awaitable[T]]) -> None:
+        self._begin = begin
+        self._released = Lock()
+        self._released.acquire()
+        self._task: asyncio.Task[None] | None = None
+        self._result: list[T] = []
+        self._error: BaseException | None = None
+        self.is_done = False
+
+    def start(self) -> None:
+        """Begin; on the loop's thread, as `cancel`."""
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def cancel(self) -> None:
+        """End it early."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _run(self) -> None:
+        try:
+            self._result.append(await self._begin())
+        except BaseException as error:  # noqa: BLE001 - it is raised in the thread that waits
+            self._error = error
+        finally:
+            self.is_done = True
+            self._released.release()
+
+    def wait(self) -> T:
+        """The result, or what was raised; in the thread that waits."""
+        self._released.acquire()
+        error, self._error = self._error, None
+        if error is None:
+            return self._result[0]
+        try:
+            raise error
+        finally:
+            del error  # it refers to this frame
 
 
 def _end(

@@ -134,7 +134,7 @@ class Records:
                 topic=decode_header(headers[TOPIC]),
                 state=message.payload,
             )
-        except KeyError as error:
+        except (KeyError, ValueError) as error:
             raise _foreign(message) from error
 
     def event(self, message: LogMessage) -> StoredEvent:
@@ -146,7 +146,7 @@ class Records:
                 topic=decode_header(message.headers[TOPIC]),
                 state=message.payload,
             )
-        except KeyError as error:
+        except (KeyError, ValueError) as error:
             raise _foreign(message) from error
 
     def _message(self, event: StoredEvent, message_id: str) -> Message:

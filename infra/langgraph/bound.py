@@ -16,6 +16,7 @@ from chatledger.domain.errors import InvalidValueError
 from ..agents.threads import StoredCheckpoint, Threads
 from ..ledger import Ledger
 from .expectations import Expectations
+from .packing import unpack
 from .values import Reader, Values
 
 RUNTIME: Final = "python"
@@ -74,8 +75,9 @@ class BoundSaver(BaseCheckpointSaver[Any]):
     def _tuple(self, found: StoredCheckpoint, reader: Reader) -> CheckpointTuple:
         record = found.record
         is_ours = record.runtime == self._runtime
-        checkpoint: dict[str, Any]
-        checkpoint = self.serde.loads_typed(record.checkpoint) if is_ours else {"id": record.checkpoint_id}
+        checkpoint: dict[str, Any] = {"id": record.checkpoint_id}
+        if is_ours:
+            checkpoint = unpack(self.serde.loads_typed(record.checkpoint), record.checkpoint_id)
         checkpoint[VALUES] = self._channel_values(found, reader) if is_ours else {}
         parent_id = parent_of(record)
         return CheckpointTuple(

@@ -25,6 +25,7 @@ from ..agents.threads import Removal
 from .async_twins import AsyncTwins
 from .bound import VALUES, thread_id_of
 from .delta import delta_history
+from .packing import pack, versions_of
 from .pruning import plan_prune, plan_removal
 from .thread_queries import ThreadQueries
 from .versions import next_version
@@ -147,7 +148,7 @@ class LedgerSaver(ThreadQueries, AsyncTwins):
             namespace=namespace,
             checkpoint_id=checkpoint["id"],
             parent_id=parent_id,
-            checkpoint=self.serde.dumps_typed({key: part for key, part in checkpoint.items() if key != VALUES}),
+            checkpoint=self.serde.dumps_typed(pack({key: part for key, part in checkpoint.items() if key != VALUES})),
             metadata=self.serde.dumps_typed(full),
             values={name: self._values.encode(values[name]) for name in changed},
             inherited=[name for name in versions if name not in values and name not in new_versions]
@@ -178,7 +179,7 @@ class LedgerSaver(ThreadQueries, AsyncTwins):
         parent = None if parent_id is None else self._threads.peek(thread_id, namespace, parent_id)
         if parent is None or parent.skeleton is not None or parent.runtime != self._runtime:
             return [*values]
-        before = self.serde.loads_typed(parent.checkpoint)["channel_versions"]
+        before = versions_of(self.serde.loads_typed(parent.checkpoint))
         versions = checkpoint["channel_versions"]
         return [
             name

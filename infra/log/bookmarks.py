@@ -6,6 +6,7 @@ import msgspec
 from msgspec import structs
 
 from chatledger.domain.errors import CorruptStateError
+from chatledger.domain.undecodable import UNDECODABLE
 
 
 class Bookmark(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,6 +64,6 @@ def decode_bookmark(raw: bytes, revision: int) -> Bookmark:
     """
     try:
         return _decode(raw).saved_as(revision)
-    except msgspec.DecodeError as error:
+    except UNDECODABLE as error:
         msg = f"the position of a feed can not be read: {error}; a newer chatledger may have written it"
         raise CorruptStateError(msg) from error

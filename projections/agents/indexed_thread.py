@@ -18,9 +18,12 @@ from ..keys import id_key, number, to_number
 from ..sealed import unseal
 from ..tables import Tables
 from . import keys
+from .checkpoint_rows import read_checkpoint, read_writes
 
 MAX_DEPTH: Final = 32
 """So many lists may grow out of one another before one is stored whole."""
+_MAX_REMEMBERED_BYTES: Final = 64 * 1024
+"""Longer lists are put together anew each time: a page of checkpoints has many."""
 
 
 class StoredContent(msgspec.Struct, frozen=True, array_like=True):
@@ -31,8 +34,6 @@ class StoredContent(msgspec.Struct, frozen=True, array_like=True):
 
 
 _decode_record: Final = msgspec.msgpack.Decoder(ThreadRecord).decode
-_decode_checkpoint: Final = msgspec.msgpack.Decoder(CheckpointRecord).decode
-_decode_writes: Final = msgspec.msgpack.Decoder(list[StoredWrite]).decode
 _decode_content: Final = msgspec.msgpack.Decoder(StoredContent).decode
 
 
@@ -52,6 +53,8 @@ class IndexedThread:
         self.thread_no = thread_no_of(txn, tables, thread_id)
         self._record: ThreadRecord | UnsetType | None = UNSET
         self._namespace_nos: dict[str, int | None] = {}
+        self._elements: dict[bytes, bytes] = {}
+        """The elements of lists that others grew out of, which a listing of checkpoints asks for one after the other."""
 
     @property
     def record(self) -> ThreadRecord | None:
@@ -97,8 +100,9 @@ class IndexedThread:
         number_of = self.namespace_no(namespace)
         if self.thread_no is None or number_of is None:
             return None
-        raw = self._get(keys.checkpoint_key(self.thread_no, number_of, checkpoint_id))
-        return None if raw is None else _decode_checkpoint(raw)
+        key = keys.checkpoint_key(self.thread_no, number_of, checkpoint_id)
+        raw = self._txn.get(key, db=self._tables.agent_checkpoints)
+        return None if raw is None else read_checkpoint(raw, namespace, checkpoint_id)
 
     def latest(self, namespace: str) -> CheckpointRecord | None:
         """The checkpoint with the greatest id that is no skeleton."""
@@ -111,10 +115,10 @@ class IndexedThread:
             return
         prefix = keys.namespace_key(self.thread_no, keys.CHECKPOINT, number_of)
         start = _after(prefix) if before is None else prefix + before.encode()
-        cursor = self._txn.cursor(self._tables.agents)
+        cursor = self._txn.cursor(self._tables.agent_checkpoints)
         found = cursor.prev() if cursor.set_range(start) else cursor.last()
-        while found and cursor.key().startswith(prefix):
-            yield _decode_checkpoint(cursor.value())
+        while found and (key := cursor.key()).startswith(prefix):
+            yield read_checkpoint(cursor.value(), namespace, key[len(prefix) :].decode())
             found = cursor.prev()
 
     def writes(self, namespace: str, checkpoint_id: str) -> list[StoredWrite]:
@@ -124,7 +128,7 @@ class IndexedThread:
             return []
         prefix = keys.writes_key(self.thread_no, number_of, checkpoint_id)
         found = [
-            write for _, value in prefixed(self._txn, self._tables.agents, prefix) for write in _decode_writes(value)
+            write for _, value in prefixed(self._txn, self._tables.agent_writes, prefix) for write in read_writes(value)
         ]
         return sorted(found, key=lambda write: (write.task_path, write.task_id, write.index))
 
@@ -134,7 +138,7 @@ class IndexedThread:
         if self.thread_no is None or number_of is None:
             return []
         prefix = keys.namespace_key(self.thread_no, keys.WRITES, number_of)
-        found = {keys.checkpoint_of_writes(key) for key, _ in prefixed(self._txn, self._tables.agents, prefix)}
+        found = {keys.checkpoint_of_writes(key) for key, _ in prefixed(self._txn, self._tables.agent_writes, prefix)}
         return sorted(found | {one.checkpoint_id for one in self.checkpoints(namespace)})
 
     def has_content(self, digest: bytes) -> bool:
@@ -150,21 +154,23 @@ class IndexedThread:
 
     def elements(self, digest: bytes) -> bytes:
         """The digests of all elements of a list."""
-        tails: list[tuple[bytes, int]] = []
+        tails: list[tuple[bytes, bytes, int]] = []
         at = digest
-        while True:
+        while (children := self._elements.get(at)) is None:
             stored = self.stored_content(at)
             if stored is None or not isinstance(stored.content, ListNode):
                 msg = f"a list in thread {self.thread_id!r} is incomplete in the index; rebuild it"
                 raise CorruptStateError(msg)
             node = stored.content
             if not node.base:
+                children = node.children
                 break
-            tails.append((node.children, node.keep))
+            tails.append((at, node.children, node.keep))
             at = node.base
-        children = node.children
-        for tail, keep in reversed(tails):
+        for grown, tail, keep in reversed(tails):
             children = children[: keep * len(digest)] + tail
+            if len(children) <= _MAX_REMEMBERED_BYTES:
+                self._elements[grown] = children
         return children
 
     def stored_content(self, digest: bytes) -> StoredContent | None:

@@ -16,8 +16,8 @@ _TASK_BYTES: Final = 12
 PAYLOAD, COUNT = b"p", b"c"
 """The two rows of a piece of content, before its digest."""
 
-BY_ID, BY_RUN, BY_NAME = b"i", b"r", b"n"
-"""The lists over all threads."""
+BY_ID, BY_RUN, BY_NAME = b"z", b"r", b"n"
+"""The lists over all threads. The longest one is the last, as pages get full only where all that comes goes last."""
 
 
 def checkpoint_key(thread_no: int, namespace_no: int, checkpoint_id: str) -> bytes:

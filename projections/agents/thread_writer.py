@@ -26,11 +26,10 @@ from ..keys import id_key, number
 from ..sealed import seal
 from ..tables import Tables
 from . import keys
+from .checkpoint_rows import checkpoint_row, read_writes, writes_row
 from .indexed_thread import MAX_DEPTH, IndexedThread, StoredContent
 
 _encode: Final = msgspec.msgpack.Encoder().encode
-_decode_writes: Final = msgspec.msgpack.Decoder(list[StoredWrite]).decode
-_USE: Final = Struct(">I?")
 _COUNT: Final = Struct(">I")
 
 
@@ -41,6 +40,8 @@ class ThreadWriter(IndexedThread):
         thread_id = thread_of(stream)
         assert thread_id is not None, "the stream of a thread"
         super().__init__(tables, txn, thread_id)
+        self._unused: set[bytes] = set()
+        """The pieces that came with the event, as long as nothing uses them."""
 
     def apply(self, recorded: Recorded) -> None:
         """Take the next event of the thread in. Raises `ChainIntegrityError` when it does not follow."""
@@ -69,6 +70,9 @@ class ThreadWriter(IndexedThread):
             self._copy(body)
         else:
             assert_never(body)
+        for digest in self._unused:
+            self._put_threads(digest, 0)
+        self._unused.clear()
 
     def flush(self) -> None:
         """Write what was kept back."""
@@ -92,6 +96,8 @@ class ThreadWriter(IndexedThread):
             if self.stored_content(piece.digest) is None:
                 stored = self._stored(piece)
                 self._txn.put(keys.PAYLOAD + piece.digest, _encode(stored), db=self._tables.agent_content)
+                if self._txn.get(keys.COUNT + piece.digest, db=self._tables.agent_content) is None:
+                    self._unused.add(piece.digest)
             count, is_counted = self._uses(piece.digest)
             if count and not is_counted:  # it was waited for, by a copy whose source is erased
                 self._put_uses(piece.digest, count, is_counted=True)
@@ -115,7 +121,7 @@ class ThreadWriter(IndexedThread):
         if known is not None:
             self._drop_checkpoint(known)
         namespace_no = self._need_namespace(checkpoint.namespace)
-        self._put(self._checkpoint_key(checkpoint), _encode(checkpoint))
+        self._store(checkpoint)
         self._count(1)
         assert self.thread_no is not None, "events make a thread"
         where = (self.thread_id, checkpoint.namespace)
@@ -131,7 +137,7 @@ class ThreadWriter(IndexedThread):
         assert namespace_no is not None, "its namespace exists"
         for digest in known.channels.values():
             self._unuse(digest)
-        self._txn.delete(self._checkpoint_key(known), db=self._tables.agents)
+        self._txn.delete(self._checkpoint_key(known), db=self._tables.agent_checkpoints)
         self._count(-1)
         self._txn.delete(keys.by_id(known.checkpoint_id, self.thread_no, namespace_no), db=self._tables.agent_order)
         if known.run_id is not None:
@@ -148,8 +154,8 @@ class ThreadWriter(IndexedThread):
         assert self.thread_no is not None, "events make a thread"
         task = keys.task_key(task_id)
         key = keys.writes_key(self.thread_no, self._need_namespace(namespace), checkpoint_id, task)
-        raw = self._get(key)
-        slots = {} if raw is None else {write.index: write for write in _decode_writes(raw)}
+        raw = self._txn.get(key, db=self._tables.agent_writes)
+        slots = {} if raw is None else {write.index: write for write in read_writes(raw)}
         for write in writes:
             taken = slots.get(write.index)
             if taken is not None and write.index >= 0:
@@ -158,7 +164,7 @@ class ThreadWriter(IndexedThread):
             self._use(write.digest)
             if taken is not None:
                 self._unuse(taken.digest)
-        self._put(key, _encode([slots[index] for index in sorted(slots)]))
+        self._txn.put(key, writes_row([slots[index] for index in sorted(slots)]), db=self._tables.agent_writes)
 
     def _remove(self, body: AgentCheckpointsDeleted) -> None:
         for namespace in body.namespaces:
@@ -173,8 +179,7 @@ class ThreadWriter(IndexedThread):
         for namespace, checkpoint_id in body.orphans:
             known = self.checkpoint(namespace, checkpoint_id)
             if known is not None:
-                orphan = msgspec.structs.replace(known, is_orphan=True)
-                self._put(self._checkpoint_key(orphan), _encode(orphan))
+                self._store(msgspec.structs.replace(known, is_orphan=True))
 
     def _strip(self, skeleton: Skeleton) -> None:
         known = self.checkpoint(skeleton.namespace, skeleton.checkpoint_id)
@@ -185,8 +190,7 @@ class ThreadWriter(IndexedThread):
             if channel not in skeleton.channels:
                 self._unuse(digest)
         kept = {channel: digest for channel, digest in known.channels.items() if channel in skeleton.channels}
-        bare = msgspec.structs.replace(known, channels=kept, skeleton=skeleton.channels)
-        self._put(self._checkpoint_key(bare), _encode(bare))
+        self._store(msgspec.structs.replace(known, channels=kept, skeleton=skeleton.channels))
 
     def _drop_namespace(self, namespace: str) -> None:
         namespace_no = self.namespace_no(namespace)
@@ -195,10 +199,10 @@ class ThreadWriter(IndexedThread):
         for known in list(self.checkpoints(namespace)):
             self._drop_checkpoint(known)
         prefix = keys.namespace_key(self.thread_no, keys.WRITES, namespace_no)
-        for key, value in list(prefixed(self._txn, self._tables.agents, prefix)):
-            for write in _decode_writes(value):
+        for key, value in list(prefixed(self._txn, self._tables.agent_writes, prefix)):
+            for write in read_writes(value):
                 self._unuse(write.digest)
-            self._txn.delete(key, db=self._tables.agents)
+            self._txn.delete(key, db=self._tables.agent_writes)
         text_key = number(self.thread_no) + keys.NAMESPACE_TEXT + namespace_no.to_bytes(4, "big")
         self._txn.delete(text_key, db=self._tables.agents)
         self._txn.delete(number(self.thread_no) + keys.NAMESPACE + id_key(namespace), db=self._tables.agents)
@@ -209,16 +213,16 @@ class ThreadWriter(IndexedThread):
         if self.thread_no is None or namespace_no is None:
             return
         prefix = keys.writes_key(self.thread_no, namespace_no, checkpoint_id)
-        for key, value in list(prefixed(self._txn, self._tables.agents, prefix)):
-            writes = _decode_writes(value)
+        for key, value in list(prefixed(self._txn, self._tables.agent_writes, prefix)):
+            writes = read_writes(value)
             for write in writes:
                 if write.channel not in kept:
                     self._unuse(write.digest)
             rest = [write for write in writes if write.channel in kept]
             if rest:
-                self._put(key, _encode(rest))
+                self._txn.put(key, writes_row(rest), db=self._tables.agent_writes)
             else:
-                self._txn.delete(key, db=self._tables.agents)
+                self._txn.delete(key, db=self._tables.agent_writes)
 
     def _copy(self, body: AgentThreadCopied) -> None:
         """Take over what the source has; nothing when it is erased, and then events of its own follow."""
@@ -234,8 +238,8 @@ class ThreadWriter(IndexedThread):
             for checkpoint in list(source.checkpoints(namespace)):
                 self._put_checkpoint(checkpoint)
             prefix = keys.namespace_key(source.thread_no, keys.WRITES, namespace_no)
-            for key, value in list(prefixed(self._txn, self._tables.agents, prefix)):
-                writes = _decode_writes(value)
+            for key, value in list(prefixed(self._txn, self._tables.agent_writes, prefix)):
+                writes = read_writes(value)
                 self._merge_writes(namespace, keys.checkpoint_of_writes(key), writes[0].task_id, writes)
 
     def _delete(self, tombstone: Tombstone) -> None:
@@ -252,15 +256,16 @@ class ThreadWriter(IndexedThread):
     def _use(self, digest: bytes) -> None:
         """Count one more use of a piece; with the first one those of what it is made of."""
         count, is_counted = self._uses(digest)
-        if not count:
-            key = keys.COUNT + digest
-            raw = self._txn.get(key, db=self._tables.agent_content)
-            threads: int = 0 if raw is None else _COUNT.unpack(raw)[0]
-            self._txn.put(key, _COUNT.pack(threads + 1), db=self._tables.agent_content)
-            is_counted = self.stored_content(digest) is not None
-        self._put_uses(digest, count + 1, is_counted=is_counted)
-        if not count and is_counted:
-            self._use_references(digest)
+        if count:
+            self._put_uses(digest, count + 1, is_counted=is_counted)
+            return
+        stored = self.stored_content(digest)
+        self._put_threads(digest, self._threads(digest, is_stored=stored is not None) + 1)
+        self._unused.discard(digest)
+        self._put_uses(digest, 1, is_counted=stored is not None)
+        if stored is not None:
+            for reference in references_of(stored.content):
+                self._use(reference)
 
     def _use_references(self, digest: bytes) -> None:
         for reference in self._references(digest):
@@ -284,14 +289,30 @@ class ThreadWriter(IndexedThread):
             self._release(at)
 
     def _release(self, digest: bytes) -> None:
-        key = keys.COUNT + digest
-        raw = self._txn.get(key, db=self._tables.agent_content)
-        threads: int = 1 if raw is None else _COUNT.unpack(raw)[0]
+        threads = self._threads(digest, is_stored=True)
         if threads > 1:
-            self._txn.put(key, _COUNT.pack(threads - 1), db=self._tables.agent_content)
+            self._put_threads(digest, threads - 1)
         else:
-            self._txn.delete(key, db=self._tables.agent_content)
+            self._txn.delete(keys.COUNT + digest, db=self._tables.agent_content)
             self._txn.delete(keys.PAYLOAD + digest, db=self._tables.agent_content)
+
+    def _threads(self, digest: bytes, *, is_stored: bool) -> int:
+        """How many threads use a piece. Most are used by one, so one that is stored needs no row for that."""
+        if digest in self._unused:
+            return 0
+        raw = self._txn.get(keys.COUNT + digest, db=self._tables.agent_content)
+        if raw is None:
+            return int(is_stored)
+        threads: int = _COUNT.unpack(raw)[0]
+        return threads
+
+    def _put_threads(self, digest: bytes, threads: int) -> None:
+        key, table = keys.COUNT + digest, self._tables.agent_content
+        if threads == 1 and self._txn.get(keys.PAYLOAD + digest, db=table) is not None:
+            if digest not in self._unused:
+                self._txn.delete(key, db=table)
+        else:
+            self._txn.put(key, _COUNT.pack(threads), db=table)
 
     def _references(self, digest: bytes) -> list[bytes]:
         stored = self.stored_content(digest)
@@ -303,12 +324,14 @@ class ThreadWriter(IndexedThread):
         raw = self._get(keys.use_key(self.thread_no, digest))
         if raw is None:
             return 0, False
-        count, is_counted = _USE.unpack(raw)
-        return count, is_counted
+        packed = int.from_bytes(raw, "big")
+        return packed // 2, bool(packed % 2)
 
     def _put_uses(self, digest: bytes, count: int, *, is_counted: bool) -> None:
         assert self.thread_no is not None, "its thread exists"
-        self._put(keys.use_key(self.thread_no, digest), _USE.pack(count, is_counted))
+        packed = count * 2 + is_counted
+        raw = packed.to_bytes((packed.bit_length() + 7) // 8, "big")
+        self._put(keys.use_key(self.thread_no, digest), raw)
 
     def _need_namespace(self, namespace: str) -> int:
         known = self.namespace_no(namespace)
@@ -334,6 +357,10 @@ class ThreadWriter(IndexedThread):
         assert self.thread_no is not None, "its thread exists"
         assert namespace_no is not None, "its namespace exists"
         return keys.checkpoint_key(self.thread_no, namespace_no, checkpoint.checkpoint_id)
+
+    def _store(self, checkpoint: CheckpointRecord) -> None:
+        key = self._checkpoint_key(checkpoint)
+        self._txn.put(key, checkpoint_row(checkpoint), db=self._tables.agent_checkpoints)
 
     def _put(self, key: bytes, value: bytes) -> None:
         self._txn.put(key, value, db=self._tables.agents)

@@ -12,6 +12,7 @@ from chatledger.domain.agents.content import Content, ListNode, digest_of
 from chatledger.domain.errors import CorruptStateError
 from chatledger.domain.graph_state.record import GraphStateRecord, VersionRecord
 from chatledger.domain.state import Tombstone
+from chatledger.domain.undecodable import UNDECODABLE
 
 from ..environment import Transaction
 from ..keys import number, to_number
@@ -36,7 +37,7 @@ _encode: Final = msgspec.msgpack.Encoder().encode
 _record_decoder: Final = msgspec.msgpack.Decoder(GraphStateRecord)
 _version_decoder: Final = msgspec.msgpack.Decoder(VersionRecord)
 _piece_decoder: Final = msgspec.msgpack.Decoder(StoredPiece)
-_DAMAGED: Final = (msgspec.MsgspecError, UnicodeDecodeError, ValueError, RecursionError)
+_DAMAGED: Final = (*UNDECODABLE, ValueError)
 
 
 class IndexedGraphState:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from chatledger.domain.errors import ChatledgerError, CorruptStateError
 from chatledger.domain.search.query import Query
 from chatledger.domain.search.snippets import Known
 from chatledger.domain.search.tokens import folded
@@ -66,7 +67,13 @@ def ask(scope: Scope, query: Query, text: str, *, only: Filter, limit: int | Non
     found: list[Found] = []
     if indexed:
         reader = SearchReader(scope.txn, scope.tables.search, indexed)
-        hits = search(reader, query, only=only, limit=wanted, offset=0 if behind else offset)
+        try:
+            hits = search(reader, query, only=only, limit=wanted, offset=0 if behind else offset)
+        except (ValueError, LookupError, OverflowError) as error:
+            if isinstance(error, ChatledgerError):
+                raise
+            msg = f"the search index is damaged: {error}; rebuild it, the log is not affected"
+            raise CorruptStateError(msg) from error
         found = [
             Found(scope.chat(chat_no).chains.message((segment, at)), rank, known)
             for chat_no, rank, segment, at, known in hits

@@ -12,6 +12,7 @@ from chatledger.domain.text import plain_text
 from ..chains import Chains
 from ..environment import prefixed
 from ..keys import Tag, chat_key
+from ..sealed import unseal
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -95,7 +96,8 @@ class LogOrder(Chains):
         located: list[tuple[int, int]] = []
         sizes: list[int] = []
         numbers: list[NDArray[np.uint32]] = []
-        for key, value in prefixed(self._txn, self._table, prefix):
+        for key, stored in prefixed(self._txn, self._table, prefix):
+            value = unseal(stored)
             count: int = _u32.unpack_from(value)[0]
             if _u32.unpack_from(value, 4 * count)[0] >= first:
                 located.append(_PLACE.unpack_from(key, len(prefix)))

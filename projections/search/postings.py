@@ -14,10 +14,12 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cache
 from itertools import accumulate, chain, repeat
-from struct import Struct
+from struct import Struct, error
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
+
+from chatledger.domain.errors import CorruptStateError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 DOC_SHIFT: Final = 32
 POSITION_MASK: Final = 0xFFFFFFFF
 
+_DAMAGE: Final = (ValueError, IndexError, OverflowError, error)
 _SINGLE: Final = 0x80
 _ALL_ONCE: Final = 0x40
 _ONE: Final = tuple(Struct(f"<BI{code}") for code in "BHI")
@@ -141,29 +144,43 @@ def unpack(rows: Sequence[bytes]) -> Postings:
 
 
 def unpack_parts(parts: Sequence[Part]) -> Postings:
-    """The postings of one chat after the other."""
+    """The postings of one chat after the other. Raises `CorruptStateError` when a row is damaged."""
     chunks = _Chunks()
-    for base, rows, late in parts:
-        chunks.base = base
-        for row in rows:
-            at = 0
-            while at < len(row):
-                at = chunks.add_singles(row, at) if row[at] & _SINGLE else chunks.add(row, at)
-        if late:
-            chunks.add_late(late)
-    return chunks.joined() if chunks.count else _nothing()
+    try:
+        for base, rows, late in parts:
+            chunks.base = base
+            for row in rows:
+                at = 0
+                while at < len(row):
+                    at = chunks.add_singles(row, at) if row[at] & _SINGLE else chunks.add(row, at)
+            if late:
+                chunks.add_late(late)
+        found = chunks.joined() if chunks.count else _nothing()
+    except _DAMAGE as reason:
+        raise _damaged() from reason
+    # Counts are numbers of four bytes: what they claim is compared before memory is taken for it.
+    if found.counts.sum(dtype=np.uint64) != len(found.positions) or len(found.counts) != len(found.documents):
+        raise _damaged()
+    return found
 
 
 def unpack_few(parts: Sequence[Part]) -> list[int]:
-    """The same as occurrences, for few of them."""
+    """The same as occurrences, for few of them. Raises `CorruptStateError` when a row is damaged."""
     found: list[int] = []
-    for base, rows, late in parts:
-        for row in rows:
-            at = 0
-            while at < len(row):
-                at = _add_few(row, at, base, found)
-        found += [occurrence + (base << DOC_SHIFT) for occurrence in late]
+    try:
+        for base, rows, late in parts:
+            for row in rows:
+                at = 0
+                while at < len(row):
+                    at = _add_few(row, at, base, found)
+            found += [occurrence + (base << DOC_SHIFT) for occurrence in late]
+    except _DAMAGE as reason:
+        raise _damaged() from reason
     return found
+
+
+def _damaged() -> CorruptStateError:
+    return CorruptStateError("a row of the search index is damaged; rebuild it: 'chatledger rebuild --only search'")
 
 
 def _add_few(row: bytes, at: int, base: int, found: list[int]) -> int:

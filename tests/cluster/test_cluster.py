@@ -5,6 +5,7 @@ What was acknowledged is kept outside and compared in the end with what the ledg
 each of the three servers have. The servers run with the configuration of the page about clusters.
 """
 
+import contextlib
 import os
 import random
 import shutil
@@ -111,6 +112,26 @@ def test_writers_ride_through_one_after_another(cluster: Cluster, stream: str, t
             assert load.errors == []
 
 
+def test_reads_from_followers(cluster: Cluster, stream: str, tmp_path: Path) -> None:
+    """Whoever asks one server only, which may be behind, gets everything up to the position that the leader has, each time."""
+    with contextlib.ExitStack() as opened:
+        ledger = opened.enter_context(chatledger.open(cluster.place(stream), create=True, index=tmp_path / "all"))
+        ledger.create_chat("c", "u")
+        pinned = [
+            opened.enter_context(chatledger.open(cluster.place(stream, first=name), index=tmp_path / name))
+            for name in NAMES
+        ]
+        written: list[str] = []
+        for number in range(40):
+            written += [message.text for message in ledger.append("c", [text(f"a {number}"), text(f"b {number}")])]
+            for other in pinned:
+                other.sync()
+                assert texts(other, "c") == written
+                positions = [recorded.position for recorded in other.history("c")]
+                assert positions == list(range(1, ledger.last_position() + 1))
+
+
+@pytest.mark.skipif(not IS_SOAK, reason="make soak runs it: it waits for a majority again")
 def test_without_a_majority(cluster: Cluster, stream: str, tmp_path: Path) -> None:
     """Two of three are gone: an append is no success and no hang, and it is stored once when they are back."""
     with chatledger.open(cluster.place(stream), create=True, timeout_s=3, index=tmp_path) as ledger:

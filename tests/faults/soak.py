@@ -46,7 +46,7 @@ class Totals:
     @property
     def corruption_count(self) -> int:
         """How often files were damaged or removed."""
-        outcomes = ("intact", "detected", "FAILED")
+        outcomes = ("intact", "detected", "crashed", "FAILED")
         return sum(self.sabotages.values()) + sum(row[name] for row in self.corruptions.values() for name in outcomes)
 
     def take(self, where: str, campaign: Campaign) -> bool:

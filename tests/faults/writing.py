@@ -1,6 +1,7 @@
 """A process that writes to a ledger, notes what it was told, and may die at any moment."""
 
 import contextlib
+import os
 import time
 import traceback
 from collections.abc import Sequence
@@ -75,11 +76,12 @@ class Writer:
         self._order, self._journal = order, journal
         self._rng = Random(order.seed)
         self._count = 0
+        self._parent = os.getppid()
 
     @property
     def is_over(self) -> bool:
-        """Whether it was told to end."""
-        return Path(self._order.stop).exists()
+        """Whether it was told to end, or nobody is left who could tell it."""
+        return Path(self._order.stop).exists() or os.getppid() != self._parent
 
     def work(self, ledger: Ledger, left: Sequence[tuple[str, Call]]) -> None:
         """Repeat what an earlier life has left open, or leave it, and then write until the end."""

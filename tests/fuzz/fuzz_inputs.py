@@ -45,7 +45,7 @@ WILD: Final = (
     b"\xef\xbb\xbf",
 )
 
-_edits = st.lists(
+any_edits: Final = st.lists(
     st.tuples(
         st.sampled_from(["flip", "insert", "delete", "truncate", "overwrite", "repeat"]),
         st.integers(0, 2**16),
@@ -78,7 +78,7 @@ def edited(sample: bytes, edits: Sequence[tuple[str, int, int, bytes]]) -> bytes
 
 def nearly(samples: Sequence[bytes]) -> st.SearchStrategy[bytes]:
     """Samples with some edits."""
-    return st.builds(edited, st.sampled_from(samples), _edits)
+    return st.builds(edited, st.sampled_from(samples), any_edits)
 
 
 _scalars = (
@@ -131,11 +131,12 @@ def only_ours(work: Callable[[], T], *, also: tuple[type[Exception], ...] = ()) 
     What `work` answers; None where it raises an error of ours, which says something.
 
     Args:
+        work: What reads.
         also: Errors of a library's interface, where that is what `work` implements.
     """
     with suppress(*also):
         try:
             return work()
         except ChatledgerError as error:
-            assert str(error)
+            assert str(error)  # noqa: PT017 - whether it is raised is not the question
     return None

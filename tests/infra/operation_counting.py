@@ -3,13 +3,16 @@
 import contextlib
 import threading
 from collections import Counter
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
+from functools import partial
 from typing import Any, Self
 from unittest import mock
 
 from chatledger.projections.environment import Environment
 
 _MOVES = ("first", "last", "next", "prev", "set_key", "set_range", "next_dup", "last_dup", "first_dup", "prev_dup")
+_ITERATORS = ("iternext", "iterprev", "iternext_dup", "iternext_nodup", "iterprev_dup", "iterprev_nodup")
+_CALLS = ("get", "put", "delete", "drop", "pop", "replace")
 
 
 class Counted:
@@ -21,20 +24,27 @@ class Counted:
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._whole, name)
         if name == "cursor":
-            return lambda *args, **kwargs: Counted(found(*args, **kwargs), self._counts)
-        if name.startswith("iter"):
-            return lambda *args, **kwargs: self._rows(found(*args, **kwargs))
+            return self._cursor
+        if name in _ITERATORS:
+            return partial(self._iterated, found)
         if name in _MOVES:
             self._counts["move"] += 1
-        elif name in {"get", "put", "delete", "drop", "pop", "replace"}:
+        elif name in _CALLS:
             self._counts[name] += 1
         elif name in {"getmulti", "putmulti"}:
-            return lambda keys, *args, **kwargs: self._multi(found, name[:3], list(keys), *args, **kwargs)
+            return partial(self._multi, found, name[:3])
         return found
 
-    def _multi(self, call: Any, name: str, keys: list[Any], *args: Any, **kwargs: Any) -> Any:
-        self._counts[name] += len(keys)
-        return call(keys, *args, **kwargs)
+    def _cursor(self, *args: Any, **kwargs: Any) -> "Counted":
+        return Counted(self._whole.cursor(*args, **kwargs), self._counts)
+
+    def _iterated(self, call: Any, *args: Any, **kwargs: Any) -> Iterator[Any]:
+        return self._rows(call(*args, **kwargs))
+
+    def _multi(self, call: Any, name: str, keys: Iterable[Any], *args: Any, **kwargs: Any) -> Any:
+        known = list(keys)
+        self._counts[name] += len(known)
+        return call(known, *args, **kwargs)
 
     def _rows(self, rows: Iterator[Any]) -> Iterator[Any]:
         for row in rows:

@@ -215,7 +215,13 @@ class ThreadsMachine(RuleBasedStateMachine):
                 self.threads.delete(thread_id)  # skeletons are nobody's business here
             with self.ledger._store.snapshot() as snapshot:  # pyright: ignore[reportPrivateUsage]
                 tables = snapshot.tables
-                for table in (tables.agents, tables.agent_content, tables.agent_order):
+                for table in (
+                    tables.agents,
+                    tables.agent_checkpoints,
+                    tables.agent_writes,
+                    tables.agent_content,
+                    tables.agent_order,
+                ):
                     assert snapshot.txn.stat(table)["entries"] == 0
 
     def teardown(self) -> None:

@@ -35,7 +35,7 @@ def test_bench_measures_a_file_of_the_user(tmp_path: Path) -> None:
     """The conversations of a file are what is measured; people get a table."""
     file = tmp_path / "chats.jsonl"
     with file.open("wb") as stream:
-        write_chats(generated_chats(3, 7), stream)
+        write_chats(stream, generated_chats(3, 7))
     text = _run(str(file), "--durability", "fast", "--folder", str(tmp_path))
 
     assert "chain of 7 messages" in text

@@ -240,7 +240,7 @@ def test_erasing_goes_from_new_to_old(recorder: JetStreamApplicationRecorder, mo
     """An interruption leaves a prefix, and repeating the call completes it."""
     erase_module = __import__("chatledger.infra.jetstream.erase", fromlist=["erase"])
     recorder.insert_events([event("a", n) for n in range(1, 101)])
-    delete = erase_module._delete
+    delete = erase_module.erase_at
     budget = iter(range(48))
 
     async def delete_some(client: JetStreamClient, stream: str, position: int) -> bool:
@@ -248,7 +248,7 @@ def test_erasing_goes_from_new_to_old(recorder: JetStreamApplicationRecorder, mo
             raise InterruptedError
         return bool(await delete(client, stream, position))
 
-    monkeypatch.setattr(erase_module, "_delete", delete_some)
+    monkeypatch.setattr(erase_module, "erase_at", delete_some)
     with pytest.raises(InterruptedError):
         recorder.erase_events("a", after=10, before=101)
     assert [e.originator_version for e in recorder.select_events("a")] == list(range(1, 53))

@@ -1,5 +1,6 @@
 """Logging in at servers: every way that NATS has, and every way in which it goes wrong, at once and with advice."""
 
+import re
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ from chatledger import ConfigurationError, Login, LogRefusedError
 
 pytestmark = pytest.mark.timeout(60)
 SECRET = "s3cret-hunter"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "secure-nats.md"
 
 
 @pytest.fixture(scope="module")
@@ -39,9 +41,12 @@ def with_tls(folder: Path, authority: Authority, tmp_path_factory: pytest.TempPa
 
 @pytest.fixture(scope="module")
 def with_certificates(folder: Path, authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A server that wants to see the certificates of its clients."""
+    """A server that wants to see the certificates of its clients, configured as the page about security says."""
     certificate, key = authority.issue("verifying")
-    tls = f'tls {{ cert_file: "{certificate}", key_file: "{key}", ca_file: "{authority.file}", verify: true }}'
+    (tls,) = re.findall(r"```nginx\n(tls \{.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    for shown, file in {"server.pem": certificate, "server-key.pem": key, "our-ca.pem": authority.file}.items():
+        assert f'"/etc/nats/{shown}"' in tls
+        tls = tls.replace(f"/etc/nats/{shown}", str(file))
     with serving(tmp_path_factory.mktemp("mtls"), tls) as address:
         yield address
 

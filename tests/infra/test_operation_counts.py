@@ -25,6 +25,7 @@ _REPEATS: Final = 130
 """Twice the messages of a page, and some."""
 _FACTOR: Final = 8
 _RARE: Final = "quasar"
+_SEARCH_BOUND: Final = 120
 _numbers = count()
 _few = settings(max_examples=2, deadline=None, phases=[Phase.generate])  # a shrunk example would say no more
 
@@ -53,10 +54,6 @@ Command = Callable[[Chat, int], object]
 """Carried out on a chat for the n-th time."""
 
 
-def _search(chat: Chat, _number: int) -> None:
-    assert 3 == len(chat.ledger.search(_RARE, chat_id=chat.id, limit=10))
-
-
 COMMANDS: Final[dict[str, Command]] = {
     "append": lambda chat, number: chat.ledger.append(chat.id, [user(f"{number} more")]),
     "append of a known message": lambda chat, _: chat.ledger.append(chat.id, []),
@@ -72,7 +69,6 @@ COMMANDS: Final[dict[str, Command]] = {
     "get_message": lambda chat, number: chat.ledger.get_message(chat.middle(number)),
     "tail": lambda chat, _: chat.ledger.get_messages(chat.id, limit=50),
     "common_ancestor": lambda chat, number: chat.ledger.common_ancestor(chat.middle(number), chat.ids[-1]),
-    "search": _search,
 }
 
 
@@ -106,6 +102,16 @@ def test_a_command_costs_the_same_in_a_large_chat(ledger: Ledger, name: str, siz
     small, large = [operations(lambda number, chat=chat: command(chat, number)) for chat in chats]  # type: ignore[misc]
 
     assert_alike(small, large)
+
+
+@_few
+@given(size=st.integers(100, 1000), per_commit=st.integers(20, 300))
+def test_a_search_costs_the_same_in_a_large_chat(ledger: Ledger, size: int, per_commit: int) -> None:
+    """What a page of a word with three hits takes has a bound: what the last messages left that is not merged yet."""
+    for chat in (Chat(ledger, size, per_commit), Chat(ledger, size * _FACTOR, per_commit)):
+        with counting() as counts:
+            assert 3 == len(ledger.search(_RARE, chat_id=chat.id, limit=10))
+        assert counts.total() <= _SEARCH_BOUND
 
 
 @_few

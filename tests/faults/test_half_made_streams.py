@@ -1,0 +1,69 @@
+"""A server that was killed while it created a stream leaves one that every later start passes over."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from tests.infra.test_ledger_world import check_chat, text, texts
+
+import chatledger
+from chatledger import ConfigurationError
+from chatledger.infra.embedded import DataDirectory
+
+LARGE = "x" * 2_000_000
+
+
+def streams(data: Path) -> Path:
+    return data / "log" / "jetstream" / "$G" / "streams"
+
+
+def unmake(stream: Path) -> None:
+    """The state between the first and the second file of its description."""
+    (stream / "meta.sum").unlink()
+    shutil.rmtree(stream / "msgs")
+    (stream / "msgs").mkdir()
+
+
+def test_the_stream_of_large_data(tmp_path: Path) -> None:
+    """Large messages that are written after such a death are there after the next starts (seed 7/kills/2 of the soak)."""
+    data = tmp_path / "data"
+    with chatledger.open(data, durability="fast") as ledger:
+        ledger.create_chat("c", "u")
+        ledger.append("c", [text(LARGE)])
+        ledger.delete_chat("c")
+    assert (streams(data) / "chatledger-blobs").is_dir()
+    unmake(streams(data) / "chatledger-blobs")
+    for number in range(3):
+        with chatledger.open(data, durability="fast") as ledger:
+            ledger.upsert_chat("d", "u")
+            ledger.append("d", [text(f"{number} {LARGE}")])
+            assert texts(ledger, "d") == [f"{earlier} {LARGE}" for earlier in range(number + 1)]
+            ledger.verify()
+            check_chat(ledger, "d")
+
+
+def test_the_stream_of_the_log(tmp_path: Path) -> None:
+    """A ledger whose creation was cut short is created by the next open."""
+    data = tmp_path / "data"
+    chatledger.open(data, durability="fast").close()
+    shutil.rmtree(data / "index")
+    unmake(streams(data) / "chatledger")
+    with chatledger.open(data, durability="fast") as ledger:
+        ledger.create_chat("c", "u")
+    with chatledger.open(data, durability="fast") as ledger:
+        check_chat(ledger, "c")
+
+
+def test_a_stream_with_events_is_not_thrown_away(tmp_path: Path) -> None:
+    """When only the description is lost, opening fails, and the events stay in their files."""
+    data = tmp_path / "data"
+    with chatledger.open(data, durability="fast") as ledger:
+        ledger.create_chat("c", "u")
+    (streams(data) / "chatledger" / "meta.sum").unlink()
+    shutil.rmtree(data / "index")
+    before = sorted(path.read_bytes() for path in streams(data).rglob("*.blk"))
+    with pytest.raises(ConfigurationError):
+        chatledger.open(data, durability="fast")
+
+    assert sorted(path.read_bytes() for path in streams(data).rglob("*.blk")) == before
+    assert DataDirectory(data).has_stream("chatledger")

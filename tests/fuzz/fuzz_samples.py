@@ -1,0 +1,91 @@
+"""Valid bytes of every kind that is read, made by the code that writes them."""
+
+import json
+from functools import cache
+from typing import Final, NamedTuple
+
+from eventsourcing.persistence import JSONTranscoder, Notification
+from tests.recorded.record import SAMPLES
+from tests.recorded.record_states import SAMPLES as STATE_SAMPLES
+from tests.recorded.record_threads import SAMPLES as THREAD_SAMPLES
+
+from chatledger import Anchor, AnchorLeaf, Encryption
+from chatledger.domain.large_data import LargeData, digest_of, with_references
+from chatledger.infra.encryption import keyring_of
+from chatledger.infra.log.bookmarks import Bookmark, encode_bookmark
+from chatledger.infra.log.cipher import RecordCipher
+from chatledger.infra.log.compression import ZstdCompressor
+from chatledger.infra.log.mapper import StructMapper
+
+KEY: Final = "k:q83vASNFZ4mrze8BI0VniavN7wEjRWeJEDJUdpi63P4="
+
+
+class SampleEvent(NamedTuple):
+    """An encoded event and where it stands."""
+
+    topic: str
+    chat_id: str
+    version: int
+    state: bytes
+
+    def stored_as(self, state: bytes) -> Notification:
+        """A record in its place that holds these bytes."""
+        return Notification(self.chat_id, self.version, self.topic, state, 7)
+
+
+@cache
+def events() -> tuple[SampleEvent, ...]:
+    """At least one event of each type."""
+    found = (sample for file in (SAMPLES, THREAD_SAMPLES, STATE_SAMPLES) for sample in json.loads(file.read_text()))
+    return tuple(
+        SampleEvent(
+            sample["topic"], sample["value"]["chat_id"], sample["value"]["version"], bytes.fromhex(sample["state"])
+        )
+        for sample in found
+    )
+
+
+@cache
+def mappers() -> dict[str, StructMapper]:
+    """Every way to store records, all of which are able to read each other's compressed ones."""
+    cipher = RecordCipher(keyring_of(Encryption(KEY)))
+    return {
+        "plain": StructMapper(JSONTranscoder()),
+        "compressed": StructMapper(JSONTranscoder(), compressor=ZstdCompressor()),
+        "encrypted": StructMapper(JSONTranscoder(), compressor=ZstdCompressor(), cipher=cipher),
+    }
+
+
+def records(event: SampleEvent) -> list[bytes]:
+    """An event as each mapper stores it."""
+    place = (event.chat_id, event.version, event.topic)
+    return [mapper.pack(event.state, place) for mapper in mappers().values()]
+
+
+@cache
+def referring() -> tuple[bytes, ...]:
+    """Encoded events with references to large data."""
+    state = max((event.state for event in events()), key=len)
+    parts = (LargeData(3, 9, digest_of(state[3:12])), LargeData(20, 30, digest_of(state[20:50])))
+    return with_references(state, parts[:1]), with_references(state, parts)
+
+
+def anchors() -> list[bytes]:
+    """An anchor with leaves, and one without."""
+    leaf = AnchorLeaf(b"d" * 32, 3, 7, b"h" * 32, b"t" * 32)
+    anchor = Anchor(
+        position=7,
+        created_at=1,
+        count=1,
+        root=b"r" * 32,
+        public_key=b"p" * 32,
+        signature=b"s" * 64,
+        leaves=(leaf,),
+    )
+    return [anchor.to_json().encode(), anchor.without_leaves().to_json().encode()]
+
+
+def bookmarks() -> list[bytes]:
+    """The place of a reader of a feed."""
+    mark = Bookmark(name="mail", index=1, count=4, position=9, holder="h", log_id="l", saved_at=1)
+    return [encode_bookmark(mark)]
