@@ -282,6 +282,10 @@ class Index(PositionRecorder):
                 with self._swap:
                     self._switch(fresh, read, progress)
                     old, self._live = self._live, fresh
+            except lmdb.Error as error:
+                fresh.env.close()
+                msg = f"a new index can not be written at {fresh.env.path}: {error}; the old one stays"
+                raise CorruptStateError(msg) from error
             except BaseException:
                 fresh.env.close()
                 raise

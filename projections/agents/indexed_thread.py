@@ -166,6 +166,9 @@ class IndexedThread:
                 children = node.children
                 break
             tails.append((at, node.children, node.keep))
+            if len(tails) > MAX_DEPTH:
+                msg = f"a list in thread {self.thread_id!r} does not end in the index; rebuild it"
+                raise CorruptStateError(msg)
             at = node.base
         for grown, tail, keep in reversed(tails):
             children = children[: keep * len(digest)] + tail

@@ -11,7 +11,7 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 from tests.faults.calls import BARE, WRITTEN, Call, content
@@ -53,6 +53,8 @@ class Log:
         self.streams: dict[str, list[Recorded]] = defaultdict(list)
         self.commands: dict[tuple[str, str], list[Recorded]] = defaultdict(list)
         self.messages: dict[str, Recorded] = {}
+        self.copies: dict[str, str] = {}
+        """Messages under another id than that in their text, and the latter."""
         for recorded in events:
             self.streams[recorded.chat_id].append(recorded)
             if recorded.event.command_id is not None:
@@ -114,9 +116,20 @@ class Log:
             for message in body.messages if isinstance(body, MessagesAppended) else ():
                 if message.id in self.messages:
                     self.findings.append(f"message {message.id} is there twice")
-                if not str(message.data).startswith(content(message.id)) and not _has_text(message.data, message.id):
+                named = _named(message.data)
+                if not str(message.data).startswith(content(named)) and not _has_text(message.data, named):
                     self.findings.append(f"message {message.id} has another content")
+                if named != message.id:
+                    self.copies[message.id] = named
                 self.messages[message.id] = recorded
+
+
+def _named(data: Any) -> str:
+    """The id with which the text of a message begins."""
+    if isinstance(data, dict):
+        parts: list[dict[str, str]] = cast("dict[str, Any]", data)["parts"]
+        return parts[0]["text"].partition(" ")[0]
+    return str(data).partition(" ")[0]
 
 
 def _has_text(data: object, message_id: str) -> bool:
@@ -195,6 +208,12 @@ class Judge:
             if command_id not in self._of_command and not is_save:
                 self._log.findings.append(f"nobody noted the command {command_id} on {stream}")
         said = {one_id for one in self._done for one_id in one.call.get("ids", ())}
+        # A save that is repeated by another engine, while another branch is active, is a save to that branch: the message
+        # whose id is taken gets another one there.
+        again = {
+            one_id for one in self._done if one.call["kind"] in BARE and one.attempts > 1 for one_id in one.call["ids"]
+        }
+        said |= {copy for copy, original in self._log.copies.items() if original in again}
         for message_id in self._log.messages.keys() - said:
             self._log.findings.append(f"nobody noted message {message_id}")
 

@@ -131,13 +131,13 @@ def disk(base: Path, seed: str, totals: Totals, say: Say, *, rounds: int, phase_
         # Journals stay outside: they tell what happened also when nothing can be written there.
         with Campaign(base / "disk-journals", f"{seed}/disk", location=str(folder / "data"), timeout_s=3) as campaign:
             campaign.data = folder / "data"
-            campaign.phase(phase_s, calm=True)
+            campaign.phase(phase_s, calm=True, is_full=True)
             for _ in range(rounds):
                 fill_up(folder)
                 campaign.phase(phase_s, calm=True, is_full=True)
                 free(folder)
                 totals.disk["times full"] += 1
-                campaign.phase(phase_s)
+                campaign.phase(phase_s, is_full=True)  # rebuilds fill so small a disk by themselves
             campaign.check()
             totals.take("disk", campaign)
         say(f"disk: {totals.disk['times full']} times full")

@@ -13,7 +13,7 @@ from typing import Final
 
 from tests.infra.test_jetstream_world import TOKEN, Server
 
-DISK_BYTES: Final = 48 * 1024 * 1024
+DISK_BYTES: Final = 96 * 1024 * 1024
 
 
 class BadNetwork:

@@ -102,7 +102,7 @@ def test_the_judge_finds_what_is_missing_doubled_or_strange(tmp_path: Path) -> N
         journal.write("intent", command_id="refused", call={**call, "ids": ["refused"]})
         journal.write("refused", command_id="refused", error="HeadConflictError")
         with ledger.context(command_id="refused"):
-            ledger.append("c", [NewMessage("user", "other content", id="refused")])
+            ledger.append("c", [NewMessage("user", "refused with other content", id="refused")])
         with ledger.context(command_id="stranger"):
             ledger.set_checkpoint("c", "mark", "refused")
     done = subprocess.run(

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 import msgspec
 from hypothesis import strategies as st
@@ -106,11 +106,12 @@ def _with_odd_part(sample: bytes, path: Sequence[int], odd: Any) -> bytes:
     container: Any = whole
     key: Any = 0
     for step in path:
-        found = container[key]
+        found: Any = container[key]
         if not isinstance(found, dict | list) or not found:
             break
-        container = found
-        key = list(found)[step % len(found)] if isinstance(found, dict) else step % len(found)
+        container = cast("Any", found)
+        keys = list(cast("dict[Any, Any]", found)) if isinstance(found, dict) else list(range(len(container)))
+        key = keys[step % len(keys)]
     container[key] = odd
     try:
         return msgspec.msgpack.encode(whole[0])

@@ -156,7 +156,7 @@ def test_a_damaged_row(table: str, ledger: Ledger, rows: dict[str, list[tuple[by
 
 def test_a_list_that_grew_out_of_itself(ledger: Ledger, rows: dict[str, list[tuple[bytes, bytes]]]) -> None:
     """What names itself as its base would be followed for ever."""
-    grown = []
+    grown: list[tuple[bytes, bytes, ListNode]] = []
     for key, value in rows["agent_content"]:
         if len(key) > DIGEST_BYTES + 1:
             continue

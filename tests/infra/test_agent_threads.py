@@ -1,6 +1,7 @@
 """Threads of agents on a ledger, against a model in dictionaries."""
 
-from typing import Any
+import copy
+from typing import Any, cast
 
 import hypothesis.strategies as st
 import pytest
@@ -31,11 +32,11 @@ Value = str | list["Value"] | dict[str, "Value"]
 def tree_of(value: Any) -> Tree:
     """A value in pieces, with text as leaves."""
     if isinstance(value, list):
-        children = [tree_of(element) for element in value]
+        children = [tree_of(element) for element in cast("list[Any]", value)]
         piece = list_piece([child.digest for child in children])
         return Tree(piece.digest, piece.content, children)
     if isinstance(value, dict):
-        items = {key: tree_of(element) for key, element in value.items()}
+        items = {key: tree_of(element) for key, element in cast("dict[str, Any]", value).items()}
         piece = dict_piece({key: child.digest for key, child in items.items()})
         return Tree(piece.digest, piece.content, list(items.values()))
     *parts, whole = leaf_pieces("text", value.encode())
@@ -184,7 +185,7 @@ class ThreadsMachine(RuleBasedStateMachine):
             held: dict[tuple[str, str, str], Any] = kept
             for key in [key for key in held if key[0] == source]:
                 value = held[key]
-                held[to, key[1], key[2]] = dict(value) if isinstance(value, dict) else value
+                held[to, key[1], key[2]] = copy.copy(value)
 
     @precondition(lambda self: self.checkpoints)
     @rule()
