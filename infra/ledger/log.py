@@ -213,7 +213,7 @@ class LogMethods:
             store.rebuild(progress or no_progress)
         elif only == "search":
             store.rebuild_search(progress or no_progress)
-        elif store.projections.has(only):
+        elif isinstance(only, str) and store.projections.has(only):  # pyright: ignore[reportUnnecessaryIsInstance]  # users'
             store.projections.rebuild(only, progress or no_progress)
         else:
             msg = f"only may be 'search' or None, or the name of a projection that the ledger was opened with, not {only!r}"

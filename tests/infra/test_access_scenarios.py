@@ -9,7 +9,7 @@ import anyio
 import msgspec
 import pytest
 from tests.contracts.store_world import anything
-from tests.infra import test_access
+from tests.infra import test_access, test_runs_machine
 from tests.infra.access_world import Call, outcome
 
 import chatledger
@@ -80,7 +80,15 @@ def test_one_user_does_not_become_another(whole: Ledger) -> None:
 def test_what_concerns_everybody_is_refused(whole: Ledger) -> None:
     """Rebuilding, and whatever a store may come to offer."""
     bob = whole.for_user("bob")
-    calls: list[Callable[[], object]] = [bob.rebuild, lambda: bob.rebuild(only="search"), bob.verify]
+    calls: list[Callable[[], object]] = [
+        bob.rebuild,
+        lambda: bob.rebuild(only="search"),
+        bob.verify,
+        bob.projections,
+        lambda: bob.drop_projection("name"),
+        lambda: bob.projection("name").__enter__(),
+        lambda: bob.backup("never-made"),
+    ]
     for refused in calls:
         with pytest.raises(AccessDeniedError):
             refused()
@@ -94,7 +102,7 @@ def test_what_concerns_everybody_is_refused(whole: Ledger) -> None:
 
 def test_every_method_was_thought_about() -> None:
     """A new method of `Ledger` belongs into the properties of `test_access`, if it shows or changes chats, or is refused."""
-    refused = {"rebuild", "verify", "anchor"}
+    refused = {"rebuild", "verify", "anchor", "backup", "projection", "projections", "drop_projection"}
     of_nobody = {
         "close",
         "context",
@@ -107,11 +115,16 @@ def test_every_method_was_thought_about() -> None:
         "wait",
     }
     tested_here = {"as_of", "feed", "feeds", "forget_feed", "set_active_branch"}
+    tested_in_fork_chat = {"forks"}
     source = Path(test_access.__file__).read_text(encoding="utf-8")
     compared = {name for name in dir(Ledger) if f"ledger.{name}(" in source or f"Ledger.{name}," in source}
+    of_runs = Path(test_runs_machine.__file__).read_text(
+        encoding="utf-8"
+    )  # two users, each against a ledger of their own
+    compared |= {name for name in dir(Ledger) if name in of_runs}
 
     public = {name for name in dir(Ledger) if not name.startswith("_")}
-    assert public - refused - of_nobody - tested_here - compared == set()
+    assert public - refused - of_nobody - tested_here - tested_in_fork_chat - compared == set()
 
 
 def test_no_error_names_a_user(whole: Ledger) -> None:

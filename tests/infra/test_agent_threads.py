@@ -88,11 +88,14 @@ def values_of(stored: StoredCheckpoint | None) -> dict[str, Any]:
     return {name: value_of(stored, digest) for name, digest in stored.record.channels.items()}
 
 
-VALUES: st.SearchStrategy[Any] = st.recursive(
-    st.sampled_from(["a", "b", "c" * 50, "d"]),
-    lambda inner: st.lists(inner, max_size=12) | st.dictionaries(st.sampled_from("xyz"), inner, max_size=3),
-    max_leaves=12,
-)
+LEAVES: st.SearchStrategy[Any] = st.sampled_from(["a", "b", "c" * 50, "d"])
+
+
+def _grouped(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return LEAVES | st.lists(inner, max_size=6) | st.dictionaries(st.sampled_from("xyz"), inner, max_size=3)
+
+
+VALUES = _grouped(_grouped(LEAVES))
 
 
 class ThreadsMachine(RuleBasedStateMachine):

@@ -160,12 +160,13 @@ def test_feeds_leave_nothing_on_the_server(server: Server, tmp_path: Path) -> No
 
 
 def test_positions_lie_in_a_stream_like_the_log(server: Server, tmp_path: Path) -> None:
-    """It is made by the first name, holds one message a name, on files, with as many replicas as the log."""
+    """It is made with the log, holds one message a name, on files, with as many replicas as the log."""
     with connected(server.endpoint) as client, open_on(server, tmp_path / "a", create=True) as ledger:
         ledger.create_chat("c", "u")
         assert [] == ledger.feeds()
         assert not ledger.forget_feed("n")
-        assert 1 == ask(client, "STREAM.LIST")["total"]
+        names = {stream["config"]["name"] for stream in ask(client, "STREAM.LIST")["streams"]}
+        assert names == {"chatledger", "chatledger-blobs", "chatledger-feeds"}
         for name in ("n", "m"):
             with ledger.feed(name=name, follow=False) as feed:
                 for _ in feed:
@@ -182,6 +183,7 @@ def test_positions_lie_in_a_stream_like_the_log(server: Server, tmp_path: Path) 
 def test_a_stream_that_is_something_else_is_refused(server: Server, tmp_path: Path) -> None:
     """Another stream of that name is not used for positions."""
     with connected(server.endpoint) as client, open_on(server, tmp_path / "a", create=True) as ledger:
+        ask(client, "STREAM.DELETE.chatledger-feeds")
         config = {"name": "chatledger-feeds", "subjects": ["other"], "storage": "memory"}
         client.call(client.api, "STREAM.CREATE.chatledger-feeds", config, dict[str, Any], client.deadline())
         with pytest.raises(ConfigurationError, match="chatledger-feeds"):
