@@ -6,7 +6,7 @@ from typing import Any, Protocol, Self, TypeVar
 
 import anyio
 
-from chatledger.domain.errors import ChatledgerError
+from chatledger.domain.errors import ChatledgerError, LedgerClosedError
 from chatledger.domain.events import Recorded
 
 from .cursor import Cursor
@@ -56,7 +56,9 @@ class AsyncFeed:
             cursor.ask()
             recorded = await self._next(cursor)
         except ChatledgerError as error:
-            if self._is_following and self._cursor is not None and self._cursor.is_over:
+            # A ledger that is being closed refuses calls before its feeds know that they are over.
+            is_over = isinstance(error, LedgerClosedError) or (self._cursor is not None and self._cursor.is_over)
+            if self._is_following and self._cursor is not None and is_over:
                 raise StopAsyncIteration from error
             raise
         if recorded is None:

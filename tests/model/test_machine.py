@@ -595,7 +595,7 @@ def _leave() -> None:
 @pytest.mark.timeout(3600 if SOAK else 300)
 def test_ledger_on_jetstream_agrees_with_the_model(jetstream: None) -> None:
     """Three writers (two indexes, two processes), a server that dies, reopening and rebuilding: all promises hold."""
-    run(LedgerMachine, examples=30, steps=40)
+    run(LedgerMachine, examples=15, steps=40)
 
 
 class MemoryMachine(LedgerMachine):
@@ -608,4 +608,4 @@ class MemoryMachine(LedgerMachine):
 def test_ledger_in_memory_agrees_with_the_model() -> None:
     """A ledger in memory behaves as the one on JetStream does."""
     with chatledger.open("memory:") as World.here:
-        run(MemoryMachine, examples=100, steps=40)
+        run(MemoryMachine, examples=60, steps=40)
