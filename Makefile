@@ -35,7 +35,7 @@ bench-compare: $(VENV)/.dev ## the last two kept results, row by row, with the n
 
 soak: $(VENV)/.dev ## kills, damage, full disks, bad networks and load, for MINUTES from a SEED; then more of the state machine
 	$(BIN)/python -m tests.faults --seed $(SEED) --minutes $(MINUTES) --out build/soak.json
-	CHATLEDGER_SOAK=1 $(BIN)/python -m pytest -q --timeout 3600 tests/model tests/cluster tests/infra/test_processes.py
+	CHATLEDGER_SOAK=1 $(BIN)/python -m pytest -q --timeout 3600 tests/model tests/cluster tests/infra/test_processes.py tests/test_benchmarks.py
 
 wheel: $(VENV)/.dev ## build the wheel and try it in a clean environment
 	.ci/wheel $(BIN)/python

@@ -20,6 +20,7 @@ from ..tables import Tables
 from . import keys
 from .checkpoint_rows import read_checkpoint, read_writes
 
+_NAMESPACE_NO_BYTES: Final = 4
 MAX_DEPTH: Final = 32
 """So many lists may grow out of one another before one is stored whole."""
 _MAX_REMEMBERED_BYTES: Final = 64 * 1024
@@ -189,6 +190,9 @@ class IndexedThread:
                 if self.thread_no is None
                 else self._get(number(self.thread_no) + keys.NAMESPACE + id_key(namespace))
             )
+            if raw is not None and len(raw) != _NAMESPACE_NO_BYTES:
+                msg = f"a namespace of thread {self.thread_id!r} is damaged in the index; rebuild it"
+                raise CorruptStateError(msg)
             self._namespace_nos[namespace] = None if raw is None else int.from_bytes(raw, "big")
         return self._namespace_nos[namespace]
 

@@ -165,6 +165,7 @@ def test_without_a_majority(cluster: Cluster, stream: str, tmp_path: Path) -> No
         assert texts(ledger, "c") == ["before", "during"]
 
 
+@pytest.mark.skipif(not IS_SOAK, reason="make soak runs it: it waits for servers")
 def test_a_damaged_replica_is_found_and_healed(cluster: Cluster, stream: str, tmp_path: Path) -> None:
     """
     One bit of one server's copy flips while it is down. It rejoins as if nothing were (the server says nothing), and the
