@@ -7,8 +7,7 @@ the place it hangs on. A place is (segment, offset). Segments form a tree with s
 random-access stack"), so ancestors are found in O(log forks), and depth is the segment's first depth plus the offset.
 """
 
-from collections.abc import Iterator, Sequence
-from itertools import accumulate, pairwise
+from collections.abc import Iterable, Iterator, Sequence
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -19,14 +18,14 @@ from chatledger.domain.errors import ChainIntegrityError
 from chatledger.domain.values import Message
 
 from .annotations import Annotations
+from .chain_pages import Page, bodies_in, part_of_page, unpack_page
+from .chain_reading import Run, read_runs
+from .collector import only_new_collected
 from .environment import Transaction, prefixed
 from .keys import NO_SEGMENT, Tag, chat_key, forks_prefix, page_key, segment_key
-from .sealed import unseal
+from .sealed import unseal, unsealed_view
 
 Place = tuple[int, int]
-
-PAGE_MESSAGES: Final = 64
-PAGE_BYTES: Final = 16 * 1024
 
 
 class _OnlyId(msgspec.Struct):
@@ -37,9 +36,6 @@ class _OnlyId(msgspec.Struct):
 
 _LAYOUT: Final = Struct(">IIQIIIII")
 _u32: Final = Struct(">I")
-_u32_pair: Final = Struct(">II")
-_u16_pair: Final = Struct(">HH")
-_NARROW: Final = 0xFFFF
 _decode_page = msgspec.msgpack.Decoder(list[Message]).decode
 _decode_id = msgspec.msgpack.Decoder(_OnlyId).decode
 _decode_message = msgspec.msgpack.Decoder(Message).decode
@@ -64,80 +60,10 @@ class Segment(NamedTuple):
         return None if self.parent_segment == NO_SEGMENT else (self.parent_segment, self.parent_offset)
 
 
-class Page(NamedTuple):
-    """Messages that follow each other in a segment, as msgpack, each with its number in the log order of the chat."""
-
-    first_offset: int
-    ordinals: tuple[int, ...]
-    array: bytes
-
-
 def pack_segment(segment: Segment) -> bytes:
     """The stored form of a segment."""
     packed: bytes = _LAYOUT.pack(*segment)
     return packed
-
-
-def pack_page(ordinals: Sequence[int], bodies: Sequence[bytes]) -> bytes:
-    """
-    The stored form of a page: count, ordinals, a msgpack array of messages, and where each of them begins in it.
-
-    The beginnings take two bytes each; four where the array is longer than two can tell.
-    """
-    count = len(ordinals)
-    header = array_header(count)
-    starts = list(accumulate(map(len, bodies), initial=len(header)))
-    code = "H" if starts.pop() <= _NARROW else "I"
-    return b"".join(
-        (
-            Struct(f">I{count}I").pack(count, *ordinals),
-            header,
-            *bodies,
-            Struct(f">{count}{code}").pack(*starts),
-        )
-    )
-
-
-def array_header(count: int) -> bytes:
-    """The start of a msgpack array of `count` elements."""
-    if count < 16:
-        return bytes((0x90 | count,))
-    return b"\xdc" + count.to_bytes(2, "big") if count < 2**16 else b"\xdd" + count.to_bytes(4, "big")
-
-
-def unpack_page(key: bytes, value: bytes) -> Page:
-    """The page at a key."""
-    count: int = _u32.unpack_from(value)[0]
-    return Page(
-        _u32.unpack_from(key, len(key) - 4)[0],
-        Struct(f">{count}I").unpack_from(value, 4),
-        value[4 + 4 * count : -_width(value, count) * count],
-    )
-
-
-def split_page(page: bytes) -> list[bytes]:
-    """The messages in the stored form of a page."""
-    count: int = _u32.unpack_from(page)[0]
-    width = _width(page, count)
-    array, end = 4 + 4 * count, len(page) - width * count
-    starts = [array + start for start in Struct(f">{count}{'H' if width == 2 else 'I'}").unpack_from(page, end)]
-    return [page[start:end] for start, end in pairwise([*starts, end])]
-
-
-def body_in(page: bytes, number: int) -> bytes:
-    """One message in the stored form of a page."""
-    count: int = _u32.unpack_from(page)[0]
-    width = _width(page, count)
-    array, starts = 4 + 4 * count, len(page) - width * count
-    if number + 1 == count:
-        return page[array + int.from_bytes(page[-width:], "big") : starts]
-    start, end = (_u16_pair if width == 2 else _u32_pair).unpack_from(page, starts + width * number)
-    return page[array + start : array + end]
-
-
-def _width(page: bytes, count: int) -> int:
-    """How many bytes the beginning of a message takes; there is no length with which both would fit."""
-    return 2 if len(page) - 4 - 6 * count <= _NARROW else 4
 
 
 class Chains:
@@ -146,6 +72,7 @@ class Chains:
     def __init__(self, txn: Transaction, table: "lmdb._Database", chat_no: int, chat_id: str) -> None:
         self._txn, self._table, self._chat_no, self._chat_id = txn, table, chat_no, chat_id
         self._segments: dict[int, Segment] = {}
+        self._cursor: lmdb.Cursor[bytes] | None = None
         self.annotations = Annotations(txn, table, chat_no)
 
     def segment(self, number: int) -> Segment:
@@ -156,7 +83,7 @@ class Chains:
             if raw is None:
                 msg = f"segment {number} of chat {self._chat_id!r} is missing in the index; rebuild it"
                 raise ChainIntegrityError(msg)
-            found = self._segments[number] = Segment(*_LAYOUT.unpack(unseal(raw)))
+            found = self._segments[number] = Segment._make(_LAYOUT.unpack(unseal(raw)))
         return found
 
     def depth(self, place: Place) -> int:
@@ -212,9 +139,18 @@ class Chains:
             return place[1]
         return self.segment(self._at_level(place[0], self.segment(top).level + 1)).parent_offset
 
-    def chain(self, head: Place, limit: int | None = None) -> list[Message]:
-        """The messages from the root to `head`, oldest first; the last `limit` of them."""
-        runs: list[tuple[int, int, int]] = []
+    def chain(self, head: Place, limit: int | None = None, *, lazy_data: bool = False) -> list[Message]:
+        """The messages from the root to `head`, oldest first; the last `limit` of them, with data that wait to be decoded."""
+        runs = self._runs_to(head, limit)
+        with only_new_collected(sum(last - first + 1 for _, first, last in runs)):
+            messages = read_runs(runs, self._arrays, self._parent_of, chat_id=self._chat_id, lazy_data=lazy_data)
+        if not self.annotations.is_empty:
+            self._annotate(runs, messages)
+        return messages
+
+    def _runs_to(self, head: Place, limit: int | None) -> list[Run]:
+        """The runs of the chain of `head`, root first; of the last `limit` messages."""
+        runs: list[Run] = []
         at: Place | None = head
         wanted = self.depth(head) + 1 if limit is None else limit
         while at is not None and wanted > 0:
@@ -223,31 +159,19 @@ class Chains:
             runs.append((number, first, offset))
             wanted -= offset + 1 - first
             at = self.segment(number).parent
-        messages: list[Message] = []
-        parent_id: str | None = None
-        for number, first, last in reversed(runs):
-            for page in self._pages(number, first, last):
-                decoded = _decode_page(page.array)
-                start = max(first - page.first_offset, 0)
-                stop = last - page.first_offset + 1
-                if not messages:
-                    parent_id = decoded[start - 1].id if start else self._parent_id((number, first))
-                for message in decoded[start:stop] if start or stop < len(decoded) else decoded:
-                    _set(message, "chat_id", self._chat_id)
-                    _set(message, "parent_id", parent_id)
-                    parent_id = message.id
-                    messages.append(message)
-        if not self.annotations.is_empty:
-            self._annotate(runs, messages)
-        return messages
+        runs.reverse()
+        return runs
 
-    def _annotate(self, runs: list[tuple[int, int, int]], messages: list[Message]) -> None:
-        """Put annotations on a chain that was read from these runs, the last one first."""
+    def _annotate(self, runs: Iterable[Run], messages: list[Message]) -> None:
+        """Put annotations on a chain that was read from these runs."""
         start = 0
-        for number, first, last in reversed(runs):
+        for number, first, last in runs:
             for offset, annotation in self.annotations.between(number, first, last):
                 _set(messages[start + offset - first], "annotation", annotation)
             start += last - first + 1
+
+    def _parent_of(self, run: Run) -> str | None:
+        return self._parent_id(run[:2])
 
     def _parent_id(self, place: Place) -> str | None:
         parent = self.parent(place)
@@ -255,32 +179,33 @@ class Chains:
 
     def _id_at(self, place: Place) -> str:
         first, page = self._page(place)
-        return _decode_id(body_in(page, place[1] - first)).id
+        return _decode_id(bodies_in(page, place[1] - first)[1]).id
 
     def message(self, place: Place) -> Message:
         """The message at a place."""
         first, page = self._page(place)
-        number = place[1] - first
-        message = _decode_message(body_in(page, number))
+        before, body = bodies_in(page, place[1] - first)
+        message = _decode_message(body)
         _set(message, "chat_id", self._chat_id)
         # Mostly its parent is in the same page.
-        parent_id = _decode_id(body_in(page, number - 1)).id if number else self._parent_id(place)
-        _set(message, "parent_id", parent_id)
+        _set(message, "parent_id", _decode_id(before).id if before else self._parent_id(place))
         annotation = self.annotations.at(place)
         if annotation is not None:
             _set(message, "annotation", annotation)
         return message
 
-    def _page(self, place: Place) -> tuple[int, bytes]:
+    def _page(self, place: Place) -> tuple[int, memoryview]:
         """The page that holds the message at a place: its first offset, and its stored form."""
         number, offset = place
-        cursor = self._txn.cursor(self._table)
+        cursor = self._cursor
+        if cursor is None:
+            cursor = self._cursor = self._txn.cursor(self._table)
         wanted = page_key(self._chat_no, number, offset)
         if not cursor.set_range(wanted) or cursor.key() != wanted:
             cursor.prev()
         key, stored = cursor.item()
         if key[:-4] == wanted[:-4]:
-            page = unseal(stored)
+            page = unsealed_view(stored)
             first: int = _u32.unpack_from(key, len(key) - 4)[0]
             if offset < first + _u32.unpack_from(page)[0]:
                 return first, page
@@ -344,18 +269,33 @@ class Chains:
 
     def _pages(self, number: int, first: int, last: int) -> Iterator[Page]:
         """The pages of a segment that hold the offsets from `first` to `last`."""
+        return (unpack_page(key, unseal(stored)) for key, stored in self._rows(number, first, last))
+
+    def _arrays(self, number: int, first: int, last: int) -> Iterator[tuple[int, bytes | memoryview]]:
+        """
+        The same as the offset of their first message and the msgpack array of their messages.
+
+        Of a page whose messages are asked for in part it is that part, and the message before it, which is a parent.
+        """
+        for key, stored in self._rows(number, first, last):
+            page_first: int = _u32.unpack_from(key, len(key) - 4)[0]
+            yield part_of_page(unsealed_view(stored), page_first, max(first - 1, 0), last)
+
+    def _rows(self, number: int, first: int, last: int) -> Iterator[tuple[bytes, bytes]]:
+        """The same as they are stored, with their keys."""
         cursor = self._txn.cursor(self._table)
-        prefix = chat_key(self._chat_no, Tag.PAGE, _u32.pack(number))
         wanted = page_key(self._chat_no, number, first)
+        prefix = wanted[:-4]
         if not cursor.set_range(wanted) or cursor.key() != wanted:
             cursor.prev()
         expected = None
         while (key := cursor.key()).startswith(prefix):
-            page = unpack_page(key, unseal(cursor.value()))
-            if expected is not None and page.first_offset != expected:
+            stored = cursor.value()
+            page_first: int = _u32.unpack_from(key, len(prefix))[0]
+            if expected is not None and page_first != expected:
                 break
-            expected = page.first_offset + len(page.ordinals)
-            yield page
+            yield key, stored  # who takes it looks whether it is sound
+            expected = page_first + _u32.unpack_from(stored)[0]
             if expected > last or not cursor.next():
                 break
         if expected is None or expected <= last:

@@ -139,8 +139,7 @@ class IndexedChat:
     def place(self, message_id: str) -> Place | None:
         """Where a message of this chat is."""
         if message_id not in self._places:
-            found = self._tables.locations(self._txn, message_id)
-            self._places[message_id] = next((place for chat_no, place in found if chat_no == self.chat_no), None)
+            self._places[message_id] = self._tables.place_in(self._txn, message_id, self.chat_no)
         return self._places[message_id]
 
     def has_message(self, message_id: str) -> bool:

@@ -16,6 +16,7 @@ _pack_u64 = Struct(">Q").pack
 _unpack_u64 = Struct(">Q").unpack
 _encode = msgspec.msgpack.Encoder().encode
 
+
 NO_SEGMENT: Final = 0xFFFFFFFF
 """The parent of root segments."""
 
@@ -23,12 +24,14 @@ NO_SEGMENT: Final = 0xFFFFFFFF
 def id_key(text: str) -> bytes:
     """A key for an id: the 16 bytes of a UUID, the text itself, or the SHA-256 of a long one; no two ids share a key."""
     if len(text) == 36 and text[8] == text[13] == text[18] == text[23] == "-":
-        compact = text[:8] + text[9:13] + text[14:18] + text[19:23] + text[24:]
+        compact = text.replace("-", "")
         try:
             raw = bytes.fromhex(compact)
         except ValueError:
             raw = b""
-        if raw.hex() == compact:  # neither capitals nor blanks: the text can be had back
+        if (
+            raw.hex() == compact and len(raw) == 16
+        ):  # neither capitals, blanks nor other dashes: the text can be had back
             return b"u" + raw
     encoded = text.encode()
     return b"t" + encoded if len(encoded) <= _RAW_KEY_BYTES else b"h" + sha256(encoded).digest()
@@ -69,9 +72,11 @@ class Tag:
 
 def chat_key(chat_no: int, tag: bytes, rest: bytes = b"") -> bytes:
     """The key of one of a chat's rows."""
-    return number(chat_no) + tag + rest
+    packed: bytes = _row(chat_no, tag)
+    return packed + rest
 
 
+_row = Struct(">Qc").pack
 _segment = Struct(">QcI").pack
 _located = Struct(">QcII").pack
 _fork = Struct(">QcIII").pack

@@ -1,6 +1,6 @@
 """The tables of an index, and finding things in them by id."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from struct import Struct
 from typing import Final
 
@@ -88,9 +88,29 @@ class Tables:
             yield chat_no, (segment, offset)
             found = cursor.next_dup()
 
-    def put_location(self, txn: Transaction, message_id: str, chat_no: int, place: Place) -> None:
-        """Make a message known."""
-        txn.put(id_key(message_id), _LOCATION.pack(chat_no, *place), db=self.message_ids)
+    def first_location(self, txn: Transaction, message_id: str) -> tuple[int, Place] | None:
+        """The first of `locations`, for one look-up."""
+        first = txn.get(id_key(message_id), db=self.message_ids)
+        if first is None:
+            return None
+        chat_no, segment, offset = _LOCATION.unpack(first)
+        return chat_no, (segment, offset)
+
+    def place_in(self, txn: Transaction, message_id: str, chat_no: int | None) -> Place | None:
+        """Where a message of that id is in a chat."""
+        first = txn.get(id_key(message_id), db=self.message_ids)
+        if first is None:
+            return None
+        first_chat, segment, offset = _LOCATION.unpack(first)
+        if first_chat == chat_no:
+            return segment, offset
+        return next((place for other, place in self.locations(txn, message_id) if other == chat_no), None)
+
+    def put_locations(self, txn: Transaction, chat_no: int, places: Mapping[str, Place]) -> None:
+        """Make messages of a chat known."""
+        rows = [(id_key(message_id), _LOCATION.pack(chat_no, *place)) for message_id, place in places.items()]
+        rows.sort()  # one page of the table after the other
+        txn.cursor(self.message_ids).putmulti(rows)
 
     def drop_location(self, txn: Transaction, message_id: str, chat_no: int, place: Place) -> None:
         """Forget a message."""

@@ -8,7 +8,6 @@ from tests.domain.json_values import ids, objects, texts
 
 from chatledger.projections.keys import (
     NO_SEGMENT,
-    chat_key,
     fork_key,
     forks_prefix,
     id_key,
@@ -149,7 +148,7 @@ def test_a_chat_is_in_the_lists_of_its_scalars(user_id: str, metadata: dict[str,
 @given(st.integers(0, 2**64 - 1), st.integers(0, NO_SEGMENT), st.integers(0, 2**32 - 1))
 def test_rows_of_a_chat_lie_together(chat_no: int, segment: int, offset: int) -> None:
     """Every key of a chat begins with its number, so the chat goes with one sweep."""
-    prefix = chat_key(chat_no, b"")
+    prefix = number(chat_no)
     keys = [segment_key(chat_no, segment), page_key(chat_no, segment, offset)]
     keys.append(fork_key(chat_no, (segment, offset), segment))
 
