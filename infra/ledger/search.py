@@ -90,10 +90,10 @@ class SearchMethods:
             answer = asking.ask(scope, parsed, text, only=only, limit=wanted, offset=offset)
         snippets = Snippets(parsed)
         hits = [
-            SearchHit(message=message, rank=0.0, snippet=literal_snippet(message.text))
-            if rank is None
-            else SearchHit(message=message, rank=rank, snippet=snippets.of(message.text, known))
-            for message, rank, known in answer.found
+            SearchHit(message=one.message, rank=0.0, snippet=literal_snippet(one.message.text))
+            if one.rank is None
+            else SearchHit(message=one.message, rank=one.rank, snippet=snippets.of(one.message.text, one.known))
+            for one in answer.found
         ]
         return SearchHits(hits, is_degraded=answer.is_degraded)
 

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from chatledger.domain.errors import ChatledgerError, CorruptStateError
 from chatledger.domain.search.query import Query
 from chatledger.domain.search.snippets import Known
@@ -19,7 +21,7 @@ from .reader import SearchReader
 from .rows import states
 
 
-class Found(NamedTuple):
+class Found(msgspec.Struct, frozen=True):
     """A message, how well it matches, and what it has of the query; None of both where it was only compared."""
 
     message: Message
@@ -75,8 +77,8 @@ def ask(scope: Scope, query: Query, text: str, *, only: Filter, limit: int | Non
             msg = f"the search index is damaged: {error}; rebuild it, the log is not affected"
             raise CorruptStateError(msg) from error
         found = [
-            Found(scope.chat(chat_no).chains.message((segment, at)), rank, known)
-            for chat_no, rank, segment, at, known in hits
+            Found(scope.chat(hit.chat_no).chains.message((hit.segment, hit.offset)), hit.rank, hit.known)
+            for hit in hits
         ]
     if not behind:
         return Answer(found, is_degraded=False)

@@ -67,15 +67,16 @@ def _search_many(reader: SearchReader, query: Query, *, only: Filter, limit: int
     best = _best(scores, records["created_at"], matched, None if limit is None else offset + limit)[offset:]
     places, documents = records[best], matched[best].tolist()
     begins = evaluation.starts(query, documents)
-    hits = zip(
-        map(reader.chat_no, reader.owners(matched[best]).tolist()),
-        (-scores[best]).tolist(),
-        places["segment"].tolist(),
-        places["offset"].tolist(),
-        map(Known, places["length"].tolist(), map(begins.__getitem__, documents)),
-        strict=True,
+    return list(
+        map(
+            Hit,
+            map(reader.chat_no, reader.owners(matched[best]).tolist()),
+            (-scores[best]).tolist(),
+            places["segment"].tolist(),
+            places["offset"].tolist(),
+            map(Known, places["length"].tolist(), map(begins.__getitem__, documents)),
+        )
     )
-    return list(map(Hit._make, hits))
 
 
 class _Evaluation:
@@ -123,22 +124,27 @@ class _Evaluation:
         """Where that begins in documents which they were found by."""
         found: Starts = {document: [] for document in documents}
         numbers = np.sort(np.array(documents, dtype=np.uint64))
-        for leaf in sought(query):
+        leaves = sought(query)
+        for leaf in leaves:
             matches = self._known[leaf]
             having = numbers[is_in(numbers, matches.documents)]
             if len(having):
                 places = np.searchsorted(matches.documents, having)
-                ends = np.cumsum(matches.counts)[places]
-                bounds = zip(having.tolist(), (ends - matches.counts[places]).tolist(), ends.tolist(), strict=True)
-                for document, start, end in bounds:
-                    found[document].extend((position, leaf) for position in matches.positions[start:end].tolist())
-        for starts in found.values():
-            starts.sort(key=itemgetter(0))
+                counts = matches.counts[places]
+                after = np.cumsum(counts, dtype=np.int64)
+                # From the places among those that are wanted to the places among all.
+                shifts = np.repeat(np.cumsum(matches.counts, dtype=np.int64)[places] - after, counts)
+                positions = matches.positions[np.arange(len(shifts)) + shifts]
+                for document, position in zip(np.repeat(having, counts).tolist(), positions.tolist(), strict=True):
+                    found[document].append((position, leaf))
+        if len(leaves) > 1:
+            for starts in found.values():
+                starts.sort(key=itemgetter(0))
         return found
 
     def scores(self, documents: "Documents", lengths: "NDArray[np.uint32]") -> "NDArray[np.float64]":
         """How well each document matches: higher is better."""
-        total, average = self._reader.size
+        total, average = self._reader.size()
         penalties = K1 * (1 - B + B * lengths / average)
         scores = np.zeros(len(documents))
         for leaf in self._leaves:

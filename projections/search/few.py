@@ -16,8 +16,8 @@ from .postings import DOC_SHIFT, POSITION_MASK, unpack_few
 from .ranking import K1, B, Filter, Hit, rarity
 from .reader import Record, SearchReader
 
-MAX_FEW: Final = 24
-_MAX_BYTES: Final = 8 * MAX_FEW
+MAX_FEW: Final = 64
+_MAX_BYTES: Final = 4 * MAX_FEW
 _EVERYTHING: Final = Filter()
 
 
@@ -129,12 +129,11 @@ def best_of_few(
     offset: int,
 ) -> list[Hit]:
     """The best of these documents, best first. `starts` is asked what those have of the query."""
-    total, average = reader.size
+    total, average = reader.size()
     weights = [(rarity(leaf.having, total), leaf.counts) for leaf in leaves if leaf.having]
     wanted = None if only == _EVERYTHING else _Wanted(reader, only)
     ranked: list[tuple[float, int, int, int, Record]] = []
-    for document in documents:
-        at, record = reader.record(document)
+    for document, (at, record) in zip(documents, reader.few_records(documents), strict=True):
         if wanted is not None and not wanted.passes(at, record):
             continue
         penalty = K1 * (1 - B + B * record[0] / average)

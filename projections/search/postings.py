@@ -210,16 +210,34 @@ def _few(row: bytes, at: int, width: int, count: int) -> tuple[Sequence[int], in
     return row[at:end] if width == 0 else Struct(f"<{count}{'BHI'[width]}").unpack_from(row, at), end
 
 
-class _Chunks:
-    """Columns of chunks, which are joined and summed up in one go: most chunks are small."""
+class _Column:
+    """Numbers of many chunks, which are joined as bytes and read in one go: most chunks are small."""
 
     def __init__(self) -> None:
-        self._zero, self._one, self._column = np.zeros(1, np.uint8), np.ones(1, np.uint8), np.frombuffer
+        self._pieces: list[bytes] = []
+        self._widths: list[int] = []
+
+    def add(self, width: int, piece: bytes) -> None:
+        """Add numbers of a width."""
+        self._pieces.append(piece)
+        self._widths.append(width)
+
+    def joined(self, dtype: Any) -> "NDArray[Any]":
+        """All of them."""
+        widths = set(self._widths)
+        if len(widths) == 1:
+            return np.frombuffer(b"".join(self._pieces), _DTYPES[widths.pop()]).astype(dtype)
+        parts = [np.frombuffer(*one) for one in zip(self._pieces, map(_DTYPES.__getitem__, self._widths), strict=True)]
+        return np.concatenate(parts, dtype=dtype)
+
+
+class _Chunks:
+    """Columns of chunks."""
+
+    def __init__(self) -> None:
         self._starts: list[int] = []
         self._firsts: list[int] = []
-        self._deltas: list[NDArray[Any]] = []
-        self._counts: list[NDArray[Any]] = []
-        self._positions: list[NDArray[Any]] = []
+        self._deltas, self._counts, self._positions = _Column(), _Column(), _Column()
         self.base = 0
         self.count = 0
 
@@ -229,42 +247,42 @@ class _Chunks:
         size = _ONE[width].size
         headers = row[at::size]
         count = len(headers) - len(headers.lstrip(headers[:1]))
+        end = at + count * size
         self._starts.extend(range(self.count, self.count + count))
         self.count += count
+        self._deltas.add(0, bytes(count))
+        self._counts.add(0, b"\1" * count)
         if count == 1:
             self._firsts.append(self.base + _ONE[width].unpack_from(row, at)[1])
-            self._deltas.append(self._zero)
-            self._counts.append(self._one)
-            self._positions.append(self._column(row, _DTYPES[width], 1, at + size - _WIDTHS[width]))
+            self._positions.add(width, row[end - _WIDTHS[width] : end])
         else:
-            singles = self._column(row, _SINGLE_DTYPES[width], count, at)
+            singles = np.frombuffer(row, _SINGLE_DTYPES[width], count, at)
             documents = singles["document"].tolist()
             self._firsts.extend([self.base + document for document in documents] if self.base else documents)
-            self._deltas.append(self._zero.repeat(count))
-            self._counts.append(self._one.repeat(count))
-            self._positions.append(singles["position"])
-        return at + count * size
+            self._positions.add(width, singles["position"].tobytes())
+        return end
 
     def add(self, row: bytes, at: int) -> int:
         """Add the one of many occurrences that begins at a place; returns where it ends."""
         header: tuple[int, int, int, int] = _MANY.unpack_from(row, at)
         flags, document_count, occurrence_count, first = header
-        at += _MANY.size
         self._starts.append(self.count)
         self._firsts.append(self.base + first)
         self.count += document_count
         width = flags >> 2 & 3
-        self._deltas += self._zero, self._column(row, _DTYPES[width], document_count - 1, at)
-        at += (document_count - 1) * _WIDTHS[width]
+        at += _MANY.size
+        end = at + (document_count - 1) * _WIDTHS[width]
+        self._deltas.add(width, bytes(_WIDTHS[width]) + row[at:end])
         if flags & _ALL_ONCE:
-            self._counts.append(self._one.repeat(document_count))
+            self._counts.add(0, b"\1" * document_count)
         else:
             width = flags >> 4 & 3
-            self._counts.append(self._column(row, _DTYPES[width], document_count, at))
-            at += document_count * _WIDTHS[width]
+            at, end = end, end + document_count * _WIDTHS[width]
+            self._counts.add(width, row[at:end])
         width = flags & 3
-        self._positions.append(self._column(row, _DTYPES[width], occurrence_count, at))
-        return at + occurrence_count * _WIDTHS[width]
+        at, end = end, end + occurrence_count * _WIDTHS[width]
+        self._positions.add(width, row[at:end])
+        return end
 
     def add_late(self, occurrences: Sequence[int]) -> None:
         """Add ascending occurrences."""
@@ -272,16 +290,17 @@ class _Chunks:
         self._starts.extend(range(self.count, self.count + len(counts)))
         self._firsts.extend(self.base + document for document in counts)
         self.count += len(counts)
-        self._deltas.append(self._zero.repeat(len(counts)))
-        self._counts.append(np.array(list(counts.values()), np.uint32))
-        self._positions.append(np.array([occurrence & POSITION_MASK for occurrence in occurrences], np.uint32))
+        self._deltas.add(0, bytes(len(counts)))
+        self._counts.add(2, Struct(f"<{len(counts)}I").pack(*counts.values()))
+        positions = [occurrence & POSITION_MASK for occurrence in occurrences]
+        self._positions.add(2, Struct(f"<{len(positions)}I").pack(*positions))
 
     def joined(self) -> Postings:
         """All of them."""
         return Postings(
-            _summed(np.concatenate(self._deltas, dtype=np.int64), self._starts, self._firsts),
-            np.concatenate(self._counts, dtype=np.uint32),
-            np.concatenate(self._positions, dtype=np.uint32),
+            _summed(self._deltas.joined(np.int64), self._starts, self._firsts),
+            self._counts.joined(np.uint32),
+            self._positions.joined(np.uint32),
         )
 
 

@@ -1,7 +1,7 @@
 """What is asked of documents besides a query, what is answered, and how well terms match: BM25."""
 
 import math
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -30,7 +30,7 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     runs: dict[int, int] | None = None
 
 
-class Hit(NamedTuple):
+class Hit(msgspec.Struct, frozen=True, gc=False):
     """A document: its chat, its rank (lower is better), its place in the chains of the chat, and what it has of the query."""
 
     chat_no: int

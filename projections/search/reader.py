@@ -1,8 +1,7 @@
 """Reading the search indexes of chats: where words and phrases occur, and what the documents are."""
 
 from bisect import bisect_right
-from collections.abc import Sequence
-from functools import cached_property
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
@@ -13,7 +12,15 @@ from chatledger.domain.search.query import Phrase, Word
 
 from ..environment import Transaction
 from .postings import DOC_SHIFT, Part, Postings, occurrences_of, unpack_parts
-from .rows import BLOCK_DOCUMENTS, DOCUMENT, SearchRows, SearchState, document_blocks, postings_of, states
+from .rows import (
+    BLOCK_DOCUMENTS,
+    DOCUMENT,
+    SearchRows,
+    document_block,
+    document_blocks,
+    postings_of,
+    states,
+)
 from .writer import terms_in
 
 if TYPE_CHECKING:
@@ -52,17 +59,12 @@ class SearchReader:
         self._rows: dict[int, SearchRows] = {}
         self._pending: dict[int, list[bytes]] = {}
         self._sources: dict[tuple[str, bool], list[Part]] = {}
-
-    @cached_property
-    def states(self) -> list[SearchState]:
+        self.states = states(txn, table, self._chat_nos)
         """How far the indexes are."""
-        return states(self._txn, self._table, self._chat_nos)
+        self._bases = list(accumulate([state.indexed for state in self.states[:-1]], initial=0))
+        # The chats with texts that are not inverted yet.
+        self._waiting = [at for at, state in enumerate(self.states) if state.indexed > state.inverted]
 
-    @cached_property
-    def _bases(self) -> list[int]:
-        return list(accumulate((state.indexed for state in self.states[:-1]), initial=0))
-
-    @cached_property
     def size(self) -> tuple[int, float]:
         """How many documents there are, one at least, and how many terms they have on average."""
         total = sum([state.indexed for state in self.states])
@@ -117,11 +119,6 @@ class SearchReader:
                     )
         return found
 
-    @cached_property
-    def _waiting(self) -> list[int]:
-        """The chats with texts that are not inverted yet."""
-        return [at for at, state in enumerate(self.states) if state.indexed > state.inverted]
-
     def _texts(self, at: int) -> list[bytes]:
         if at not in self._pending:
             self._pending[at] = self._of(at).pending()
@@ -160,12 +157,16 @@ class SearchReader:
             source = [part._replace(rows=_joined(part.rows)) for part in source]
         return occurrences_of(unpack_parts(source))
 
-    def record(self, document: int) -> tuple[int, Record]:
-        """The chat that a document is of, as a place in the list of all, and its record."""
-        at = bisect_right(self._bases, document) - 1
-        block, place = divmod(document - self._bases[at], BLOCK_DOCUMENTS)
-        record: Record = DOCUMENT.unpack_from(self._of(at).documents(block), place * DOCUMENT.size)
-        return at, record
+    def few_records(self, documents: Iterable[int]) -> list[tuple[int, Record]]:
+        """The chats that documents are of, as places in the list of all, and their records."""
+        bases, unpack, size = self._bases, DOCUMENT.unpack_from, DOCUMENT.size
+        found: list[tuple[int, Record]] = []
+        for document in documents:
+            at = bisect_right(bases, document) - 1
+            block, place = divmod(document - bases[at], BLOCK_DOCUMENTS)
+            row = document_block(self._txn, self._table, self._chat_nos[at], block)
+            found.append((at, unpack(row, place * size)))
+        return found
 
     def records(self, documents: "NDArray[np.uint64]") -> "NDArray[np.void]":
         """The records of ascending documents: length, role, created_at, segment, offset."""

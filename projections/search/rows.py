@@ -18,6 +18,7 @@ DOCUMENT: Final = Struct("<IIqII")
 """Length in terms, number of the role, `created_at`, segment and offset."""
 
 _u32: Final = Struct(">I")
+_document_key: Final = Struct(">QcI").pack
 _state: Final = Struct(">QQQI")
 
 
@@ -55,9 +56,14 @@ def postings_of(
     return found
 
 
+def document_block(txn: Transaction, table: "lmdb._Database", chat_no: int, block: int) -> bytes:
+    """A block of documents."""
+    return txn.get(_document_key(chat_no, _DOCUMENTS, block), b"", db=table)
+
+
 def document_blocks(txn: Transaction, table: "lmdb._Database", blocks: Iterable[tuple[int, int]]) -> list[bytes]:
     """Blocks of documents, given by chat number and block number, each once."""
-    keys = [number(chat_no) + _DOCUMENTS + _u32.pack(block) for chat_no, block in blocks]
+    keys = [_document_key(chat_no, _DOCUMENTS, block) for chat_no, block in blocks]
     return [row or b"" for row in _many(txn, table, keys)]
 
 

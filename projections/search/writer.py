@@ -34,6 +34,7 @@ class SearchWriter:
         self._txn, self._tables = txn, tables
         self._rows = SearchRows(txn, tables.search, chat_no)
         self._is_current = is_current(txn, tables)
+        self._is_behind = False
         self._before = self._rows.state
         self._next = self._before.indexed
         self._texts: list[list[str]] = []
@@ -49,7 +50,9 @@ class SearchWriter:
     def add(self, message: Message, ordinal: int, place: Place) -> None:
         """Take the next message in, which is at that place of the chains."""
         if ordinal != self._next or not self._is_current:
-            note_behind(self._txn, self._tables)
+            if not self._is_behind:
+                note_behind(self._txn, self._tables)
+                self._is_behind = True
             return
         self._next += 1
         terms = terms_of(message.text)

@@ -15,7 +15,7 @@ from chatledger.projections.search.postings import DOC_SHIFT, Part, occurrences_
 
 
 @settings(max_examples=40)
-@given(actions, st.lists(queries, min_size=1, max_size=5), st.integers(0, 9), st.sampled_from([-1, 24]))
+@given(actions, st.lists(queries, min_size=1, max_size=5), st.integers(0, 9), st.sampled_from([-1, 64]))
 def test_few_and_many_are_answered_alike(actions: list[Action], queries: list[str], seed: int, max_few: int) -> None:
     """To the last bit of a rank; also where many were looked at to find few. Snippets are those of the texts alone."""
     with small_blocks(), pytest.MonkeyPatch.context() as patch, chatledger.open("memory:") as ledger:
@@ -51,7 +51,7 @@ def test_filters_of_many(actions: list[Action], queries: list[str], seed: int) -
 @given(
     st.lists(st.lists(st.sampled_from(WORDS), max_size=90).map(" ".join), min_size=1, max_size=8),
     st.lists(queries, min_size=1, max_size=5),
-    st.sampled_from([(-1, -1), (192, 24)]),
+    st.sampled_from([(-1, -1), (256, 64)]),
 )
 def test_snippets_of_long_texts_are_those_of_the_texts_alone(
     texts: list[str], queries: list[str], limits: tuple[int, int]
