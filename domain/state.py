@@ -207,9 +207,9 @@ def stream_head(state: StreamState) -> StreamHead:
     return NO_STREAM if state.tombstone is None else state.tombstone.head
 
 
-def trail_after(state: ChatState, recorded: Recorded) -> bytes:
-    """The trail of the chat with one more event."""
-    before = NO_TRAIL if isinstance(recorded.body, StreamDeleted) else stream_head(state).trail
+def trail_after(last: StreamHead, recorded: Recorded) -> bytes:
+    """The trail of the chat with one event more than the last one."""
+    before = NO_TRAIL if isinstance(recorded.event.body, StreamDeleted) else last.trail
     return extended(before, recorded.position, recorded.hash)
 
 
@@ -222,12 +222,15 @@ def evolve(state: ChatState, recorded: Recorded) -> Changes:
     """
     event = recorded.event
     body = event.body
-    check_follows(state, recorded)
+    last = stream_head(state)
+    is_next = event.originator_version == last.version + 1 and event.previous_hash == last.hash
+    if not is_next or event.originator_id != state.chat_id:
+        check_follows(state, recorded)
     times = (event.occurred_at, getattr(body, "created_at", None), getattr(body, "expires_at", None))
-    if not all(_is_time(time) for time in times):
+    if not all(map(_is_time, times)):
         raise misplaced(recorded, "its time is beyond the calendar")
     head = StreamHead(
-        event.originator_version, recorded.position, recorded.hash, event.occurred_at, trail_after(state, recorded)
+        event.originator_version, recorded.position, recorded.hash, event.occurred_at, trail_after(last, recorded)
     )
     if isinstance(body, ChatCreated):
         return _created(state, recorded, body, head)
@@ -236,13 +239,13 @@ def evolve(state: ChatState, recorded: Recorded) -> Changes:
     before = state.record
     if before is None:
         raise misplaced(recorded, "there is no such chat at that point")
+    if isinstance(body, MessagesAppended):  # first, for nearly all are
+        return _appended(state, recorded, body, before, head)
     if isinstance(body, AGENT_BODIES):
         raise misplaced(recorded, "it is of a thread, not of a chat")
     if isinstance(body, STATE_BODIES):
         raise misplaced(recorded, "it is of a graph's state, not of a chat")
     record = msgspec.structs.replace(before, head=head)
-    if isinstance(body, MessagesAppended):
-        return _appended(state, recorded, body, record)
     if isinstance(body, ChatUpdated):
         return _updated(state, recorded, body, record)
     if isinstance(body, RUN_BODIES):
@@ -344,9 +347,12 @@ def _updated(state: ChatState, recorded: Recorded, body: ChatUpdated, record: Ch
     )
 
 
-def _appended(state: ChatState, recorded: Recorded, body: MessagesAppended, record: ChatRecord) -> Changes:
+def _appended(
+    state: ChatState, recorded: Recorded, body: MessagesAppended, record: ChatRecord, head: StreamHead
+) -> Changes:
     record = msgspec.structs.replace(
         record,
+        head=head,
         message_count=record.message_count + len(body.messages),
         updated_at=max(record.updated_at, recorded.event.occurred_at),
     )

@@ -5,13 +5,12 @@ import os
 import random
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Final, TypeVar
+from typing import Final
 
 from chatledger.domain.agents.streams import thread_stream
-from chatledger.domain.codec import MAX_EVENT_BYTES, Sealed, seal, split
+from chatledger.domain.codec import MAX_EVENT_BYTES
 from chatledger.domain.errors import (
     ChainIntegrityError,
     ChatledgerError,
@@ -23,50 +22,29 @@ from chatledger.domain.errors import (
 )
 from chatledger.domain.events import Body, Recorded
 from chatledger.domain.large_data import MAX_MESSAGE_BYTES
-from chatledger.domain.state import stream_head
-from chatledger.projections.agents.indexed_thread import IndexedThread
-from chatledger.projections.graph_state.indexed_state import IndexedGraphState
+from chatledger.projections.generation import Erasure
 from chatledger.projections.index import Index, Snapshot
-from chatledger.projections.indexed_chat import IndexedChat
 from chatledger.projections.projector import Projector
 
-from .agents.deleting import IsDue, delete_thread, delete_threads_of_chats
-from .clock import clock_ms
+from .agents.deleting import IsDue, delete_thread, delete_threads_of_chats, free_copies
 from .context import current
 from .custom_projections import CustomProjections
+from .deciding import Decide, DecideOnThread, Deciding, Kind, S
 from .erasing import SCRUB_S, Eraser
-from .follower import QUIET_S, Follower
+from .follower import Follower
 from .graph_state.deleting import delete_states_of_chats
+from .group_commit import Command, GroupCommit
 from .log import EventLog, LostRaceError
 from .log.port import READ_PAGE
+from .read_ahead import ReadAhead
 from .scratch import Scratch
 
-Decide = Callable[[IndexedChat, int], list[Body]]
-"""(state, now in ms) to what is to be written."""
-DecideOnThread = Callable[[IndexedThread, int], list[Body]]
-"""The same for a thread."""
-S = TypeVar("S", IndexedChat, IndexedThread, IndexedGraphState)
-Kind = type[Body] | tuple[type[Body], ...]
-"""What kind of event a command writes first."""
 Progress = Callable[[int, int], None]
 """(events done, events in all), for progress bars."""
 
 RETRY_S: Final = 30.0
-MAX_COMMIT_EVENTS: Final = 1000
-"""What a JetStream server takes in one atomic batch."""
 _CLOSED: Final = "the ledger is closed; open it again"
 _logger = logging.getLogger(__name__)
-
-
-def _known(state: IndexedChat | IndexedThread | IndexedGraphState) -> tuple[int, int] | None:
-    """Where the events of the current command are, if it was carried out before."""
-    command_id = current().command_id
-    if command_id is None:
-        return None
-    tombstone = state.tombstone
-    if tombstone is not None and tombstone.command_id == command_id:
-        return tombstone.head.position, tombstone.head.position
-    return state.command(command_id)
 
 
 def no_progress(done: int, total: int) -> None:
@@ -100,18 +78,21 @@ class Store:
         self.scratch = scratch or Scratch()
         self.projector = Projector(index, log)
         self.projections = CustomProjections(index, self.projector)
+        self._commits = GroupCommit(log, index, self.projector)
         self._on_close = on_close
-        self._max_event_bytes = min(max_event_bytes, log.max_event_bytes or max_event_bytes)
-        self._max_message_bytes = max_message_bytes
+        self._deciding = Deciding(
+            max_event_bytes=min(max_event_bytes, log.max_event_bytes or max_event_bytes),
+            max_message_bytes=max_message_bytes,
+        )
         self._pid = os.getpid()
         self._closing = threading.Event()
-        self._last_write_s = -QUIET_S
         self._eraser = Eraser(
             log,
             index,
             self.rebuild,
             self._closing,
             before=self._delete_agents_of_chats,
+            release=self._free_copies,
             catch_up=self.projector.catch_up,
         )
         try:
@@ -120,7 +101,7 @@ class Store:
             self.close()
             raise
         self._follower = Follower(
-            log, index, self.projector, self._closing, tidy=self._tidy, last_write_s=lambda: self._last_write_s
+            log, index, self.projector, self._closing, tidy=self._tidy, last_write_s=lambda: self._commits.last_write_s
         )
         self._follower.start()
 
@@ -203,12 +184,15 @@ class Store:
 
     def delete_thread(self, thread_id: str, *, is_due: IsDue = lambda _thread: True) -> None:
         """Delete a thread of agents, if it is due, and erase its events; see `agents.deleting`."""
-        delete_thread(self.snapshot, self.execute_on_thread, thread_id, is_due)
+        delete_thread(self.execute_on_thread, thread_id, is_due)
         self.finish_erasures()
 
     def _delete_agents_of_chats(self) -> None:
         delete_threads_of_chats(self.snapshot, self.execute_on_thread)
         delete_states_of_chats(self)
+
+    def _free_copies(self, erasures: Sequence[Erasure]) -> None:
+        free_copies(self.snapshot, self.execute_on_thread, self.index.update, erasures)
 
     def execute_on_stream(
         self,
@@ -222,57 +206,38 @@ class Store:
         """As `execute`, for any stream: what `read` gives of it goes to the decision."""
         self.check_open()
         deadline = time.monotonic() + timeout_s
-        attempts = position = 0
+        attempts = 0
         while True:
             attempts += 1
+            command = self._deciding.command(chat_id, read, decide, kind)
             try:
-                with self.index.snapshot() as snapshot:
-                    position = snapshot.state.position
-                    state = read(snapshot)
-                    known = None if kind is None else _known(state)
-                    sealed = [] if known else self._seal(state, decide)
-                    expected = stream_head(state).position
-            except InvalidValueError:
-                raise
-            except ChatledgerError:
-                # The state may be behind what others wrote; only the end of the log can say no.
-                if self.projector.catch_up() > position:
-                    continue
-                raise
-            if known is not None:
-                return self._repeated(chat_id, known, kind)
-            if not sealed:
-                if self.projector.catch_up() > position:
-                    continue
-                return []
-            try:
-                positions = self.log.append(chat_id, sealed, expected_position=expected)
+                self._commits.carry_out(command)
             except LostRaceError:
                 self._await_other(chat_id, attempts, deadline)
                 continue
-            written = [Recorded(at, one.event, one.hash) for at, one in zip(positions, sealed, strict=True)]
-            self.projector.take(written)
-            self._last_write_s = time.monotonic()
-            return written
+            except (InvalidValueError, LedgerClosedError):
+                raise
+            except ChatledgerError:
+                # The state may be behind what others wrote; only the end of the log can say no.
+                if command.sealed or self.projector.catch_up() <= command.position:
+                    raise
+                continue
+            if command.known is not None:
+                return self._repeated(chat_id, command.known, kind)
+            if not command.written and self.projector.catch_up() > command.position:
+                continue
+            return command.written
 
-    def _seal(self, state: S, decide: Callable[[S, int], list[Body]]) -> list[Sealed]:
-        head = stream_head(state)
-        now = max(clock_ms(), head.occurred_at)  # clocks go back, a chat's events do not
-        bodies = split(decide(state, now), self._max_event_bytes)
-        if len(bodies) > MAX_COMMIT_EVENTS:
-            msg = f"one call on chat {state.chat_id!r} takes {len(bodies):,} events, at most {MAX_COMMIT_EVENTS:,} fit; split it"
-            raise InvalidValueError(msg)
-        return seal(
-            bodies,
-            chat_id=state.chat_id,
-            version=head.version,
-            previous_hash=head.hash,
-            occurred_at=now,
-            event_ids=[str(uuid.uuid4()) for _ in bodies],
-            envelope=current(),
-            limit_bytes=self._max_event_bytes,
-            message_limit_bytes=self._max_message_bytes,
-        )
+    def submit(self, chat_id: str, decide: Decide, kind: Kind, on_end: Callable[[], object]) -> Command:
+        """
+        Begin what `execute` does, in another thread, and return at once; `on_end` is called there when it is over.
+
+        Only what it wrote, or an error although there was something to write, is its answer; else `execute` finds out why.
+        """
+        self.check_open()
+        command = self._deciding.command(chat_id, lambda snapshot: snapshot.chat(chat_id), decide, kind, on_end)
+        self._commits.submit(command)
+        return command
 
     def _repeated(self, chat_id: str, positions: tuple[int, int], kind: Kind | None) -> list[Recorded]:
         """The events of a command that was carried out before."""
@@ -339,12 +304,13 @@ class Store:
         progress(0, total)
         while True:
             try:
-                self.index.rebuild(
-                    self.projector.read_commits,
-                    check=lambda state: self.projector.check_end(state, total),
-                    progress=lambda done: progress(done, max(done, total)),
-                    unless_open=unless_open,
-                )
+                with ReadAhead(self.projector.read_commits) as read:
+                    self.index.rebuild(
+                        read,
+                        check=lambda state: self.projector.check_end(state, total),
+                        progress=lambda done: progress(done, max(done, total)),
+                        unless_open=unless_open,
+                    )
             except ChainIntegrityError as error:
                 if not self.projector.explain(error):
                     raise
@@ -383,6 +349,7 @@ class Store:
             return
         self._closing.set()
         self.log.close()
+        self._commits.close()
         follower = getattr(self, "_follower", None)
         if follower is not None:
             follower.join()

@@ -35,6 +35,7 @@ class ChatWriter(IndexedChat):
         super().__init__(tables, txn, chat_id, tables.chat_no(txn, chat_id))
         self._listed: tuple[ChatRecord, ChatProfile] | None = None
         self._branch_rows: dict[str, BranchRow] = {}
+        self._new_places: dict[str, Place] = {}
         self._writer: ChainWriter | None = None
         self._search: SearchWriter | None = None
         if self.chat_no is not None:
@@ -94,6 +95,9 @@ class ChatWriter(IndexedChat):
         assert record is not None, "a living chat has a record"
         assert profile is not None, "a living chat has a profile"
         self.chains.flush()
+        if self._new_places:
+            self._tables.put_locations(self._txn, self.chat_no, self._new_places)
+            self._new_places.clear()
         if self._search is not None:
             self._search.flush()
         for row in self._branch_rows.values():
@@ -132,8 +136,7 @@ class ChatWriter(IndexedChat):
             raise ChainIntegrityError(msg)
         parent = None if message.parent_id is None else self._target(message.parent_id, recorded)
         place = self.chains.add(message, parent, ordinal)
-        self._tables.put_location(self._txn, message.id, self.chat_no, place)
-        self._places[message.id] = place
+        self._places[message.id] = self._new_places[message.id] = place
         for data in large_data(message) if self.chains.added_bytes > LARGE_BYTES else []:
             note_large(self._txn, self._tables, self.chat_no, digest_of(data))
         if self._search is None:

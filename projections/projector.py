@@ -77,6 +77,19 @@ class Projector:
                 self._written.pop(first, None)
                 self._changed.notify_all()
 
+    def take_all(self, commits: Sequence[Sequence[Recorded]]) -> None:
+        """Apply commits that were just written at the same time, in one transaction where nothing came in between."""
+        events = sorted((recorded for commit in commits for recorded in commit), key=lambda recorded: recorded.position)
+        if not self._log.is_dense:
+            if events:
+                self.catch_up()
+            return
+        while events:
+            first = events[0].position
+            count = next((at for at, one in enumerate(events) if one.position != first + at), len(events))
+            self.take(events[:count])
+            events = events[count:]
+
     def _take_together(self, events: Sequence[Recorded]) -> bool:
         """
         Apply them with what other threads wrote just before and after, in one transaction.

@@ -79,14 +79,22 @@ class SlotEmptyError(Exception):
     """The expected position is refused, and yet nothing follows it."""
 
 
-_decode_ack = msgspec.json.Decoder(Ack).decode
+decode_ack = msgspec.json.Decoder(Ack).decode
 
 
 async def append(
-    client: JetStreamClient, stream: str, messages: Sequence[Message], deadline: Deadline, *, replicas: int = 1
+    client: JetStreamClient,
+    stream: str,
+    messages: Sequence[Message],
+    deadline: Deadline,
+    *,
+    replicas: int = 1,
+    is_uncertain: bool = False,
 ) -> Ack:
     """
     Store the messages, all or none, each on its subject's expected position.
+
+    `is_uncertain` says that they may be stored already, by an attempt whose answer was lost.
 
     With several replicas the leader may be one that woke up and does not know yet that it was replaced, or one that has not
     taken in yet what the last one acknowledged. So an empty slot is believed only when it stays empty for `STALE_S`.
@@ -97,7 +105,6 @@ async def append(
         OperationalError: They have certainly not arrived.
         StorageFullError, DataError, ProgrammingError: The server refuses such messages; nothing was written.
     """
-    is_uncertain = False
     doubts_end_at = 0.0
     while True:
         was_uncertain = is_uncertain
@@ -146,7 +153,7 @@ async def _send(connection: Connection, messages: Sequence[Message], deadline: D
         reply = await connection.request(
             message.subject, message.payload, _headers(message), timeout_s=deadline.attempt_s
         )
-        return _decode_ack(reply.data)
+        return decode_ack(reply.data)
     # Fresh for every attempt: the server may still hold the beginning of the last one.
     batch = {"Nats-Batch-Id": os.urandom(16).hex()}
     for number, message in enumerate(messages[:-1], 1):
@@ -155,7 +162,7 @@ async def _send(connection: Connection, messages: Sequence[Message], deadline: D
     message = messages[-1]
     headers = {**_headers(message), **batch, "Nats-Batch-Sequence": str(len(messages)), "Nats-Batch-Commit": "1"}
     reply = await connection.request(message.subject, message.payload, headers, timeout_s=deadline.attempt_s)
-    return _decode_ack(reply.data)
+    return decode_ack(reply.data)
 
 
 def _headers(message: Message) -> dict[str, str]:

@@ -141,11 +141,14 @@ class StreamRecorder:
         self._heads.put(subject, head)
         return head
 
-    async def _insert_at(self, messages: Sequence[Message], position: int) -> int:
+    async def _insert_at(
+        self, messages: Sequence[Message], position: int, deadline: Deadline, *, is_uncertain: bool
+    ) -> int:
         messages[0].expected = position
         try:
-            deadline = self._client.deadline()
-            ack = await append(self._client, self._stream, messages, deadline, replicas=self._replicas)
+            ack = await append(
+                self._client, self._stream, messages, deadline, replicas=self._replicas, is_uncertain=is_uncertain
+            )
         except SlotTakenError as error:
             self._heads.drop(messages[0].subject)
             raise conflict(error) from error

@@ -16,6 +16,7 @@ from eventsourcing.persistence import OperationalError, PersistenceError
 from .connection import Connection
 from .endpoint import Endpoint
 from .errors import TRANSIENT, ApiError, ApiFault, ConnectionLostError, OutcomeUnknownError, translate
+from .line import Line, LineHolder
 from .loop import LoopThread
 
 log = logging.getLogger("chatledger.jetstream")
@@ -85,6 +86,17 @@ class JetStreamClient:
         self._connecting: asyncio.Lock | None = None
         self._is_closing = False
         self._background: set[asyncio.Task[None]] = set()
+        self._lines = LineHolder()
+
+    def borrow_line(self) -> Line | None:
+        """A line for this thread alone, if there is one to be had at once; `give_back_line` must follow."""
+        connection = self._connection
+        endpoint = None if connection is None else connection.endpoint
+        return None if endpoint is None else self._lines.borrow(connection, endpoint)
+
+    def give_back_line(self, *, is_sound: bool = True) -> None:
+        """End the loan of the line; see `LineHolder.give_back`."""
+        self._lines.give_back(is_sound=is_sound)
 
     def call(self, function: Callable[[*Args], Awaitable[T]], *args: *Args) -> T:
         """
@@ -112,6 +124,7 @@ class JetStreamClient:
 
     def close(self) -> None:
         """End the connection and the loop. Idempotent; operations under way raise, later ones are refused."""
+        self._lines.close()
         self._loop.close(self._disconnect)
 
     def __del__(self) -> None:

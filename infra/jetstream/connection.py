@@ -71,6 +71,8 @@ class Connection:
         self._last_error: Exception | None = None
         self._probing: asyncio.Task[None] | None = None
         self._is_open = self._is_lost = False
+        self.endpoint: Endpoint | None = None
+        """Where it leads, as long as it is not lost."""
 
     @classmethod
     async def open(cls, endpoint: Endpoint, *, timeout_s: float) -> "Connection":
@@ -150,6 +152,7 @@ class Connection:
         if denied is not None:
             msg = f"{endpoint}: the login may not subscribe to {denied[2]}, where its replies would come; give it inbox_prefix"
             raise LoginRefusedError(msg)
+        self.endpoint = endpoint
 
     async def _subscribe(self, subject: str, callback: Callable[[Msg], Awaitable[None]]) -> Subscription:
         # No limit in nats-py: it would drop messages silently. What can arrive is what was asked for.
@@ -325,6 +328,7 @@ class Connection:
         if self._is_lost:
             return
         self._is_lost = True
+        self.endpoint = None
         for reply in list(self._replies.values()):
             if not reply.future.done():
                 reply.future.set_exception(ConnectionLostError(repr(self._last_error)))

@@ -1,6 +1,7 @@
 """The library's recorders on JetStream."""
 
 from collections.abc import Sequence
+from concurrent.futures import Future
 from typing import Any
 from uuid import UUID
 
@@ -19,7 +20,11 @@ from eventsourcing.persistence import (
 
 from .append import MAX_BATCH, Message
 from .base import StreamRecorder
+from .client import Deadline
 from .erase import erase
+from .errors import OutcomeUnknownError
+from .line_appends import NOT_SENT, LineAppends, Outcome
+from .line_reading import read_over_line
 from .reading import PAGE, LogMessage, Pages, at, last_on_subject
 from .records import NOTHING, Head, version_of
 from .stream import event_prefix
@@ -57,11 +62,62 @@ class JetStreamAggregateRecorder(StreamRecorder, AggregateRecorder):
         if expected_position is None:
             last = self._client.call(self._insert, messages)
         elif all(message.subject == messages[0].subject for message in messages):
-            last = self._client.call(self._insert_at, messages, expected_position)
+            last = self._insert_quickly(messages, expected_position)
         else:
             msg = "expected_position belongs to one originator, but the events are of several"
             raise ProgrammingError(msg)
         return list(range(last - len(messages) + 1, last + 1))
+
+    def _insert_quickly(self, messages: list[Message], position: int) -> int:
+        """Append after a position: a single message over the line, if there is one and nothing is in the way."""
+        deadline, outcome = self._client.deadline(), NOT_SENT
+        line = self.begin_quickly() if len(messages) == 1 else None
+        if line is not None:
+            messages[0].expected = position
+            line.send(messages[0])
+            (outcome,) = line.finish()
+            if outcome.position is not None:
+                return outcome.position
+        return self._insert_surely(messages, position, deadline, outcome)
+
+    def begin_quickly(self) -> LineAppends | None:
+        """Begin to append messages, each on a subject of its own, at the same time; None when that is not possible now."""
+        return LineAppends.begin(self._client) if self._replicas == 1 else None
+
+    def message_of(self, event: StoredEvent, message_id: str, expected_position: int) -> Message:
+        """The message of an event that is to follow a position."""
+        (message,) = self._records.messages([event], [message_id])
+        message.expected = expected_position
+        return message
+
+    def start_insert(self, message: Message) -> "Future[int]":
+        """Begin to append a message to where it expects to be, on the shared connection; gives its position later."""
+
+        async def insert() -> int:
+            assert message.expected is not None, "it is sent with an expectation"
+            deadline = self._client.deadline()
+            return await self._insert_at([message], message.expected, deadline, is_uncertain=False)
+
+        return self._client.start(insert)
+
+    def settle(self, message: Message, outcome: Outcome) -> int:
+        """Append a message that may be stored already, and tell its position; raises as `insert_events`."""
+        assert message.expected is not None, "it was sent with an expectation"
+        return self._insert_surely([message], message.expected, self._client.deadline(), outcome)
+
+    def _insert_surely(self, messages: list[Message], position: int, deadline: Deadline, before: Outcome) -> int:
+        """Append after a position, and find out about what an attempt before may have stored."""
+
+        async def insert() -> int:
+            return await self._insert_at(messages, position, deadline, is_uncertain=before.is_uncertain)
+
+        try:
+            return self._client.call(insert)
+        except ProgrammingError as error:
+            if not before.is_uncertain:
+                raise
+            msg = f"appending to {self._stream}: {error}. The append may be stored; repeating it with the same ids is safe"
+            raise OutcomeUnknownError(msg) from error
 
     def select_events(
         self,
@@ -164,7 +220,27 @@ class StreamApplicationRecorder(JetStreamAggregateRecorder, ApplicationRecorder)
         if limit <= 0:
             return []
         after = 0 if start is None else start - 1 if inclusive_of_start else start
+        if stop is None and not topics:
+            page = self._over_the_line(after, limit)
+            if page is not None:
+                return page
         return self._client.call(self._notifications, after, limit, stop, frozenset(topics))
+
+    def select_page(self, after: int, limit: int) -> Sequence[Notification]:
+        """Notifications above a position, ascending: one answer of the server, where that is possible, so maybe fewer."""
+        page = self._over_the_line(after, limit, is_one_answer=True)
+        return self.select_notifications(after, limit, inclusive_of_start=False) if page is None else page
+
+    def _over_the_line(self, after: int, limit: int, *, is_one_answer: bool = False) -> list[Notification] | None:
+        """Notifications above a position; None when they are to be read otherwise."""
+        if self._replicas > 1:
+            return None
+        read = read_over_line(self._client, self._stream, after=after, limit=limit, is_one_answer=is_one_answer)
+        if read is None:
+            return None
+        found = [self._records.notification(message) for message in read]
+        page = [notification for notification in found if notification is not None]
+        return page if page or not read else None
 
     async def _notifications(
         self, after: int, limit: int, stop: int | None, topics: frozenset[str]

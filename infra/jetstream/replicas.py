@@ -21,32 +21,48 @@ from .reading import MESSAGE_ID
 _INACTIVE_S: Final = 30
 _BATCH: Final = 500
 _BATCH_BYTES: Final = 4 * 1024 * 1024
+_AGAIN_S: Final = 0.05
+_NO_MORE: Final = "404"
+_BATCH_DONE: Final = frozenset({_NO_MORE, "408", "409"})
+_UNKNOWN_YET: Final = "503"
+"""Our server does not know yet that the consumer, which lives on another one, is there. It does not say that nothing is."""
 
 
-class _Peer(msgspec.Struct):
+class Member(msgspec.Struct, rename={"is_current": "current", "is_offline": "offline"}):
+    """A server that keeps a copy and does not lead, as the leader sees it."""
+
     name: str
+    is_current: bool = False
+    is_offline: bool = False
 
 
-class _Group(msgspec.Struct):
+class Members(msgspec.Struct):
+    """The servers that keep a copy of a stream, and their Raft group."""
+
     leader: str = ""
-    replicas: list[_Peer] = []
+    raft_group: str = ""
+    replicas: list[Member] = []
 
 
 class _Info(msgspec.Struct):
-    cluster: _Group | None = None
+    cluster: Members | None = None
 
 
 class _Created(msgspec.Struct):
     name: str
-    cluster: _Group | None = None
+    cluster: Members | None = None
+
+
+async def members_of(client: JetStreamClient, stream: str) -> Members:
+    """Who keeps a copy of a stream; nobody where there is no cluster."""
+    info = await client.api(f"STREAM.INFO.{stream}", None, _Info, client.deadline())
+    return info.cluster or Members()
 
 
 async def servers_of(client: JetStreamClient, stream: str) -> set[str]:
     """The names of the servers that keep a copy of a stream; none where there is no cluster."""
-    info = await client.api(f"STREAM.INFO.{stream}", None, _Info, client.deadline())
-    if info.cluster is None:
-        return set()
-    return {info.cluster.leader, *(peer.name for peer in info.cluster.replicas)}
+    members = await members_of(client, stream)
+    return {members.leader, *(one.name for one in members.replicas)} - {""}
 
 
 async def digests_on_each(
@@ -100,18 +116,22 @@ async def _read(connection: Connection, stream: str, consumer: str, last: int, d
     try:
         while True:
             await connection.publish(f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}", request, reply=inbox.subject)
-            size = 0
             for number in range(_BATCH):
                 message = await _next(arrived, deadline)
-                if message.headers is not None and STATUS in message.headers:
-                    if number == 0 and size == 0:
-                        return found
+                status = (message.headers or {}).get(STATUS)
+                if status == _NO_MORE and number == 0:
+                    return found
+                if status == _UNKNOWN_YET and deadline.left_s:
+                    await asyncio.sleep(min(_AGAIN_S, deadline.left_s))
+                elif status is not None and (number == 0 or status not in _BATCH_DONE):
+                    msg = f"reading {stream} ended with status {status}, not at the end"
+                    raise TimeoutError(msg)  # once more, with another consumer
+                if status is not None:
                     break
                 position = position_of(message)
                 if position > last:
                     return found
                 found[position] = _digest(message)
-                size += len(message.data)
                 if position == last:
                     return found
     finally:

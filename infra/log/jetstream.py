@@ -9,7 +9,7 @@ from eventsourcing.persistence import IntegrityError, JSONTranscoder, Notificati
 from chatledger.domain.codec import Sealed
 from chatledger.domain.errors import ConfigurationError
 
-from ..jetstream.append import STALE_S
+from ..jetstream.append import STALE_S, Message
 from ..jetstream.bucket import Bucket
 from ..jetstream.client import JetStreamClient
 from ..jetstream.filling import fill, is_partial, mark_partial, purge_fillers
@@ -20,6 +20,7 @@ from ..jetstream.strands import Strands
 from .blob_strands import Placed, StrandMovedError
 from .blobs import CHUNK_BYTES
 from .bookmarks import Bookmark, decode_bookmark, encode_bookmark
+from .jetstream_appends import JetStreamAppends
 from .mapper import StructMapper
 from .port import EventLog, LostRaceError, refuse_unless_empty, translated
 
@@ -199,6 +200,15 @@ class JetStreamLog(EventLog):
         del chat_id, events
         return None  # the recorder has looked already
 
+    def begin_appends(self) -> JetStreamAppends:
+        """As declared in `EventLog`."""
+        return JetStreamAppends(self, self._stream_recorder)
+
+    def message_of(self, sealed: Sealed, expected_position: int) -> Message:
+        """A single event as it is sent."""
+        stored = self._mapper.store_sealed(sealed)
+        return self._stream_recorder.message_of(stored, sealed.event.event_id, expected_position)
+
     def last_position(self) -> int:
         """As declared in `EventLog`."""
         with self.translated("the log"):
@@ -210,6 +220,9 @@ class JetStreamLog(EventLog):
         while (last := self.last_position()) < seen and time.monotonic() < ends_at:
             time.sleep(_AGAIN_S)
         return last
+
+    def _select_page(self, after: int, limit: int) -> Sequence[Notification]:
+        return self._stream_recorder.select_page(after, limit)
 
     def _select_chat(self, chat_id: str, *, after: int, after_version: int, limit: int) -> Sequence[Notification]:
         return self._stream_recorder.select_chat(chat_id, after=after, after_version=after_version, limit=limit)

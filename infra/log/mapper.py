@@ -21,6 +21,8 @@ from .keys import Keyring
 Place = tuple[str, int, str]
 """Where a record stands: a chat, a version and a topic; or for large data, their name, the number of the part and its upload."""
 
+_MARKED: Final = b"\xc1"
+"""What records begin with that are compressed, encrypted, or refer to large data; no event does."""
 _LEAST_LARGE_RECORD: Final = 16
 """Compressed, large data may be small."""
 
@@ -157,13 +159,16 @@ class StructMapper(Mapper[str]):
     def _read(self, stored: StoredEvent) -> tuple[Event[Any], bytes]:
         state = self._plain(stored)
         event = decode_event(stored.topic, state)
-        if (event.originator_id, event.originator_version) != (_text(stored), stored.originator_version):
+        if event.originator_version != stored.originator_version or event.originator_id != _text(stored):
             msg = f"event {stored.originator_version} of chat {_text(stored)!r} is found in the place of another one"
             raise CorruptStateError(msg)
         return event, state
 
     def _plain(self, stored: StoredEvent) -> bytes:
         """The encoded event in a record, whole."""
+        record = stored.state
+        if self.cipher is None and self.compressor is None and record[:1] != _MARKED:
+            return record  # as it was encoded
         state = self.unpack(stored.state, (_text(stored), stored.originator_version, stored.topic))
         if not has_references(state):
             return state

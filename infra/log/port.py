@@ -37,6 +37,7 @@ from ..jetstream.errors import (
     StorageFullError,
     StreamAbsentError,
 )
+from .appends import Appends
 from .blob_strands import BlobStrands
 from .blobs import Blobs, MissingBlobError
 from .bookmarks import Bookmark
@@ -90,6 +91,10 @@ class EventLog(ABC):
             return self._append(chat_id, events, expected_position)
         return self.blobs.referring(large, lambda: self._append(chat_id, events, expected_position))
 
+    def begin_appends(self) -> Appends:
+        """Begin to write several commits at the same time, each of another chat."""
+        return Appends(self)
+
     def _append(self, chat_id: str, events: Sequence[Sealed], expected_position: int) -> list[int]:
         stored = [self._mapper.store_sealed(sealed) for sealed in events]
         with self.translated(f"chat {chat_id!r}"):
@@ -123,11 +128,15 @@ class EventLog(ABC):
         """The next events after a position, in order, not always as many as there are; none at the end of the log."""
         while True:
             with self.translated("the log"):
-                page = self._recorder.select_notifications(after, limit, inclusive_of_start=False)
+                page = self._select_page(after, limit)
             found = self._recorded(page)
             if found or not page:
                 return found
             after = page[-1].id
+
+    def _select_page(self, after: int, limit: int) -> Sequence[Notification]:
+        """The stored events after a position, in order: not always as many as there are, but none only at the end."""
+        return self._recorder.select_notifications(after, limit, inclusive_of_start=False)
 
     def read_chat(self, chat_id: str, *, after: int, limit: int = READ_PAGE, after_version: int = 0) -> list[Recorded]:
         """The next events of one chat after a position (and a version), as `read`."""
@@ -143,13 +152,20 @@ class EventLog(ABC):
         """The events of a page, without those that were erased meanwhile, until it is large enough."""
         found: list[Recorded] = []
         size = 0
-        for notification in page:
-            read = self._if_there(notification, self._mapper.read)
-            if read is not None:
-                found.append(read[0])
-                size += read[1]
-            if size > READ_PAGE_BYTES:
-                break
+        read = self._mapper.read
+        with self.translated("large data"):
+            for notification in page:
+                try:
+                    recorded, event_bytes = read(notification)
+                except MissingBlobError:
+                    again = self._if_there(notification, read)
+                    if again is None:
+                        continue
+                    recorded, event_bytes = again
+                found.append(recorded)
+                size += event_bytes
+                if size > READ_PAGE_BYTES:
+                    break
         return found
 
     def _if_there(self, notification: Notification, read: Callable[[Notification], T]) -> T | None:
