@@ -3,10 +3,11 @@
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from chatledger.domain.errors import AccessDeniedError
+from chatledger.projections.generation import Erasure
 from chatledger.projections.index import Index
 from chatledger.projections.scrub_pages import UnknownFormatError
 
@@ -28,6 +29,7 @@ class Eraser:
         rebuild: Builds the index anew, for when its files can not be cleaned.
         closing: Set when the store is being closed.
         before: Deletes what goes with what is deleted; called first each time.
+        release: Given what is to be erased, writes what others need of it elsewhere.
         catch_up: Brings the index to the end of the log.
     """
 
@@ -39,10 +41,11 @@ class Eraser:
         closing: threading.Event,
         *,
         before: Callable[[], object] = lambda: None,
+        release: Callable[[Sequence[Erasure]], object] = lambda _erasures: None,
         catch_up: Callable[[], object] = lambda: None,
     ) -> None:
         self._log, self._index = log, index
-        self._rebuild, self._closing, self._before = rebuild, closing, before
+        self._rebuild, self._closing, self._before, self._release = rebuild, closing, before, release
         self._unfinished: set[int] = set()
         self._is_allowed = True
         self.large = LargeDataEraser(log, index, catch_up)
@@ -52,6 +55,7 @@ class Eraser:
         self._before()
         with self._index.snapshot() as snapshot:
             erasures = snapshot.erasures()
+        self._release(erasures)
         for erasure in erasures:
             self._log.erase(erasure.chat_id, first_position=erasure.first_position, before=erasure.tombstone_position)
             self._index.finish_erasure(erasure)

@@ -24,7 +24,7 @@ from .events import (
 )
 from .namespaces import is_within
 from .portions import portions_of
-from .record import CheckpointRecord, ThreadState
+from .record import CheckpointRecord, ThreadRecord, ThreadState
 
 MAX_CHECKPOINT_ID_BYTES: Final = 200
 """Checkpoint ids are part of keys, in whose order they are listed."""
@@ -77,15 +77,19 @@ def decide_put_checkpoint(
     """
     check_namespace(put.namespace)
     check_checkpoint_id(put.checkpoint_id)
-    parent = None if put.parent_id is None else state.checkpoint(put.namespace, check_checkpoint_id(put.parent_id))
+    if put.parent_id is not None:
+        check_checkpoint_id(put.parent_id)
+    # Nearly always the parent is the newest one, and the checkpoint newer than that: then one row says it all.
+    newest = next(iter(state.checkpoints(put.namespace)), None)
+    parent = _named(state, put.namespace, put.parent_id, newest)
     before = {} if parent is None else parent.channels
     channels = {name: before[name] for name in put.inherited if name in before}
     channels |= {name: tree.digest for name, tree in put.values.items()}
-    known = state.checkpoint(put.namespace, put.checkpoint_id)
+    known = _named(state, put.namespace, put.checkpoint_id, newest)
     if known is not None and known.skeleton is None and _is_equal(known, put, channels):
         return []
     if known is None and put.expected_latest is not msgspec.UNSET:
-        _check_latest(state, put, is_own)
+        _check_latest(state, put, newest, is_own)
     pieces = _Missing(state)
     for name, tree in put.values.items():
         pieces.add(tree, before.get(name))
@@ -105,6 +109,15 @@ def decide_put_checkpoint(
     return [*map(AgentContentPut, earlier), body]
 
 
+def _named(
+    state: ThreadState, namespace: str, checkpoint_id: str | None, newest: CheckpointRecord | None
+) -> CheckpointRecord | None:
+    """A checkpoint of a namespace whose newest one, skeleton or not, is this."""
+    if checkpoint_id is None or newest is None or checkpoint_id > newest.checkpoint_id:
+        return None
+    return newest if checkpoint_id == newest.checkpoint_id else state.checkpoint(namespace, checkpoint_id)
+
+
 def _is_equal(known: CheckpointRecord, put: CheckpointPut, channels: dict[str, bytes]) -> bool:
     return (known.parent_id, known.checkpoint, known.metadata, known.channels, known.runtime, known.run_id) == (
         put.parent_id,
@@ -116,8 +129,10 @@ def _is_equal(known: CheckpointRecord, put: CheckpointPut, channels: dict[str, b
     )
 
 
-def _check_latest(state: ThreadState, put: CheckpointPut, is_own: Callable[[str], bool]) -> None:
-    latest = state.latest(put.namespace)
+def _check_latest(
+    state: ThreadState, put: CheckpointPut, newest: CheckpointRecord | None, is_own: Callable[[str], bool]
+) -> None:
+    latest = newest if newest is None or newest.skeleton is None else state.latest(put.namespace)
     if latest is None or is_own(latest.checkpoint_id):
         return
     if not _is_on_path(state, put.namespace, latest.checkpoint_id, put.expected_latest):
@@ -156,7 +171,7 @@ def decide_put_writes(
     check_namespace(namespace)
     check_checkpoint_id(checkpoint_id)
     check_id(task_id, "task_id", empty=True)
-    taken = {write.index: write for write in state.writes(namespace, checkpoint_id) if write.task_id == task_id}
+    taken = {write.index: write for write in state.writes_of_task(namespace, checkpoint_id, task_id)}
     kept: dict[int, tuple[str, Tree]] = {}
     for index, channel, tree in writes:
         if index >= 0 and (index in taken or index in kept):
@@ -246,13 +261,20 @@ def decide_copy(
         NotFoundError: There is no source.
         AlreadyExistsError: The target has checkpoints already, within that namespace.
     """
-    if source.record is None:
-        msg = f"no thread {source.thread_id!r} to copy to {state.thread_id!r}"
-        raise NotFoundError(msg)
+    record = check_source(state, source)
     if any(within is None or is_within(name, within) for name in state.namespaces()):
         msg = f"thread {state.thread_id!r} is not empty: thread {source.thread_id!r} can not be copied to it"
         raise AlreadyExistsError(msg)
-    return [AgentThreadCopied(source.thread_id, within, owner if owner is not None else source.record.owner)]
+    return [AgentThreadCopied(source.thread_id, within, owner if owner is not None else record.owner)]
+
+
+def check_source(state: ThreadState, source: ThreadState) -> ThreadRecord:
+    """The thread to copy from. Raises `NotFoundError` when there is none."""
+    record = source.record
+    if record is None:
+        msg = f"no thread {source.thread_id!r} to copy to {state.thread_id!r}"
+        raise NotFoundError(msg)
+    return record
 
 
 class _Missing:

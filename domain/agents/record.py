@@ -93,6 +93,10 @@ class ThreadState(Protocol):
         """The pending writes of a checkpoint, be it there or not, by task path, task and index."""
         ...
 
+    def writes_of_task(self, namespace: str, checkpoint_id: str, task_id: str) -> list[StoredWrite]:
+        """Those of them that are of one task."""
+        ...
+
     def namespaces(self) -> list[str]:
         """In the order in which they came up."""
         ...

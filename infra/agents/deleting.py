@@ -1,6 +1,7 @@
 """Deleting threads. Copies of them keep what they have, and with a chat goes the thread of its id."""
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Final
@@ -9,10 +10,13 @@ from chatledger.domain.agents.decide import decide_delete_namespaces
 from chatledger.domain.agents.events import AgentContentPut, CheckpointKey
 from chatledger.domain.agents.restating import restated
 from chatledger.domain.agents.streams import thread_of
+from chatledger.domain.errors import QuarantinedError
 from chatledger.domain.events import Body
 from chatledger.domain.ownership import owner_digest
+from chatledger.projections.agents.copies import all_copies, forget_copies
 from chatledger.projections.agents.indexed_thread import IndexedThread
-from chatledger.projections.generation import Erasure
+from chatledger.projections.environment import Transaction
+from chatledger.projections.generation import Erasure, Generation
 from chatledger.projections.index import Snapshot
 
 _TOGETHER: Final = 20
@@ -21,19 +25,16 @@ IsDue = Callable[[IndexedThread], bool]
 """Whether the thread is the one that is meant."""
 Execute = Callable[[str, Callable[[IndexedThread, int], list[Body]]], object]
 Look = Callable[[], AbstractContextManager[Snapshot]]
+Update = Callable[[Callable[[Generation, Transaction], None]], None]
+"""Changes the index."""
 
 
-def delete_thread(look: Look, execute: Execute, thread_id: str, is_due: IsDue) -> None:
+def delete_thread(execute: Execute, thread_id: str, is_due: IsDue) -> None:
     """
-    Remove a thread, if it is due; its events are left to be erased. An unknown one is no error.
+    Remove a thread, if it is due. An unknown one is no error.
 
-    What threads that were copied from it have is written to their own streams first.
+    Its events are left to be erased, after `free_copies`.
     """
-    with look() as snapshot:
-        thread = snapshot.thread(thread_id)
-        copies = thread.copies() if is_due(thread) else []
-    for copy in copies:
-        _free(look, execute, copy)
 
     def decide(state: IndexedThread, now: int) -> list[Body]:
         del now
@@ -42,21 +43,44 @@ def delete_thread(look: Look, execute: Execute, thread_id: str, is_due: IsDue) -
     execute(thread_id, decide)
 
 
+def free_copies(look: Look, execute: Execute, update: Update, erasures: Sequence[Erasure]) -> None:
+    """
+    Write what threads that were copied from deleted ones have to their own streams, before the events of those are erased.
+
+    Also what was copied from such copies: their events come too late for it. Not before the tombstones, since a copy that is
+    made in between would be forgotten.
+    """
+    for erasure in erasures:
+        if thread_of(erasure.chat_id) is None:
+            continue
+        with look() as snapshot:
+            copies = all_copies(snapshot.txn, snapshot.tables, erasure.first_position)
+        if copies:
+            for number, thread_id in copies.items():
+                _free(look, execute, thread_id, number)
+            update(partial(_forget_copies, thread_no=erasure.first_position))
+
+
+def _forget_copies(generation: Generation, txn: Transaction, *, thread_no: int) -> None:
+    forget_copies(txn, generation.tables, thread_no)
+
+
 def delete_threads_of_chats(look: Look, execute: Execute) -> None:
     """Remove the threads with the ids of chats that were deleted, and are still to be erased; not those that came later."""
     with look() as snapshot:
         erasures = [erasure for erasure in snapshot.erasures() if thread_of(erasure.chat_id) is None]
         due = [erasure for erasure in erasures if _is_due(snapshot, erasure)]
     for erasure in due:
-        delete_thread(look, execute, erasure.chat_id, partial(_began_before, position=erasure.tombstone_position))
+        with contextlib.suppress(QuarantinedError):  # it stays until it is given up
+            delete_thread(execute, erasure.chat_id, partial(_began_before, position=erasure.tombstone_position))
 
 
 def _is_due(snapshot: Snapshot, erasure: Erasure) -> bool:
-    thread = snapshot.thread(erasure.chat_id)
+    thread = snapshot.thread(erasure.chat_id, even_quarantined=True)
     if not _began_before(thread, erasure.tombstone_position):
         return False
     owner = None if thread.record is None else thread.record.owner
-    tombstone = snapshot.chat(erasure.chat_id).tombstone
+    tombstone = snapshot.chat(erasure.chat_id, even_quarantined=True).tombstone
     if owner is None or tombstone is None or tombstone.owner_digest is None:
         return True
     return tombstone.owner_digest == owner_digest(erasure.chat_id, owner)
@@ -66,10 +90,12 @@ def _began_before(thread: IndexedThread, position: int) -> bool:
     return thread.record is not None and thread.record.first_position < position
 
 
-def _free(look: Look, execute: Execute, thread_id: str) -> None:
+def _free(look: Look, execute: Execute, thread_id: str, thread_no: int) -> None:
     """Write what a thread has to its own stream, each piece once; it needs no other one afterwards."""
     with look() as snapshot:
-        thread = snapshot.thread(thread_id)
+        thread = snapshot.thread(thread_id, even_quarantined=True)
+        if thread.thread_no != thread_no:
+            return  # it was deleted
         keys = [(name, one) for name in thread.namespaces() for one in thread.checkpoint_ids(name)]
     written: set[bytes] = set()
     for at in range(0, len(keys), _TOGETHER):
@@ -81,6 +107,8 @@ def _free(look: Look, execute: Execute, thread_id: str) -> None:
             del now
             new.clear()  # it is asked again when another writer was faster
             bodies: list[Body] = []
+            if state.thread_no != thread_no:
+                return bodies
             for namespace, checkpoint_id in some:
                 more = restated(state, namespace, checkpoint_id, written | new)
                 new.update(_digests(more))

@@ -11,6 +11,7 @@ from chatledger.domain.agents.content import Content
 from chatledger.domain.agents.decide import (
     CheckpointPut,
     Tree,
+    check_source,
     decide_copy,
     decide_delete_checkpoints,
     decide_delete_namespaces,
@@ -19,7 +20,7 @@ from chatledger.domain.agents.decide import (
 )
 from chatledger.domain.agents.events import CheckpointKey, Skeleton
 from chatledger.domain.agents.namespaces import is_within
-from chatledger.domain.agents.record import CheckpointRecord, StoredWrite, ThreadRecord
+from chatledger.domain.agents.record import CheckpointRecord, StoredWrite
 from chatledger.domain.agents.restating import Restatement, decide_restate
 from chatledger.domain.events import Body
 from chatledger.domain.rules import check_id
@@ -34,6 +35,7 @@ from chatledger.projections.index import Snapshot
 
 from ..ledger import Ledger
 from ..store import Store
+from .thread_info import ThreadInfo, info_of
 
 _PAGE: Final = 64
 
@@ -46,34 +48,14 @@ class StoredCheckpoint(msgspec.Struct, frozen=True):
         record: The checkpoint itself.
         thread_id: Its thread.
         writes: Its pending writes, by task path, task and index.
-        pieces: The content of its channels and writes by digest, without what the reader said it has.
+        pieces: The content of its channels and writes by digest, as it is stored: a list may name one that it grew out of.
+            Without what the reader said it has, and in a listing with that of others.
     """
 
     record: CheckpointRecord
     thread_id: str
     writes: list[StoredWrite]
     pieces: dict[bytes, Content]
-
-
-class ThreadInfo(msgspec.Struct, frozen=True):
-    """
-    A thread of agents.
-
-    Args:
-        thread_id: Its id.
-        namespaces: In the order in which they came up.
-        checkpoint_count: How many checkpoints there are, in all namespaces.
-        created_at: The time of its first event, in ms since the epoch.
-        updated_at: That of the last one.
-        owner: The user whose it is; None when it is nobody's.
-    """
-
-    thread_id: str
-    namespaces: list[str]
-    checkpoint_count: int
-    created_at: int
-    updated_at: int
-    owner: str | None = None
 
 
 class Removal(NamedTuple):
@@ -161,7 +143,7 @@ class Threads:
         with self._reading() as snapshot:
             thread = snapshot.thread(check_id(thread_id, "thread_id"))
             found = thread.latest(namespace) if checkpoint_id is None else thread.checkpoint(namespace, checkpoint_id)
-            return None if found is None or found.skeleton is not None else _loaded(thread, found, is_known)
+            return None if found is None or found.skeleton is not None else _loaded(thread, found, is_known, {})
 
     def peek(self, thread_id: str, namespace: str, checkpoint_id: str | None = None) -> CheckpointRecord | None:
         """The record of a checkpoint, or of the newest, without content; skeletons too when named."""
@@ -200,6 +182,7 @@ class Threads:
         pages = self._pages(thread_id, namespace, within, before) if only is None else self._named(thread_id, only)
         for keys in pages:
             found: list[StoredCheckpoint] = []
+            pieces: dict[bytes, Content] = {}  # checkpoints that follow each other have most of theirs in common
             with self._reading() as snapshot:
                 threads: dict[str, IndexedThread] = {}
                 for owner, name, checkpoint_id in keys:
@@ -210,7 +193,7 @@ class Threads:
                     thread = threads.get(owner) or threads.setdefault(owner, snapshot.thread(owner))
                     record = thread.checkpoint(name, checkpoint_id)
                     if record is not None and record.skeleton is None and keep(owner, record):
-                        found.append(_loaded(thread, record, is_known))
+                        found.append(_loaded(thread, record, is_known, pieces))
             yield from found
             if left is not None:
                 left -= len(found)
@@ -285,14 +268,15 @@ class Threads:
     def thread_ids(self) -> list[str]:
         """All threads, the oldest first."""
         with self._reading() as snapshot:
-            listed = [thread_id for _, thread_id in listed_threads(snapshot.txn, snapshot.tables)]
-            return [thread_id for thread_id in listed if snapshot.thread(thread_id).record is not None]
+            listed = listed_threads(snapshot.txn, snapshot.tables)
+            threads = [snapshot.thread(thread_id, even_quarantined=True) for _, thread_id in listed]
+            return [thread.thread_id for thread in threads if thread.record is not None]
 
     def of_run(self, run_id: str) -> list[tuple[str, str, str]]:
         """The checkpoints that a run made: (thread id, namespace, checkpoint id)."""
         with self._reading() as snapshot:
             found = checkpoints_of_run(snapshot.txn, snapshot.tables, run_id)
-            return [key for key in found if snapshot.thread(key[0]).record is not None]
+            return [key for key in found if snapshot.thread(key[0], even_quarantined=True).record is not None]
 
     @contextmanager
     def reading(self, thread_id: str) -> Generator[IndexedThread]:
@@ -343,8 +327,9 @@ class Threads:
     def infos(self) -> list[ThreadInfo]:
         """What is known of all threads, the oldest first."""
         with self._reading() as snapshot:
-            threads = [snapshot.thread(thread_id) for _, thread_id in listed_threads(snapshot.txn, snapshot.tables)]
-            return [_info(thread, thread.record) for thread in threads if thread.record is not None]
+            listed = listed_threads(snapshot.txn, snapshot.tables)
+            threads = [snapshot.thread(thread_id, even_quarantined=True) for _, thread_id in listed]
+            return [info_of(thread, thread.record) for thread in threads if thread.record is not None]
 
     def copy(self, source_id: str, target_id: str, *, within: str | None = None) -> None:
         """
@@ -355,11 +340,16 @@ class Threads:
             AlreadyExistsError: The target is not empty.
         """
         check_id(source_id, "thread_id")
+        with self.reading(source_id):
+            pass  # refused when it is in quarantine
 
         def decide(state: IndexedThread) -> list[Body]:
             return decide_copy(state, state.beside(source_id), within=within)
 
         self._execute(target_id, decide)
+        with self.reading(target_id) as target:
+            if not target.namespaces():  # another one may have deleted the source before the copy was on the log
+                check_source(target, target.beside(source_id))
 
     def _execute(self, thread_id: str, decide: Callable[[IndexedThread], list[Body]]) -> None:
         self._store.execute_on_thread(check_id(thread_id, "thread_id"), lambda state, _now: decide(state))
@@ -368,22 +358,13 @@ class Threads:
         return self._store.snapshot()
 
 
-def _info(thread: IndexedThread, record: ThreadRecord) -> ThreadInfo:
-    return ThreadInfo(
-        thread_id=thread.thread_id,
-        namespaces=thread.namespaces(),
-        checkpoint_count=record.checkpoint_count,
-        created_at=record.created_at,
-        updated_at=record.updated_at,
-        owner=thread.owner,
-    )
-
-
 def _is_wanted(name: str, namespace: str | None, within: str | None) -> bool:
     return (namespace is None or name == namespace) and (within is None or is_within(name, within))
 
 
-def _loaded(thread: IndexedThread, record: CheckpointRecord, is_known: IsKnown) -> StoredCheckpoint:
+def _loaded(
+    thread: IndexedThread, record: CheckpointRecord, is_known: IsKnown, pieces: dict[bytes, Content]
+) -> StoredCheckpoint:
     writes = thread.writes(record.namespace, record.checkpoint_id)
     roots = [*record.channels.values(), *(write.digest for write in writes)]
-    return StoredCheckpoint(record, thread.thread_id, writes, load(thread, roots, is_known))
+    return StoredCheckpoint(record, thread.thread_id, writes, load(thread, roots, is_known, pieces))

@@ -17,7 +17,8 @@ from ..agents.threads import StoredCheckpoint, Threads
 from ..ledger import Ledger
 from .expectations import Expectations
 from .packing import unpack
-from .values import Reader, Values
+from .reader import Reader
+from .values import Values
 
 RUNTIME: Final = "python"
 VALUES: Final = "channel_values"

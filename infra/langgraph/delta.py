@@ -7,7 +7,7 @@ from langgraph.checkpoint.base import DeltaChannelHistory
 
 from chatledger.projections.agents.indexed_thread import IndexedThread, load
 
-from .values import Reader
+from .reader import Reader
 
 
 def delta_history(
@@ -35,7 +35,7 @@ def delta_history(
             remaining.discard(channel)
         parent_id = at.parent_id
     roots = [*seeds.values(), *(digest for writes in backwards.values() for _, _, digest in writes)]
-    pieces = load(thread, roots, reader.is_known)
+    pieces = load(thread, roots, reader.is_known, {})
     history: dict[str, DeltaChannelHistory] = {}
     for channel in channels:
         writes: list[tuple[str, str, Any]] = [

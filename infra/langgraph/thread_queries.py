@@ -4,7 +4,8 @@ from chatledger.domain.agents.namespaces import ASSISTANT
 from chatledger.domain.errors import InvalidValueError
 from chatledger.domain.rules import check_count
 
-from ..agents.threads import StoredCheckpoint, ThreadInfo
+from ..agents.thread_info import ThreadInfo
+from ..agents.threads import StoredCheckpoint
 from ..workers import in_thread
 from .bound import BoundSaver, parent_of
 from .migration import Migration, plan_migration

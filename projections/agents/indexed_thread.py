@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from chatledger.domain.agents.content import Content, ListNode
+from chatledger.domain.agents.content import DIGEST_BYTES, Content, ListNode, references_of
 from chatledger.domain.agents.record import CheckpointRecord, StoredWrite, ThreadRecord
 from chatledger.domain.agents.streams import thread_stream
 from chatledger.domain.errors import CorruptStateError
@@ -21,10 +21,8 @@ from . import keys
 from .checkpoint_rows import read_checkpoint, read_writes
 
 _NAMESPACE_NO_BYTES: Final = 4
-MAX_DEPTH: Final = 32
+MAX_DEPTH: Final = 64
 """So many lists may grow out of one another before one is stored whole."""
-_MAX_REMEMBERED_BYTES: Final = 64 * 1024
-"""Longer lists are put together anew each time: a page of checkpoints has many."""
 
 
 class StoredContent(msgspec.Struct, frozen=True, array_like=True):
@@ -54,8 +52,6 @@ class IndexedThread:
         self.thread_no = thread_no_of(txn, tables, thread_id)
         self._record: ThreadRecord | UnsetType | None = UNSET
         self._namespace_nos: dict[str, int | None] = {}
-        self._elements: dict[bytes, bytes] = {}
-        """The elements of lists that others grew out of, which a listing of checkpoints asks for one after the other."""
 
     @property
     def record(self) -> ThreadRecord | None:
@@ -133,6 +129,15 @@ class IndexedThread:
         ]
         return sorted(found, key=lambda write: (write.task_path, write.task_id, write.index))
 
+    def writes_of_task(self, namespace: str, checkpoint_id: str, task_id: str) -> list[StoredWrite]:
+        """Those of them that are of one task, which are one row, however many tasks there are."""
+        number_of = self.namespace_no(namespace)
+        if self.thread_no is None or number_of is None:
+            return []
+        key = keys.writes_key(self.thread_no, number_of, checkpoint_id, keys.task_key(task_id))
+        raw = self._txn.get(key, db=self._tables.agent_writes)
+        return [] if raw is None else read_writes(raw)
+
     def checkpoint_ids(self, namespace: str) -> list[str]:
         """The ids of all checkpoints of a namespace, and of those that only have writes yet; ascending."""
         number_of = self.namespace_no(namespace)
@@ -155,27 +160,19 @@ class IndexedThread:
 
     def elements(self, digest: bytes) -> bytes:
         """The digests of all elements of a list."""
-        tails: list[tuple[bytes, bytes, int]] = []
-        at = digest
-        while (children := self._elements.get(at)) is None:
-            stored = self.stored_content(at)
+        parts: list[bytes] = []
+        wanted: int | None = None
+        for _ in range(MAX_DEPTH + 1):
+            stored = self.stored_content(digest)
             if stored is None or not isinstance(stored.content, ListNode):
-                msg = f"a list in thread {self.thread_id!r} is incomplete in the index; rebuild it"
-                raise CorruptStateError(msg)
+                raise _incomplete(self)
             node = stored.content
+            kept = node.keep if node.base else 0
+            parts.append(node.children if wanted is None else node.children[: max(wanted - kept, 0) * DIGEST_BYTES])
             if not node.base:
-                children = node.children
-                break
-            tails.append((at, node.children, node.keep))
-            if len(tails) > MAX_DEPTH:
-                msg = f"a list in thread {self.thread_id!r} does not end in the index; rebuild it"
-                raise CorruptStateError(msg)
-            at = node.base
-        for grown, tail, keep in reversed(tails):
-            children = children[: keep * len(digest)] + tail
-            if len(children) <= _MAX_REMEMBERED_BYTES:
-                self._elements[grown] = children
-        return children
+                return b"".join(reversed(parts))
+            digest, wanted = node.base, kept if wanted is None else min(wanted, kept)
+        raise _endless(self)
 
     def stored_content(self, digest: bytes) -> StoredContent | None:
         """A piece as it is stored."""
@@ -200,34 +197,64 @@ class IndexedThread:
         """Another thread at the same moment."""
         return IndexedThread(self._tables, self._txn, thread_id)
 
-    def copies(self) -> list[str]:
-        """The threads that took over what this one had."""
-        if self.thread_no is None:
-            return []
-        prefix = number(self.thread_no) + keys.COPY
-        return [value.decode() for _, value in prefixed(self._txn, self._tables.agents, prefix)]
-
     def _get(self, key: bytes) -> bytes | None:
         return self._txn.get(key, db=self._tables.agents)
 
 
-def load(thread: IndexedThread, roots: list[bytes], is_known: Callable[[bytes], bool]) -> dict[bytes, Content]:
-    """The pieces that these are made of, themselves too, without those that are known; lists with all elements."""
-    from chatledger.domain.agents.content import references_of
+def load(
+    thread: IndexedThread,
+    roots: list[bytes],
+    is_known: Callable[[bytes], bool],
+    found: dict[bytes, Content],
+) -> dict[bytes, Content]:
+    """
+    The pieces that these are made of, themselves too, as they are stored; without those that are known and what is only in them.
 
-    found: dict[bytes, Content] = {}
+    They are added to `found`, which is given back; what is there already is not read again.
+    """
     pending = list(roots)
+    grown: list[bytes] = []
     while pending:
         digest = pending.pop()
         if digest in found or is_known(digest):
             continue
-        content = thread.content(digest)
-        if content is None:
+        stored = thread.stored_content(digest)
+        if stored is None:
             msg = f"a value of thread {thread.thread_id!r} is missing in the index; rebuild it"
             raise CorruptStateError(msg)
-        found[digest] = content
-        pending.extend(references_of(content))
+        found[digest] = stored.content
+        pending.extend(references_of(stored.content))
+        if isinstance(stored.content, ListNode) and stored.content.base:
+            grown.append(digest)
+    _check_ends(thread, found, grown)
     return found
+
+
+def _check_ends(thread: IndexedThread, found: dict[bytes, Content], grown: list[bytes]) -> None:
+    """Raise `CorruptStateError` unless lists grew out of lists, and the first of them out of none."""
+    checked: set[bytes] = set()
+    for digest in grown:
+        path: list[bytes] = []
+        at = digest
+        while at in found and at not in checked:
+            node = found[at]
+            if not isinstance(node, ListNode):
+                raise _incomplete(thread)
+            path.append(at)
+            if len(path) > MAX_DEPTH:
+                raise _endless(thread)
+            if not node.base:
+                break
+            at = node.base
+        checked.update(path)
+
+
+def _incomplete(thread: IndexedThread) -> CorruptStateError:
+    return CorruptStateError(f"a list in thread {thread.thread_id!r} is incomplete in the index; rebuild it")
+
+
+def _endless(thread: IndexedThread) -> CorruptStateError:
+    return CorruptStateError(f"a list in thread {thread.thread_id!r} does not end in the index; rebuild it")
 
 
 def listed_threads(txn: Transaction, tables: Tables, *, after: int = 0) -> Iterator[tuple[int, str]]:

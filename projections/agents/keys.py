@@ -8,6 +8,8 @@ from ..keys import id_key, number
 
 RECORD, NAMESPACE, NAMESPACE_TEXT, CHECKPOINT, WRITES, USE, COPY = (bytes((kind,)) for kind in range(1, 8))
 """The kinds of rows that a thread has, after its number."""
+OF_A_LIVING_THREAD: Final = (RECORD, NAMESPACE, NAMESPACE_TEXT, CHECKPOINT, WRITES, USE)
+"""Which copies were made of a deleted one is known until its events are erased."""
 
 _END: Final = b"\0"
 """Ends a checkpoint id in a key; no id contains it."""

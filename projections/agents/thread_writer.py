@@ -27,6 +27,7 @@ from ..sealed import seal
 from ..tables import Tables
 from . import keys
 from .checkpoint_rows import checkpoint_row, read_writes, writes_row
+from .copies import note_copy
 from .indexed_thread import MAX_DEPTH, IndexedThread, StoredContent
 
 _encode: Final = msgspec.msgpack.Encoder().encode
@@ -152,10 +153,9 @@ class ThreadWriter(IndexedThread):
 
     def _merge_writes(self, namespace: str, checkpoint_id: str, task_id: str, writes: list[StoredWrite]) -> None:
         assert self.thread_no is not None, "events make a thread"
+        slots = {write.index: write for write in self.writes_of_task(namespace, checkpoint_id, task_id)}
         task = keys.task_key(task_id)
         key = keys.writes_key(self.thread_no, self._need_namespace(namespace), checkpoint_id, task)
-        raw = self._txn.get(key, db=self._tables.agent_writes)
-        slots = {} if raw is None else {write.index: write for write in read_writes(raw)}
         for write in writes:
             taken = slots.get(write.index)
             if taken is not None and write.index >= 0:
@@ -229,7 +229,7 @@ class ThreadWriter(IndexedThread):
         source = IndexedThread(self._tables, self._txn, body.source_thread_id)
         if source.thread_no is None or self.thread_no is None:
             return
-        self._put(number(source.thread_no) + keys.COPY + number(self.thread_no), self.thread_id.encode())
+        note_copy(self._txn, self._tables, source.thread_no, self.thread_no, self.thread_id)
         for namespace in source.namespaces():
             if body.within is not None and not is_within(namespace, body.within):
                 continue
@@ -246,7 +246,8 @@ class ThreadWriter(IndexedThread):
         if self.thread_no is not None:
             for namespace in self.namespaces():
                 self._drop_namespace(namespace)
-            drop_prefixed(self._txn, self._tables.agents, number(self.thread_no))
+            for kind in keys.OF_A_LIVING_THREAD:
+                drop_prefixed(self._txn, self._tables.agents, number(self.thread_no) + kind)
             self._txn.delete(keys.by_name(self.thread_no), db=self._tables.agent_order)
             self._txn.delete(b"a" + id_key(self.thread_id), db=self._tables.chat_ids)
         self._tables.bury(self._txn, self.chat_id, tombstone)

@@ -13,7 +13,7 @@ except ImportError as error:
     msg = f"chatledger.langgraph needs {error.name}: pip install 'chatledger[langgraph]'"
     raise ConfigurationError(msg) from error
 
-from chatledger.infra.agents.threads import ThreadInfo
+from chatledger.infra.agents.thread_info import ThreadInfo
 
 __all__ = [
     "LedgerSaver",

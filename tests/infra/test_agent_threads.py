@@ -7,6 +7,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import Phase, settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from tests.infra.operation_counting import counting
 
 import chatledger
 from chatledger.domain.agents.content import (
@@ -54,7 +55,8 @@ def value_of(stored: StoredCheckpoint, digest: bytes) -> Any:
     if isinstance(content, DictNode):
         return {key: value_of(stored, child) for key, child in zip(content.keys, children, strict=True)}
     assert isinstance(content, ListNode)
-    return [value_of(stored, child) for child in children]
+    kept: list[Any] = value_of(stored, content.base)[: content.keep] if content.base else []
+    return [*kept, *(value_of(stored, child) for child in children)]
 
 
 def put(
@@ -289,6 +291,25 @@ def test_what_is_repeated_writes_no_event(threads: Threads) -> None:
         threads.put_writes("t", "", "1", task_id="k", task_path="", writes=[(0, "c", tree_of("w"))])
         threads.put_writes("t", "", "1", task_id="k", task_path="", writes=[])
     assert len(list(threads.ledger.history())) == 2
+
+
+def test_the_writes_of_a_task_cost_the_same_beside_those_of_many(threads: Threads) -> None:
+    """A step with many parallel tasks does not read the writes of the others for each."""
+    put(threads, "t", "1", {})
+
+    def write(number: int) -> None:
+        tree = tree_of(f"written by {number}")
+        threads.put_writes("t", "", "1", task_id=f"task {number}", task_path="", writes=[(0, "c", tree)])
+
+    totals: list[int] = []
+    for start in (0, 200):
+        for number in range(start, start + 190):
+            write(number)
+        with counting() as counts:
+            for number in range(start + 190, start + 200):
+                write(number)
+        totals.append(counts.total())
+    assert totals[1] <= totals[0] * 1.1
 
 
 def test_a_copy_outlives_its_source(threads: Threads) -> None:
