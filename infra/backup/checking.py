@@ -124,6 +124,7 @@ def check_backup(
         )
         raise ConfigurationError(msg)
     scratch = Scratch() if encryption is None else scratch_beside(None)
+    scratch.remove_abandoned()
     with scratch.folder() as place:
         generation = Generation(0, place, map_bytes=INITIAL_MAP_BYTES)
         try:

@@ -24,6 +24,7 @@ from chatledger.domain.errors import ConfigurationError, CorruptStateError, Ledg
 from chatledger.domain.undecodable import UNDECODABLE
 
 from ..embedded.directory import write_private
+from ..quarantine import QuarantinedStream
 from .segments import Segment
 from .values import Backup
 
@@ -53,6 +54,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         position, hash: Of the last event.
         missing, erased: As in the index: positions without an event, and those that tombstones account for.
         bookmarks: The positions of named feeds, as the log encodes them.
+        quarantined: The chats and threads that had lost events for good when it was taken.
     """
 
     log_id: str
@@ -67,6 +69,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     segments: list[Segment]
     heads: HeadsFile
     bookmarks: list[str]
+    quarantined: list[QuarantinedStream] = []
 
     def describe(self, folder: Path, *, added: int = 0, erased: int = 0) -> Backup:
         """The same for users."""

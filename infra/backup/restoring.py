@@ -6,13 +6,14 @@ import os
 import shutil
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from eventsourcing.persistence import Notification
 from msgspec import structs
 
 from chatledger.domain.errors import ChainIntegrityError, ConfigurationError, LedgerLockedError
 
+from ..clock import clock_ms
 from ..embedded import DataDirectory
 from ..embedded.directory import LOST_AND_FOUND
 from ..encryption import Encryption
@@ -20,6 +21,8 @@ from ..ledger import Ledger
 from ..locations import Options, open_shared
 from ..log.bookmarks import decode_bookmark
 from ..log.port import EventLog
+from ..login import Login
+from ..quarantine import Note, Quarantine
 from ..store import no_progress
 from ..unshared import LogOnly, log_at
 from .checking import BackupLog, open_backup
@@ -36,6 +39,7 @@ def restore(
     location: str | os.PathLike[str],
     *,
     encryption: Encryption | None = None,
+    login: Login | None = None,
     timeout_s: float = 15.0,
     progress: Progress | None = None,
 ) -> Backup:
@@ -51,6 +55,7 @@ def restore(
         location: As for `chatledger.open`, except `memory:`. A directory that does not exist or is empty; a stream or
             database without events.
         encryption: The keys of an encrypted log.
+        login: Only for servers: how to log in, as for `chatledger.open`. It must be allowed to make streams.
         timeout_s: The budget of one operation on the log.
         progress: Called with (positions done, positions in all); each counts twice, written and verified.
 
@@ -61,50 +66,62 @@ def restore(
         ConfigurationError: The place is not empty, or can not be used; there is no backup; or its keys are missing.
         CorruptStateError, ChainIntegrityError: The backup is damaged, or what was restored is not what it says.
         UnsupportedFormatError: A newer chatledger wrote the backup.
+        LogRefusedError, AccessDeniedError: The server refuses the login, or the login may not make the streams.
         LogUnavailableError: The log did not answer.
     """
     backup, manifest = open_backup(folder, encryption)
     report = progress or no_progress
     place = os.fspath(location)
-    run = _Run(backup, manifest, encryption=encryption, timeout_s=timeout_s, progress=report)
+    options = _Options(encryption, login, timeout_s)
+    run = _Run(backup, manifest, options, progress=report)
     if place == "memory:":
         msg = "a ledger in memory ends with its process; restore into a directory, nats://, sqlite:// or postgresql://"
         raise ConfigurationError(msg)
     if "://" in place:
+        if manifest.quarantined:
+            names = ", ".join(repr(one.id) for one in manifest.quarantined)
+            msg = f"the backup has chats that lost events ({names}), which only a directory can refuse: restore it into one, and give them up there"
+            raise ConfigurationError(msg)
         run.into(place, is_stream_made=True)
     else:
+        options.log_only(create=None).check_place("path", place)
         with _drafted(DataDirectory(place).path) as draft:
             run.into(str(draft))
+            _note_quarantine(draft, manifest)
     return manifest.describe(Path(folder).expanduser().absolute())
 
 
+class _Options(NamedTuple):
+    """How the place is opened, several times."""
+
+    encryption: Encryption | None
+    login: Login | None
+    timeout_s: float
+
+    def log_only(self, *, create: bool | None) -> LogOnly:
+        return LogOnly(create=create, timeout_s=self.timeout_s, encryption=self.encryption, login=self.login)
+
+    def whole(self) -> Options:
+        return Options(timeout_s=self.timeout_s, encryption=self.encryption, login=self.login)
+
+
 class _Run:
-    def __init__(
-        self,
-        backup: BackupLog,
-        manifest: Manifest,
-        *,
-        encryption: Encryption | None,
-        timeout_s: float,
-        progress: Progress,
-    ) -> None:
+    def __init__(self, backup: BackupLog, manifest: Manifest, options: _Options, *, progress: Progress) -> None:
         self._backup, self._manifest, self._progress = backup, manifest, progress
-        self._encryption, self._timeout_s = encryption, timeout_s
+        self._options = options
         self._bookmarks = [decode_bookmark(raw.encode(), 0) for raw in manifest.bookmarks]  # before anything is written
 
     def into(self, location: str, *, is_stream_made: bool = False) -> None:
         """Fill the log at a location, and verify it."""
-        with log_at(location, self._log_only(is_stream_made=is_stream_made)) as log:
+        create = is_stream_made or None
+        with log_at(location, self._options.log_only(create=create)) as log:
             is_again = log.drop_partial()
             if not is_again:
                 self._fill(log)
         if is_again:
-            with log_at(location, self._log_only(is_stream_made=is_stream_made)) as log:
+            with log_at(location, self._options.log_only(create=create)) as log:
                 self._fill(log)
         self._verify(location)
-
-    def _log_only(self, *, is_stream_made: bool) -> LogOnly:
-        return LogOnly(create=is_stream_made or None, timeout_s=self._timeout_s, encryption=self._encryption)
 
     def _fill(self, log: EventLog) -> None:
         manifest = self._manifest
@@ -131,8 +148,7 @@ class _Run:
 
     def _verify(self, location: str) -> None:
         manifest = self._manifest
-        options = Options(timeout_s=self._timeout_s, encryption=self._encryption)
-        with Ledger(open_shared(location, options)) as ledger:
+        with Ledger(open_shared(location, self._options.whole())) as ledger:
             # Twice the positions: `verify` itself reads and compares them.
             found = ledger.verify(
                 progress=lambda done, total: self._progress(
@@ -150,6 +166,15 @@ class _Run:
                 f"position {manifest.position:,} and {counted:,} events. Check the backup: 'chatledger backup --check'"
             )
             raise ChainIntegrityError(msg, position=found.position)
+
+
+def _note_quarantine(directory: Path, manifest: Manifest) -> None:
+    """What lost events before the backup was taken is refused in the restored directory, too."""
+    if manifest.quarantined:
+        why = "the log was damaged before the backup was taken"
+        streams = tuple(manifest.quarantined)
+        note = Note(made_at=clock_ms(), why=why, kept_as="", log_id=manifest.log_id, streams=streams)
+        Quarantine(directory).add("restored", note)
 
 
 @contextlib.contextmanager

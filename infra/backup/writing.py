@@ -1,7 +1,7 @@
 """Taking a backup: what is new on a log goes into the folder, and what was deleted leaves it."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from chatledger.domain.errors import ChainIntegrityError, ConfigurationError, LogRegressedError
@@ -9,6 +9,7 @@ from chatledger.domain.errors import ChainIntegrityError, ConfigurationError, Lo
 from ..clock import clock_ms
 from ..log.bookmarks import encode_bookmark
 from ..log.port import EventLog
+from ..quarantine import QuarantinedStream
 from .following import Follower
 from .manifest import SEGMENT, BackupFolder, Manifest
 from .segments import SEGMENT_BYTES, Segment, SegmentWriter, frame_of, read_segment
@@ -18,7 +19,13 @@ Progress = Callable[[int, int], None]
 PAGE_EVENTS: Final = 250
 
 
-def write_backup(log: EventLog, folder: str | os.PathLike[str], *, progress: Progress) -> Backup:
+def write_backup(
+    log: EventLog,
+    folder: str | os.PathLike[str],
+    *,
+    progress: Progress,
+    quarantined: Sequence[QuarantinedStream] = (),
+) -> Backup:
     """
     Bring the backup in a folder up to the present end of a log, or begin one.
 
@@ -26,6 +33,7 @@ def write_backup(log: EventLog, folder: str | os.PathLike[str], *, progress: Pro
         log: Others may write to it meanwhile.
         folder: New, empty, or with a backup of the same log.
         progress: Called with (position reached, position to reach).
+        quarantined: What lost events; a ledger that is restored from the backup refuses it, too.
 
     Raises:
         ConfigurationError: The folder can not be used, or has the backup of another log.
@@ -36,7 +44,7 @@ def write_backup(log: EventLog, folder: str | os.PathLike[str], *, progress: Pro
     with home.writing():
         manifest = home.read()
         home.remove_strays(manifest)
-        run = _Run(log, home, manifest)
+        run = _Run(log, home, manifest, quarantined)
         try:
             run.copy(progress)
             made = run.publish()
@@ -50,8 +58,11 @@ def write_backup(log: EventLog, folder: str | os.PathLike[str], *, progress: Pro
 class _Run:
     """One run: segments are written beside those that count, until `publish`."""
 
-    def __init__(self, log: EventLog, home: BackupFolder, before: Manifest | None) -> None:
+    def __init__(
+        self, log: EventLog, home: BackupFolder, before: Manifest | None, quarantined: Sequence[QuarantinedStream]
+    ) -> None:
         self._log, self._home, self._before = log, home, before
+        self._quarantined = list(quarantined)
         self._segments: list[Segment] = [] if before is None else list(before.segments)
         self._writer: SegmentWriter | None = None
         self._bookmarks = [encode_bookmark(bookmark).decode() for bookmark in log.bookmarks()]
@@ -148,6 +159,7 @@ class _Run:
             segments=self._segments,
             heads=self._home.write_heads(follower.heads),
             bookmarks=self._bookmarks,
+            quarantined=self._quarantined,
         )
         self._home.publish(made)
         return made

@@ -9,7 +9,7 @@ from ..backup.checking import check_backup
 from ..backup.restoring import restore
 from ..backup.values import Backup
 from ..encryption import KEY_ENV, Encryption
-from .options import Settings, json_option, ledger_at, location_option
+from .options import Settings, json_option, ledger_at, location_option, login_for
 from .output import count, fields_of, print_json, print_text, progress_bar
 
 _FOLDER = click.Path(file_okay=False, path_type=Path)
@@ -58,7 +58,8 @@ def restore_command(settings: Settings, *, folder: Path, place: str | None, as_j
     left out. Every event keeps its position. When it is interrupted, run it again.
     """
     with progress_bar("restoring") as progress:
-        found = restore(folder, place or settings.location, encryption=_keys(), progress=progress)
+        target = place or settings.location
+        found = restore(folder, target, encryption=_keys(), login=login_for(target), progress=progress)
     _report(found, "Restored and verified", as_json=as_json)
 
 

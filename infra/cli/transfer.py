@@ -29,11 +29,13 @@ from chatledger.domain.imported import ImportedChat, ImportResult
 from ..importers import FORMATS, Problem, detect_format, read_chats, write_chats
 from ..importers.langgraph_sqlite import FORMAT as LANGGRAPH
 from ..importers.langgraph_sqlite import import_saver_file, is_saver_file
+from ..importers.unpacking import MAX_UNPACKED_BYTES
 from ..ledger import Ledger
 from .lookup import require_chat
 from .options import Settings, ledger_at, location_option
 from .output import console, count, print_error, print_text, pulse
 
+_MIB: Final = 1024 * 1024
 _NOBODY: Final = {"", *FORMATS}
 """The owners that readers give to chats of files that name none."""
 _ABOUT_ONE_CHAT: Final = (
@@ -52,7 +54,7 @@ class Tally:
 
     def __init__(self) -> None:
         self.new = self.changed = self.unchanged = 0
-        self.messages = self.branches = self.heads = self.checkpoints = 0
+        self.messages = self.branches = self.heads = self.checkpoints = self.runs = self.annotated = 0
         self.problems = self.failures = 0
         self.threads = self.agent_checkpoints = self.known_checkpoints = 0
 
@@ -65,7 +67,7 @@ class Tally:
         """Count one chat."""
         if result.is_new:
             self.new += 1
-        elif result.messages_added or result.branches_added or result.heads_moved or result.checkpoints_set:
+        elif result != ImportResult(chat_id=result.chat_id):
             self.changed += 1
         else:
             self.unchanged += 1
@@ -73,6 +75,8 @@ class Tally:
         self.branches += result.branches_added
         self.heads += result.heads_moved
         self.checkpoints += result.checkpoints_set
+        self.runs += result.runs_added
+        self.annotated += result.messages_annotated
 
     def summary(self) -> list[str]:
         """What to say at the end."""
@@ -94,7 +98,9 @@ class Tally:
             added = f"{count(self.messages, 'message')}, {count(self.branches, 'branch', 'branches')} added"
             moved = f", {count(self.heads, 'branch', 'branches')} moved on" if self.heads else ""
             marked = f", {count(self.checkpoints, 'checkpoint')} set" if self.checkpoints else ""
-            lines.append(added + marked + moved + ".")
+            ran = f", {count(self.runs, 'run')} recorded" if self.runs else ""
+            said = f", {count(self.annotated, 'message')} annotated" if self.annotated else ""
+            lines.append(added + marked + moved + ran + said + ".")
         if self.problems:
             lines.append(f"{count(self.problems, 'problem')} in the files, worked around; see the warnings.")
         if self.failures:
@@ -109,6 +115,15 @@ class Tally:
 )
 @click.option("--strict", is_flag=True, help="Stop at the first problem.")
 @click.option("--user", "user_id", metavar="ID", help="The owner of chats whose file names none.")
+@click.option(
+    "--max-unpacked",
+    "max_unpacked_mib",
+    type=click.IntRange(1),
+    metavar="MIB",
+    default=MAX_UNPACKED_BYTES // _MIB,
+    show_default=True,
+    help="How large a .gz or .zip may become, in MiB.",
+)
 @click.option("--create", is_flag=True, help="On a server: make the ledger's stream, if this ledger is new.")
 @location_option()
 @click.pass_obj
@@ -119,6 +134,7 @@ def import_command(
     file_format: str | None,
     strict: bool,
     user_id: str | None,
+    max_unpacked_mib: int,
     create: bool,
 ) -> int:
     """
@@ -133,11 +149,16 @@ def import_command(
     --strict the import ends there; chats before it stay.
     """
     tally = Tally()
-    readable = [path for path in files if _is_readable(path, file_format, tally, strict=strict)]
+    limit_bytes = max_unpacked_mib * _MIB
+    readable = [
+        path for path in files if _is_readable(path, file_format, tally, strict=strict, max_unpacked_bytes=limit_bytes)
+    ]
     if readable:
         with ledger_at(settings, create=True, create_stream=create) as ledger, pulse("opening the ledger") as say:
             for path in readable:
-                _import_file(ledger, path, file_format, user_id, tally, say, strict=strict)
+                _import_file(
+                    ledger, path, file_format, user_id, tally, say, strict=strict, max_unpacked_bytes=limit_bytes
+                )
     if not (tally.chats or tally.threads) and tally.failures:
         return 1
     for line in tally.summary():
@@ -147,15 +168,15 @@ def import_command(
     return 1 if tally.failures else 0
 
 
-def _is_readable(path: Path, file_format: str | None, tally: Tally, *, strict: bool) -> bool:
+def _is_readable(path: Path, file_format: str | None, tally: Tally, *, strict: bool, max_unpacked_bytes: int) -> bool:
     """Whether a file is there and of a known format; told before a ledger is made for nothing."""
     try:
         if _is_of_saver(path, file_format):
             return True
         if file_format is None:
-            detect_format(path)
+            detect_format(path, max_unpacked_bytes=max_unpacked_bytes)
         else:
-            read_chats(path, format=file_format, on_problem=lambda _: None)
+            read_chats(path, format=file_format, on_problem=lambda _: None, max_unpacked_bytes=max_unpacked_bytes)
     except InvalidValueError as error:
         if strict:
             raise
@@ -174,6 +195,7 @@ def _import_file(
     say: Callable[[str], None],
     *,
     strict: bool,
+    max_unpacked_bytes: int,
 ) -> None:
     """Take in what one file has. Errors that are about one chat, or the file, do not stop the rest unless strictly."""
 
@@ -185,12 +207,14 @@ def _import_file(
     if _is_of_saver(path, file_format):
         _import_threads(ledger, path, tally, strict=strict)
         return
-    chats = read_chats(path, format=file_format, strict=strict, on_problem=report)
+    chats = read_chats(
+        path, format=file_format, strict=strict, on_problem=report, max_unpacked_bytes=max_unpacked_bytes
+    )
     try:
         for chat in chats:
             _import_chat(ledger, _owned(chat, user_id), tally, strict=strict)
             say(f"importing {path.name}: {count(tally.chats, 'chat')}, {count(tally.messages, 'new message')}")
-    except UnsupportedFormatError as error:
+    except (UnsupportedFormatError, InvalidValueError) as error:
         if strict:
             raise
         tally.failures += 1

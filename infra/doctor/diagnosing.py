@@ -16,12 +16,13 @@ from ..log.bookmarks import Bookmark
 from ..log.cipher import RecordCipher
 from ..log.mapper import StructMapper
 from ..log.port import READ_PAGE, EventLog
+from ..login import Login
 from ..servers import without_secrets
 from ..unshared import LogOnly, log_at
 from .chains import ChainScan
 from .findings import Diagnosis, Findings
 from .index_check import IndexWitness, read_index
-from .places import check_format, check_leftovers, check_owner, check_permissions, check_room
+from .places import check_format, check_leftovers, check_owner, check_permissions, check_quarantine, check_room
 from .store_files import StoreFiles, stream_folder
 
 _SHOWN = 20
@@ -33,6 +34,7 @@ def diagnose(
     *,
     index: str | os.PathLike[str] | None = None,
     encryption: Encryption | None = None,
+    login: Login | None = None,
     timeout_s: float = 15.0,
 ) -> Diagnosis:
     """
@@ -45,6 +47,7 @@ def diagnose(
         location: As for `chatledger.open`, except `memory:`.
         index: The folder of the index, where it is not at its usual place.
         encryption: The keys of an encrypted log.
+        login: Only for servers: how to log in, as for `chatledger.open`; it has to be allowed to read.
         timeout_s: The budget of one operation on a server.
 
     Raises:
@@ -55,7 +58,11 @@ def diagnose(
         msg = "a ledger in memory is gone with its process; there is nothing to look at"
         raise ConfigurationError(msg)
     found = Findings()
-    look = _Look(found, None if index is None else Path(index).expanduser().absolute(), encryption, timeout_s)
+    options = LogOnly(
+        index=index, durability="fast", create=False, timeout_s=timeout_s, encryption=encryption, login=login
+    )
+    options.check_place(text.partition("://")[0] if "://" in text else "path", text)
+    look = _Look(found, options)
     scan = look.elsewhere(text) if "://" in text else look.at_directory(DataDirectory(text))
     return Diagnosis(
         location=without_secrets(text) if "://" in text else text,
@@ -73,10 +80,9 @@ def mapper_of(encryption: Encryption | None) -> StructMapper:
 
 
 class _Look:
-    def __init__(self, found: Findings, index: Path | None, encryption: Encryption | None, timeout_s: float) -> None:
-        self._found, self._index, self._timeout_s = found, index, timeout_s
-        self._encryption = encryption
-        self._mapper = mapper_of(encryption)
+    def __init__(self, found: Findings, options: LogOnly) -> None:
+        self._found, self._options = found, options
+        self._mapper = mapper_of(options.encryption)
 
     def at_directory(self, directory: DataDirectory) -> ChainScan | None:
         found = self._found
@@ -89,6 +95,7 @@ class _Look:
             return None
         check_permissions(directory, found)
         check_room(directory.path, found)
+        check_quarantine(directory, found)
         lock = OwnerLock.try_take(directory.lock_file)
         try:
             check_leftovers(directory, found, is_in_use=lock is None)
@@ -102,7 +109,7 @@ class _Look:
                 lock.release()
 
     def _from_files(self, directory: DataDirectory) -> ChainScan | None:
-        root = self._index or directory.index
+        root = self._options.index or directory.index
         if not stream_folder(directory).is_dir():
             is_known = (root / "CURRENT").exists()
             what = (
@@ -134,12 +141,9 @@ class _Look:
                 msg = f"there is no ledger at {file}"
                 raise ConfigurationError(msg)
             check_room(file.parent, self._found)
-        options = LogOnly(
-            index=self._index, durability="fast", create=False, timeout_s=self._timeout_s, encryption=self._encryption
-        )
         try:
-            with log_at(location, options) as log:
-                return self._through(log, options.index_folder)
+            with log_at(location, self._options) as log:
+                return self._through(log, self._options.index_folder)
         except ChatledgerError as error:
             remedy = "see the message; a log whose records are damaged is restored from a backup"
             self._found.add("error", "log-refused", without_secrets(location), str(error), remedy)

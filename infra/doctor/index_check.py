@@ -14,6 +14,7 @@ from chatledger.projections.generation import Generation, IndexState
 from chatledger.projections.generations import Generations
 from chatledger.projections.index import Snapshot
 from chatledger.projections.indexed_chat import IndexedChat
+from chatledger.projections.page_check import find_damage
 
 from ..index_in_memory import read_note
 from .findings import Findings, Severity
@@ -50,6 +51,10 @@ def read_index(root: Path, identity: str | None, found: Findings) -> IndexWitnes
     if generations.has_others:
         what = "it has generations besides the current one: of an interrupted build, or still in use"
         found.add("note", "index-leftover", root, what, "nothing: they are removed when nobody uses them")
+    damage = page_damage(root)
+    if damage is not None:
+        found.add("warning", "index-damaged", generations.path(number), damage, _remedy(root))
+        return None
     try:
         with _opened(generations.path(number), number) as generation:
             reason = None if identity is None else generation.mismatch(identity)
@@ -68,9 +73,26 @@ def read_index(root: Path, identity: str | None, found: Findings) -> IndexWitnes
             what = "this process has it open, so it is in use and is not looked at again"
             found.add("note", "index-in-use", generations.path(number), what, "nothing")
             return None
-        remedy = f"close the ledger everywhere, rm -r {root}, and open it: the index is built anew from the log"
-        found.add("warning", "index-damaged", generations.path(number), str(error), remedy)
+        found.add("warning", "index-damaged", generations.path(number), str(error), _remedy(root))
     return None
+
+
+def page_damage(root: Path) -> str | None:
+    """What is wrong with the pages of the current generation, on which LMDB would end this process."""
+    number = Generations(root).current if (root / "CURRENT").exists() else None
+    if number is None:
+        return None
+    try:
+        return find_damage(Generations(root).path(number) / "data.mdb")
+    except OSError as error:
+        return f"its pages can not be read: {error}"
+
+
+def _remedy(root: Path) -> str:
+    return (
+        f"close the ledger everywhere; 'chatledger doctor --repair' sets the index of a directory aside, else rm -r {root}; "
+        "it is built anew from the log"
+    )
 
 
 @contextlib.contextmanager

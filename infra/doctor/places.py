@@ -1,19 +1,22 @@
 """What can be told of a data directory from its files: format, owner, permissions, room, leftovers."""
 
+import contextlib
 import os
 import shutil
-import tempfile
 import time
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
+from chatledger.domain.errors import ChatledgerError
 from chatledger.domain.undecodable import UNDECODABLE
 
 from ..embedded import DataDirectory
 from ..embedded.directory import FORMAT, FORMAT_FILE, FormatRecord
 from ..embedded.probe import get_command, get_server_info
+from ..quarantine import Quarantine, describe
+from ..scratch import Scratch
 from .findings import Findings
 
 _LOW_BYTES: Final = 1024**3
@@ -80,20 +83,34 @@ def check_leftovers(directory: DataDirectory, found: Findings, *, is_in_use: boo
     _check_scratch(found)
 
 
+def check_quarantine(directory: DataDirectory, found: Findings) -> None:
+    """What repairs set aside, and which chats are refused since."""
+    quarantine = Quarantine(directory.path)
+    try:
+        notes, refused = quarantine.notes(), quarantine.refused()
+    except ChatledgerError as error:
+        found.add("error", "quarantine-damaged", quarantine.folder, str(error), "as it says")
+        return
+    for stream_id, (folder, stream) in sorted(refused.items()):
+        remedy = "'chatledger doctor --repair --backup FOLDER' with a backup that has them, or --give-up to serve what is left"
+        found.add("error", "quarantined", f"chat {stream_id!r}", describe(folder, stream), remedy)
+    for folder, note in notes.items():
+        if note.kept_as and Path(note.kept_as).exists():
+            what = f"{note.why}; what was damaged is kept as {note.kept_as}, also conversations that were deleted since"
+            found.add("note", "set-aside", folder, what, "remove that when you need it no more")
+
+
 def _check_scratch(found: Findings) -> None:
     """Folders of `verify` and of ledgers in memory go with their process, unless that is killed."""
     oldest = time.time() - _OLD_S
     left: list[Path] = []
-    for path in Path(tempfile.gettempdir()).glob("chatledger-*"):
-        try:
-            status = path.stat()
-        except OSError:
-            continue
-        if path.is_dir() and status.st_uid == os.getuid() and status.st_mtime < oldest:
-            left.append(path)
+    for path in Scratch().abandoned():
+        with contextlib.suppress(FileNotFoundError):
+            if path.stat().st_mtime < oldest:
+                left.append(path)
     if left:
         what = f"{len(left):,} scratch folders of killed processes are older than a day"
-        found.add("note", "scratch", left[0], what, "remove them, when no process of chatledger is that old")
+        found.add("note", "scratch", left[0], what, "'chatledger verify' removes them, of any ledger")
 
 
 def check_owner(directory: DataDirectory, found: Findings) -> bool:

@@ -2,8 +2,9 @@
 
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import chain, count
 from pathlib import Path
 from typing import Final
 
@@ -25,10 +26,12 @@ from ..ledger import Ledger
 from ..locations import Options, open_shared
 from ..log.mapper import StructMapper
 from ..messages import new_id
+from ..quarantine import Note, Quarantine, QuarantinedStream
 from ..unshared import LogOnly, log_at
 from .chains import ChainScan
 from .diagnosing import mapper_of
 from .findings import Findings
+from .index_check import page_damage
 from .places import check_format
 from .recreating import Recreation, heads_of
 from .store_files import StoreFiles
@@ -51,7 +54,10 @@ class Repair(msgspec.Struct, frozen=True, kw_only=True):
         from_backup: How many of them only the backup had.
         lost_count: How many positions hold no event now that should; a tombstone accounts for them.
         recreated: The chats whose present state was written anew, from the index, as far as that goes.
-        cut: The chats and threads that lost events at their end, which nothing could bring back.
+        cut: The chats and threads that lost events at their end, which nothing could bring back. They are in quarantine: not
+            served until they are restored from a backup, or given up.
+        released: Those that an earlier repair had cut, and that this one brought back.
+        index_kept_as: Where a damaged index is now; the log was sound, and another index was built from it.
         correlation_id: What the events of this repair carry in the history, with the actor `chatledger:doctor`.
     """
 
@@ -63,9 +69,13 @@ class Repair(msgspec.Struct, frozen=True, kw_only=True):
     recreated: tuple[str, ...]
     cut: tuple[str, ...]
     correlation_id: str
+    released: tuple[str, ...] = ()
+    index_kept_as: str | None = None
 
     def describe(self) -> list[str]:
         """For people, line by line."""
+        if self.index_kept_as is not None:
+            return [f"The log is sound. The damaged index is kept as {self.index_kept_as}; another one was built."]
         if self.kept_as is None:
             return ["The log is sound; nothing was done."]
         lines = [
@@ -73,7 +83,10 @@ class Repair(msgspec.Struct, frozen=True, kw_only=True):
             f"Kept {self.event_count:,} events, {self.from_backup:,} of them from the backup; {self.lost_count:,} are lost.",
         ]
         lines += [f"  from the index, without its history since: chat {chat_id!r}" for chat_id in self.recreated]
-        lines += [f"  cut, nothing has what followed: {stream!r}" for stream in self.cut]
+        lines += [f"  whole again: {stream!r}" for stream in self.released]
+        lines += [f"  in quarantine, nothing has what followed: {stream!r}" for stream in self.cut]
+        if self.cut:
+            lines.append("With a backup run it again (--backup FOLDER). To serve what is left of one: --give-up CHAT.")
         return lines
 
 
@@ -89,7 +102,10 @@ def repair(
 
     Every event that can be trusted keeps its position: those of the log whose chain holds, and those of the backup. Where a
     chat lost events, what the index knows of it (messages, branches, checkpoints, title, metadata) is written anew, marked in
-    its history. Runs, annotations and agents' checkpoints are not in that; they end where the chain breaks.
+    its history. Runs, annotations and agents' checkpoints are not in that; they end where the chain breaks. What neither the
+    backup nor the index has is put into quarantine: every question about such a chat is a `QuarantinedError`, until a
+    repair with a backup brings it back or `give_up` accepts what is left. Where the log is sound and the pages of the index are
+    damaged, the index is set aside and built anew.
 
     Args:
         location: A directory that nobody has open. Other logs are repaired by restoring a backup.
@@ -116,9 +132,13 @@ def repair(
         msg = f"somebody has {directory.path} open; close it everywhere before it is repaired"
         raise LedgerLockedError(msg)
     try:
-        return _Run(directory, backup, encryption, timeout_s).run()
+        done = _Run(directory, backup, encryption, timeout_s).run()
     finally:
         lock.release()
+    if done.index_kept_as is not None:
+        with Ledger(open_shared(text, Options(timeout_s=timeout_s, encryption=encryption))) as ledger:
+            ledger.verify()
+    return done
 
 
 class _Run:
@@ -133,15 +153,21 @@ class _Run:
         self._mapper: StructMapper = mapper_of(encryption)
         self._store = StoreFiles(directory)
         self._backup: BackupLog | None = None
+        self._quarantine = Quarantine(directory.path)
+        self._is_repaired = False
+        """Whether the backup is of the log before an earlier repair: it fills holes, and replaces nothing."""
         if backup is not None:
             self._backup, manifest = open_backup(backup, encryption)
-            if self._store.identity not in {None, manifest.log_id}:
+            before = {note.log_id for note in self._quarantine.notes().values()}
+            self._is_repaired = self._store.identity != manifest.log_id and manifest.log_id in before
+            if self._store.identity not in {None, manifest.log_id} and not self._is_repaired:
                 msg = f"{backup} is the backup of another log than {directory.path} has"
                 raise ConfigurationError(msg)
-        now = datetime.fromtimestamp(clock_ms() // 1000, UTC)
-        self._stamp = f"{now:%Y%m%dT%H%M%SZ}"
+        self._stamp = _unused_stamp(directory)
         self._reason = f"repair {self._stamp}: the log was damaged"
+        self._kept_as = _kept_as(directory, self._stamp)
         self._from_backup = 0
+        self._dropped: set[int] = set()
 
     def run(self) -> Repair:
         """Do it."""
@@ -156,9 +182,10 @@ class _Run:
         last = max(self._store.last, scan.position, seen)
         is_sound = not (scan.breaks or scan.unreadable or self._store.damages or self._from_backup)
         if is_sound and not scan.lost and last == scan.position:
-            return self._result(None, scan.event_count, lost=0, recreation=Recreation(), cut=())
+            return self._sound(scan)
         self._from_backup = 0
         kept = [one for one in self._merged() if self._is_kept(one, scan)]
+        versions = {str(one.originator_id): one.originator_version for one in kept}
         lost = self._account_for_lost(kept, last)
         draft = self._draft()
         with log_at(str(draft / "data"), LogOnly(timeout_s=self._timeout_s, encryption=self._encryption)) as log:
@@ -174,8 +201,65 @@ class _Run:
             ledger.verify()
         if index is not None:
             index.close()
-        cut = tuple(sorted(stream for stream in scan.breaks if stream not in recreation.done))
-        return self._result(self._swap(draft), len(kept) - (lost > 0), lost=lost, recreation=recreation, cut=cut)
+        released = self._set_apart(draft / "data", scan, versions, recreation)
+        return Repair(
+            location=str(self._directory.path),
+            kept_as=str(self._swap(draft)),
+            event_count=len(kept) - (lost > 0),
+            from_backup=self._from_backup,
+            lost_count=max(0, lost - len(self._dropped)),
+            recreated=tuple(sorted(recreation.done)),
+            cut=tuple(sorted(stream for stream in scan.breaks if stream not in recreation.done)),
+            correlation_id=self._reason,
+            released=tuple(sorted(released)),
+        )
+
+    def _sound(self, scan: ChainScan) -> Repair:
+        """The log needs no repair, but maybe the index."""
+        shutil.rmtree(self._draft(), ignore_errors=True)
+        damage = page_damage(self._directory.index)
+        kept_as = None
+        if damage is not None:
+            note = Note(made_at=clock_ms(), why=f"the index was damaged: {damage}", kept_as="")
+            kept_as = str(self._quarantine.take_in(self._directory.index, self._stamp, note))
+        return Repair(
+            location=str(self._directory.path),
+            kept_as=None,
+            event_count=scan.event_count,
+            from_backup=0,
+            lost_count=0,
+            recreated=(),
+            cut=(),
+            correlation_id=self._reason,
+            index_kept_as=kept_as,
+        )
+
+    def _set_apart(
+        self, repaired: Path, scan: ChainScan, versions: Mapping[str, int], recreation: Recreation
+    ) -> list[str]:
+        """Note in the repaired directory what is not whole; returns what was not, and is now."""
+        self._quarantine.copy_to(repaired)
+        quarantine = Quarantine(repaired)
+        now = clock_ms()
+        whole = {stream: version for stream, version in versions.items() if stream not in scan.breaks}
+        released = quarantine.release(whole, now=now)
+        seen: dict[str, int] = {}
+        for one in self._merged():
+            seen[str(one.originator_id)] = max(seen.get(str(one.originator_id), 0), one.originator_version)
+        streams = tuple(
+            QuarantinedStream(stream, versions.get(stream, 0), max(seen[stream], scan.breaks[stream].version))
+            for stream in sorted(scan.breaks)
+            if stream not in recreation.done
+        )
+        note = Note(
+            made_at=now,
+            why="the log was damaged",
+            kept_as=str(self._kept_as),
+            log_id=self._store.identity or "",
+            streams=streams,
+        )
+        quarantine.add(self._stamp, note)
+        return released
 
     def _merged(self) -> Iterator[Notification]:
         """The records by position; a backup was read back with its digests, so what it has is right."""
@@ -185,11 +269,15 @@ class _Run:
         records = self._store.records
         for position in sorted(records.keys() | backed.keys()):
             there, saved = records.get(position), backed.get(position)
-            if saved is not None and saved != there:
-                self._from_backup += 1
-            record = saved if saved is not None else there
-            assert record is not None, "it stands in one of the two"
-            yield record
+            if saved is None or (self._is_repaired and there is not None):
+                assert there is not None, "it stands in one of the two"
+                if self._is_repaired and str(there.originator_id).startswith(LOST):
+                    self._dropped.add(position)  # it accounts for what the backup may have
+                else:
+                    yield there
+                continue
+            self._from_backup += saved != there
+            yield saved
 
     def _is_kept(self, record: Notification, scan: ChainScan) -> bool:
         stream = str(record.originator_id)
@@ -222,6 +310,8 @@ class _Run:
         identity = self._store.identity
         if identity is None or not (self._directory.index / "CURRENT").exists():
             return None, 0
+        if page_damage(self._directory.index) is not None:
+            return None, 0
         copy = self._draft() / "index"
         shutil.copytree(self._directory.index, copy)
         index = Index(copy, identity=identity)
@@ -239,28 +329,22 @@ class _Run:
 
     def _swap(self, draft: Path) -> Path:
         """The damaged directory gets another name, and the sound one takes its place."""
-        target = self._directory.path
-        kept_as = target.with_name(f"{target.name}.damaged-{self._stamp}")
-        target.rename(kept_as)
-        (draft / "data").rename(target)
+        self._directory.path.rename(self._kept_as)
+        (draft / "data").rename(self._directory.path)
         shutil.rmtree(draft, ignore_errors=True)
-        return kept_as
+        return self._kept_as
 
-    def _result(
-        self, kept_as: Path | None, event_count: int, *, lost: int, recreation: Recreation, cut: Sequence[str]
-    ) -> Repair:
-        if kept_as is None:
-            shutil.rmtree(self._draft(), ignore_errors=True)
-        return Repair(
-            location=str(self._directory.path),
-            kept_as=None if kept_as is None else str(kept_as),
-            event_count=event_count,
-            from_backup=self._from_backup,
-            lost_count=lost,
-            recreated=tuple(sorted(recreation.done)),
-            cut=tuple(cut),
-            correlation_id=self._reason,
-        )
+
+def _unused_stamp(directory: DataDirectory) -> str:
+    """The time, for names; with a number where another repair was in the same second."""
+    now = datetime.fromtimestamp(clock_ms() // 1000, UTC)
+    stamps = chain([f"{now:%Y%m%dT%H%M%SZ}"], (f"{now:%Y%m%dT%H%M%SZ}-{number}" for number in count(2)))
+    folder = Quarantine(directory.path).folder
+    return next(one for one in stamps if not (_kept_as(directory, one).exists() or (folder / one).exists()))
+
+
+def _kept_as(directory: DataDirectory, stamp: str) -> Path:
+    return directory.path.with_name(f"{directory.path.name}.damaged-{stamp}")
 
 
 def _pages(records: Sequence[Notification]) -> Iterator[Sequence[Notification]]:

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from tests.cluster.cluster_world import NAMES, READY_S, Cluster, Writers, clustered, configuration, under_load
+from tests.infra.test_cli_world import run
 from tests.infra.test_jetstream_world import eventually, new_name
 from tests.infra.test_ledger_world import text, texts
 
@@ -203,6 +204,58 @@ def test_a_damaged_replica_is_found_and_healed(cluster: Cluster, stream: str, tm
     shutil.rmtree(node.store)  # not the stream's folder alone: its Raft group would believe that nothing is missing
     cluster.start(name)
     eventually(lambda: chatledger.compare_replicas(place) == [], within_s=READY_S)
+
+
+@pytest.mark.skipif(not IS_SOAK, reason="make soak runs it: it waits for servers")
+def test_a_damaged_replica_is_set_aside_and_grows_again(cluster: Cluster, stream: str, tmp_path: Path) -> None:
+    """
+    Only of the server that is stopped, while the others agree: its copy moves into the quarantine of its store, other streams
+    stay, and after the start it has what the others have. However often they are compared, nobody else is named.
+    """
+    place = cluster.place(stream)
+    with chatledger.open(place, create=True, timeout_s=30, index=tmp_path / "index") as ledger:
+        ledger.create_chat("c", "u")
+        for number in range(200):
+            ledger.append("c", [text(f"message {number} " + "x" * 300)])
+    name = cluster.follower(stream)
+    node = cluster.nodes[name]
+    with pytest.raises(ConfigurationError, match="is running; stop it"):
+        chatledger.set_replica_aside(place, name, node.store, timeout_s=2)
+    node.send(signal.SIGTERM)
+    block = node.blocks(stream)[0]
+    content = bytearray(block.read_bytes())
+    content[content.index(b"message 100 ")] ^= 1
+    block.write_bytes(content)
+    cluster.start(name)
+    cluster.wait_until_whole(stream)
+    for _ in range(4):
+        assert {(damage.server, damage.stream) for damage in chatledger.compare_replicas(place, page=64)} == {
+            (name, stream)
+        }
+
+    node.send(signal.SIGTERM)
+    other = next(one for one in cluster.nodes.values() if one is not node)
+    with pytest.raises(ConfigurationError, match="keeps no copy"):
+        chatledger.set_replica_aside(place, "nobody", node.store)
+    with pytest.raises(ConfigurationError, match="is not the store_dir"):
+        chatledger.set_replica_aside(place, name, tmp_path)
+    with pytest.raises(ConfigurationError, match="is running; stop it"):
+        chatledger.set_replica_aside(place, other.name, other.store, timeout_s=2)
+    kept = run("--location", place, "doctor", "--repair", "--replica", name, "--store", node.store)
+    assert kept.exit_code == 0
+    (aside,) = node.store.glob(f"quarantine/*/jetstream/APP/streams/{stream}/msgs/*.blk")
+    assert aside.read_bytes() == bytes(content)
+    assert node.blocks("ready")
+    cluster.start(name)
+    cluster.wait_until_whole(stream)
+    eventually(lambda: chatledger.compare_replicas(place) == [], within_s=READY_S)
+    assert run("--location", place, "doctor", "--replicas").exit_code == 0
+    for offline in (name, other.name):  # two of three are gone: the last one is no majority
+        cluster.nodes[offline].send(signal.SIGTERM)
+    with pytest.raises(chatledger.ChatledgerError):
+        chatledger.set_replica_aside(place, name, node.store, timeout_s=3)
+    for offline in (name, other.name):
+        cluster.start(offline)
 
 
 def test_replicas_are_chosen_and_checked(cluster: Cluster, stream: str, tmp_path: Path) -> None:
