@@ -1,9 +1,16 @@
 """A whole conversation as importers hand it in and exports hand it out."""
 
-from collections.abc import Mapping
-from typing import Any, cast
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar, cast
 
 import msgspec
+
+from .runs.values import MessageRun, PlannedRun
+from .values import Annotation
+
+R = TypeVar("R", MessageRun, PlannedRun)
+_New = Callable[[str | None], str | None]
+"""The new id of a message; None stays."""
 
 
 class ImportedMessage(msgspec.Struct, frozen=True, kw_only=True):
@@ -11,6 +18,7 @@ class ImportedMessage(msgspec.Struct, frozen=True, kw_only=True):
     One message of a foreign conversation.
 
     `data` is any JSON value, `created_at` integer milliseconds since the epoch (UTC), None where the source does not say.
+    `annotation` is what was said of it later.
     """
 
     id: str
@@ -22,6 +30,7 @@ class ImportedMessage(msgspec.Struct, frozen=True, kw_only=True):
     sender_id: str | None = None
     agent_id: str | None = None
     reply_to: str | None = None
+    annotation: Annotation | None = None
 
 
 class ImportedBranch(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,11 +52,23 @@ class ImportedCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
     id: str | None = None
 
 
+class ImportedRegeneration(msgspec.Struct, frozen=True, kw_only=True):
+    """The repetition of runs after an edit: of which runs, and which of them a human approved."""
+
+    id: str
+    edited_message_id: str
+    new_message_id: str
+    runs: tuple[PlannedRun, ...] = ()
+    approved: tuple[str, ...] = ()
+    created_at: int | None = None
+
+
 class ImportedChat(msgspec.Struct, frozen=True, kw_only=True):
     """
     A whole conversation.
 
-    Parents come before their children in `messages`, and exactly one of `branches` is active.
+    Parents come before their children in `messages`, and exactly one of `branches` is active. `runs` are in the order in
+    which they were recorded; one with an empty `id` gets a new one.
     """
 
     id: str
@@ -59,6 +80,9 @@ class ImportedChat(msgspec.Struct, frozen=True, kw_only=True):
     checkpoints: tuple[ImportedCheckpoint, ...] = ()
     created_at: int | None = None
     updated_at: int | None = None
+    expires_at: int | None = None
+    runs: tuple[MessageRun, ...] = ()
+    regenerations: tuple[ImportedRegeneration, ...] = ()
 
 
 class ImportResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,6 +94,9 @@ class ImportResult(msgspec.Struct, frozen=True, kw_only=True):
     branches_added: int = 0
     heads_moved: int = 0
     checkpoints_set: int = 0
+    messages_annotated: int = 0
+    runs_added: int = 0
+    regenerations_added: int = 0
 
 
 def renamed(chat: ImportedChat, chat_id: str, new_ids: Mapping[str, str]) -> ImportedChat:
@@ -92,6 +119,7 @@ def renamed(chat: ImportedChat, chat_id: str, new_ids: Mapping[str, str]) -> Imp
                 parent_id=new(message.parent_id),
                 reply_to=new(message.reply_to),
                 data=_with_id(message, new_ids),
+                annotation=_renamed_annotation(message.annotation, new),
             )
             for message in chat.messages
         ),
@@ -103,6 +131,29 @@ def renamed(chat: ImportedChat, chat_id: str, new_ids: Mapping[str, str]) -> Imp
             msgspec.structs.replace(checkpoint, id=None, message_id=new(checkpoint.message_id))
             for checkpoint in chat.checkpoints
         ),
+        runs=tuple(msgspec.structs.replace(_renamed_run(run, new), id="") for run in chat.runs),
+        regenerations=tuple(
+            msgspec.structs.replace(
+                regeneration,
+                edited_message_id=new(regeneration.edited_message_id),
+                new_message_id=new(regeneration.new_message_id),
+                runs=tuple(_renamed_run(run, new) for run in regeneration.runs),
+            )
+            for regeneration in chat.regenerations
+        ),
+    )
+
+
+def _renamed_annotation(annotation: Annotation | None, new: _New) -> Annotation | None:
+    return annotation and msgspec.structs.replace(annotation, replaced_by=new(annotation.replaced_by))
+
+
+def _renamed_run(run: R, new: _New) -> R:
+    return msgspec.structs.replace(
+        run,
+        trigger_message_id=new(run.trigger_message_id),
+        message_id=new(run.message_id),
+        references=[new(reference) for reference in run.references],
     )
 
 

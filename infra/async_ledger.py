@@ -1,47 +1,32 @@
 """`AsyncLedger`: the same ledger for asyncio and trio, each call in a worker thread."""
 
-import functools
-import itertools
+import asyncio
 import threading
-from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Iterator
+from collections.abc import AsyncGenerator, Callable, Collection
 from contextlib import asynccontextmanager
 from datetime import datetime
-from types import TracebackType
-from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
+from typing import Final, Self, TypeVar
 
 import anyio
 import anyio.to_thread
 
 from chatledger.domain.errors import AccessDeniedError, LedgerClosedError
-from chatledger.domain.events import Recorded
 from chatledger.domain.rules import check_id
 from chatledger.projections.custom.rows import ProjectionView
 
+from .async_append import Waiting, append
 from .async_view import AsyncLedgerView
+from .awaiting import AsyncClosing, awaited, iterated
 from .feed import AsyncFeed, Cursor
 from .ledger import Ledger
 from .ledger.projections import begin_view
 
-P = ParamSpec("P")
 T = TypeVar("T")
 
 _THREADS: Final = 64
-_CHUNK_EVENTS: Final = 500
 
 
-def _awaited(
-    method: Callable[Concatenate[Ledger, P], T],
-) -> Callable[Concatenate["AsyncLedger", P], Coroutine[Any, Any, T]]:
-    """The same method, awaited."""
-
-    async def call(self: "AsyncLedger", /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await self.run(lambda ledger: method(ledger, *args, **kwargs))
-
-    functools.update_wrapper(call, method)
-    return call
-
-
-class AsyncLedger:
+class AsyncLedger(AsyncClosing):
     """
     A ledger whose methods are awaited and whose iterators are asynchronous. Made by `chatledger.open_async`.
 
@@ -55,107 +40,89 @@ class AsyncLedger:
         self._ledger: Ledger | None = None
         self._is_closed = False
         self._limiter: anyio.CapacityLimiter | None = None
+        self._waiting: Waiting | None = None
 
-    create_chat = _awaited(Ledger.create_chat)
-    upsert_chat = _awaited(Ledger.upsert_chat)
-    get_chat = _awaited(Ledger.get_chat)
-    update_chat = _awaited(Ledger.update_chat)
-    list_chats = _awaited(Ledger.list_chats)
-    delete_chat = _awaited(Ledger.delete_chat)
-    sweep = _awaited(Ledger.sweep)
-    due_chats = _awaited(Ledger.due_chats)
+    create_chat = awaited(Ledger.create_chat)
+    upsert_chat = awaited(Ledger.upsert_chat)
+    get_chat = awaited(Ledger.get_chat)
+    update_chat = awaited(Ledger.update_chat)
+    list_chats = awaited(Ledger.list_chats)
+    delete_chat = awaited(Ledger.delete_chat)
+    sweep = awaited(Ledger.sweep)
+    due_chats = awaited(Ledger.due_chats)
 
-    append = _awaited(Ledger.append)
-    add_messages = _awaited(Ledger.add_messages)
-    get_message = _awaited(Ledger.get_message)
-    get_messages = _awaited(Ledger.get_messages)
-    get_chain = _awaited(Ledger.get_chain)
-    has_children = _awaited(Ledger.has_children)
-    children = _awaited(Ledger.children)
-    siblings = _awaited(Ledger.siblings)
-    common_ancestor = _awaited(Ledger.common_ancestor)
-    diff = _awaited(Ledger.diff)
+    append = append
+    add_messages = awaited(Ledger.add_messages)
+    get_message = awaited(Ledger.get_message)
+    get_messages = awaited(Ledger.get_messages)
+    get_chain = awaited(Ledger.get_chain)
+    has_children = awaited(Ledger.has_children)
+    children = awaited(Ledger.children)
+    siblings = awaited(Ledger.siblings)
+    common_ancestor = awaited(Ledger.common_ancestor)
+    diff = awaited(Ledger.diff)
 
-    create_branch = _awaited(Ledger.create_branch)
-    fork = _awaited(Ledger.fork)
-    get_branch = _awaited(Ledger.get_branch)
-    get_active_branch = _awaited(Ledger.get_active_branch)
-    set_active_branch = _awaited(Ledger.set_active_branch)
-    move_head = _awaited(Ledger.move_head)
-    list_branches = _awaited(Ledger.list_branches)
+    create_branch = awaited(Ledger.create_branch)
+    fork = awaited(Ledger.fork)
+    get_branch = awaited(Ledger.get_branch)
+    get_active_branch = awaited(Ledger.get_active_branch)
+    set_active_branch = awaited(Ledger.set_active_branch)
+    move_head = awaited(Ledger.move_head)
+    list_branches = awaited(Ledger.list_branches)
 
-    set_checkpoint = _awaited(Ledger.set_checkpoint)
-    get_checkpoint = _awaited(Ledger.get_checkpoint)
-    list_checkpoints = _awaited(Ledger.list_checkpoints)
-    delete_checkpoint = _awaited(Ledger.delete_checkpoint)
+    set_checkpoint = awaited(Ledger.set_checkpoint)
+    get_checkpoint = awaited(Ledger.get_checkpoint)
+    list_checkpoints = awaited(Ledger.list_checkpoints)
+    delete_checkpoint = awaited(Ledger.delete_checkpoint)
 
-    annotate = _awaited(Ledger.annotate)
-    get_annotations = _awaited(Ledger.get_annotations)
+    annotate = awaited(Ledger.annotate)
+    get_annotations = awaited(Ledger.get_annotations)
 
-    record_run = _awaited(Ledger.record_run)
-    start_run = _awaited(Ledger.start_run)
-    complete_run = _awaited(Ledger.complete_run)
-    fail_run = _awaited(Ledger.fail_run)
-    get_run = _awaited(Ledger.get_run)
-    runs = _awaited(Ledger.runs)
-    get_context = _awaited(Ledger.get_context)
+    record_run = awaited(Ledger.record_run)
+    start_run = awaited(Ledger.start_run)
+    complete_run = awaited(Ledger.complete_run)
+    fail_run = awaited(Ledger.fail_run)
+    get_run = awaited(Ledger.get_run)
+    runs = awaited(Ledger.runs)
+    get_context = awaited(Ledger.get_context)
 
-    plan_regeneration = _awaited(Ledger.plan_regeneration)
-    mark_stale = _awaited(Ledger.mark_stale)
-    begin_regeneration = _awaited(Ledger.begin_regeneration)
-    approve_regeneration = _awaited(Ledger.approve_regeneration)
-    repeat_run = _awaited(Ledger.repeat_run)
-    get_regeneration = _awaited(Ledger.get_regeneration)
-    regenerations = _awaited(Ledger.regenerations)
+    plan_regeneration = awaited(Ledger.plan_regeneration)
+    mark_stale = awaited(Ledger.mark_stale)
+    begin_regeneration = awaited(Ledger.begin_regeneration)
+    approve_regeneration = awaited(Ledger.approve_regeneration)
+    repeat_run = awaited(Ledger.repeat_run)
+    get_regeneration = awaited(Ledger.get_regeneration)
+    regenerations = awaited(Ledger.regenerations)
 
-    fork_chat = _awaited(Ledger.fork_chat)
-    forks = _awaited(Ledger.forks)
+    fork_chat = awaited(Ledger.fork_chat)
+    forks = awaited(Ledger.forks)
 
-    save = _awaited(Ledger.save)
-    preview_save = _awaited(Ledger.preview_save)
+    save = awaited(Ledger.save)
+    preview_save = awaited(Ledger.preview_save)
 
-    search = _awaited(Ledger.search)
+    search = awaited(Ledger.search)
 
-    import_chat = _awaited(Ledger.import_chat)
-    export_chat = _awaited(Ledger.export_chat)
-    graph = _awaited(Ledger.graph)
-    get_position = _awaited(Ledger.get_position)
-    feeds = _awaited(Ledger.feeds)
-    forget_feed = _awaited(Ledger.forget_feed)
-    owner_of = _awaited(Ledger.owner_of)
-    sync = _awaited(Ledger.sync)
-    rebuild = _awaited(Ledger.rebuild)
-    projections = _awaited(Ledger.projections)
-    drop_projection = _awaited(Ledger.drop_projection)
-    verify = _awaited(Ledger.verify)
-    anchor = _awaited(Ledger.anchor)
-    backup = _awaited(Ledger.backup)
+    import_chat = awaited(Ledger.import_chat)
+    export_chat = awaited(Ledger.export_chat)
+    graph = awaited(Ledger.graph)
+    history = iterated(Ledger.history)
+    get_position = awaited(Ledger.get_position)
+    feeds = awaited(Ledger.feeds)
+    forget_feed = awaited(Ledger.forget_feed)
+    owner_of = awaited(Ledger.owner_of)
+    sync = awaited(Ledger.sync)
+    rebuild = awaited(Ledger.rebuild)
+    projections = awaited(Ledger.projections)
+    drop_projection = awaited(Ledger.drop_projection)
+    verify = awaited(Ledger.verify)
+    anchor = awaited(Ledger.anchor)
+    backup = awaited(Ledger.backup)
 
     context = staticmethod(Ledger.context)
 
     def for_user(self, user_id: str) -> "AsyncLedger":
         """This ledger, limited to what one user owns; see `Ledger.for_user`. Not awaited, for nothing is read."""
         return OwnedAsyncLedger(self, check_id(user_id, "user_id", empty=True))
-
-    async def history(
-        self,
-        chat_id: str | None = None,
-        *,
-        after: int = 0,
-        until: int | datetime | None = None,
-        since: datetime | None = None,
-        user_id: str | None = None,
-        topics: Collection[str] | None = None,
-        actor: str | None = None,
-    ) -> AsyncGenerator[Recorded]:
-        """What happened, event by event; see `Ledger.history`."""
-        iterator = await self.run(
-            lambda ledger: ledger.history(
-                chat_id, after=after, until=until, since=since, user_id=user_id, topics=topics, actor=actor
-            )
-        )
-        async for recorded in self._iterate(iterator):
-            yield recorded
 
     def feed(
         self,
@@ -184,14 +151,6 @@ class AsyncLedger:
             ).cursor
 
         return AsyncFeed(self.run, begin, is_following=follow)
-
-    async def _iterate(self, iterator: Iterator[Recorded]) -> AsyncGenerator[Recorded]:
-        def take(_: Ledger) -> list[Recorded]:
-            return list(itertools.islice(iterator, _CHUNK_EVENTS))
-
-        while chunk := await self.run(take):
-            for recorded in chunk:
-                yield recorded
 
     async def as_of(self, moment: int | datetime) -> AsyncLedgerView:
         """A read-only view of the ledger as it stood at an earlier moment; see `Ledger.as_of`."""
@@ -224,6 +183,21 @@ class AsyncLedger:
             lambda: call(self._open()), abandon_on_cancel=abandon_on_cancel, limiter=self._limiter
         )
 
+    @property
+    def opened(self) -> Ledger | None:
+        """The ledger, if it is open."""
+        return self._ledger
+
+    def waiting(self) -> Waiting | None:
+        """The tasks of this event loop that wait for other threads; None where the loop is not asyncio's."""
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            return None
+        if self._waiting is None or self._waiting.loop is not loop:
+            self._waiting = Waiting(loop)
+        return self._waiting
+
     def _open(self) -> Ledger:
         with self._opening:
             if self._is_closed:
@@ -245,12 +219,6 @@ class AsyncLedger:
         await self.run(repr)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        with anyio.CancelScope(shield=True):
-            await self.close()
-
     def __repr__(self) -> str:
         return f"<AsyncLedger {self._location}{' (closed)' if self._is_closed else ''}>"
 
@@ -261,6 +229,8 @@ class OwnedAsyncLedger(AsyncLedger):
     def __init__(self, whole: AsyncLedger, user_id: str) -> None:
         super().__init__(lambda: whole._open().for_user(user_id), whole._location)  # noqa: SLF001 - it opens with it
         self._whole, self._user_id = whole, user_id
+
+    append = awaited(Ledger.append)  # what the user may not see is looked at in the thread
 
     def for_user(self, user_id: str) -> AsyncLedger:
         """The same for the same user; refused for another one."""

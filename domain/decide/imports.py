@@ -6,9 +6,11 @@ from ..errors import MessageNotFoundError
 from ..events import Body, BranchCreated, ChatCreated, CheckpointSet, HeadMoved, MessagesAppended
 from ..imported import ImportedBranch, ImportedChat, ImportedMessage, ImportResult
 from ..rules import check_id, check_time
+from ..runs.events import MessagesAnnotated, RegenerationBegun, RunRecorded
 from ..state import ChatState
 from ..values import MAIN, Branch, NewMessage
 from .chats import decide_create_chat
+from .imported_runs import missing_annotations, missing_runs
 from .messages import missing_messages
 
 
@@ -16,21 +18,22 @@ def decide_import(
     state: ChatState, chat: ImportedChat, *, ids: Sequence[str], now: int, limit: int | None = None
 ) -> list[Body]:
     """
-    What a chat lacks of an imported one: the chat itself, messages, branches, checkpoints.
+    What a chat lacks of an imported one: the chat itself, messages, branches, checkpoints, annotations, runs.
 
     What is there stays: a branch that exists only moves forward, when the imported head descends from its head; the active
-    branch of an existing chat, its title and its checkpoints are not touched. So a repeated import has nothing to do.
+    branch of an existing chat, its title, its end, its checkpoints, annotations and runs are not touched. So a repeated import
+    has nothing to do.
 
     Args:
         state: The chat as it is, if it is.
         chat: As an importer read it.
-        ids: New ids for branches and checkpoints that have none: one for each, and one more.
+        ids: New ids for branches, checkpoints and runs that have none: one for each, and one more.
         now: The time, in milliseconds.
         limit: Decide on so many events at most; the rest is decided when called again.
 
     Raises:
         MessageConflictError, ParentNotFoundError, SelfParentError: A message does not fit to what is stored.
-        MessageNotFoundError: A branch or checkpoint names a message that the import does not have.
+        MessageNotFoundError: A branch, checkpoint, annotation or run names a message that the import does not have.
         InvalidValueError: A value breaks a rule.
     """
     new_ids = iter(ids)
@@ -53,6 +56,8 @@ def decide_import(
         elif _is_behind(state, existing, branch, known):
             bodies.append(HeadMoved(existing.id, existing.name, existing.head_message_id, branch.head_message_id))
     bodies.extend(_checkpoints(state, chat, known, new_ids, now))
+    bodies.extend(missing_annotations(state, chat, known))
+    bodies.extend(missing_runs(state, chat, known, new_ids))
     return bodies[:limit]
 
 
@@ -65,6 +70,9 @@ def import_result(chat_id: str, bodies: Sequence[Body]) -> ImportResult:
         branches_added=sum(isinstance(body, ChatCreated | BranchCreated) for body in bodies),
         heads_moved=sum(isinstance(body, HeadMoved) for body in bodies),
         checkpoints_set=sum(isinstance(body, CheckpointSet) for body in bodies),
+        messages_annotated=sum(len(body.message_ids) for body in bodies if isinstance(body, MessagesAnnotated)),
+        runs_added=sum(isinstance(body, RunRecorded) for body in bodies),
+        regenerations_added=sum(isinstance(body, RegenerationBegun) for body in bodies),
     )
 
 
@@ -91,6 +99,7 @@ def _create(state: ChatState, chat: ImportedChat, new_ids: Iterator[str]) -> lis
         metadata=chat.metadata,
         branch_id=(main.id if main is not None else None) or next(new_ids),
         created_at=chat.created_at,
+        expires_at=chat.expires_at,
     )
 
 

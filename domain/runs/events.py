@@ -30,7 +30,11 @@ class RunChanged(Body, frozen=True):
 
 
 class RegenerationBegun(Body, frozen=True):
-    """Runs are to be repeated, because `new_message_id` takes the place of `edited_message_id`."""
+    """
+    Runs are to be repeated, because `new_message_id` takes the place of `edited_message_id`.
+
+    `created_at` says when that was decided, where it was imported; else that is the time of the event.
+    """
 
     TOPIC: ClassVar[str] = "chatledger.regeneration_begun/1"
     regeneration_id: str
@@ -38,6 +42,7 @@ class RegenerationBegun(Body, frozen=True):
     new_message_id: str
     runs: tuple[PlannedRun, ...]
     approved: tuple[str, ...]
+    created_at: int | None = None
 
 
 class RegenerationApproved(Body, frozen=True):

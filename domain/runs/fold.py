@@ -99,7 +99,12 @@ def _regeneration(state: RunState, body: Body, now: int) -> RegenerationRecord:
             raise MisfitError(msg)
         _require_messages(state, [body.edited_message_id, body.new_message_id])
         return RegenerationRecord(
-            body.regeneration_id, body.edited_message_id, body.new_message_id, body.runs, body.approved, now
+            body.regeneration_id,
+            body.edited_message_id,
+            body.new_message_id,
+            body.runs,
+            body.approved,
+            now if body.created_at is None else body.created_at,
         )
     assert isinstance(body, RegenerationApproved), body
     known = state.regeneration(body.regeneration_id)

@@ -1,40 +1,25 @@
 """`AsyncStateStore`: the same store of states for asyncio and trio, each call in a worker thread."""
 
 import copy
-import functools
-from collections.abc import Callable, Collection, Coroutine, Mapping
-from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, TypeVar
 
-import anyio
 import anyio.to_thread
 
 from chatledger.domain.graph_state.reduction import AGENT_REDUCERS, Reducers
 
 from ..async_ledger import AsyncLedger, OwnedAsyncLedger
+from ..awaiting import AsyncClosing, awaited
 from .identity import Identity
 from .observers import StateObserver, log_transition
 from .settings import MAX_STATE_BYTES, QUEUE_SIZE, Checkpointing, Nodes, make_settings
 from .store import StateStore, update_of
 from .values import StateUpdate
 
-P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def _awaited(
-    method: Callable[Concatenate[StateStore, P], T],
-) -> Callable[Concatenate["AsyncStateStore", P], Coroutine[Any, Any, T]]:
-    """The same method, awaited."""
-
-    async def call(self: "AsyncStateStore", /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await self.run(lambda store: method(store, *args, **kwargs))
-
-    functools.update_wrapper(call, method)
-    return call
-
-
-class AsyncStateStore:
+class AsyncStateStore(AsyncClosing):
     """
     A `StateStore` whose methods are awaited, on an `AsyncLedger`. Observers may be coroutine functions.
 
@@ -68,15 +53,15 @@ class AsyncStateStore:
         # The ledger is opened by the first call, in its worker thread.
         self._store._set_up(ledger._open, settings, None if owner is None else Identity(owner))  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # one component, two modules
 
-    put = _awaited(StateStore.put)
-    get = _awaited(StateStore.get)
-    resume = _awaited(StateStore.resume)
-    history = _awaited(StateStore.history)
-    list = _awaited(StateStore.list)
-    delete = _awaited(StateStore.delete)
-    get_stats = _awaited(StateStore.get_stats)
-    cleanup = _awaited(StateStore.cleanup)
-    flush = _awaited(StateStore.flush)
+    put = awaited(StateStore.put)
+    get = awaited(StateStore.get)
+    resume = awaited(StateStore.resume)
+    history = awaited(StateStore.history)
+    list = awaited(StateStore.list)
+    delete = awaited(StateStore.delete)
+    get_stats = awaited(StateStore.get_stats)
+    cleanup = awaited(StateStore.cleanup)
+    flush = awaited(StateStore.flush)
 
     def for_identity(self, user_id: str | None, *, is_admin: bool = False) -> "AsyncStateStore":
         """This store, limited to what one user owns; see `StateStore.for_identity`. Not awaited, for nothing is read."""
@@ -117,12 +102,3 @@ class AsyncStateStore:
     async def close(self) -> None:
         """Flush, and end the thread of `background` checkpointing. The ledger stays open."""
         await anyio.to_thread.run_sync(self._store.close)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        with anyio.CancelScope(shield=True):
-            await self.close()

@@ -93,6 +93,8 @@ class StoredStates:
 
     def put(self, draft: StateDraft) -> StatePut:
         """Store a version; see `decide_put_state`."""
+        with self._store.snapshot() as snapshot:
+            snapshot.refuse(state_stream(draft.state_id))
         recorded = self._execute(draft.state_id, lambda state, now: decide_put_state(state, draft, now))
         if any(isinstance(one.body, StateDeleted) for one in recorded):
             self._store.finish_erasures()
@@ -158,7 +160,9 @@ class StoredStates:
 
 
 def _state(snapshot: Snapshot, state_id: str) -> IndexedGraphState:
-    return IndexedGraphState(snapshot.tables, snapshot.txn, state_stream(state_id))
+    stream = state_stream(state_id)
+    snapshot.refuse(stream)
+    return IndexedGraphState(snapshot.tables, snapshot.txn, stream)
 
 
 def _is_there(state: IndexedGraphState, *, is_tolerant: bool) -> bool:

@@ -2,7 +2,14 @@
 
 from .check import validate_chat
 from .jsonl import write_chat, write_chats, write_footer, write_header
-from .model import ImportedBranch, ImportedChat, ImportedCheckpoint, ImportedMessage, Problem
+from .model import (
+    ImportedBranch,
+    ImportedChat,
+    ImportedCheckpoint,
+    ImportedMessage,
+    ImportedRegeneration,
+    Problem,
+)
 from .readers import FORMATS, detect_format, read_chats
 
 __all__ = [
@@ -11,6 +18,7 @@ __all__ = [
     "ImportedChat",
     "ImportedCheckpoint",
     "ImportedMessage",
+    "ImportedRegeneration",
     "Problem",
     "detect_format",
     "read_chats",

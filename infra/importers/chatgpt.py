@@ -30,6 +30,7 @@ from .model import ImportedChat, ImportedMessage
 from .report import Reporter
 from .source import decode_json, open_source, read_whole, refuse_unreadable
 from .tree import MessageIds, branch_leaves, sort_parents_first
+from .unpacking import Allowance, LimitedStream
 
 _MEMBER = re.compile(r"conversations(-\d+)?\.json")
 _UNKNOWN_USER = "chatgpt"
@@ -44,8 +45,9 @@ def read_chatgpt(path: Path, report: Reporter) -> Iterator[ImportedChat]:
     if _is_zip(path):
         yield from _read_zip(path, ids, report)
         return
+    text = read_whole(path, report.max_unpacked_bytes)
     try:
-        conversations = _list_conversations(read_whole(path), report)
+        conversations = _list_conversations(text, report)
     except InvalidValueError as error:
         msg = f"{path} is no ChatGPT export: {error}"
         raise InvalidValueError(msg) from error
@@ -69,11 +71,12 @@ def _read_zip(path: Path, ids: MessageIds, report: Reporter) -> Iterator[Importe
             msg = f"{path} holds no conversations.json, so it is no ChatGPT export"
             raise InvalidValueError(msg)
         user_id = _UNKNOWN_USER
+        allowance = Allowance(str(path), report.max_unpacked_bytes)
         for name in names:
             if PurePosixPath(name).name == "user.json":
-                user_id = _read_user(_read_member(archive, name, report)) or user_id
+                user_id = _read_user(_read_member(archive, name, allowance, report)) or user_id
         for name in members:
-            text = _read_member(archive, name, report)
+            text = _read_member(archive, name, allowance, report)
             if text is None:
                 continue
             try:
@@ -84,9 +87,10 @@ def _read_zip(path: Path, ids: MessageIds, report: Reporter) -> Iterator[Importe
             yield from _read_conversations(conversations, user_id, ids, report.within(name))
 
 
-def _read_member(archive: zipfile.ZipFile, name: str, report: Reporter) -> bytes | None:
+def _read_member(archive: zipfile.ZipFile, name: str, allowance: Allowance, report: Reporter) -> bytes | None:
     try:
-        return archive.read(name)
+        with archive.open(name) as member:
+            return LimitedStream(member, allowance).read()
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError) as error:
         # RuntimeError is an encrypted member, NotImplementedError (its subclass) an unknown compression.
         report.broken(f"{name} cannot be unpacked: {error}; skipped")

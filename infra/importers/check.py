@@ -7,6 +7,7 @@ from typing import Any, cast
 from chatledger.domain.errors import ChainIntegrityError, InvalidValueError
 from chatledger.domain.rules import MAX_ID_BYTES
 
+from .kept import lost_message
 from .model import ImportedChat, ImportedMessage
 from .tree import sort_parents_first
 
@@ -64,7 +65,8 @@ def validate_chat(chat: ImportedChat) -> None:
     Check that a chat can be written as it is; nothing is repaired.
 
     Raises:
-        ChainIntegrityError: The parents form a cycle, or a parent, head or checkpoint names no message of the chat.
+        ChainIntegrityError: The parents form a cycle, or a parent, head, checkpoint, annotation or run names no message of
+            the chat.
         InvalidValueError: An id or name breaks a rule or is taken, data are no JSON value, a child comes before its
             parent, or not exactly one branch is active.
 
@@ -80,6 +82,7 @@ def validate_chat(chat: ImportedChat) -> None:
     _check_unique(where, "message id", (message.id for message in chat.messages))
     _check_parents(where, chat.messages)
     _check_pointers(where, chat)
+    _check_runs(where, chat)
 
 
 def _check_message(where: str, message: ImportedMessage) -> None:
@@ -88,6 +91,9 @@ def _check_message(where: str, message: ImportedMessage) -> None:
         msg = f"message {message.id!r} of {where} has no name"
         raise InvalidValueError(msg)
     _require(describe_json_fault(message.data), f"the data of message {message.id!r} of {where}")
+    if message.annotation is not None:
+        fault = describe_json_fault(message.annotation.metadata)
+        _require(fault, f"the metadata of the annotation of message {message.id!r} of {where}")
 
 
 def _check_parents(where: str, messages: tuple[ImportedMessage, ...]) -> None:
@@ -106,7 +112,12 @@ def _check_pointers(where: str, chat: ImportedChat) -> None:
     known = {message.id for message in chat.messages}
     heads = [(f"branch {branch.name!r}", branch.head_message_id) for branch in chat.branches]
     marks = [(f"checkpoint {checkpoint.name!r}", checkpoint.message_id) for checkpoint in chat.checkpoints]
-    for what, target in heads + marks:
+    replaced = [
+        (f"the annotation of message {message.id!r}", message.annotation.replaced_by)
+        for message in chat.messages
+        if message.annotation is not None
+    ]
+    for what, target in heads + marks + replaced:
         if target is not None and target not in known:
             msg = f"{what} of {where} names message {target!r}, which is not there"
             raise ChainIntegrityError(msg)
@@ -116,6 +127,21 @@ def _check_pointers(where: str, chat: ImportedChat) -> None:
     if active != 1:
         msg = f"{where} has {active} active branches; exactly one must be active"
         raise InvalidValueError(msg)
+
+
+def _check_runs(where: str, chat: ImportedChat) -> None:
+    known = {message.id for message in chat.messages}
+    named: list[tuple[str, tuple[str | None, ...]]] = [
+        (f"run {run.run_id!r}", (run.trigger_message_id, run.message_id, *run.references)) for run in chat.runs
+    ]
+    named += [(f"regeneration {one.id!r}", (one.edited_message_id, one.new_message_id)) for one in chat.regenerations]
+    for what, message_ids in named:
+        lost = lost_message(known, *message_ids)
+        if lost is not None:
+            msg = f"{what} of {where} names message {lost!r}, which is not there"
+            raise ChainIntegrityError(msg)
+    _check_unique(where, "run id", (run.run_id for run in chat.runs))
+    _check_unique(where, "regeneration id", (one.id for one in chat.regenerations))
 
 
 def _check_unique(where: str, what: str, names: Iterable[str]) -> None:

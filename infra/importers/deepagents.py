@@ -38,7 +38,7 @@ def read_deepagents(path: Path, report: Reporter) -> Iterator[ImportedChat]:
     """
     ids = MessageIds()
     try:
-        with _open_database(path) as database:
+        with _open_database(path, report.max_unpacked_bytes) as database:
             database.execute("BEGIN")
             _check_schema(path, database)
             _report_strays(database, report)
@@ -54,9 +54,9 @@ def read_deepagents(path: Path, report: Reporter) -> Iterator[ImportedChat]:
 
 
 @contextmanager
-def _open_database(path: Path) -> Generator[sqlite3.Connection]:
+def _open_database(path: Path, max_unpacked_bytes: int) -> Generator[sqlite3.Connection]:
     with tempfile.TemporaryDirectory(prefix="chatledger-import-") as directory:
-        place = _unpack(path, Path(directory) / "import.db")
+        place = _unpack(path, Path(directory) / "import.db", max_unpacked_bytes)
         mode = "mode=ro&immutable=1" if _has_idle_wal(place) else "mode=ro"
         connection = sqlite3.connect(f"{place.resolve().as_uri()}?{mode}", uri=True, isolation_level=None)
         with closing(connection):
@@ -81,8 +81,8 @@ def _decode_text(text: bytes) -> str:
     return text.decode("utf-8", "surrogateescape")
 
 
-def _unpack(path: Path, target: Path) -> Path:
-    with open_source(path) as stream:
+def _unpack(path: Path, target: Path, max_unpacked_bytes: int) -> Path:
+    with open_source(path, max_unpacked_bytes) as stream:
         try:
             with path.open("rb") as raw:
                 if raw.read(len(GZIP_MAGIC)) != GZIP_MAGIC:

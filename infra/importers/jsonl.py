@@ -1,12 +1,14 @@
 """
 The lossless export of chatledger: one JSON object a line.
 
-    {"chatledger": 1}                                                     the format, first
+    {"chatledger": 2}                                                     the format, first
     {"chat": {"id": ..., "user_id": ..., "title": ..., ...}}              a chat begins
     {"message": {...}}                                                    its messages in log order, parents first
     {"branch": {...}}
     {"checkpoint": {...}}
-    {"end": {"chat_id": ..., "messages": 2, "branches": 1, "checkpoints": 0}}
+    {"run": {...}}                                                        what assistants did, in the order it was recorded
+    {"regeneration": {...}}
+    {"end": {"chat_id": ..., "messages": 2, "branches": 1, ...}}          how many there were of each
     {"chats": 1}                                                          the number of chats, last
 
 The counts in the `end` and `chats` lines show a file that was cut off, wherever the cut is.
@@ -18,14 +20,17 @@ from typing import IO, Any
 import msgspec
 
 from chatledger.domain.errors import InvalidValueError, UnsupportedFormatError
+from chatledger.domain.runs.values import MessageRun
 
 from .check import describe_id_fault, describe_json_fault, validate_chat
-from .model import ImportedBranch, ImportedChat, ImportedCheckpoint, ImportedMessage
+from .kept import repair_annotations, repair_regenerations, repair_runs
+from .model import ImportedBranch, ImportedChat, ImportedCheckpoint, ImportedMessage, ImportedRegeneration
 from .report import Reporter
 from .source import number_lines
 from .tree import MessageIds, link_messages, repair_branches, repair_checkpoints
 
-VERSION = 1
+VERSION = 2
+"""Since version 2 with annotations, runs, regenerations and `expires_at`; the first one is read, too."""
 
 
 class _ChatHead(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,6 +40,7 @@ class _ChatHead(msgspec.Struct, frozen=True, kw_only=True):
     metadata: dict[str, Any] | None = None
     created_at: int | None = None
     updated_at: int | None = None
+    expires_at: int | None = None
 
 
 class _End(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,6 +48,8 @@ class _End(msgspec.Struct, frozen=True, kw_only=True):
     messages: int
     branches: int
     checkpoints: int
+    runs: int = 0
+    regenerations: int = 0
 
 
 class _Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -52,6 +60,8 @@ class _Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbi
     message: ImportedMessage | None = None
     branch: ImportedBranch | None = None
     checkpoint: ImportedCheckpoint | None = None
+    run: MessageRun | None = None
+    regeneration: ImportedRegeneration | None = None
     end: _End | None = None
     chats: int | None = None
 
@@ -65,10 +75,13 @@ class _Draft:
         self.messages: list[tuple[ImportedMessage, int | None]] = []
         self.branches: list[tuple[ImportedBranch, int | None]] = []
         self.checkpoints: list[tuple[ImportedCheckpoint, int | None]] = []
+        self.runs: list[tuple[MessageRun, int | None]] = []
+        self.regenerations: list[tuple[ImportedRegeneration, int | None]] = []
 
     def finish(self, ids: MessageIds, report: Reporter) -> ImportedChat:
         head = self.head
         messages = link_messages(head.id, self.messages, ids=ids, report=report)
+        messages = repair_annotations(head.id, messages, report=report)
         return ImportedChat(
             id=head.id,
             user_id=head.user_id,
@@ -79,6 +92,9 @@ class _Draft:
             checkpoints=repair_checkpoints(head.id, self.checkpoints, messages, report=report),
             created_at=head.created_at,
             updated_at=head.updated_at,
+            expires_at=head.expires_at,
+            runs=repair_runs(head.id, self.runs, messages, report=report),
+            regenerations=repair_regenerations(head.id, self.regenerations, messages, report=report),
         )
 
 
@@ -101,12 +117,15 @@ def write_chat(stream: IO[bytes], chat: ImportedChat) -> None:
         metadata=chat.metadata,
         created_at=chat.created_at,
         updated_at=chat.updated_at,
+        expires_at=chat.expires_at,
     )
     end = _End(
         chat_id=chat.id,
         messages=len(chat.messages),
         branches=len(chat.branches),
         checkpoints=len(chat.checkpoints),
+        runs=len(chat.runs),
+        regenerations=len(chat.regenerations),
     )
     _write(stream, _Line(chat=head))
     for message in chat.messages:
@@ -115,6 +134,10 @@ def write_chat(stream: IO[bytes], chat: ImportedChat) -> None:
         _write(stream, _Line(branch=branch))
     for checkpoint in chat.checkpoints:
         _write(stream, _Line(checkpoint=checkpoint))
+    for run in chat.runs:
+        _write(stream, _Line(run=run))
+    for regeneration in chat.regenerations:
+        _write(stream, _Line(regeneration=regeneration))
     _write(stream, _Line(end=end))
 
 
@@ -141,6 +164,14 @@ def _names(chat: ImportedChat) -> Iterator[str | None]:
         yield from (branch.name, branch.id)
     for checkpoint in chat.checkpoints:
         yield from (checkpoint.name, checkpoint.id)
+    for run in chat.runs:
+        yield from (run.id, run.run_id, run.thread_id, run.assistant_id, run.runtime)
+        yield from (run.checkpoint_id, run.repeats, run.regeneration_id)
+    for regeneration in chat.regenerations:
+        yield from (regeneration.id, *regeneration.approved)
+        for planned in regeneration.runs:
+            yield from (planned.run_id, planned.assistant_id, planned.runtime, planned.checkpoint_id, planned.thread_id)
+            yield from (planned.trigger_message_id, planned.message_id, *planned.references)
 
 
 def _write(stream: IO[bytes], line: _Line) -> None:
@@ -219,8 +250,8 @@ def _describe(error: ValueError) -> str:
 
 
 def _check_version(version: int, report: Reporter) -> None:
-    if version != VERSION:
-        msg = f"{report.source} has format version {version}, this chatledger reads {VERSION}; upgrade to read it"
+    if not 1 <= version <= VERSION:
+        msg = f"{report.source} has format version {version}, this chatledger reads up to {VERSION}; upgrade to read it"
         raise UnsupportedFormatError(msg)
 
 
@@ -233,6 +264,10 @@ def _collect(draft: _Draft, line: _Line, number: int, report: Reporter) -> None:
         draft.branches.append((line.branch, number))
     elif line.checkpoint is not None:
         draft.checkpoints.append((line.checkpoint, number))
+    elif line.run is not None:
+        draft.runs.append((line.run, number))
+    elif line.regeneration is not None:
+        draft.regenerations.append((line.regeneration, number))
 
 
 def _close(draft: _Draft, end: _End | None, number: int, ids: MessageIds, report: Reporter) -> ImportedChat:
@@ -246,10 +281,19 @@ def _close(draft: _Draft, end: _End | None, number: int, ids: MessageIds, report
 
 
 def _check_end(draft: _Draft, end: _End, number: int, report: Reporter) -> None:
-    found = (draft.head.id, len(draft.messages), len(draft.branches), len(draft.checkpoints))
-    if found != (end.chat_id, end.messages, end.branches, end.checkpoints):
-        report.broken(
-            f"chat {draft.head.id!r} is not complete: {found[1]} messages, {found[2]} branches and {found[3]} checkpoints "
-            f"read, {end.messages}, {end.branches} and {end.checkpoints} written",
-            line=number,
+    found = _End(
+        chat_id=draft.head.id,
+        messages=len(draft.messages),
+        branches=len(draft.branches),
+        checkpoints=len(draft.checkpoints),
+        runs=len(draft.runs),
+        regenerations=len(draft.regenerations),
+    )
+    if found != end:
+        counts = ", ".join(
+            f"{getattr(found, name)} of {getattr(end, name)} {name}"
+            for name in end.__struct_fields__
+            if name != "chat_id" and getattr(end, name) != getattr(found, name)
         )
+        what = counts or f"it ends as chat {end.chat_id!r}"
+        report.broken(f"chat {draft.head.id!r} is not complete: {what}", line=number)

@@ -2,9 +2,22 @@
 
 import msgspec
 
-from chatledger.domain.imported import ImportedBranch, ImportedChat, ImportedCheckpoint, ImportedMessage
+from chatledger.domain.imported import (
+    ImportedBranch,
+    ImportedChat,
+    ImportedCheckpoint,
+    ImportedMessage,
+    ImportedRegeneration,
+)
 
-__all__ = ["ImportedBranch", "ImportedChat", "ImportedCheckpoint", "ImportedMessage", "Problem"]
+__all__ = [
+    "ImportedBranch",
+    "ImportedChat",
+    "ImportedCheckpoint",
+    "ImportedMessage",
+    "ImportedRegeneration",
+    "Problem",
+]
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):

@@ -18,6 +18,7 @@ from .model import ImportedChat, Problem
 from .oasst import read_oasst
 from .report import Reporter
 from .source import READ_ERRORS, decode_json, number_lines, open_source, refuse_unreadable
+from .unpacking import MAX_UNPACKED_BYTES
 
 FORMATS = ("chatgpt", "chatledger", "deepagents", "oasst")
 _SUPPORTED = (
@@ -31,12 +32,13 @@ _SIGNS = {b"SQLite format 3\0": "deepagents", b"PK\x03\x04": "chatgpt"}
 _CHATGPT_KEYS = re.compile(rb'"(mapping|conversations|current_node)"\s*:')
 
 
-def detect_format(path: str | Path) -> str:
+def detect_format(path: str | Path, *, max_unpacked_bytes: int = MAX_UNPACKED_BYTES) -> str:
     """
     The format of a file, one of `FORMATS`, by its first bytes and never by its name.
 
     Raises:
-        InvalidValueError: The file cannot be read, is empty, or is of no supported format.
+        InvalidValueError: The file cannot be read, is empty, or is of no supported format; or its first lines are too large
+            when they are unpacked.
 
     """
     path = Path(path)
@@ -54,21 +56,21 @@ def detect_format(path: str | Path) -> str:
     for sign, name in _SIGNS.items():
         if start.startswith(sign):
             return name
-    found = _detect_json(path, start.removeprefix(b"\xef\xbb\xbf").lstrip())
+    found = _detect_json(path, start.removeprefix(b"\xef\xbb\xbf").lstrip(), max_unpacked_bytes)
     if found is None:
         msg = f"{path} has an unknown format; {_SUPPORTED}"
         raise InvalidValueError(msg)
     return found
 
 
-def _detect_json(path: Path, start: bytes) -> str | None:
+def _detect_json(path: Path, start: bytes, max_unpacked_bytes: int) -> str | None:
     if start.startswith(b"["):
         is_export = _CHATGPT_KEYS.search(start) or start[1:].lstrip().startswith(b"]")
         return "chatgpt" if is_export else None
     if not start.startswith(b"{"):
         return None
     quiet = Reporter(str(path), strict=False, on_problem=lambda _: None)
-    with open_source(path) as stream:
+    with open_source(path, max_unpacked_bytes) as stream:
         for _, line in islice(number_lines(stream, quiet), _PEEK_LINES):
             keys = _keys_of(line)
             if keys & {"chatledger", "chat"}:
@@ -96,6 +98,7 @@ def read_chats(
     format: str | None = None,  # noqa: A002  # the word of the command line and the docs
     strict: bool = False,
     on_problem: Callable[[Problem], None],
+    max_unpacked_bytes: int = MAX_UNPACKED_BYTES,
 ) -> Iterator[ImportedChat]:
     """
     The conversations of a foreign file, one by one; each passes `validate_chat`.
@@ -106,10 +109,12 @@ def read_chats(
         strict: Raise at the first problem instead of reporting it and going on.
         on_problem: Called with each problem, before the chat it belongs to is yielded. What is broken is skipped; a message
             whose parent is missing becomes a root; a cycle is cut at its first member.
+        max_unpacked_bytes: How large a compressed file may become when it is unpacked, 1 GiB by default; of a .zip, all
+            that is read of it together.
 
     Raises:
-        InvalidValueError: The format is not supported, or the file cannot be read; at the call. While reading strictly:
-            a broken record.
+        InvalidValueError: The format is not supported, or the file cannot be read; at the call. While reading: it becomes
+            too large when it is unpacked; strictly, also a broken record.
         ChainIntegrityError: While reading strictly: a cycle, or a parent, head or checkpoint that names no message.
         UnsupportedFormatError: The file was written by a newer chatledger.
 
@@ -119,10 +124,10 @@ def read_chats(
         msg = f"format {format!r} is unknown; {_SUPPORTED}"
         raise InvalidValueError(msg)
     # Reading the start also tells a missing or empty file, whatever the format.
-    detected = detect_format(path) if format is None else format
+    detected = detect_format(path, max_unpacked_bytes=max_unpacked_bytes) if format is None else format
     if format is not None:
         _check_readable(path)
-    report = Reporter(str(path), strict=strict, on_problem=on_problem)
+    report = Reporter(str(path), strict=strict, on_problem=on_problem, max_unpacked_bytes=max_unpacked_bytes)
     return _drop_repeated(_read(path, detected, report), report)
 
 
@@ -143,7 +148,7 @@ def _read(path: Path, name: str, report: Reporter) -> Iterator[ImportedChat]:
     elif name == "deepagents":
         yield from read_deepagents(path, report)
     else:
-        with open_source(path) as stream:
+        with open_source(path, report.max_unpacked_bytes) as stream:
             yield from (read_oasst if name == "oasst" else read_jsonl)(stream, report)
 
 

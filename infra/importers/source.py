@@ -14,6 +14,7 @@ import msgspec
 from chatledger.domain.errors import InvalidValueError
 
 from .report import Reporter
+from .unpacking import MAX_UNPACKED_BYTES, Allowance, LimitedStream
 
 GZIP_MAGIC = b"\x1f\x8b"
 READ_ERRORS = (OSError, EOFError, zlib.error)
@@ -29,8 +30,12 @@ def refuse_unreadable(path: Path, error: BaseException) -> NoReturn:
 
 
 @contextmanager
-def open_source(path: Path) -> Generator[IO[bytes]]:
-    """The bytes of a file, unpacked if they are gzip, whatever its name. Raises InvalidValueError when it cannot be opened."""
+def open_source(path: Path, max_unpacked_bytes: int = MAX_UNPACKED_BYTES) -> Generator[IO[bytes]]:
+    """
+    The bytes of a file, unpacked if they are gzip, whatever its name.
+
+    Raises InvalidValueError when it cannot be opened, and from reading when it becomes too large by being unpacked.
+    """
     with ExitStack() as stack:
         try:
             raw = stack.enter_context(path.open("rb"))
@@ -38,12 +43,16 @@ def open_source(path: Path) -> Generator[IO[bytes]]:
             raw.seek(0)
         except OSError as error:
             refuse_unreadable(path, error)
-        yield cast("IO[bytes]", stack.enter_context(gzip.GzipFile(fileobj=raw))) if is_packed else raw
+        if is_packed:
+            unpacked = cast("IO[bytes]", stack.enter_context(gzip.GzipFile(fileobj=raw)))
+            yield cast("IO[bytes]", LimitedStream(unpacked, Allowance(str(path), max_unpacked_bytes)))
+        else:
+            yield raw
 
 
-def read_whole(path: Path) -> bytes:
+def read_whole(path: Path, max_unpacked_bytes: int) -> bytes:
     """All bytes of a file, unpacked. Raises InvalidValueError when it cannot be read to its end."""
-    with open_source(path) as stream:
+    with open_source(path, max_unpacked_bytes) as stream:
         try:
             return stream.read()
         except READ_ERRORS as error:

@@ -50,6 +50,7 @@ from chatledger.domain.errors import (
     PayloadTooLargeError,
     PlanOutdatedError,
     ProjectionError,
+    QuarantinedError,
     RegenerationNotFoundError,
     ResolverError,
     RunConflictError,
@@ -92,7 +93,9 @@ from chatledger.infra.backup.values import Backup
 from chatledger.infra.custom_projections import ProjectionInfo
 from chatledger.infra.doctor.diagnosing import diagnose
 from chatledger.infra.doctor.findings import Diagnosis, Finding
+from chatledger.infra.doctor.giving_up import give_up
 from chatledger.infra.doctor.repairing import Repair, repair
+from chatledger.infra.doctor.replica import ReplicaSetAside, set_replica_aside
 from chatledger.infra.encryption import Encryption
 from chatledger.infra.engine import AsyncContextEngine, ContextEngine
 from chatledger.infra.feed import AsyncFeed, Feed, FeedInfo
@@ -102,6 +105,7 @@ from chatledger.infra.login import Login
 from chatledger.infra.messages import assistant, assistant_text, message, user
 from chatledger.infra.opening import open_async_ledger as open_async
 from chatledger.infra.opening import open_ledger as open  # noqa: A004 - `chatledger.open` reads as `gzip.open` does
+from chatledger.infra.quarantine import QuarantinedStream
 from chatledger.infra.replicas import ReplicaDamage, compare_replicas
 from chatledger.projections.custom.projection import Projection
 from chatledger.projections.custom.rows import ProjectionRows, ProjectionView
@@ -179,6 +183,8 @@ __all__ = [
     "ProjectionInfo",
     "ProjectionRows",
     "ProjectionView",
+    "QuarantinedError",
+    "QuarantinedStream",
     "Recorded",
     "Regeneration",
     "RegenerationNotFoundError",
@@ -186,6 +192,7 @@ __all__ = [
     "RegenerationStep",
     "Repair",
     "ReplicaDamage",
+    "ReplicaSetAside",
     "Resolved",
     "ResolverError",
     "RunConflictError",
@@ -212,11 +219,13 @@ __all__ = [
     "check_backup",
     "compare_replicas",
     "diagnose",
+    "give_up",
     "message",
     "open",
     "open_async",
     "repair",
     "restore",
+    "set_replica_aside",
     "user",
 ]
 

@@ -1,6 +1,13 @@
 """Reading conversations from elsewhere, and our own lossless export."""
 
-from chatledger.domain.imported import ImportedBranch, ImportedChat, ImportedCheckpoint, ImportedMessage, ImportResult
+from chatledger.domain.imported import (
+    ImportedBranch,
+    ImportedChat,
+    ImportedCheckpoint,
+    ImportedMessage,
+    ImportedRegeneration,
+    ImportResult,
+)
 from chatledger.infra.importers import FORMATS, Problem, detect_format, read_chats, validate_chat, write_chats
 
 __all__ = [
@@ -10,6 +17,7 @@ __all__ = [
     "ImportedChat",
     "ImportedCheckpoint",
     "ImportedMessage",
+    "ImportedRegeneration",
     "Problem",
     "detect_format",
     "read_chats",
