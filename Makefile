@@ -5,6 +5,9 @@ BIN := $(VENV)/bin
 SEED ?= 1
 MINUTES ?= 30
 
+# Where this is set, each of the many processes that the tests start would compile all modules anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test lint format docs bench bench-compare soak wheel clean
 
 demo: $(VENV)/.package ## import sample conversations, branch, rewind, rebuild: the main job in seconds
@@ -35,7 +38,7 @@ bench-compare: $(VENV)/.dev ## the last two kept results, row by row, with the n
 
 soak: $(VENV)/.dev ## kills, damage, full disks, bad networks and load, for MINUTES from a SEED; then more of the state machine
 	$(BIN)/python -m tests.faults --seed $(SEED) --minutes $(MINUTES) --out build/soak.json
-	CHATLEDGER_SOAK=1 $(BIN)/python -m pytest -q --timeout 3600 tests/model tests/cluster tests/infra/test_processes.py tests/test_benchmarks.py
+	CHATLEDGER_SOAK=1 $(BIN)/python -m pytest -q --timeout 3600 tests/model tests/cluster tests/infra/test_processes.py
 
 wheel: $(VENV)/.dev ## build the wheel and try it in a clean environment
 	.ci/wheel $(BIN)/python

@@ -68,6 +68,8 @@ def main(
         console.print(f"kept as {kept}", style="dim", highlight=False)
     console.print(make_table(result))
     console.print(f"{result.machine}; sizes: {result.sizes}", style="dim", highlight=False)
+    took = ", ".join(f"{name} {seconds:.0f}" for name, seconds in result.took_s.items())
+    console.print(f"seconds: {sum(result.took_s.values()):.0f} ({took})", style="dim", highlight=False)
     if write_docs:
         write_docs_page(result)
 

@@ -13,13 +13,14 @@ from chatledger import Ledger
 
 from .data import START_MS, Conversations
 from .measure import take_turns
-from .prose import RARE, Prose
-from .world import BATCH, World
+from .prose import RARE
+from .world import World
 
 CURVES: Final = "curves"
 """Their name among the subjects."""
 _TAIL: Final = 50
 _FEW: Final = 3
+_PROPORTIONAL: Final = ("chain", "chain, lazy data", "rebuild")
 
 
 class Curve(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,23 +39,14 @@ class Curve(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def measure_curves(world: World) -> Iterator[Curve]:
-    """The curves of append, chain, tail, search and rebuild; one ledger for each size."""
+    """The curves of append, chain, tail, search and rebuild; one ledger for each size. The last subject: it changes what is stored."""
     found: dict[str, list[tuple[int, float]]] = {}
     for size in world.sizes.scaling:
-        world.report(f"curves at {size:,} messages")
-        with chatledger.open(world.folder() / "ledger", durability="fast") as ledger:
-            _store(ledger, size)
+        with chatledger.open(world.stored(size), durability="fast") as ledger:
             for name, seconds in _costs(world, ledger, size).items():
                 found.setdefault(name, []).append((size, seconds))
     for name, points in found.items():
-        yield Curve(name=name, is_flat=name not in {"chain", "rebuild"}, points=points)
-
-
-def _store(ledger: Ledger, size: int) -> None:
-    ledger.create_chat("chat", "ada")
-    talk = Prose(size, length=size)
-    for start in range(0, size, BATCH):
-        ledger.append("chat", list(talk.messages(min(BATCH, size - start))))
+        yield Curve(name=name, is_flat=name not in _PROPORTIONAL, points=points)
 
 
 def _costs(world: World, ledger: Ledger, size: int) -> dict[str, float]:
@@ -71,6 +63,7 @@ def _costs(world: World, ledger: Ledger, size: int) -> dict[str, float]:
 
     costs = {
         "chain": median(partial(ledger.get_messages, "chat"), few=True),
+        "chain, lazy data": median(partial(ledger.get_messages, "chat", lazy_data=True), few=True),
         f"last {_TAIL}": median(partial(ledger.get_messages, "chat", limit=_TAIL)),
         "search, 10 hits": median(partial(ledger.search, RARE, chat_id="chat", limit=10)),
         "append": median(append, few=True) / sizes.appends_per_sample,

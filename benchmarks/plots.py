@@ -12,7 +12,7 @@ from .curves import Curve
 _WIDTH: Final = 720
 _HEIGHT: Final = 440
 _LEFT, _RIGHT, _TOP, _BOTTOM = 70, 150, 30, 50
-_COLOURS: Final = ("#0b6e99", "#c4552d", "#4d7c2a", "#7a4fa3", "#9a7b1c")
+_COLOURS: Final = ("#0b6e99", "#c4552d", "#4d7c2a", "#7a4fa3", "#9a7b1c", "#5b6770")
 _UNITS: Final = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 
 

@@ -1,5 +1,6 @@
 """The runner: all subjects, one after the other, in one folder."""
 
+import time
 from collections.abc import Callable, Collection, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -61,6 +62,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     machine: Machine
     rows: list[Row]
     curves: list[Curve] = []
+    took_s: dict[str, float] = {}
+    """How long each subject took, with storing what it is about."""
 
 
 def run(
@@ -78,9 +81,18 @@ def run(
     """
     world = World(root, sizes, report)
     try:
-        rows = [row for name, subject in SUBJECTS.items() if not only or name in only for row in subject(world)]
+        rows: list[Row] = []
+        took_s: dict[str, float] = {}
+        for name, subject in SUBJECTS.items():
+            if not only or name in only:
+                begun = time.perf_counter()
+                rows.extend(subject(world))
+                took_s[name] = round(time.perf_counter() - begun, 1)
+        begun = time.perf_counter()
         curves = list(measure_curves(world)) if not only or CURVES in only else []
+        if curves:
+            took_s[CURVES] = round(time.perf_counter() - begun, 1)
     finally:
         world.close()
     at = datetime.now(UTC).isoformat(timespec="seconds")
-    return Result(at=at, sizes=sizes.name, machine=describe_machine(root), rows=rows, curves=curves)
+    return Result(at=at, sizes=sizes.name, machine=describe_machine(root), rows=rows, curves=curves, took_s=took_s)

@@ -12,6 +12,7 @@ from chatledger import Ledger
 
 from .data import Conversations
 from .measure import Row, Show, take_turns
+from .prose import Prose
 from .sqlite_peer import SqlitePeer, Synchronous
 
 Durability = Literal["always", "fast"]
@@ -182,12 +183,12 @@ class World:
         return pair, chat_id
 
     def stored(self, length: int) -> Path:
-        """The folder of a ledger that is closed, with one chain of so many messages in `chat`, in commits of 100. Not to be changed."""
+        """The folder of a ledger that is closed, with one chain of prose of so many messages in `chat`, in commits of 100. Not to be changed."""
         if length not in self._stored:
             folder = self.folder() / "ledger"
             self.report(f"storing {length:,} messages")
             with chatledger.open(folder, durability="fast") as ledger:
-                make_chain(ledger, "chat", length, seed=6, per_commit=100)
+                make_chain(ledger, "chat", length, talk=Prose(length, length=length), per_commit=100)
             self._stored[length] = folder
         return self._stored[length]
 
@@ -231,9 +232,17 @@ class World:
         self._exit.close()
 
 
-def make_chain(ledger: Ledger, chat_id: str, length: int, *, seed: int, per_commit: int = BATCH) -> list[str]:
-    """Make a chat that is one chain, in our ledger alone; returns the ids of its messages."""
-    talk = Conversations(seed)
+def make_chain(
+    ledger: Ledger,
+    chat_id: str,
+    length: int,
+    *,
+    seed: int = 0,
+    talk: Conversations | None = None,
+    per_commit: int = BATCH,
+) -> list[str]:
+    """Make a chat that is one chain, of messages by `talk`, in our ledger alone; returns their ids."""
+    talk = talk or Conversations(seed)
     ledger.create_chat(chat_id, "ada")
     ids: list[str] = []
     for start in range(0, length, per_commit):

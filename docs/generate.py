@@ -90,6 +90,8 @@ VALUE_TYPES: Final = (
     chatledger.Diagnosis,
     chatledger.Finding,
     chatledger.Repair,
+    chatledger.QuarantinedStream,
+    chatledger.ReplicaSetAside,
     chatledger.ReplicaDamage,
 )
 ENGINE_VALUES: Final = (
@@ -211,34 +213,11 @@ def api_page() -> str:
         *_engine(),
         "## AsyncContextEngine",
         *_async_engine(),
-        "## Ledger",
-        text_of(doc_of(chatledger.Ledger)),
         *_ledger(),
-        "## Backups and repair",
-        "Without a ledger that is open: [back up and restore](../how-to/back-up.md), [repair](../how-to/repair.md).",
-        *describe_function(chatledger.check_backup, "chatledger.check_backup"),
-        *describe_function(chatledger.restore, "chatledger.restore"),
-        *describe_function(chatledger.diagnose, "chatledger.diagnose"),
-        *describe_function(chatledger.compare_replicas, "chatledger.compare_replicas"),
-        *describe_function(chatledger.repair, "chatledger.repair"),
-        "## AsyncLedger",
-        text_of(doc_of(chatledger.AsyncLedger)),
-        _awaited(),
-        *describe_methods(chatledger.AsyncLedger, level=3),
-        "## LedgerView",
-        text_of(doc_of(chatledger.LedgerView)),
-        _of_ledger(chatledger.LedgerView, "With the arguments, answers and errors of the methods of `Ledger`"),
-        *describe_methods(chatledger.LedgerView, level=3),
-        "## AsyncLedgerView",
-        text_of(doc_of(chatledger.AsyncLedgerView)),
-        _of_ledger(chatledger.AsyncLedgerView, "Awaited, and like the methods of `LedgerView`"),
-        *describe_methods(chatledger.AsyncLedgerView, level=3),
-        "## Feed",
-        text_of(doc_of(chatledger.Feed)),
-        *describe_methods(chatledger.Feed, level=3),
-        "## AsyncFeed",
-        text_of(doc_of(chatledger.AsyncFeed)),
-        *describe_methods(chatledger.AsyncFeed, level=3),
+        *_without_ledger(),
+        *_async_ledger(),
+        *_views(),
+        *_feeds(),
         "## Values of context engines",
         *(part for kind in ENGINE_VALUES for part in describe_values(kind)),
         "## Values of ledgers",
@@ -343,28 +322,66 @@ def _public(kind: type) -> list[str]:
 
 
 def _ledger() -> Iterator[str]:
+    yield "## Ledger"
+    yield text_of(doc_of(chatledger.Ledger))
     kinds = {kind.__name__: kind for kind in chatledger.Ledger.__mro__}
     for name, area in AREAS.items():
         yield f"### {area}"
         yield from describe_methods(kinds[name], level=4)
 
 
-def _of_ledger(kind: type, like: str) -> str:
-    """The methods of a view that are a ledger's."""
-    names = [name for name, member in vars(kind).items() if hasattr(member, "__wrapped__") and not name.startswith("_")]
-    return f"{like}: {', '.join(f'`{name}`' for name in names)}."
+def _without_ledger() -> Iterator[str]:
+    yield "## Backups and repair"
+    yield "Without a ledger that is open: [back up and restore](../how-to/back-up.md), [repair](../how-to/repair.md)."
+    yield from describe_function(chatledger.check_backup, "chatledger.check_backup")
+    yield from describe_function(chatledger.restore, "chatledger.restore")
+    yield from describe_function(chatledger.diagnose, "chatledger.diagnose")
+    yield from describe_function(chatledger.compare_replicas, "chatledger.compare_replicas")
+    yield from describe_function(chatledger.set_replica_aside, "chatledger.set_replica_aside")
+    yield from describe_function(chatledger.repair, "chatledger.repair")
+    yield from describe_function(chatledger.give_up, "chatledger.give_up")
 
 
-def _awaited() -> str:
-    names = [
-        name
-        for name, member in vars(chatledger.AsyncLedger).items()
-        if inspect.isfunction(member) and hasattr(member, "__wrapped__") and not name.startswith("_")
-    ]
-    listed = ", ".join(f"`{name}`" for name in names)
-    return (
-        f"Awaited, with the arguments, answers and errors of the methods of `Ledger`: {listed}. `context` is the same."
+def _async_ledger() -> Iterator[str]:
+    kind = chatledger.AsyncLedger
+    listed = _twins(kind, "Awaited, with the arguments, answers and errors of the methods of `Ledger`")
+    yield from _described(kind, f"{listed} `context` is the same.")
+
+
+def _views() -> Iterator[str]:
+    kind = chatledger.LedgerView
+    yield from _described(kind, _twins(kind, "With the arguments, answers and errors of the methods of `Ledger`"))
+    yield from _described(
+        chatledger.AsyncLedgerView,
+        _twins(chatledger.AsyncLedgerView, "Awaited, and like the methods of `LedgerView`"),
     )
+
+
+def _feeds() -> Iterator[str]:
+    yield from _described(chatledger.Feed)
+    yield from _described(chatledger.AsyncFeed)
+
+
+def _described(kind: type, *more: str) -> Iterator[str]:
+    yield f"## {kind.__name__}"
+    yield text_of(doc_of(kind))
+    yield from more
+    yield from describe_methods(kind, level=3)
+
+
+def _twins(kind: type, like: str) -> str:
+    """The methods that another class has too, under the same names."""
+    names = {
+        name: member
+        for name, member in vars(kind).items()
+        if inspect.isfunction(member)
+        and hasattr(member, "__wrapped__")
+        and member.__qualname__ != f"{kind.__name__}.{name}"
+    }
+    found = [name for name in names if not name.startswith("_")]
+    iterated = [name for name in found if inspect.isasyncgenfunction(names[name])]
+    listed = f"{like}: {', '.join(f'`{name}`' for name in found if name not in iterated)}."
+    return f"{listed} Likewise with `async for`: {', '.join(f'`{name}`' for name in iterated)}." if iterated else listed
 
 
 # Events

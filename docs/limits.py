@@ -16,10 +16,11 @@ from chatledger.domain.runs.values import MAX_CASCADE
 from chatledger.domain.search.query import MAX_QUERY_DEPTH, MAX_QUERY_TERMS
 from chatledger.domain.search.tokens import MAX_TERM_BYTES
 from chatledger.infra.computed_resolver import MAX_ITEMS
+from chatledger.infra.deciding import MAX_COMMIT_EVENTS
 from chatledger.infra.graph_state.settings import MAX_STATE_BYTES
+from chatledger.infra.importers.unpacking import MAX_UNPACKED_BYTES
 from chatledger.infra.jetstream.subjects import MAX_NAME_CHARS
 from chatledger.infra.log.compression import MAX_BYTES
-from chatledger.infra.store import MAX_COMMIT_EVENTS
 from chatledger.projections.custom.row_keys import MAX_KEY_BYTES
 from docs.docstrings import join
 
@@ -51,6 +52,11 @@ LIMITS: Final = (
     ),
     ("events of one call, on one chat", f"{MAX_COMMIT_EVENTS:,}", "InvalidValueError"),
     ("a compressed record, decompressed, whatever the ratio", _bytes(MAX_BYTES), "CorruptStateError"),
+    (
+        "a compressed file that is imported, unpacked; `max_unpacked_bytes` of `read_chats`, `import --max-unpacked`",
+        _bytes(MAX_UNPACKED_BYTES),
+        "InvalidValueError",
+    ),
     ("the name of a stream", f"{MAX_NAME_CHARS:,} characters", "ConfigurationError"),
     ("the id of a checkpoint of an agent's thread", _bytes(MAX_CHECKPOINT_ID_BYTES), "InvalidValueError"),
     ("a state of a graph; `max_state_bytes` of its store", _bytes(MAX_STATE_BYTES), "PayloadTooLargeError"),

@@ -143,7 +143,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     created_at: int
 
 
-class GraphNode(msgspec.Struct, frozen=True, kw_only=True):
+class GraphNode(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A message as the graph shows it: `content` is a preview of at most 50 characters, `role` the message's name."""
 
     id: str

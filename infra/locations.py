@@ -2,8 +2,6 @@
 
 import hashlib
 import os
-import shutil
-import tempfile
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -19,6 +17,7 @@ from chatledger.domain.large_data import LARGE_BYTES, MAX_MESSAGE_BYTES
 from chatledger.projections.custom.projection import Projection
 from chatledger.projections.environment import INITIAL_MAP_BYTES
 from chatledger.projections.index import Index
+from chatledger.projections.quarantine import Refuse, refuse_nothing
 
 from .custom_projections import check_projections
 from .embedded import DataDirectory, Durability, EmbeddedSource
@@ -31,6 +30,7 @@ from .log.compression import ZstdCompressor
 from .log.jetstream import JetStreamLog
 from .log.memory import MemoryLog
 from .login import Login
+from .quarantine import Quarantine
 from .scratch import Scratch
 from .servers import check_host, check_replicas, read_place, without_secrets
 from .shared import Shared, acquire, release
@@ -99,6 +99,7 @@ class Options:
             msg = f"login must be a chatledger.Login, not {type(login).__name__}"
             raise ConfigurationError(msg)
         self.login, self.replicas = login, check_replicas(replicas)
+        self.refuse: Refuse = refuse_nothing
 
     @cached_property
     def mapper(self) -> StructMapper:
@@ -108,6 +109,12 @@ class Options:
             compressor=None if self.compression is None else ZstdCompressor(),
             cipher=None if self.encryption is None else RecordCipher(keyring_of(self.encryption)),
         )
+
+    def check_place(self, scheme: str, location: str) -> None:
+        """Raise `ConfigurationError` where something is said that is about servers only."""
+        if scheme not in {"nats", "tls"} and (self.login is not None or self.replicas is not None):
+            msg = f"login and replicas are for nats:// and tls:// locations, not for {without_secrets(location)!r}"
+            raise ConfigurationError(msg)
 
     def prepare(self) -> None:
         """Raise `ConfigurationError` before anything is made, where keys or a place for the index are missing."""
@@ -144,6 +151,7 @@ class Options:
             for action in on_close:
                 action()
             raise
+        opened.refuse = self.refuse
         for projection in self.projections:
             opened.custom.add(projection)
         return Store(
@@ -171,9 +179,7 @@ def open_shared(location: str | os.PathLike[str], options: Options) -> Shared:
         raise ConfigurationError(msg)
     options.prepare()
     scheme = text.partition("://")[0] if "://" in text else "path"
-    if scheme not in {"nats", "tls"} and (options.login is not None or options.replicas is not None):
-        msg = f"login and replicas are for nats:// and tls:// locations, not for {without_secrets(text)!r}"
-        raise ConfigurationError(msg)
+    options.check_place(scheme, text)
     if text == "memory:":
         return acquire(None, lambda: Shared(None, text, _open_memory(options), options.durability))
     opener = _OPENERS.get(scheme)
@@ -204,14 +210,14 @@ def open_shared(location: str | os.PathLike[str], options: Options) -> Shared:
 
 
 def _open_memory(options: Options) -> Store:
-    folder = tempfile.mkdtemp(prefix="chatledger-", dir=options.scratch.base)
-    log = MemoryLog(options.mapper)
-    return options.store(log, Path(folder), lambda: shutil.rmtree(folder, ignore_errors=True))
+    folder = options.scratch.take()
+    return options.store(MemoryLog(options.mapper), folder.path, folder.remove)
 
 
 def _open_path(location: str, options: Options) -> Store:
     directory = DataDirectory(location)
     directory.prepare()
+    options.refuse = Quarantine(directory.path).refusal()
     # A stream that is known here but not to the server is lost, and creating it would delete what is left of it.
     is_known = directory.has_stream(STREAM) or any((directory.index / name).exists() for name in ("CURRENT", SEEN_FILE))
     source = EmbeddedSource(directory, durability=options.durability, stream=STREAM, timeout_s=options.timeout_s)
@@ -287,6 +293,7 @@ def open_unshared(location: str | os.PathLike[str], options: Options) -> Store:
     if opener is None:
         msg = f"{without_secrets(text)!r} is no place that outlives its process: give a directory, nats://, sqlite:// or postgresql://"
         raise ConfigurationError(msg)
+    options.check_place(scheme, text)
     options.prepare()
     return opener(text, options)
 

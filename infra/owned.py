@@ -16,11 +16,12 @@ from chatledger.projections.index import Snapshot
 from chatledger.projections.indexed_chat import IndexedChat
 from chatledger.projections.owned import OwnedChat, OwnedSnapshot
 
+from .deciding import Decide, DecideOnThread, Kind
 from .erasing import SCRUB_S
 from .log.bookmarks import Bookmark, bookmark_key
 from .log.port import READ_PAGE
 from .owners import Owners
-from .store import RETRY_S, Decide, DecideOnThread, Kind, Store
+from .store import RETRY_S, Store
 
 
 class _Guard:

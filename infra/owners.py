@@ -68,12 +68,12 @@ def _life(snapshot: Snapshot, stream: str) -> tuple[int | None, str | None]:
     """Where a chat or a thread of agents that is there began, and its owner."""
     thread_id = thread_of(stream)
     if thread_id is not None:
-        thread = snapshot.thread(thread_id)
+        thread = snapshot.thread(thread_id, even_quarantined=True)
         return (None, None) if thread.record is None else (thread.record.first_position, thread.owner)
     if is_state_stream(stream):
         state = IndexedGraphState(snapshot.tables, snapshot.txn, stream).record
         return (None, None) if state is None else (state.first_position, parse_state_id(state.state_id).user_id)
-    chat = snapshot.chat(stream)
+    chat = snapshot.chat(stream, even_quarantined=True)
     if chat.record is None or chat.profile is None:
         return None, None
     return chat.record.first_position, chat.profile.user_id

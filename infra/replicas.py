@@ -19,7 +19,8 @@ from .log.port import translated
 from .login import Login
 from .servers import read_place
 
-_BESIDE: Final = (FEEDS, BLOBS)
+BESIDE: Final = (FEEDS, BLOBS)
+"""What the names of the streams end with that belong to a log."""
 _SHOWN: Final = 5
 _PAGE: Final = 5000
 _BEHIND_S: Final = 3.0
@@ -81,7 +82,7 @@ def compare_replicas(
     try:
         with translated(f"stream {place.stream!r}"):
             found = _compare(client, place.stream, page)
-            for suffix in _BESIDE:
+            for suffix in BESIDE:
                 try:
                     found += _compare(client, place.stream + suffix, page)
                 except StreamAbsentError:
@@ -92,11 +93,18 @@ def compare_replicas(
 
 
 def _compare(client: JetStreamClient, stream: str, page: int) -> list[ReplicaDamage]:
-    last = client.call(stream_info, client, stream).state.last
     servers = client.call(servers_of, client, stream)
     if len(servers) < 2:
         msg = f"no more than one server keeps a copy of stream {stream!r}, so there is nothing to compare; see replicas of open"
         raise ConfigurationError(msg)
+    return differences_between(client, stream, servers, page=page)
+
+
+def differences_between(
+    client: JetStreamClient, stream: str, servers: set[str], *, page: int = _PAGE
+) -> list[ReplicaDamage]:
+    """What these servers have otherwise than most of them; they are to be reachable."""
+    last = client.call(stream_info, client, stream).state.last
     missing: dict[str, list[int]] = {name: [] for name in servers}
     altered: dict[str, list[int]] = {name: [] for name in servers}
     for first in range(1, last + 1, page):

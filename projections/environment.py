@@ -13,6 +13,8 @@ import lmdb
 
 from chatledger.domain.errors import CorruptStateError, LedgerClosedError
 
+from .page_check import find_damage
+
 T = TypeVar("T")
 
 if TYPE_CHECKING:
@@ -52,7 +54,7 @@ class Environment:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.path = path
         self._pid = os.getpid()
-        self._share = _Share(path / "in-use")
+        self._share = _Share(path / "in-use", self._check_pages)
         try:
             self._env = self._open(map_bytes)
             self._check_length()
@@ -65,10 +67,13 @@ class Environment:
             self._share.release(is_synced=False)
             raise
         # LMDB forbids to resize the map while this process has transactions; the gate counts and holds them back.
-        self._gate = threading.Condition()
+        self._entry = threading.Lock()
+        self._gate = threading.Condition(self._entry)
         self._active = 0
         self._is_resizing = False
         self._is_closed = False
+        self.is_suspect = False
+        """Whether something read from it was not as it should be: the pages are checked when it is opened next."""
         self._write_lock = threading.RLock()
         self._reopened: list[Callable[[], None]] = []
         self._memory_mark: Callable[[Transaction], bytes] | None = None
@@ -100,6 +105,13 @@ class Environment:
         if length < pages * self._env.stat()["psize"]:
             msg = f"the file ends after {length:,} bytes, before its last page"
             raise lmdb.CorruptedError(msg)
+
+    def _check_pages(self) -> None:
+        """Refuse a file whose last user died, or met damage, if that is why: LMDB would end this process at the same page."""
+        damage = find_damage(self.file) if self.file.exists() else None
+        if damage is not None:
+            msg = f"the index at {self.path} is damaged: {damage}"
+            raise CorruptStateError(msg)
 
     def table(self, name: bytes, *, dupsort: bool = False) -> "lmdb._Database":
         """The named table, created if absent."""
@@ -156,7 +168,7 @@ class Environment:
             msg = "this ledger was opened before the process forked; open it again in the child"
             raise LedgerClosedError(msg)
         while True:
-            with self._gate:
+            with self._entry:  # the same lock, without the cost of the condition
                 while self._is_resizing:
                     self._gate.wait()
                 if self._is_closed:
@@ -174,9 +186,9 @@ class Environment:
 
     def end(self) -> None:
         """Say that a transaction is over."""
-        with self._gate:
+        with self._entry:
             self._active -= 1
-            if not self._active:
+            if not self._active and (self._is_resizing or self._is_closed):  # else nobody waits for this
                 self._gate.notify_all()
 
     def _check_memory(self, txn: Transaction, *, can_reopen: bool) -> None:
@@ -254,7 +266,7 @@ class Environment:
                 self._gate.wait()
         if self._share.is_last():
             self._env.sync(True)  # noqa: FBT003 - lmdb 1 has no keyword for it
-            self._share.release(is_synced=True)
+            self._share.release(is_synced=not self.is_suspect)
         else:
             self._share.release(is_synced=False)
         self._env.close()
@@ -302,14 +314,17 @@ class _Share:
     A lock that every process holds in common while it uses an environment, and a note of the boot it was opened in.
 
     The kernel releases the lock of a killed process. The note is replaced by `clean` when the last one has synced.
+
+    `after_death` is called, before anybody else may use it, when the last process that used it did not come to that.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, after_death: Callable[[], None]) -> None:
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             while True:
                 if self._try_exclusive():
-                    self._check_note(path)
+                    if self._is_noted(path):
+                        after_death()
                     self._write(_boot_id())
                 fcntl.flock(self._fd, fcntl.LOCK_SH)
                 # Between the two locks another process may have closed it, or refused it, as the last one.
@@ -319,10 +334,14 @@ class _Share:
             os.close(self._fd)
             raise
 
-    def _check_note(self, path: Path) -> None:
+    def _is_noted(self, path: Path) -> bool:
+        """Whether somebody used it since it was clean."""
         note = os.pread(self._fd, 100, 0)
-        if note not in {b"", _CLEAN} and (note != _boot_id() or note == _UNKNOWN_BOOT):
+        if note in {b"", _CLEAN}:
+            return False
+        if note != _boot_id() or note == _UNKNOWN_BOOT:
             raise UncleanStopError(path)
+        return True
 
     def is_last(self) -> bool:
         return self._try_exclusive()

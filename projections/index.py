@@ -24,6 +24,7 @@ from .generation import Erasure, Generation, IndexState, RetiredError
 from .generations import Generations
 from .indexed_chat import IndexedChat
 from .large_data import dropped_large, finish_drop, is_large_used, large_digests
+from .quarantine import Refuse, refuse_nothing
 from .scrub import scrub_files
 from .search import building
 from .tables import Tables
@@ -43,22 +44,25 @@ class Snapshot:
 
     user_id: str | None = None
 
-    def __init__(self, generation: Generation, txn: Transaction) -> None:
-        self._generation, self._txn = generation, txn
+    def __init__(self, generation: Generation, txn: Transaction, refuse: Refuse = refuse_nothing) -> None:
+        self._generation, self._txn, self.refuse = generation, txn, refuse
 
     @property
     def state(self) -> IndexState:
         """How far the index is."""
         return self._generation.state(self._txn)
 
-    def chat(self, chat_id: str) -> IndexedChat:
+    def chat(self, chat_id: str, *, even_quarantined: bool = False) -> IndexedChat:
         """The chat of that id; its record is None when there is none."""
+        (refuse_nothing if even_quarantined else self.refuse)(chat_id)
         tables = self._generation.tables
         return IndexedChat(tables, self._txn, chat_id, tables.chat_no(self._txn, chat_id))
 
-    def thread(self, thread_id: str) -> IndexedThread:
+    def thread(self, thread_id: str, *, even_quarantined: bool = False) -> IndexedThread:
         """The thread of that id; its record is None when there is none."""
-        return IndexedThread(self._generation.tables, self._txn, thread_id)
+        thread = IndexedThread(self._generation.tables, self._txn, thread_id)
+        (refuse_nothing if even_quarantined else self.refuse)(thread.chat_id)
+        return thread
 
     @property
     def txn(self) -> Transaction:
@@ -77,13 +81,15 @@ class Snapshot:
     def find(self, message_id: str) -> tuple[IndexedChat, Place] | None:
         """The chat that a message belongs to, and where the message is in it."""
         tables = self._generation.tables
-        for chat_no, place in tables.locations(self._txn, message_id):
-            chat = IndexedChat(tables, self._txn, "", chat_no)
-            profile = chat.profile
-            assert profile is not None, "a chat with messages has a profile"
-            chat.chat_id = profile.id
-            return chat, place
-        return None
+        found = tables.first_location(self._txn, message_id)
+        if found is None:
+            return None
+        chat = IndexedChat(tables, self._txn, "", found[0])
+        profile = chat.profile
+        assert profile is not None, "a chat with messages has a profile"
+        self.refuse(profile.id)
+        chat.chat_id = profile.id
+        return chat, found[1]
 
     def list_chats(
         self,
@@ -134,14 +140,14 @@ class Index(PositionRecorder):
 
     def __init__(self, root: Path, *, identity: str, map_bytes: int = INITIAL_MAP_BYTES) -> None:
         self._generations = Generations(root)
-        self._identity = identity
-        self._map_bytes = map_bytes
+        self._identity, self._map_bytes = identity, map_bytes
         self._live: Generation | None = None
         self._swap = threading.Lock()
         self._advanced = threading.Condition()
         self.custom = Attached()
         self._is_closed = False
         self.half_erased: set[str] = set()
+        self.refuse: Refuse = refuse_nothing
 
     def open(self) -> str | None:
         """Open the current generation. Returns why it can not serve, or None when it does."""
@@ -171,8 +177,9 @@ class Index(PositionRecorder):
         """
         generation, txn = self._begin()
         try:
-            yield Snapshot(generation, txn)
+            yield Snapshot(generation, txn, self.refuse)
         except _DAMAGE as error:
+            generation.env.is_suspect = True
             msg = f"the index at {generation.env.path} is damaged: {error}; rebuild it, the log is not affected"
             raise CorruptStateError(msg) from error
         finally:
@@ -359,6 +366,7 @@ class Index(PositionRecorder):
             try:
                 return generation.env.update(attempt)
             except _DAMAGE as error:
+                generation.env.is_suspect = True
                 msg = f"the index at {generation.env.path} can not be written: {error}; what is on the log is not affected"
                 raise CorruptStateError(msg) from error
             except RetiredError:

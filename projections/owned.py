@@ -53,6 +53,7 @@ class OwnedSnapshot(Snapshot):
     # The base class is not initialized: what it may come to offer is refused, until somebody has thought about whose it is.
     def __init__(self, whole: Snapshot, user_id: str) -> None:
         self._whole, self._owner = whole, user_id
+        self.refuse = whole.refuse
         self.user_id = user_id
 
     def __getattr__(self, name: str) -> NoReturn:
@@ -76,18 +77,23 @@ class OwnedSnapshot(Snapshot):
         """The tables of its environment: for reading what belongs to a chat that this snapshot gave."""
         return self._whole.tables
 
-    def chat(self, chat_id: str) -> OwnedChat:
+    def chat(self, chat_id: str, *, even_quarantined: bool = False) -> OwnedChat:
         """The user's chat of that id; its record is None when there is none."""
         chat_no = self.tables.chat_no(self.txn, chat_id)
         if chat_no is None or _owner(self.tables, self.txn, chat_no)[1] == self._owner:
+            if not even_quarantined:
+                self._whole.refuse(chat_id)
             return self._chat(chat_id, chat_no)
         hidden = self._chat(chat_id, None)
         hidden.is_taken = True
         return hidden
 
-    def thread(self, thread_id: str) -> OwnedThread:
+    def thread(self, thread_id: str, *, even_quarantined: bool = False) -> OwnedThread:
         """The user's thread of that id; its record is None when there is none."""
-        return OwnedThread(self.tables, self.txn, thread_id, user_id=self._owner)
+        thread = OwnedThread(self.tables, self.txn, thread_id, user_id=self._owner)
+        if thread.record is not None and not even_quarantined:
+            self._whole.refuse(thread.chat_id)
+        return thread
 
     def chat_nos(self, *, user_id: str | None = None) -> list[int]:
         """The numbers of the user's chats; none when they are asked for another's."""
@@ -98,6 +104,7 @@ class OwnedSnapshot(Snapshot):
         for chat_no, place in self.tables.locations(self.txn, message_id):
             chat_id, user_id = _owner(self.tables, self.txn, chat_no)
             if user_id == self._owner:
+                self._whole.refuse(chat_id)
                 return self._chat(chat_id, chat_no), place
         return None
 

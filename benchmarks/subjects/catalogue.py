@@ -10,7 +10,7 @@ from chatledger import Graph, Ledger
 from ..data import START_MS
 from ..measure import Row, check_equal
 from ..sqlite_peer import SqlitePeer
-from ..world import Pair, World, fill
+from ..world import Pair, World, fill, make_chain
 
 PAGE = 50
 _MESSAGES_PER_CHAT = 5
@@ -35,6 +35,7 @@ def branches(world: World) -> Iterator[Row]:
             name=name,
             note="warm; with the length of each chain, for which the peer walks it",
         )
+        yield _branches_of_shorter(world, pair, name)
         name = f"graph of {sizes.branched:,} messages"
         ours, theirs = partial(pair.ledger.graph, "chat"), partial(pair.peer.graph, "chat")
         nodes, heads, _ = theirs()
@@ -47,6 +48,23 @@ def branches(world: World) -> Iterator[Row]:
         yield world.compare(
             ours, theirs, subject="branches", name=name, note="warm; all nodes with previews of 50 characters"
         )
+
+
+def _branches_of_shorter(world: World, pair: Pair, name: str) -> Row:
+    """The same with as many branches of a chain of a tenth of the length."""
+    count = world.sizes.branches
+    length = world.sizes.branched // 10
+    ids = make_chain(pair.ledger, "shorter", length, seed=5)
+    for number in range(1, count):
+        pair.ledger.create_branch("shorter", f"branch-{number:02}", ids[number * length // count])
+    return world.compare(
+        partial(pair.ledger.list_branches, "chat"),
+        partial(pair.ledger.list_branches, "shorter"),
+        subject="branches",
+        name=name,
+        peer=f"ours, on {length:,}",
+        note="1 means that the length of the chains does not matter",
+    )
 
 
 def _list_branches(ledger: Ledger) -> list[tuple[str, str | None, bool, int]]:

@@ -11,6 +11,9 @@ from ..sqlite_peer import SqlitePeer
 from ..world import World
 
 TAIL = 50
+LAZY_NOTE = (
+    "warm; data are decoded when they are asked for, `lazy_data=True`, which they are not here; the peer as above"
+)
 
 
 def chains(world: World) -> Iterator[Row]:
@@ -23,6 +26,9 @@ def chains(world: World) -> Iterator[Row]:
         yield world.compare(
             ours, theirs, subject="chains", name=name, note="warm; every message decoded; recursive query, json.loads"
         )
+        lazy = partial(pair.ledger.get_messages, chat_id, lazy_data=True)
+        check_equal(f"{name}, lazy", as_rows(lazy()), theirs())
+        yield world.compare(lazy, theirs, subject="chains", name=f"{name}, lazy data", note=LAZY_NOTE)
         if length == world.sizes.chains[1]:
             with SqlitePeer(pair.peer.path, loads=msgspec.json.decode) as faster:
                 yield world.compare(
@@ -31,7 +37,7 @@ def chains(world: World) -> Iterator[Row]:
                     subject="chains",
                     name=name,
                     peer="SQLite, msgspec",
-                    note="as above, the peer with msgspec's JSON decoder instead of the standard library's",
+                    note="warm; every message decoded; the peer with msgspec's JSON decoder, not the standard library's",
                 )
     for length in world.sizes.chains:
         pair, chat_id = world.chain(length)

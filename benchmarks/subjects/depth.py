@@ -1,7 +1,8 @@
 """Long chains and chats with many forks, next to the limits: one decode of the same bytes, one look-up in LMDB."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from itertools import repeat
 from pathlib import Path
 
 import lmdb
@@ -14,6 +15,7 @@ from chatledger.projections.chains import Chains, Place
 from ..data import Conversations
 from ..measure import Row, check_equal
 from ..world import BATCH, Pair, World, make_chain
+from .chains import LAZY_NOTE
 
 TAIL = 50
 _SHORT = 100
@@ -26,21 +28,9 @@ def long_chains(world: World) -> Iterator[Row]:
     """The longest chain: whole, its end, its ancestors; and the cost per message next to shorter ones."""
     longest, middle = world.sizes.longest, world.sizes.chains[1]
     pair, chat_id = world.chain(longest, "fast")
-    yield _whole(world, pair, chat_id)
-    for length in (middle, longest):
-        yield _decoded(world, length)
+    yield from _whole(world, pair, chat_id)
+    yield from _decoded(world, (middle, longest))
     yield _scanned(world, middle)
-    shorter, shorter_id = world.chain(middle, "fast")
-    yield world.compare(
-        partial(pair.ledger.get_messages, chat_id),
-        partial(shorter.ledger.get_messages, shorter_id),
-        subject="long_chains",
-        name=f"chain of {longest:,} messages, for each message",
-        peer=f"ours, {middle:,}",
-        per=(longest, middle),
-        note="warm; below 1 where a message of the long chain costs more than one of the short chain",
-        few=True,
-    )
     make_chain(pair.ledger, "short", _SHORT, seed=2)
     yield world.compare(
         partial(pair.ledger.get_messages, chat_id, limit=TAIL),
@@ -51,37 +41,52 @@ def long_chains(world: World) -> Iterator[Row]:
         note="1 means that the length of the chat does not matter",
     )
     yield from _ancestors(world, pair.ledger, chat_id, longest)
+    yield _appended(world, pair.ledger, chat_id, longest)
 
 
-def _whole(world: World, pair: Pair, chat_id: str) -> Row:
+def _whole(world: World, pair: Pair, chat_id: str) -> Iterator[Row]:
     length = world.sizes.longest
     name = f"chain of {length:,} messages"
     ours, theirs = partial(pair.ledger.get_messages, chat_id), partial(pair.peer.get_messages, chat_id)
+    lazy = partial(ours, lazy_data=True)
     check_equal(name, [message.id for message in ours()], [row["id"] for row in theirs()])
-    return world.compare(
-        ours,
-        theirs,
-        subject="long_chains",
-        name=name,
-        note="warm; every message decoded; recursive query, json.loads",
-        few=True,
-    )
+    check_equal(name, [message.id for message in lazy()], [message.id for message in ours()])
+    row = partial(world.compare, subject="long_chains", few=True)
+    yield row(ours, theirs, name=name, note="warm; every message decoded; recursive query, json.loads")
+    yield row(lazy, theirs, name=f"{name}, lazy data", note=LAZY_NOTE)
 
 
-def _decoded(world: World, length: int) -> Row:
-    pair, chat_id = world.chain(length, "fast")
-    ours = partial(pair.ledger.get_messages, chat_id)
-    stored = _encode([msgspec.structs.replace(message, chat_id="", parent_id=None) for message in ours()])
-    check_equal("decoding", len(_decode(stored)), length)
-    return world.compare(
-        ours,
-        partial(_decode, stored),
-        subject="long_chains",
-        name=f"chain of {length:,} messages",
-        peer="one msgpack decode",
-        note="warm; the limit: all messages as one msgpack array in memory, decoded by one call into the same objects",
-        few=length > BATCH * 20,
-    )
+def _decoded(world: World, lengths: tuple[int, int]) -> Iterator[Row]:
+    """Next to one decode of the same bytes; and the longer one next to the shorter one, message by message."""
+    calls: dict[str, list[Callable[[], object]]] = {"": [], ", lazy data": [], ", one msgpack decode": []}
+    for length in lengths:
+        pair, chat_id = world.chain(length, "fast")
+        ours = partial(pair.ledger.get_messages, chat_id)
+        decode = partial(_decode, _encode([msgspec.structs.replace(one, chat_id="", parent_id=None) for one in ours()]))
+        check_equal("decoding", len(decode()), length)
+        for of_length, call in zip(calls.values(), (ours, partial(ours, lazy_data=True), decode), strict=True):
+            of_length.append(call)
+        yield world.compare(
+            ours,
+            decode,
+            subject="long_chains",
+            name=f"chain of {length:,} messages",
+            peer="one msgpack decode",
+            note="warm; the limit: all messages as one msgpack array in memory, decoded by one call into the same objects",
+            few=length > BATCH * 20,
+        )
+    shorter, longer = lengths
+    for how, (short, long) in calls.items():
+        yield world.compare(
+            long,
+            short,
+            subject="long_chains",
+            name=f"chain of {longer:,} messages{how}, for each message",
+            peer=f"the same, {shorter:,}",
+            per=(longer, shorter),
+            note="warm; below 1 where a message of the long chain costs more than one of the short chain",
+            few=True,
+        )
 
 
 def _scanned(world: World, length: int) -> Row:
@@ -106,11 +111,10 @@ def _scanned(world: World, length: int) -> Row:
         )
 
 
-def _raw(folder: Path, values: list[bytes]) -> "lmdb.Environment":
+def _raw(folder: Path, values: Iterable[bytes]) -> "lmdb.Environment":
     env = lmdb.open(str(folder), map_size=1 << 34, sync=False)
-    with env.begin(write=True) as txn:
-        for number, value in enumerate(values):
-            txn.put(number.to_bytes(8, "big"), value)
+    with env.begin(write=True) as txn, txn.cursor() as cursor:
+        cursor.putmulti(((number.to_bytes(8, "big"), value) for number, value in enumerate(values)), append=True)
     return env
 
 
@@ -126,10 +130,10 @@ def _ancestors(world: World, ledger: Ledger, chat_id: str, length: int) -> Itera
     a, b, end = stored[0].id, stored[1].id, ids[-1]
     found = ledger.common_ancestor(a, b)
     check_equal("common ancestor", None if found is None else found.id, low)
-    with _raw(world.folder(), [b"x" * 300] * 1000) as env, env.begin() as txn:
-        key = (500).to_bytes(8, "big")
-        get = partial(txn.get, key)
-        note = "the limit: `get` of one row of 300 bytes within a transaction that is open already"
+    # As many rows as the chain has, and as large.
+    with _raw(world.folder(), repeat(b"x" * 300, length)) as env, env.begin() as txn:
+        get = partial(txn.get, (length // 2).to_bytes(8, "big"))
+        note = "the limit: `get` of one row of 300 bytes, among as many, in a transaction that is open already"
         row = partial(world.compare, subject="long_chains", peer="one LMDB get", note=note)
         yield row(partial(ledger.common_ancestor, a, b), get, name=f"common ancestor at depth {length:,}")
         store = ledger._store  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - below the public methods, as the title says
@@ -145,6 +149,21 @@ def _ancestors(world: World, ledger: Ledger, chat_id: str, length: int) -> Itera
             )
             check_equal("is ancestor", [chat.is_ancestor(low, b), chat.is_ancestor(a, b)], [True, False])
             yield row(partial(chat.is_ancestor, low, b), get, name=f"is-ancestor at depth {length:,}, by ids")
+
+
+def _appended(world: World, ledger: Ledger, chat_id: str, length: int) -> Row:
+    """One more message after so many; the last row of the chain, as it changes it."""
+    talk = Conversations(78)
+    with chatledger.open(world.folder() / "ledger", durability="fast") as empty:
+        empty.create_chat("chat", "ada")
+        return world.compare(
+            lambda: ledger.append(chat_id, [talk.message()]),
+            lambda: empty.append("chat", [talk.message()]),
+            subject="long_chains",
+            name=f"append, fast, to a chat of {length:,}",
+            peer="ours, empty ledger",
+            note="1 means that it does not matter how much is stored; one message per commit",
+        )
 
 
 def _ancestor(chains: Chains, place: Place, depth: int) -> str:

@@ -44,7 +44,8 @@ Everything chatledger raises on purpose, named by what the caller may conclude.
     ├─ LogUnavailableError          the log did not answer; the outcome may be unknown, retrying is safe
     │  └─ LogFullError              the log's storage is exhausted; nothing was written
     ├─ ChainIntegrityError          a cycle or a dangling parent in foreign data, or a hole or mismatch in stored events
-    │  └─ LogRegressedError         the log ends before a position that was already seen
+    │  ├─ LogRegressedError         the log ends before a position that was already seen
+    │  └─ QuarantinedError          the chat or thread lost events for good; nothing of it is shown or added
     ├─ CorruptStateError            a stored value cannot be decoded or verified
     ├─ ProjectionError              a custom projection failed, or another version of it is in use
     └─ LedgerClosedError            the ledger was closed, or opened before a fork
@@ -93,6 +94,7 @@ from .logs import (
     LogRegressedError,
     LogUnavailableError,
     ProjectionError,
+    QuarantinedError,
     UnsupportedFormatError,
 )
 from .taken import (
@@ -148,6 +150,7 @@ __all__ = (
     "PayloadTooLargeError",
     "PlanOutdatedError",
     "ProjectionError",
+    "QuarantinedError",
     "RegenerationNotFoundError",
     "ResolverError",
     "RunConflictError",

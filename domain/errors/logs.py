@@ -52,6 +52,10 @@ class LogRegressedError(ChainIntegrityError):
         self.last_position, self.seen_position = last_position, seen_position
 
 
+class QuarantinedError(ChainIntegrityError):
+    """A chat or thread lost events that nothing could bring back, so what is left is not shown, and nothing is added to it."""
+
+
 class CorruptStateError(ChatledgerError):
     """A stored value cannot be decoded or verified. Where it is, as far as that is known, is in the attributes."""
 

@@ -166,7 +166,7 @@ class Cursor:
         with self._store.snapshot() as snapshot:
             if snapshot.state.position <= self._read:
                 return False
-            tombstone = snapshot.chat(recorded.chat_id).tombstone
+            tombstone = snapshot.chat(recorded.chat_id, even_quarantined=True).tombstone
         return tombstone is not None and tombstone.head.position > recorded.position
 
     def read(self) -> bool:

@@ -3,6 +3,7 @@
 import os
 
 from ..backup.values import Backup
+from ..quarantine import Refusal
 from ..store import Progress, Store, no_progress
 
 
@@ -19,7 +20,8 @@ class BackupMethods:
 
         It has all commits up to one position, with their positions, as they are stored: what is encrypted or compressed stays
         so, and no key is in it. Every event is checked on the way. A second run into the same folder adds what is new, and
-        removes what was deleted since. Killed at any point, it leaves the backup that was there before.
+        removes what was deleted since. Killed at any point, it leaves the backup that was there before. Of a chat in quarantine it
+        has what is left, and notes that it is not all.
 
         Args:
             folder: New, empty, or with an earlier backup of this log. It holds conversations: it gets mode 0700.
@@ -39,4 +41,6 @@ class BackupMethods:
 
         store = self._store
         store.check_open()
-        return write_backup(store.log, folder, progress=progress or no_progress)
+        refuse = store.index.refuse
+        quarantined = refuse.streams if isinstance(refuse, Refusal) else ()
+        return write_backup(store.log, folder, quarantined=quarantined, progress=progress or no_progress)

@@ -12,17 +12,20 @@ from chatledger.domain.imported import (
     ImportedChat,
     ImportedCheckpoint,
     ImportedMessage,
+    ImportedRegeneration,
     ImportResult,
     renamed,
 )
 from chatledger.domain.rules import check_id
+from chatledger.domain.runs.values import RegenerationRecord
 from chatledger.domain.values import Branch, Checkpoint, Message
 
+from ..deciding import MAX_COMMIT_EVENTS
 from ..importers.check import validate_chat
 from ..messages import new_id
-from ..store import MAX_COMMIT_EVENTS, Store
+from ..store import Store
 
-T = TypeVar("T", ImportedMessage, ImportedBranch, ImportedCheckpoint)
+T = TypeVar("T", ImportedMessage, ImportedBranch, ImportedCheckpoint, ImportedRegeneration)
 
 
 class InterchangeMethods:
@@ -36,7 +39,7 @@ class InterchangeMethods:
         """
         Take a whole conversation in: what the ledger has of it stays, what it lacks is added. Repeating changes nothing.
 
-        A chat of more than 1,000 events (one for each further branch and checkpoint) takes several commits.
+        A chat of more than 1,000 events (one for each further branch, checkpoint and run) takes several commits.
 
         Args:
             chat: As `chatledger.importers.read_chats` yields it, or `export_chat` returns it.
@@ -51,7 +54,7 @@ class InterchangeMethods:
         validate_chat(chat)
         if chat_id is not None:
             chat = renamed(chat, check_id(chat_id, "chat_id"), {message.id: new_id() for message in chat.messages})
-        ids = [new_id() for _ in range(1 + len(chat.branches) + len(chat.checkpoints))]
+        ids = [new_id() for _ in range(1 + len(chat.branches) + len(chat.checkpoints) + len(chat.runs))]
         written: list[Body] = []
         while recorded := self._store.execute(
             chat.id,
@@ -78,8 +81,14 @@ class InterchangeMethods:
             chat = state.chat
             if chat is None:
                 raise ChatNotFoundError(chat_id)
-            messages = state.chains.all_messages()
+            said = state.annotations()
+            messages = [
+                (at, msgspec.structs.replace(message, annotation=said.get(message.id)))
+                for at, message in state.chains.all_messages()
+            ]
             branches, checkpoints = state.branches(), state.checkpoints()
+            runs = state.runs()
+            regenerations = [] if state.run_rows is None else state.run_rows.regenerations()
         messages.sort(key=lambda item: item[0])
         return ImportedChat(
             id=chat.id,
@@ -88,12 +97,15 @@ class InterchangeMethods:
             metadata=chat.metadata,
             created_at=chat.created_at,
             updated_at=chat.updated_at,
+            expires_at=chat.expires_at,
             messages=tuple(_exported(ImportedMessage, message) for _, message in messages),
             branches=tuple(_exported(ImportedBranch, branch) for branch in branches),
             checkpoints=tuple(_exported(ImportedCheckpoint, checkpoint) for checkpoint in checkpoints),
+            runs=tuple(msgspec.structs.replace(run, chat_id="") for run in runs),
+            regenerations=tuple(_exported(ImportedRegeneration, one) for one in regenerations),
         )
 
 
-def _exported(form: type[T], value: Message | Branch | Checkpoint) -> T:
+def _exported(form: type[T], value: Message | Branch | Checkpoint | RegenerationRecord) -> T:
     """The same value in the form of exports, whose fields have the same names."""
     return form(**{field.name: getattr(value, field.name) for field in msgspec.structs.fields(form)})

@@ -9,6 +9,7 @@ from chatledger.domain.errors import AccessDeniedError, LedgerClosedError
 from chatledger.domain.graph import make_graph
 from chatledger.domain.rules import check_id
 from chatledger.domain.values import Graph
+from chatledger.projections.collector import only_new_collected
 
 from ..owned import OwnedStore
 from ..scratch import Scratch
@@ -88,8 +89,9 @@ class Ledger(
             chat = snapshot.chat(chat_id)
             if chat.record is None:
                 return Graph(chat_id=chat_id, nodes=[], branches=[], checkpoints=[])
-            messages = sorted(chat.chains.all_messages(), key=itemgetter(0))
             branches, checkpoints = chat.branches(), chat.checkpoints()
+            with only_new_collected(chat.record.message_count):
+                messages = sorted(chat.chains.all_messages(), key=itemgetter(0))
         return make_graph(chat_id, (message for _, message in messages), branches, checkpoints)
 
     def for_user(self, user_id: str) -> "Ledger":

@@ -1,6 +1,6 @@
 """Messages: append, add, walk chains."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -9,6 +9,7 @@ from chatledger.domain.context.fragment import Fragment
 from chatledger.domain.decide.messages import decide_add_messages, decide_append
 from chatledger.domain.errors import (
     BranchNotFoundError,
+    ChatledgerError,
     ChatNotFoundError,
     InvalidValueError,
     MessageNotFoundError,
@@ -122,7 +123,13 @@ class MessageMethods:
             return None if found is None else found[0].chains.message(found[1])
 
     def get_messages(
-        self, chat_id: str, *, branch: str | None = None, limit: int | None = None, before: str | None = None
+        self,
+        chat_id: str,
+        *,
+        branch: str | None = None,
+        limit: int | None = None,
+        before: str | None = None,
+        lazy_data: bool = False,
     ) -> list[Message]:
         """
         The chain of a branch, root first.
@@ -132,6 +139,8 @@ class MessageMethods:
             branch: Its name; the active branch when None.
             limit: At most this many, the newest ones. All when None.
             before: A message of the chain; the answer ends just before it. For paging backwards.
+            lazy_data: Whether the data of a message are decoded when they are first asked for. Saves most of the time where
+                few are looked into. Give such messages to `msgspec` (`encode`, `asdict`) only after that; it refuses them before.
 
         Raises:
             ChatNotFoundError, BranchNotFoundError: There is no such chat or branch.
@@ -150,9 +159,11 @@ class MessageMethods:
                 raise BranchNotFoundError(chat_id, name)
             if row.place is None:
                 return _empty(limit, before)
-            return _chain(chat, row.place, limit, before)
+            return _chain(chat, row.place, limit, before, lazy_data=lazy_data)
 
-    def get_chain(self, head_message_id: str, *, limit: int | None = None, before: str | None = None) -> list[Message]:
+    def get_chain(
+        self, head_message_id: str, *, limit: int | None = None, before: str | None = None, lazy_data: bool = False
+    ) -> list[Message]:
         """
         The messages from the root to `head_message_id`, oldest first; none when there is no such message.
 
@@ -160,6 +171,7 @@ class MessageMethods:
             head_message_id: Any message, not only the head of a branch.
             limit: At most this many, the newest ones. All when None.
             before: An ancestor; the chain ends just before it. For paging backwards.
+            lazy_data: As in `get_messages`.
 
         Raises:
             MessageNotFoundError, InvalidValueError: `before` is unknown, or not on the chain.
@@ -169,7 +181,7 @@ class MessageMethods:
         check_id(head_message_id, "head_message_id")
         with self._store.snapshot() as snapshot:
             found = snapshot.find(head_message_id)
-            return _empty(limit, before) if found is None else _chain(*found, limit, before)
+            return _empty(limit, before) if found is None else _chain(*found, limit, before, lazy_data=lazy_data)
 
     def has_children(self, message_id: str) -> bool:
         """Whether any message answers this one; False for an unknown one."""
@@ -236,11 +248,41 @@ class MessageMethods:
             )
 
 
+def begin_append(
+    ledger: MessageMethods,
+    chat_id: str,
+    drafts: list[NewMessage],
+    *,
+    branch: str | None,
+    expected_head: str | UnsetType | None,
+    on_end: Callable[[], object],
+) -> Callable[[], list[Message] | None]:
+    """
+    Begin an append in another thread, which calls `on_end` when it is over.
+
+    Returns what gives the answer then, or raises what the log said; None when only `append` can tell what is the matter.
+    """
+    store = ledger._store  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - it is one of its methods, in two parts
+    command = store.submit(
+        chat_id,
+        lambda state, now: decide_append(state, drafts, branch=branch, expected_head=expected_head, now=now),
+        MessagesAppended,
+        on_end,
+    )
+
+    def end() -> list[Message] | None:
+        if command.sealed and isinstance(command.error, ChatledgerError):
+            raise command.error
+        return ledger._stored(chat_id, drafts, command.written) if command.written else None  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - as above
+
+    return end
+
+
 def _bodies(recorded: Recorded) -> tuple[Message, ...]:
     return recorded.body.messages if isinstance(recorded.body, MessagesAppended) else ()
 
 
-def _chain(chat: IndexedChat, head: Place, limit: int | None, before: str | None) -> list[Message]:
+def _chain(chat: IndexedChat, head: Place, limit: int | None, before: str | None, *, lazy_data: bool) -> list[Message]:
     if limit is not None:
         check_count(limit, "limit")
     end: Place | None = head
@@ -252,7 +294,7 @@ def _chain(chat: IndexedChat, head: Place, limit: int | None, before: str | None
             msg = f"message {before!r} is not on the chain; `before` must be an ancestor of its head"
             raise InvalidValueError(msg)
         end = chat.chains.parent(place)
-    return [] if end is None else chat.chains.chain(end, limit)
+    return [] if end is None else chat.chains.chain(end, limit, lazy_data=lazy_data)
 
 
 def _empty(limit: int | None, before: str | None) -> list[Message]:
@@ -273,8 +315,9 @@ def _find(snapshot: Snapshot, message_id: str) -> tuple[IndexedChat, Place]:
 
 def _find_both(snapshot: Snapshot, a: str, b: str) -> tuple[IndexedChat, Place, Place]:
     chat, place = _find(snapshot, a)
-    other_chat, other = _find(snapshot, b)
-    if other_chat.chat_no != chat.chat_no:
+    other = chat.place(check_id(b, "message_id"))
+    if other is None:
+        _find(snapshot, b)
         raise WrongChatError(b, chat_id=chat.chat_id)
     return chat, place, other
 

@@ -58,6 +58,7 @@ class ProofMethods:
         if anchor is not None:
             check_signature(anchor, None if public_key is None else load_public_key(public_key))
             anchor.check_leaves()
+        store.scratch.remove_abandoned()
         with store.scratch.folder() as folder:
             return verify(
                 store.log,
@@ -91,6 +92,7 @@ class ProofMethods:
         private_key = load_private_key(key)
         store = self._store
         store.check_open()
+        store.scratch.remove_abandoned()
         with store.scratch.folder() as folder:
             position, leaves = read_heads(store.log, folder=folder, progress=progress or no_progress)
         return sign(leaves, position=position, created_at=clock_ms(), key=private_key)

@@ -23,8 +23,9 @@ from chatledger.domain.values import Message, NewMessage
 from chatledger.projections.indexed_chat import IndexedChat
 from chatledger.projections.run_rows import MESSAGE, THREAD, TRIGGER
 
+from ..deciding import Decide, Kind
 from ..messages import as_drafts, new_id
-from ..store import Decide, Kind, Store
+from ..store import Store
 
 
 class RunMethods:

@@ -13,7 +13,8 @@ from chatledger.domain.rules import check_count
 from chatledger.domain.state import StreamHead
 from chatledger.projections.index import Snapshot
 
-from ..store import MAX_COMMIT_EVENTS, RETRY_S
+from ..deciding import MAX_COMMIT_EVENTS
+from ..store import RETRY_S
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)

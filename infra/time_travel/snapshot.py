@@ -62,9 +62,9 @@ class MomentSnapshot:
         """The tables of that index."""
         return self._past[0].tables if self._past is not None and self._is_searched_there else self._live.tables
 
-    def chat(self, chat_id: str) -> IndexedChat:
+    def chat(self, chat_id: str, *, even_quarantined: bool = False) -> IndexedChat:
         """The chat of that id; its record is None when there was none, or is no more."""
-        then = self._then(self._live.chat(chat_id))
+        then = self._then(self._live.chat(chat_id, even_quarantined=even_quarantined))
         if isinstance(then, Unfolded):
             raise UnfoldedError([then])
         self._is_searched_there = isinstance(then, PastChat)

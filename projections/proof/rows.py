@@ -5,9 +5,10 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from ..chains import Chains, unpack_page
+from ..chain_pages import unpack_page
+from ..chains import Chains
 from ..environment import Transaction, prefixed
-from ..keys import Tag, chat_key, number, page_key, to_number
+from ..keys import Tag, number, page_key, to_number
 from ..sealed import SEAL_BYTES, is_sound
 from ..tables import Tables
 
@@ -86,4 +87,4 @@ def kind_of(row: Row) -> str:
 def next_chat(tables: Tables, txn: Transaction, after: int) -> int | None:
     """The chat with the lowest number above `after` that has rows."""
     cursor = txn.cursor(tables.rows)
-    return to_number(bytes(cursor.key()[:8])) if cursor.set_range(chat_key(after + 1, b"")) else None
+    return to_number(bytes(cursor.key()[:8])) if cursor.set_range(number(after + 1)) else None

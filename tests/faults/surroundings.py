@@ -4,74 +4,41 @@ import contextlib
 import os
 import socket
 import subprocess
-import threading
 import time
 from collections.abc import Callable, Generator
 from pathlib import Path
 from random import Random
 from typing import Final
 
-from tests.infra.test_jetstream_world import TOKEN, Server
+from tests.infra.test_jetstream_world import TOKEN, Relay, Server
 
 DISK_BYTES: Final = 96 * 1024 * 1024
 
 
-class BadNetwork:
+class BadNetwork(Relay):
     """
-    Passes bytes between clients and a server, some of them late, and ends connections in the middle of things.
+    Some of the bytes are late, and connections end in the middle of things.
 
     `cuts` and `delays` count what it did.
     """
 
     def __init__(self, port: Callable[[], int], seed: str) -> None:
-        self._target = port
         self._rng = Random(seed)
         self.cuts = self.delays = 0
         self.is_bad = True
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._listener.getsockname()[1]
-        self._sockets: set[socket.socket] = set()
-        threading.Thread(target=self._accept, daemon=True).start()
+        super().__init__(port)
 
-    def _accept(self) -> None:
-        while True:
-            try:
-                client, _ = self._listener.accept()
-            except OSError:
-                return
-            try:
-                server = socket.create_connection(("127.0.0.1", self._target()))
-            except OSError:
-                client.close()
-                continue
-            self._sockets |= {client, server}
-            for one, other in ((client, server), (server, client)):
-                threading.Thread(target=self._pass_on, args=(one, other), daemon=True).start()
-
-    def _pass_on(self, one: socket.socket, other: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            while data := one.recv(65536):
-                chance = self._rng.random() if self.is_bad else 1.0
-                if chance < 0.002:
-                    self.cuts += 1
-                    other.sendall(data[: self._rng.randrange(len(data))])
-                    break
-                if chance < 0.02:
-                    self.delays += 1
-                    time.sleep(self._rng.choice([0.02, 0.1, 0.5]))
-                other.sendall(data)
-        for end in (one, other):
-            self._sockets.discard(end)
-            with contextlib.suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
-            end.close()
-
-    def close(self) -> None:
-        """End all connections."""
-        for one in [self._listener, *self._sockets]:
-            with contextlib.suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
-            one.close()
+    def transfer(self, data: bytes, to: socket.socket, *, is_reply: bool) -> bool:
+        """Pass on what one side sent: at once, late, or a part of it only."""
+        chance = self._rng.random() if self.is_bad else 1.0
+        if chance < 0.002:
+            self.cuts += 1
+            to.sendall(data[: self._rng.randrange(len(data))])
+            return False
+        if chance < 0.02:
+            self.delays += 1
+            time.sleep(self._rng.choice([0.02, 0.1, 0.5]))
+        return super().transfer(data, to, is_reply=is_reply)
 
 
 class RemoteServer:

@@ -18,8 +18,8 @@ from tests.infra.test_ledger_world import check_chat, ids, internals, lagging, l
 
 import chatledger
 from chatledger import ChatledgerError, Ledger, NewMessage
+from chatledger.infra.deciding import Deciding
 from chatledger.infra.jetstream.errors import ConnectionLostError
-from chatledger.infra.store import Store
 from chatledger.projections.chat_writer import ChatWriter
 from chatledger.projections.generation import Generation
 
@@ -97,7 +97,7 @@ def install(fault: Fault, ledger: Ledger) -> None:
     store = internals(ledger)
     fault.around(store.log, "append")
     fault.around(store.projector, "take")
-    fault.around(Store, "_seal")
+    fault.around(Deciding, "_seal")
     fault.around(Generation, "apply")
     fault.around(ChatWriter, "apply")
     fault.around(ChatWriter, "flush")

@@ -1,16 +1,20 @@
 """What the tests of backups and repairs share: ledgers at every kind of place, and killing processes in the middle."""
 
-import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import chatledger
 from chatledger import Ledger, user
+
+_PATIENCE_S = 120
 
 
 def fill(ledger: Ledger, *, chats: str = "abc", messages: int = 4) -> None:
@@ -52,15 +56,29 @@ def block(data: Path, number: int = 0) -> Path:
 
 
 def run_and_kill(code: str, *args: object, when: Callable[[], bool]) -> int:
-    """Run Python code in a process of its own, and kill -9 it as soon as `when` says so. Returns the exit code."""
-    child = subprocess.Popen([sys.executable, "-c", code, *map(str, args)], stdout=subprocess.DEVNULL)
-    deadline = time.monotonic() + 60
-    while child.poll() is None and not when():
-        assert time.monotonic() < deadline, "it neither ended nor came to the point"
-        time.sleep(0.0005)
-    if child.poll() is None:
-        os.kill(child.pid, signal.SIGKILL)
-    return child.wait(60)
+    """
+    Run Python code in a process of its own, and kill -9 it as soon as `when` says so. Returns the exit code.
+
+    When it comes neither to the point nor to its end, it is ended, and what all of its threads were doing is told.
+    """
+    command = [sys.executable, "-X", "faulthandler", "-c", code, *map(str, args)]
+    with tempfile.TemporaryFile("w+") as errors:
+        child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors)
+        try:
+            deadline = time.monotonic() + _PATIENCE_S
+            while child.poll() is None and not when():
+                if time.monotonic() > deadline:
+                    child.send_signal(signal.SIGABRT)
+                    child.wait(60)
+                    errors.seek(0)
+                    pytest.fail(f"it neither ended nor came to the point within {_PATIENCE_S} s:\n{errors.read()}")
+                time.sleep(0.0005)
+        finally:
+            child.kill()
+        exit_code = child.wait(60)
+        errors.seek(0)
+        print(errors.read())  # shown when the test fails
+        return exit_code
 
 
 def reopened(location: str | Path) -> dict[str, Any]:

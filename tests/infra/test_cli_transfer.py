@@ -164,7 +164,7 @@ def test_export_of_named_chats(samples: Path) -> None:
     lines = [json.loads(line) for line in run("export", "riga", "tortilla", "riga", at=samples).stdout.splitlines()]
 
     assert [line["chat"]["id"] for line in lines if "chat" in line] == ["riga", "tortilla"]
-    assert lines[0] == {"chatledger": 1}
+    assert lines[0] == {"chatledger": 2}
     assert lines[-1] == {"chats": 2}
 
 

@@ -24,6 +24,7 @@ from chatledger import (
     Diagnosis,
     Encryption,
     LedgerLockedError,
+    QuarantinedError,
     user,
 )
 from chatledger.infra.doctor.blocks import BlockRecord, DamagedBytes, Deleted, read_blocks
@@ -393,13 +394,16 @@ def test_repair_from_an_older_backup_and_the_index(data: Path, tmp_path: Path) -
 
 
 def test_without_index_and_backup(data: Path) -> None:
-    """What nothing has is cut, and said; the other chats are whole."""
+    """What nothing has is cut, and refused until it is given up; the other chats are whole."""
     before = reopened(data)
     damage_payload(data)
     shutil.rmtree(data / "index")
     done = chatledger.repair(data)
 
     assert (done.cut, done.recreated) == (("a",), ())
+    with chatledger.open(data) as ledger, pytest.raises(QuarantinedError):
+        ledger.get_messages("a")
+    chatledger.give_up(data, "a")
     after = reopened(data)
     assert by_id(after)[1] == by_id(before)[1]
     texts = [node.content for node in by_id(after)[0].nodes]

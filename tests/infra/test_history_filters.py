@@ -25,7 +25,7 @@ def ledger() -> Iterator[Ledger]:
         return int(START.timestamp()) * 1000 + next(now) * 1000
 
     with pytest.MonkeyPatch.context() as patch, chatledger.open("memory:") as opened:
-        patch.setattr("chatledger.infra.store.clock_ms", clock_ms)
+        patch.setattr("chatledger.infra.deciding.clock_ms", clock_ms)
         for chat, owner in OWNERS.items():
             with opened.context(actor=owner):
                 opened.create_chat(chat, owner)
@@ -80,6 +80,7 @@ def test_since_a_time(ledger: Ledger) -> None:
     since=st.none() | st.integers(0, 20),
     until=st.none() | st.integers(0, 20),
     is_time=st.booleans(),
+    moment=st.integers(1, 20),
 )
 def test_filters_combine(
     ledger: Ledger,
@@ -92,8 +93,9 @@ def test_filters_combine(
     since: int | None,
     until: int | None,
     is_time: bool,
+    moment: int,
 ) -> None:
-    """An event is shown if every filter lets it through."""
+    """An event is shown if every filter lets it through; by a view, if it had happened then."""
 
     def at(second: int) -> datetime:
         return START + timedelta(seconds=second)
@@ -111,16 +113,18 @@ def test_filters_combine(
             and actor in {None, recorded.actor}
         )
 
-    found = ledger.history(
-        chat,
-        after=after,
-        until=until if until is None or not is_time else at(until),
-        since=None if since is None else at(since),
-        user_id=owner,
-        topics=topics,
-        actor=actor,
-    )
-    assert expected(ledger, keep) == list(found)
+    given: dict[str, Any] = {
+        "after": after,
+        "until": until if until is None or not is_time else at(until),
+        "since": None if since is None else at(since),
+        "user_id": owner,
+        "topics": topics,
+        "actor": actor,
+    }
+    found = expected(ledger, keep)
+    assert found == list(ledger.history(chat, **given))
+    with ledger.as_of(min(moment, ledger.position)) as view:
+        assert [recorded for recorded in found if recorded.position <= moment] == list(view.history(chat, **given))
 
 
 @pytest.mark.parametrize(
@@ -144,7 +148,7 @@ def test_a_wrong_filter_is_refused_at_once(ledger: Ledger, given: dict[str, Any]
 
 
 def test_asynchronously(ledger: Ledger) -> None:
-    """`AsyncLedger` takes the same filters."""
+    """`AsyncLedger` and its views take the same filters."""
 
     async def main() -> None:
         async with chatledger.open_async("memory:") as other:
@@ -155,6 +159,9 @@ def test_asynchronously(ledger: Ledger) -> None:
             found = [event.chat_id async for event in other.history(user_id="bob", actor="for bob", since=START)]
             assert ["c1"] == found
             assert [] == [event async for event in other.history(topics={"chat_deleted"})]
+            async with await other.as_of(1) as view:
+                assert ["c0"] == [event.chat_id async for event in view.history(topics={"chat_created"}, since=START)]
+                assert [] == [event async for event in view.history(user_id="bob")]
 
     assert ledger.position
     anyio.run(main)

@@ -10,11 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chatledger.domain.errors import ChainIntegrityError, InvalidValueError, UnsupportedFormatError
+from chatledger.domain.runs.values import MessageRun, PlannedRun
+from chatledger.domain.values import Annotation
 from chatledger.infra.importers import (
     ImportedBranch,
     ImportedChat,
     ImportedCheckpoint,
     ImportedMessage,
+    ImportedRegeneration,
     Problem,
     read_chats,
     validate_chat,
@@ -49,6 +52,45 @@ def chats(draw: st.DrawFn, chat_ids: st.SearchStrategy[str] = ids, prefix: str =
     active = draw(st.integers(0, len(names) - 1))
     marks = draw(st.lists(texts.filter(bool), unique=True, max_size=3)) if keys else []
     optional = st.none() | texts
+    some = st.none() | st.sampled_from(keys) if keys else st.none()
+    annotations = st.builds(
+        Annotation,
+        stale=st.booleans(),
+        hidden=st.booleans(),
+        metadata=st.dictionaries(texts, values, max_size=2),
+    )
+    reached = {
+        "assistant_id": texts,
+        "runtime": texts,
+        "thread_id": texts,
+        "trigger_message_id": some,
+        "message_id": some,
+        "references": st.lists(st.sampled_from(keys), max_size=2) if keys else st.just([]),
+        "checkpoint_id": optional,
+    }
+    planned = st.builds(
+        PlannedRun, run_id=texts, depth=st.integers(1, 9), cause=st.sampled_from(["trigger", "reference"]), **reached
+    )
+    runs = st.builds(
+        MessageRun,
+        id=texts,
+        run_id=texts.filter(bool),
+        status=st.sampled_from(["pending", "running", "completed", "error"]),
+        created_at=st.integers(0, 2**53),
+        updated_at=st.integers(0, 2**53),
+        repeats=optional,
+        regeneration_id=optional,
+        **reached,
+    )
+    regenerations = st.builds(
+        ImportedRegeneration,
+        id=texts.filter(bool),
+        edited_message_id=st.sampled_from(keys),
+        new_message_id=st.sampled_from(keys),
+        runs=st.lists(planned, max_size=2).map(tuple),
+        approved=st.lists(texts, max_size=2).map(tuple),
+        created_at=times,
+    )
     return ImportedChat(
         id=draw(chat_ids),
         user_id=draw(texts),
@@ -67,6 +109,7 @@ def chats(draw: st.DrawFn, chat_ids: st.SearchStrategy[str] = ids, prefix: str =
                 sender_id=draw(optional),
                 agent_id=draw(optional),
                 reply_to=draw(optional),
+                annotation=draw(st.none() | annotations) if number % 3 == 0 else None,
             )
             for number, key in enumerate(keys)
         ),
@@ -86,6 +129,9 @@ def chats(draw: st.DrawFn, chat_ids: st.SearchStrategy[str] = ids, prefix: str =
             )
             for name in marks
         ),
+        expires_at=draw(times),
+        runs=tuple(draw(st.lists(runs, max_size=2, unique_by=lambda run: run.run_id))),
+        regenerations=tuple(draw(st.lists(regenerations, max_size=1))) if keys else (),
     )
 
 
@@ -110,7 +156,7 @@ def canonical(chat: ImportedChat) -> str:
 
 
 @given(chats(st.just("one")), chats(st.just("two"), prefix="2:"))
-@settings(max_examples=300)
+@settings(max_examples=40)
 def test_reading_what_was_written_is_the_identity(one: ImportedChat, two: ImportedChat) -> None:
     """To the last bit: value types, key order, order of messages, branches and checkpoints."""
     # The prefix keeps the ids of the chats apart, except where an id itself begins with it.
@@ -126,6 +172,21 @@ def test_reading_what_was_written_is_the_identity(one: ImportedChat, two: Import
     assert [one, two] == found
 
 
+def _line(**record: dict[str, Any]) -> bytes:
+    return json.dumps(record).encode()
+
+
+_RUN: dict[str, Any] = {
+    "id": "r",
+    "run_id": "R1",
+    "thread_id": "t",
+    "assistant_id": "writer",
+    "trigger_message_id": "m1",
+    "message_id": "m2",
+    "status": "completed",
+    "created_at": 5,
+    "updated_at": 6,
+}
 MAIN = ImportedBranch(name="main", head_message_id=None, is_active=True)
 SMALL = ImportedChat(
     id="c1",
@@ -138,13 +199,31 @@ SMALL = ImportedChat(
     ),
     branches=(ImportedBranch(name="main", head_message_id="m2", is_active=True, id="b1"),),
     checkpoints=(ImportedCheckpoint(name="start", message_id="m1"),),
+    runs=(msgspec.convert(_RUN, MessageRun),),
 )
+OLD = """\
+{"chatledger":1}
+{"chat":{"id":"c1","user_id":"ada","title":null,"metadata":{"z":1,"a":2},"created_at":null,"updated_at":null}}
+{"message":{"id":"m1","parent_id":null,"name":"user","data":"hi","type":"message","created_at":null,"sender_id":null,"agent_id":null,"reply_to":null}}
+{"message":{"id":"m2","parent_id":"m1","name":"assistant","data":null,"type":"message","created_at":null,"sender_id":null,"agent_id":null,"reply_to":null}}
+{"branch":{"name":"main","head_message_id":"m2","created_at":null,"is_active":true,"id":"b1"}}
+{"checkpoint":{"name":"start","message_id":"m1","created_at":null,"id":null}}
+{"end":{"chat_id":"c1","messages":2,"branches":1,"checkpoints":1}}
+{"chats":1}
+"""
+
+
+def test_the_first_format_is_read() -> None:
+    """As it was written before there were annotations and runs in it."""
+    assert parse(OLD.encode(), strict=True) == ([msgspec.structs.replace(SMALL, runs=())], [])
 
 
 @given(st.data())
 def test_any_missing_end_is_noticed(data: st.DataObject) -> None:
     """Whatever is cut off the end of an export, a problem says so; strictly it is an error."""
-    whole = export(SMALL, msgspec.structs.replace(SMALL, id="c2", messages=(), branches=(MAIN,), checkpoints=()))
+    whole = export(
+        SMALL, msgspec.structs.replace(SMALL, id="c2", messages=(), branches=(MAIN,), checkpoints=(), runs=())
+    )
     # The last line break alone is no loss.
     part = whole[: data.draw(st.integers(0, len(whole) - 2))]
     _, problems = parse(part)
@@ -154,7 +233,7 @@ def test_any_missing_end_is_noticed(data: st.DataObject) -> None:
         parse(part, strict=True)
 
 
-@given(st.integers(1, 6))
+@given(st.integers(1, 7))
 def test_any_missing_line_is_noticed(number: int) -> None:
     lines = export(SMALL).splitlines(keepends=True)
     _, problems = parse(b"".join(lines[:number] + lines[number + 1 :]))
@@ -165,7 +244,7 @@ def test_any_missing_line_is_noticed(number: int) -> None:
 def test_the_format_is_as_documented() -> None:
     lines = [json.loads(line) for line in export(SMALL).splitlines()]
 
-    assert lines[0] == {"chatledger": 1}
+    assert lines[0] == {"chatledger": 2}
     assert [next(iter(line)) for line in lines] == [
         "chatledger",
         "chat",
@@ -173,10 +252,13 @@ def test_the_format_is_as_documented() -> None:
         "message",
         "branch",
         "checkpoint",
+        "run",
         "end",
         "chats",
     ]
-    assert lines[-2] == {"end": {"chat_id": "c1", "messages": 2, "branches": 1, "checkpoints": 1}}
+    assert lines[-2] == {
+        "end": {"chat_id": "c1", "messages": 2, "branches": 1, "checkpoints": 1, "runs": 1, "regenerations": 0}
+    }
     assert lines[-1] == {"chats": 1}
 
 
@@ -213,7 +295,14 @@ def test_a_cut_off_chat_is_kept_as_far_as_it_goes() -> None:
         (b'{"message": {"id": "", "parent_id": null, "name": "user", "data": 1}}', "is empty"),
         (b'{"message": {"id": "x", "parent_id": null, "name": "user", "data": NaN}}', "malformed"),
         (b'{"message": {"id": "x", "parent_id": null, "name": "user", "data": ' + b"[" * 99_999, "nested too deeply"),
-        (b'{"run": {}}', "unknown field"),
+        (b'{"runs": {}}', "unknown field"),
+        (b'{"run": {}}', "missing required field"),
+        (_line(run=_RUN), "repeated id"),
+        (_line(run={**_RUN, "run_id": ""}), "empty or repeated id"),
+        (_line(run={**_RUN, "run_id": "other", "references": ["m9"]}), "the message 'm9' of run 'other'"),
+        (_line(run={**_RUN, "run_id": "other", "status": "lost"}), "not a record of this format"),
+        (_line(regeneration={"id": "g", "edited_message_id": "m1", "new_message_id": "m9"}), "message 'm9' of regen"),
+        (_line(regeneration={"id": "", "edited_message_id": "m1", "new_message_id": "m2"}), "empty or repeated id"),
         (b"{}", "has one kind, this has 0"),
         (b'{"chatledger": 1, "chats": 1}', "has one kind, this has 2"),
         (b'{"branch": {"name": "main", "head_message_id": null}}', "repeated name"),
@@ -223,12 +312,12 @@ def test_a_cut_off_chat_is_kept_as_far_as_it_goes() -> None:
 )
 def test_a_broken_record_is_skipped(broken: bytes, reason: str) -> None:
     lines = export(SMALL).splitlines()
-    text = b"\n".join([*lines[:6], broken, *lines[6:]])
+    text = b"\n".join([*lines[:7], broken, *lines[7:]])
     found, problems = parse(text)
 
     assert found == [SMALL]
-    assert any(reason in problem.message and problem.line == 7 for problem in problems)
-    with pytest.raises(InvalidValueError, match=r"export\.jsonl, line 7: "):
+    assert any(reason in problem.message and problem.line == 8 for problem in problems)
+    with pytest.raises((InvalidValueError, ChainIntegrityError), match=r"export\.jsonl, line 8: "):
         parse(text, strict=True)
 
 
@@ -254,8 +343,8 @@ def test_a_broken_frame_is_reported(text: bytes, reason: str) -> None:
 
 
 def test_a_newer_format_is_refused() -> None:
-    with pytest.raises(UnsupportedFormatError, match="version 2"):
-        parse(export(SMALL).replace(b'{"chatledger":1}', b'{"chatledger":2}'))
+    with pytest.raises(UnsupportedFormatError, match="version 3"):
+        parse(export(SMALL).replace(b'{"chatledger":2}', b'{"chatledger":3}'))
 
 
 def _nested(depth: int) -> Any:
@@ -284,6 +373,6 @@ def test_what_could_not_be_read_back_is_not_written(chat: ImportedChat) -> None:
 
 def test_a_value_nested_too_deeply_is_refused() -> None:
     message = ImportedMessage(id="m1", parent_id=None, name="user", data=_nested(100_000))
-    chat = msgspec.structs.replace(SMALL, messages=(message,), branches=(MAIN,), checkpoints=())
+    chat = msgspec.structs.replace(SMALL, messages=(message,), branches=(MAIN,), checkpoints=(), runs=())
     with pytest.raises(InvalidValueError, match="nested too deeply"):
         write_chat(io.BytesIO(), chat)

@@ -11,13 +11,15 @@ import pytest
 
 import chatledger
 from chatledger import ANY, Ledger, MessageConflictError, NewMessage
-from chatledger.domain.errors import ChainIntegrityError
+from chatledger.domain.errors import ChainIntegrityError, InvalidValueError
 from chatledger.importers import (
     ImportedBranch,
     ImportedChat,
     ImportedCheckpoint,
     ImportedMessage,
+    ImportResult,
     read_chats,
+    write_chats,
 )
 
 OASST = Path(os.environ.get("CHATLEDGER_OASST") or Path(__file__).parents[3] / "shared/data/oasst1-en-validation.jsonl")
@@ -236,3 +238,163 @@ def test_oasst_file_end_to_end(tmp_path: Path) -> None:
         _check_oasst(ledger, records)
     with chatledger.open(tmp_path, durability="fast") as ledger:
         _check_oasst(ledger, records)
+
+
+# What was said of messages, and what assistants did
+
+
+def _ran(ledger: Ledger) -> None:
+    """A chat that ends, with annotations, runs, and a regeneration that is under way."""
+    ledger.create_chat("c", "ada", expires_at=4_000_000_000_000)
+    for number in (1, 2):
+        ledger.append("c", [NewMessage("user", "a question", id=f"M{number}")])
+        ledger.record_run("c", f"R{number}", thread_id="c", assistant_id="writer", trigger_message_id=f"M{number}")
+        ledger.complete_run(
+            "c", f"R{number}", answer=NewMessage("assistant", "an answer", id=f"A{number}"), checkpoint_id="cp"
+        )
+    ledger.record_run("c", "open", thread_id="c", assistant_id="critic", trigger_message_id="M2", references=["A1"])
+    ledger.record_run("c", "failed", thread_id="c", assistant_id="critic", trigger_message_id="M2")
+    ledger.fail_run("c", "failed")
+    ledger.add_messages("c", [NewMessage("user", "another question", id="M1b")])
+    ledger.create_branch("c", "edited", "M1b")
+    begun = ledger.begin_regeneration(ledger.plan_regeneration("c", "M1", 1), new_message_id="M1b")
+    ledger.repeat_run("c", begun.id, "R1", run_id="R1b")
+    ledger.complete_run("c", "R1b", answer=NewMessage("assistant", "better", id="A1b"), branch="edited")
+    ledger.annotate("c", "M2", hidden=True, metadata={"why": ["private", 1, 1.0, True]})
+
+
+def _all(ledger: Ledger, chat_id: str = "c") -> dict[str, Any]:
+    """What a chat says of itself, but for ids that were made on the way."""
+    chat = ledger.get_chat(chat_id)
+    assert chat is not None
+    return {
+        "ends": chat.expires_at,
+        "annotations": ledger.get_annotations(chat_id),
+        "runs": [msgspec.structs.replace(run, chat_id="") for run in ledger.runs(chat_id)],
+        "regenerations": [msgspec.structs.replace(one, chat_id="") for one in _regenerations(ledger, chat_id)],
+    }
+
+
+def _regenerations(ledger: Ledger, chat_id: str) -> list[chatledger.Regeneration]:
+    return [
+        msgspec.structs.replace(
+            one,
+            steps=[
+                msgspec.structs.replace(
+                    step, run=None if step.run is None else msgspec.structs.replace(step.run, chat_id="")
+                )
+                for step in one.steps
+            ],
+        )
+        for one in ledger.regenerations(chat_id)
+    ]
+
+
+def test_annotations_runs_and_the_end_travel(tmp_path: Path) -> None:
+    """A file has all that the chat had, times included; taken in again it changes nothing, and what goes on goes on."""
+    with chatledger.open("memory:") as ledger:
+        _ran(ledger)
+        before = _all(ledger)
+        with (tmp_path / "c.jsonl").open("wb") as stream:
+            write_chats(stream, [ledger.export_chat("c")])
+    with chatledger.open("memory:") as ledger:
+        (chat,) = read_chats(tmp_path / "c.jsonl", strict=True, on_problem=print)
+        result = ledger.import_chat(chat)
+        after, position = _all(ledger), ledger.position
+
+        assert before == after
+        assert {"M2", "A1"} <= before["annotations"].keys()
+        assert len(before["annotations"]) == result.messages_annotated
+        assert (5, 1) == (result.runs_added, result.regenerations_added)
+        assert ledger.import_chat(chat) == ImportResult(chat_id="c")
+        assert position == ledger.position
+        assert ledger.export_chat("c").runs == chat.runs
+        ledger.complete_run("c", "open", answer=NewMessage("assistant", "fine", id="A3"))
+        ledger.verify()
+
+
+def test_a_copy_speaks_of_its_own_messages() -> None:
+    """Under another id annotations, runs and regenerations name the copies, and the records of runs are others."""
+    with chatledger.open("memory:") as ledger:
+        _ran(ledger)
+        ledger.import_chat(ledger.export_chat("c"), chat_id="copy")
+        old = {message.id: message for message in ledger.export_chat("c").messages}
+        new = [message.id for message in ledger.export_chat("copy").messages]
+        there = dict(zip(old, new, strict=True))
+
+        def mapped(value: Any) -> Any:
+            text = json.dumps(msgspec.to_builtins(value))
+            for one, other in there.items():
+                text = text.replace(f'"{one}"', f'"{other}"')
+            return json.loads(text)
+
+        def plain(chat_id: str) -> dict[str, Any]:
+            found: dict[str, Any] = msgspec.to_builtins(_all(ledger, chat_id))
+            for run in (*found["runs"], *(step["run"] for one in found["regenerations"] for step in one["steps"])):
+                if run is not None:
+                    run["id"] = ""
+            return found
+
+        assert mapped(plain("c")) == plain("copy")
+        ids = {chat_id: {run.id for run in ledger.runs(chat_id)} for chat_id in ("c", "copy")}
+        assert not ids["c"] & ids["copy"]
+        assert len(ids["copy"]) == 5
+
+
+def test_what_was_said_here_stays() -> None:
+    """An annotation, a run and the end of a chat that is there are not those of the import."""
+    with chatledger.open("memory:") as ledger:
+        _ran(ledger)
+        chat = ledger.export_chat("c")
+    with chatledger.open("memory:") as ledger:
+        ledger.import_chat(msgspec.structs.replace(chat, runs=(), regenerations=(), expires_at=None))
+        ledger.annotate("c", "M2", hidden=False, stale=True)
+        ledger.record_run("c", "open", thread_id="other", assistant_id="other")
+        result = ledger.import_chat(chat)
+
+        assert (0, 4, 1) == (result.messages_annotated, result.runs_added, result.regenerations_added)
+        run, found = ledger.get_run("c", "open"), ledger.get_chat("c")
+        assert run is not None
+        assert found is not None
+        assert (run.thread_id, found.expires_at) == ("other", None)
+        assert ledger.get_annotations("c")["M2"].stale
+
+
+def test_many_runs_take_several_commits() -> None:
+    """More events than fit into one commit: all come, in their order, and repeating adds nothing."""
+    with chatledger.open("memory:") as ledger:
+        _ran(ledger)
+        chat = ledger.export_chat("c")
+    run = chat.runs[0]
+    runs = tuple(msgspec.structs.replace(run, id="", run_id=f"run {number}") for number in range(1200))
+    many = msgspec.structs.replace(chat, runs=runs)
+    with chatledger.open("memory:") as ledger:
+        assert 1200 == ledger.import_chat(many).runs_added
+        assert [one.run_id for one in runs] == [one.run_id for one in ledger.runs("c")]
+        assert 0 == ledger.import_chat(many).runs_added
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"runs": "trigger_message_id"}, ChainIntegrityError),
+        ({"runs": "message_id"}, ChainIntegrityError),
+        ({"regenerations": "new_message_id"}, ChainIntegrityError),
+        ({"messages": "annotation"}, ChainIntegrityError),
+        ({"runs": "thread_id"}, InvalidValueError),
+    ],
+    ids=["trigger", "answer", "regeneration", "annotation", "thread"],
+)
+def test_what_leads_nowhere_is_refused(changes: dict[str, str], error: type[Exception]) -> None:
+    """Before anything is written."""
+    with chatledger.open("memory:") as ledger:
+        _ran(ledger)
+        chat = ledger.export_chat("c")
+    ((name, field),) = changes.items()
+    value: Any = chatledger.Annotation(replaced_by="gone") if field == "annotation" else "gone"
+    first, *rest = getattr(chat, name)
+    broken = msgspec.structs.replace(first, **{field: "" if field == "thread_id" else value})
+    with chatledger.open("memory:") as ledger:
+        with pytest.raises(error):
+            ledger.import_chat(msgspec.structs.replace(chat, **{name: (broken, *rest)}))
+        assert ledger.last_position() == 0

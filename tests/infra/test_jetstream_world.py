@@ -65,34 +65,32 @@ class Server:
             self.process.wait(30)
 
 
-class Proxy:
-    """Passes bytes between clients and a server; when told to, swallows a reply and ends that connection."""
+class Relay:
+    """Passes bytes between clients and a server, whose port is asked for at each connection."""
 
     def __init__(self, target: Callable[[], int]) -> None:
         self._target = target
-        self._pattern: bytes | None = None
-        self._sockets: list[socket.socket] = []
+        self._sockets: set[socket.socket] = set()
         self._threads: list[threading.Thread] = []
-        self.swallowed = threading.Event()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self._spawn(self._accept)
 
-    def endpoint(self) -> Endpoint:
-        return Endpoint(urls=(f"nats://127.0.0.1:{self.port}",), token=TOKEN)
-
-    def swallow(self, pattern: bytes) -> None:
-        """End the connection instead of passing on the next bytes from the server that contain `pattern`."""
-        self.swallowed.clear()
-        self._pattern = pattern
+    def transfer(self, data: bytes, to: socket.socket, *, is_reply: bool) -> bool:
+        """Pass on what one side sent; False ends the connection."""
+        del is_reply
+        to.sendall(data)
+        return True
 
     def close(self) -> None:
+        """End all connections."""
         for one in [self._listener, *self._sockets]:
             _end(one)
         for thread in list(self._threads):
             thread.join(10)
 
     def _spawn(self, function: Callable[..., None], *args: object) -> None:
+        self._threads = [thread for thread in self._threads if thread.is_alive()]
         thread = threading.Thread(target=function, args=args, daemon=True)
         self._threads.append(thread)
         thread.start()
@@ -108,27 +106,42 @@ class Proxy:
             except OSError:
                 client.close()
                 continue
-            self._sockets += [client, server]
-            self._spawn(self._upstream, client, server)
-            self._spawn(self._downstream, server, client)
+            self._sockets |= {client, server}
+            self._spawn(self._pass_on, client, server, client)
+            self._spawn(self._pass_on, server, client, client)
 
-    def _upstream(self, client: socket.socket, server: socket.socket) -> None:
+    def _pass_on(self, one: socket.socket, other: socket.socket, client: socket.socket) -> None:
         with contextlib.suppress(OSError):
-            while data := client.recv(65536):
-                server.sendall(data)
-        _end(client)
-        _end(server)
-
-    def _downstream(self, server: socket.socket, client: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            while data := server.recv(65536):
-                if self._pattern is not None and self._pattern in data:
-                    self._pattern = None
-                    self.swallowed.set()
+            while data := one.recv(65536):
+                if not self.transfer(data, other, is_reply=other is client):
                     break
-                client.sendall(data)
-        _end(client)
-        _end(server)
+        for end in (one, other):
+            self._sockets.discard(end)
+            _end(end)
+
+
+class Proxy(Relay):
+    """When told to, it swallows a reply and ends that connection."""
+
+    def __init__(self, target: Callable[[], int]) -> None:
+        self._pattern: bytes | None = None
+        self.swallowed = threading.Event()
+        super().__init__(target)
+
+    def endpoint(self) -> Endpoint:
+        return Endpoint(urls=(f"nats://127.0.0.1:{self.port}",), token=TOKEN)
+
+    def swallow(self, pattern: bytes) -> None:
+        """End the connection instead of passing on the next bytes from the server that contain `pattern`."""
+        self.swallowed.clear()
+        self._pattern = pattern
+
+    def transfer(self, data: bytes, to: socket.socket, *, is_reply: bool) -> bool:
+        if is_reply and self._pattern is not None and self._pattern in data:
+            self._pattern = None
+            self.swallowed.set()
+            return False
+        return super().transfer(data, to, is_reply=is_reply)
 
 
 def _end(one: socket.socket) -> None:

@@ -16,7 +16,7 @@ from chatledger.domain.rules import (
     MAX_TITLE_BYTES,
 )
 from chatledger.domain.search.query import MAX_QUERY_TERMS
-from chatledger.infra.store import MAX_COMMIT_EVENTS
+from chatledger.infra.deciding import MAX_COMMIT_EVENTS
 
 
 @pytest.fixture

@@ -4,6 +4,8 @@ import json
 import os
 import random
 import signal
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -253,3 +255,38 @@ def test_processes_share_a_database(tmp_path: Path, kind: str, request: pytest.F
         worker.send("positions", worker.answer("current"), 3)
         workers[0].answer("storm", "late", ["c"], 3)
         assert len(worker.receive()[1]) == 3
+
+
+_FORKED = """
+import os, sys
+import chatledger
+
+location = sys.argv[1]
+children = []
+for number in range(4):
+    child = os.fork()
+    if not child:
+        code = 1
+        try:
+            with chatledger.open(location, durability="fast") as ledger:
+                for count in range(25):
+                    ledger.upsert_chat(f"c{number}", "u")
+                    ledger.append(f"c{number}", [chatledger.NewMessage("user", str(count))])
+            code = 0
+        finally:
+            os._exit(code)
+    children.append(child)
+sys.exit(any([os.waitpid(child, 0)[1] for child in children]))
+"""
+
+
+def test_workers_that_were_forked_after_the_import_write_at_once(tmp_path: Path) -> None:
+    """As web servers do that load the application first: nothing that a process draws is drawn again by another one."""
+    done = subprocess.run(
+        [sys.executable, "-c", _FORKED, str(tmp_path / "data")], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    with chatledger.open(tmp_path / "data", durability="fast") as ledger:
+        for number in range(4):
+            assert [str(count) for count in range(25)] == [m.data for m in ledger.get_messages(f"c{number}")]
+        ledger.verify()

@@ -227,8 +227,9 @@ def test_killed_in_the_middle(folder: Path, before: dict[str, object], tmp_path:
     target = tmp_path / "restored"
     draft = tmp_path / "restored.restoring"
     signs = {"begun": "lock", "log": "data/log", "index": "data/index/CURRENT", "done": "never"}
-    run_and_kill(RESTORE, folder, target, when=(draft / signs[point]).exists)
+    code = run_and_kill(RESTORE, folder, target, when=(draft / signs[point]).exists)
     if point == "done":
+        assert code == 0
         assert reopened(target) == before
         return
     if not target.exists():

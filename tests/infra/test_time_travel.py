@@ -42,7 +42,7 @@ from chatledger import (
     user,
 )
 from chatledger.infra import clock as ledger_clock
-from chatledger.infra import store as ledger_store
+from chatledger.infra import deciding as ledger_deciding
 
 
 @settings(max_examples=25)
@@ -124,7 +124,7 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1_000
-        for module in (ledger_store, ledger_clock):
+        for module in (ledger_deciding, ledger_clock):
             monkeypatch.setattr(module, "clock_ms", lambda: self.now)
 
 

@@ -12,7 +12,7 @@ from tests.projections.making import NaiveTree, indexed, live, opened, place_of,
 
 from chatledger.domain.errors import ChainIntegrityError
 from chatledger.domain.values import Message, NewMessage
-from chatledger.projections.chains import PAGE_BYTES, PAGE_MESSAGES, array_header
+from chatledger.projections.chain_pages import PAGE_BYTES, PAGE_MESSAGES, array_header
 from chatledger.projections.environment import Transaction
 from chatledger.projections.index import Index
 from chatledger.projections.indexed_chat import IndexedChat

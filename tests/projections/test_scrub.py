@@ -336,42 +336,48 @@ def test_a_small_deletion_reads_a_small_part(tmp_path: Path, monkeypatch: pytest
 def test_others_work_meanwhile(tmp_path: Path) -> None:
     """Threads that write, delete and read while scrubs go on find exactly what they wrote."""
     with opened(tmp_path) as world:
-        world.put("rows", [1000] * 300)
+        world.put("rows", [1000] * 100)
         fixed = dict(world.rows)
         generation, stop, wrong = world.generation, threading.Event(), list[str]()
+        written = threading.Event()
+        reads, scrubs, tokens = list[int](), list[bool](), list[bytes]()
 
         def write() -> None:
-            for number in range(60):
+            while min(len(tokens), len(reads), len(scrubs)) < 200:
+                tokens.append(b"<%06d>" % (500_000 + len(tokens)))
 
-                def change(txn: Transaction, number: int = number) -> None:
+                def change(txn: Transaction) -> None:
                     for at in range(10):
-                        txn.put(
-                            b"w%d" % at, b"<%06d>" % (500_000 + number) * (50 * at + 1), db=generation.tables.search
-                        )
-                    if number % 10 == 0:
+                        txn.put(b"w%d" % at, tokens[-1] * (50 * at + 1), db=generation.tables.search)
+                    if len(tokens) % 4 == 0:
                         generation.note_soiled(txn)
 
                 generation.env.update(change)
+                written.set()
             stop.set()
 
         def read() -> None:
-            while not stop.is_set():
+            # A pause, or the interpreter would have little time for who writes.
+            while not stop.wait(0.001):
                 with generation.env.reading() as txn:
                     heads = {value[:8] for _, value in dump(txn, generation.tables.search)}
                     rows = {("rows", key): value for key, value in dump(txn, generation.tables.rows)}
                 if len(heads) > 1 or rows != fixed:
                     wrong.append(f"{heads}")
+                reads.append(len(rows))
 
         threads = [threading.Thread(target=write), threading.Thread(target=read), threading.Thread(target=read)]
         for thread in threads:
             thread.start()
         while not stop.is_set():
-            scrub(generation, is_last=True)
+            written.wait(1)
+            written.clear()
+            scrubs.append(scrub(generation, is_last=True))
         for thread in threads:
             thread.join()
         generation.env.update(generation.note_soiled)
 
         assert not wrong
         assert scrub(generation, is_last=True)
-        assert world.found() - world.wanted() == {b"<500059>"}
+        assert world.found() - world.wanted() == {tokens[-1]}
         world.check_rows()
