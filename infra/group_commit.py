@@ -113,6 +113,7 @@ class GroupCommit:
         self._changed = threading.Condition(threading.Lock())
         self._queue: deque[Command] = deque()
         self._somebody_writes = self._is_turn = False
+        self._writing_thread: int | None = None
         self._last_write_s = -math.inf
         self._is_closed = False
         self._thread: threading.Thread | None = None
@@ -130,17 +131,21 @@ class GroupCommit:
             ChatledgerError: What the decision says when `sealed` is empty; what the log or the index say otherwise.
             LostRaceError: Another writer wrote to the stream since the index was read; nothing was written.
         """
+        me = threading.get_ident()
         with self._changed:
-            is_alone = not self._somebody_writes
-            if is_alone:
-                self._somebody_writes = True
-            else:
+            is_first = not self._somebody_writes
+            is_nested = self._writing_thread == me  # as in a signal's handler: nobody may wait for itself
+            if is_first:
+                self._somebody_writes, self._writing_thread = True, me
+            elif not is_nested:
                 self._enqueue(command)
-        if not is_alone:
-            if not command.wait():
-                self._decide_alone(command)
-                self._write_alone(command)
-            return
+        if is_first:
+            self._carry_out_first(command)
+        elif is_nested or not command.wait():
+            self._decide_alone(command)
+            self._write_alone(command)
+
+    def _carry_out_first(self, command: Command) -> None:
         is_holding = True
         try:
             self._decide_alone(command)
@@ -183,6 +188,7 @@ class GroupCommit:
         """Let the thread take those that queued up meanwhile; who comes when there are none writes alone."""
         with self._changed:
             self._last_write_s = time.monotonic()
+            self._writing_thread = None
             self._somebody_writes = bool(self._queue)
             self._is_turn = self._somebody_writes
             if self._is_turn:
@@ -202,6 +208,7 @@ class GroupCommit:
             while not self._is_turn and not self._is_closed:
                 self._changed.wait()
             self._is_turn = False
+            self._writing_thread = threading.get_ident()
             if self._is_closed:
                 for command in self._queue:
                     command.end(LedgerClosedError("the ledger was closed; nothing was written"))

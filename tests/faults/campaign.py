@@ -104,7 +104,11 @@ class Campaign:
         death = None
         if self.is_embedded and self._is_killing and rng.random() < 0.7:
             role = _KINDS[number % 4][0]
-            mine = {"writer": ("append", "project", "close"), "rebuilder": ("rebuild", "switch"), "eraser": ("erase",)}
+            mine = {
+                "writer": ("append", "group", "project", "close"),
+                "rebuilder": ("rebuild", "switch"),
+                "eraser": ("erase",),
+            }
             points = [point for point in POINTS if point.startswith(mine[role])]
             # Those of a rebuild and a deletion are passed now and then, those of an append all the time.
             passage = rng.randrange(1, 60) if role == "writer" else rng.randrange(1, 4)
@@ -126,6 +130,7 @@ class Campaign:
             timeout_s=self._timeout_s,
             pace_s=self._pace_s,
             is_full=self._is_full,
+            threads=3 if _KINDS[number % 4][0] == "writer" else 1,
         )
         self._lives[name] = self._nursery.start(order, self.base / f"{name}.log")
 

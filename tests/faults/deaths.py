@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from chatledger.infra.erasing import Eraser
 from chatledger.infra.log.jetstream import JetStreamLog
+from chatledger.infra.log.jetstream_appends import JetStreamAppends
 from chatledger.projections.chat_writer import ChatWriter
 from chatledger.projections.environment import Environment
 from chatledger.projections.generation import Generation
@@ -20,6 +21,9 @@ from chatledger.projections.scrub_pages import PageFile
 POINTS: Final[dict[str, tuple[type, str, bool]]] = {
     "append: before the publish": (JetStreamLog, "append", True),
     "append: after the publish": (JetStreamLog, "append", False),
+    "group: sent": (JetStreamAppends, "finish", True),
+    "group: acknowledged": (JetStreamAppends, "finish", False),
+    "group: applied": (Projector, "take_all", False),
     "project: before the transaction": (Projector, "take", True),
     "project: inside the transaction": (ChatWriter, "apply", False),
     "project: before the commit": (Generation, "apply", False),

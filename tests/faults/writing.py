@@ -2,9 +2,11 @@
 
 import contextlib
 import os
+import threading
 import time
 import traceback
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
 from typing import Any, Final
@@ -50,6 +52,7 @@ class Order(msgspec.Struct):
         timeout_s: Of its operations.
         pace_s: A pause after each operation.
         is_full: The disk is full: a clear error ends an attempt, and is no failure.
+        threads: So many write at the same time, each as a writer of its own with a journal of its own.
     """
 
     location: str
@@ -67,13 +70,14 @@ class Order(msgspec.Struct):
     timeout_s: float = 15.0
     pace_s: float = 0.0
     is_full: bool = False
+    threads: int = 1
 
 
 class Writer:
     """One life of a writer."""
 
     def __init__(self, order: Order, journal: Journal) -> None:
-        self._order, self._journal = order, journal
+        self._order, self.journal = order, journal
         self._rng = Random(order.seed)
         self._count = 0
         self._parent = os.getppid()
@@ -83,12 +87,12 @@ class Writer:
         """Whether it was told to end, or nobody is left who could tell it."""
         return Path(self._order.stop).exists() or os.getppid() != self._parent
 
-    def work(self, ledger: Ledger, left: Sequence[tuple[str, Call]]) -> None:
-        """Repeat what an earlier life has left open, or leave it, and then write until the end."""
+    def work(self, ledger: Ledger, left: Sequence[tuple[str, Call]], leave: threading.Event) -> None:
+        """Repeat what an earlier life has left open, or leave it, and then write until the end, or until all shall leave."""
         for command_id, call in left:
             if self._rng.random() < 0.5:
                 self._attempt(ledger, command_id, call)
-        while not self.is_over:
+        while not self.is_over and not leave.is_set():
             self._step(ledger)
             time.sleep(self._order.pace_s)
 
@@ -115,7 +119,7 @@ class Writer:
     def _rebuild(self, ledger: Ledger) -> None:
         with contextlib.suppress(*UNKNOWN):
             ledger.rebuild()
-            self._journal.write("rebuilt")
+            self.journal.write("rebuilt")
 
     def _attempt(self, ledger: Ledger, command_id: str, call: Call) -> str:
         try:
@@ -123,7 +127,7 @@ class Writer:
                 ledger.upsert_chat(call["chat"], OWNER)
         except UNKNOWN:
             return "unknown"
-        self._journal.write(INTENT, command_id=command_id, call=call)
+        self.journal.write(INTENT, command_id=command_id, call=call)
         try:
             with ledger.context(actor=self._order.name, command_id=None if call["kind"] in BARE else command_id):
                 answer = carry_out(ledger, call)
@@ -133,7 +137,7 @@ class Writer:
             outcome, facts = "unknown", {"error": str(error)}
         else:
             outcome, facts = "acknowledged", {"answer": answer}
-        self._journal.write(outcome, command_id=command_id, **facts)
+        self.journal.write(outcome, command_id=command_id, **facts)
         return outcome
 
     def _look(self, ledger: Ledger, call: Call) -> None:
@@ -141,37 +145,61 @@ class Writer:
         for message_id in call.get("ids", ()):
             message = ledger.get_message(message_id)
             if message is None or not message.text.startswith(content(message_id)):
-                self._journal.write("failure", error=f"{message_id} was acknowledged, and reads do not show it")
+                self.journal.write("failure", error=f"{message_id} was acknowledged, and reads do not show it")
+
+
+Hand = tuple[Writer, Sequence[tuple[str, Call]]]
+"""A writer, and what its earlier lives have left open."""
 
 
 def run(order: Order) -> None:
     """Live, until told to end or killed."""
-    path = Path(order.folder) / f"{order.name}.journal"
-    left = [(one.command_id, one.call) for one in operations(path) if one.is_open][-2:] if path.exists() else []
-    with Journal(path) as journal:
-        if order.death is not None:
-            arm(Death(*order.death), lambda death: journal.write("death", **death._asdict()), _server_of(order))
-        writer = Writer(order, journal)
-        while not writer.is_over:
-            try:
-                _live(order, writer, left)
-            except UNKNOWN as error:
-                journal.write("unavailable", error=str(error))
+    with contextlib.ExitStack() as journals:
+        hands: list[Hand] = []
+        for number in range(order.threads):
+            name = f"{order.name}~{number}" if number else order.name
+            path = Path(order.folder) / f"{name}.journal"
+            left = [(one.command_id, one.call) for one in operations(path) if one.is_open][-2:] if path.exists() else []
+            journal = journals.enter_context(Journal(path))
+            own = msgspec.structs.replace(order, name=name, seed=f"{order.seed}~{number}")
+            hands.append((Writer(own, journal), left))
+        _live_on(order, hands)
+
+
+def _live_on(order: Order, hands: Sequence[Hand]) -> None:
+    writer = hands[0][0]
+    journal = writer.journal
+    if order.death is not None:
+        arm(Death(*order.death), lambda death: journal.write("death", **death._asdict()), _server_of(order))
+    while not writer.is_over:
+        try:
+            _live(order, hands)
+        except UNKNOWN as error:
+            journal.write("unavailable", error=str(error))
+            time.sleep(0.05)
+        except Exception as error:
+            is_ours = isinstance(error, ChatledgerError)
+            if is_ours and order.is_full:
+                journal.write("unavailable", error=repr(error))
                 time.sleep(0.05)
-            except Exception as error:
-                is_ours = isinstance(error, ChatledgerError)
-                if is_ours and order.is_full:
-                    journal.write("unavailable", error=repr(error))
-                    time.sleep(0.05)
-                    continue
-                journal.write("failure", error=repr(error) if is_ours else traceback.format_exc())
-                raise
+                continue
+            journal.write("failure", error=repr(error) if is_ours else traceback.format_exc())
+            raise
 
 
-def _live(order: Order, writer: Writer, left: Sequence[tuple[str, Call]]) -> None:
+def _live(order: Order, hands: Sequence[Hand]) -> None:
     options: dict[str, Any] = {"durability": order.durability, "index": order.index, "timeout_s": order.timeout_s}
+    leave = threading.Event()
     with chatledger.open(order.location, **options) as ledger:
-        writer.work(ledger, left)
+        with ThreadPoolExecutor(len(hands)) as pool:
+            others = [pool.submit(writer.work, ledger, left, leave) for writer, left in hands[1:]]
+            try:
+                writer, left = hands[0]
+                writer.work(ledger, left, leave)
+            finally:
+                leave.set()
+        for other in others:
+            other.result()
 
 
 def _server_of(order: Order) -> Any:
