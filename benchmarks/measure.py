@@ -5,7 +5,7 @@ import os
 import statistics
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -62,15 +62,19 @@ def _excerpt(value: Any) -> str:
     return text if len(text) <= 500 else f"{text[:500]}... ({len(text):,} characters)"
 
 
+_LEAST: Final = 3
+_PATIENCE_S: Final = 4.0
+
+
 def take_turns(
     runs: Mapping[str, Callable[[], object]], *, repeats: int, sample_s: float = 0.0, is_warm: bool = True
 ) -> dict[str, list[float]]:
     """
-    Seconds per call of each, `repeats` samples, taken in turns: what disturbs the machine disturbs all of them.
+    Seconds per call of each, taken in turns: what disturbs the machine disturbs all of them.
 
     Args:
         runs: What to call, by name. The answer is dropped before the next call.
-        repeats: How many samples of each.
+        repeats: How many samples of each; of calls that take long, fewer, but three if that many are wanted.
         sample_s: A sample repeats a shorter call until it takes about so long.
         is_warm: Whether each is called once before, which also finds out how often to repeat it.
     """
@@ -78,7 +82,10 @@ def take_turns(
     os.sync()
     counts = {name: _calls_per_sample(run, sample_s) if is_warm else 1 for name, run in runs.items()}
     samples: dict[str, list[float]] = {name: [] for name in runs}
+    begun = time.perf_counter()
     for turn in range(repeats):
+        if turn >= _LEAST and time.perf_counter() - begun > _PATIENCE_S:
+            break
         # Who goes first changes, so that nobody always finds the caches as a certain other one left them.
         for name in runs if turn % 2 == 0 else reversed(list(runs)):
             samples[name].append(_sample(runs[name], counts[name]))

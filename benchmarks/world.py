@@ -64,7 +64,7 @@ FULL = Sizes(
     searched=(10_000, 100_000),
     searched_chats=100,
     searched_per_chat=1_000,
-    feed_events=500,
+    feed_events=300,
     checkpoints=1_000,
     turns=250,
     longest=1_000_000,
@@ -183,7 +183,7 @@ class World:
         return pair, chat_id
 
     def stored(self, length: int) -> Path:
-        """The folder of a ledger that is closed, with one chain of prose of so many messages in `chat`, in commits of 100. Not to be changed."""
+        """The folder of a ledger that is closed, with one chain of prose of so many messages in `chat`, in commits of 100. Only to be added to."""
         if length not in self._stored:
             folder = self.folder() / "ledger"
             self.report(f"storing {length:,} messages")

@@ -14,6 +14,7 @@ from chatledger.projections.chains import Chains, Place
 
 from ..data import Conversations
 from ..measure import Row, check_equal
+from ..sqlite_peer import SqlitePeer
 from ..world import BATCH, Pair, World, make_chain
 from .chains import LAZY_NOTE
 
@@ -27,21 +28,42 @@ _decode = msgspec.msgpack.Decoder(list[Message]).decode
 def long_chains(world: World) -> Iterator[Row]:
     """The longest chain: whole, its end, its ancestors; and the cost per message next to shorter ones."""
     longest, middle = world.sizes.longest, world.sizes.chains[1]
-    pair, chat_id = world.chain(longest, "fast")
-    yield from _whole(world, pair, chat_id)
-    yield from _decoded(world, (middle, longest))
-    yield _scanned(world, middle)
-    make_chain(pair.ledger, "short", _SHORT, seed=2)
+    chat_id = "chat"
+    with (
+        chatledger.open(world.stored(longest), durability="fast") as ledger,
+        chatledger.open(world.stored(middle), durability="fast") as shorter,
+        SqlitePeer(world.folder() / "peer.db") as peer,
+    ):
+        peer.import_chat(chat_id, "ada", map(_as_new, ledger.get_messages(chat_id)))
+        yield from _whole(world, Pair(ledger, peer), chat_id)
+        yield from _decoded(world, {middle: shorter, longest: ledger}, chat_id)
+        yield _scanned(world, shorter, chat_id, middle)
+        yield from _at_depth(world, ledger, chat_id, longest)
+
+
+def _as_new(message: Message) -> NewMessage:
+    return NewMessage(
+        message.name,
+        message.data,
+        id=message.id,
+        type=message.type,
+        parent_id=message.parent_id,
+        created_at=message.created_at,
+    )
+
+
+def _at_depth(world: World, ledger: Ledger, chat_id: str, longest: int) -> Iterator[Row]:
+    make_chain(ledger, "short", _SHORT, seed=2)
     yield world.compare(
-        partial(pair.ledger.get_messages, chat_id, limit=TAIL),
-        partial(pair.ledger.get_messages, "short", limit=TAIL),
+        partial(ledger.get_messages, chat_id, limit=TAIL),
+        partial(ledger.get_messages, "short", limit=TAIL),
         subject="long_chains",
         name=f"last {TAIL} of {longest:,} messages",
         peer=f"ours, of {_SHORT}",
         note="1 means that the length of the chat does not matter",
     )
-    yield from _ancestors(world, pair.ledger, chat_id, longest)
-    yield _appended(world, pair.ledger, chat_id, longest)
+    yield from _ancestors(world, ledger, chat_id, longest)
+    yield _appended(world, ledger, chat_id, longest)
 
 
 def _whole(world: World, pair: Pair, chat_id: str) -> Iterator[Row]:
@@ -56,12 +78,11 @@ def _whole(world: World, pair: Pair, chat_id: str) -> Iterator[Row]:
     yield row(lazy, theirs, name=f"{name}, lazy data", note=LAZY_NOTE)
 
 
-def _decoded(world: World, lengths: tuple[int, int]) -> Iterator[Row]:
+def _decoded(world: World, ledgers: dict[int, Ledger], chat_id: str) -> Iterator[Row]:
     """Next to one decode of the same bytes; and the longer one next to the shorter one, message by message."""
     calls: dict[str, list[Callable[[], object]]] = {"": [], ", lazy data": [], ", one msgpack decode": []}
-    for length in lengths:
-        pair, chat_id = world.chain(length, "fast")
-        ours = partial(pair.ledger.get_messages, chat_id)
+    for length, ledger in ledgers.items():
+        ours = partial(ledger.get_messages, chat_id)
         decode = partial(_decode, _encode([msgspec.structs.replace(one, chat_id="", parent_id=None) for one in ours()]))
         check_equal("decoding", len(decode()), length)
         for of_length, call in zip(calls.values(), (ours, partial(ours, lazy_data=True), decode), strict=True):
@@ -75,7 +96,7 @@ def _decoded(world: World, lengths: tuple[int, int]) -> Iterator[Row]:
             note="warm; the limit: all messages as one msgpack array in memory, decoded by one call into the same objects",
             few=length > BATCH * 20,
         )
-    shorter, longer = lengths
+    shorter, longer = ledgers
     for how, (short, long) in calls.items():
         yield world.compare(
             long,
@@ -89,9 +110,8 @@ def _decoded(world: World, lengths: tuple[int, int]) -> Iterator[Row]:
         )
 
 
-def _scanned(world: World, length: int) -> Row:
-    pair, chat_id = world.chain(length, "fast")
-    ours = partial(pair.ledger.get_messages, chat_id)
+def _scanned(world: World, ledger: Ledger, chat_id: str, length: int) -> Row:
+    ours = partial(ledger.get_messages, chat_id)
     bodies = [_encode(message) for message in ours()]
     with _raw(world.folder(), bodies) as env:
 
