@@ -118,8 +118,10 @@ class Chains:
         return None if top is None else (top, min(self._exit(a, top), self._exit(b, top)))
 
     def _common_segment(self, a: int, b: int) -> int | None:
-        level = min(self.segment(a).level, self.segment(b).level)
-        a, b = self._at_level(a, level), self._at_level(b, level)
+        one, other = self.segment(a), self.segment(b)
+        if one.level != other.level:
+            level = min(one.level, other.level)
+            a, b = self._at_level(a, level), self._at_level(b, level)
         while a != b:
             one, other = self.segment(a), self.segment(b)
             if not one.level:
@@ -135,9 +137,13 @@ class Chains:
 
     def _exit(self, place: Place, top: int) -> int:
         """The last offset of segment `top` that the chain of `place` contains."""
-        if place[0] == top:
-            return place[1]
-        return self.segment(self._at_level(place[0], self.segment(top).level + 1)).parent_offset
+        number, offset = place
+        if number == top:
+            return offset
+        segment = self.segment(number)
+        if segment.parent_segment != top:
+            segment = self.segment(self._at_level(number, self.segment(top).level + 1))
+        return segment.parent_offset
 
     def chain(self, head: Place, limit: int | None = None, *, lazy_data: bool = False) -> list[Message]:
         """The messages from the root to `head`, oldest first; the last `limit` of them, with data that wait to be decoded."""
