@@ -130,8 +130,9 @@ def _unmark(ledger: Ledger, call: Call) -> bool:
     return ledger.delete_checkpoint(call["chat"], call["mark"])
 
 
-def _update(ledger: Ledger, call: Call) -> str | None:
-    return ledger.update_chat(call["chat"], title=call["title"]).title
+def _update(ledger: Ledger, call: Call) -> str:
+    ledger.update_chat(call["chat"], title=call["title"])
+    return str(call["title"])  # the answer is the chat as it is now, which another writer may have changed since
 
 
 _MESSAGES: Final = {
