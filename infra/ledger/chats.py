@@ -14,7 +14,7 @@ from chatledger.domain.decide.chats import (
     decide_upsert_chat,
 )
 from chatledger.domain.errors import ChatNotFoundError, InvalidValueError, UpdateConflictError
-from chatledger.domain.events import Body, ChatCreated, ChatDeleted, ChatUpdated
+from chatledger.domain.events import Body, ChatCreated, ChatDeleted, ChatUpdated, Recorded
 from chatledger.domain.rules import check_count, check_id
 from chatledger.domain.values import Chat
 from chatledger.projections.catalogue import Cursor
@@ -77,17 +77,7 @@ class ChatMethods:
             ),
             kind=ChatCreated,
         )
-        body, time = recorded[0].body, recorded[0].occurred_at
-        assert isinstance(body, ChatCreated), "a chat begins with its creation"
-        return Chat(
-            id=chat_id,
-            user_id=body.user_id,
-            title=body.title,
-            metadata=body.metadata,
-            created_at=time,
-            updated_at=time,
-            expires_at=body.expires_at,
-        )
+        return _as_created(recorded[0])
 
     def upsert_chat(
         self,
@@ -107,19 +97,24 @@ class ChatMethods:
         """
         branch_id, ending = new_id(), Ending(expires_at, ttl_seconds)
         check_id(chat_id, "chat_id")
-        self._store.execute(
-            chat_id,
-            lambda state, now: decide_upsert_chat(
-                state,
-                user_id=user_id,
-                title=title,
-                metadata=metadata,
-                branch_id=branch_id,
-                expires_at=ending.of_new(now),
-            ),
-            kind=ChatCreated,
-        )
-        return self._require(chat_id)
+        while True:
+            recorded = self._store.execute(
+                chat_id,
+                lambda state, now: decide_upsert_chat(
+                    state,
+                    user_id=user_id,
+                    title=title,
+                    metadata=metadata,
+                    branch_id=branch_id,
+                    expires_at=ending.of_new(now),
+                ),
+                kind=ChatCreated,
+            )
+            chat = self.get_chat(chat_id)
+            if chat is not None:
+                return chat
+            if recorded:  # made here, and deleted by somebody else since
+                return _as_created(recorded[0])
 
     def get_chat(self, chat_id: str) -> Chat | None:
         """
@@ -303,6 +298,20 @@ class ChatMethods:
         if chat is None:
             raise ChatNotFoundError(chat_id)
         return chat
+
+
+def _as_created(recorded: Recorded) -> Chat:
+    body, time = recorded.body, recorded.occurred_at
+    assert isinstance(body, ChatCreated), "a chat begins with its creation"
+    return Chat(
+        id=recorded.chat_id,
+        user_id=body.user_id,
+        title=body.title,
+        metadata=body.metadata,
+        created_at=time,
+        updated_at=time,
+        expires_at=body.expires_at,
+    )
 
 
 def _check_after(after: object) -> None:

@@ -4,10 +4,11 @@ import random
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.contracts.store_world import count_up, metadata_of, together
-from tests.infra.test_ledger_world import check_chat, check_lists, ids, length, snapshot, text, texts
+from tests.infra.test_ledger_world import check_chat, check_lists, ids, internals, length, snapshot, text, texts
 
 import chatledger
 from chatledger import (
@@ -300,3 +301,27 @@ def test_a_commit_over_the_number_of_events(ledger: Ledger) -> None:
         ledger.append("c", [text(large) for _ in range(1001)])
 
     assert length(ledger) == 1
+
+
+@pytest.mark.parametrize("was_there", [True, False])
+def test_upsert_chat_that_is_deleted_meanwhile(was_there: bool, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: FBT001
+    """Whoever asks for a chat that is to be there gets one, also when somebody deletes it before it can be read."""
+    with chatledger.open("memory:") as ledger:
+        if was_there:
+            ledger.create_chat("c", "u", title="old")
+        store = internals(ledger)
+        execute, is_first = store.execute, True
+
+        def outrun(*args: Any, **kwargs: Any) -> Any:
+            nonlocal is_first
+            answer = execute(*args, **kwargs)
+            if is_first:
+                is_first = False
+                ledger.delete_chat("c")
+            return answer
+
+        monkeypatch.setattr(store, "execute", outrun)
+        chat = ledger.upsert_chat("c", "u", title="new")
+
+        assert (chat.id, chat.title) == ("c", "new")
+        assert (ledger.get_chat("c") is not None) == was_there
