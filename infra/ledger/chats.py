@@ -1,10 +1,11 @@
 """Chats: create, read, update, list, delete."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, cast
 
+import msgspec
 from msgspec import UNSET, UnsetType
 
 from chatledger.domain.decide.chats import (
@@ -170,13 +171,14 @@ class ChatMethods:
                 msg = f"an updater is a function of the chat, not {type(updater).__name__}"
                 raise InvalidValueError(msg)
             return self._update_by(chat_id, updater, timeout_s)
-        self._store.execute(
-            chat_id,
-            lambda state, now: decide_update_chat(state, title=title, metadata=metadata, expires_at=ending.at(now)),
-            kind=ChatUpdated,
-            timeout_s=timeout_s,
-        )
-        return self._require(chat_id)
+        seen: list[Chat] = []
+
+        def decide(state: IndexedChat, now: int) -> list[Body]:
+            seen.extend([state.chat] if state.chat else [])
+            return decide_update_chat(state, title=title, metadata=metadata, expires_at=ending.at(now))
+
+        recorded = self._store.execute(chat_id, decide, kind=ChatUpdated, timeout_s=timeout_s)
+        return self._updated(chat_id, recorded, seen)
 
     def _update_by(self, chat_id: str, updater: ChatUpdater, timeout_s: float) -> Chat:
         deadline = time.monotonic() + timeout_s
@@ -195,9 +197,9 @@ class ChatMethods:
 
         while True:
             looks = len(seen)
-            self._store.execute(chat_id, decide, kind=ChatUpdated, timeout_s=timeout_s)
+            recorded = self._store.execute(chat_id, decide, kind=ChatUpdated, timeout_s=timeout_s)
             if len(seen) == looks:
-                return self._require(chat_id)
+                return self._updated(chat_id, recorded, seen)
             if time.monotonic() > deadline:
                 raise UpdateConflictError(chat_id, attempts=len(seen))
             changes = _check_changes(updater(seen[-1]))
@@ -293,10 +295,17 @@ class ChatMethods:
         with self._store.snapshot() as snapshot:
             return due_chats(snapshot.txn, snapshot.tables, until=until, limit=limit, user_id=snapshot.user_id)
 
-    def _require(self, chat_id: str) -> Chat:
+    def _updated(self, chat_id: str, recorded: Sequence[Recorded], seen: Sequence[Chat]) -> Chat:
+        """The chat after an update: as it is now or, when somebody deleted it since, as the update that saw it left it."""
         chat = self.get_chat(chat_id)
-        if chat is None:
+        if chat is not None:
+            return chat
+        if not seen:
             raise ChatNotFoundError(chat_id)
+        chat = seen[-1]
+        for one in recorded:
+            if isinstance(one.body, ChatUpdated):
+                chat = msgspec.structs.replace(chat, **one.body.changes, updated_at=one.occurred_at)
         return chat
 
 

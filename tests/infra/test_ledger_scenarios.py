@@ -325,3 +325,28 @@ def test_upsert_chat_that_is_deleted_meanwhile(was_there: bool, monkeypatch: pyt
 
         assert (chat.id, chat.title) == ("c", "new")
         assert (ledger.get_chat("c") is not None) == was_there
+
+
+@pytest.mark.parametrize("by", ["values", "an updater", "values that are there"])
+def test_update_chat_that_is_deleted_meanwhile(by: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The update has happened, so it is answered, and not with an error that says that there is no such chat."""
+    with chatledger.open("memory:") as ledger:
+        ledger.create_chat("c", "u", title="old", metadata={"a": 1})
+        store = internals(ledger)
+        execute = store.execute
+
+        def outrun(*args: Any, **kwargs: Any) -> Any:
+            answer = execute(*args, **kwargs)
+            if answer or by == "values that are there":
+                monkeypatch.undo()
+                ledger.delete_chat("c")
+            return answer
+
+        monkeypatch.setattr(store, "execute", outrun)
+        if by == "an updater":
+            chat = ledger.update_chat("c", updater=lambda _: {"title": "new"})
+        else:
+            chat = ledger.update_chat("c", title="new" if by == "values" else "old")
+
+        assert (chat.title, chat.metadata) == ("old" if by == "values that are there" else "new", {"a": 1})
+        assert ledger.get_chat("c") is None
