@@ -1,11 +1,13 @@
 """The benchmarks run: every subject at its smallest size, with its check that both sides give the same answer."""
 
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import msgspec
 import pytest
+from benchmarks import measure
 from benchmarks.compare import compare_results, last_two, make_comparison
 from benchmarks.curves import CURVES
 from benchmarks.machine import Machine
@@ -129,3 +131,20 @@ def test_the_last_two_results_of_a_size_are_compared(tmp_path: Path) -> None:
     assert ("2-full.json", "4-full.json") == tuple(path.name for path in last_two(tmp_path, "full"))
     with pytest.raises(ValueError, match="two are needed"):
         last_two(tmp_path, "quick")
+
+
+def test_slow_calls_are_sampled_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    """When patience is over three samples do, in turns all the same; and no more are taken than were wanted."""
+    calls: list[str] = []
+    runs = {name: partial(calls.append, name) for name in ("ours", "theirs")}
+    assert {name: len(found) for name, found in take_turns(runs, repeats=5, is_warm=False).items()} == dict.fromkeys(
+        runs, 5
+    )
+
+    monkeypatch.setattr(measure, "_PATIENCE_S", -1)
+    calls.clear()
+    assert {name: len(found) for name, found in take_turns(runs, repeats=5, is_warm=False).items()} == dict.fromkeys(
+        runs, 3
+    )
+    assert calls == ["ours", "theirs", "theirs", "ours", "ours", "theirs"]
+    assert len(take_turns(runs, repeats=2, is_warm=False)["ours"]) == 2

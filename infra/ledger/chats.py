@@ -3,7 +3,8 @@
 import time
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Any, cast
+from functools import partial
+from typing import Any, NamedTuple, cast
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -64,20 +65,9 @@ class ChatMethods:
             ChatExistsError: There is a chat of that id.
             InvalidValueError: An id, the title or the metadata break a rule.
         """
-        branch_id, ending = new_id(), Ending(expires_at, ttl_seconds)
+        given = _Given(user_id, title, metadata, new_id(), Ending(expires_at, ttl_seconds))
         check_id(chat_id, "chat_id")
-        recorded = self._store.execute(
-            chat_id,
-            lambda state, now: decide_create_chat(
-                state,
-                user_id=user_id,
-                title=title,
-                metadata=metadata,
-                branch_id=branch_id,
-                expires_at=ending.of_new(now),
-            ),
-            kind=ChatCreated,
-        )
+        recorded = self._store.execute(chat_id, partial(given.decided, decide_create_chat), kind=ChatCreated)
         return _as_created(recorded[0])
 
     def upsert_chat(
@@ -96,21 +86,10 @@ class ChatMethods:
         Raises:
             InvalidValueError: An id, the title or the metadata break a rule.
         """
-        branch_id, ending = new_id(), Ending(expires_at, ttl_seconds)
+        given = _Given(user_id, title, metadata, new_id(), Ending(expires_at, ttl_seconds))
         check_id(chat_id, "chat_id")
         while True:
-            recorded = self._store.execute(
-                chat_id,
-                lambda state, now: decide_upsert_chat(
-                    state,
-                    user_id=user_id,
-                    title=title,
-                    metadata=metadata,
-                    branch_id=branch_id,
-                    expires_at=ending.of_new(now),
-                ),
-                kind=ChatCreated,
-            )
+            recorded = self._store.execute(chat_id, partial(given.decided, decide_upsert_chat), kind=ChatCreated)
             chat = self.get_chat(chat_id)
             if chat is not None:
                 return chat
@@ -307,6 +286,26 @@ class ChatMethods:
             if isinstance(one.body, ChatUpdated):
                 chat = msgspec.structs.replace(chat, **one.body.changes, updated_at=one.occurred_at)
         return chat
+
+
+class _Given(NamedTuple):
+    """What a chat is to begin with."""
+
+    user_id: str
+    title: str | None
+    metadata: dict[str, Any] | None
+    branch_id: str
+    ending: Ending
+
+    def decided(self, decide: Callable[..., list[Body]], state: IndexedChat, now: int) -> list[Body]:
+        return decide(
+            state,
+            user_id=self.user_id,
+            title=self.title,
+            metadata=self.metadata,
+            branch_id=self.branch_id,
+            expires_at=self.ending.of_new(now),
+        )
 
 
 def _as_created(recorded: Recorded) -> Chat:
