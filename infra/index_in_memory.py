@@ -9,13 +9,14 @@ from typing import Final
 
 import msgspec
 
-from chatledger.domain.errors import ChatledgerError, LogRegressedError
+from chatledger.domain.errors import ChatledgerError
 from chatledger.domain.undecodable import UNDECODABLE
 from chatledger.projections.environment import INITIAL_MAP_BYTES
 from chatledger.projections.generation import IndexState
 from chatledger.projections.index import Index
 
 from .log import EventLog
+from .log.regression import refuse_if_regressed
 
 SEEN_FILE: Final = "SEEN"
 _logger = logging.getLogger(__name__)
@@ -50,12 +51,7 @@ class IndexInMemory(Index):
         seen = read_note(self._notes)
         if seen is None or seen.identity != self._log_identity:
             return
-        last = log.last_position()
-        there = log.event_at(seen.position) if last >= seen.position else None
-        # The last event of all is never erased: an erasure follows its tombstone.
-        is_gone = there is None and last <= seen.position
-        if is_gone or (there is not None and there.hash != seen.hash):
-            raise LogRegressedError(last_position=last, seen_position=seen.position)
+        refuse_if_regressed(log, position=seen.position, event_hash=seen.hash)
 
     def open(self) -> str | None:
         """As declared in `Index`; notes how far it is."""

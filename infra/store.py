@@ -16,7 +16,6 @@ from chatledger.domain.errors import (
     ChatledgerError,
     InvalidValueError,
     LedgerClosedError,
-    LogRegressedError,
     LogUnavailableError,
     UpdateConflictError,
 )
@@ -36,6 +35,7 @@ from .graph_state.deleting import delete_states_of_chats
 from .group_commit import Command, GroupCommit
 from .log import EventLog, LostRaceError
 from .log.port import READ_PAGE
+from .log.regression import refuse_if_regressed
 from .read_ahead import ReadAhead
 from .scratch import Scratch
 
@@ -110,7 +110,8 @@ class Store:
         if reason is not None:
             _logger.info("building the index: %s", reason)
             self.rebuild(progress, unless_open=True)
-        self._check_high_water()
+        seen = self.index.state
+        refuse_if_regressed(self.log, position=seen.position, event_hash=seen.hash)
         last = self.log.last_position()
         self.projector.catch_up()
         self.projector.check_end(self.index.state, last)
@@ -119,19 +120,6 @@ class Store:
         self._eraser.finish_if_allowed(timeout_s=SCRUB_S)
         if reason is not None:  # the old index may have known of data that were to be erased
             self.sweep_large()
-
-    def _check_high_water(self) -> None:
-        """Refuse a log that lost events which the index has seen: their positions would be given out again."""
-        state = self.index.state
-        if not state.position:
-            return
-        last = self.log.settled_position(state.position)
-        there = self.log.event_at(state.position) if last >= state.position else None
-        is_other = there is not None and there.hash != state.hash
-        # The last event of all is never erased: an erasure follows its tombstone.
-        is_gone = there is None and last == state.position
-        if last < state.position or is_other or is_gone:
-            raise LogRegressedError(last_position=last, seen_position=state.position)
 
     def snapshot(self) -> AbstractContextManager[Snapshot]:
         """The index as it is now."""

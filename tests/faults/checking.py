@@ -22,7 +22,7 @@ import chatledger
 from chatledger import Ledger, Recorded
 from chatledger.domain.agents.streams import thread_of, thread_stream
 from chatledger.domain.codec import encode_event, event_hash
-from chatledger.domain.events import BranchCreated, MessagesAppended, StreamDeleted
+from chatledger.domain.events import BranchCreated, ChatCreated, MessagesAppended, StreamDeleted
 
 MOST_FINDINGS: Final = 20
 
@@ -203,8 +203,10 @@ class Judge:
     def _judge_strangers(self) -> None:
         """Nothing is on the log that nobody wrote."""
         for (stream, command_id), events in self._log.commands.items():
-            # An engine gives its saves ids of its own; their messages are known.
-            is_save = all(isinstance(recorded.body, MessagesAppended | BranchCreated) for recorded in events)
+            # An engine gives its saves ids of its own, also to a chat it makes anew after a deletion; their messages are known.
+            is_save = all(
+                isinstance(recorded.body, ChatCreated | MessagesAppended | BranchCreated) for recorded in events
+            )
             if command_id not in self._of_command and not is_save:
                 self._log.findings.append(f"nobody noted the command {command_id} on {stream}")
         said = {one_id for one in self._done for one_id in one.call.get("ids", ())}

@@ -21,8 +21,10 @@ from chatledger import (
     LogRegressedError,
     NewMessage,
 )
+from chatledger.domain.events import Recorded
 from chatledger.infra.embedded import DataDirectory, EmbeddedServer
 from chatledger.infra.locations import STREAM
+from chatledger.infra.log.regression import refuse_if_regressed
 
 
 @pytest.fixture
@@ -117,6 +119,31 @@ def test_an_event_deleted_by_hand(path: Path, which: str) -> None:
     with pytest.raises(ChainIntegrityError):
         chatledger.open(path, index=path.with_name("fresh")).close()
     assert last_sequence(path) == 4
+
+
+def test_the_last_event_is_erased_while_somebody_opens(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A deletion between a look at the end of the log and one at its last event is no loss: its tombstone came after both."""
+    fill(path, "one")
+    with chatledger.open(path) as ledger:
+        log, seen = ledger._store.log, ledger._store.index.state  # pyright: ignore[reportPrivateUsage] - what opening looks at
+        look = log.event_at
+
+        def delete_before(position: int) -> Recorded | None:
+            monkeypatch.undo()
+            ledger.delete_chat("c")
+            return look(position)
+
+        monkeypatch.setattr(log, "event_at", delete_before)
+        refuse_if_regressed(log, position=seen.position, event_hash=seen.hash)
+        assert log.event_at(seen.position) is None
+
+        def find_nothing(position: int) -> None:
+            del position
+
+        deletion = ledger._store.index.state  # pyright: ignore[reportPrivateUsage]
+        monkeypatch.setattr(log, "event_at", find_nothing)
+        with pytest.raises(LogRegressedError):
+            refuse_if_regressed(log, position=deletion.position, event_hash=deletion.hash)
 
 
 def _append_or_rebuild(ledger: Ledger, *, is_last: bool) -> None:
