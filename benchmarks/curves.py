@@ -45,6 +45,7 @@ def measure_curves(world: World) -> Iterator[Curve]:
         with chatledger.open(world.stored(size), durability="fast") as ledger:
             for name, seconds in _costs(world, ledger, size).items():
                 found.setdefault(name, []).append((size, seconds))
+            found.setdefault("rebuild", []).append((size, _rebuild(world, ledger, size)))
     for name, points in found.items():
         yield Curve(name=name, is_flat=name not in _PROPORTIONAL, points=points)
 
@@ -61,13 +62,18 @@ def _costs(world: World, ledger: Ledger, size: int) -> dict[str, float]:
         samples = take_turns({"ours": call}, repeats=repeats, sample_s=0 if few else sizes.sample_s)
         return statistics.median(samples["ours"])
 
-    costs = {
+    return {
         "chain": median(partial(ledger.get_messages, "chat"), few=True),
         "chain, lazy data": median(partial(ledger.get_messages, "chat", lazy_data=True), few=True),
         f"last {_TAIL}": median(partial(ledger.get_messages, "chat", limit=_TAIL)),
         "search, 10 hits": median(partial(ledger.search, RARE, chat_id="chat", limit=10)),
         "append": median(append, few=True) / sizes.appends_per_sample,
     }
+
+
+def _rebuild(world: World, ledger: Ledger, size: int) -> float:
+    if size * 10 >= world.sizes.longest:
+        return world.rebuilt(size).seconds  # of which the table has the memory
     start = time.perf_counter()
     ledger.rebuild()
-    return {**costs, "rebuild": time.perf_counter() - start}
+    return time.perf_counter() - start

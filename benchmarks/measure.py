@@ -63,7 +63,9 @@ def _excerpt(value: Any) -> str:
 
 
 _LEAST: Final = 3
-_PATIENCE_S: Final = 4.0
+_PATIENCE_S: Final = 3.0
+_LONG: Final = 20
+"""A call that takes so many times as long as a sample needs no repetition, however cold it was."""
 
 
 def take_turns(
@@ -76,25 +78,32 @@ def take_turns(
         runs: What to call, by name. The answer is dropped before the next call.
         repeats: How many samples of each; of calls that take long, fewer, but three if that many are wanted.
         sample_s: A sample repeats a shorter call until it takes about so long.
-        is_warm: Whether each is called once before, which also finds out how often to repeat it.
+        is_warm: Whether each is called before, which also finds out how often to repeat it.
     """
     # What was written before is on the disk first; else its write-back slows down whoever syncs in the meantime.
     os.sync()
-    counts = {name: _calls_per_sample(run, sample_s) if is_warm else 1 for name, run in runs.items()}
-    samples: dict[str, list[float]] = {name: [] for name in runs}
-    begun = time.perf_counter()
-    for turn in range(repeats):
-        if turn >= _LEAST and time.perf_counter() - begun > _PATIENCE_S:
-            break
-        # Who goes first changes, so that nobody always finds the caches as a certain other one left them.
-        for name in runs if turn % 2 == 0 else reversed(list(runs)):
-            samples[name].append(_sample(runs[name], counts[name]))
-    return samples
+    # What others left in memory is not looked at again by the collector, neither between samples nor within.
+    gc.collect()
+    gc.freeze()
+    try:
+        counts = {name: _calls_per_sample(run, sample_s) if is_warm else 1 for name, run in runs.items()}
+        samples: dict[str, list[float]] = {name: [] for name in runs}
+        begun = time.perf_counter()
+        for turn in range(repeats):
+            if turn >= _LEAST and time.perf_counter() - begun > _PATIENCE_S:
+                break
+            # Who goes first changes, so that nobody always finds the caches as a certain other one left them.
+            for name in runs if turn % 2 == 0 else reversed(list(runs)):
+                samples[name].append(_sample(runs[name], counts[name]))
+        return samples
+    finally:
+        gc.unfreeze()
 
 
 def _calls_per_sample(run: Callable[[], object], sample_s: float) -> int:
-    run()
     took = _sample(run, 1)
+    if took < sample_s * _LONG:
+        took = _sample(run, 1)
     return max(1, round(sample_s / took))
 
 

@@ -132,6 +132,13 @@ class SqlitePeer:
             self._db.execute("begin immediate")
             self._insert_chat(chat_id, user_id)
 
+    def create_chats(self, chat_ids: Iterable[str], user_id: str) -> None:
+        """Make many chats, in one transaction."""
+        with self._db:
+            self._db.execute("begin immediate")
+            for chat_id in chat_ids:
+                self._insert_chat(chat_id, user_id)
+
     def set_updated(self, times: Mapping[str, int]) -> None:
         """Set when chats were changed, in milliseconds."""
         with self._db:

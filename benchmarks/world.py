@@ -1,23 +1,38 @@
 """Where a run takes place: sizes, a folder of its own, and stores filled for several subjects."""
 
-from collections.abc import Callable, Generator
+import asyncio
+import subprocess
+import sys
+from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 
 import chatledger
-from chatledger import Ledger
+from chatledger import AsyncLedger, Ledger, Message, NewMessage
 
 from .data import Conversations
-from .measure import Row, Show, take_turns
+from .measure import Row, take_turns
 from .prose import Prose
+from .rebuilding import Rebuild, rebuild_apart
 from .sqlite_peer import SqlitePeer, Synchronous
 
 Durability = Literal["always", "fast"]
 SYNCHRONOUS: dict[Durability, Synchronous] = {"always": "FULL", "fast": "NORMAL"}
 BATCH = 1000
+_AT_ONCE: Final = 64
+_MOST_COMMITS: Final = 200
+"""Of a long chain that others read: each looks up the words it has, in a search index that grows."""
+
+_STORE: Final = """
+import sys
+from pathlib import Path
+from benchmarks import world
+
+world.store(Path(sys.argv[1]), int(sys.argv[2]))
+"""
 
 
 class Sizes(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,7 +66,7 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
 FULL = Sizes(
     name="full",
     repeats=11,
-    sample_s=0.02,
+    sample_s=0.01,
     chains=(1_000, 10_000, 100_000),
     appends_per_sample=40,
     long=100_000,
@@ -64,7 +79,7 @@ FULL = Sizes(
     searched=(10_000, 100_000),
     searched_chats=100,
     searched_per_chat=1_000,
-    feed_events=300,
+    feed_events=200,
     checkpoints=1_000,
     turns=250,
     longest=1_000_000,
@@ -121,7 +136,7 @@ SMOKE = Sizes(
     forked=30,
     many_chats=12,
     writers=3,
-    scaling=(20, 40),
+    scaling=(15, 40),
 )
 
 
@@ -147,7 +162,9 @@ class World:
         self._exit = ExitStack()
         self._pairs: dict[Durability, Pair] = {}
         self._chains: set[tuple[Durability, int]] = set()
+        self._events: dict[int, Pair] = {}
         self._stored: dict[int, Path] = {}
+        self._rebuilt: dict[int, Rebuild] = {}
         self._count = 0
 
     def folder(self) -> Path:
@@ -174,7 +191,7 @@ class World:
         return self._pairs[durability]
 
     def chain(self, length: int, durability: Durability = "always") -> tuple[Pair, str]:
-        """The shared pair, with a chat that is one chain of so many messages. Not to be changed."""
+        """The shared pair, with a chat that is one chain of so many messages. Only to be added to, on both sides."""
         pair, chat_id = self.pair(durability), f"chain-{length}"
         if (durability, length) not in self._chains:
             self.report(f"storing a chain of {length:,} messages")
@@ -182,15 +199,51 @@ class World:
             self._chains.add((durability, length))
         return pair, chat_id
 
+    def events(self, per_event: int) -> Pair:
+        """A shared pair, with a chat that is one chain of `rebuilt` messages, so many in a commit. Not to be changed."""
+        if per_event not in self._events:
+            count, talk = self.sizes.rebuilt, Conversations(5)
+            self.report(f"storing {count:,} messages, {per_event} in an event")
+            pair = self._exit.enter_context(self.fresh("fast"))
+            fill(pair, "chat", count, talk=talk, per_commit=per_event)
+            self._events[per_event] = pair
+        return self._events[per_event]
+
     def stored(self, length: int) -> Path:
-        """The folder of a ledger that is closed, with one chain of prose of so many messages in `chat`, in commits of 100. Only to be added to."""
+        """The folder of a ledger that is closed, with one chain of prose of so many messages in `chat`. The longest one may be added to; the others by who comes last."""
         if length not in self._stored:
-            folder = self.folder() / "ledger"
+            self._stored[length] = self.folder() / "ledger"
             self.report(f"storing {length:,} messages")
-            with chatledger.open(folder, durability="fast") as ledger:
-                make_chain(ledger, "chat", length, talk=Prose(length, length=length), per_commit=100)
-            self._stored[length] = folder
+            store(self._stored[length], length)
         return self._stored[length]
+
+    @contextmanager
+    def storing(self, length: int) -> Generator[None]:
+        """Do what `stored` does in another process, while the caller fills something else."""
+        if length in self._stored:
+            yield
+            return
+        folder = self.folder() / "ledger"
+        self.report(f"storing {length:,} messages, in two processes")
+        child = subprocess.Popen(
+            [sys.executable, "-c", _STORE, str(folder), str(length)], cwd=Path(__file__).parents[1]
+        )
+        try:
+            yield
+            if child.wait():
+                raise subprocess.CalledProcessError(child.returncode, child.args)
+        finally:
+            child.terminate()
+            child.wait()
+        self._stored[length] = folder
+
+    def rebuilt(self, length: int) -> Rebuild:
+        """What a rebuild of `stored` took, which is done once."""
+        if length not in self._rebuilt:
+            folder = self.stored(length)
+            self.report(f"rebuild of {length:,} messages")
+            self._rebuilt[length] = rebuild_apart(folder)
+        return self._rebuilt[length]
 
     def compare(
         self,
@@ -201,15 +254,12 @@ class World:
         name: str,
         note: str,
         peer: str = "SQLite",
-        show: Show = "time",
-        per: tuple[int, int] = (1, 1),
         few: bool = False,
     ) -> Row:
         """
         A row of two calls that change nothing, warm.
 
         Args:
-            per: What one call of ours and one of theirs is divided by, for instance the messages that it reads.
             few: For calls of seconds, which were made before: few samples.
         """
         self.report(name)
@@ -217,19 +267,18 @@ class World:
         samples = take_turns(
             {"ours": ours, "theirs": theirs}, repeats=repeats, sample_s=self.sizes.sample_s, is_warm=not few
         )
-        return Row(
-            subject=subject,
-            name=name,
-            peer=peer,
-            show=show,
-            ours=[seconds / per[0] for seconds in samples["ours"]],
-            theirs=[seconds / per[1] for seconds in samples["theirs"]],
-            note=note,
-        )
+        return Row(subject=subject, name=name, peer=peer, ours=samples["ours"], theirs=samples["theirs"], note=note)
 
     def close(self) -> None:
         """Close the shared stores."""
         self._exit.close()
+
+
+def store(folder: Path, length: int) -> None:
+    """Make a ledger with one chain of prose, in `chat`."""
+    with chatledger.open(folder, durability="fast") as ledger:
+        talk, per_commit = Prose(length, length=length), max(BATCH, length // _MOST_COMMITS)
+        make_chain(ledger, "chat", length, talk=talk, per_commit=per_commit)
 
 
 def make_chain(
@@ -251,15 +300,56 @@ def make_chain(
     return ids
 
 
-def fill(pair: Pair, chat_id: str, length: int, *, seed: int, talk: Conversations | None = None) -> list[str]:
-    """Make a chat that is one chain, of messages by `talk`, in commits of 1,000; returns their ids."""
+def fill(
+    pair: Pair,
+    chat_id: str,
+    length: int,
+    *,
+    seed: int = 0,
+    talk: Conversations | None = None,
+    per_commit: int = BATCH,
+) -> list[str]:
+    """Make a chat that is one chain, of messages by `talk`; returns their ids."""
     talk = talk or Conversations(seed)
     ids: list[str] = []
     pair.ledger.create_chat(chat_id, "ada")
     pair.peer.create_chat(chat_id, "ada")
-    for start in range(0, length, BATCH):
-        batch = list(talk.messages(min(BATCH, length - start)))
+    for start in range(0, length, per_commit):
+        batch = list(talk.messages(min(per_commit, length - start)))
         pair.ledger.append(chat_id, batch)
         pair.peer.append(chat_id, batch)
         ids.extend(message.id for message in batch if message.id is not None)
     return ids
+
+
+def append_singly(folder: Path, chat_ids: Sequence[str], count: int, talk: Conversations) -> int:
+    """
+    Chain so many messages by `talk` to each chat of our ledger in a folder, one in each commit, many chats at a time.
+
+    Chats, and the ledger, are made if absent. Returns the position of the last event.
+    """
+
+    async def write(ledger: AsyncLedger, chat_id: str) -> None:
+        await ledger.upsert_chat(chat_id, "ada")
+        for message in list(talk.messages(count)):
+            await ledger.append(chat_id, [message])
+
+    async def run() -> int:
+        async with chatledger.open_async(folder, durability="fast") as ledger:
+            for start in range(0, len(chat_ids), _AT_ONCE):
+                await asyncio.gather(*(write(ledger, chat_id) for chat_id in chat_ids[start : start + _AT_ONCE]))
+            return await ledger.get_position()
+
+    return asyncio.run(run())
+
+
+def as_new(message: Message) -> NewMessage:
+    """A stored message as one to be stored, for the peer."""
+    return NewMessage(
+        message.name,
+        message.data,
+        id=message.id,
+        type=message.type,
+        parent_id=message.parent_id,
+        created_at=message.created_at,
+    )

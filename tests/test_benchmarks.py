@@ -1,8 +1,12 @@
 """The benchmarks run: every subject at its smallest size, with its check that both sides give the same answer."""
 
+import gc
+import os
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from subprocess import CalledProcessError
+from unittest.mock import Mock
 from xml.etree import ElementTree as ET
 
 import msgspec
@@ -10,15 +14,26 @@ import pytest
 from benchmarks import measure
 from benchmarks.compare import compare_results, last_two, make_comparison
 from benchmarks.curves import CURVES
+from benchmarks.data import Conversations
 from benchmarks.machine import Machine
 from benchmarks.measure import ResultsDifferError, Row, check_equal, take_turns
 from benchmarks.plots import write_plots
 from benchmarks.prose import COMMON, MID, PHRASE, RARE, Prose
 from benchmarks.report import BEGIN, END, cells, make_markdown, write_docs
 from benchmarks.suite import SUBJECTS, Result, run
-from benchmarks.world import SMOKE
+from benchmarks.world import SMOKE, World, append_singly
+
+import chatledger
 
 
+@pytest.fixture
+def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No tidying up around samples, which only makes times steady: in a process with many tests it takes longer than they do."""
+    monkeypatch.setattr("benchmarks.measure.gc", Mock(spec=gc))
+    monkeypatch.setattr("benchmarks.measure.os", Mock(spec=os))
+
+
+@pytest.mark.usefixtures("without_pauses")
 @pytest.mark.parametrize("subject", SUBJECTS)
 def test_subject_runs_and_answers_are_equal(subject: str, tmp_path: Path) -> None:
     """Each subject gives rows of its own name, with samples of both sides, and survives being kept."""
@@ -52,6 +67,7 @@ def test_prose_has_words_as_often_as_promised() -> None:
     assert [20, 10, 10] == [count(MID), count(RARE), count(PHRASE)]
 
 
+@pytest.mark.usefixtures("without_pauses")
 def test_turns_change_who_goes_first() -> None:
     """Samples are taken in turns, and each side goes first as often as the other."""
     order: list[str] = []
@@ -69,6 +85,7 @@ def test_ratio_is_theirs_over_ours() -> None:
     assert (2.0, 4.0) == row.ratio_range
 
 
+@pytest.mark.usefixtures("without_pauses")
 def test_docs_keep_what_is_around_the_table(tmp_path: Path) -> None:
     """Only what is between the markers is replaced; a page without them is refused."""
     result = run(tmp_path, SMOKE, only=["branches"])
@@ -88,6 +105,7 @@ def test_docs_keep_what_is_around_the_table(tmp_path: Path) -> None:
         write_docs(page, result)
 
 
+@pytest.mark.usefixtures("without_pauses")
 def test_curves_are_measured_and_drawn(tmp_path: Path) -> None:
     """A point for each size and operation, and all of it in a plot that is well-formed."""
     result = run(tmp_path, SMOKE, only=[CURVES])
@@ -133,6 +151,7 @@ def test_the_last_two_results_of_a_size_are_compared(tmp_path: Path) -> None:
         last_two(tmp_path, "quick")
 
 
+@pytest.mark.usefixtures("without_pauses")
 def test_slow_calls_are_sampled_less(monkeypatch: pytest.MonkeyPatch) -> None:
     """When patience is over three samples do, in turns all the same; and no more are taken than were wanted."""
     calls: list[str] = []
@@ -148,3 +167,47 @@ def test_slow_calls_are_sampled_less(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     assert calls == ["ours", "theirs", "theirs", "ours", "ours", "theirs"]
     assert len(take_turns(runs, repeats=2, is_warm=False)["ours"]) == 2
+
+
+def test_what_others_keep_is_hidden_from_the_collector() -> None:
+    """While samples are taken, and not any more after them, also when a call fails."""
+    hidden: list[int] = []
+
+    def fail() -> None:
+        hidden.append(gc.get_freeze_count())
+        raise KeyError
+
+    take_turns({"ours": lambda: hidden.append(gc.get_freeze_count())}, repeats=1)
+    with pytest.raises(KeyError):
+        take_turns({"ours": fail}, repeats=1)
+
+    assert all(count > 0 for count in hidden)
+    assert 0 == gc.get_freeze_count()
+
+
+def test_a_store_filled_in_another_process_is_the_same(tmp_path: Path) -> None:
+    """It is what `stored` gives from then on, and nothing is filled twice."""
+    world = World(tmp_path, SMOKE)
+    with world.storing(30):
+        pass
+    with world.storing(30), chatledger.open(world.stored(30)) as ledger:
+        stored = ledger.get_messages("chat")
+
+    assert [one.id for one in Prose(30, length=30).messages(30)] == [message.id for message in stored]
+
+
+def test_a_store_that_could_not_be_filled_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process that fills says so."""
+    monkeypatch.setattr("benchmarks.world._STORE", "raise SystemExit(3)")
+    with pytest.raises(CalledProcessError, match="3"), World(tmp_path, SMOKE).storing(30):
+        pass
+
+
+def test_many_chats_are_filled_at_a_time(tmp_path: Path) -> None:
+    """Each message in a commit of its own, and what was there before goes on."""
+    folder, talk = tmp_path / "ledger", Conversations(1)
+    position = append_singly(folder, ["a", "b", "c"], 2, talk)
+    end = append_singly(folder, ["b"], 1, talk)
+    with chatledger.open(folder) as ledger:
+        assert [2, 3, 2] == [len(ledger.get_messages(chat_id)) for chat_id in "abc"]
+        assert (position + 1, end) == (end, ledger.last_position())

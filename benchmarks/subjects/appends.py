@@ -19,25 +19,24 @@ def appends(world: World) -> Iterator[Row]:
 
 def _appends(world: World, durability: Durability) -> Iterator[Row]:
     sizes = world.sizes
-    world.report(f"storing {sizes.long:,} messages to append to, durability {durability}")
-    with world.fresh(durability) as pair, world.fresh(durability) as empty:
-        fill(pair, "chat", sizes.long, seed=1)
-        fill(empty, "chat", 0, seed=1)
+    filled, chat_id = world.chain(sizes.long, durability)
+    with world.fresh(durability) as empty:
+        fill(empty, chat_id, 0)
         world.report(f"append, durability {durability}")
         count = sizes.appends_per_sample
         samples = take_turns(
             {
-                "ours": _ours(empty, 2, count),
-                "theirs": _theirs(empty, 2, count),
-                "ours, long": _ours(pair, 3, count),
-                "theirs, long": _theirs(pair, 3, count),
+                "ours": _ours(empty, chat_id, 2, count),
+                "theirs": _theirs(empty, chat_id, 2, count),
+                "ours, long": _ours(filled, chat_id, 3, count),
+                "theirs, long": _theirs(filled, chat_id, 3, count),
             },
             repeats=sizes.repeats,
         )
-        for one in (empty, pair):
+        for one in (empty, filled):
             ours, theirs = (
-                one.ledger.get_messages("chat", limit=_CHECKED),
-                one.peer.get_messages("chat", limit=_CHECKED),
+                one.ledger.get_messages(chat_id, limit=_CHECKED),
+                one.peer.get_messages(chat_id, limit=_CHECKED),
             )
             check_equal(f"append, durability {durability}", as_rows(ours), theirs)
     each = {name: [seconds / count for seconds in values] for name, values in samples.items()}
@@ -51,22 +50,22 @@ def _appends(world: World, durability: Durability) -> Iterator[Row]:
     yield Row(subject="appends", name=name, peer="ours, empty chat", ours=long, theirs=each["ours"], note=note)
 
 
-def _ours(pair: Pair, seed: int, count: int) -> Callable[[], None]:
+def _ours(pair: Pair, chat_id: str, seed: int, count: int) -> Callable[[], None]:
     talk = Conversations(seed)
 
     def run() -> None:
         for message in _batch(talk, count):
-            pair.ledger.append("chat", [message])
+            pair.ledger.append(chat_id, [message])
 
     return run
 
 
-def _theirs(pair: Pair, seed: int, count: int) -> Callable[[], None]:
+def _theirs(pair: Pair, chat_id: str, seed: int, count: int) -> Callable[[], None]:
     talk = Conversations(seed)
 
     def run() -> None:
         for message in _batch(talk, count):
-            pair.peer.append("chat", [message])
+            pair.peer.append(chat_id, [message])
 
     return run
 

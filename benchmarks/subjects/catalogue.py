@@ -116,9 +116,10 @@ def many_chats(world: World) -> Iterator[Row]:
     world.report(f"storing {count:,} chats")
     # The list is a matter of the index alone, which is on the disk here too.
     with chatledger.open("memory:") as ledger, SqlitePeer(world.folder() / "peer.db") as peer:
-        for number in range(count):
-            ledger.create_chat(f"chat-{number:06}", "ada")
-            peer.import_chat(f"chat-{number:06}", "ada", ())
+        ids = [f"chat-{number:06}" for number in range(count)]
+        for chat_id in ids:
+            ledger.create_chat(chat_id, "ada")
+        peer.create_chats(ids, "ada")
         order = ledger.list_chats()
         peer.set_updated({chat.id: START_MS + number for number, chat in enumerate(reversed(order))})
         limit = min(PAGE, count // 4)

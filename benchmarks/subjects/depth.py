@@ -13,7 +13,8 @@ from chatledger import Ledger, Message, NewMessage
 from chatledger.projections.chains import Chains, Place
 
 from ..data import Conversations
-from ..measure import Row, check_equal
+from ..measure import Row, check_equal, take_turns
+from ..prose import Prose
 from ..sqlite_peer import SqlitePeer
 from ..world import BATCH, Pair, World, make_chain
 from .chains import LAZY_NOTE
@@ -21,6 +22,7 @@ from .chains import LAZY_NOTE
 TAIL = 50
 _SHORT = 100
 _EVERY = 10
+_DECODE_NOTE = "warm; the limit: all messages as one msgpack array in memory, decoded by one call into the same objects"
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[Message]).decode
 
@@ -28,28 +30,17 @@ _decode = msgspec.msgpack.Decoder(list[Message]).decode
 def long_chains(world: World) -> Iterator[Row]:
     """The longest chain: whole, its end, its ancestors; and the cost per message next to shorter ones."""
     longest, middle = world.sizes.longest, world.sizes.chains[1]
-    chat_id = "chat"
+    chat_id, path = "chat", world.folder() / "peer.db"
+    with world.storing(longest), SqlitePeer(path) as peer:
+        peer.import_chat(chat_id, "ada", Prose(longest, length=longest).messages(longest))
     with (
         chatledger.open(world.stored(longest), durability="fast") as ledger,
         chatledger.open(world.stored(middle), durability="fast") as shorter,
-        SqlitePeer(world.folder() / "peer.db") as peer,
+        SqlitePeer(path) as peer,
     ):
-        peer.import_chat(chat_id, "ada", map(_as_new, ledger.get_messages(chat_id)))
-        yield from _whole(world, Pair(ledger, peer), chat_id)
-        yield from _decoded(world, {middle: shorter, longest: ledger}, chat_id)
-        yield _scanned(world, shorter, chat_id, middle)
+        yield from _whole(world, Pair(ledger, peer), shorter, chat_id)
+        yield from _limits(world, shorter, chat_id, middle)
         yield from _at_depth(world, ledger, chat_id, longest)
-
-
-def _as_new(message: Message) -> NewMessage:
-    return NewMessage(
-        message.name,
-        message.data,
-        id=message.id,
-        type=message.type,
-        parent_id=message.parent_id,
-        created_at=message.created_at,
-    )
 
 
 def _at_depth(world: World, ledger: Ledger, chat_id: str, longest: int) -> Iterator[Row]:
@@ -66,48 +57,71 @@ def _at_depth(world: World, ledger: Ledger, chat_id: str, longest: int) -> Itera
     yield _appended(world, ledger, chat_id, longest)
 
 
-def _whole(world: World, pair: Pair, chat_id: str) -> Iterator[Row]:
-    length = world.sizes.longest
-    name = f"chain of {length:,} messages"
-    ours, theirs = partial(pair.ledger.get_messages, chat_id), partial(pair.peer.get_messages, chat_id)
-    lazy = partial(ours, lazy_data=True)
-    check_equal(name, [message.id for message in ours()], [row["id"] for row in theirs()])
-    check_equal(name, [message.id for message in lazy()], [message.id for message in ours()])
-    row = partial(world.compare, subject="long_chains", few=True)
-    yield row(ours, theirs, name=name, note="warm; every message decoded; recursive query, json.loads")
-    yield row(lazy, theirs, name=f"{name}, lazy data", note=LAZY_NOTE)
+def _whole(world: World, pair: Pair, shorter: Ledger, chat_id: str) -> Iterator[Row]:
+    """
+    The longest chain, all of it: next to the peer, to one decode of the same bytes, and, message by message, to a shorter one.
 
-
-def _decoded(world: World, ledgers: dict[int, Ledger], chat_id: str) -> Iterator[Row]:
-    """Next to one decode of the same bytes; and the longer one next to the shorter one, message by message."""
-    calls: dict[str, list[Callable[[], object]]] = {"": [], ", lazy data": [], ", one msgpack decode": []}
-    for length, ledger in ledgers.items():
-        ours = partial(ledger.get_messages, chat_id)
-        decode = partial(_decode, _encode([msgspec.structs.replace(one, chat_id="", parent_id=None) for one in ours()]))
-        check_equal("decoding", len(decode()), length)
-        for of_length, call in zip(calls.values(), (ours, partial(ours, lazy_data=True), decode), strict=True):
-            of_length.append(call)
-        yield world.compare(
-            ours,
-            decode,
-            subject="long_chains",
-            name=f"chain of {length:,} messages",
-            peer="one msgpack decode",
-            note="warm; the limit: all messages as one msgpack array in memory, decoded by one call into the same objects",
-            few=length > BATCH * 20,
-        )
-    shorter, longer = ledgers
-    for how, (short, long) in calls.items():
-        yield world.compare(
-            long,
-            short,
-            subject="long_chains",
-            name=f"chain of {longer:,} messages{how}, for each message",
-            peer=f"the same, {shorter:,}",
-            per=(longer, shorter),
+    Each of these calls takes seconds, so their rows share samples.
+    """
+    longest, middle = world.sizes.longest, world.sizes.chains[1]
+    name = f"chain of {longest:,} messages"
+    runs = {length: _ways(ledger, chat_id, length) for length, ledger in ((longest, pair.ledger), (middle, shorter))}
+    theirs = partial(pair.peer.get_messages, chat_id)
+    ids = [row["id"] for row in theirs()]
+    for how, call in runs[longest].items():
+        check_equal(f"{name}{how}", [message.id for message in call()], ids)
+    del ids
+    world.report(name)
+    samples = take_turns(
+        {
+            "SQLite": theirs,
+            **{f"{length}{how}": call for length, ways in runs.items() for how, call in ways.items()},
+        },
+        repeats=world.sizes.import_repeats,
+        is_warm=False,
+    )
+    row = partial(Row, subject="long_chains")
+    ours, lazy, decode = (samples[f"{longest}{how}"] for how in runs[longest])
+    peer = samples["SQLite"]
+    yield row(
+        name=name,
+        peer="SQLite",
+        ours=ours,
+        theirs=peer,
+        note="warm; every message decoded; recursive query, json.loads",
+    )
+    yield row(name=f"{name}, lazy data", peer="SQLite", ours=lazy, theirs=peer, note=LAZY_NOTE)
+    yield row(name=name, peer="one msgpack decode", ours=ours, theirs=decode, note=_DECODE_NOTE)
+    for how in runs[longest]:
+        yield row(
+            name=f"{name}{how}, for each message",
+            peer=f"the same, {middle:,}",
+            ours=[seconds / longest for seconds in samples[f"{longest}{how}"]],
+            theirs=[seconds / middle for seconds in samples[f"{middle}{how}"]],
             note="warm; below 1 where a message of the long chain costs more than one of the short chain",
-            few=True,
         )
+
+
+def _ways(ledger: Ledger, chat_id: str, length: int) -> dict[str, Callable[[], list[Message]]]:
+    """How a chain is read: decoded, with lazy data, and the limit, by one decode of the same bytes."""
+    ours = partial(ledger.get_messages, chat_id)
+    decode = partial(_decode, _encode([msgspec.structs.replace(one, chat_id="", parent_id=None) for one in ours()]))
+    check_equal("decoding", len(decode()), length)
+    return {"": ours, ", lazy data": partial(ours, lazy_data=True), ", one msgpack decode": decode}
+
+
+def _limits(world: World, ledger: Ledger, chat_id: str, length: int) -> Iterator[Row]:
+    """A chain that is read in milliseconds next to the limits."""
+    ours, _, decode = _ways(ledger, chat_id, length).values()
+    yield world.compare(
+        ours,
+        decode,
+        subject="long_chains",
+        name=f"chain of {length:,} messages",
+        peer="one msgpack decode",
+        note=_DECODE_NOTE,
+    )
+    yield _scanned(world, ledger, chat_id, length)
 
 
 def _scanned(world: World, ledger: Ledger, chat_id: str, length: int) -> Row:

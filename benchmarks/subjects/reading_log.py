@@ -1,30 +1,17 @@
 """A rebuild next to merely reading the log, and what it takes of memory."""
 
 import asyncio
-import json
-import subprocess
-import sys
-import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
-import chatledger
 from chatledger import Ledger
 
 from ..log_peer import read_by_pull, read_by_push
 from ..measure import Row, check_equal, take_turns
-from ..world import World, make_chain
-
-_WATCH_S: Final = 0.005
-_CHILD: Final = """
-import sys
-from benchmarks.subjects import reading_log
-
-reading_log.print_growth(sys.argv[1])
-"""
+from ..world import World
 
 
 def reading_log(world: World) -> Iterator[Row]:
@@ -35,31 +22,29 @@ def reading_log(world: World) -> Iterator[Row]:
 
 
 def _rebuild(world: World, per_event: int) -> Iterator[Row]:
-    count, folder = world.sizes.rebuilt, world.folder() / "ledger"
-    with chatledger.open(folder, durability="fast") as ledger:
-        world.report(f"storing {count:,} messages, {per_event} in an event")
-        make_chain(ledger, "chat", count, seed=5, per_commit=per_event)
-        events = ledger.get_position()
-        read = {"pull": read_by_pull, "push": read_by_push}
-        sizes = {name: asyncio.run(run(str(folder), events)) for name, run in read.items()}
-        check_equal("reading the log", sizes["pull"], sizes["push"])
-        whole: list[float] = []
-        without_search: list[float] = []
+    count, pair = world.sizes.rebuilt, world.events(per_event)
+    ledger, folder = pair.ledger, pair.peer.path.with_name("ledger")
+    events = ledger.get_position()
+    read = {"pull": read_by_pull, "push": read_by_push}
+    sizes = {name: asyncio.run(run(str(folder), events)) for name, run in read.items()}
+    check_equal("reading the log", sizes["pull"], sizes["push"])
+    whole: list[float] = []
+    without_search: list[float] = []
 
-        def rebuild() -> None:
-            without, took = _timed_rebuild(ledger)
-            without_search.append(without)
-            whole.append(took)
+    def rebuild() -> None:
+        without, took = _timed_rebuild(ledger)
+        without_search.append(without)
+        whole.append(took)
 
-        world.report("rebuild and reading the log")
-        samples = take_turns(
-            {
-                "ours": rebuild,
-                **{name: partial(_read, run, folder, events) for name, run in read.items()},
-            },
-            repeats=world.sizes.import_repeats,
-            is_warm=False,
-        )
+    world.report("rebuild and reading the log")
+    samples = take_turns(
+        {
+            "ours": rebuild,
+            **{name: partial(_read, run, folder, events) for name, run in read.items()},
+        },
+        repeats=world.sizes.import_repeats,
+        is_warm=False,
+    )
     fastest = min(read, key=lambda name: min(samples[name]))
     name = f"rebuild of {count:,} messages, {per_event} in an event"
     row = partial(
@@ -104,11 +89,7 @@ def _timed_rebuild(ledger: Ledger) -> tuple[float, float]:
 def _memory(world: World) -> Iterator[Row]:
     """What a rebuild takes of memory at most, of many messages and of a tenth as many."""
     longest = world.sizes.longest
-    grown: list[float] = []
-    for length in (longest, longest // 10):
-        folder = world.stored(length)
-        world.report(f"memory of a rebuild of {length:,} messages")
-        grown.append(_growth(folder))
+    grown = [float(world.rebuilt(length).grown) for length in (longest, longest // 10)]
     yield Row(
         subject="reading_log",
         name=f"memory of a rebuild of {longest:,} messages",
@@ -118,37 +99,3 @@ def _memory(world: World) -> Iterator[Row]:
         theirs=[grown[1]],
         note="how much the memory of a process that opened the ledger grows at most, pages of the file not counted; with search",
     )
-
-
-def _growth(folder: Path) -> float:
-    answer = subprocess.run(
-        [sys.executable, "-c", _CHILD, str(folder)],
-        cwd=Path(__file__).parents[2],
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    )
-    return float(max(1, json.loads(answer.stdout)))
-
-
-def print_growth(folder: str) -> None:
-    """How much memory a rebuild took at most beyond what was used before, in bytes, on stdout."""
-    with chatledger.open(folder, durability="fast") as ledger:
-        before, peak, ended = _anonymous_bytes(), [0], threading.Event()
-
-        def watch() -> None:
-            while not ended.wait(_WATCH_S):
-                peak[0] = max(peak[0], _anonymous_bytes())
-
-        watcher = threading.Thread(target=watch)
-        watcher.start()
-        ledger.rebuild()
-        ended.set()
-        watcher.join()
-        print(max(peak[0], _anonymous_bytes()) - before)
-
-
-def _anonymous_bytes() -> int:
-    """The memory of this process that is no page of a file."""
-    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon:"))

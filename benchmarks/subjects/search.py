@@ -7,12 +7,14 @@ from typing import Any
 
 import msgspec
 
+import chatledger
 from chatledger import SearchHits
 
 from ..data import as_rows
 from ..measure import Row, check_equal, take_turns
 from ..prose import COMMON, MID, PHRASE, RARE, Prose
-from ..world import Pair, World, fill
+from ..sqlite_peer import SqlitePeer
+from ..world import BATCH, Pair, World, as_new, fill
 
 LIMIT = 20
 _CLOSE = 1e-6
@@ -57,9 +59,18 @@ def searches(world: World) -> Iterator[Row]:
 
 
 def _in_one_chat(world: World, length: int) -> Iterator[Row]:
+    folder = world.stored(length)
     world.report(f"storing {length:,} messages to search")
-    with world.fresh("fast", search=True) as pair:
-        fill(pair, "chat", length, seed=length, talk=Prose(length, length=length))
+    with (
+        chatledger.open(folder, durability="fast") as ledger,
+        SqlitePeer(world.folder() / "peer.db", search=True) as peer,
+    ):
+        pair = Pair(ledger, peer)
+        peer.create_chat("chat", "ada")
+        messages = ledger.get_messages("chat")
+        for start in range(0, length, BATCH):
+            peer.append("chat", map(as_new, messages[start : start + BATCH]))
+        del messages
         for question in _QUESTIONS:
             name = f"search {length:,} messages for {question.name}"
             yield _search(world, pair, question, name=name, is_ranked_alike=True, chat_id="chat")

@@ -3,7 +3,8 @@
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
@@ -21,6 +22,8 @@ from ..world import Durability, World, fill
 Plan = tuple[ImportedChat, list[NewMessage]]
 
 _PER_CHAT = 100
+_PEERS = {"SQLite": False, "SQLite with FTS5": True}
+"""Whom an import is compared with, and whether with a full-text index."""
 _ATTACH = """
 import sys
 from benchmarks.subjects import storing
@@ -33,17 +36,17 @@ _BLOCK_BYTES = 512  # the unit of st_blocks, whatever the file system
 def imports(world: World) -> Iterator[Row]:
     """Whole conversations, one commit each, with and without the peer's full-text index; and the bytes they take."""
     count = world.sizes.imported
-    found = [_import(world, search=search) for search in (False, True)]
-    name = f"import {count:,} messages in {max(1, count // _PER_CHAT):,} chats"
-    for search, (samples, sizes) in zip((False, True), found, strict=True):
-        peer = "SQLite with FTS5" if search else "SQLite"
+    plans = _conversations(count)
+    samples, sizes = _import(world, plans)
+    name = f"import {count:,} messages in {len(plans):,} chats"
+    for peer in _PEERS:
         yield Row(
             subject="imports",
             name=name,
             peer=peer,
             show="rate",
             ours=[seconds / count for seconds in samples["ours"]],
-            theirs=[seconds / count for seconds in samples["theirs"]],
+            theirs=[seconds / count for seconds in samples[peer]],
             note=f"{_PER_CHAT} messages per commit, into an empty store; durability='always' and synchronous=FULL",
         )
         yield Row(
@@ -52,7 +55,7 @@ def imports(world: World) -> Iterator[Row]:
             peer=peer,
             show="bytes",
             ours=[float(sizes["log"] + sizes["index"])],
-            theirs=[float(sizes["theirs"])],
+            theirs=[float(sizes[peer])],
             note=f"of the same import, closed: log {_megabytes(sizes['log'])} and index {_megabytes(sizes['index'])}",
         )
     yield Row(
@@ -60,39 +63,38 @@ def imports(world: World) -> Iterator[Row]:
         name=f"bytes of the log for {count:,} messages",
         peer="payloads as JSON",
         show="bytes",
-        ours=[float(found[-1][1]["log"])],
-        theirs=[float(_payload_bytes(count))],
+        ours=[float(sizes["log"])],
+        theirs=[float(sum(len(msgspec.json.encode(message)) for chat, _ in plans for message in chat.messages))],
         note="of the same import; the limit: each message with its id and time as compact JSON, nothing around it",
     )
 
 
-def _payload_bytes(count: int) -> int:
-    return sum(len(msgspec.json.encode(message)) for chat, _ in _conversations(count) for message in chat.messages)
-
-
-def _import(world: World, *, search: bool) -> tuple[dict[str, list[float]], dict[str, int]]:
-    repeats = world.sizes.import_repeats
-    plans = _conversations(world.sizes.imported)
-    samples: dict[str, list[float]] = {"ours": [], "theirs": []}
+def _import(world: World, plans: Sequence[Plan]) -> tuple[dict[str, list[float]], dict[str, int]]:
+    """Seconds of each, in turns, and the bytes on the disk after the last of them, by what they are of."""
+    repeats, chat_id = world.sizes.import_repeats, plans[-1][0].id
+    samples: dict[str, list[float]] = {"ours": [], **{name: [] for name in _PEERS}}
     sizes: dict[str, int] = {}
     for turn in range(repeats):
-        world.report(f"import, {'with' if search else 'without'} FTS5, {turn + 1} of {repeats}")
-        with world.fresh("always", search=search) as pair:
-            ledger, peer = pair
-            runs = {"ours": partial(_import_ours, ledger, plans), "theirs": partial(_import_theirs, peer, plans)}
+        world.report(f"import, {turn + 1} of {repeats}")
+        folder = world.folder()
+        with ExitStack() as stack:
+            ledger = stack.enter_context(chatledger.open(folder / "ledger", durability="always"))
+            peers = {
+                name: stack.enter_context(SqlitePeer(folder / f"{search}.db", synchronous="FULL", search=search))
+                for name, search in _PEERS.items()
+            }
+            runs: dict[str, Callable[[], object]] = {
+                "ours": partial(_import_ours, ledger, plans),
+                **{name: partial(_import_theirs, peer, plans) for name, peer in peers.items()},
+            }
             order = list(runs) if turn % 2 == 0 else list(reversed(runs))
-            taken = take_turns({who: runs[who] for who in order}, repeats=1, is_warm=False)
-            for who, values in taken.items():
+            for who, values in take_turns({who: runs[who] for who in order}, repeats=1, is_warm=False).items():
                 samples[who].extend(values)
-            chat_id = plans[-1][0].id
-            check_equal("import", as_rows(ledger.get_messages(chat_id)), peer.get_messages(chat_id))
-            peer.checkpoint()
-        folder = peer.path.parent
-        sizes = {
-            "log": _bytes_on_disk(folder / "ledger" / "log"),
-            "index": _bytes_on_disk(folder / "ledger" / "index"),
-            "theirs": _bytes_on_disk(peer.path),
-        }
+            for peer in peers.values():
+                check_equal("import", as_rows(ledger.get_messages(chat_id)), peer.get_messages(chat_id))
+                peer.checkpoint()
+        sizes = {what: _bytes_on_disk(folder / "ledger" / what) for what in ("log", "index")}
+        sizes |= {name: _bytes_on_disk(peer.path) for name, peer in peers.items()}
     return samples, sizes
 
 
@@ -148,25 +150,16 @@ def rebuilds(world: World) -> Iterator[Row]:
 
 
 def _rebuild(world: World, per_event: int) -> Row:
-    count = world.sizes.rebuilt
-    talk = Conversations(5)
-    with world.fresh("fast") as pair:
-        world.report(f"storing {count:,} messages, {per_event} in an event")
-        pair.ledger.create_chat("chat", "ada")
-        pair.peer.create_chat("chat", "ada")
-        for start in range(0, count, per_event):
-            batch = list(talk.messages(min(per_event, count - start)))
-            pair.ledger.append("chat", batch)
-            pair.peer.append("chat", batch)
-        world.report("rebuild")
-        copies: list[SqlitePeer] = []
-        samples = take_turns(
-            {"ours": pair.ledger.rebuild, "theirs": lambda: copies.append(_copy(world, pair.peer))},
-            repeats=world.sizes.import_repeats,
-        )
-        check_equal("rebuild", as_rows(pair.ledger.get_messages("chat")), copies[-1].get_messages("chat"))
-        for copy in copies:
-            copy.close()
+    count, pair = world.sizes.rebuilt, world.events(per_event)
+    world.report("rebuild")
+    copies: list[SqlitePeer] = []
+    samples = take_turns(
+        {"ours": pair.ledger.rebuild, "theirs": lambda: copies.append(_copy(world, pair.peer))},
+        repeats=world.sizes.import_repeats,
+    )
+    check_equal("rebuild", as_rows(pair.ledger.get_messages("chat")), copies[-1].get_messages("chat"))
+    for copy in copies:
+        copy.close()
     return Row(
         subject="rebuilds",
         name=f"rebuild of {count:,} messages, {per_event} in an event",

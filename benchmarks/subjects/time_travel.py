@@ -3,13 +3,15 @@
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 
+import chatledger
 from chatledger import Ledger, LedgerView, Message, Recorded
 from chatledger.domain.folded import FoldedChat
 
 from ..data import Conversations
 from ..measure import Row, check_equal
-from ..world import World
+from ..world import World, append_singly
 
 _CHAT_EVENTS = 100
 _PER_CHAT = 20
@@ -23,27 +25,19 @@ def time_travel(world: World) -> Iterator[Row]:
     """A chat of a long log as of half of it, of which it is a small part; one that has not changed since; all of them."""
     count = world.sizes.chats
     world.report(f"storing {count:,} chats to look back at")
-    with world.fresh("fast") as pair:
-        position = _fill(pair.ledger, count)
-        yield from _one_chat(world, pair.ledger, position)
-        yield from _all_chats(world, pair.ledger, position, count)
+    folder = world.folder() / "ledger"
+    position = _fill(folder, count)
+    with chatledger.open(folder, durability="fast") as ledger:
+        yield from _one_chat(world, ledger, position)
+        yield from _all_chats(world, ledger, position, count)
 
 
-def _fill(ledger: Ledger, count: int) -> int:
+def _fill(folder: Path, count: int) -> int:
     """Chats of as many events each, one event at a time; returns the position in the middle, after which a third changes."""
-    talk = Conversations(11)
-    for chat_id in (_CHANGED, _UNCHANGED):
-        ledger.create_chat(chat_id, "ada")
-        for message in talk.messages(_CHAT_EVENTS):
-            ledger.append(chat_id, [message])
-    for number in range(count):
-        ledger.create_chat(f"chat-{number}", "ada")
-        for message in talk.messages(_PER_CHAT):
-            ledger.append(f"chat-{number}", [message])
-    position = ledger.position
-    for chat_id in (_CHANGED, *(f"chat-{number}" for number in range(0, count, 3))):
-        for message in talk.messages(_PER_CHAT):
-            ledger.append(chat_id, [message])
+    talk, chat_ids = Conversations(11), [f"chat-{number}" for number in range(count)]
+    append_singly(folder, [_CHANGED, _UNCHANGED], _CHAT_EVENTS, talk)
+    position = append_singly(folder, chat_ids, _PER_CHAT, talk)
+    append_singly(folder, [_CHANGED, *chat_ids[::3]], _PER_CHAT, talk)
     return position
 
 
@@ -54,7 +48,8 @@ def _one_chat(world: World, ledger: Ledger, position: int) -> Iterator[Row]:
         at = partial(_chain_then, ledger, position, chat_id)
         now = partial(ledger.get_messages, chat_id, limit=_CHAT_EVENTS)
         folded = partial(_fold_chain, ledger, position, chat_id)
-        check_equal(name, at(), folded())
+        expected = folded()
+        check_equal(name, at(), expected)
         note = "as_of, the read and close; what changed is folded from its own events, of which it has 100 up to there"
         yield world.compare(
             at, now, subject="time_travel", name=name, peer=_SAME, note=f"{note}; now: the last 100 messages, warm"
@@ -63,7 +58,7 @@ def _one_chat(world: World, ledger: Ledger, position: int) -> Iterator[Row]:
             yield world.compare(at, folded, subject="time_travel", name=name, peer=_FOLD, note=note)
             with ledger.as_of(position) as view:
                 again = partial(view.get_messages, chat_id)
-                check_equal(name, again(), folded())
+                check_equal(name, again(), expected)
                 yield world.compare(
                     again,
                     now,
