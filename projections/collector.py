@@ -63,8 +63,8 @@ if hasattr(os, "register_at_fork"):
 
 
 @contextlib.contextmanager
-def only_new_collected(messages: int) -> Generator[None]:
-    """While so many messages are decoded, if they are many, the collector looks at new containers only, in the whole process."""
+def only_new_collected(messages: int = WORTH_FROM) -> Generator[None]:
+    """While so many messages, or others that are as many, are decoded, if they are many, the collector looks at new containers only, in the whole process."""
     if messages < WORTH_FROM or not _HAS_GENERATIONS:
         yield
         return

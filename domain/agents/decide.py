@@ -1,6 +1,6 @@
 """Decisions on threads: which events an operation on the checkpoints of agents takes."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -45,7 +45,9 @@ class CheckpointPut(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         values: Of each channel that changed, its value.
-        inherited: The channels whose value is the parent's.
+        inherited: The channels whose value is the parent's, if it has one.
+        kept: Of each channel that has the parent's value if `same_in` says so, what makes it if not.
+        same_in: Of a parent, the channels that have the same value there.
         runtime: What writes it, and alone can resume it.
         expected_latest: The newest checkpoint of the namespace that the writer knows of; UNSET when that does not matter.
     """
@@ -57,6 +59,8 @@ class CheckpointPut(msgspec.Struct, frozen=True, kw_only=True):
     metadata: Serialized
     values: Mapping[str, Tree]
     inherited: Sequence[str] = ()
+    kept: Mapping[str, Callable[[], Tree]] = msgspec.field(default_factory=dict[str, Callable[[], Tree]])
+    same_in: Callable[[CheckpointRecord], Collection[str]] = lambda parent: parent.channels
     runtime: str = "python"
     run_id: str | None = None
     owner: str | None = None
@@ -83,15 +87,17 @@ def decide_put_checkpoint(
     newest = next(iter(state.checkpoints(put.namespace)), None)
     parent = _named(state, put.namespace, put.parent_id, newest)
     before = {} if parent is None else parent.channels
-    channels = {name: before[name] for name in put.inherited if name in before}
-    channels |= {name: tree.digest for name, tree in put.values.items()}
+    same = () if parent is None or not put.kept else put.same_in(parent)
+    values = {**put.values, **{name: make() for name, make in put.kept.items() if name not in same}}
+    channels = {name: before[name] for name in (*put.inherited, *put.kept) if name in before}
+    channels |= {name: tree.digest for name, tree in values.items()}
     known = _named(state, put.namespace, put.checkpoint_id, newest)
     if known is not None and known.skeleton is None and _is_equal(known, put, channels):
         return []
     if known is None and put.expected_latest is not msgspec.UNSET:
         _check_latest(state, put, newest, is_own)
     pieces = _Missing(state)
-    for name, tree in put.values.items():
+    for name, tree in values.items():
         pieces.add(tree, before.get(name))
     *earlier, last = portions_of(pieces.found)
     body = AgentCheckpointPut(

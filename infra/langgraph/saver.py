@@ -1,6 +1,6 @@
 """`LedgerSaver`: LangGraph's checkpoints as events on a ledger."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -20,6 +20,7 @@ from chatledger.domain.agents.decide import CheckpointPut
 from chatledger.domain.agents.record import CheckpointRecord
 from chatledger.domain.errors import InvalidValueError, RuntimeMismatchError
 from chatledger.projections.agents.indexed_thread import IndexedThread
+from chatledger.projections.collector import only_new_collected
 
 from ..agents.threads import Removal
 from .async_twins import AsyncTwins
@@ -88,6 +89,22 @@ class LedgerSaver(ThreadQueries, AsyncTwins):
             before: Only checkpoints with smaller ids than this one's.
             limit: At most so many; none when 0 or negative.
         """
+        listed = self._listed(config, filter, before, limit)
+        while True:
+            # Whoever keeps them all has more and more containers, at all of which the collector would look time and again.
+            with only_new_collected():
+                found = next(listed, None)
+            if found is None:
+                return
+            yield found
+
+    def _listed(
+        self,
+        config: RunnableConfig | None,
+        wanted: dict[str, Any] | None,
+        before: RunnableConfig | None,
+        limit: int | None,
+    ) -> Iterator[CheckpointTuple]:
         if limit is not None and limit <= 0:
             return
         configurable = {} if config is None else config.get("configurable", {})
@@ -97,8 +114,8 @@ class LedgerSaver(ThreadQueries, AsyncTwins):
         bound = None if before is None else get_checkpoint_id(before) or None
 
         def keep(_thread_id: str, record: CheckpointRecord) -> bool:
-            metadata: dict[str, Any] = self.serde.loads_typed(record.metadata) if filter else {}
-            return all(metadata.get(key) == value for key, value in (filter or {}).items())
+            metadata: dict[str, Any] = self.serde.loads_typed(record.metadata) if wanted else {}
+            return all(metadata.get(key) == value for key, value in (wanted or {}).items())
 
         reader = self._values.reader()
         for found in self._threads.checkpoints(
@@ -143,16 +160,17 @@ class LedgerSaver(ThreadQueries, AsyncTwins):
         values, versions = checkpoint["channel_values"], checkpoint["channel_versions"]
         full = get_checkpoint_metadata(config, metadata)
         run_id = full.get("run_id")
-        changed = self._changed(thread_id, namespace, parent_id, checkpoint, new_versions)
+        kept = {name: value for name, value in values.items() if name not in new_versions and parent_id is not None}
         put = CheckpointPut(
             namespace=namespace,
             checkpoint_id=checkpoint["id"],
             parent_id=parent_id,
             checkpoint=self.serde.dumps_typed(pack({key: part for key, part in checkpoint.items() if key != VALUES})),
             metadata=self.serde.dumps_typed(full),
-            values={name: self._values.encode(values[name]) for name in changed},
-            inherited=[name for name in versions if name not in values and name not in new_versions]
-            + [name for name in values if name not in changed],
+            values={name: self._values.encode(value) for name, value in values.items() if name not in kept},
+            inherited=[name for name in versions if name not in values and name not in new_versions],
+            kept={name: partial(self._values.encode, value) for name, value in kept.items()},
+            same_in=partial(self._same_in, versions),
             runtime=self._runtime,
             run_id=run_id if isinstance(run_id, str) else None,
             **self._expected(thread_id, namespace, parent_id),
@@ -166,26 +184,12 @@ class LedgerSaver(ThreadQueries, AsyncTwins):
             expectations.note_put(thread_id, namespace, checkpoint["id"])
         return self._config(thread_id, namespace, checkpoint["id"])
 
-    def _changed(
-        self,
-        thread_id: str,
-        namespace: str,
-        parent_id: str | None,
-        checkpoint: Checkpoint,
-        new_versions: ChannelVersions,
-    ) -> Sequence[str]:
-        """The channels whose values are to be stored: the others have the value that the parent has, at the same version."""
-        values = checkpoint["channel_values"]
-        parent = None if parent_id is None else self._threads.peek(thread_id, namespace, parent_id)
-        if parent is None or parent.skeleton is not None or parent.runtime != self._runtime:
-            return [*values]
+    def _same_in(self, versions: Mapping[str, Any], parent: CheckpointRecord) -> Collection[str]:
+        """The channels whose values the parent has: those with the same version there."""
+        if parent.skeleton is not None or parent.runtime != self._runtime:
+            return ()
         before = versions_of(self.serde.loads_typed(parent.checkpoint))
-        versions = checkpoint["channel_versions"]
-        return [
-            name
-            for name in values
-            if name in new_versions or name not in parent.channels or before.get(name) != versions.get(name)
-        ]
+        return [name for name in parent.channels if before.get(name) == versions.get(name)]
 
     def _expected(self, thread_id: str, namespace: str, parent_id: str | None) -> dict[str, Any]:
         if self._expectations is None or not self._expectations.is_continuing(thread_id, namespace, parent_id):

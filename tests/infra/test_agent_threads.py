@@ -22,6 +22,7 @@ from chatledger.domain.agents.content import (
 )
 from chatledger.domain.agents.decide import MAX_CHECKPOINT_ID_BYTES, CheckpointPut, Tree
 from chatledger.domain.agents.events import Skeleton
+from chatledger.domain.agents.record import CheckpointRecord
 from chatledger.domain.errors import AlreadyExistsError, CheckpointConflictError, InvalidValueError, NotFoundError
 from chatledger.infra.agents.threads import StoredCheckpoint, Threads
 
@@ -273,6 +274,20 @@ def test_inherited_channels_have_the_value_of_the_parent(threads: Threads) -> No
     put(threads, "t", "1", {"a": "one", "b": "two"})
     put(threads, "t", "2", {"b": "three"}, parent_id="1", inherited=["a", "absent"])
     assert values_of(threads.get("t", "")) == {"a": "one", "b": "three"}
+
+
+def _same_a(_parent: CheckpointRecord) -> list[str]:
+    return ["a"]
+
+
+def test_kept_channels_have_the_value_of_the_parent_or_are_stored(threads: Threads) -> None:
+    """What makes the value is asked for only where it is not the parent's."""
+    put(threads, "t", "1", {"a": "one", "b": "old"})
+    kept = {"a": lambda: pytest.fail("it is the parent's"), "b": lambda: tree_of("two"), "c": lambda: tree_of("new")}
+    put(threads, "t", "2", {}, parent_id="1", kept=kept, same_in=_same_a)
+    put(threads, "t", "3", {}, parent_id="gone", kept={"a": lambda: tree_of("three")})
+    assert values_of(threads.get("t", "", "2")) == {"a": "one", "b": "two", "c": "new"}
+    assert values_of(threads.get("t", "", "3")) == {"a": "three"}
 
 
 def test_two_writers_do_not_both_continue_a_checkpoint(threads: Threads) -> None:

@@ -132,6 +132,26 @@ def test_without_fencing_both_are_stored(ledger: chatledger.Ledger) -> None:
     assert len(one.ids(thread("t"))) == 3
 
 
+@pytest.mark.parametrize("remove", ["delete_thread", "delete_for_runs"])
+def test_no_value_is_lost_when_the_parent_is_removed_meanwhile(
+    ledger: chatledger.Ledger, monkeypatch: pytest.MonkeyPatch, remove: str
+) -> None:
+    """At any moment before the checkpoint is stored, which may then not refer to what the parent had."""
+    saver = LedgerSaver(ledger)
+    writer = Calls(saver, is_async=False)
+    root = writer.put("t", {"a": ["kept"], "b": 1}, versions={"a": 1, "b": 1}, metadata={"run_id": "r"})
+    store = saver._threads.put_checkpoint
+
+    def remove_and_store(*arguments: Any, **options: Any) -> None:
+        getattr(LedgerSaver(ledger), remove)("t" if remove == "delete_thread" else ["r"])
+        store(*arguments, **options)
+
+    monkeypatch.setattr(saver._threads, "put_checkpoint", remove_and_store)
+    writer.put("t", {"a": ["kept"], "b": 2}, parent=root, versions={"a": 1, "b": 2}, changed=["b"])
+
+    assert writer.at("t").checkpoint["channel_values"] == {"a": ["kept"], "b": 2}
+
+
 def test_of_many_threads_one_goes_on(ledger: chatledger.Ledger) -> None:
     savers = [calls(ledger) for _ in range(6)]
     root = savers[0].put("t", {})

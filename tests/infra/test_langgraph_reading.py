@@ -1,6 +1,7 @@
 """What is remembered of values between reads: never other values than those that were put, and never more than it may take."""
 
 import copy
+import gc
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -127,6 +128,36 @@ def test_lists_longer_than_what_grows_out_of_one_another() -> None:
                 assert found is not None
                 texts = [message.content for message in found.checkpoint["channel_values"]["messages"]]
                 assert texts == [f"m{at}" for at in range(number - number // 7)]
+
+
+def test_a_list_that_is_kept_is_not_collected_again_and_again() -> None:
+    """The collector looks at what is new meanwhile; for the consumer, and after the list, all is as it was."""
+    before = gc.get_threshold()
+    collections: list[int] = []
+
+    def note(phase: str, info: dict[str, int]) -> None:
+        if phase == "start":
+            collections.append(info["generation"])
+
+    with chatledger.open("memory:") as ledger:
+        saver = LedgerSaver(ledger)
+        ids: list[str] = []
+        for number in range(70):
+            messages = [HumanMessage("m", id=str(at)) for at in range(number * 10)]
+            ids.append(_put(saver, ids[-1] if ids else None, number, {"messages": messages}))
+        expected = [saver.get_tuple(_at("t", checkpoint_id)) for checkpoint_id in reversed(ids)]
+        gc.collect()
+        gc.callbacks.append(note)
+        try:
+            kept = list(saver.list(_at("t")))
+        finally:
+            gc.callbacks.remove(note)
+        for _ in saver.list(_at("t"), limit=3):
+            assert gc.get_threshold() == before
+
+    assert kept == expected
+    assert gc.get_threshold() == before
+    assert collections.count(1) > 5 * (len(collections) - collections.count(1))
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(1, 30))))

@@ -63,6 +63,40 @@ def test_many_calls_at_once() -> None:
     asyncio.run(ask())
 
 
+def test_calls_that_follow_each_other_share_a_thread() -> None:
+    """Also after many at once, which had a thread each."""
+    barrier = threading.Barrier(8, timeout=30)
+
+    async def ask() -> None:
+        await asyncio.gather(*(in_thread(barrier.wait) for _ in range(8)))
+        assert len({await in_thread(threading.get_ident) for _ in range(50)}) == 1
+
+    asyncio.run(ask())
+
+
+def test_more_calls_than_threads_wait_for_one() -> None:
+    """Each gets its own answer or error, and afterwards the threads serve again."""
+    may_end = threading.Event()
+
+    def meet(number: int) -> int:
+        assert may_end.wait(30)
+        if number % 10 == 3:
+            _fail()
+        return number
+
+    async def ask() -> None:
+        calls = [asyncio.create_task(in_thread(partial(meet, number))) for number in range(200)]
+        await asyncio.sleep(0.05)
+        may_end.set()
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+        assert [answer for answer in answers if not isinstance(answer, LookupError)] == [
+            number for number in range(200) if number % 10 != 3
+        ]
+        assert await in_thread(lambda: 7) == 7
+
+    asyncio.run(asyncio.wait_for(ask(), 60))
+
+
 @pytest.mark.parametrize("times", [1, 3])
 def test_a_cancelled_task_waits_for_the_end_of_its_call(times: int) -> None:
     """However often it is cancelled; what the call wrote is there when the task is over."""
