@@ -9,13 +9,16 @@ from ..indexed_chat import IndexedChat
 from ..tables import Tables
 from .batch import Batch
 from .currency import is_current
-from .log_order import LogOrder, Places
+from .log_order import LogOrder, Pages, Places
 from .rows import SearchRows
 from .vocabulary import Vocabulary
 from .writer import PENDING_DOCUMENTS, SearchWriter
 
 CHUNK_BYTES: Final = 16 << 20
 """Of messages as they are stored; these and what is worked out from them are in memory together."""
+_LONG_CHAT: Final = 131_072
+_PART_OF_CHUNK: Final = 4
+"""In a long chat most terms have pages of their own, and a transaction holds all that it touches: so it takes in fewer messages."""
 
 
 class Builder:
@@ -36,6 +39,7 @@ class Builder:
 
     def take_in(self, chat_no: int) -> Iterator[int]:
         """Take in the messages of a chat, also those that are written meanwhile; yields how many after each transaction."""
+        pages: Pages | None = None
         places: Places | None = None
         while True:
             with self._env.reading() as txn:
@@ -46,8 +50,10 @@ class Builder:
                 batch = None  # a few messages are written one by one: NumPy takes its time whatever their number
                 if record.message_count - first >= PENDING_DOCUMENTS:
                     order = LogOrder(txn, self._tables.rows, chat_no, "")
+                    if pages is None or first >= pages.end:
+                        pages = order.pages()
                     if places is None or not places.first <= first < places.end:
-                        places = order.places(first)
+                        places = order.places(pages, first, self._chunk_messages)
                     batch = self._read(order, places, first - places.first)
             taken = self._env.update(partial(self._write, chat_no, batch))
             if not taken:
@@ -57,7 +63,9 @@ class Builder:
     def _read(self, order: LogOrder, places: Places, start: int) -> Batch:
         if self._vocabulary.is_full:
             self._vocabulary = Vocabulary()
-        end = places.fitting(start, self._chunk_messages, CHUNK_BYTES)
+        is_long = places.first + start >= _LONG_CHAT
+        count = max(self._chunk_messages // _PART_OF_CHUNK, 1) if is_long else self._chunk_messages
+        end = places.fitting(start, count, CHUNK_BYTES)
         return Batch(order, places, start, end, self._vocabulary)
 
     def _write(self, chat_no: int, batch: Batch | None, txn: Transaction) -> int:

@@ -11,7 +11,7 @@ from chatledger.domain.text import plain_text
 
 from ..chains import Chains
 from ..environment import prefixed
-from ..keys import Tag, chat_key
+from ..keys import Tag, chat_key, page_key
 from ..sealed import unseal
 
 if TYPE_CHECKING:
@@ -48,6 +48,30 @@ class _WrittenAnyhow(msgspec.Struct, gc=False):
 
 _decode_written: Final = msgspec.msgpack.Decoder(list[_Written]).decode
 _decode_any: Final = msgspec.msgpack.Decoder(list[_WrittenAnyhow]).decode
+
+
+class Pages(NamedTuple):
+    """
+    The pages of a chat, some twenty bytes for each; where they are stays so, whatever is written.
+
+    Args:
+        segments: Of each (`uint32`).
+        offsets: Of its first message in its segment (`uint32`).
+        lowest: The number of its first message in the order of the log (`uint32`).
+        highest: That of its last one (`uint32`).
+        sizes: About how many bytes one of its messages takes (`uint32`).
+    """
+
+    segments: "NDArray[np.uint32]"
+    offsets: "NDArray[np.uint32]"
+    lowest: "NDArray[np.uint32]"
+    highest: "NDArray[np.uint32]"
+    sizes: "NDArray[np.uint32]"
+
+    @property
+    def end(self) -> int:
+        """The number that follows that of the last message."""
+        return int(self.highest.max()) + 1 if len(self.highest) else 0
 
 
 class Places(NamedTuple):
@@ -90,33 +114,51 @@ class Said(NamedTuple):
 class LogOrder(Chains):
     """The chains of one chat, read in the order of the log."""
 
-    def places(self, first: int) -> Places:
-        """Where the messages from a number on are, of which there is one at least."""
+    def pages(self) -> Pages:
+        """The pages that there are."""
         prefix = chat_key(self._chat_no, Tag.PAGE)
-        located: list[tuple[int, int]] = []
-        sizes: list[int] = []
-        numbers: list[NDArray[np.uint32]] = []
+        rows: list[tuple[int, int, int, int, int]] = []
         for key, stored in prefixed(self._txn, self._table, prefix):
             value = unseal(stored)
             count: int = _u32.unpack_from(value)[0]
-            if _u32.unpack_from(value, 4 * count)[0] >= first:
-                located.append(_PLACE.unpack_from(key, len(prefix)))
-                sizes.append(len(value) // count)
-                numbers.append(np.frombuffer(value, ">u4", count, 4).astype(np.uint32))
+            lowest, highest = _u32.unpack_from(value, 4)[0], _u32.unpack_from(value, 4 * count)[0]
+            rows.append((*_PLACE.unpack_from(key, len(prefix)), lowest, highest, len(value) // count))
+        return Pages(*np.array(rows, dtype=np.uint32).reshape(-1, 5).T)
+
+    def places(self, pages: Pages, first: int, count: int) -> Places:
+        """
+        Where the messages from a number on are, of which there is one at least; at most so many.
+
+        Raises:
+            ChainIntegrityError: They are not all there.
+        """
+        stop = min(first + count, pages.end)
+        wanted = np.flatnonzero((pages.lowest < stop) & (pages.highest >= first))
+        numbers = [
+            self._numbers(segment, offset)
+            for segment, offset in zip(pages.segments[wanted].tolist(), pages.offsets[wanted].tolist(), strict=True)
+        ]
         found = np.concatenate([*numbers, np.empty(0, np.uint32)])
         counts = np.array([len(page) for page in numbers], dtype=np.int64)
         starts = np.cumsum(counts) - counts
         in_page: NDArray[np.int64] = np.arange(len(found)) - np.repeat(starts, counts)
-        pages = np.array(located, dtype=np.uint32).reshape(-1, 2)
         order = np.argsort(found, kind="stable")
-        order = order[np.searchsorted(found, first, sorter=order) :]
-        if not (len(order) and np.array_equal(found[order], np.arange(first, first + len(order)))):
+        order = order[slice(*np.searchsorted(found, [first, stop], sorter=order).tolist())]
+        if first >= stop or not np.array_equal(found[order], np.arange(first, stop)):
             msg = f"messages of chat {self._chat_id!r} are missing in the index; rebuild it"
             raise ChainIntegrityError(msg)
-        segments = np.repeat(pages[:, 0], counts)[order]
-        offsets = (np.repeat(pages[:, 1], counts) + in_page).astype(np.uint32)[order]
-        bytes_before = np.concatenate(([0], np.cumsum(np.repeat(np.array(sizes, dtype=np.int64), counts)[order])))
-        return Places(first, segments, offsets, bytes_before)
+        segments = np.repeat(pages.segments[wanted], counts)[order]
+        offsets = (np.repeat(pages.offsets[wanted], counts) + in_page).astype(np.uint32)[order]
+        sizes = np.repeat(pages.sizes[wanted].astype(np.int64), counts)[order]
+        return Places(first, segments, offsets, np.concatenate(([0], np.cumsum(sizes))))
+
+    def _numbers(self, segment: int, offset: int) -> "NDArray[np.uint32]":
+        """Those of the messages in a page; none when it is not there."""
+        stored = self._txn.get(page_key(self._chat_no, segment, offset), db=self._table)
+        if stored is None:
+            return np.empty(0, np.uint32)
+        value = unseal(stored)
+        return np.frombuffer(value, ">u4", _u32.unpack_from(value)[0], 4).astype(np.uint32)
 
     def said(self, places: Places, start: int, end: int) -> Said:
         """What the messages at some of the places say. A page is read once, also where segments take turns."""

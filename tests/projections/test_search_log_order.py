@@ -32,7 +32,7 @@ data = st.text(max_size=6) | ui_messages | json
 @settings(max_examples=40)
 @given(st.lists(st.tuples(data, st.integers(0, 40)), min_size=1, max_size=40), st.data())
 def test_what_messages_say_comes_in_the_order_of_the_log(drafts: list[tuple[Any, int]], drawn: st.DataObject) -> None:
-    """Of strings, UIMessages, and any other data; with forks, whose pages take turns; from any number on, in any pieces."""
+    """Of strings, UIMessages, and any other data; with forks, whose pages take turns; any of them, in any pieces."""
     with chatledger.open("memory:") as ledger:
         ledger.create_chat("c", "ada")
         for number, (one, parent) in enumerate(drafts):
@@ -41,10 +41,11 @@ def test_what_messages_say_comes_in_the_order_of_the_log(drafts: list[tuple[Any,
             ledger.add_messages("c", [draft])
         messages = messages_in_log_order(ledger, "c")
         first = drawn.draw(st.integers(0, len(messages) - 1))
-        places, cuts = _places(ledger, first), drawn.draw(st.sets(st.integers(1, len(messages) - first)))
-        assert len(messages) == places.end
+        count = drawn.draw(st.integers(1, len(messages) - first))
+        places, cuts = _places(ledger, first, count), drawn.draw(st.sets(st.integers(1, count)))
+        assert (first, first + count) == (places.first, places.end)
         at = 0
-        for end in sorted({*cuts, len(messages) - first}):
+        for end in sorted({*cuts, count}):
             of = messages[first + at : first + end]
             expected = [one.name for one in of], [one.created_at for one in of], [one.text for one in of]
             assert expected == _said(ledger, places, at, end)
@@ -92,10 +93,11 @@ def _chat_no(ledger: Ledger) -> int:
         return chat_no
 
 
-def _places(ledger: Ledger, first: int) -> Places:
+def _places(ledger: Ledger, first: int, count: int = 1_000) -> Places:
     live, chat_no = generation(ledger), _chat_no(ledger)
     with live.env.reading() as txn:
-        return LogOrder(txn, live.tables.rows, chat_no, "c").places(first)
+        order = LogOrder(txn, live.tables.rows, chat_no, "c")
+        return order.places(order.pages(), first, count)
 
 
 def _said(ledger: Ledger, places: Places, start: int, end: int) -> Said:
