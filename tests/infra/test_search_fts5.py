@@ -35,6 +35,8 @@ from chatledger import Ledger, NewMessage
 from chatledger.domain.search.snippets import Known, Snippets
 from chatledger.domain.search.tokens import terms_of
 
+pytestmark = pytest.mark.xdist_group("fts5")  # one worker fills the two ledgers and tables, once
+
 ROOT: Final = Path(__file__).resolve().parents[2]
 FILE: Final = Path(os.environ.get("CHATLEDGER_OASST") or ROOT.parent / "shared" / "data" / "oasst1-en-validation.jsonl")
 QUERIES_PER_FORM: Final = 50

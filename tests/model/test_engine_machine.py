@@ -325,13 +325,14 @@ class EngineMachine(RuleBasedStateMachine):
             self.world.ledger.delete_chat(chat)
 
 
-def run(kind: str, location: str | Path, *, examples: int, steps: int, patch: pytest.MonkeyPatch) -> None:
+def run(kind: str, location: str | Path, *, examples: int, soaked: int, steps: int, patch: pytest.MonkeyPatch) -> None:
+    """Run so many examples, or so many `soaked` ones where there is time."""
     with EngineWorld(kind, location) as world:
         machine: Any = type("Machine", (EngineMachine,), {"world": world, "log": FailingLog(world.ledger, patch)})
         run_state_machine_as_test(
             machine,
             settings=settings(
-                max_examples=examples * (20 if SOAK else 1),
+                max_examples=soaked if SOAK else examples,
                 stateful_step_count=steps,
                 deadline=None,
                 print_blob=True,
@@ -345,17 +346,17 @@ def run(kind: str, location: str | Path, *, examples: int, steps: int, patch: py
 @pytest.mark.timeout(3600 if SOAK else 180)
 def test_engines_in_memory_agree_with_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three engines on one chat, appends that fail, restarts and rebuilds: all promises hold."""
-    run("sync", "memory:", examples=120, steps=40, patch=monkeypatch)
+    run("sync", "memory:", examples=60, soaked=2400, steps=40, patch=monkeypatch)
 
 
 @pytest.mark.timeout(3600 if SOAK else 180)
 def test_asynchronous_engines_agree_with_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same for `AsyncContextEngine`."""
-    run("async", "memory:", examples=40, steps=40, patch=monkeypatch)
+    run("async", "memory:", examples=30, soaked=800, steps=40, patch=monkeypatch)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600 if SOAK else 180)
 def test_engines_on_jetstream_agree_with_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same on a real server."""
-    run("sync", tmp_path / "data", examples=15, steps=40, patch=monkeypatch)
+    run("sync", tmp_path / "data", examples=15, soaked=300, steps=40, patch=monkeypatch)

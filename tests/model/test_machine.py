@@ -556,11 +556,12 @@ _BAD_CALLS: list[list[Any]] = [
 ]
 
 
-def run(machine: type[LedgerMachine], *, examples: int, steps: int) -> None:
+def run(machine: type[LedgerMachine], *, examples: int, soaked: int, steps: int) -> None:
+    """Run so many examples, or so many `soaked` ones where there is time."""
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=examples * (20 if SOAK else 1),
+            max_examples=soaked if SOAK else examples,
             stateful_step_count=steps,
             deadline=None,
             print_blob=True,
@@ -595,7 +596,7 @@ def _leave() -> None:
 @pytest.mark.timeout(3600 if SOAK else 300)
 def test_ledger_on_jetstream_agrees_with_the_model(jetstream: None) -> None:
     """Three writers (two indexes, two processes), a server that dies, reopening and rebuilding: all promises hold."""
-    run(LedgerMachine, examples=15, steps=40)
+    run(LedgerMachine, examples=15, soaked=300, steps=40)
 
 
 class MemoryMachine(LedgerMachine):
@@ -608,4 +609,4 @@ class MemoryMachine(LedgerMachine):
 def test_ledger_in_memory_agrees_with_the_model() -> None:
     """A ledger in memory behaves as the one on JetStream does."""
     with chatledger.open("memory:") as World.here:
-        run(MemoryMachine, examples=60, steps=40)
+        run(MemoryMachine, examples=40, soaked=1200, steps=40)
