@@ -4,24 +4,35 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 SEED ?= 1
 MINUTES ?= 30
+SECONDS ?= 60
+TARGETS ?=
 
 # Where this is set, each of the many processes that the tests start would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test lint format docs bench bench-compare soak wheel clean
+# What runs at the same time prints one after the other, where this make can do that.
+APART := $(if $(filter output-sync,$(.FEATURES)),--output-sync)
+
+.PHONY: demo test lint .pyright .mypy format docs bench bench-compare soak fuzz wheel clean
 
 demo: $(VENV)/.package ## import sample conversations, branch, rewind, rebuild: the main job in seconds
 	$(BIN)/chatledger demo
 
+# Three workers for two cores: many tests wait for servers, disks and other processes.
 test: $(VENV)/.dev ## all tests, on real servers
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -q
+	$(BIN)/python -m pytest -n 3 --dist loadgroup -q
 
 lint: $(VENV)/.dev ## style, types and layers
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
-	$(BIN)/pyright
+	$(MAKE) --jobs=2 --no-print-directory $(APART) .pyright .mypy
 	$(BIN)/lint-imports
+
+.pyright: $(VENV)/.dev
+	$(BIN)/pyright
+
+.mypy: $(VENV)/.dev
+	$(BIN)/mypy
 
 format: $(VENV)/.dev ## put the code in shape
 	$(BIN)/ruff check --fix .
@@ -39,6 +50,9 @@ bench-compare: $(VENV)/.dev ## the last two kept results, row by row, with the n
 soak: $(VENV)/.dev ## kills, damage, full disks, bad networks and load, for MINUTES from a SEED; then more of the state machine
 	$(BIN)/python -m tests.faults --seed $(SEED) --minutes $(MINUTES) --out build/soak.json
 	CHATLEDGER_SOAK=1 $(BIN)/python -m pytest -q --timeout 3600 tests/model tests/cluster tests/infra/test_processes.py
+
+fuzz: $(VENV)/.fuzz ## every decoder of foreign bytes, guided by coverage, each for SECONDS; or only these TARGETS
+	$(BIN)/python -m tests.fuzz.coverage --seconds $(SECONDS) $(TARGETS)
 
 wheel: $(VENV)/.dev ## build the wheel and try it in a clean environment
 	.ci/wheel $(BIN)/python
@@ -63,4 +77,8 @@ $(VENV)/.dev: $(VENV)/.python pyproject.toml
 
 $(VENV)/.bench: $(VENV)/.dev
 	$(BIN)/python -m pip install --quiet --editable . --group bench
+	@touch $@
+
+$(VENV)/.fuzz: $(VENV)/.dev
+	$(BIN)/python -m pip install --quiet --editable . --group fuzz
 	@touch $@

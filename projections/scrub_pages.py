@@ -10,8 +10,10 @@ place:
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from struct import Struct, calcsize
+from struct import error as StructError  # noqa: N812 - it is a class
 from typing import Final, NamedTuple
 
 _MAGIC: Final = 0xBEEFC0DE
@@ -59,6 +61,8 @@ class PageFile:
             raise UnknownFormatError(msg)
         self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         self._bytes = 4096
+        self._file_bytes = 0
+        self._visited = bytearray()
         self.cleaned = 0
         """How many pages were written to."""
 
@@ -96,9 +100,30 @@ class PageFile:
 
         A page is marked when it and all below it are clean. A change below it would have made another page of it, so
         marked pages are passed over: the cost is that of the pages written since the last time.
+
+        Raises:
+            UnknownFormatError: A page is not what the tree says. Nothing was written to it.
         """
-        self._clean_tree(meta.free_root, meta, 0, is_text=False)
-        self._clean_tree(meta.main_root, meta, 0, is_text=True)
+        with self._walking():
+            self._clean_tree(meta.free_root, meta, 0, is_text=False)
+            self._clean_tree(meta.main_root, meta, 0, is_text=True)
+
+    @contextmanager
+    def _walking(self) -> Generator[None]:
+        """A walk over trees, which comes to each page once; what is damaged may refer to anything."""
+        self._file_bytes = os.fstat(self._fd).st_size
+        self._visited = bytearray(self._file_bytes // self._bytes)
+        try:
+            yield
+        except (StructError, IndexError, OverflowError) as error:
+            msg = f"something on a page is not where it should be: {error}"
+            raise UnknownFormatError(msg) from error
+
+    def _visit(self, number: int) -> None:
+        if self._visited[number]:  # in a damaged tree this would go on for ever
+            msg = f"page {number} belongs to two places"
+            raise UnknownFormatError(msg)
+        self._visited[number] = 1
 
     def _clean_tree(self, number: int, meta: Meta, depth: int, *, is_text: bool) -> bytes:
         """Clean a tree, whose keys are in the order of their bytes if `is_text`; returns its first key."""
@@ -110,10 +135,14 @@ class PageFile:
         can_mark = mark_at >= (lower + 7) & ~7
         if can_mark and page[mark_at : mark_at + _MARK_BYTES] == mark:
             return self._first_key(page, kind, meta, depth)
+        self._visit(number)
         first = b""
         words = memoryview(page).cast("H")
         for index, node in enumerate(words[_HEADER // 2 : lower // 2]):
             at = node // 2
+            if node < upper or node & 1:
+                msg = f"page {number} has a row at {node}, where nothing is"
+                raise UnknownFormatError(msg)
             if kind & _BRANCH:
                 child = words[at] | words[at + 1] << 16 | words[at + 2] << 32
                 least = self._clean_tree(child, meta, depth + 1, is_text=is_text)
@@ -164,8 +193,9 @@ class PageFile:
 
     def _page(self, number: int, meta: Meta, depth: int) -> tuple[bytes, int, int, int]:
         """A branch or leaf, its kind, and between where and where nothing is. Checked, as it is going to be written to."""
-        page = os.pread(self._fd, self._bytes, number * self._bytes)
-        if not 2 <= number <= meta.last_page or depth > _MAX_DEPTH or len(page) < self._bytes:
+        is_there = 2 <= number <= meta.last_page and depth <= _MAX_DEPTH
+        page = os.pread(self._fd, self._bytes, number * self._bytes) if is_there else b""
+        if len(page) < self._bytes:
             msg = f"a tree with page {number} at depth {depth}"
             raise UnknownFormatError(msg)
         itself, _, flags, lower, upper = _PAGE.unpack_from(page)
@@ -194,7 +224,7 @@ class PageFile:
         end = start + pages * self._bytes
         value_end = start + _HEADER + value_bytes
         is_sound = itself == number and flags & _OVERFLOW and value_end <= end and number + pages - 1 <= meta.last_page
-        if not is_sound:
+        if not is_sound or end > self._file_bytes:
             msg = f"page {number} of a value of {value_bytes} bytes says it is {itself}, of kind {flags:#x} and {pages} pages"
             raise UnknownFormatError(msg)
         rest = end - value_end
@@ -208,11 +238,12 @@ class PageFile:
         """
         is_whole = True
         free: list[int] = []
-        for freed_by, pages in self._free_lists(meta.free_root, meta, 0):
-            if oldest_reader is None or freed_by <= oldest_reader:
-                free += pages
-            else:
-                is_whole = False
+        with self._walking():
+            for freed_by, pages in self._free_lists(meta.free_root, meta, 0):
+                if oldest_reader is None or freed_by <= oldest_reader:
+                    free += pages
+                else:
+                    is_whole = False
         free.sort()
         for first, count in _runs(free):
             start, size = first * self._bytes, count * self._bytes
@@ -227,6 +258,7 @@ class PageFile:
         if number == _NO_PAGE:
             return
         page, flags, lower, _ = self._page(number, meta, depth)
+        self._visit(number)
         nodes = memoryview(page).cast("H")
         for node in nodes[_HEADER // 2 : lower // 2]:
             at = node // 2
@@ -238,9 +270,10 @@ class PageFile:
             value = page[node + 16 : node + 16 + size]
             if nodes[at + 2] & _BIG:
                 (own_page,) = _U64.unpack_from(page, node + 16)
-                value = os.pread(self._fd, size, own_page * self._bytes + _HEADER)
-            count, *pages = memoryview(value).cast("Q")[: _U64.unpack_from(value)[0] + 1].tolist() if value else [0]
-            if len(pages) != count or not all(2 <= one <= meta.last_page for one in pages):
+                value = os.pread(self._fd, min(size, self._file_bytes), own_page * self._bytes + _HEADER)
+            words = memoryview(value[: len(value) & ~7]).cast("Q")
+            count, *pages = words[: words[0] + 1].tolist() if value else [0]
+            if len(value) % 8 or len(pages) != count or not all(2 <= one <= meta.last_page for one in pages):
                 msg = f"a list of {count} free pages on page {number}"
                 raise UnknownFormatError(msg)
             yield freed_by, pages

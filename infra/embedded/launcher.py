@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 from chatledger.domain.errors import ConfigurationError, LogUnavailableError
+from chatledger.domain.undecodable import UNDECODABLE
 
 from .directory import DataDirectory, Durability
 from .probe import get_server_info, is_stranger_refused
@@ -249,5 +250,5 @@ def wrap_in_exec_step(arguments: Sequence[str]) -> list[str]:
 def _read_url(ports_file: Path) -> str | None:
     try:
         return msgspec.json.decode(ports_file.read_bytes(), type=dict[str, list[str]])["nats"][0]
-    except (OSError, LookupError, msgspec.MsgspecError):  # not there yet, or half written
+    except (OSError, LookupError, *UNDECODABLE):  # not there yet, or half written
         return None

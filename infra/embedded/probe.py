@@ -8,6 +8,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from chatledger.domain.undecodable import UNDECODABLE
+
 PROBE_TIMEOUT_S = 2.0
 MAX_LINE_BYTES = 65_536
 
@@ -23,7 +25,7 @@ def get_server_info(url: str) -> ServerInfo | None:
     try:
         with _connect(url) as connection, connection.makefile("rb") as lines:
             return _decode_info(lines.readline(MAX_LINE_BYTES))
-    except (OSError, ValueError, msgspec.MsgspecError):
+    except (OSError, ValueError, *UNDECODABLE):
         return None
 
 

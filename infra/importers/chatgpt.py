@@ -13,12 +13,14 @@ attachments.
 Dropped: citations, status, weight, feedback and moderation results.
 """
 
+import lzma
 import re
 import zipfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
-from typing import Any, cast
+from struct import error as StructError  # noqa: N812 - it is a class
+from typing import Any, Final, cast
 
 import msgspec
 
@@ -59,10 +61,23 @@ def _is_zip(path: Path) -> bool:
         return stream.read(4) == b"PK\x03\x04"
 
 
+_UNPACKABLE: Final = (
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    StructError,
+    EOFError,
+    OSError,
+    RuntimeError,
+    ValueError,
+)
+"""RuntimeError is an encrypted member, NotImplementedError (its subclass) an unknown version or compression; ValueError a bad name."""
+
+
 def _read_zip(path: Path, ids: MessageIds, report: Reporter) -> Iterator[ImportedChat]:
     try:
         archive = zipfile.ZipFile(path)
-    except (zipfile.BadZipFile, OSError) as error:
+    except _UNPACKABLE as error:
         refuse_unreadable(path, error)
     with archive:
         names = [name for name in archive.namelist() if not name.startswith("__MACOSX/")]
@@ -91,8 +106,9 @@ def _read_member(archive: zipfile.ZipFile, name: str, allowance: Allowance, repo
     try:
         with archive.open(name) as member:
             return LimitedStream(member, allowance).read()
-    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError) as error:
-        # RuntimeError is an encrypted member, NotImplementedError (its subclass) an unknown compression.
+    except InvalidValueError:
+        raise
+    except _UNPACKABLE as error:
         report.broken(f"{name} cannot be unpacked: {error}; skipped")
         return None
 

@@ -48,7 +48,7 @@ def read_deepagents(path: Path, report: Reporter) -> Iterator[ImportedChat]:
                     yield _make_chat(row, database, ids, report)
                 else:
                     report.broken(f"the id of a chat {fault}; skipped")
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:  # the second when SQLite quotes damaged bytes in what it says
         msg = f"{path} cannot be read as a SQLite file: {error}"
         raise InvalidValueError(msg) from error
 

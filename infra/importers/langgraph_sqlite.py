@@ -47,6 +47,8 @@ from writes order by checkpoint_id, thread_id, checkpoint_ns, task_id, idx
 """
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder().decode
+_UNREADABLE: Final = (sqlite3.Error, UnicodeDecodeError)
+"""The second when SQLite quotes damaged bytes in what it says."""
 
 
 class ThreadsImport(msgspec.Struct, frozen=True):
@@ -74,7 +76,7 @@ def is_saver_file(path: Path) -> bool:
                 return False
         with closing(_open(path)) as database:
             return all(columns <= _columns(database, table) for table, columns in _COLUMNS.items())
-    except (OSError, sqlite3.Error):
+    except (OSError, *_UNREADABLE):
         return False
 
 
@@ -106,7 +108,7 @@ def import_saver_file(ledger: Ledger, path: Path) -> ThreadsImport:
                     else:
                         known += 1
             return ThreadsImport(thread_count, added, _import_writes(path, threads, database), known)
-    except sqlite3.Error as error:
+    except _UNREADABLE as error:
         msg = f"{path} cannot be read as a SQLite file: {error}"
         raise InvalidValueError(msg) from error
 

@@ -9,10 +9,12 @@ import time
 from collections.abc import Sequence
 from itertools import count
 from threading import Lock
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlsplit
 
 import msgspec
+
+from chatledger.domain.undecodable import UNDECODABLE
 
 from .endpoint import Endpoint
 
@@ -24,6 +26,17 @@ _CHUNK_BYTES: Final = 256 * 1024
 _OPEN_S: Final = 1.0
 _PAUSE_S: Final = 5.0
 """How long nothing is tried after a line could not be had."""
+
+
+class _Info(msgspec.Struct):
+    """What is needed of what a server says of itself."""
+
+    max_payload: int
+    server_name: str | None = None
+    tls_required: bool = False
+
+
+_decode_info: Final = msgspec.json.Decoder(_Info).decode
 
 
 class LineBrokenError(Exception):
@@ -80,7 +93,7 @@ class Line:
         ends_at = time.monotonic() + timeout_s
         while not self.max_payload:  # comes with what the server says of itself
             self._receive(ends_at)
-        if self._info.get("server_name") != endpoint.server_name or self._info.get("tls_required"):
+        if self._info.server_name != endpoint.server_name or self._info.tls_required:
             raise LineBrokenError
         login = {"auth_token": endpoint.token, "user": endpoint.user, "pass": endpoint.password}
         options = {
@@ -167,7 +180,7 @@ class Line:
         if len(rest) >= self._wanted:
             try:
                 self._sort(bytes(rest))
-            except (ValueError, IndexError, msgspec.DecodeError) as error:
+            except (ValueError, IndexError, *UNDECODABLE) as error:
                 raise LineBrokenError from error
 
     def _sort(self, whole: bytes) -> None:
@@ -183,6 +196,8 @@ class Line:
                     self._wanted = stop + 2 - at
                     break
                 body = start + int(words[-2]) if kind == b"HMSG" else start
+                if not start <= body <= stop:  # or it would be read for ever
+                    raise LineBrokenError
                 if words[1].startswith(inbox):
                     self._deliver(int(words[1][skip:]), (whole[start:body], whole[body:stop]))
                 at = stop + 2
@@ -207,8 +222,8 @@ class Line:
         elif kind == b"PONG":
             self._pongs += 1
         elif kind == b"INFO":
-            self._info: dict[str, Any] = msgspec.json.decode(line[len(b"INFO ") :])
-            self.max_payload = int(self._info["max_payload"])
+            self._info = _decode_info(line[len(b"INFO ") :])
+            self.max_payload = self._info.max_payload
         elif kind != b"+OK":  # `-ERR`: whatever it is about, the shared connection will be told so again
             raise LineBrokenError
 

@@ -76,6 +76,10 @@ def edited(sample: bytes, edits: Sequence[tuple[str, int, int, bytes]]) -> bytes
     return sample
 
 
+any_text: Final = st.text(st.characters(codec=None) | st.sampled_from('()"* \0\ud800漢กa'), max_size=60)
+"""Lone surrogates too: `sys.argv` may have them."""
+
+
 def nearly(samples: Sequence[bytes]) -> st.SearchStrategy[bytes]:
     """Samples with some edits."""
     return st.builds(edited, st.sampled_from(samples), any_edits)
@@ -100,9 +104,12 @@ odd_values: Final[st.SearchStrategy[Any]] = st.recursive(
 """Values that msgpack can say, most of which nobody expects."""
 
 
-def _with_odd_part(sample: bytes, path: Sequence[int], odd: Any) -> bytes:
-    """A msgpack sample with one value in it replaced."""
-    whole: Any = [msgspec.msgpack.decode(sample)]
+def with_odd_part(sample: bytes, path: Sequence[int], odd: Any) -> bytes:
+    """A msgpack sample with one value in it replaced; the sample itself where that can not be."""
+    try:
+        whole: Any = [msgspec.msgpack.decode(sample)]
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return sample
     container: Any = whole
     key: Any = 0
     for step in path:
@@ -115,14 +122,14 @@ def _with_odd_part(sample: bytes, path: Sequence[int], odd: Any) -> bytes:
     container[key] = odd
     try:
         return msgspec.msgpack.encode(whole[0])
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, RecursionError):
         return sample
 
 
 def odd_msgpack(samples: Sequence[bytes]) -> st.SearchStrategy[bytes]:
     """Samples of msgpack with a wrong value somewhere, and any other msgpack."""
     paths = st.lists(st.integers(0, 40), max_size=5)
-    return st.builds(_with_odd_part, st.sampled_from(samples), paths, odd_values) | odd_values.map(
+    return st.builds(with_odd_part, st.sampled_from(samples), paths, odd_values) | odd_values.map(
         msgspec.msgpack.encode
     )
 

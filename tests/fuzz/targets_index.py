@@ -1,0 +1,173 @@
+"""Fuzzed: rows of an index, asked for all that is read from them, and postings."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import numpy as np
+from tests.fuzz.fuzz_inputs import only_ours
+from tests.fuzz.fuzz_target import Bench, Maker, Target
+from tests.infra.test_ledger_world import internals
+from tests.projections.making import dump
+
+import chatledger
+from chatledger import Ledger, user
+from chatledger.domain.agents.content import dict_piece, leaf_pieces, list_piece
+from chatledger.domain.agents.decide import CheckpointPut, Tree
+from chatledger.infra.agents.threads import Threads
+from chatledger.projections.environment import Transaction
+from chatledger.projections.search.postings import Part, occurrences_of, pack, unpack, unpack_few
+
+TABLES: Final = (
+    *("meta", "chat_ids", "message_ids", "order", "rows", "search", "expiry", "blobs"),
+    *("agents", "agent_checkpoints", "agent_writes", "agent_content", "agent_order"),
+)
+DAMAGED_TABLES: Final = tuple(name for name in TABLES if name not in {"expiry", "blobs"})
+Rows = Mapping[str, list[tuple[bytes, bytes]]]
+
+
+def leaf(value: bytes) -> Tree:
+    *_, whole = leaf_pieces("bytes", value)
+    return Tree(whole.digest, whole.content)
+
+
+def fill_threads(threads: Threads) -> None:
+    """A list that grows, in a dict."""
+    elements = [leaf(b"element %d" % number) for number in range(12)]
+    for step in range(8, 12):
+        piece = list_piece([one.digest for one in elements[:step]])
+        listed = Tree(piece.digest, piece.content, elements[:step])
+        outer = dict_piece({"log": listed.digest})
+        threads.put_checkpoint(
+            "t",
+            CheckpointPut(
+                namespace="",
+                checkpoint_id=f"{step:02}",
+                parent_id=None if step == 8 else f"{step - 1:02}",
+                checkpoint=("msgpack", b"\x80"),
+                metadata=("msgpack", b"\x80"),
+                values={"list": listed, "dict": Tree(outer.digest, outer.content, [listed])},
+                run_id="r",
+            ),
+        )
+    threads.put_writes(
+        "t", "", "11", task_id="task", task_path="", writes=[(0, "list", leaf(b"one")), (1, "other", leaf(b"two"))]
+    )
+
+
+def fill(opened: Ledger) -> None:
+    """Something in each table."""
+    for chat in ("a", "b"):
+        opened.create_chat(chat, "u", title="t", metadata={"k": 1, "f": True})
+        opened.append(chat, [user(f"salt {number} pepper {chat}") for number in range(70)])
+        messages = opened.get_messages(chat)
+        opened.fork(chat, messages[3].id)
+        opened.append(chat, [user("salt and more salt")])
+        opened.set_checkpoint(chat, "here", messages[5].id)
+        opened.annotate(chat, messages[4].id, metadata={"n": 1})
+    opened.create_chat("gone", "u", expires_at=9**15)
+    opened.delete_chat("gone")
+    fill_threads(Threads(opened))
+    opened.rebuild()
+
+
+def questions(ledger: Ledger) -> list[Callable[[], Any]]:
+    """What may be asked of it; reading only."""
+    threads = Threads(ledger)
+    pages = [lambda one=chat: ledger.get_messages(one, limit=3) for chat in ("a", "b")]
+    return [
+        *pages,
+        *(lambda one=chat: ledger.get_chat(one) for chat in ("a", "b", "gone")),
+        *(lambda one=chat: ledger.list_branches(one) for chat in ("a", "b")),
+        lambda: ledger.get_messages("a"),
+        ledger.list_chats,
+        lambda: ledger.list_chats(user_id="u"),
+        lambda: ledger.list_chats(metadata=("k", 1)),
+        lambda: ledger.list_checkpoints("a"),
+        lambda: ledger.graph("a"),
+        lambda: ledger.search("salt", chat_id="a"),
+        lambda: ledger.search('"salt 3" OR pep*', user_id="u"),
+        lambda: ledger.export_chat("b"),
+        threads.infos,
+        lambda: list(threads.checkpoints("t", "")),
+        lambda: list(threads.checkpoints()),
+        lambda: threads.get("t", "", "11"),
+        lambda: threads.of_run("r"),
+        lambda: ledger.position,
+    ]
+
+
+def rows_of(ledger: Ledger) -> Rows:
+    """The rows of each table as they are."""
+    generation = internals(ledger).index._generation()  # pyright: ignore[reportPrivateUsage] - rows are changed
+    with generation.env.reading() as txn:
+        return {name: dump(txn, getattr(generation.tables, name)) for name in TABLES}
+
+
+def replace(ledger: Ledger, table: str, key: bytes, value: bytes, by: bytes) -> None:
+    """Put something else at a key of a table."""
+    generation = internals(ledger).index._generation()  # pyright: ignore[reportPrivateUsage] - as above
+    handle = getattr(generation.tables, table)
+
+    def change(txn: Transaction) -> None:
+        if table == "message_ids":  # its values are part of what it is sorted by
+            txn.delete(key, value, db=handle)
+        txn.put(key, by, db=handle)
+
+    generation.env.update(change)
+
+
+def ask_damaged(ledger: Ledger, table: str, row: tuple[bytes, bytes], damaged: bytes) -> None:
+    """Ask everything while a row says something else; each question has an answer, or an error of ours."""
+    key, value = row
+    if table == "message_ids":
+        damaged = damaged[:400] or b"\0"
+    replace(ledger, table, key, value, damaged)
+    try:
+        for question in questions(ledger):
+            only_ours(question)
+    finally:
+        replace(ledger, table, key, damaged, value)
+
+
+def _row(bench: Bench) -> Target:
+    """A table, a row of it, and what it says."""
+    ledger = bench.stack.enter_context(chatledger.open("memory:"))
+    fill(ledger)
+    rows = rows_of(ledger)
+    position = ledger.last_position()
+
+    def read(raw: bytes) -> None:
+        table = DAMAGED_TABLES[(raw[0] if raw else 0) % len(DAMAGED_TABLES)]
+        row = rows[table][int.from_bytes(raw[1:3], "big") % len(rows[table])]
+        ask_damaged(ledger, table, row, raw[3:])
+        assert ledger.last_position() == position
+
+    seeds = [
+        bytes([number]) + at.to_bytes(2, "big") + rows[table][at][1]
+        for number, table in enumerate(DAMAGED_TABLES)
+        for at in range(0, len(rows[table]), max(len(rows[table]) // 8, 1))
+    ]
+    return Target(seeds, read, msgpack_at=3)
+
+
+def postings() -> list[bytes]:
+    """Rows of the search index, which stand for more than they take."""
+    documents = np.array([0, 0, 1, 5, 5, 70_000, 70_001], np.uint32)
+    positions = np.array([1, 7, 0, 2, 300, 1, 70_000], np.uint32)
+    packed = [*pack(documents, positions, np.array([0, 2, 3, 5])), *pack(documents, positions, np.array([0]))]
+    return [*packed, b"".join(packed)]
+
+
+def _postings(_: Bench) -> Target:
+    """One row: it stands for no more than its bytes can say."""
+
+    def read(raw: bytes) -> None:
+        found = only_ours(lambda: unpack([raw]))
+        if found is not None:
+            assert len(occurrences_of(found)) == len(found.positions) <= 70 * len(raw)
+        unpack_few([Part(0, [raw])])
+
+    return Target(postings(), read)
+
+
+INDEX: Final[Mapping[str, Maker]] = {"index-row": _row, "postings": _postings}
