@@ -4,7 +4,6 @@
 # White-box checks, as for ruff; and raw replies of the server.
 
 import contextlib
-import socket
 import subprocess
 import sys
 import textwrap
@@ -13,7 +12,6 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 from eventsourcing.persistence import (
@@ -30,6 +28,7 @@ from tests.infra.test_jetstream_world import (
     connected,
     event,
     eventually,
+    hold_port,
     inserted,
     new_name,
     new_recorder,
@@ -160,11 +159,12 @@ def test_a_changed_token_is_refused_in_the_next_operation(server: Server) -> Non
 def test_nobody_listens(tmp_path: Path) -> None:
     with running(tmp_path) as server:
         url = server.url
-    with socket.socket() as placeholder:  # so that no other server gets the port meanwhile
-        placeholder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        placeholder.bind(("127.0.0.1", urlsplit(url).port))
-        with connected(lambda: Endpoint(urls=(url,)), timeout_s=0.5) as client, pytest.raises(OperationalError):
-            new_recorder(client)
+    with (
+        hold_port(int(url.rsplit(":", 1)[1])),
+        connected(lambda: Endpoint(urls=(url,)), timeout_s=0.5) as client,
+        pytest.raises(OperationalError),
+    ):
+        new_recorder(client)
 
 
 def test_a_connect_function_that_fails_is_tried_again(server: Server) -> None:

@@ -23,12 +23,17 @@ T = TypeVar("T")
 
 
 class Server:
-    """A nats-server on its own store directory. A restart gets a new port, unless one is given."""
+    """
+    A nats-server on its own store directory. A restart gets a new port, unless one is given.
+
+    While it is dead nobody else gets its port.
+    """
 
     def __init__(self, base: Path, *, jetstream: str = "") -> None:
         self.base, self.jetstream = base, jetstream
         self.url = ""
         self.process: subprocess.Popen[bytes] | None = None
+        self._placeholder: socket.socket | None = None
         base.mkdir(parents=True, exist_ok=True)
 
     def start(self, *, port: int = -1) -> "Server":
@@ -45,6 +50,7 @@ class Server:
             )
         ports = self.base / f"nats-server_{self.process.pid}.ports"
         self.url = eventually(lambda: _read_url(ports))
+        self._free_port()
         return self
 
     def endpoint(self) -> Endpoint:
@@ -58,11 +64,27 @@ class Server:
         assert self.process is not None
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
+        self._free_port()
+        self._placeholder = hold_port(self.port)
 
     def stop(self) -> None:
+        self._free_port()
         if self.process is not None and self.process.poll() is None:
             self.process.terminate()
             self.process.wait(30)
+
+    def _free_port(self) -> None:
+        if self._placeholder is not None:
+            self._placeholder.close()
+            self._placeholder = None
+
+
+def hold_port(port: int) -> socket.socket:
+    """What keeps others from a port where nobody listens, until it is closed; who names the port can listen there."""
+    placeholder = socket.socket()
+    placeholder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    placeholder.bind(("127.0.0.1", port))
+    return placeholder
 
 
 class Relay:

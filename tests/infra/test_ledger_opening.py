@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.infra.test_jetstream_world import TOKEN, eventually, running
+from tests.infra.test_jetstream_world import TOKEN, eventually, hold_port, running
 from tests.infra.test_ledger_world import Worker, text, texts
 
 import chatledger
@@ -137,9 +137,9 @@ def test_less_durability_than_asked(filled: Path) -> None:
 
 def test_a_server_that_is_down(tmp_path: Path) -> None:
     """Where nobody listens, the error comes within the budget."""
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        port = closed.getsockname()[1]
-    refused(f"nats://127.0.0.1:{port}", LogUnavailableError, "no answer", timeout_s=0.5, index=tmp_path / "index")
+    with hold_port(0) as held:
+        port = held.getsockname()[1]
+        refused(f"nats://127.0.0.1:{port}", LogUnavailableError, "no answer", timeout_s=0.5, index=tmp_path / "index")
 
     assert not (tmp_path / "index").exists()
 

@@ -1,12 +1,11 @@
 """Locations: what may be given to `chatledger.open`, and what may not."""
 
-import socket
 import sys
 from pathlib import Path
 
 import pytest
 from tests.contracts.store_world import together
-from tests.infra.test_jetstream_world import TOKEN, running
+from tests.infra.test_jetstream_world import TOKEN, hold_port, running
 from tests.infra.test_ledger_opening import refused
 from tests.infra.test_ledger_world import text, texts
 
@@ -60,9 +59,8 @@ def test_a_malformed_location(location: str, tmp_path: Path, monkeypatch: pytest
 def test_a_postgresql_that_is_down(tmp_path: Path) -> None:
     """No database server is no answer, within the budget."""
     pytest.importorskip("psycopg")
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        port = closed.getsockname()[1]
-    with pytest.raises(LogUnavailableError):
+    with hold_port(0) as held, pytest.raises(LogUnavailableError):
+        port = held.getsockname()[1]
         chatledger.open(f"postgresql://u@127.0.0.1:{port}/db", timeout_s=1, index=tmp_path / "index")
 
 
