@@ -59,9 +59,10 @@ def test_a_malformed_location(location: str, tmp_path: Path, monkeypatch: pytest
 def test_a_postgresql_that_is_down(tmp_path: Path) -> None:
     """No database server is no answer, within the budget."""
     pytest.importorskip("psycopg")
-    with hold_port(0) as held, pytest.raises(LogUnavailableError):
-        port = held.getsockname()[1]
-        chatledger.open(f"postgresql://u@127.0.0.1:{port}/db", timeout_s=1, index=tmp_path / "index")
+    with hold_port(0) as held:
+        location = f"postgresql://u@127.0.0.1:{held.getsockname()[1]}/db"
+        with pytest.raises(LogUnavailableError):
+            chatledger.open(location, timeout_s=1, index=tmp_path / "index")
 
 
 def test_an_sqlite_file_that_is_none(tmp_path: Path) -> None:
