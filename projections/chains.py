@@ -23,6 +23,7 @@ from .chain_reading import Run, read_runs
 from .collector import only_new_collected
 from .environment import Transaction, prefixed
 from .keys import NO_SEGMENT, Tag, chat_key, forks_prefix, page_key, segment_key
+from .recent_messages import RecentMessages, StoredMessage
 from .sealed import unseal, unsealed_view
 
 Place = tuple[int, int]
@@ -74,6 +75,7 @@ class Chains:
         self._segments: dict[int, Segment] = {}
         self._cursor: lmdb.Cursor[bytes] | None = None
         self.annotations = Annotations(txn, table, chat_no)
+        self.recent: RecentMessages | None = None
 
     def segment(self, number: int) -> Segment:
         """The segment of that number."""
@@ -188,17 +190,25 @@ class Chains:
         return _decode_id(bodies_in(page, place[1] - first)[1]).id
 
     def message(self, place: Place) -> Message:
-        """The message at a place."""
-        first, page = self._page(place)
-        before, body = bodies_in(page, place[1] - first)
+        """The message at a place; not looked for again where it is one of the `recent` ones."""
+        found = None if self.recent is None else self.recent.get((self._chat_no, place))
+        body, parent_id = found or self._stored_message(place)
         message = _decode_message(body)
         _set(message, "chat_id", self._chat_id)
-        # Mostly its parent is in the same page.
-        _set(message, "parent_id", _decode_id(before).id if before else self._parent_id(place))
+        _set(message, "parent_id", parent_id)
         annotation = self.annotations.at(place)
         if annotation is not None:
             _set(message, "annotation", annotation)
         return message
+
+    def _stored_message(self, place: Place) -> StoredMessage:
+        first, page = self._page(place)
+        before, body = bodies_in(page, place[1] - first)
+        # Mostly its parent is in the same page.
+        stored = bytes(body), _decode_id(before).id if before else self._parent_id(place)
+        if self.recent is not None:
+            self.recent.keep((self._chat_no, place), stored)
+        return stored
 
     def _page(self, place: Place) -> tuple[int, memoryview]:
         """The page that holds the message at a place: its first offset, and its stored form."""

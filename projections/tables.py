@@ -11,6 +11,7 @@ from chatledger.domain.state import Tombstone
 from .chains import Place
 from .environment import Environment, Transaction
 from .keys import id_key, number, to_number
+from .recent_messages import Recent
 from .sealed import seal, unseal
 
 _LOCATION: Final = Struct(">QII")
@@ -34,6 +35,7 @@ class Tables:
 
     def __init__(self, env: Environment) -> None:
         self._env = env
+        self.recent = Recent()
         env.on_reopened(self._open)
 
     def _open(self) -> None:

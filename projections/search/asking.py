@@ -16,7 +16,7 @@ from ..indexed_chat import IndexedChat
 from ..tables import Tables
 from .currency import is_behind, is_current
 from .evaluation import search
-from .ranking import Filter
+from .ranking import Filter, Hit
 from .reader import SearchReader
 from .rows import states
 
@@ -44,6 +44,7 @@ class Scope:
     ) -> None:
         self.txn, self.tables, self.chat_nos = txn, tables, chat_nos
         self._chats = {} if known is None else {known.chat_no: known}
+        self._recent = tables.recent.of(txn.id())
 
     def chat(self, chat_no: int) -> IndexedChat:
         """The chat of that number."""
@@ -54,6 +55,12 @@ class Scope:
             assert profile is not None, "a listed chat has a profile"
             chat.chat_id = profile.id
         return chat
+
+    def message(self, hit: Hit) -> Message:
+        """The message that was found."""
+        chains = self.chat(hit.chat_no).chains
+        chains.recent = self._recent
+        return chains.message((hit.segment, hit.offset))
 
 
 def ask(scope: Scope, query: Query, text: str, *, only: Filter, limit: int | None, offset: int) -> Answer:
@@ -76,10 +83,7 @@ def ask(scope: Scope, query: Query, text: str, *, only: Filter, limit: int | Non
                 raise
             msg = f"the search index is damaged: {error}; rebuild it, the log is not affected"
             raise CorruptStateError(msg) from error
-        found = [
-            Found(scope.chat(hit.chat_no).chains.message((hit.segment, hit.offset)), hit.rank, hit.known)
-            for hit in hits
-        ]
+        found = [Found(scope.message(hit), hit.rank, hit.known) for hit in hits]
     if not behind:
         return Answer(found, is_degraded=False)
     found += [Found(message, None, None) for message in _scan(behind, folded(text), only)]
