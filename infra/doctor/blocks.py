@@ -23,6 +23,8 @@ _CHECKSUM_BYTES: Final = 8
 _HAS_HEADERS: Final = 1 << 31
 _ERASED, _DELETED = 1 << 63, 1 << 62
 _LARGEST: Final = 64 * 1024 * 1024
+_FARTHEST: Final = 1 << 32
+"""So many positions without a record no log has that one machine wrote."""
 
 
 class BlockRecord(msgspec.Struct, frozen=True):
@@ -69,9 +71,29 @@ def _entries(file: Path, raw: bytes, prefix: bytes) -> Iterator[Entry]:
             continue
         length, entry = found
         if isinstance(entry, BlockRecord):
+            if _is_misplaced(raw, at + length, prefix, last, entry.position):
+                yield DamagedBytes(file, at, length)
+                at += length
+                continue
             last = entry.position
         yield entry
         at += length
+
+
+def _is_misplaced(raw: bytes, after: int, prefix: bytes, last: int, position: int) -> bool:
+    """
+    Whether a record has the position of a later one, or one that no log comes to, as of a flipped bit.
+
+    The records of a file ascend. To believe such a position would be to refuse all that follow.
+    """
+    if position == last + 1:
+        return False
+    while (found := _entry_at(raw, after, prefix, last)) is not None:
+        length, entry = found
+        if isinstance(entry, BlockRecord):
+            return entry.position <= position
+        after += length
+    return position > last + _FARTHEST
 
 
 def _entry_at(raw: bytes, at: int, prefix: bytes, last: int) -> tuple[int, Entry] | None:

@@ -27,7 +27,7 @@ class StoreFiles:
         records: The stored events that can be read, by position.
         damages: Bytes of block files that are no record.
         unreadable: Positions whose record is damaged in its headers.
-        last: The highest position that is seen, deleted ones included.
+        last: The highest position that has a record, readable or not: the last event of all is never deleted.
     """
 
     def __init__(self, directory: DataDirectory) -> None:
@@ -41,10 +41,11 @@ class StoreFiles:
             if isinstance(entry, DamagedBytes):
                 self.damages.append(entry)
                 continue
-            self.last = max(self.last, entry.position)
             if isinstance(entry, Deleted):
                 deleted.add(entry.position)
-            elif entry.subject.startswith(event_prefix(STREAM)):
+                continue
+            self.last = max(self.last, entry.position)
+            if entry.subject.startswith(event_prefix(STREAM)):
                 self._take(entry)
         for position in deleted:
             self.records.pop(position, None)

@@ -14,9 +14,10 @@ from pathlib import Path
 
 import msgspec
 
-from chatledger.domain.errors import ConfigurationError, LogUnavailableError
+from chatledger.domain.errors import ChainIntegrityError, ConfigurationError, LogUnavailableError
 from chatledger.domain.undecodable import UNDECODABLE
 
+from .appetite import excess_of
 from .directory import DataDirectory, Durability
 from .probe import get_server_info, is_stranger_refused
 
@@ -27,6 +28,7 @@ START_TIMEOUT_S = 600.0
 # A clean stop with 1 M subjects took 0.9 s. After SIGKILL a damaged block loses its tail instead of one message.
 STOP_TIMEOUT_S = 120.0
 LOG_TAIL_LINES = 8
+APPETITE_S = 0.5
 
 # "fast" acknowledges what is written but not yet synced: a crash of the operating system costs up to this long.
 # The server's own default is two minutes.
@@ -204,7 +206,8 @@ class ServerProcess:
             msg = f"nats-server could not be started: {self._spawn_error}"
             raise LogUnavailableError(msg) from self._spawn_error
         ports_file = self.directory.path / f"nats-server_{self.pid}.ports"
-        deadline = time.monotonic() + START_TIMEOUT_S
+        looked_at = time.monotonic()
+        deadline = looked_at + START_TIMEOUT_S
         while True:
             url = _read_url(ports_file)
             if url is not None:
@@ -215,7 +218,21 @@ class ServerProcess:
             if time.monotonic() > deadline:
                 msg = f"nats-server was not ready after {START_TIMEOUT_S:.0f} s{self._quote_log()}"
                 raise LogUnavailableError(msg)
+            if time.monotonic() > looked_at + APPETITE_S:
+                looked_at = time.monotonic()
+                self._refuse_excess()
             time.sleep(POLL_S)
+
+    def _refuse_excess(self) -> None:
+        """Kill a server that takes all memory before it takes any notice of signals."""
+        excess = excess_of(self.pid, self.directory.log)
+        if excess is not None:
+            os.kill(self.pid, signal.SIGKILL)
+            msg = (
+                f"nats-server took {excess} and was killed: files of the log in {self.directory.path} are damaged. "
+                "'chatledger doctor' says which, and what can be repaired; else restore a backup"
+            )
+            raise ChainIntegrityError(msg)
 
     def _check(self, url: str, server_name: str) -> None:
         info = get_server_info(url)

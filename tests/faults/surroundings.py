@@ -12,7 +12,7 @@ from typing import Final
 
 from tests.infra.test_jetstream_world import TOKEN, Relay, Server
 
-DISK_BYTES: Final = 96 * 1024 * 1024
+DISK_BYTES: Final = 512 * 1024 * 1024
 
 
 class BadNetwork(Relay):
