@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from chatledger.domain.errors import ChainIntegrityError, ConfigurationError, LogUnavailableError
+from chatledger.domain.errors import ChainIntegrityError, ConfigurationError, LogFullError, LogUnavailableError
 from chatledger.domain.undecodable import UNDECODABLE
 
 from .appetite import excess_of
@@ -29,6 +29,7 @@ START_TIMEOUT_S = 600.0
 STOP_TIMEOUT_S = 120.0
 LOG_TAIL_LINES = 8
 APPETITE_S = 0.5
+PORTS_FILE_S = 2.0
 
 # "fast" acknowledges what is written but not yet synced: a crash of the operating system costs up to this long.
 # The server's own default is two minutes.
@@ -221,6 +222,7 @@ class ServerProcess:
             if time.monotonic() > looked_at + APPETITE_S:
                 looked_at = time.monotonic()
                 self._refuse_excess()
+                self._refuse_unwritten(ports_file)
             time.sleep(POLL_S)
 
     def _refuse_excess(self) -> None:
@@ -233,6 +235,16 @@ class ServerProcess:
                 "'chatledger doctor' says which, and what can be repaired; else restore a backup"
             )
             raise ChainIntegrityError(msg)
+
+    def _refuse_unwritten(self, ports_file: Path) -> None:
+        """On a full disk the server makes this file, fails to fill it, and runs on where nobody finds it."""
+        try:
+            age_s = time.time() - ports_file.stat().st_mtime
+        except OSError:
+            return
+        if age_s > PORTS_FILE_S and _read_url(ports_file) is None:
+            msg = f"nats-server could not write where it listens to {self.directory.path}: is the disk full? Free space and retry"
+            raise LogFullError(msg)
 
     def _check(self, url: str, server_name: str) -> None:
         info = get_server_info(url)

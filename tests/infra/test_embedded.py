@@ -23,6 +23,7 @@ import pytest
 from chatledger.domain.errors import (
     ConfigurationError,
     LedgerLockedError,
+    LogFullError,
     LogUnavailableError,
     UnsupportedFormatError,
 )
@@ -374,6 +375,23 @@ def test_start_that_takes_too_long(directory: DataDirectory, monkeypatch: pytest
     with pytest.raises(LogUnavailableError, match="was not ready"):
         acquire(directory)
     assert is_free(directory)
+
+
+def test_server_that_cannot_say_where_it_listens(directory: DataDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a full disk its file with the address stays empty, also when there is room again: waiting for it would take for ever."""
+
+    def read_nothing(ports_file: Path) -> None:
+        if ports_file.exists() and ports_file.stat().st_size:
+            os.truncate(ports_file, 0)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(launcher, "_read_url", read_nothing)
+        patch.setattr(launcher, "PORTS_FILE_S", 0.1)
+        with pytest.raises(LogFullError, match="is the disk full"):
+            acquire(directory)
+    assert is_free(directory)
+    with acquire(directory) as server:
+        assert server.is_alive()
 
 
 def test_endpoint_that_cannot_be_written(directory: DataDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
