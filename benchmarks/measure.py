@@ -69,7 +69,12 @@ _LONG: Final = 20
 
 
 def take_turns(
-    runs: Mapping[str, Callable[[], object]], *, repeats: int, sample_s: float = 0.0, is_warm: bool = True
+    runs: Mapping[str, Callable[[], object]],
+    *,
+    repeats: int,
+    sample_s: float = 0.0,
+    is_warm: bool = True,
+    are_all_needed: bool = False,
 ) -> dict[str, list[float]]:
     """
     Seconds per call of each, taken in turns: what disturbs the machine disturbs all of them.
@@ -79,6 +84,7 @@ def take_turns(
         repeats: How many samples of each; of calls that take long, fewer, but three if that many are wanted.
         sample_s: A sample repeats a shorter call until it takes about so long.
         is_warm: Whether each is called before, which also finds out how often to repeat it.
+        are_all_needed: No sample is left out, as each adds to what is measured afterwards.
     """
     # What was written before is on the disk first; else its write-back slows down whoever syncs in the meantime.
     os.sync()
@@ -90,7 +96,7 @@ def take_turns(
         samples: dict[str, list[float]] = {name: [] for name in runs}
         begun = time.perf_counter()
         for turn in range(repeats):
-            if turn >= _LEAST and time.perf_counter() - begun > _PATIENCE_S:
+            if not are_all_needed and turn >= _LEAST and time.perf_counter() - begun > _PATIENCE_S:
                 break
             # Who goes first changes, so that nobody always finds the caches as a certain other one left them.
             for name in runs if turn % 2 == 0 else reversed(list(runs)):

@@ -140,7 +140,12 @@ def _workload(world: World, stack: ExitStack, name: str, every: int, *, is_whole
     world.report(f"LangGraph, workload {name}: {count:,} checkpoints")
     repeats = min(_MAX_SAMPLES, max(1, count // _PER_SAMPLE))
     size = count // repeats
-    puts = take_turns({who: partial(one.grow, size) for who, one in threads.items()}, repeats=repeats, is_warm=False)
+    puts = take_turns(
+        {who: partial(one.grow, size) for who, one in threads.items()},
+        repeats=repeats,
+        is_warm=False,
+        are_all_needed=True,
+    )
     for ours, peer in (
         ("async always", "AsyncSqliteSaver"),
         ("async fast", "AsyncSqliteSaver"),
