@@ -229,7 +229,8 @@ class ServerProcess:
         """Kill a server that takes all memory before it takes any notice of signals."""
         excess = excess_of(self.pid, self.directory.log)
         if excess is not None:
-            os.kill(self.pid, signal.SIGKILL)
+            assert self._child is not None, "its memory was looked at"
+            self._child.kill()  # not by its number, which may be another's if it ended by itself
             msg = (
                 f"nats-server took {excess} and was killed: files of the log in {self.directory.path} are damaged. "
                 "'chatledger doctor' says which, and what can be repaired; else restore a backup"

@@ -39,6 +39,17 @@ _UNKNOWN_USER = "chatgpt"
 # The end of the year 9999; what lies beyond is no time, and may not even be a finite number.
 _LAST_SECOND = 253_402_300_800
 _KEPT_CHAT_FIELDS = ("default_model_slug", "gizmo_id", "is_archived", "is_starred", "conversation_origin")
+_UNPACKABLE: Final = (
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    StructError,
+    EOFError,
+    OSError,
+    RuntimeError,
+    ValueError,
+)
+"""RuntimeError is an encrypted member, NotImplementedError (its subclass) an unknown version or compression; ValueError a bad name."""
 
 
 def read_chatgpt(path: Path, report: Reporter) -> Iterator[ImportedChat]:
@@ -59,19 +70,6 @@ def read_chatgpt(path: Path, report: Reporter) -> Iterator[ImportedChat]:
 def _is_zip(path: Path) -> bool:
     with open_source(path) as stream:
         return stream.read(4) == b"PK\x03\x04"
-
-
-_UNPACKABLE: Final = (
-    zipfile.BadZipFile,
-    zlib.error,
-    lzma.LZMAError,
-    StructError,
-    EOFError,
-    OSError,
-    RuntimeError,
-    ValueError,
-)
-"""RuntimeError is an encrypted member, NotImplementedError (its subclass) an unknown version or compression; ValueError a bad name."""
 
 
 def _read_zip(path: Path, ids: MessageIds, report: Reporter) -> Iterator[ImportedChat]:

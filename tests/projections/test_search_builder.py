@@ -27,6 +27,7 @@ def small_pieces(words: int, size: int) -> Generator[None]:
     with small_blocks(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(vocabulary, "_MAX_WORDS", words)
         patch.setattr(builder, "CHUNK_BYTES", size)
+        patch.setattr(builder, "_LONG_CHAT", 8)
         patch.setattr(batch, "_STEP_BYTES", size // 2)
         patch.setattr(batch, "_STEP_MESSAGES", 2)
         yield
@@ -93,6 +94,19 @@ def take_in(ledger: Ledger, meddle: Callable[[], object]) -> list[int]:
     assert chat_no is not None
     env: Any = Meddling(live.env, meddle)
     return list(Builder(env, live.tables, chunk_messages=10).take_in(chat_no))
+
+
+def test_of_a_long_chat_less_is_taken_in_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A quarter, as a transaction holds all pages that it touches in memory."""
+    with small_blocks(), chatledger.open("memory:") as ledger:
+        ledger.create_chat("c", "ada")
+        fill(ledger, ["a b"] * 40)
+        expected = answers(ledger)
+        drop_search(ledger)
+        monkeypatch.setattr(builder, "_LONG_CHAT", 20)
+        assert take_in(ledger, lambda: None)[:6] == [10, 10, 2, 2, 2, 2]
+        assert build_search(ledger, anew=False, chunk_messages=10)
+        assert expected == answers(ledger)
 
 
 @pytest.fixture(params=[5, 25], ids=["few", "many"])
