@@ -1,5 +1,6 @@
-"""The messages that were read last, as they are stored, for who reads them again."""
+"""The messages that were found last, as they are stored, for who finds them again."""
 
+from collections.abc import Mapping
 from typing import Final
 
 MAX_MESSAGES: Final = 512
@@ -9,15 +10,25 @@ _MAX_BYTES: Final = 4096
 StoredMessage = tuple[bytes, str | None]
 """A message as msgpack, without the id of its parent, and that id."""
 
+MAX_RECORDS: Final = 4 * MAX_MESSAGES
+Record = tuple[int, int, int, int, int]
+"""Of a document: its length in terms, the number of its role, when it was created, its segment and its offset there."""
+
 _Key = tuple[int, tuple[int, int]]
 
 
 class RecentMessages:
-    """Messages by their chat and place. They were found and checked before; each reader decodes one of its own."""
+    """
+    Messages by their chat and place. They were found and checked before; each reader decodes one of its own.
+
+    And the records of the documents that matched, by their chat and number; there are more of them than are answered.
+    """
 
     def __init__(self) -> None:
         self._messages: dict[_Key, StoredMessage] = {}
+        self._records: dict[tuple[int, int], Record] = {}
         self.get = self._messages.get
+        self.record = self._records.get
 
     @property
     def is_full(self) -> bool:
@@ -28,6 +39,11 @@ class RecentMessages:
         """Keep a message, if there is room and it is not long."""
         if len(message[0]) <= _MAX_BYTES and not self.is_full:
             self._messages[key] = message
+
+    def keep_records(self, records: Mapping[tuple[int, int], Record]) -> None:
+        """Keep records, if there is room."""
+        if len(self._records) + len(records) <= MAX_RECORDS:
+            self._records.update(records)
 
 
 class Recent:

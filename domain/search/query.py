@@ -64,13 +64,18 @@ def parse(text: str) -> Query | None:
 
     At most `MAX_QUERY_TERMS` terms are read, and the answer is at most `3 * MAX_QUERY_DEPTH + 4` levels deep.
     """
-    return _plain_words(text) if _PLAIN_WORDS.fullmatch(text) else _parsed(text)
+    plain = _PLAIN_WORDS.fullmatch(text)
+    if plain is None or text.count(" ") >= MAX_QUERY_TERMS:
+        return _parsed(text)
+    return _plain_words(text, is_quoted=plain["quote"] is not None)
 
 
-def _plain_words(text: str) -> Query | None:
-    """What plain words in ASCII ask for: the same as by the rules, in a fifth of the time."""
+def _plain_words(text: str, *, is_quoted: bool) -> Query | None:
+    """What words in ASCII ask for, side by side if they are quoted: the same as by the rules, in a fifth of the time."""
+    if is_quoted:
+        return _side_by_side(terms_of(text), is_prefix=False)
     words = text.split(" ")
-    if len(words) > 1 and (not _OPERATORS.keys().isdisjoint(words) or len(words) > MAX_QUERY_TERMS):
+    if len(words) > 1 and not _OPERATORS.keys().isdisjoint(words):
         return _parsed(text)
     return _all(map(Word, terms_of(text)))
 
@@ -101,7 +106,7 @@ def _parsed(text: str) -> Query | None:
 
 
 _Kind = Literal["operand", "(", ")", "AND", "OR", "NOT"]
-_PLAIN_WORDS: Final = re.compile("[A-Za-z0-9]++(?: [A-Za-z0-9]++)*+")
+_PLAIN_WORDS: Final = re.compile(r"""(?P<quote>")?+[A-Za-z0-9]++(?: [A-Za-z0-9]++)*+(?(quote)")""")
 _OPERATORS: Final[dict[str, _Kind]] = {"AND": "AND", "OR": "OR", "NOT": "NOT"}
 
 

@@ -147,9 +147,9 @@ def has_ascii_words(text: str) -> bool:
     return text.isascii() or not (_BEYOND_SIGNS.search(text) or _SELECTED.search(text))
 
 
-def term_of(word: str) -> str:
-    """The term of a word that is one term, as all words of ASCII letters and digits are."""
-    return _TERMS[word]
+def terms_of_words(words: Iterable[str]) -> list[str]:
+    """The terms of words of ASCII letters and digits, each of which has one."""
+    return list(map(_TERMS.__getitem__, words))
 
 
 def folded(text: str) -> str:

@@ -11,6 +11,7 @@ from chatledger.domain.search.snippets import Known
 from chatledger.domain.search.tokens import folded
 from chatledger.domain.values import Message
 
+from ..chains import Chains
 from ..environment import Transaction
 from ..indexed_chat import IndexedChat
 from ..tables import Tables
@@ -44,6 +45,7 @@ class Scope:
     ) -> None:
         self.txn, self.tables, self.chat_nos = txn, tables, chat_nos
         self._chats = {} if known is None else {known.chat_no: known}
+        self._chains: dict[int, Chains] = {}
         self._recent = tables.recent.of(txn.id())
 
     def chat(self, chat_no: int) -> IndexedChat:
@@ -56,10 +58,16 @@ class Scope:
             chat.chat_id = profile.id
         return chat
 
+    def reader(self, chat_nos: Sequence[int]) -> SearchReader:
+        """Reads the search indexes of some of the chats."""
+        return SearchReader(self.txn, self.tables.search, chat_nos, self._recent)
+
     def message(self, hit: Hit) -> Message:
         """The message that was found."""
-        chains = self.chat(hit.chat_no).chains
-        chains.recent = self._recent
+        chains = self._chains.get(hit.chat_no)
+        if chains is None:
+            chains = self._chains[hit.chat_no] = self.chat(hit.chat_no).chains
+            chains.recent = self._recent
         return chains.message((hit.segment, hit.offset))
 
 
@@ -75,9 +83,8 @@ def ask(scope: Scope, query: Query, text: str, *, only: Filter, limit: int | Non
     wanted = None if limit is None else limit + (offset if behind else 0)
     found: list[Found] = []
     if indexed:
-        reader = SearchReader(scope.txn, scope.tables.search, indexed)
         try:
-            hits = search(reader, query, only=only, limit=wanted, offset=0 if behind else offset)
+            hits = search(scope.reader(indexed), query, only=only, limit=wanted, offset=0 if behind else offset)
         except (ValueError, LookupError, OverflowError) as error:
             if isinstance(error, ChatledgerError):
                 raise

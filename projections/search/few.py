@@ -6,18 +6,23 @@ It answers what `evaluation` does, to the last bit of a rank.
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from operator import itemgetter
+from itertools import compress
+from operator import itemgetter, neg
 from typing import Final, NamedTuple, assert_never
 
 from chatledger.domain.search.query import All, Either, Phrase, Query, Without, Word
 from chatledger.domain.search.snippets import Known, sought
 
+from ..recent_messages import Record
 from .postings import DOC_SHIFT, POSITION_MASK, unpack_few
 from .ranking import K1, B, Filter, Hit, rarity
-from .reader import Record, SearchReader
+from .reader import SearchReader
 
 MAX_FEW: Final = 64
+_MAX_OCCURRENCES: Final = 2 * MAX_FEW
 _MAX_BYTES: Final = 4 * MAX_FEW
+_REST: Final = 1 - B
+_MOST: Final = K1 + 1
 _EVERYTHING: Final = Filter()
 
 
@@ -83,7 +88,7 @@ class FewDocuments:
                 starts = found.get(occurrence >> DOC_SHIFT)
                 if starts is not None:
                     starts.append((occurrence & POSITION_MASK, leaf))
-        if len(marked) > 1 or not isinstance(marked[0], Word) or marked[0].is_prefix:
+        if len(marked) > 1:
             for starts in found.values():
                 starts.sort(key=itemgetter(0))
         return found
@@ -92,28 +97,42 @@ class FewDocuments:
         """How often a word or phrase occurs in the documents that have it."""
         known = self._known.get(leaf)
         if known is None:
-            found = self._phrase(leaf) if isinstance(leaf, Phrase) else self._occurrences(leaf.term, leaf.is_prefix)
+            found = self._phrase(leaf) if isinstance(leaf, Phrase) else self._word(leaf)
             self.occurrences[leaf] = found
             known = self._known[leaf] = dict(Counter([occurrence >> DOC_SHIFT for occurrence in found]))
         return known
 
+    def _word(self, word: Word) -> Sequence[int]:
+        found = self._occurrences(word.term, word.is_prefix)
+        return sorted(found) if word.is_prefix else found
+
     def _phrase(self, phrase: Phrase) -> Sequence[int]:
-        *before, last = phrase.terms
+        try:
+            return self._phrase_of_rare_terms(phrase)
+        except TooManyError:
+            starts = self._reader.starts(phrase)
+            if len(starts) > _MAX_OCCURRENCES:
+                raise
+            found: list[int] = starts.tolist()
+            return found
+
+    def _phrase_of_rare_terms(self, phrase: Phrase) -> Sequence[int]:
+        last = len(phrase.terms) - 1
         starts: set[int] | None = None
-        for at, term in enumerate((*before, last)):
-            occurrences = self._occurrences(term, phrase.is_prefix and at == len(before))
+        for at, term in enumerate(phrase.terms):
+            occurrences = self._occurrences(term, phrase.is_prefix and at == last)
             begins = {one - at for one in occurrences if one & POSITION_MASK >= at}
             starts = begins if starts is None else starts & begins
             if not starts:
                 return ()
-        return list(starts or ())
+        return sorted(starts or ())
 
     def _occurrences(self, term: str, is_prefix: bool) -> list[int]:  # noqa: FBT001  # as in a leaf
         parts = self._reader.source(term, is_prefix=is_prefix)
         if sum(len(row) for part in parts for row in part.rows) > _MAX_BYTES:
             raise TooManyError
         found = unpack_few(parts)
-        if len(found) > MAX_FEW * 2:
+        if len(found) > _MAX_OCCURRENCES:
             raise TooManyError
         return found
 
@@ -130,24 +149,26 @@ def best_of_few(
 ) -> list[Hit]:
     """The best of these documents, best first. `starts` is asked what those have of the query."""
     total, average = reader.size()
-    weights = [(rarity(leaf.having, total), leaf.counts) for leaf in leaves if leaf.having]
-    wanted = None if only == _EVERYTHING else _Wanted(reader, only)
-    ranked: list[tuple[float, int, int, int, Record]] = []
-    for document, (at, record) in zip(documents, reader.few_records(documents), strict=True):
-        if wanted is not None and not wanted.passes(at, record):
-            continue
-        penalty = K1 * (1 - B + B * record[0] / average)
-        score = 0.0
-        for weight, counts in weights:
-            if document in counts:
-                count = counts[document]
-                score += weight * (count * (K1 + 1) / (count + penalty))
-        ranked.append((-score, -record[2], -document, at, record))
-    ranked.sort()
+    owners, records = reader.few_records(documents)
+    if only != _EVERYTHING:
+        wanted = list(map(_Wanted(reader, only).passes, owners, records))
+        documents, owners = list(compress(documents, wanted)), list(compress(owners, wanted))
+        records = list(compress(records, wanted))
+    penalties = [K1 * (_REST + B * record[0] / average) for record in records]
+    scores = [0.0] * len(records)
+    for leaf in leaves:
+        if leaf.having:
+            weight, count_in = rarity(leaf.having, total), leaf.counts.get
+            scores = [
+                score + weight * ((count := count_in(document, 0)) * _MOST / (count + penalty))
+                for document, score, penalty in zip(documents, scores, penalties, strict=True)
+            ]
+    times = [-record[2] for record in records]
+    ranked = sorted(zip(map(neg, scores), times, map(neg, documents), owners, records, strict=True))
     best = ranked[offset : None if limit is None else offset + limit]
-    found = starts([-document for _, _, document, _, _ in best])
+    begins = starts([-document for _, _, document, _, _ in best])
     return [
-        Hit(reader.chat_no(at), rank, record[3], record[4], Known(record[0], found[-document]))
+        Hit(reader.chat_no(at), rank, record[3], record[4], Known(record[0], begins[-document]))
         for rank, _, document, at, record in best
     ]
 

@@ -79,7 +79,7 @@ def add_postings(rows: SearchRows, inverted: Inverted, *, is_first: bool) -> Non
         return
     # In the order of keys, neighbours are on the same page of the table.
     order = sorted(range(len(inverted.terms)), key=inverted.terms.__getitem__)
-    terms = [term.encode() for term in inverted.terms]
+    terms = list(map(str.encode, inverted.terms))
     ends = [b""] * len(terms)
     if not is_first:
         for at, end in zip(order, rows.ends([terms[at] for at in order]), strict=True):
@@ -90,7 +90,7 @@ def add_postings(rows: SearchRows, inverted: Inverted, *, is_first: bool) -> Non
         rows.put_blocks(_add_blocks(inverted, terms, ends, is_full, counts))
     else:
         ends = list(map(add, ends, pack(inverted.documents, inverted.positions, inverted.starts)))
-    rows.put_ends([(terms[at], ends[at]) for at in order])
+    rows.put_ends(zip(map(terms.__getitem__, order), map(ends.__getitem__, order), strict=True))
 
 
 def _add_blocks(

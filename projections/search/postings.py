@@ -13,7 +13,7 @@ Numbers are little-endian, and each column as wide (1, 2 or 4 bytes) as its larg
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cache
-from itertools import accumulate, chain, repeat
+from itertools import accumulate, chain, pairwise, repeat
 from struct import Struct, error
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -32,6 +32,7 @@ _SINGLE: Final = 0x80
 _ALL_ONCE: Final = 0x40
 _ONE: Final = tuple(Struct(f"<BI{code}") for code in "BHI")
 _MANY: Final = Struct("<BHII")
+_MANY_SIZE: Final = _MANY.size
 _WIDTHS: Final = (1, 2, 4)
 _DTYPES: Final = ("u1", "<u2", "<u4")
 _SINGLE_DTYPES: Final = tuple(
@@ -145,23 +146,42 @@ def unpack(rows: Sequence[bytes]) -> Postings:
 
 def unpack_parts(parts: Sequence[Part]) -> Postings:
     """The postings of one chat after the other. Raises `CorruptStateError` when a row is damaged."""
+    documents, counts, positions = _unpack([parts])[0]
+    return Postings(documents, counts.astype(np.uint32), positions.astype(np.uint32))
+
+
+def occurrences_of_each(sources: Sequence[Sequence[Part]]) -> "list[NDArray[np.uint64]]":
+    """
+    The occurrences of several terms, which together cost NumPy hardly more than those of one, if they are not frequent.
+
+    Raises:
+        CorruptStateError: A row is damaged.
+    """
+    found, ends = _unpack(sources)
+    occurrences = occurrences_of(found)
+    return [occurrences[start:end] for start, end in pairwise((0, *ends))]
+
+
+def _unpack(sources: Sequence[Sequence[Part]]) -> tuple[Postings, list[int]]:
+    """The postings of one source after the other, in numbers as wide as they need, and where the occurrences of each end."""
     chunks = _Chunks()
+    ends: list[int] = []
     try:
-        for base, rows, late in parts:
-            chunks.base = base
-            for row in rows:
-                at = 0
-                while at < len(row):
-                    at = chunks.add_singles(row, at) if row[at] & _SINGLE else chunks.add(row, at)
-            if late:
-                chunks.add_late(late)
+        for parts in sources:
+            for base, rows, late in parts:
+                for row in rows:
+                    chunks.add_row(base, row)
+                if late:
+                    chunks.add_late(base, late)
+            ends.append(chunks.occurrence_count)
         found = chunks.joined() if chunks.count else _nothing()
     except _DAMAGE as reason:
         raise _damaged() from reason
     # Counts are numbers of four bytes: what they claim is compared before memory is taken for it.
-    if found.counts.sum(dtype=np.uint64) != len(found.positions) or len(found.counts) != len(found.documents):
+    count = len(found.positions)
+    if found.counts.sum(dtype=np.uint64) != count or ends[-1] != count or len(found.counts) != len(found.documents):
         raise _damaged()
-    return found
+    return found, ends
 
 
 def unpack_few(parts: Sequence[Part]) -> list[int]:
@@ -210,25 +230,20 @@ def _few(row: bytes, at: int, width: int, count: int) -> tuple[Sequence[int], in
     return row[at:end] if width == 0 else Struct(f"<{count}{'BHI'[width]}").unpack_from(row, at), end
 
 
-class _Column:
+class _Column(NamedTuple):
     """Numbers of many chunks, which are joined as bytes and read in one go: most chunks are small."""
 
-    def __init__(self) -> None:
-        self._pieces: list[bytes] = []
-        self._widths: list[int] = []
+    pieces: list[bytes]
+    widths: list[int]
 
-    def add(self, width: int, piece: bytes) -> None:
-        """Add numbers of a width."""
-        self._pieces.append(piece)
-        self._widths.append(width)
-
-    def joined(self, dtype: Any) -> "NDArray[Any]":
-        """All of them."""
-        widths = set(self._widths)
+    def joined(self) -> "NDArray[Any]":
+        """All of them, as wide as the widest."""
+        widths = set(self.widths)
         if len(widths) == 1:
-            return np.frombuffer(b"".join(self._pieces), _DTYPES[widths.pop()]).astype(dtype)
-        parts = [np.frombuffer(*one) for one in zip(self._pieces, map(_DTYPES.__getitem__, self._widths), strict=True)]
-        return np.concatenate(parts, dtype=dtype)
+            return np.frombuffer(b"".join(self.pieces), _DTYPES[widths.pop()])
+        return np.concatenate(
+            [np.frombuffer(*one) for one in zip(self.pieces, map(_DTYPES.__getitem__, self.widths), strict=True)]
+        )
 
 
 class _Chunks:
@@ -237,71 +252,95 @@ class _Chunks:
     def __init__(self) -> None:
         self._starts: list[int] = []
         self._firsts: list[int] = []
-        self._deltas, self._counts, self._positions = _Column(), _Column(), _Column()
-        self.base = 0
+        self._columns = _Column([], []), _Column([], []), _Column([], [])
         self.count = 0
+        self.occurrence_count = 0
 
-    def add_singles(self, row: bytes, at: int) -> int:
+    def add_row(self, base: int, row: bytes) -> None:
+        """Add the chunks of a row, before which are so many documents."""
+        at = 0
+        while at < len(row):
+            at = self._add_singles(base, row, at) if row[at] & _SINGLE else self._add_many(base, row, at)
+
+    def _add_singles(self, base: int, row: bytes, at: int) -> int:
         """Add those of equal width that follow each other from a place on; returns where they end."""
         width = row[at] & 3
         size = _ONE[width].size
         headers = row[at::size]
         count = len(headers) - len(headers.lstrip(headers[:1]))
         end = at + count * size
-        self._starts.extend(range(self.count, self.count + count))
-        self.count += count
-        self._deltas.add(0, bytes(count))
-        self._counts.add(0, b"\1" * count)
         if count == 1:
-            self._firsts.append(self.base + _ONE[width].unpack_from(row, at)[1])
-            self._positions.add(width, row[end - _WIDTHS[width] : end])
+            documents = [_ONE[width].unpack_from(row, at)[1]]
+            positions = row[end - _WIDTHS[width] : end]
         else:
             singles = np.frombuffer(row, _SINGLE_DTYPES[width], count, at)
-            documents = singles["document"].tolist()
-            self._firsts.extend([self.base + document for document in documents] if self.base else documents)
-            self._positions.add(width, singles["position"].tobytes())
+            documents, positions = singles["document"].tolist(), singles["position"].tobytes()
+        self._add(base, documents, (0, b"\1" * count), (width, positions), count)
         return end
 
-    def add(self, row: bytes, at: int) -> int:
-        """Add the one of many occurrences that begins at a place; returns where it ends."""
-        header: tuple[int, int, int, int] = _MANY.unpack_from(row, at)
-        flags, document_count, occurrence_count, first = header
-        self._starts.append(self.count)
-        self._firsts.append(self.base + first)
-        self.count += document_count
-        width = flags >> 2 & 3
-        at += _MANY.size
-        end = at + (document_count - 1) * _WIDTHS[width]
-        self._deltas.add(width, bytes(_WIDTHS[width]) + row[at:end])
-        if flags & _ALL_ONCE:
-            self._counts.add(0, b"\1" * document_count)
-        else:
-            width = flags >> 4 & 3
-            at, end = end, end + document_count * _WIDTHS[width]
-            self._counts.add(width, row[at:end])
-        width = flags & 3
-        at, end = end, end + occurrence_count * _WIDTHS[width]
-        self._positions.add(width, row[at:end])
-        return end
-
-    def add_late(self, occurrences: Sequence[int]) -> None:
+    def add_late(self, base: int, occurrences: Sequence[int]) -> None:
         """Add ascending occurrences."""
         counts = Counter(occurrence >> DOC_SHIFT for occurrence in occurrences)
-        self._starts.extend(range(self.count, self.count + len(counts)))
-        self._firsts.extend(self.base + document for document in counts)
-        self.count += len(counts)
-        self._deltas.add(0, bytes(len(counts)))
-        self._counts.add(2, Struct(f"<{len(counts)}I").pack(*counts.values()))
         positions = [occurrence & POSITION_MASK for occurrence in occurrences]
-        self._positions.add(2, Struct(f"<{len(positions)}I").pack(*positions))
+        packed = (
+            (2, Struct(f"<{len(counts)}I").pack(*counts.values())),
+            (2, Struct(f"<{len(positions)}I").pack(*positions)),
+        )
+        self._add(base, list(counts), *packed, len(positions))
+
+    def _add(
+        self,
+        base: int,
+        documents: list[int],
+        counts: tuple[int, bytes],
+        positions: tuple[int, bytes],
+        occurrence_count: int,
+    ) -> None:
+        """Add documents, each of them as a chunk."""
+        self._starts.extend(range(self.count, self.count + len(documents)))
+        self._firsts.extend([base + document for document in documents] if base else documents)
+        self.count += len(documents)
+        self.occurrence_count += occurrence_count
+        for column, (width, piece) in zip(self._columns, ((0, bytes(len(documents))), counts, positions), strict=True):
+            column.widths.append(width)
+            column.pieces.append(piece)
+
+    def _add_many(self, base: int, row: bytes, at: int) -> int:
+        """Add those of many occurrences that follow each other from a place on; returns where they end."""
+        (deltas, delta_widths), (counts, count_widths), (positions, position_widths) = self._columns
+        starts, firsts, size = self._starts, self._firsts, len(row)
+        while at < size and (flags := row[at]) < _SINGLE:
+            _, document_count, occurrence_count, first = _MANY.unpack_from(row, at)
+            starts.append(self.count)
+            firsts.append(base + first)
+            self.count += document_count
+            self.occurrence_count += occurrence_count
+            width = flags >> 2 & 3
+            at += _MANY_SIZE
+            end = at + (document_count - 1) * _WIDTHS[width]
+            delta_widths.append(width)
+            # With some bytes from before them in place of that of the first document.
+            deltas.append(row[at - _WIDTHS[width] : end])
+            if flags & _ALL_ONCE:
+                count_widths.append(0)
+                counts.append(b"\1" * document_count)
+            else:
+                width = flags >> 4 & 3
+                at, end = end, end + document_count * _WIDTHS[width]
+                count_widths.append(width)
+                counts.append(row[at:end])
+            width = flags & 3
+            at, end = end, end + occurrence_count * _WIDTHS[width]
+            position_widths.append(width)
+            positions.append(row[at:end])
+            at = end
+        return at
 
     def joined(self) -> Postings:
         """All of them."""
-        return Postings(
-            _summed(self._deltas.joined(np.int64), self._starts, self._firsts),
-            self._counts.joined(np.uint32),
-            self._positions.joined(np.uint32),
-        )
+        deltas, counts, positions = self._columns
+        documents = _summed(deltas.joined().astype(np.int64), self._starts, self._firsts)
+        return Postings(documents, counts.joined(), positions.joined())
 
 
 @cache
@@ -310,7 +349,8 @@ def _nothing() -> Postings:
 
 
 def _summed(deltas: "NDArray[np.int64]", starts: list[int], firsts: list[int]) -> "NDArray[np.uint64]":
-    """The documents of chunks, which begin at these places with these documents; the deltas there are 0."""
+    """The documents of chunks, which begin at these places with these documents; the deltas there mean nothing."""
+    deltas[starts] = 0
     ends = np.array(firsts, dtype=np.int64)
     jumps = ends.copy()
     if len(starts) > 1:
@@ -323,4 +363,6 @@ def _summed(deltas: "NDArray[np.int64]", starts: list[int], firsts: list[int]) -
 
 def occurrences_of(postings: Postings) -> "NDArray[np.uint64]":
     """The postings as occurrences."""
-    return np.repeat(postings.documents << np.uint64(DOC_SHIFT), postings.counts) | postings.positions
+    occurrences = np.repeat(postings.documents << np.uint64(DOC_SHIFT), postings.counts)
+    occurrences |= postings.positions
+    return occurrences

@@ -1,9 +1,9 @@
 """Reading the search indexes of chats: where words and phrases occur, and what the documents are."""
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
-from itertools import accumulate
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from itertools import accumulate, repeat
+from typing import TYPE_CHECKING, Final, cast
 
 import lmdb
 import numpy as np
@@ -11,13 +11,14 @@ import numpy as np
 from chatledger.domain.search.query import Phrase, Word
 
 from ..environment import Transaction
-from .postings import DOC_SHIFT, Part, Postings, occurrences_of, unpack_parts
+from ..recent_messages import RecentMessages, Record
+from .postings import DOC_SHIFT, Part, Postings, occurrences_of_each, unpack_parts
 from .rows import (
     BLOCK_DOCUMENTS,
     DOCUMENT,
     SearchRows,
-    document_block,
     document_blocks,
+    document_records,
     postings_of,
     states,
 )
@@ -41,10 +42,6 @@ _SHARE: Final = 150
 _JOINED_BYTES: Final = 2048
 
 
-Record = tuple[int, int, int, int, int]
-"""Of a document: its length in terms, the number of its role, when it was created, its segment and its offset there."""
-
-
 class SearchReader:
     """
     The search indexes of several chats in one transaction, read as one.
@@ -53,12 +50,16 @@ class SearchReader:
     is better, which is the later one of a chat, or that of the chat that was named first.
     """
 
-    def __init__(self, txn: Transaction, table: "lmdb._Database", chat_nos: Sequence[int]) -> None:
+    def __init__(
+        self, txn: Transaction, table: "lmdb._Database", chat_nos: Sequence[int], recent: RecentMessages | None = None
+    ) -> None:
+        self._recent = RecentMessages() if recent is None else recent
         self._txn, self._table = txn, table
         self._chat_nos = chat_nos[::-1]
         self._rows: dict[int, SearchRows] = {}
         self._pending: dict[int, list[bytes]] = {}
         self._sources: dict[tuple[str, bool], list[Part]] = {}
+        self._phrases: dict[Phrase, NDArray[np.uint64]] = {}
         self.states = states(txn, table, self._chat_nos)
         """How far the indexes are."""
         self._bases = list(accumulate([state.indexed for state in self.states[:-1]], initial=0))
@@ -127,46 +128,54 @@ class SearchReader:
     def matches(self, leaf: Word | Phrase) -> Postings:
         """Where a word or a phrase occurs; the position of a phrase is that of its first term."""
         if isinstance(leaf, Phrase):
-            return self._phrase(leaf)
+            return _postings(self.starts(leaf))
         if leaf.is_prefix:
-            return _postings(np.sort(self._occurrences(leaf.term, is_prefix=True)))
+            [occurrences] = occurrences_of_each([_in_long_rows(self.source(leaf.term, is_prefix=True))])
+            return _postings(np.sort(occurrences))
         return unpack_parts(self.source(leaf.term, is_prefix=False))
 
-    def _phrase(self, phrase: Phrase) -> Postings:
+    def starts(self, phrase: Phrase) -> "NDArray[np.uint64]":
+        """Where a phrase begins: the occurrences of its first term, ascending."""
+        if phrase not in self._phrases:
+            self._phrases[phrase] = self._side_by_side(phrase)
+        return self._phrases[phrase]
+
+    def _side_by_side(self, phrase: Phrase) -> "NDArray[np.uint64]":
         last = len(phrase.terms) - 1
         names = [(term, phrase.is_prefix and at == last) for at, term in enumerate(phrase.terms)]
         sources = [self.source(term, is_prefix=is_prefix) for term, is_prefix in names]
         # Prefixes are packed in many rows, which take longest.
         order = sorted(range(len(names)), key=lambda at: sum(len(row) for part in sources[at] for row in part.rows))
         starts = None
-        for at in order:
-            term, is_prefix = names[at]
-            occurrences = _moved_back(self._occurrences(term, is_prefix=is_prefix), at)
-            if is_prefix:
-                occurrences.sort()
-            starts = occurrences if starts is None else starts[is_in(starts, occurrences)]
-            if not len(starts):
+        # Two are always needed. The others are read when there is still something to find.
+        for some in (order[:2], *([at] for at in order[2:])):
+            together = [_in_long_rows(sources[at]) if names[at][1] else sources[at] for at in some]
+            for at, found in zip(some, occurrences_of_each(together), strict=True):
+                occurrences = _moved_back(found, at)
+                if names[at][1]:
+                    occurrences.sort()
+                starts = occurrences if starts is None else starts[is_in(starts, occurrences)]
+            if starts is not None and not len(starts):
                 break
         assert starts is not None, "a phrase has terms"
-        return _postings(starts)
+        return starts
 
-    def _occurrences(self, term: str, *, is_prefix: bool) -> "NDArray[np.uint64]":
-        """In the order of documents; those of prefixes, in the order of terms."""
-        source = self.source(term, is_prefix=is_prefix)
-        if is_prefix:
-            source = [part._replace(rows=_joined(part.rows)) for part in source]
-        return occurrences_of(unpack_parts(source))
-
-    def few_records(self, documents: Iterable[int]) -> list[tuple[int, Record]]:
+    def few_records(self, documents: Sequence[int]) -> tuple[list[int], list[Record]]:
         """The chats that documents are of, as places in the list of all, and their records."""
-        bases, unpack, size = self._bases, DOCUMENT.unpack_from, DOCUMENT.size
-        found: list[tuple[int, Record]] = []
-        for document in documents:
-            at = bisect_right(bases, document) - 1
-            block, place = divmod(document - bases[at], BLOCK_DOCUMENTS)
-            row = document_block(self._txn, self._table, self._chat_nos[at], block)
-            found.append((at, unpack(row, place * size)))
-        return found
+        bases, chat_nos = self._bases, self._chat_nos
+        if len(bases) == 1:
+            owners = [0] * len(documents)
+            places = list(zip(repeat(chat_nos[0]), documents))
+        else:
+            owners = [bisect_right(bases, document) - 1 for document in documents]
+            places = [(chat_nos[at], document - bases[at]) for at, document in zip(owners, documents, strict=True)]
+        records = list(map(self._recent.record, places))
+        if None in records:
+            missing = [place for place, record in zip(places, records, strict=True) if record is None]
+            found = dict(zip(missing, document_records(self._txn, self._table, missing), strict=True))
+            self._recent.keep_records(found)
+            records = [record or found[place] for place, record in zip(places, records, strict=True)]
+        return owners, cast("list[Record]", records)
 
     def records(self, documents: "NDArray[np.uint64]") -> "NDArray[np.void]":
         """The records of ascending documents: length, role, created_at, segment, offset."""
@@ -205,6 +214,10 @@ def _moved_back(occurrences: "NDArray[np.uint64]", count: int) -> "NDArray[np.ui
         # Those too near the beginning would end up in the document before, and the first of all become the largest.
         occurrences = occurrences[occurrences.astype(np.uint32) >= count]
     return occurrences - np.uint64(count)
+
+
+def _in_long_rows(source: Sequence[Part]) -> list[Part]:
+    return [part._replace(rows=_joined(part.rows)) for part in source]
 
 
 def _joined(rows: Sequence[bytes]) -> list[bytes]:

@@ -56,9 +56,17 @@ def postings_of(
     return found
 
 
-def document_block(txn: Transaction, table: "lmdb._Database", chat_no: int, block: int) -> bytes:
-    """A block of documents."""
-    return txn.get(_document_key(chat_no, _DOCUMENTS, block), b"", db=table)
+def document_records(
+    txn: Transaction, table: "lmdb._Database", places: Iterable[tuple[int, int]]
+) -> list[tuple[int, int, int, int, int]]:
+    """The records of documents, given by chat number and number."""
+    get, unpack, key, size = txn.get, DOCUMENT.unpack_from, _document_key, DOCUMENT.size
+    return [
+        unpack(
+            get(key(chat_no, _DOCUMENTS, document // BLOCK_DOCUMENTS), b"", db=table), document % BLOCK_DOCUMENTS * size
+        )
+        for chat_no, document in places
+    ]
 
 
 def document_blocks(txn: Transaction, table: "lmdb._Database", blocks: Iterable[tuple[int, int]]) -> list[bytes]:

@@ -5,17 +5,17 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from chatledger.domain.search.tokens import ascii_words, has_ascii_words, term_of, terms_of
+from chatledger.domain.search.tokens import ascii_words, has_ascii_words, terms_of, terms_of_words
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _SLOT_BITS: Final = 17
-_MAX_WORDS: Final = 1 << _SLOT_BITS
+_MAX_TERMS: Final = 1 << 16
 _WINDOW_BYTES: Final = 100_000
 """So many bytes of text at a time: what NumPy makes of them stays in the processor's cache."""
 _FIRST_WINDOW_BYTES: Final = 2_000
-"""The first windows are smaller: each time that a new word occurs in one, it is looked for in the dictionary."""
+"""The first windows are smaller: most of their words are new, and each of these is looked up as often as it occurs in one."""
 
 _BLANK: Final = 32
 _HALF: Final = 8
@@ -39,13 +39,12 @@ class Vocabulary:
     """
     Terms, numbered in the order in which they were met.
 
-    A dictionary knows the number of every word. NumPy looks up most words of a text in one go, in a table of words of up to
-    16 bytes in which each has one slot, by its bytes; a word is looked for in the dictionary if another has its slot.
+    NumPy looks up most words of a text in one go, in a table of words of up to 16 bytes in which each has one slot, by its
+    bytes. The others are looked up one by one: those that are new or longer, or whose slot another word has.
     """
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
-        self._words = _Words(self._numbers)
         self._window = _FIRST_WINDOW_BYTES
         slots = 1 << _SLOT_BITS
         self._first_halves, self._second_halves = np.zeros(slots, np.uint64), np.zeros(slots, np.uint64)
@@ -59,7 +58,7 @@ class Vocabulary:
     @property
     def is_full(self) -> bool:
         """Whether it should be replaced by a new one: words come from users, and there may be any number of them."""
-        return len(self._words) + len(self._numbers) > _MAX_WORDS
+        return len(self._numbers) > _MAX_TERMS
 
     def code(self, texts: Sequence[str]) -> Coded:
         """The terms of texts."""
@@ -110,8 +109,11 @@ class Vocabulary:
         codes = self._codes[slots]
         others = np.flatnonzero(~is_known)
         if len(others):
-            spans = zip(starts[others].tolist(), ends[others].tolist(), strict=True)
-            codes[others] = [self._words[raw[begin:stop]] for begin, stop in spans]
+            text = raw[start:end].decode()
+            spans = zip((starts[others] - start).tolist(), (ends[others] - start).tolist(), strict=True)
+            numbers = self._numbers
+            terms = terms_of_words([text[begin:stop] for begin, stop in spans])
+            codes[others] = [numbers.setdefault(term, len(numbers)) for term in terms]
             others = others[sizes[others] <= _MAX_BYTES]
             others = others[self._first_halves[slots[others]] == 0]
             # Of several words for one slot the last gets it, as it does in each of these.
@@ -119,15 +121,3 @@ class Vocabulary:
             self._first_halves[free], self._second_halves[free] = first[others], second[others]
             self._codes[free] = codes[others]
         return starts, codes
-
-
-class _Words(dict[bytes, int]):
-    """The numbers of the terms of words."""
-
-    def __init__(self, numbers: dict[str, int]) -> None:
-        super().__init__()
-        self._numbers = numbers
-
-    def __missing__(self, word: bytes) -> int:
-        number = self[word] = self._numbers.setdefault(term_of(word.decode()), len(self._numbers))
-        return number

@@ -375,11 +375,13 @@ def _found(text: str) -> set[int]:
 
 
 @given(
-    st.lists(st.sampled_from(["a", "Foxes", "AND", "OR", "NOT", "and", "7", "", "x" * 300]), max_size=6).map(" ".join)
+    st.lists(st.sampled_from(["a", "Foxes", "AND", "OR", "NOT", "and", "7", "", "x" * 300]), max_size=6).map(" ".join),
+    st.sampled_from(["{}", '"{}"', '"{}', '{}"']),
 )
-def test_plain_words_are_read_by_the_same_rules(text: str) -> None:
+def test_plain_words_are_read_by_the_same_rules(words: str, quoted: str) -> None:
     """That they are looked for first is only quicker."""
     by_the_rules = INSIDE._parsed
+    text = quoted.format(words)
 
     assert by_the_rules(text) == parse(text)
 

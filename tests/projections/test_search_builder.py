@@ -25,7 +25,7 @@ texts = st.lists(st.sampled_from(["a", "b", "état", *(f"w{number}" for number i
 @contextmanager
 def small_pieces(words: int, size: int) -> Generator[None]:
     with small_blocks(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(vocabulary, "_MAX_WORDS", words)
+        patch.setattr(vocabulary, "_MAX_TERMS", words)
         patch.setattr(builder, "CHUNK_BYTES", size)
         patch.setattr(builder, "_LONG_CHAT", 8)
         patch.setattr(batch, "_STEP_BYTES", size // 2)

@@ -11,12 +11,28 @@ import chatledger
 from chatledger.domain.search.query import parse
 from chatledger.domain.search.snippets import snippet
 from chatledger.projections.search import evaluation, few
-from chatledger.projections.search.postings import DOC_SHIFT, Part, occurrences_of, pack, unpack_few, unpack_parts
+from chatledger.projections.search.postings import (
+    DOC_SHIFT,
+    Part,
+    occurrences_of,
+    occurrences_of_each,
+    pack,
+    unpack_few,
+    unpack_parts,
+)
 
 
 @settings(max_examples=40)
-@given(actions, st.lists(queries, min_size=1, max_size=5), st.integers(0, 9), st.sampled_from([-1, 64]))
-def test_few_and_many_are_answered_alike(actions: list[Action], queries: list[str], seed: int, max_few: int) -> None:
+@given(
+    actions,
+    st.lists(queries, min_size=1, max_size=5),
+    st.integers(0, 9),
+    st.sampled_from([-1, 64]),
+    st.sampled_from([-1, 128]),
+)
+def test_few_and_many_are_answered_alike(
+    actions: list[Action], queries: list[str], seed: int, max_few: int, max_occurrences: int
+) -> None:
     """To the last bit of a rank; also where many were looked at to find few. Snippets are those of the texts alone."""
     with small_blocks(), pytest.MonkeyPatch.context() as patch, chatledger.open("memory:") as ledger:
         world = World(ledger, seed)
@@ -25,6 +41,7 @@ def test_few_and_many_are_answered_alike(actions: list[Action], queries: list[st
         expected = [world.answers(query) for query in queries]
 
         patch.setattr(few, "_MAX_BYTES", -1)
+        patch.setattr(few, "_MAX_OCCURRENCES", max_occurrences)
         patch.setattr(evaluation, "MAX_FEW", max_few)
         assert expected == [world.answers(query) for query in queries]
         for query, answers in zip(queries, expected, strict=True):
@@ -39,6 +56,7 @@ def test_few_and_many_are_answered_alike(actions: list[Action], queries: list[st
 def test_filters_of_many(actions: list[Action], queries: list[str], seed: int) -> None:
     with small_blocks(), pytest.MonkeyPatch.context() as patch, chatledger.open("memory:") as ledger:
         patch.setattr(few, "_MAX_BYTES", -1)
+        patch.setattr(few, "_MAX_OCCURRENCES", -1)
         patch.setattr(evaluation, "MAX_FEW", -1)
         world = World(ledger, seed)
         for action in actions:
@@ -51,15 +69,16 @@ def test_filters_of_many(actions: list[Action], queries: list[str], seed: int) -
 @given(
     st.lists(st.lists(st.sampled_from(WORDS), max_size=90).map(" ".join), min_size=1, max_size=8),
     st.lists(queries, min_size=1, max_size=5),
-    st.sampled_from([(-1, -1), (256, 64)]),
+    st.sampled_from([(-1, -1, -1), (-1, 128, -1), (256, 128, 64)]),
 )
 def test_snippets_of_long_texts_are_those_of_the_texts_alone(
-    texts: list[str], queries: list[str], limits: tuple[int, int]
+    texts: list[str], queries: list[str], limits: tuple[int, int, int]
 ) -> None:
     """The index knows where a query's words and phrases are, so the text is not taken apart again."""
     with small_blocks(), pytest.MonkeyPatch.context() as patch, chatledger.open("memory:") as ledger:
         patch.setattr(few, "_MAX_BYTES", limits[0])
-        patch.setattr(evaluation, "MAX_FEW", limits[1])
+        patch.setattr(few, "_MAX_OCCURRENCES", limits[1])
+        patch.setattr(evaluation, "MAX_FEW", limits[2])
         world = World(ledger)
         world.carry_out(Append("c0", texts))
         for query in queries:
@@ -102,3 +121,5 @@ def test_few_postings_are_unpacked_alike(
 
     assert expected == unpack_few(parts)
     assert expected == occurrences_of(unpack_parts(parts)).tolist()
+    each = occurrences_of_each([parts, [], parts[:1], parts])
+    assert [expected, [], unpack_few(parts[:1]), expected] == [found.tolist() for found in each]
