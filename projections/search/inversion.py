@@ -78,25 +78,25 @@ def add_postings(rows: SearchRows, inverted: Inverted, *, is_first: bool) -> Non
     if not inverted.terms:
         return
     # In the order of keys, neighbours are on the same page of the table.
-    order = sorted(range(len(inverted.terms)), key=inverted.terms.__getitem__)
-    terms = list(map(str.encode, inverted.terms))
-    ends = [b""] * len(terms)
+    keys = rows.term_keys(inverted.terms)
+    order = sorted(range(len(keys)), key=keys.__getitem__)
+    ends = [b""] * len(keys)
     if not is_first:
-        for at, end in zip(order, rows.ends([terms[at] for at in order]), strict=True):
+        for at, end in zip(order, rows.ends([keys[at] for at in order]), strict=True):
             ends[at] = end
     counts = np.diff(inverted.starts, append=len(inverted.documents))
     is_full = (counts > BLOCK_OCCURRENCES) | (np.fromiter(map(len, ends), np.int64, len(ends)) >= _END_BYTES)
     if is_full.any():
-        rows.put_blocks(_add_blocks(inverted, terms, ends, is_full, counts))
+        rows.put_blocks(_add_blocks(inverted, keys, ends, is_full, counts))
     else:
         ends = list(map(add, ends, pack(inverted.documents, inverted.positions, inverted.starts)))
-    rows.put_ends(zip(map(terms.__getitem__, order), map(ends.__getitem__, order), strict=True))
+    rows.put_ends(list(zip(map(keys.__getitem__, order), map(ends.__getitem__, order), strict=True)))
 
 
 def _add_blocks(
-    inverted: Inverted, terms: list[bytes], ends: list[bytes], is_full: "NDArray[np.bool_]", counts: "NDArray[np.int64]"
+    inverted: Inverted, keys: list[bytes], ends: list[bytes], is_full: "NDArray[np.bool_]", counts: "NDArray[np.int64]"
 ) -> list[tuple[bytes, int, bytes]]:
-    """Replace the ends of terms by longer or new ones; returns the full blocks: term, first document and row."""
+    """Replace the ends of terms by longer or new ones; returns the full blocks: key of the term, first document and row."""
     cut = _cut(inverted, counts, ends, is_full)
     chunks = pack(cut.documents, cut.positions, cut.starts)
     fitting = np.flatnonzero(~is_full).tolist()
@@ -107,7 +107,7 @@ def _add_blocks(
     start = len(fitting)
     for at, count in zip(np.flatnonzero(is_full).tolist(), cut.chunk_counts, strict=True):
         end = start + count - 1
-        blocks += zip(repeat(terms[at]), firsts[start:end], chunks[start:end])
+        blocks += zip(repeat(keys[at]), firsts[start:end], chunks[start:end])
         ends[at] = chunks[end]
         start = end + 1
     return blocks

@@ -148,23 +148,23 @@ class SearchRows:
         """The rows of all terms that begin with `start`."""
         return self._values(self.prefix + _TERM + start)
 
-    def ends(self, terms: Sequence[bytes]) -> list[bytes]:
-        """The row of each term that is added to; empty when there is none."""
-        keys = [self.prefix + _TERM + term for term in terms]
+    def term_keys(self, terms: Iterable[str]) -> list[bytes]:
+        """The keys of the rows of terms that are added to."""
+        start = self.prefix + _TERM
+        return [start + term.encode() for term in terms]
+
+    def ends(self, keys: Sequence[bytes]) -> list[bytes]:
+        """These rows; empty when there is none."""
         found = dict(self.txn.cursor(self.table).getmulti(keys))
         return [found.get(key, b"") for key in keys]
 
-    def put_ends(self, rows: Iterable[tuple[bytes, bytes]]) -> None:
-        """Replace those of terms."""
-        start = self.prefix + _TERM
-        self.txn.cursor(self.table).putmulti([(start + term, row) for term, row in rows])
+    def put_ends(self, rows: list[tuple[bytes, bytes]]) -> None:
+        """Replace those with these keys."""
+        self.txn.cursor(self.table).putmulti(rows)
 
     def put_blocks(self, blocks: Iterable[tuple[bytes, int, bytes]]) -> None:
-        """Add full blocks: the term, the document that the block begins with, and the row."""
-        start = self.prefix + _TERM
-        self.txn.cursor(self.table).putmulti(
-            [(start + term + _END + _u32.pack(document), row) for term, document, row in blocks]
-        )
+        """Add full blocks: the key of the term, the document that the block begins with, and the row."""
+        self.txn.cursor(self.table).putmulti([(key + _END + _u32.pack(document), row) for key, document, row in blocks])
 
     def all_postings(self) -> Iterator[tuple[bytes, bytes]]:
         """Every row of every term: the term and the row; of one term not in the order of documents."""

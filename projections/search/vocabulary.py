@@ -1,6 +1,7 @@
 """Numbers for the terms of many texts at once."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
@@ -44,7 +45,7 @@ class Vocabulary:
     """
 
     def __init__(self) -> None:
-        self._numbers: dict[str, int] = {}
+        self._numbers = _Numbers()
         self._window = _FIRST_WINDOW_BYTES
         slots = 1 << _SLOT_BITS
         self._first_halves, self._second_halves = np.zeros(slots, np.uint64), np.zeros(slots, np.uint64)
@@ -52,8 +53,8 @@ class Vocabulary:
 
     @property
     def terms(self) -> list[str]:
-        """The terms by their numbers."""
-        return list(self._numbers)
+        """The terms by their numbers, also those that are still to come."""
+        return self._numbers.terms
 
     @property
     def is_full(self) -> bool:
@@ -71,8 +72,7 @@ class Vocabulary:
         coded = self._code_ascii(plain)
         found = [terms_of(texts[at]) for at in others]
         counts = np.fromiter(map(len, found), np.int64, len(found))
-        numbers = self._numbers
-        codes = np.array([numbers.setdefault(term, len(numbers)) for terms in found for term in terms], dtype=np.int32)
+        codes = np.array(self._numbers.of(chain.from_iterable(found)), dtype=np.int32)
         places = np.cumsum(coded.lengths)[others]
         coded.lengths[others] = counts
         return Coded(np.insert(coded.codes, places.repeat(counts), codes), coded.lengths)
@@ -111,9 +111,7 @@ class Vocabulary:
         if len(others):
             text = raw[start:end].decode()
             spans = zip((starts[others] - start).tolist(), (ends[others] - start).tolist(), strict=True)
-            numbers = self._numbers
-            terms = terms_of_words([text[begin:stop] for begin, stop in spans])
-            codes[others] = [numbers.setdefault(term, len(numbers)) for term in terms]
+            codes[others] = self._numbers.of(terms_of_words([text[begin:stop] for begin, stop in spans]))
             others = others[sizes[others] <= _MAX_BYTES]
             others = others[self._first_halves[slots[others]] == 0]
             # Of several words for one slot the last gets it, as it does in each of these.
@@ -121,3 +119,20 @@ class Vocabulary:
             self._first_halves[free], self._second_halves[free] = first[others], second[others]
             self._codes[free] = codes[others]
         return starts, codes
+
+
+class _Numbers(dict[str, int]):
+    """Terms with their numbers; who looks for a new one gives it the next."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.terms: list[str] = []
+
+    def __missing__(self, term: str) -> int:
+        number = self[term] = len(self.terms)
+        self.terms.append(term)
+        return number
+
+    def of(self, terms: Iterable[str]) -> list[int]:
+        """The numbers of terms."""
+        return list(map(self.__getitem__, terms))
