@@ -204,6 +204,8 @@ def _densest(hits: list[_Hit]) -> tuple[int, int]:
         return hits[0].start, min(hits[0].end, hits[0].start + MAX_SNIPPET_TOKENS)
     ends = [(min(hit.end, hit.start + MAX_SNIPPET_TOKENS), hit.leaf) for hit in hits]
     by_end = sorted(range(len(hits)), key=lambda index: ends[index][0])
+    if hits and ends[by_end[-1]][0] <= hits[0].start + MAX_SNIPPET_TOKENS:  # one passage has them all
+        return hits[0].start, ends[by_end[-1]][0]
     inside: Counter[Word | Phrase] = Counter()
     best, where, added = (0, 0), (0, 0), 0
     for index, hit in enumerate(hits):

@@ -95,6 +95,8 @@ class _Evaluation:
                 self._leaves.append(matches)
             return matches.documents
         if isinstance(query, All):
+            words = [part for part in query.parts if isinstance(part, Word) and not part.is_prefix]
+            self._known.update(zip(words, self._reader.matches_of_words(words), strict=True))
             found = sorted((self.documents(part, is_scored=is_scored) for part in query.parts), key=len)
             rest = found[0]
             for other in found[1:]:
@@ -128,15 +130,11 @@ class _Evaluation:
         for leaf in leaves:
             matches = self._known[leaf]
             having = numbers[is_in(numbers, matches.documents)]
-            if len(having):
-                places = np.searchsorted(matches.documents, having)
-                counts = matches.counts[places]
-                after = np.cumsum(counts, dtype=np.int64)
-                # From the places among those that are wanted to the places among all.
-                shifts = np.repeat(np.cumsum(matches.counts, dtype=np.int64)[places] - after, counts)
-                positions = matches.positions[np.arange(len(shifts)) + shifts]
-                for document, position in zip(np.repeat(having, counts).tolist(), positions.tolist(), strict=True):
-                    found[document].append((position, leaf))
+            places = np.searchsorted(matches.documents, having)
+            counts: list[int] = matches.counts[places].tolist()
+            ends: list[int] = np.cumsum(matches.counts, dtype=np.int64)[places].tolist()
+            for document, count, end in zip(having.tolist(), counts, ends, strict=True):
+                found[document] += [(position, leaf) for position in matches.positions[end - count : end].tolist()]
         if len(leaves) > 1:
             for starts in found.values():
                 starts.sort(key=itemgetter(0))

@@ -146,26 +146,39 @@ def unpack(rows: Sequence[bytes]) -> Postings:
 
 def unpack_parts(parts: Sequence[Part]) -> Postings:
     """The postings of one chat after the other. Raises `CorruptStateError` when a row is damaged."""
-    documents, counts, positions = _unpack([parts])[0]
-    return Postings(documents, counts.astype(np.uint32), positions.astype(np.uint32))
+    return unpack_each([parts])[0]
 
 
-def occurrences_of_each(sources: Sequence[Sequence[Part]]) -> "list[NDArray[np.uint64]]":
+def unpack_each(sources: Sequence[Sequence[Part]]) -> list[Postings]:
     """
-    The occurrences of several terms, which together cost NumPy hardly more than those of one, if they are not frequent.
+    The postings of several terms, which together cost NumPy hardly more than those of one, if they are not frequent.
 
     Raises:
         CorruptStateError: A row is damaged.
     """
-    found, ends = _unpack(sources)
+    (documents, counts, positions), bounds = _unpack(sources)
+    counts, positions = counts.astype(np.uint32), positions.astype(np.uint32)
+    return [
+        Postings(documents[first:last], counts[first:last], positions[start:end])
+        for (first, start), (last, end) in pairwise(bounds)
+    ]
+
+
+def occurrences_of_each(sources: Sequence[Sequence[Part]]) -> "list[NDArray[np.uint64]]":
+    """The same as occurrences."""
+    found, bounds = _unpack(sources)
     occurrences = occurrences_of(found)
-    return [occurrences[start:end] for start, end in pairwise((0, *ends))]
+    return [occurrences[start:end] for (_, start), (_, end) in pairwise(bounds)]
 
 
-def _unpack(sources: Sequence[Sequence[Part]]) -> tuple[Postings, list[int]]:
-    """The postings of one source after the other, in numbers as wide as they need, and where the occurrences of each end."""
+def _unpack(sources: Sequence[Sequence[Part]]) -> tuple[Postings, list[tuple[int, int]]]:
+    """
+    The postings of one source after the other, in numbers as wide as they need.
+
+    And how many documents and occurrences there are before the first source, and up to the end of each.
+    """
     chunks = _Chunks()
-    ends: list[int] = []
+    bounds = [(0, 0)]
     try:
         for parts in sources:
             for base, rows, late in parts:
@@ -173,15 +186,15 @@ def _unpack(sources: Sequence[Sequence[Part]]) -> tuple[Postings, list[int]]:
                     chunks.add_row(base, row)
                 if late:
                     chunks.add_late(base, late)
-            ends.append(chunks.occurrence_count)
+            bounds.append((chunks.count, chunks.occurrence_count))
         found = chunks.joined() if chunks.count else _nothing()
     except _DAMAGE as reason:
         raise _damaged() from reason
     # Counts are numbers of four bytes: what they claim is compared before memory is taken for it.
-    count = len(found.positions)
-    if found.counts.sum(dtype=np.uint64) != count or ends[-1] != count or len(found.counts) != len(found.documents):
+    sizes = len(found.documents), len(found.positions)
+    if found.counts.sum(dtype=np.uint64) != sizes[1] or len(found.counts) != sizes[0] or bounds[-1] != sizes:
         raise _damaged()
-    return found, ends
+    return found, bounds
 
 
 def unpack_few(parts: Sequence[Part]) -> list[int]:

@@ -12,7 +12,7 @@ from chatledger.domain.search.query import Phrase, Word
 
 from ..environment import Transaction
 from ..recent_messages import RecentMessages, Record
-from .postings import DOC_SHIFT, Part, Postings, occurrences_of_each, unpack_parts
+from .postings import DOC_SHIFT, Part, Postings, occurrences_of_each, unpack_each, unpack_parts
 from .rows import (
     BLOCK_DOCUMENTS,
     DOCUMENT,
@@ -133,6 +133,10 @@ class SearchReader:
             [occurrences] = occurrences_of_each([_in_long_rows(self.source(leaf.term, is_prefix=True))])
             return _postings(np.sort(occurrences))
         return unpack_parts(self.source(leaf.term, is_prefix=False))
+
+    def matches_of_words(self, words: Sequence[Word]) -> list[Postings]:
+        """Where words occur, none of them a prefix; sooner than one by one."""
+        return unpack_each([self.source(word.term, is_prefix=False) for word in words])
 
     def starts(self, phrase: Phrase) -> "NDArray[np.uint64]":
         """Where a phrase begins: the occurrences of its first term, ascending."""

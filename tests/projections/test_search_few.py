@@ -17,6 +17,7 @@ from chatledger.projections.search.postings import (
     occurrences_of,
     occurrences_of_each,
     pack,
+    unpack_each,
     unpack_few,
     unpack_parts,
 )
@@ -121,5 +122,6 @@ def test_few_postings_are_unpacked_alike(
 
     assert expected == unpack_few(parts)
     assert expected == occurrences_of(unpack_parts(parts)).tolist()
+    assert [expected, []] == [occurrences_of(found).tolist() for found in unpack_each([parts, []])]
     each = occurrences_of_each([parts, [], parts[:1], parts])
     assert [expected, [], unpack_few(parts[:1]), expected] == [found.tolist() for found in each]
