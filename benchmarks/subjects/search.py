@@ -1,14 +1,16 @@
 """Full-text search: finding messages by their words, building the index of them, and the bytes it takes."""
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import msgspec
 
 import chatledger
-from chatledger import SearchHits
+from chatledger import Message, SearchHits
 
 from ..data import as_rows
 from ..measure import Row, check_equal, take_turns
@@ -48,7 +50,9 @@ _IN_ONE_CHAT_ONLY = {
     "a common word without another",
 }
 _OF_MANY_CHATS = tuple(one for one in _QUESTIONS if one.name not in _IN_ONE_CHAT_ONLY)
-_NOTE = f"best {LIMIT} by BM25 with snippets, messages decoded; warm; FTS5 indexes the text of messages, not their JSON"
+_PHRASES = 50
+_IN_FEW = 5, 100
+_NOTE = f"best {LIMIT} by BM25 with snippets, messages decoded; warm, and asked again and again; FTS5 indexes the text of messages, not their JSON"
 
 
 def searches(world: World) -> Iterator[Row]:
@@ -70,13 +74,17 @@ def _in_one_chat(world: World, length: int) -> Iterator[Row]:
         messages = ledger.get_messages("chat")
         for start in range(0, length, BATCH):
             peer.append("chat", map(as_new, messages[start : start + BATCH]))
+        phrases = _phrases_in(messages)
         del messages
         for question in _QUESTIONS:
             name = f"search {length:,} messages for {question.name}"
             yield _search(world, pair, question, name=name, is_ranked_alike=True, chat_id="chat")
+        yield _search_in_turn(
+            world, pair, f"search {length:,} messages for {_PHRASES} phrases, one after the other", phrases
+        )
         if length == world.sizes.searched[-1]:
             yield _bytes(f"{length:,} messages, as stored", pair, pair.peer.search_bytes())
-            yield from _build(world, pair, length)
+        yield from _build(world, pair, length)
 
 
 def _in_many_chats(world: World) -> Iterator[Row]:
@@ -100,6 +108,31 @@ def _search(world: World, pair: Pair, question: Question, *, name: str, is_ranke
     note = _NOTE if is_ranked_alike else f"{_NOTE}; ranks of FTS5 are those of all chats, as it has one index for them"
     return world.compare(
         partial(ours, limit=LIMIT), partial(theirs, limit=LIMIT), subject="search", name=name, note=note
+    )
+
+
+def _phrases_in(messages: Sequence[Message]) -> list[str]:
+    """Some of the pairs of words that are in few messages, but not in very few."""
+    counts = Counter(pair for message in messages for pair in set(pairwise(message.text.split())))
+    least, most = _IN_FEW
+    return [f'"{" ".join(words)}"' for words, count in counts.items() if least <= count <= most][:_PHRASES]
+
+
+def _search_in_turn(world: World, pair: Pair, name: str, phrases: Sequence[str]) -> Row:
+    for phrase in phrases:
+        ours = partial(pair.ledger.search, phrase, chat_id="chat")
+        _check(name, ours, partial(pair.peer.search, phrase, chat_id="chat"), is_ranked_alike=True)
+
+    def ask(search: Callable[..., object]) -> None:
+        for phrase in phrases:
+            search(phrase, chat_id="chat", limit=LIMIT)
+
+    return world.compare(
+        partial(ask, pair.ledger.search),
+        partial(ask, pair.peer.search),
+        subject="search",
+        name=name,
+        note=f"each is in {_IN_FEW[0]} to {_IN_FEW[1]} messages; best {LIMIT} of each, as above",
     )
 
 
