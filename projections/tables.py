@@ -8,6 +8,7 @@ import msgspec
 
 from chatledger.domain.state import Tombstone
 
+from .agents.known_lists import KnownLists
 from .chains import Place
 from .environment import Environment, Transaction
 from .keys import id_key, number, to_number
@@ -36,6 +37,7 @@ class Tables:
     def __init__(self, env: Environment) -> None:
         self._env = env
         self.recent = Recent()
+        self.lists = KnownLists()
         env.on_reopened(self._open)
 
     def _open(self) -> None:

@@ -161,18 +161,23 @@ class IndexedThread:
     def elements(self, digest: bytes) -> bytes:
         """The digests of all elements of a list."""
         parts: list[bytes] = []
-        wanted: int | None = None
+        at, wanted, known = digest, None, None
         for _ in range(MAX_DEPTH + 1):
-            stored = self.stored_content(digest)
+            stored = self.stored_content(at)
             if stored is None or not isinstance(stored.content, ListNode):
                 raise _incomplete(self)
             node = stored.content
             kept = node.keep if node.base else 0
             parts.append(node.children if wanted is None else node.children[: max(wanted - kept, 0) * DIGEST_BYTES])
-            if not node.base:
-                return b"".join(reversed(parts))
-            digest, wanted = node.base, kept if wanted is None else min(wanted, kept)
-        raise _endless(self)
+            at, wanted = node.base, kept if wanted is None else min(wanted, kept)
+            known = self._tables.lists.get(at) if at else b""
+            if known is not None:
+                break
+        else:
+            raise _endless(self)
+        elements = b"".join((known[: wanted * DIGEST_BYTES], *reversed(parts)))
+        self._tables.lists.keep(digest, elements)
+        return elements
 
     def stored_content(self, digest: bytes) -> StoredContent | None:
         """A piece as it is stored."""
