@@ -182,8 +182,7 @@ def _unpack(sources: Sequence[Sequence[Part]]) -> tuple[Postings, list[tuple[int
     try:
         for parts in sources:
             for base, rows, late in parts:
-                for row in rows:
-                    chunks.add_row(base, row)
+                chunks.add_rows(base, rows)
                 if late:
                     chunks.add_late(base, late)
             bounds.append((chunks.count, chunks.occurrence_count))
@@ -269,11 +268,40 @@ class _Chunks:
         self.count = 0
         self.occurrence_count = 0
 
-    def add_row(self, base: int, row: bytes) -> None:
-        """Add the chunks of a row, before which are so many documents."""
-        at = 0
-        while at < len(row):
-            at = self._add_singles(base, row, at) if row[at] & _SINGLE else self._add_many(base, row, at)
+    def add_rows(self, base: int, rows: Sequence[bytes]) -> None:
+        """Add the chunks of rows, before which are so many documents."""
+        (deltas, delta_widths), (counts, count_widths), (positions, position_widths) = self._columns
+        starts, firsts = self._starts, self._firsts
+        for row in rows:
+            at, size = 0, len(row)
+            while at < size:
+                if row[at] & _SINGLE:
+                    at = self._add_singles(base, row, at)
+                    continue
+                flags, document_count, occurrence_count, first = _MANY.unpack_from(row, at)
+                starts.append(self.count)
+                firsts.append(base + first)
+                self.count += document_count
+                self.occurrence_count += occurrence_count
+                width = flags >> 2 & 3
+                at += _MANY_SIZE
+                end = at + (document_count - 1) * _WIDTHS[width]
+                delta_widths.append(width)
+                # With some bytes from before them in place of that of the first document.
+                deltas.append(row[at - _WIDTHS[width] : end])
+                if flags & _ALL_ONCE:
+                    count_widths.append(0)
+                    counts.append(b"\1" * document_count)
+                else:
+                    width = flags >> 4 & 3
+                    at, end = end, end + document_count * _WIDTHS[width]
+                    count_widths.append(width)
+                    counts.append(row[at:end])
+                width = flags & 3
+                at, end = end, end + occurrence_count * _WIDTHS[width]
+                position_widths.append(width)
+                positions.append(row[at:end])
+                at = end
 
     def _add_singles(self, base: int, row: bytes, at: int) -> int:
         """Add those of equal width that follow each other from a place on; returns where they end."""
@@ -318,37 +346,6 @@ class _Chunks:
             column.widths.append(width)
             column.pieces.append(piece)
 
-    def _add_many(self, base: int, row: bytes, at: int) -> int:
-        """Add those of many occurrences that follow each other from a place on; returns where they end."""
-        (deltas, delta_widths), (counts, count_widths), (positions, position_widths) = self._columns
-        starts, firsts, size = self._starts, self._firsts, len(row)
-        while at < size and (flags := row[at]) < _SINGLE:
-            _, document_count, occurrence_count, first = _MANY.unpack_from(row, at)
-            starts.append(self.count)
-            firsts.append(base + first)
-            self.count += document_count
-            self.occurrence_count += occurrence_count
-            width = flags >> 2 & 3
-            at += _MANY_SIZE
-            end = at + (document_count - 1) * _WIDTHS[width]
-            delta_widths.append(width)
-            # With some bytes from before them in place of that of the first document.
-            deltas.append(row[at - _WIDTHS[width] : end])
-            if flags & _ALL_ONCE:
-                count_widths.append(0)
-                counts.append(b"\1" * document_count)
-            else:
-                width = flags >> 4 & 3
-                at, end = end, end + document_count * _WIDTHS[width]
-                count_widths.append(width)
-                counts.append(row[at:end])
-            width = flags & 3
-            at, end = end, end + occurrence_count * _WIDTHS[width]
-            position_widths.append(width)
-            positions.append(row[at:end])
-            at = end
-        return at
-
     def joined(self) -> Postings:
         """All of them."""
         deltas, counts, positions = self._columns
@@ -378,4 +375,18 @@ def occurrences_of(postings: Postings) -> "NDArray[np.uint64]":
     """The postings as occurrences."""
     occurrences = np.repeat(postings.documents << np.uint64(DOC_SHIFT), postings.counts)
     occurrences |= postings.positions
+    return occurrences
+
+
+def occurrences_in(postings: Postings, documents: "NDArray[np.uint64]") -> "NDArray[np.uint64]":
+    """The occurrences in some documents, which ascend: sooner than all of many."""
+    places = np.searchsorted(postings.documents, documents)
+    places[places == len(postings.documents)] = 0
+    places = places[postings.documents[places] == documents]
+    counts = postings.counts[places]
+    ends = np.cumsum(postings.counts, dtype=np.int64)[places]
+    # From the places among those that are wanted to the places among all.
+    shifts = np.repeat(ends - np.cumsum(counts, dtype=np.int64), counts)
+    occurrences = np.repeat(postings.documents[places] << np.uint64(DOC_SHIFT), counts)
+    occurrences |= postings.positions[np.arange(len(shifts)) + shifts]
     return occurrences

@@ -3,7 +3,7 @@
 from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import accumulate, repeat
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 import lmdb
 import numpy as np
@@ -12,7 +12,16 @@ from chatledger.domain.search.query import Phrase, Word
 
 from ..environment import Transaction
 from ..recent_messages import RecentMessages, Record
-from .postings import DOC_SHIFT, Part, Postings, occurrences_of_each, unpack_each, unpack_parts
+from .postings import (
+    DOC_SHIFT,
+    Part,
+    Postings,
+    occurrences_in,
+    occurrences_of,
+    occurrences_of_each,
+    unpack_each,
+    unpack_parts,
+)
 from .rows import (
     BLOCK_DOCUMENTS,
     DOCUMENT,
@@ -40,6 +49,8 @@ _RECORD: Final = np.dtype(
 _SHARE: Final = 150
 """Reading one document takes as long as reading so many in a row."""
 _JOINED_BYTES: Final = 2048
+_MANY_TIMES: Final = 8
+"""When a term occurs so many times as often, few of its occurrences are looked at."""
 
 
 class SearchReader:
@@ -130,8 +141,7 @@ class SearchReader:
         if isinstance(leaf, Phrase):
             return _postings(self.starts(leaf))
         if leaf.is_prefix:
-            [occurrences] = occurrences_of_each([_in_long_rows(self.source(leaf.term, is_prefix=True))])
-            return _postings(np.sort(occurrences))
+            return _postings(np.sort(occurrences_of(unpack_parts(self._long(leaf.term, is_prefix=True)))))
         return unpack_parts(self.source(leaf.term, is_prefix=False))
 
     def matches_of_words(self, words: Sequence[Word]) -> list[Postings]:
@@ -147,22 +157,25 @@ class SearchReader:
     def _side_by_side(self, phrase: Phrase) -> "NDArray[np.uint64]":
         last = len(phrase.terms) - 1
         names = [(term, phrase.is_prefix and at == last) for at, term in enumerate(phrase.terms)]
-        sources = [self.source(term, is_prefix=is_prefix) for term, is_prefix in names]
-        # Prefixes are packed in many rows, which take longest.
-        order = sorted(range(len(names)), key=lambda at: sum(len(row) for part in sources[at] for row in part.rows))
-        starts = None
-        # Two are always needed. The others are read when there is still something to find.
-        for some in (order[:2], *([at] for at in order[2:])):
-            together = [_in_long_rows(sources[at]) if names[at][1] else sources[at] for at in some]
-            for at, found in zip(some, occurrences_of_each(together), strict=True):
-                occurrences = _moved_back(found, at)
-                if names[at][1]:
-                    occurrences.sort()
-                starts = occurrences if starts is None else starts[is_in(starts, occurrences)]
-            if starts is not None and not len(starts):
-                break
-        assert starts is not None, "a phrase has terms"
+        terms = [_PhraseTerm(at, self._long(*name), is_prefix=name[1]) for at, name in enumerate(names)]
+        # The rare ones first; and prefixes, which are packed in many rows, mostly last.
+        first, second, *others = sorted(terms, key=lambda term: term.size)
+        if second.size < _MANY_TIMES * first.size + _JOINED_BYTES:
+            both = occurrences_of_each([first.parts, second.parts])  # sooner than one by one
+            starts, among = first.starts(both[0]), second.starts(both[1])
+            starts = starts[is_in(starts, among)]
+        else:
+            starts = first.starts(occurrences_of(unpack_parts(first.parts)))
+            others.insert(0, second)
+        for term in others:
+            if len(starts):
+                starts = starts[is_in(starts, term.starts(term.occurrences_near(starts)))]
         return starts
+
+    def _long(self, term: str, is_prefix: bool) -> list[Part]:  # noqa: FBT001  # as in a leaf
+        """Where a term occurs, or all that begin with it, in rows that are not short."""
+        source = self.source(term, is_prefix=is_prefix)
+        return [part._replace(rows=_joined(part.rows)) for part in source] if is_prefix else source
 
     def few_records(self, documents: Sequence[int]) -> tuple[list[int], list[Record]]:
         """The chats that documents are of, as places in the list of all, and their records."""
@@ -202,6 +215,34 @@ class SearchReader:
         return np.searchsorted(np.array(self._bases, dtype=np.uint64), documents, side="right") - 1
 
 
+class _PhraseTerm(NamedTuple):
+    """A term of a phrase: which one it is, and where it occurs, still packed; of a prefix in the order of terms."""
+
+    at: int
+    parts: Sequence[Part]
+    is_prefix: bool
+
+    @property
+    def size(self) -> int:
+        """About how often it occurs: the bytes of its rows."""
+        return sum(len(row) for part in self.parts for row in part.rows)
+
+    def occurrences_near(self, starts: "NDArray[np.uint64]") -> "NDArray[np.uint64]":
+        """Its occurrences; those in the documents of the starts at least."""
+        postings = unpack_parts(self.parts)
+        if self.is_prefix or len(postings.documents) <= _MANY_TIMES * len(starts):
+            return occurrences_of(postings)
+        documents = starts >> _SHIFT
+        return occurrences_in(postings, documents[_is_first(documents)])
+
+    def starts(self, occurrences: "NDArray[np.uint64]") -> "NDArray[np.uint64]":
+        """Where a phrase begins that has these occurrences of it, ascending."""
+        if self.at:
+            # Those too near the beginning would end up in the document before, and the first of all become the largest.
+            occurrences = occurrences[occurrences.astype(np.uint32) >= self.at] - np.uint64(self.at)
+        return np.sort(occurrences) if self.is_prefix else occurrences
+
+
 def is_in(values: "NDArray[np.uint64]", among: "NDArray[np.uint64]") -> "NDArray[np.bool_]":
     """Which of these are among those. Both ascend."""
     if not len(among):
@@ -210,18 +251,6 @@ def is_in(values: "NDArray[np.uint64]", among: "NDArray[np.uint64]") -> "NDArray
     places[places == len(among)] = 0
     found: NDArray[np.bool_] = among[places] == values
     return found
-
-
-def _moved_back(occurrences: "NDArray[np.uint64]", count: int) -> "NDArray[np.uint64]":
-    """Where a phrase begins that has an occurrence as its term number `count`."""
-    if count:
-        # Those too near the beginning would end up in the document before, and the first of all become the largest.
-        occurrences = occurrences[occurrences.astype(np.uint32) >= count]
-    return occurrences - np.uint64(count)
-
-
-def _in_long_rows(source: Sequence[Part]) -> list[Part]:
-    return [part._replace(rows=_joined(part.rows)) for part in source]
 
 
 def _joined(rows: Sequence[bytes]) -> list[bytes]:
@@ -240,9 +269,14 @@ def _joined(rows: Sequence[bytes]) -> list[bytes]:
 
 def _postings(occurrences: "NDArray[np.uint64]") -> Postings:
     documents = occurrences >> _SHIFT
-    is_first = np.empty(len(documents), dtype=np.bool_)
-    is_first[:1] = True
-    np.not_equal(documents[1:], documents[:-1], out=is_first[1:])
-    firsts = np.flatnonzero(is_first)
+    firsts = np.flatnonzero(_is_first(documents))
     counts = np.diff(np.append(firsts, len(documents)))
     return Postings(documents[firsts], counts.astype(np.uint32), occurrences.astype(np.uint32))
+
+
+def _is_first(values: "NDArray[np.uint64]") -> "NDArray[np.bool_]":
+    """Which of ascending values do not repeat the one before."""
+    is_first = np.empty(len(values), dtype=np.bool_)
+    is_first[:1] = True
+    np.not_equal(values[1:], values[:-1], out=is_first[1:])
+    return is_first

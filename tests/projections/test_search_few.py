@@ -10,10 +10,11 @@ from tests.projections.test_search_index import WORDS, Action, Append, World, ac
 import chatledger
 from chatledger.domain.search.query import parse
 from chatledger.domain.search.snippets import snippet
-from chatledger.projections.search import evaluation, few
+from chatledger.projections.search import evaluation, few, reader
 from chatledger.projections.search.postings import (
     DOC_SHIFT,
     Part,
+    occurrences_in,
     occurrences_of,
     occurrences_of_each,
     pack,
@@ -30,9 +31,15 @@ from chatledger.projections.search.postings import (
     st.integers(0, 9),
     st.sampled_from([-1, 64]),
     st.sampled_from([-1, 128]),
+    st.sampled_from([(8, 2048), (0, 0)]),
 )
 def test_few_and_many_are_answered_alike(
-    actions: list[Action], queries: list[str], seed: int, max_few: int, max_occurrences: int
+    actions: list[Action],
+    queries: list[str],
+    seed: int,
+    max_few: int,
+    max_occurrences: int,
+    alike: tuple[int, int],
 ) -> None:
     """To the last bit of a rank; also where many were looked at to find few. Snippets are those of the texts alone."""
     with small_blocks(), pytest.MonkeyPatch.context() as patch, chatledger.open("memory:") as ledger:
@@ -43,6 +50,8 @@ def test_few_and_many_are_answered_alike(
 
         patch.setattr(few, "_MAX_BYTES", -1)
         patch.setattr(few, "_MAX_OCCURRENCES", max_occurrences)
+        patch.setattr(reader, "_MANY_TIMES", alike[0])
+        patch.setattr(reader, "_JOINED_BYTES", alike[1])
         patch.setattr(evaluation, "MAX_FEW", max_few)
         assert expected == [world.answers(query) for query in queries]
         for query, answers in zip(queries, expected, strict=True):
@@ -125,3 +134,11 @@ def test_few_postings_are_unpacked_alike(
     assert [expected, []] == [occurrences_of(found).tolist() for found in unpack_each([parts, []])]
     each = occurrences_of_each([parts, [], parts[:1], parts])
     assert [expected, [], unpack_few(parts[:1]), expected] == [found.tolist() for found in each]
+
+
+@given(st.sets(st.tuples(st.integers(0, 20), positions), min_size=1), st.sets(st.integers(0, 22)))
+def test_occurrences_in_some_documents(occurrences: set[tuple[int, int]], wanted: set[int]) -> None:
+    postings = unpack_parts([Part(0, [packed(sorted(occurrences))])])
+    found = occurrences_in(postings, np.array(sorted(wanted), dtype=np.uint64))
+
+    assert [one for one in occurrences_of(postings).tolist() if one >> DOC_SHIFT in wanted] == found.tolist()
