@@ -19,6 +19,8 @@ class KnownLists:
 
     def keep(self, digest: bytes, elements: bytes) -> None:
         """Keep the elements of a list."""
+        if digest in self._lists:
+            return
         if self._size + len(elements) > _MAX_BYTES:
             self._lists.clear()
             self._size = 0
