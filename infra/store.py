@@ -14,6 +14,7 @@ from chatledger.domain.codec import MAX_EVENT_BYTES
 from chatledger.domain.errors import (
     ChainIntegrityError,
     ChatledgerError,
+    CorruptStateError,
     InvalidValueError,
     LedgerClosedError,
     LogUnavailableError,
@@ -43,6 +44,10 @@ Progress = Callable[[int, int], None]
 """(events done, events in all), for progress bars."""
 
 RETRY_S: Final = 30.0
+_MAX_PAUSE_S: Final = 0.05
+_DOUBLINGS: Final = 6
+_SURE_ATTEMPTS: Final = 10
+"""When the log refuses so many and has nothing new, it is not because of another writer."""
 _CLOSED: Final = "the ledger is closed; open it again"
 _logger = logging.getLogger(__name__)
 
@@ -148,6 +153,7 @@ class Store:
         Raises:
             ChatledgerError: What the decision says; it was made on everything that was on the log.
             UpdateConflictError: The race was lost until the time was over.
+            CorruptStateError: The same, and nobody else wrote: the index does not show what it read.
             LogUnavailableError: No answer; the outcome is unknown, repeating the call is safe.
         """
         return self.execute_on_stream(
@@ -194,14 +200,15 @@ class Store:
         """As `execute`, for any stream: what `read` gives of it goes to the decision."""
         self.check_open()
         deadline = time.monotonic() + timeout_s
-        attempts = 0
+        attempts, lost_at = 0, -1
         while True:
             attempts += 1
             command = self._deciding.command(chat_id, read, decide, kind)
             try:
                 self._commits.carry_out(command)
             except LostRaceError:
-                self._await_other(chat_id, attempts, deadline)
+                lost_at = command.position if lost_at < 0 else lost_at
+                self._await_other(chat_id, attempts, deadline, lost_at)
                 continue
             except (InvalidValueError, LedgerClosedError):
                 raise
@@ -239,13 +246,17 @@ class Store:
             raise InvalidValueError(msg)
         return found
 
-    def _await_other(self, chat_id: str, attempts: int, deadline: float) -> None:
-        """Take in what another writer wrote to the chat, and give it a moment when it writes a lot."""
-        self.projector.catch_up()
+    def _await_other(self, chat_id: str, attempts: int, deadline: float, lost_at: int) -> None:
+        """Take in what another writer wrote since the index was at `lost_at`, and give it a moment when it writes a lot."""
+        reached = self.projector.catch_up()
         if time.monotonic() > deadline:
+            if reached == lost_at and attempts >= _SURE_ATTEMPTS:  # nobody wrote: the index does not show what it read
+                msg = f"the index lacks events of {chat_id!r} that are on the log; rebuild it, the log is not affected"
+                raise CorruptStateError(msg)
             raise UpdateConflictError(chat_id, attempts=attempts)
         if attempts > 1:
-            time.sleep(random.uniform(0, min(0.001 * 2**attempts, 0.05)))  # noqa: S311 - spreads writers, hides nothing
+            longest_s = min(0.001 * 2 ** min(attempts, _DOUBLINGS), _MAX_PAUSE_S)
+            time.sleep(random.uniform(0, longest_s))  # noqa: S311 - spreads writers, hides nothing
 
     def catch_up(self, position: int | None, timeout_s: float) -> int:
         """Take in everything up to the present end of the log, or to `position`; returns the position reached."""

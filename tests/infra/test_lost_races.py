@@ -1,0 +1,38 @@
+"""Commands that the log refuses again and again."""
+
+import time
+
+import pytest
+
+import chatledger
+from chatledger.domain.errors import CorruptStateError
+from chatledger.infra.store import Store
+from chatledger.projections.keys import id_key
+
+
+def test_an_index_that_lost_a_chat_is_told_from_another_writer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log has events that the index read and does not show; nobody wrote in between."""
+    monkeypatch.setitem(Store.execute.__kwdefaults__ or {}, "timeout_s", 1.0)
+    with chatledger.open("memory:") as ledger:
+        ledger.create_chat("c", "ada")
+        ledger._store.index.update(
+            lambda generation, txn: txn.delete(b"c" + id_key("c"), db=generation.tables.chat_ids)
+        )
+        assert ledger.get_chat("c") is None
+
+        with pytest.raises(CorruptStateError, match=r"'c'.*rebuild"):
+            ledger.upsert_chat("c", "ada")
+        ledger.rebuild()
+        assert ledger.upsert_chat("c", "ada").user_id == "ada"
+
+
+def test_pauses_stay_short_however_many_there_were(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thirty seconds have room for more than a thousand attempts."""
+    pauses: list[float] = []
+    monkeypatch.setattr(time, "sleep", pauses.append)
+    with chatledger.open("memory:") as ledger:
+        for attempts in (1, 2, 5_000):
+            ledger._store._await_other("c", attempts, time.monotonic() + 60, 0)
+
+    assert len(pauses) == 2
+    assert all(0 <= pause <= 0.05 for pause in pauses)
