@@ -278,7 +278,8 @@ class _Chunks:
                 if row[at] & _SINGLE:
                     at = self._add_singles(base, row, at)
                     continue
-                flags, document_count, occurrence_count, first = _MANY.unpack_from(row, at)
+                header: tuple[int, int, int, int] = _MANY.unpack_from(row, at)
+                flags, document_count, occurrence_count, first = header
                 starts.append(self.count)
                 firsts.append(base + first)
                 self.count += document_count

@@ -1,5 +1,7 @@
 """The elements of lists are the same whether they are remembered or read."""
 
+# pyright: reportPrivateUsage=false
+
 import hypothesis.strategies as st
 from hypothesis import given, settings
 from tests.infra.test_agent_threads import put, tree_of

@@ -1,5 +1,7 @@
 """Commands that the log refuses again and again."""
 
+# pyright: reportPrivateUsage=false
+
 import time
 
 import pytest
