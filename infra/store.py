@@ -47,7 +47,7 @@ RETRY_S: Final = 30.0
 _MAX_PAUSE_S: Final = 0.05
 _DOUBLINGS: Final = 6
 _SURE_ATTEMPTS: Final = 10
-"""When the log refuses so many and has nothing new, it is not because of another writer."""
+"""When the log refuses so many and the index comes to know nothing of the chat, it is not because of another writer."""
 _CLOSED: Final = "the ledger is closed; open it again"
 _logger = logging.getLogger(__name__)
 
@@ -153,7 +153,7 @@ class Store:
         Raises:
             ChatledgerError: What the decision says; it was made on everything that was on the log.
             UpdateConflictError: The race was lost until the time was over.
-            CorruptStateError: The same, and nobody else wrote: the index does not show what it read.
+            CorruptStateError: The same, and nobody else wrote to the chat: the index does not show what it read.
             LogUnavailableError: No answer; the outcome is unknown, repeating the call is safe.
         """
         return self.execute_on_stream(
@@ -200,15 +200,16 @@ class Store:
         """As `execute`, for any stream: what `read` gives of it goes to the decision."""
         self.check_open()
         deadline = time.monotonic() + timeout_s
-        attempts, lost_at = 0, -1
+        attempts = 0
+        heads: set[int] = set()
         while True:
             attempts += 1
             command = self._deciding.command(chat_id, read, decide, kind)
             try:
                 self._commits.carry_out(command)
             except LostRaceError:
-                lost_at = command.position if lost_at < 0 else lost_at
-                self._await_other(chat_id, attempts, deadline, lost_at)
+                heads.add(command.expected_position)
+                self._await_other(chat_id, attempts, deadline, heads)
                 continue
             except (InvalidValueError, LedgerClosedError):
                 raise
@@ -246,11 +247,15 @@ class Store:
             raise InvalidValueError(msg)
         return found
 
-    def _await_other(self, chat_id: str, attempts: int, deadline: float, lost_at: int) -> None:
-        """Take in what another writer wrote since the index was at `lost_at`, and give it a moment when it writes a lot."""
-        reached = self.projector.catch_up()
+    def _await_other(self, chat_id: str, attempts: int, deadline: float, heads: set[int]) -> None:
+        """
+        Take in what another writer wrote to the chat, and give it a moment when it writes a lot.
+
+        `heads` is where the index had the chat's last event when the log refused: another writer would have moved it.
+        """
+        self.projector.catch_up()
         if time.monotonic() > deadline:
-            if reached == lost_at and attempts >= _SURE_ATTEMPTS:  # nobody wrote: the index does not show what it read
+            if len(heads) == 1 and attempts >= _SURE_ATTEMPTS:
                 msg = f"the index lacks events of {chat_id!r} that are on the log; rebuild it, the log is not affected"
                 raise CorruptStateError(msg)
             raise UpdateConflictError(chat_id, attempts=attempts)

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Final
 
+from .search.rows import Record
+
 MAX_MESSAGES: Final = 512
 _MAX_BYTES: Final = 4096
 """Of a message that is kept."""
@@ -11,8 +13,6 @@ StoredMessage = tuple[bytes, str | None]
 """A message as msgpack, without the id of its parent, and that id."""
 
 MAX_RECORDS: Final = 4 * MAX_MESSAGES
-Record = tuple[int, int, int, int, int]
-"""Of a document: its length in terms, the number of its role, when it was created, its segment and its offset there."""
 
 _Key = tuple[int, tuple[int, int]]
 

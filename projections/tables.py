@@ -8,14 +8,15 @@ import msgspec
 
 from chatledger.domain.state import Tombstone
 
-from .agents.known_lists import KnownLists
 from .chains import Place
 from .environment import Environment, Transaction
 from .keys import id_key, number, to_number
 from .recent_messages import Recent
+from .remembered import Remembered
 from .sealed import seal, unseal
 
 _LOCATION: Final = Struct(">QII")
+LISTS_BYTES: Final = 4 * 1024 * 1024
 _CHAT, _TOMBSTONE = b"c", b"t"
 _decode_tombstone = msgspec.msgpack.Decoder(Tombstone).decode
 _encode = msgspec.msgpack.Encoder().encode
@@ -32,12 +33,15 @@ class Tables:
     `agent_content` the pieces that threads share, and `agent_order` the lists over all threads. `states` holds what
     belongs to one stored state of a graph, state by state, and `state_order` the lists over all states. `custom` holds the
     rows of projections of users, projection by projection.
+
+    `recent` and `lists` are in memory: what a search found, and of lists of agents the digests of all elements by the digest of
+    the list, which stands for just these and so for ever.
     """
 
     def __init__(self, env: Environment) -> None:
         self._env = env
         self.recent = Recent()
-        self.lists = KnownLists()
+        self.lists: Remembered[bytes, bytes] = Remembered(LISTS_BYTES)
         env.on_reopened(self._open)
 
     def _open(self) -> None:

@@ -5,10 +5,10 @@ from typing import Any, Protocol
 
 from chatledger.domain.agents.content import Compound, Content, DictNode, Leaf, ListNode, Parts, split_digests
 from chatledger.domain.errors import CorruptStateError
+from chatledger.projections.remembered import Remembered
 
 from .compounds import put_together
 from .copying import Maker, UncopiableError, maker_of
-from .remembered import Remembered
 
 
 class Serializer(Protocol):

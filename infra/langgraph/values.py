@@ -12,12 +12,12 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from chatledger.domain.agents.content import compound_piece, dict_piece, leaf_pieces, list_piece
 from chatledger.domain.agents.decide import Tree
+from chatledger.projections.remembered import Remembered
 
 from ..agents.cutting import MARSHAL_VERSION, MAX_DEPTH, is_cut
 from .compounds import taken_apart
 from .copying import is_message
 from .reader import Makers, Reader, Serializer
-from .remembered import Remembered
 
 _RUN: Final = 32
 _SAMPLE_BYTES: Final = 200

@@ -159,9 +159,13 @@ class IndexedThread:
         return ListNode(self.elements(digest))
 
     def elements(self, digest: bytes) -> bytes:
-        """The digests of all elements of a list."""
+        """The digests of all elements of a list that is stored."""
+        remembered = self._tables.lists
+        known = remembered.get(digest)
+        if known is not None:
+            return known
         parts: list[bytes] = []
-        at, wanted, known = digest, None, None
+        at, wanted = digest, None
         for _ in range(MAX_DEPTH + 1):
             stored = self.stored_content(at)
             if stored is None or not isinstance(stored.content, ListNode):
@@ -170,13 +174,13 @@ class IndexedThread:
             kept = node.keep if node.base else 0
             parts.append(node.children if wanted is None else node.children[: max(wanted - kept, 0) * DIGEST_BYTES])
             at, wanted = node.base, kept if wanted is None else min(wanted, kept)
-            known = self._tables.lists.get(at) if at else b""
+            known = remembered.get(at) if at else b""
             if known is not None:
                 break
         else:
             raise _endless(self)
         elements = b"".join((known[: wanted * DIGEST_BYTES], *reversed(parts)))
-        self._tables.lists.keep(digest, elements)
+        remembered.put(digest, elements, len(elements))
         return elements
 
     def stored_content(self, digest: bytes) -> StoredContent | None:

@@ -11,7 +11,6 @@ from chatledger.domain.search.snippets import Known
 from chatledger.domain.search.tokens import folded
 from chatledger.domain.values import Message
 
-from ..chains import Chains
 from ..environment import Transaction
 from ..indexed_chat import IndexedChat
 from ..tables import Tables
@@ -45,7 +44,6 @@ class Scope:
     ) -> None:
         self.txn, self.tables, self.chat_nos = txn, tables, chat_nos
         self._chats = {} if known is None else {known.chat_no: known}
-        self._chains: dict[int, Chains] = {}
         self._recent = tables.recent.of(txn.id())
 
     def chat(self, chat_no: int) -> IndexedChat:
@@ -64,10 +62,8 @@ class Scope:
 
     def message(self, hit: Hit) -> Message:
         """The message that was found."""
-        chains = self._chains.get(hit.chat_no)
-        if chains is None:
-            chains = self._chains[hit.chat_no] = self.chat(hit.chat_no).chains
-            chains.recent = self._recent
+        chains = self.chat(hit.chat_no).chains
+        chains.recent = self._recent
         return chains.message((hit.segment, hit.offset))
 
 

@@ -10,10 +10,11 @@ import numpy as np
 from chatledger.domain.search.query import All, Either, Phrase, Query, Without, Word
 from chatledger.domain.search.snippets import Known, sought
 
+from .arrays import is_in
 from .few import MAX_FEW, FewDocuments, Leaf, Starts, TooManyError, best_of_few
 from .postings import Postings
 from .ranking import K1, B, Filter, Hit, rarity
-from .reader import SearchReader, is_in
+from .reader import SearchReader
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -95,7 +96,11 @@ class _Evaluation:
                 self._leaves.append(matches)
             return matches.documents
         if isinstance(query, All):
-            words = [part for part in query.parts if isinstance(part, Word) and not part.is_prefix]
+            words = [
+                part
+                for part in query.parts
+                if isinstance(part, Word) and not part.is_prefix and part not in self._known
+            ]
             self._known.update(zip(words, self._reader.matches_of_words(words), strict=True))
             found = sorted((self.documents(part, is_scored=is_scored) for part in query.parts), key=len)
             rest = found[0]

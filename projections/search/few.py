@@ -13,16 +13,14 @@ from typing import Final, NamedTuple, assert_never
 from chatledger.domain.search.query import All, Either, Phrase, Query, Without, Word
 from chatledger.domain.search.snippets import Known, sought
 
-from ..recent_messages import Record
 from .postings import DOC_SHIFT, POSITION_MASK, unpack_few
 from .ranking import K1, B, Filter, Hit, rarity
 from .reader import SearchReader
+from .rows import Record
 
 MAX_FEW: Final = 64
 _MAX_OCCURRENCES: Final = 2 * MAX_FEW
 _MAX_BYTES: Final = 4 * MAX_FEW
-_REST: Final = 1 - B
-_MOST: Final = K1 + 1
 _EVERYTHING: Final = Filter()
 
 
@@ -154,13 +152,13 @@ def best_of_few(
         wanted = list(map(_Wanted(reader, only).passes, owners, records))
         documents, owners = list(compress(documents, wanted)), list(compress(owners, wanted))
         records = list(compress(records, wanted))
-    penalties = [K1 * (_REST + B * record[0] / average) for record in records]
+    penalties = [K1 * (1 - B + B * record[0] / average) for record in records]
     scores = [0.0] * len(records)
     for leaf in leaves:
         if leaf.having:
             weight, count_in = rarity(leaf.having, total), leaf.counts.get
             scores = [
-                score + weight * ((count := count_in(document, 0)) * _MOST / (count + penalty))
+                score + weight * ((count := count_in(document, 0)) * (K1 + 1) / (count + penalty))
                 for document, score, penalty in zip(documents, scores, penalties, strict=True)
             ]
     times = [-record[2] for record in records]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
+from .arrays import is_first
 from .postings import pack, unpack
 from .rows import SearchRows
 
@@ -52,10 +53,7 @@ def invert(
     documents = np.repeat(np.arange(first_document, first_document + len(lengths), dtype=np.uint32), lengths)
     positions = np.arange(len(codes), dtype=np.uint32) - np.repeat(starts_of, lengths)
     ordered = codes[order]
-    is_start = np.empty(len(ordered), dtype=np.bool_)
-    is_start[:1] = True
-    np.not_equal(ordered[1:], ordered[:-1], out=is_start[1:])
-    starts = np.flatnonzero(is_start)
+    starts = np.flatnonzero(is_first(ordered))
     present: list[int] = ordered[starts].tolist()
     return Inverted([terms[code] for code in present], starts, documents[order], positions[order])
 

@@ -21,6 +21,8 @@ import numpy as np
 
 from chatledger.domain.errors import CorruptStateError
 
+from .arrays import is_first
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -62,10 +64,9 @@ def pack(documents: "NDArray[np.uint32]", positions: "NDArray[np.uint32]", start
         positions: In the document, ascending in each document.
         starts: Where the chunks begin; the first is 0, and none is empty.
     """
-    is_first = np.empty(len(documents), dtype=np.bool_)
-    np.not_equal(documents[1:], documents[:-1], out=is_first[1:])
-    is_first[starts] = True
-    firsts = np.flatnonzero(is_first)
+    is_new = is_first(documents)
+    is_new[starts] = True
+    firsts = np.flatnonzero(is_new)
     distinct = documents[firsts]
     counts = np.diff(firsts, append=len(documents))
     begins = np.searchsorted(firsts, starts)

@@ -11,7 +11,8 @@ import numpy as np
 from chatledger.domain.search.query import Phrase, Word
 
 from ..environment import Transaction
-from ..recent_messages import RecentMessages, Record
+from ..recent_messages import RecentMessages
+from .arrays import is_first, is_in
 from .postings import (
     DOC_SHIFT,
     Part,
@@ -25,6 +26,7 @@ from .postings import (
 from .rows import (
     BLOCK_DOCUMENTS,
     DOCUMENT,
+    Record,
     SearchRows,
     document_blocks,
     document_records,
@@ -141,7 +143,7 @@ class SearchReader:
         if isinstance(leaf, Phrase):
             return _postings(self.starts(leaf))
         if leaf.is_prefix:
-            return _postings(np.sort(occurrences_of(unpack_parts(self._long(leaf.term, is_prefix=True)))))
+            return _postings(np.sort(occurrences_of(unpack_parts(self._in_long_rows(leaf.term, is_prefix=True)))))
         return unpack_parts(self.source(leaf.term, is_prefix=False))
 
     def matches_of_words(self, words: Sequence[Word]) -> list[Postings]:
@@ -157,7 +159,7 @@ class SearchReader:
     def _side_by_side(self, phrase: Phrase) -> "NDArray[np.uint64]":
         last = len(phrase.terms) - 1
         names = [(term, phrase.is_prefix and at == last) for at, term in enumerate(phrase.terms)]
-        terms = [_PhraseTerm(at, self._long(*name), is_prefix=name[1]) for at, name in enumerate(names)]
+        terms = [_PhraseTerm(at, self._in_long_rows(*name), is_prefix=name[1]) for at, name in enumerate(names)]
         # The rare ones first; and prefixes, which are packed in many rows, mostly last.
         first, second, *others = sorted(terms, key=lambda term: term.size)
         if second.size < _MANY_TIMES * first.size + _JOINED_BYTES:
@@ -172,7 +174,7 @@ class SearchReader:
                 starts = starts[is_in(starts, term.starts(term.occurrences_near(starts)))]
         return starts
 
-    def _long(self, term: str, is_prefix: bool) -> list[Part]:  # noqa: FBT001  # as in a leaf
+    def _in_long_rows(self, term: str, is_prefix: bool) -> list[Part]:  # noqa: FBT001  # as in a leaf
         """Where a term occurs, or all that begin with it, in rows that are not short."""
         source = self.source(term, is_prefix=is_prefix)
         return [part._replace(rows=_joined(part.rows)) for part in source] if is_prefix else source
@@ -233,7 +235,7 @@ class _PhraseTerm(NamedTuple):
         if self.is_prefix or len(postings.documents) <= _MANY_TIMES * len(starts):
             return occurrences_of(postings)
         documents = starts >> _SHIFT
-        return occurrences_in(postings, documents[_is_first(documents)])
+        return occurrences_in(postings, documents[is_first(documents)])
 
     def starts(self, occurrences: "NDArray[np.uint64]") -> "NDArray[np.uint64]":
         """Where a phrase begins that has these occurrences of it, ascending."""
@@ -241,16 +243,6 @@ class _PhraseTerm(NamedTuple):
             # Those too near the beginning would end up in the document before, and the first of all become the largest.
             occurrences = occurrences[occurrences.astype(np.uint32) >= self.at] - np.uint64(self.at)
         return np.sort(occurrences) if self.is_prefix else occurrences
-
-
-def is_in(values: "NDArray[np.uint64]", among: "NDArray[np.uint64]") -> "NDArray[np.bool_]":
-    """Which of these are among those. Both ascend."""
-    if not len(among):
-        return np.zeros(len(values), dtype=np.bool_)
-    places = np.searchsorted(among, values)
-    places[places == len(among)] = 0
-    found: NDArray[np.bool_] = among[places] == values
-    return found
 
 
 def _joined(rows: Sequence[bytes]) -> list[bytes]:
@@ -269,14 +261,6 @@ def _joined(rows: Sequence[bytes]) -> list[bytes]:
 
 def _postings(occurrences: "NDArray[np.uint64]") -> Postings:
     documents = occurrences >> _SHIFT
-    firsts = np.flatnonzero(_is_first(documents))
+    firsts = np.flatnonzero(is_first(documents))
     counts = np.diff(np.append(firsts, len(documents)))
     return Postings(documents[firsts], counts.astype(np.uint32), occurrences.astype(np.uint32))
-
-
-def _is_first(values: "NDArray[np.uint64]") -> "NDArray[np.bool_]":
-    """Which of ascending values do not repeat the one before."""
-    is_first = np.empty(len(values), dtype=np.bool_)
-    is_first[:1] = True
-    np.not_equal(values[1:], values[:-1], out=is_first[1:])
-    return is_first

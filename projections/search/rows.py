@@ -15,7 +15,8 @@ _END: Final = b"\x00"
 
 BLOCK_DOCUMENTS: Final = 64
 DOCUMENT: Final = Struct("<IIqII")
-"""Length in terms, number of the role, `created_at`, segment and offset."""
+Record = tuple[int, int, int, int, int]
+"""Of a document: its length in terms, the number of its role, `created_at`, its segment and its offset there."""
 
 _u32: Final = Struct(">I")
 _document_key: Final = Struct(">QcI").pack
@@ -56,9 +57,7 @@ def postings_of(
     return found
 
 
-def document_records(
-    txn: Transaction, table: "lmdb._Database", places: Iterable[tuple[int, int]]
-) -> list[tuple[int, int, int, int, int]]:
+def document_records(txn: Transaction, table: "lmdb._Database", places: Iterable[tuple[int, int]]) -> list[Record]:
     """The records of documents, given by chat number and number."""
     get, unpack, key, size = txn.get, DOCUMENT.unpack_from, _document_key, DOCUMENT.size
     return [

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 _SLOT_BITS: Final = 17
 _MAX_TERMS: Final = 1 << 16
+"""Some 10 MB of them."""
 _WINDOW_BYTES: Final = 100_000
 """So many bytes of text at a time: what NumPy makes of them stays in the processor's cache."""
 _FIRST_WINDOW_BYTES: Final = 2_000

@@ -386,6 +386,14 @@ def test_plain_words_are_read_by_the_same_rules(words: str, quoted: str) -> None
     assert by_the_rules(text) == parse(text)
 
 
+@pytest.mark.parametrize("count", [MAX_QUERY_TERMS, MAX_QUERY_TERMS + 1])
+@pytest.mark.parametrize("quoted", ["{}", '"{}"'])
+def test_many_plain_words_are_read_by_the_same_rules(count: int, quoted: str) -> None:
+    text = quoted.format(" ".join(f"w{number}" for number in range(count)))
+
+    assert INSIDE._parsed(text) == parse(text)
+
+
 def test_the_examples_of_the_reference_are_true() -> None:
     """Each row of its second table: a query, texts that it finds, and texts that it does not find."""
     _, _, rest = REFERENCE.read_text().partition("\n## Examples\n")

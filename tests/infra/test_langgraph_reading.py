@@ -12,8 +12,8 @@ from langgraph.checkpoint.base.id import uuid6
 from langgraph.checkpoint.serde.types import _DeltaSnapshot  # pyright: ignore[reportPrivateUsage]  # its only name
 
 import chatledger
-from chatledger.infra.langgraph.remembered import Remembered
 from chatledger.langgraph import LedgerSaver
+from chatledger.projections.remembered import Remembered
 
 _texts = st.text("ab", max_size=3)
 _integers = st.integers(-(2**63), 2**63 - 1)

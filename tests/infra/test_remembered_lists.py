@@ -7,11 +7,9 @@ from hypothesis import given, settings
 from tests.infra.test_agent_threads import put, tree_of
 
 import chatledger
-from chatledger.domain.agents.content import DIGEST_BYTES
 from chatledger.infra.agents.threads import Threads
-from chatledger.projections.agents import known_lists
 from chatledger.projections.agents.indexed_thread import MAX_DEPTH
-from chatledger.projections.agents.known_lists import KnownLists
+from chatledger.projections.remembered import Remembered
 
 STEPS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 6)), min_size=1, max_size=2 * MAX_DEPTH)
 
@@ -41,15 +39,6 @@ def test_lists_grow_alike_whatever_is_remembered(steps: list[tuple[int, int]], f
                 assert thread.elements(tree.digest) == expected
 
 
-def test_a_bounded_number_of_bytes_is_remembered() -> None:
-    lists = KnownLists()
-    elements = b"x" * (known_lists._MAX_BYTES // 2)
-    for number in range(3):
-        lists.keep(bytes([number]) * DIGEST_BYTES, elements)
-        lists.keep(bytes([number]) * DIGEST_BYTES, elements)
-    assert [number for number in range(3) if lists.get(bytes([number]) * DIGEST_BYTES)] == [2]
-
-
 def _forget(ledger: chatledger.Ledger) -> None:
     with ledger._store.snapshot() as snapshot:
-        snapshot.tables.lists = KnownLists()
+        snapshot.tables.lists = Remembered()
