@@ -1,13 +1,14 @@
 """Several commits on their way to a stream at the same time."""
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from eventsourcing.persistence import IntegrityError
 
 from chatledger.domain.codec import Sealed
+from chatledger.domain.errors import LogUnavailableError
 
 from ..jetstream.append import Message
 from ..jetstream.line_appends import NOT_SENT
@@ -64,6 +65,9 @@ class JetStreamAppends(Appends):
         if isinstance(sent, Future):
             try:
                 return self._translated(commit[0], sent.result)
+            except CancelledError:
+                msg = f"chat {commit[0]!r}: the ledger was closed while this was written. The outcome is unknown; retrying is safe"
+                return LogUnavailableError(msg)
             except Exception as error:  # noqa: BLE001 - it is raised where that commit comes from
                 return error
         if outcome.position is not None:

@@ -1,9 +1,12 @@
 """Threads, forks, and the end of a ledger."""
 
+# pyright: reportPrivateUsage=false
+
 import os
 import threading
 import traceback
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,7 @@ from tests.infra.test_ledger_world import check_chat, ids, is_owner, text, texts
 
 import chatledger
 from chatledger import ANY, Ledger, LedgerClosedError
+from chatledger.infra.jetstream.line_appends import NOT_SENT
 
 THREADS, TURNS = 8, 40
 
@@ -226,6 +230,19 @@ def test_closing_while_others_work(path: Path) -> None:
     with chatledger.open(path, durability="fast") as again:
         assert set(acknowledged) <= set(ids(again.get_messages("c")))
         check_chat(again, "c")
+
+
+def test_an_append_that_closing_cancelled(path: Path) -> None:
+    """Its outcome is unknown, and that is what the caller is told."""
+    with chatledger.open(path, durability="fast") as ledger:
+        appends: Any = ledger._store.log.begin_appends()
+        cancelled: Future[int] = Future()
+        cancelled.cancel()
+        outcome = appends._outcome(("c", (), 0), cancelled, NOT_SENT)
+        appends.finish()
+
+    assert isinstance(outcome, chatledger.LogUnavailableError)
+    assert "unknown" in str(outcome)
 
 
 def test_no_threads_are_left_behind(path: Path) -> None:
