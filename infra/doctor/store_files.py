@@ -11,12 +11,12 @@ from chatledger.domain.errors import CorruptStateError
 from chatledger.domain.undecodable import UNDECODABLE
 
 from ..embedded import DataDirectory
+from ..embedded.blocks import BlockRecord, DamagedBytes, Deleted, read_blocks
 from ..jetstream.reading import TOPIC, VERSION
 from ..jetstream.stream import LOG_ID, event_prefix
 from ..jetstream.subjects import ORIGINATOR_ID, decode_header, raw_id
 from ..locations import STREAM
 from ..log.bookmarks import Bookmark, decode_bookmark
-from .blocks import BlockRecord, DamagedBytes, Deleted, read_blocks
 
 
 class StoreFiles:

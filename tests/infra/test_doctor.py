@@ -27,8 +27,8 @@ from chatledger import (
     QuarantinedError,
     user,
 )
-from chatledger.infra.doctor.blocks import BlockRecord, DamagedBytes, Deleted, read_blocks
 from chatledger.infra.doctor.repairing import DOCTOR, LOST
+from chatledger.infra.embedded.blocks import BlockRecord, DamagedBytes, Deleted, read_blocks
 from chatledger.infra.locations import STREAM
 
 

@@ -1,0 +1,257 @@
+"""
+The block files of a JetStream store, read without a server.
+
+A server that meets a damaged record drops the rest of its block, cuts the file, and says nothing. So the files are read here
+as they lie on the disk, and what follows the damage is found again. A record is, little-endian:
+
+    4 length, bit 31: has headers | 8 sequence, bit 63: erased, bit 62: says that a sequence was deleted | 8 time |
+    2 length of the subject | subject | [4 length of the headers | headers] | payload | 8 checksum
+
+The checksum covers all but the lengths, see `record_hash`.
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from struct import Struct
+from typing import Final, NamedTuple
+
+import msgspec
+
+from .record_hash import block_key, record_hashes
+
+_HEAD: Final = Struct("<IQQH")
+_SIZE: Final = Struct("<I")
+_CHECKSUM: Final = Struct("<Q")
+_LEAST: Final = _HEAD.size + _CHECKSUM.size
+_HAS_HEADERS: Final = 1 << 31
+_ERASED, _DELETED = 1 << 63, 1 << 62
+_LARGEST: Final = 64 * 1024 * 1024
+_CHUNK: Final = 2048
+
+
+class Span(NamedTuple):
+    """Where a record stands in its block: offset and length in bytes, and its sequence, with the two bits above it."""
+
+    offset: int
+    length: int
+    sequence: int
+
+    @property
+    def position(self) -> int:
+        """The position on the stream."""
+        return self.sequence & (_DELETED - 1)
+
+    @property
+    def is_message(self) -> bool:
+        """Whether it is a message, and not the place of one that was erased, or the note that one was deleted."""
+        return not self.sequence & (_ERASED | _DELETED)
+
+
+class Damage(NamedTuple):
+    """
+    Bytes of a block that are no intact record.
+
+    Args:
+        offset, length: Where, in bytes.
+        sequence: What the header says, where one damaged record has a whole frame; None where frames are lost.
+        is_cut: Whether the file ends inside this record, as when its writer was killed.
+    """
+
+    offset: int
+    length: int
+    sequence: int | None
+    is_cut: bool = False
+
+
+class BlockScan(NamedTuple):
+    """What a block file holds: intact records and damage, each in the order of the file."""
+
+    spans: list[Span]
+    damages: list[Damage]
+
+
+class BlockRecord(msgspec.Struct, frozen=True):
+    """A message in a block file. One that is not intact has another checksum than was written with it."""
+
+    position: int
+    subject: str
+    headers: dict[str, str]
+    payload: bytes
+    is_intact: bool = True
+
+
+class Deleted(msgspec.Struct, frozen=True):
+    """A sequence that was deleted, or erased."""
+
+    position: int
+
+
+class DamagedBytes(msgspec.Struct, frozen=True):
+    """Bytes of a file that are no intact record; the position, where the header still says one."""
+
+    file: Path
+    offset: int
+    length: int
+    position: int | None = None
+
+
+Entry = BlockRecord | Deleted | DamagedBytes
+
+
+def block_files(folder: Path) -> list[Path]:
+    """Return the block files of a stream by number. `folder` is that of the stream."""
+    files = [file for file in (folder / "msgs").glob("*.blk") if file.stem.isdecimal()]
+    return sorted(files, key=lambda file: int(file.stem))
+
+
+def read_blocks(folder: Path, stream: str) -> Iterator[Entry]:
+    """What the block files of a stream hold, in their order: a damaged record with a whole frame as damage and as record."""
+    last = 0
+    for file in block_files(folder):
+        raw = file.read_bytes()
+        scan = scan_block(raw, block_key(stream, int(file.stem)), f"{stream}.".encode())
+        parts: list[Span | Damage] = sorted([*scan.spans, *scan.damages], key=lambda part: part.offset)
+        for index, part in enumerate(parts):
+            if isinstance(part, Span):
+                last = part.position if part.is_message else last
+                yield read_record(raw, part)
+                continue
+            following = (one.position for one in parts[index:] if isinstance(one, Span) and one.is_message)
+            span = _framed(part, after=last, before=next(following, None))
+            yield DamagedBytes(file, part.offset, part.length, None if span is None else span.position)
+            if span is not None:
+                last = span.position
+                yield read_record(raw, span, is_intact=False)
+
+
+def _framed(damage: Damage, *, after: int, before: int | None) -> Span | None:
+    """The damaged record, if it has a frame, and a position between those of its neighbours."""
+    if damage.sequence is None:
+        return None
+    span = Span(damage.offset, damage.length, damage.sequence)
+    highest = after + 1 if before is None else before - 1
+    return span if span.is_message and after < span.position <= highest else None
+
+
+def scan_block(raw: bytes, key: bytes, prefix: bytes, start: int = 0) -> BlockScan:
+    """
+    Check the records of a block file.
+
+    Args:
+        raw: The file.
+        key: Of its checksums, see `block_key`.
+        prefix: What the subjects of the stream begin with; by it records are found again after damage.
+        start: Where the first record to be checked begins.
+    """
+    spans: list[Span] = []
+    damages: list[Damage] = []
+    at = start
+    while at < len(raw):
+        frames, end = _frames(raw, at, _CHUNK)
+        wrong = [index for index, is_right in enumerate(_are_intact(raw, frames, key)) if not is_right]
+        if frames and not wrong:
+            spans += frames
+            at = end
+            continue
+        if wrong:
+            spans += frames[: wrong[0]]
+            at = frames[wrong[0]].offset
+        found = _after_damage(raw, at, key, prefix, frames[wrong[0] :] if wrong else [])
+        damages += found
+        at += sum(damage.length for damage in found)
+    return BlockScan(spans, damages)
+
+
+def read_record(raw: bytes, span: Span, *, is_intact: bool = True) -> BlockRecord | Deleted:
+    """Return what a record holds."""
+    if not span.is_message:
+        return Deleted(span.position)
+    packed, _, _, subject_bytes = _HEAD.unpack_from(raw, span.offset)
+    start = span.offset + _HEAD.size + subject_bytes
+    subject = raw[span.offset + _HEAD.size : start].decode(errors="replace")
+    headers: dict[str, str] = {}
+    if packed & _HAS_HEADERS:
+        (size,) = _SIZE.unpack_from(raw, start)
+        start += _SIZE.size
+        headers = _headers(raw[start : start + size])
+        start += size
+    return BlockRecord(
+        span.position, subject, headers, raw[start : span.offset + span.length - _CHECKSUM.size], is_intact
+    )
+
+
+def _frames(raw: bytes, at: int, most: int) -> tuple[list[Span], int]:
+    """The frames of records that follow each other from an offset on, and where the last one ends."""
+    frames: list[Span] = []
+    unpack, size = _HEAD.unpack_from, len(raw)
+    while at + _LEAST <= size and len(frames) < most:
+        packed, sequence, _, subject_bytes = unpack(raw, at)
+        length = packed & (_HAS_HEADERS - 1)
+        if not _LEAST + subject_bytes <= length <= min(size - at, _LARGEST):
+            break
+        if packed & _HAS_HEADERS and not _has_room_for_headers(raw, at, length, subject_bytes):
+            break
+        frames.append(Span(at, length, sequence))
+        at += length
+    return frames, at
+
+
+def _has_room_for_headers(raw: bytes, at: int, length: int, subject_bytes: int) -> bool:
+    room = length - _LEAST - subject_bytes - _SIZE.size
+    return room >= 0 and _SIZE.unpack_from(raw, at + _HEAD.size + subject_bytes)[0] <= room
+
+
+def _are_intact(raw: bytes, frames: Sequence[Span], key: bytes) -> list[bool]:
+    """Whether the checksum of each is right."""
+    parts = [hashed_part(raw, frame) for frame in frames]
+    stored = [_CHECKSUM.unpack_from(raw, frame.offset + frame.length - _CHECKSUM.size)[0] for frame in frames]
+    return [found == checksum for found, checksum in zip(record_hashes(key, parts).tolist(), stored, strict=True)]
+
+
+def hashed_part(raw: bytes, span: Span) -> bytes:
+    """Return what the checksum of a record covers."""
+    at, end = span.offset, span.offset + span.length - _CHECKSUM.size
+    packed, _, _, subject_bytes = _HEAD.unpack_from(raw, at)
+    start = at + _HEAD.size
+    if not packed & _HAS_HEADERS:
+        return raw[at + 4 : at + 20] + raw[start:end]
+    after = start + subject_bytes
+    return raw[at + 4 : at + 20] + raw[start:after] + raw[after + _SIZE.size : end]
+
+
+def _after_damage(raw: bytes, at: int, key: bytes, prefix: bytes, frames: Sequence[Span]) -> list[Damage]:
+    """The damage that begins at an offset, up to the next intact record or the end of the file."""
+    by_frame = next((one.offset for one, ok in zip(frames, _are_intact(raw, frames, key), strict=True) if ok), len(raw))
+    resumed = min(by_frame, _next_intact(raw, at + 1, key, prefix))
+    tiles, end = _frames(raw[:resumed], at, _CHUNK)
+    if end == resumed:
+        return [Damage(*tile) for tile in tiles]
+    return [Damage(at, resumed - at, None, is_cut=resumed == len(raw) and _is_cut(raw, at))]
+
+
+def _next_intact(raw: bytes, at: int, key: bytes, prefix: bytes) -> int:
+    """Where the next intact message begins, found by its subject; the end of the file when there is none."""
+    found = raw.find(prefix, at + _HEAD.size)
+    while found >= 0:
+        frames, _ = _frames(raw, found - _HEAD.size, 1)
+        if frames and all(_are_intact(raw, frames, key)):
+            return found - _HEAD.size
+        found = raw.find(prefix, found + 1)
+    return len(raw)
+
+
+def _is_cut(raw: bytes, at: int) -> bool:
+    """Whether the file ends before the record at an offset does."""
+    if at + _SIZE.size > len(raw):
+        return True
+    length = _SIZE.unpack_from(raw, at)[0] & (_HAS_HEADERS - 1)
+    return len(raw) - at < length <= _LARGEST
+
+
+def _headers(raw: bytes) -> dict[str, str]:
+    headers: dict[str, str] = {}
+    for line in raw.split(b"\r\n")[1:]:
+        name, found, value = line.partition(b":")
+        if found:
+            headers[name.decode(errors="replace")] = value.strip().decode(errors="replace")
+    return headers
