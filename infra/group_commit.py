@@ -105,11 +105,25 @@ class Command:
             del error  # it refers to this frame
 
 
-class GroupCommit:
-    """The writers of a store."""
+def _note_nothing(last: Recorded) -> None:
+    del last
 
-    def __init__(self, log: EventLog, index: Index, projector: Projector) -> None:
-        self._log, self._index, self._projector = log, index, projector
+
+class GroupCommit:
+    """
+    The writers of a store.
+
+    Args:
+        log: Where events are written.
+        index: What is decided on.
+        projector: Applies what was written.
+        note: Called with the last event that the log acknowledged, before its caller is told.
+    """
+
+    def __init__(
+        self, log: EventLog, index: Index, projector: Projector, *, note: Callable[[Recorded], None] = _note_nothing
+    ) -> None:
+        self._log, self._index, self._projector, self._note = log, index, projector, note
         self._changed = threading.Condition(threading.Lock())
         self._queue: deque[Command] = deque()
         self._somebody_writes = self._is_turn = False
@@ -173,6 +187,7 @@ class GroupCommit:
         if command.sealed:
             expected = command.expected_position
             command.note_written(self._log.append(command.stream, command.sealed, expected_position=expected))
+            self._note(command.written[-1])
             self._projector.take(command.written)
 
     def _enqueue(self, command: Command) -> None:
@@ -197,7 +212,7 @@ class GroupCommit:
     def _run(self) -> None:
         while commands := self._next():
             try:
-                _Group(self._log, self._index, self._projector, commands).carry_out()
+                _Group(self._log, self._index, self._projector, commands, self._note).carry_out()
             except BaseException:  # their callers know; those that wait need this thread
                 _logger.exception("commands that were carried out together were interrupted")
             self._hand_over()
@@ -241,8 +256,15 @@ class GroupCommit:
 class _Group:
     """Commands on different streams that are carried out together."""
 
-    def __init__(self, log: EventLog, index: Index, projector: Projector, commands: Sequence[Command]) -> None:
-        self._log, self._index, self._projector = log, index, projector
+    def __init__(
+        self,
+        log: EventLog,
+        index: Index,
+        projector: Projector,
+        commands: Sequence[Command],
+        note: Callable[[Recorded], None],
+    ) -> None:
+        self._log, self._index, self._projector, self._note = log, index, projector, note
         self._commands = commands
 
     def carry_out(self) -> None:
@@ -277,6 +299,8 @@ class _Group:
             else:
                 command.note_written(outcome)
                 written.append(command)
+        if written:
+            self._note(max((command.written[-1] for command in written), key=lambda last: last.position))
         try:
             self._projector.take_all([command.written for command in written])
         except ChatledgerError:

@@ -22,13 +22,13 @@ from chatledger.projections.quarantine import Refuse, refuse_nothing
 from .custom_projections import check_projections
 from .embedded import DataDirectory, Durability, EmbeddedSource
 from .encryption import Encryption, check_index, index_folder, keyring_of, scratch_beside
-from .index_in_memory import SEEN_FILE, IndexInMemory
 from .jetstream.client import JetStreamClient
 from .log import EventLog, StructMapper
 from .log.cipher import RecordCipher
 from .log.compression import ZstdCompressor
 from .log.jetstream import JetStreamLog
 from .log.memory import MemoryLog
+from .log.witness import Witness, read_testimony
 from .login import Login
 from .quarantine import Quarantine
 from .scratch import Scratch
@@ -136,12 +136,17 @@ class Options:
         """The index of a log, not opened yet; `default` is where it lies when the log is in clear and none was asked for."""
         if self.encryption is None or self.index is not None or default.parent == self.scratch.base:
             return Index(self.index or default, identity=log.identity, map_bytes=self.index_map_bytes)
-        folder = index_folder(log.identity)
-        index = IndexInMemory(folder, default, identity=log.identity, map_bytes=self.index_map_bytes)
-        index.check(log)
-        return index
+        return Index(index_folder(log.identity), identity=log.identity, map_bytes=self.index_map_bytes)
 
-    def store(self, log: EventLog, index: Path, *on_close: Callable[[], None]) -> Store:
+    def witness(
+        self, folder: Path, log: EventLog, *, beside: Path | None = None, is_synced: bool = True
+    ) -> Witness | None:
+        """What notes how far the log goes; None for one that is only looked at."""
+        return Witness(folder, identity=log.identity, beside=beside, is_synced=is_synced)
+
+    def store(
+        self, log: EventLog, index: Path, *on_close: Callable[[], object], witness: Witness | None = None
+    ) -> Store:
         """The store of a log, with its index at a path unless another was asked for."""
         try:
             log.check_keys()
@@ -162,7 +167,14 @@ class Options:
             max_message_bytes=self.max_message_bytes,
             progress=self.progress,
             scratch=self.scratch,
+            witness=witness,
         )
+
+    def store_with_witness(self, log: EventLog, index: Path, *, beside: Path | None = None) -> Store:
+        """The store of a log that lies elsewhere, or in a file. The witness stands beside the index, which may be removed."""
+        root = self.index or index
+        witness = self.witness(root.with_name(f"{root.name}-witness"), log, beside=beside)
+        return self.store(log, index, *([] if witness is None else [witness.close]), witness=witness)
 
 
 def open_shared(location: str | os.PathLike[str], options: Options) -> Shared:
@@ -219,7 +231,11 @@ def _open_path(location: str, options: Options) -> Store:
     directory.prepare()
     options.refuse = Quarantine(directory.path).refusal()
     # A stream that is known here but not to the server is lost, and creating it would delete what is left of it.
-    is_known = directory.has_stream(STREAM) or any((directory.index / name).exists() for name in ("CURRENT", SEEN_FILE))
+    is_known = (
+        directory.has_stream(STREAM)
+        or (directory.index / "CURRENT").exists()
+        or read_testimony(directory.witness, log_inode=None, identity=None) is not None
+    )
     source = EmbeddedSource(directory, durability=options.durability, stream=STREAM, timeout_s=options.timeout_s)
     try:
         source()  # in this thread, so that its errors reach the caller as they are
@@ -229,10 +245,20 @@ def _open_path(location: str, options: Options) -> Store:
         except BaseException:
             client.close()
             raise
-        return options.store(log, directory.index, source.close)
+        witness = options.witness(directory.witness, log, beside=directory.log, is_synced=source.is_synced)
+        return options.store(log, directory.index, lambda: _stop(source, witness), witness=witness)
     except BaseException:
         source.close()
         raise
+
+
+def _stop(source: EmbeddedSource, witness: Witness | None) -> None:
+    """Stop the server, if it is ours, and let the witness know whether all is on the disk then."""
+    is_settled = source.close()
+    if witness is not None:
+        if is_settled:
+            witness.settle()
+        witness.close()
 
 
 def _open_nats(location: str, options: Options) -> Store:
@@ -245,7 +271,7 @@ def _open_nats(location: str, options: Options) -> Store:
         if options.create:
             log.make_streams()
         log.require_replicas(place.replicas)
-        return options.store(log, _cache(log.identity))
+        return options.store_with_witness(log, _cache(log.identity))
     except BaseException:
         client.close()
         raise
@@ -258,7 +284,8 @@ def _open_sqlite(location: str, options: Options) -> Store:
     if path.is_dir() or not path.parent.is_dir():
         msg = f"{path} can not be an SQLite file: its folder does not exist, or it is a folder"
         raise ConfigurationError(msg)
-    return options.store(SqliteLog(str(path), mapper=options.mapper), path.with_name(path.name + "-index"))
+    log = SqliteLog(str(path), mapper=options.mapper)
+    return options.store_with_witness(log, path.with_name(f"{path.name}-index"), beside=path)
 
 
 def _open_postgres(location: str, options: Options) -> Store:
@@ -276,7 +303,7 @@ def _open_postgres(location: str, options: Options) -> Store:
         "POSTGRES_SCHEMA": parse_qs(parts.query).get("schema", ["public"])[0],
     }
     log = PostgresLog(settings, timeout_s=options.timeout_s, mapper=options.mapper)
-    return options.store(log, _cache(log.identity))
+    return options.store_with_witness(log, _cache(log.identity))
 
 
 def _cache(identity: str) -> Path:

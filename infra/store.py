@@ -22,7 +22,7 @@ from chatledger.domain.errors import (
 )
 from chatledger.domain.events import Body, Recorded
 from chatledger.domain.large_data import MAX_MESSAGE_BYTES
-from chatledger.projections.generation import Erasure
+from chatledger.projections.generation import Erasure, IndexState
 from chatledger.projections.index import Index, Snapshot
 from chatledger.projections.projector import Projector
 
@@ -37,6 +37,7 @@ from .group_commit import Command, GroupCommit
 from .log import EventLog, LostRaceError
 from .log.port import READ_PAGE
 from .log.regression import refuse_if_regressed
+from .log.witness import Testimony, Witness
 from .read_ahead import ReadAhead
 from .scratch import Scratch
 
@@ -66,6 +67,7 @@ class Store:
         index: What is derived from them; not opened yet.
         on_close: Called last, e.g. to stop a server.
         scratch: Where other things that are derived from the log, such as a second index, may lie for a while.
+        witness: Notes how far the log went; closed by `on_close`.
     """
 
     def __init__(
@@ -73,17 +75,18 @@ class Store:
         log: EventLog,
         index: Index,
         *,
-        on_close: Sequence[Callable[[], None]] = (),
+        on_close: Sequence[Callable[[], object]] = (),
         max_event_bytes: int = MAX_EVENT_BYTES,
         max_message_bytes: int = MAX_MESSAGE_BYTES,
         progress: Progress = no_progress,
         scratch: Scratch | None = None,
+        witness: Witness | None = None,
     ) -> None:
-        self.log, self.index = log, index
+        self.log, self.index, self._witness = log, index, witness
         self.scratch = scratch or Scratch()
         self.projector = Projector(index, log)
         self.projections = CustomProjections(index, self.projector)
-        self._commits = GroupCommit(log, index, self.projector)
+        self._commits = GroupCommit(log, index, self.projector, note=self._note)
         self._on_close = on_close
         self._deciding = Deciding(
             max_event_bytes=min(max_event_bytes, log.max_event_bytes or max_event_bytes),
@@ -111,20 +114,32 @@ class Store:
         self._follower.start()
 
     def _open(self, progress: Progress) -> None:
+        self._refuse_if_regressed(None if self._witness is None else self._witness.testimony())
         reason = self.index.open()
         if reason is not None:
+            self._refuse_if_regressed(self.index.testimony())
             _logger.info("building the index: %s", reason)
             self.rebuild(progress, unless_open=True)
-        seen = self.index.state
-        refuse_if_regressed(self.log, position=seen.position, event_hash=seen.hash)
+        self._refuse_if_regressed(self.index.state)
         last = self.log.last_position()
         self.projector.catch_up()
         self.projector.check_end(self.index.state, last)
         self.projections.build(progress)
         self.index.rebuild_search(progress, unless_complete=True)
+        if self._witness is not None:
+            state = self.index.state
+            self._witness.note(state.position, state.hash)
         self._eraser.finish_if_allowed(timeout_s=SCRUB_S)
         if reason is not None:  # the old index may have known of data that were to be erased
             self.sweep_large()
+
+    def _refuse_if_regressed(self, seen: Testimony | IndexState | None) -> None:
+        if seen is not None:
+            refuse_if_regressed(self.log, position=seen.position, event_hash=seen.hash)
+
+    def _note(self, last: Recorded) -> None:
+        if self._witness is not None:
+            self._witness.note(last.position, last.hash)
 
     def snapshot(self) -> AbstractContextManager[Snapshot]:
         """The index as it is now."""

@@ -8,6 +8,7 @@ from typing import cast
 
 from .locations import Options, open_unshared
 from .log import EventLog
+from .log.witness import Witness
 from .store import Store
 
 
@@ -16,10 +17,16 @@ class LogOnly(Options):
 
     log: EventLog
     index_folder: Path
-    _on_close: tuple[Callable[[], None], ...] = ()
+    _on_close: tuple[Callable[[], object], ...] = ()
 
-    def store(self, log: EventLog, index: Path, *on_close: Callable[[], None]) -> Store:
+    def witness(self, folder: Path, log: EventLog, *, beside: Path | None = None, is_synced: bool = True) -> None:
+        """Nothing is written, so nothing is noted."""
+
+    def store(
+        self, log: EventLog, index: Path, *on_close: Callable[[], object], witness: Witness | None = None
+    ) -> Store:
         """Keep the log; no index is opened."""
+        del witness
         self.log, self.index_folder, self._on_close = log, self.index or index, on_close
         return cast("Store", None)
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Final
 
+import lmdb
 import msgspec
 
 from chatledger.domain.agents.streams import thread_of
@@ -11,6 +12,7 @@ from chatledger.domain.errors import LogRegressedError
 from chatledger.domain.events import Recorded, StreamDeleted
 from chatledger.domain.graph_state.ids import is_state_stream
 from chatledger.domain.state import ChatState, stream_head
+from chatledger.domain.undecodable import UNDECODABLE
 
 from .agents.thread_writer import ThreadWriter
 from .chat_writer import ChatWriter
@@ -18,6 +20,7 @@ from .custom.attached import Attached
 from .environment import Environment, Transaction
 from .graph_state.state_writer import GraphStateWriter
 from .keys import number, to_number
+from .page_check import find_damage
 from .tables import Tables
 
 SCHEMA: Final = b"11"
@@ -52,6 +55,31 @@ class Erasure(msgspec.Struct, frozen=True, array_like=True):
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode_state: Final = msgspec.msgpack.Decoder(IndexState).decode
 _decode_erasure: Final = msgspec.msgpack.Decoder(Erasure).decode
+
+
+def read_state(path: Path, identity: str) -> IndexState | None:
+    """
+    Return how far a generation went that does not serve any more, such as one that was open when the machine went down.
+
+    None where its pages do not hang together, or it was built from another log.
+    """
+    file = path / "data.mdb"
+    try:
+        if find_damage(file) is not None:
+            return None
+        env = lmdb.open(str(path), readonly=True, lock=False, max_dbs=1, map_size=max(file.stat().st_size, 1 << 20))
+    except (OSError, lmdb.Error):
+        return None
+    try:
+        meta = env.open_db(b"meta", create=False)
+        with env.begin(db=meta) as txn:
+            raw = txn.get(_STATE)
+            is_ours = txn.get(_IDENTITY) == identity.encode()
+        return _decode_state(raw) if is_ours and raw is not None else None
+    except (lmdb.Error, *UNDECODABLE):
+        return None
+    finally:
+        env.close()
 
 
 class RetiredError(Exception):

@@ -20,7 +20,7 @@ from .catalogue import Cursor, list_chats, listed
 from .chains import Place
 from .custom.attached import Attached
 from .environment import INITIAL_MAP_BYTES, Transaction, UncleanStopError
-from .generation import Erasure, Generation, IndexState, RetiredError
+from .generation import Erasure, Generation, IndexState, RetiredError, read_state
 from .generations import Generations
 from .indexed_chat import IndexedChat
 from .large_data import dropped_large, finish_drop, is_large_used, large_digests
@@ -167,6 +167,11 @@ class Index(PositionRecorder):
         self._live = generation
         self._generations.remove_unused()
         return None
+
+    def testimony(self) -> IndexState | None:
+        """How far the current generation went, where `open` says that it cannot serve; None when it cannot say."""
+        number = self._generations.current
+        return None if number is None else read_state(self._generations.path(number), self._identity)
 
     @contextlib.contextmanager
     def snapshot(self) -> Generator[Snapshot]:

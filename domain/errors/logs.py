@@ -47,7 +47,8 @@ class LogRegressedError(ChainIntegrityError):
             else f"the event at position {seen_position} of the log is not the one that was seen there"
         )
         super().__init__(
-            f"{what}: acknowledged events are missing. Restore the log from a backup; or, to accept the loss, delete the index"
+            f"{what}: acknowledged events are missing. Restore the log from a backup. To accept the loss of a directory's log, run "
+            "'chatledger doctor --repair'; of another one, remove its index and its witness"
         )
         self.last_position, self.seen_position = last_position, seen_position
 

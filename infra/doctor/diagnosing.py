@@ -11,7 +11,9 @@ from chatledger.domain.errors import ChatledgerError, ConfigurationError
 
 from ..embedded import DataDirectory
 from ..embedded.lock import OwnerLock
+from ..embedded.preflight import check_store
 from ..encryption import Encryption, keyring_of
+from ..locations import STREAM
 from ..log.bookmarks import Bookmark
 from ..log.cipher import RecordCipher
 from ..log.mapper import StructMapper
@@ -131,7 +133,15 @@ class _Look:
         scan = self._scan(store.stored())
         witness = read_index(root, store.identity, self._found)
         self._judge(scan, is_dense=True, last=store.last, witness=witness, bookmarks=store.bookmarks())
+        self._check_store(directory)
         return scan
+
+    def _check_store(self, directory: DataDirectory) -> None:
+        """Look at what would keep a server from starting, such as damage in the files of feeds and large data."""
+        try:
+            check_store(directory, STREAM)
+        except ChatledgerError as error:
+            self._found.add("error", "store-refused", directory.log, str(error), _REPAIR)
 
     def elsewhere(self, location: str) -> ChainScan | None:
         """A log that is read through its server, or an SQLite file."""

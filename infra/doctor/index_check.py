@@ -16,7 +16,6 @@ from chatledger.projections.index import Snapshot
 from chatledger.projections.indexed_chat import IndexedChat
 from chatledger.projections.page_check import find_damage
 
-from ..index_in_memory import read_note
 from .findings import Findings, Severity
 
 _REBUILT = "nothing: it is built anew from the log at the next open"
@@ -37,9 +36,6 @@ class IndexWitness:
 
 def read_index(root: Path, identity: str | None, found: Findings) -> IndexWitness | None:
     """What the index in a folder knows of the log with that identity; None when it can not serve."""
-    note = read_note(root)
-    if note is not None and (identity is None or note.identity == identity):
-        return IndexWitness(IndexState(note.position, note.hash), {})
     if not (root / "CURRENT").exists():
         found.add("note", "index-missing", root, "there is no index", _REBUILT)
         return None

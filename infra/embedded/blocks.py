@@ -162,6 +162,11 @@ def scan_block(raw: bytes, key: bytes, prefix: bytes, start: int = 0) -> BlockSc
     return BlockScan(spans, damages)
 
 
+def read_frames(raw: bytes) -> tuple[list[Span], int]:
+    """Return the records of a block file without a look at their checksums, and where the last one ends."""
+    return _frames(raw, 0, len(raw))
+
+
 def read_record(raw: bytes, span: Span, *, is_intact: bool = True) -> BlockRecord | Deleted:
     """Return what a record holds."""
     if not span.is_message:
@@ -198,7 +203,10 @@ def _frames(raw: bytes, at: int, most: int) -> tuple[list[Span], int]:
 
 def _has_room_for_headers(raw: bytes, at: int, length: int, subject_bytes: int) -> bool:
     room = length - _LEAST - subject_bytes - _SIZE.size
-    return room >= 0 and _SIZE.unpack_from(raw, at + _HEAD.size + subject_bytes)[0] <= room
+    if room < 0:
+        return False
+    (size,) = _SIZE.unpack_from(raw, at + _HEAD.size + subject_bytes)
+    return bool(size <= room)
 
 
 def _are_intact(raw: bytes, frames: Sequence[Span], key: bytes) -> list[bool]:
@@ -244,8 +252,8 @@ def _is_cut(raw: bytes, at: int) -> bool:
     """Whether the file ends before the record at an offset does."""
     if at + _SIZE.size > len(raw):
         return True
-    length = _SIZE.unpack_from(raw, at)[0] & (_HAS_HEADERS - 1)
-    return len(raw) - at < length <= _LARGEST
+    (packed,) = _SIZE.unpack_from(raw, at)
+    return bool(len(raw) - at < packed & (_HAS_HEADERS - 1) <= _LARGEST)
 
 
 def _headers(raw: bytes) -> dict[str, str]:

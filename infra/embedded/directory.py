@@ -7,6 +7,8 @@ The data directory: what lies where, and whether it is ours.
     endpoint.json    how other processes find the live server; mode 0600, it holds the token
     server.log       what the server prints
     log/             the JetStream store: the truth
+    witness/         how far the log went, see `chatledger.infra.log.witness`
+    seals            what the blocks of the log held when they were written, see `seals.py`
     index/           derived from the log by `chatledger.projections`
 """
 
@@ -79,6 +81,8 @@ class DataDirectory:
         self.server_log = self.path / "server.log"
         self.log = self.path / "log"
         self.index = self.path / "index"
+        self.witness = self.path / "witness"
+        self.seals_file = self.path / "seals"
 
     def __repr__(self) -> str:
         return f"DataDirectory({str(self.path)!r})"
@@ -115,6 +119,10 @@ class DataDirectory:
     def _streams(self) -> Path:
         return self.log / "jetstream" / "$G" / "streams"
 
+    def stream_folders(self) -> list[Path]:
+        """Return the folders of the streams in the store, by name."""
+        return sorted(folder for folder in self._streams.glob("*") if folder.is_dir())
+
     def read_endpoint(self) -> EndpointRecord | None:
         """What the owner wrote, None when there is no owner, it is not ready, or the file is not readable to us."""
         try:
@@ -137,14 +145,19 @@ class DataDirectory:
                 if _is_half_made(folder):
                     shutil.rmtree(folder)
 
+    def make_log(self) -> None:
+        """Make the folder of the store, if it is not there."""
+        with self._explain():
+            self.log.mkdir(mode=0o700, exist_ok=True)
+
     def get_room_bytes(self) -> int:
         """
         How large the log may grow: what it has, and nine tenths of what is free; the rest is for the index.
 
         Source: the file system, now.
         """
+        self.make_log()
         with self._explain():
-            self.log.mkdir(mode=0o700, exist_ok=True)
             stored = 0
             for folder, _, names in os.walk(self.log):
                 for name in names:

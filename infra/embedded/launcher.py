@@ -163,8 +163,8 @@ class ServerProcess:
         """Whether the child has not ended."""
         return self._spawned.is_set() and not self._exited.is_set()
 
-    def stop(self) -> None:
-        """Stop the server cleanly and wait until it has ended; kill it only after `STOP_TIMEOUT_S`."""
+    def stop(self) -> bool:
+        """Stop the server and wait until it has ended; killed only after `STOP_TIMEOUT_S`. Whether it ended by itself, cleanly."""
         self._spawned.wait()
         for order, patience in ((signal.SIGTERM, STOP_TIMEOUT_S), (signal.SIGKILL, None)):
             if self._child is not None and self.is_running:
@@ -172,6 +172,7 @@ class ServerProcess:
             if self._exited.wait(patience):
                 break
         self._keeper.join()
+        return self._child is not None and self._child.returncode in {0, 1}
 
     def _spawn_and_wait(self) -> None:
         try:

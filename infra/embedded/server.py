@@ -17,7 +17,9 @@ from ..jetstream.endpoint import Endpoint
 from .directory import FORMAT, DataDirectory, Durability, EndpointRecord
 from .launcher import SYNC_INTERVALS, ServerProcess, make_token
 from .lock import OwnerLock
+from .preflight import check_store
 from .probe import get_command, get_server_info
+from .seals import Sealer
 
 RETRY_S = 0.02
 
@@ -35,7 +37,13 @@ class EmbeddedServer:
     """
 
     def __init__(
-        self, record: EndpointRecord, *, directory: DataDirectory, process: ServerProcess | None, lock: OwnerLock | None
+        self,
+        record: EndpointRecord,
+        *,
+        directory: DataDirectory,
+        process: ServerProcess | None,
+        lock: OwnerLock | None,
+        sealer: Sealer | None = None,
     ) -> None:
         self.endpoint = Endpoint(urls=(record.url,), token=record.token, server_name=record.server_name)
         self.is_owner = process is not None
@@ -45,6 +53,9 @@ class EmbeddedServer:
         self._url = record.url
         self._process = process
         self._lock = lock
+        self._sealer = sealer
+        self.is_settled = False
+        """Whether this process ended the server cleanly, and all that it stored is on the disk."""
         self._pid = os.getpid()
         self._closing = threading.Lock()
         self._is_closed = False
@@ -70,6 +81,7 @@ class EmbeddedServer:
             UnsupportedFormatError: A newer chatledger wrote the directory.
             LedgerLockedError: Somebody has the lock, and no server answered in time.
             LogUnavailableError: The server could not be started; the message quotes its log.
+            CorruptStateError, ChainIntegrityError: The files of the log are damaged, see `check_store`; nothing was changed.
         """
         if durability not in SYNC_INTERVALS:
             msg = f'durability is {durability!r}; choose "always" or "fast"'
@@ -96,9 +108,12 @@ class EmbeddedServer:
     def _start(
         cls, directory: DataDirectory, *, durability: Durability, stream: str, lock: OwnerLock
     ) -> "EmbeddedServer":
-        process = None
+        process = sealer = None
         try:
+            directory.make_log()
+            sealer = Sealer(directory, check_store(directory, stream))
             directory.remove_traces()
+            sealer.begin()
             server_name, token = f"cl-{secrets.token_hex(8)}", make_token()
             process, url = ServerProcess.start(
                 directory, server_name=server_name, token=token, durability=durability, lock_descriptor=lock.descriptor
@@ -114,11 +129,13 @@ class EmbeddedServer:
                 stream=stream,
             )
             directory.write(directory.endpoint_file, msgspec.json.encode(record))
-            return cls(record, directory=directory, process=process, lock=lock)
+            return cls(record, directory=directory, process=process, lock=lock, sealer=sealer)
         except BaseException:
             # A lock that stays behind would lock this very process out of its next attempt.
             if process is not None:
                 process.stop()
+            if sealer is not None:
+                sealer.stop()
             lock.release()
             raise
 
@@ -146,7 +163,10 @@ class EmbeddedServer:
                 # First the endpoint: nobody may attach to a server that is about to end.
                 with contextlib.suppress(OSError):
                     self.directory.endpoint_file.unlink(missing_ok=True)
-                self._process.stop()
+                if self._sealer is not None:
+                    self._sealer.stop()
+                is_clean = self._process.stop()
+                self.is_settled = is_clean and self._sealer is not None and self._sealer.finish()
                 self._lock.release()
             self._is_closed = True
 

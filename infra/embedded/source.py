@@ -34,8 +34,15 @@ class EmbeddedSource:
         )
         return self._server.endpoint
 
-    def close(self) -> None:
-        """Stop the server if this process runs it."""
+    @property
+    def is_synced(self) -> bool:
+        """Whether the server syncs what it acknowledges before it does."""
+        return self._server is not None and self._server.durability == "always"
+
+    def close(self) -> bool:
+        """Stop the server if this process runs it; whether it did, and all that the server stored is on the disk."""
         server, self._server = self._server, None
-        if server is not None:
-            server.close()
+        if server is None:
+            return False
+        server.close()
+        return server.is_settled

@@ -10,7 +10,7 @@ def refuse_if_regressed(log: EventLog, *, position: int, event_hash: bytes) -> N
     Raise `LogRegressedError` when the log lost the event that was seen at a position: it would be given out again.
 
     An event that was erased is not lost. Its chat's tombstone stands after it, so the last event of all is never erased.
-    Position 0 stands for nothing that was seen.
+    Position 0 stands for nothing that was seen, an empty hash for one that is not known.
     """
     if not position:
         return
@@ -21,6 +21,6 @@ def refuse_if_regressed(log: EventLog, *, position: int, event_hash: bytes) -> N
         last = log.settled_position(position + 1)
         is_lost = last <= position
     else:
-        is_lost = there is None or there.hash != event_hash
+        is_lost = there is None or event_hash not in {b"", there.hash}
     if is_lost:
         raise LogRegressedError(last_position=last, seen_position=position)

@@ -1,0 +1,150 @@
+"""
+The pre-flight: whether the files of a store are sound, before a server starts on them.
+
+A server that meets a damaged record while it starts drops what follows in that block, gives the positions out again, and says
+nothing. So nothing starts on a store with damage, and not one byte of it is changed. What vouches for a block is, in this order: a
+clean stop in this run of the machine, after which nobody wrote to the file; a seal that equals it; the checksums of its records.
+
+Lost records leave no damage behind where a file was cut between two of them, or is gone. So the positions without a message
+are compared with what deletions account for, and the last position with what the witness has seen.
+"""
+
+import logging
+from pathlib import Path
+from typing import Final
+
+from chatledger.domain.errors import ChainIntegrityError, CorruptStateError, LogRegressedError
+
+from ..log.witness import boot_id, read_testimony
+from .blocks import BlockScan, Damage, block_files, scan_block
+from .directory import DataDirectory
+from .record_hash import block_key
+from .seals import Seal, Seals, digest_of, is_unchanged, make_seal, read_seals
+
+_FOREIGN_RECORDS: Final = 8
+"""So many records of a store, and none with the right checksum: they are of a server that writes them in another way."""
+_REMEDY: Final = (
+    "Nothing was changed. 'chatledger doctor' says what is damaged, and 'chatledger doctor --repair' keeps all that can be read, "
+    "with --backup FOLDER also what a backup has; or restore a backup"
+)
+_logger = logging.getLogger(__name__)
+
+
+def check_store(directory: DataDirectory, stream: str) -> Seals:
+    """
+    Refuse a store with damage, before a server starts on it.
+
+    Args:
+        directory: Of the store; this process owns it, and no server runs.
+        stream: The stream that holds the log.
+
+    Returns:
+        The seals of all blocks.
+
+    Raises:
+        CorruptStateError: A record is damaged.
+        ChainIntegrityError: Events are gone that no deletion accounts for.
+        LogRegressedError: The log ends before what was acknowledged.
+    """
+    before = read_seals(directory)
+    boot = boot_id()
+    is_same_boot = before is not None and bool(boot) and before.boot == boot
+    is_clean = before is not None and before.is_clean
+    is_trusted = is_clean and is_same_boot and (directory.index / "CURRENT").exists()
+    seals = Seals(log_inode=directory.log.stat().st_ino, boot=boot)
+    for folder in directory.stream_folders():
+        check = _StreamCheck(
+            folder, {} if before is None else before.streams.get(folder.name, {}), is_trusted=is_trusted
+        )
+        check.run()
+        check.refuse_damage(may_be_cut=not is_clean, may_be_torn=not (is_clean or is_same_boot))
+        if folder.name == stream:
+            _refuse_losses(directory, check.sealed)
+        seals.streams[folder.name] = check.sealed
+    return seals
+
+
+def _refuse_losses(directory: DataDirectory, sealed: dict[int, Seal]) -> None:
+    """Raise when messages are gone without a trace in the files."""
+    last = max((seal.last for seal in sealed.values()), default=0)
+    missing = last - sum(seal.message_count for seal in sealed.values())
+    accounted = sum(seal.accounted for seal in sealed.values())
+    if missing > accounted:
+        msg = (
+            f"{missing} positions up to {last} of the log in {directory.path} hold no event, but deletions account for "
+            f"{accounted} only: events are lost. {_REMEDY}"
+        )
+        raise ChainIntegrityError(msg)
+    seen = read_testimony(directory.witness, log_inode=directory.log.stat().st_ino)
+    if seen is not None and seen.position > last:
+        raise LogRegressedError(last_position=last, seen_position=seen.position)
+
+
+class _StreamCheck:
+    """The blocks of one stream; `sealed` are those that are sound."""
+
+    def __init__(self, folder: Path, before: dict[int, Seal], *, is_trusted: bool) -> None:
+        self._folder, self._before, self._is_trusted = folder, before, is_trusted
+        self._damaged: list[tuple[Path, Damage]] = []
+        self._ends_with: Damage | None = None
+        self._intact_count = self._framed_count = 0
+        self.sealed: dict[int, Seal] = {}
+
+    def run(self) -> None:
+        """Look at each block."""
+        for file in block_files(self._folder):
+            seal = self._before.get(int(file.stem))
+            self._ends_with = None
+            if seal is None or not self._is_trusted or not is_unchanged(file, seal):
+                seal = self._check(file, seal)
+            self.sealed[seal.number] = seal
+
+    def _check(self, file: Path, seal: Seal | None) -> Seal:
+        """Check the records that no seal stands for."""
+        raw = file.read_bytes()
+        if seal is not None and not (seal.size <= len(raw) and seal.digest == digest_of(memoryview(raw)[: seal.size])):
+            seal = None
+        start = 0 if seal is None else seal.size
+        stream = self._folder.name
+        scan = scan_block(raw, block_key(stream, int(file.stem)), f"{stream}.".encode(), start)
+        self._note(file, raw, scan)
+        return make_seal(file, raw, scan.spans, before=seal)
+
+    def _note(self, file: Path, raw: bytes, scan: BlockScan) -> None:
+        self._intact_count += len(scan.spans)
+        self._framed_count += sum(damage.sequence is not None for damage in scan.damages)
+        self._damaged += [(file, damage) for damage in scan.damages]
+        if scan.damages and scan.damages[-1].offset + scan.damages[-1].length == len(raw):
+            self._ends_with = scan.damages[-1]
+
+    def refuse_damage(self, *, may_be_cut: bool, may_be_torn: bool) -> None:
+        """
+        Raise `CorruptStateError` when there is damage, but for an interrupted write at the end of the last block.
+
+        Args:
+            may_be_cut: Whether the server may have been killed while it wrote: the file ends inside the last record.
+            may_be_torn: Whether the machine may have gone down: what stands at the end may be anything.
+        """
+        if not self._damaged or self._is_foreign():
+            return
+        end = self._ends_with
+        if end is not None and (may_be_torn or (may_be_cut and end.is_cut)):
+            file, damage = self._damaged.pop()
+            _logger.warning(
+                "%s ends with %d bytes of a message that was not written to its end; the server removes them",
+                file,
+                damage.length,
+            )
+        if self._damaged:
+            file, damage = self._damaged[0]
+            more = f", and {len(self._damaged) - 1:,} more places are" if self._damaged[1:] else " is"
+            place = "" if damage.sequence is None else f" (position {damage.sequence & (2**62 - 1)})"
+            msg = f"{file}: the record at byte {damage.offset:,}{place}{more} damaged. {_REMEDY}"
+            raise CorruptStateError(msg)
+
+    def _is_foreign(self) -> bool:
+        """Whether nothing here is as our server writes it, as with compressed or encrypted blocks."""
+        is_foreign = not self._intact_count and not self._before and self._framed_count >= _FOREIGN_RECORDS
+        if is_foreign:
+            _logger.warning("the blocks in %s were not checked: no checksum in them is of the known kind", self._folder)
+        return is_foreign

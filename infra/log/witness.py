@@ -1,0 +1,274 @@
+"""
+The witness beside a log: how far the log went, so that a loss at its end is noticed also without the index.
+
+A witness is a folder with one small file for each process that writes, locked by it. Whoever was acknowledged something notes
+its position and hash there before the call returns. What the files say together is their maximum, also of processes that ended.
+A file holds two halves, written by turns, so that a write that is torn leaves the older one. A half is, little-endian:
+
+    8 number of the write | 8 position | 8 durable position | 32 hash | 16 boot | 8 inode of this file | 8 of the log |
+    16 log | 4 CRC-32 of what stands before
+
+A write goes to the cache of the operating system, which outlives processes; it is synced within a second. What was written
+when the machine went down counts only up to the durable position, which the log had on the disk before. A witness that is
+behind does no harm; one that is ahead of the log shows a loss. Copied files, and those of another log, are not believed.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import itertools
+import logging
+import os
+import threading
+import time
+import zlib
+from collections import deque
+from pathlib import Path
+from struct import Struct
+from typing import Final, NamedTuple
+
+_HALF: Final = Struct("<QQQ32s16sQQ16s")
+_CHECKSUM: Final = Struct("<I")
+_HALF_BYTES: Final = 128
+_FILE_BYTES: Final = 2 * _HALF_BYTES
+_SYNC_S: Final = 1.0
+_SETTLED_S: Final = 2.5
+"""After so long a log with `durability="fast"` has synced what it acknowledged: its server does it every second."""
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+_logger = logging.getLogger(__name__)
+
+
+class Testimony(NamedTuple):
+    """A position that the log must reach, and the hash of the event there; empty where it is not known."""
+
+    position: int
+    hash: bytes
+
+
+class _Half(NamedTuple):
+    """The content of one half of a file."""
+
+    number: int = 0
+    position: int = 0
+    durable: int = 0
+    hash: bytes = b""
+    boot: bytes = b""
+    own_inode: int = 0
+    log_inode: int = 0
+    log: bytes = b""
+
+    def testimony(self, boot: bytes) -> Testimony:
+        """What counts of it in a run of the machine."""
+        if boot and self.boot == boot:
+            return Testimony(self.position, self.hash)
+        return Testimony(self.durable, self.hash if self.durable == self.position else b"")
+
+
+class Witness:
+    """
+    The notes of one process about one log, from when it opened the log until `close`. Safe to use from any thread.
+
+    Args:
+        folder: Where the files are.
+        identity: Of the log.
+        beside: The folder or file of the log, where it is on this machine; notes do not count for another one in its place.
+        is_synced: Whether what the log acknowledges is on the disk already.
+    """
+
+    def __init__(self, folder: Path, *, identity: str, beside: Path | None = None, is_synced: bool) -> None:
+        self.folder, self._is_synced = folder, is_synced
+        self._log, self._log_inode = _digest(identity), _inode(beside)
+        self._boot = boot_id()
+        self._lock = threading.Lock()
+        self._fd: int | None = None
+        self._half = _Half()
+        self._unsettled: deque[tuple[float, int]] = deque()
+        self._wake, self._closing = threading.Event(), threading.Event()
+        self._is_dirty = False
+        try:
+            self._take_file()
+        except OSError as error:
+            self._warn(error)
+            return
+        self._thread = threading.Thread(target=self._run, name="chatledger-witness", daemon=True)
+        self._thread.start()
+
+    def _take_file(self) -> None:
+        """Lock the first file that nobody has, and go on from what it says."""
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        fd = next(fd for number in itertools.count(1) if (fd := _locked(self.folder / str(number))) is not None)
+        self._fd = fd
+        found = _newest(os.pread(fd, _FILE_BYTES, 0))
+        fresh = _Half(
+            number=found.number,
+            boot=self._boot,
+            own_inode=os.fstat(fd).st_ino,
+            log_inode=self._log_inode,
+            log=self._log,
+        )
+        self._half = fresh
+        if (found.own_inode, found.log_inode, found.log) == (fresh.own_inode, self._log_inode, self._log):
+            seen = found.testimony(self._boot)
+            self._half = fresh._replace(position=seen.position, hash=seen.hash, durable=found.durable)
+
+    def testimony(self) -> Testimony | None:
+        """Return how far the log went, as all processes have noted; None when nothing is known."""
+        return read_testimony(self.folder, log_inode=self._log_inode, identity=self._log)
+
+    def note(self, position: int, event_hash: bytes) -> None:
+        """Note an event that the log has acknowledged. Costs a few microseconds."""
+        with self._lock:
+            if self._fd is None or position <= self._half.position:
+                return
+            durable = position if self._is_synced else self._half.durable
+            self._half = self._half._replace(position=position, hash=event_hash, durable=durable)
+            self._write()
+        if not self._is_dirty:
+            self._is_dirty = True
+            self._wake.set()
+
+    def _write(self) -> None:
+        """Write the other half. The caller has the lock."""
+        assert self._fd is not None, "the caller looked"
+        self._half = self._half._replace(number=self._half.number + 1)
+        raw = _HALF.pack(*self._half)
+        raw += _CHECKSUM.pack(zlib.crc32(raw))
+        try:
+            os.pwrite(self._fd, raw, _HALF_BYTES * (self._half.number & 1))
+        except OSError as error:  # what is behind does no harm
+            self._warn(error)
+
+    def _run(self) -> None:
+        while self._wake.wait() and not self._closing.wait(_SYNC_S):
+            self._is_dirty = False
+            self._wake.clear()
+            if not self._sync():
+                self._wake.set()
+
+    def _sync(self) -> bool:
+        """Take what is settled for durable, and bring the file to the disk; whether there is nothing left to do."""
+        now = time.monotonic()
+        with self._lock:
+            if self._fd is None:
+                return True
+            self._unsettled.append((now, self._half.position))
+            durable = self._half.durable
+            while self._unsettled and (now - self._unsettled[0][0] >= _SETTLED_S or self._is_synced):
+                durable = max(durable, self._unsettled.popleft()[1])
+            if durable > self._half.durable:
+                self._half = self._half._replace(durable=durable)
+                self._write()
+            fd, is_done = self._fd, durable == self._half.position
+        if is_done:
+            self._unsettled.clear()
+        try:
+            os.fdatasync(fd)
+        except OSError as error:
+            self._warn(error)
+        return is_done
+
+    def settle(self) -> None:
+        """Note that the log has everything on the disk."""
+        with self._lock:
+            if self._fd is not None and self._half.durable < self._half.position:
+                self._half = self._half._replace(durable=self._half.position)
+                self._write()
+
+    def close(self) -> None:
+        """Sync the file and give it up; calling it again does nothing."""
+        self._closing.set()
+        self._wake.set()
+        with self._lock:
+            fd, self._fd = self._fd, None
+        if fd is None:
+            return
+        self._thread.join()
+        try:
+            os.fsync(fd)
+        except OSError as error:
+            self._warn(error)
+        finally:
+            os.close(fd)
+
+    def _warn(self, error: OSError) -> None:
+        _logger.warning(
+            "the witness in %s cannot be written, so a loss at the end of the log may go unnoticed: %s",
+            self.folder,
+            error,
+        )
+
+
+def read_testimony(folder: Path, *, log_inode: int | None, identity: bytes | None = None) -> Testimony | None:
+    """
+    Return how far a log went, as all its writers have noted; None when nothing is known.
+
+    Args:
+        folder: Of the witness.
+        log_inode: Of the log's folder or file. None takes what was noted of whatever log was there.
+        identity: The same for the identity of the log.
+    """
+    best: Testimony | None = None
+    boot = boot_id()
+    for half in _halves(folder):
+        if log_inode not in {None, half.log_inode} or identity not in {None, half.log}:
+            continue
+        found = half.testimony(boot)
+        if found.position and (best is None or found > best):
+            best = found
+    return best
+
+
+def _locked(file: Path) -> int | None:
+    """The file, open and locked; None when somebody has it."""
+    fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(fd)
+        return None
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def boot_id() -> bytes:
+    """Return 16 bytes that tell one run of the machine from another; none where nothing does."""
+    try:
+        return hashlib.sha256(_BOOT_ID.read_bytes().strip()).digest()[:16]
+    except OSError:
+        return b""
+
+
+def _halves(folder: Path) -> list[_Half]:
+    """What each file says, but for files that were copied."""
+    found: list[_Half] = []
+    with contextlib.suppress(OSError):
+        for path in folder.iterdir():
+            if path.name.isdecimal():
+                half = _newest(path.read_bytes())
+                if half.own_inode == path.stat().st_ino:
+                    found.append(half)
+    return found
+
+
+def _newest(raw: bytes) -> _Half:
+    """The half of a file that was written last."""
+    newest = _Half()
+    for start in (0, _HALF_BYTES):
+        body = raw[start : start + _HALF.size]
+        checksum = raw[start + _HALF.size : start + _HALF.size + _CHECKSUM.size]
+        if len(checksum) == _CHECKSUM.size and _CHECKSUM.unpack(checksum)[0] == zlib.crc32(body):
+            half = _Half(*_HALF.unpack(body))
+            if half.number > newest.number:
+                newest = half
+    boot, event_hash = newest.boot, newest.hash
+    return newest._replace(boot=boot.rstrip(b"\0") and boot, hash=event_hash.rstrip(b"\0") and event_hash)
+
+
+def _digest(identity: str) -> bytes:
+    return hashlib.sha256(identity.encode()).digest()[:16]
+
+
+def _inode(path: Path | None) -> int:
+    return 0 if path is None else path.stat().st_ino
