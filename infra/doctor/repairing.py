@@ -25,6 +25,7 @@ from ..encryption import Encryption
 from ..ledger import Ledger
 from ..locations import Options, open_shared
 from ..log.mapper import StructMapper
+from ..log.witness import read_testimony
 from ..messages import new_id
 from ..quarantine import Note, Quarantine, QuarantinedStream
 from ..unshared import LogOnly, log_at
@@ -173,6 +174,7 @@ class _Run:
         """Do it."""
         shutil.rmtree(self._draft(), ignore_errors=True)  # of an interrupted repair
         index, seen = self._copy_of_index()
+        seen = max(seen, self._witnessed())
         scan = ChainScan()
         scan.run(self._merged(), self._mapper.recorded)
         if index is not None:
@@ -321,6 +323,14 @@ class _Run:
         except (ChatledgerError, OSError):
             pass
         return None, 0
+
+    def _witnessed(self) -> int:
+        """The last position that was acknowledged, as far as the witness knows."""
+        log = self._directory.log
+        seen = read_testimony(
+            self._directory.witness, log_inode=log.stat().st_ino if log.exists() else None, identity=None
+        )
+        return 0 if seen is None else seen.position
 
     def _draft(self) -> Path:
         draft = self._directory.path.with_name(self._directory.path.name + ".repairing")

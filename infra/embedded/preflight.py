@@ -57,9 +57,15 @@ def check_store(directory: DataDirectory, stream: str) -> Seals:
             folder, {} if before is None else before.streams.get(folder.name, {}), is_trusted=is_trusted
         )
         check.run()
-        check.refuse_damage(may_be_cut=not is_clean, may_be_torn=not (is_clean or is_same_boot))
+        torn = check.refuse_damage(may_be_cut=not is_clean, may_be_torn=not (is_clean or is_same_boot))
         if folder.name == stream:
             _refuse_losses(directory, check.sealed)
+        if torn is not None:
+            _logger.warning(
+                "%s: the last message was not written to its end, and nobody was told that it was; the server removes its %d bytes",
+                folder,
+                torn.length,
+            )
         seals.streams[folder.name] = check.sealed
     return seals
 
@@ -117,30 +123,28 @@ class _StreamCheck:
         if scan.damages and scan.damages[-1].offset + scan.damages[-1].length == len(raw):
             self._ends_with = scan.damages[-1]
 
-    def refuse_damage(self, *, may_be_cut: bool, may_be_torn: bool) -> None:
+    def refuse_damage(self, *, may_be_cut: bool, may_be_torn: bool) -> Damage | None:
         """
         Raise `CorruptStateError` when there is damage, but for an interrupted write at the end of the last block.
+
+        Returns that write.
 
         Args:
             may_be_cut: Whether the server may have been killed while it wrote: the file ends inside the last record.
             may_be_torn: Whether the machine may have gone down: what stands at the end may be anything.
         """
         if not self._damaged or self._is_foreign():
-            return
+            return None
         end = self._ends_with
         if end is not None and (may_be_torn or (may_be_cut and end.is_cut)):
-            file, damage = self._damaged.pop()
-            _logger.warning(
-                "%s ends with %d bytes of a message that was not written to its end; the server removes them",
-                file,
-                damage.length,
-            )
+            self._damaged.pop()
         if self._damaged:
             file, damage = self._damaged[0]
             more = f", and {len(self._damaged) - 1:,} more places are" if self._damaged[1:] else " is"
             place = "" if damage.sequence is None else f" (position {damage.sequence & (2**62 - 1)})"
             msg = f"{file}: the record at byte {damage.offset:,}{place}{more} damaged. {_REMEDY}"
             raise CorruptStateError(msg)
+        return end
 
     def _is_foreign(self) -> bool:
         """Whether nothing here is as our server writes it, as with compressed or encrypted blocks."""
