@@ -28,7 +28,7 @@ from .log.cipher import RecordCipher
 from .log.compression import ZstdCompressor
 from .log.jetstream import JetStreamLog
 from .log.memory import MemoryLog
-from .log.witness import Witness, read_testimony
+from .log.witness import Witness, read_last_seen
 from .login import Login
 from .quarantine import Quarantine
 from .scratch import Scratch
@@ -138,11 +138,9 @@ class Options:
             return Index(self.index or default, identity=log.identity, map_bytes=self.index_map_bytes)
         return Index(index_folder(log.identity), identity=log.identity, map_bytes=self.index_map_bytes)
 
-    def witness(
-        self, folder: Path, log: EventLog, *, beside: Path | None = None, is_synced: bool = True
-    ) -> Witness | None:
+    def witness(self, folder: Path, log: EventLog, *, is_synced: bool = True) -> Witness | None:
         """What notes how far the log goes; None for one that is only looked at."""
-        return Witness(folder, identity=log.identity, beside=beside, is_synced=is_synced)
+        return Witness(folder, identity=log.identity, is_synced=is_synced)
 
     def store(
         self, log: EventLog, index: Path, *on_close: Callable[[], object], witness: Witness | None = None
@@ -170,10 +168,10 @@ class Options:
             witness=witness,
         )
 
-    def store_with_witness(self, log: EventLog, index: Path, *, beside: Path | None = None) -> Store:
-        """The store of a log that lies elsewhere, or in a file. The witness stands beside the index, which may be removed."""
+    def store_with_witness(self, log: EventLog, index: Path, folder: Path | None = None) -> Store:
+        """The store of a log whose witness stands in a folder; by default beside the index, not inside: that may be removed."""
         root = self.index or index
-        witness = self.witness(root.with_name(f"{root.name}-witness"), log, beside=beside)
+        witness = self.witness(folder or root.with_name(f"{root.name}-witness"), log)
         return self.store(log, index, *([] if witness is None else [witness.close]), witness=witness)
 
 
@@ -234,7 +232,7 @@ def _open_path(location: str, options: Options) -> Store:
     is_known = (
         directory.has_stream(STREAM)
         or (directory.index / "CURRENT").exists()
-        or read_testimony(directory.witness, log_inode=None, identity=None) is not None
+        or read_last_seen(directory.witness) is not None
     )
     source = EmbeddedSource(directory, durability=options.durability, stream=STREAM, timeout_s=options.timeout_s)
     try:
@@ -245,7 +243,7 @@ def _open_path(location: str, options: Options) -> Store:
         except BaseException:
             client.close()
             raise
-        witness = options.witness(directory.witness, log, beside=directory.log, is_synced=source.is_synced)
+        witness = options.witness(directory.witness, log, is_synced=source.is_synced)
         return options.store(log, directory.index, lambda: _stop(source, witness), witness=witness)
     except BaseException:
         source.close()
@@ -285,7 +283,7 @@ def _open_sqlite(location: str, options: Options) -> Store:
         msg = f"{path} can not be an SQLite file: its folder does not exist, or it is a folder"
         raise ConfigurationError(msg)
     log = SqliteLog(str(path), mapper=options.mapper)
-    return options.store_with_witness(log, path.with_name(f"{path.name}-index"), beside=path)
+    return options.store_with_witness(log, path.with_name(f"{path.name}-index"), path.with_name(f"{path.name}-witness"))
 
 
 def _open_postgres(location: str, options: Options) -> Store:

@@ -37,7 +37,7 @@ from .group_commit import Command, GroupCommit
 from .log import EventLog, LostRaceError
 from .log.port import READ_PAGE
 from .log.regression import refuse_if_regressed
-from .log.witness import Testimony, Witness
+from .log.witness import LastSeen, Witness
 from .read_ahead import ReadAhead
 from .scratch import Scratch
 
@@ -114,10 +114,10 @@ class Store:
         self._follower.start()
 
     def _open(self, progress: Progress) -> None:
-        self._refuse_if_regressed(None if self._witness is None else self._witness.testimony())
+        self._refuse_if_regressed(None if self._witness is None else self._witness.last_seen())
         reason = self.index.open()
         if reason is not None:
-            self._refuse_if_regressed(self.index.testimony())
+            self._refuse_if_regressed(self.index.last_seen())
             _logger.info("building the index: %s", reason)
             self.rebuild(progress, unless_open=True)
         self._refuse_if_regressed(self.index.state)
@@ -133,7 +133,7 @@ class Store:
         if reason is not None:  # the old index may have known of data that were to be erased
             self.sweep_large()
 
-    def _refuse_if_regressed(self, seen: Testimony | IndexState | None) -> None:
+    def _refuse_if_regressed(self, seen: LastSeen | IndexState | None) -> None:
         if seen is not None:
             refuse_if_regressed(self.log, position=seen.position, event_hash=seen.hash)
 

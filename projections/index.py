@@ -168,7 +168,7 @@ class Index(PositionRecorder):
         self._generations.remove_unused()
         return None
 
-    def testimony(self) -> IndexState | None:
+    def last_seen(self) -> IndexState | None:
         """How far the current generation went, where `open` says that it cannot serve; None when it cannot say."""
         number = self._generations.current
         return None if number is None else read_state(self._generations.path(number), self._identity)

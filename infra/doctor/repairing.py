@@ -25,7 +25,7 @@ from ..encryption import Encryption
 from ..ledger import Ledger
 from ..locations import Options, open_shared
 from ..log.mapper import StructMapper
-from ..log.witness import read_testimony
+from ..log.witness import read_last_seen
 from ..messages import new_id
 from ..quarantine import Note, Quarantine, QuarantinedStream
 from ..unshared import LogOnly, log_at
@@ -326,10 +326,7 @@ class _Run:
 
     def _witnessed(self) -> int:
         """The last position that was acknowledged, as far as the witness knows."""
-        log = self._directory.log
-        seen = read_testimony(
-            self._directory.witness, log_inode=log.stat().st_ino if log.exists() else None, identity=None
-        )
+        seen = read_last_seen(self._directory.witness)
         return 0 if seen is None else seen.position
 
     def _draft(self) -> Path:

@@ -15,8 +15,8 @@ from typing import Final
 
 from chatledger.domain.errors import ChainIntegrityError, CorruptStateError, LogRegressedError
 
-from ..log.witness import boot_id, read_testimony
-from .blocks import BlockScan, Damage, block_files, scan_block
+from ..log.witness import boot_id, read_last_seen
+from .blocks import Damage, block_files, scan_block
 from .directory import DataDirectory
 from .record_hash import block_key
 from .seals import Seal, Seals, digest_of, is_unchanged, make_seal, read_seals
@@ -52,58 +52,42 @@ def check_store(directory: DataDirectory, stream: str) -> Seals:
     is_clean = before is not None and before.is_clean
     is_trusted = is_clean and is_same_boot and (directory.index / "CURRENT").exists()
     seals = Seals(log_inode=directory.log.stat().st_ino, boot=boot)
+    seen = read_last_seen(directory.witness)
     for folder in directory.stream_folders():
         check = _StreamCheck(
             folder, {} if before is None else before.streams.get(folder.name, {}), is_trusted=is_trusted
         )
-        check.run()
-        torn = check.refuse_damage(may_be_cut=not is_clean, may_be_torn=not (is_clean or is_same_boot))
+        if not check.run():
+            _logger.warning("the blocks in %s were not checked: no checksum in them is of the known kind", folder)
+            continue
+        acknowledged = seen.position if seen is not None and folder.name == stream else 0
+        check.refuse_damage(acknowledged, may_be_cut=not is_clean, may_be_torn=not (is_clean or is_same_boot))
         if folder.name == stream:
-            _refuse_losses(directory, check.sealed)
-        if torn is not None:
-            _logger.warning(
-                "%s: the last message was not written to its end, and nobody was told that it was; the server removes its %d bytes",
-                folder,
-                torn.length,
-            )
+            check.refuse_losses(acknowledged)
         seals.streams[folder.name] = check.sealed
     return seals
 
 
-def _refuse_losses(directory: DataDirectory, sealed: dict[int, Seal]) -> None:
-    """Raise when messages are gone without a trace in the files."""
-    last = max((seal.last for seal in sealed.values()), default=0)
-    missing = last - sum(seal.message_count for seal in sealed.values())
-    accounted = sum(seal.accounted for seal in sealed.values())
-    if missing > accounted:
-        msg = (
-            f"{missing} positions up to {last} of the log in {directory.path} hold no event, but deletions account for "
-            f"{accounted} only: events are lost. {_REMEDY}"
-        )
-        raise ChainIntegrityError(msg)
-    seen = read_testimony(directory.witness, log_inode=directory.log.stat().st_ino)
-    if seen is not None and seen.position > last:
-        raise LogRegressedError(last_position=last, seen_position=seen.position)
-
-
 class _StreamCheck:
-    """The blocks of one stream; `sealed` are those that are sound."""
+    """The blocks of one stream; `sealed` are those that were looked at."""
 
     def __init__(self, folder: Path, before: dict[int, Seal], *, is_trusted: bool) -> None:
         self._folder, self._before, self._is_trusted = folder, before, is_trusted
         self._damaged: list[tuple[Path, Damage]] = []
         self._ends_with: Damage | None = None
-        self._intact_count = self._framed_count = 0
+        self._intact_count = 0
         self.sealed: dict[int, Seal] = {}
 
-    def run(self) -> None:
-        """Look at each block."""
+    def run(self) -> bool:
+        """Look at each block; False when nothing here is as our server writes it, as with compressed or encrypted blocks."""
         for file in block_files(self._folder):
             seal = self._before.get(int(file.stem))
             self._ends_with = None
             if seal is None or not self._is_trusted or not is_unchanged(file, seal):
                 seal = self._check(file, seal)
             self.sealed[seal.number] = seal
+        framed_count = sum(damage.sequence is not None for _, damage in self._damaged)
+        return bool(self._intact_count or self._before) or framed_count < _FOREIGN_RECORDS
 
     def _check(self, file: Path, seal: Seal | None) -> Seal:
         """Check the records that no seal stands for."""
@@ -113,42 +97,49 @@ class _StreamCheck:
         start = 0 if seal is None else seal.size
         stream = self._folder.name
         scan = scan_block(raw, block_key(stream, int(file.stem)), f"{stream}.".encode(), start)
-        self._note(file, raw, scan)
-        return make_seal(file, raw, scan.spans, before=seal)
-
-    def _note(self, file: Path, raw: bytes, scan: BlockScan) -> None:
         self._intact_count += len(scan.spans)
-        self._framed_count += sum(damage.sequence is not None for damage in scan.damages)
         self._damaged += [(file, damage) for damage in scan.damages]
         if scan.damages and scan.damages[-1].offset + scan.damages[-1].length == len(raw):
             self._ends_with = scan.damages[-1]
+        return make_seal(file, raw, scan.spans, before=seal)
 
-    def refuse_damage(self, *, may_be_cut: bool, may_be_torn: bool) -> Damage | None:
+    @property
+    def _last(self) -> int:
+        return max((seal.last for seal in self.sealed.values()), default=0)
+
+    def refuse_damage(self, acknowledged: int, *, may_be_cut: bool, may_be_torn: bool) -> None:
         """
-        Raise `CorruptStateError` when there is damage, but for an interrupted write at the end of the last block.
-
-        Returns that write.
+        Raise `CorruptStateError` when there is damage, but for an interrupted write behind all that was acknowledged.
 
         Args:
+            acknowledged: The position up to which it is known that messages were acknowledged.
             may_be_cut: Whether the server may have been killed while it wrote: the file ends inside the last record.
             may_be_torn: Whether the machine may have gone down: what stands at the end may be anything.
         """
-        if not self._damaged or self._is_foreign():
-            return None
         end = self._ends_with
-        if end is not None and (may_be_torn or (may_be_cut and end.is_cut)):
-            self._damaged.pop()
+        if end is not None and self._last >= acknowledged and (may_be_torn or (may_be_cut and end.is_cut)):
+            file, damage = self._damaged.pop()
+            _logger.warning(
+                "%s: the last message was not written to its end, and its writer was not told that it was; the server "
+                "removes %d bytes",
+                *(file, damage.length),
+            )
         if self._damaged:
             file, damage = self._damaged[0]
             more = f", and {len(self._damaged) - 1:,} more places are" if self._damaged[1:] else " is"
             place = "" if damage.sequence is None else f" (position {damage.sequence & (2**62 - 1)})"
             msg = f"{file}: the record at byte {damage.offset:,}{place}{more} damaged. {_REMEDY}"
             raise CorruptStateError(msg)
-        return end
 
-    def _is_foreign(self) -> bool:
-        """Whether nothing here is as our server writes it, as with compressed or encrypted blocks."""
-        is_foreign = not self._intact_count and not self._before and self._framed_count >= _FOREIGN_RECORDS
-        if is_foreign:
-            _logger.warning("the blocks in %s were not checked: no checksum in them is of the known kind", self._folder)
-        return is_foreign
+    def refuse_losses(self, acknowledged: int) -> None:
+        """Raise `ChainIntegrityError` when messages are gone that left no damage behind."""
+        missing = self._last - sum(seal.message_count for seal in self.sealed.values())
+        accounted = sum(seal.accounted for seal in self.sealed.values())
+        if missing > accounted:
+            msg = (
+                f"{missing} positions up to {self._last} of the log in {self._folder} hold no event, but deletions "
+                f"account for {accounted} only: events are lost. {_REMEDY}"
+            )
+            raise ChainIntegrityError(msg)
+        if acknowledged > self._last:
+            raise LogRegressedError(last_position=self._last, seen_position=acknowledged)

@@ -5,8 +5,8 @@ A witness is a folder with one small file for each process that writes, locked b
 its position and hash there before the call returns. What the files say together is their maximum, also of processes that ended.
 A file holds two halves, written by turns, so that a write that is torn leaves the older one. A half is, little-endian:
 
-    8 number of the write | 8 position | 8 durable position | 32 hash | 16 boot | 8 inode of this file | 8 of the log |
-    16 log | 4 CRC-32 of what stands before
+    8 number of the write | 8 position | 8 durable position | 32 hash | 16 boot | 8 inode of this file | 16 log |
+    4 CRC-32 of what stands before
 
 A write goes to the cache of the operating system, which outlives processes; it is synced within a second. What was written
 when the machine went down counts only up to the durable position, which the log had on the disk before. A witness that is
@@ -27,7 +27,7 @@ from pathlib import Path
 from struct import Struct
 from typing import Final, NamedTuple
 
-_HALF: Final = Struct("<QQQ32s16sQQ16s")
+_HALF: Final = Struct("<QQQ32s16sQ16s")
 _CHECKSUM: Final = Struct("<I")
 _HALF_BYTES: Final = 128
 _FILE_BYTES: Final = 2 * _HALF_BYTES
@@ -38,7 +38,7 @@ _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _logger = logging.getLogger(__name__)
 
 
-class Testimony(NamedTuple):
+class LastSeen(NamedTuple):
     """A position that the log must reach, and the hash of the event there; empty where it is not known."""
 
     position: int
@@ -53,15 +53,14 @@ class _Half(NamedTuple):
     durable: int = 0
     hash: bytes = b""
     boot: bytes = b""
-    own_inode: int = 0
-    log_inode: int = 0
+    inode: int = 0
     log: bytes = b""
 
-    def testimony(self, boot: bytes) -> Testimony:
+    def last_seen(self, boot: bytes) -> LastSeen:
         """What counts of it in a run of the machine."""
         if boot and self.boot == boot:
-            return Testimony(self.position, self.hash)
-        return Testimony(self.durable, self.hash if self.durable == self.position else b"")
+            return LastSeen(self.position, self.hash)
+        return LastSeen(self.durable, self.hash if self.durable == self.position else b"")
 
 
 class Witness:
@@ -71,14 +70,12 @@ class Witness:
     Args:
         folder: Where the files are.
         identity: Of the log.
-        beside: The folder or file of the log, where it is on this machine; notes do not count for another one in its place.
         is_synced: Whether what the log acknowledges is on the disk already.
     """
 
-    def __init__(self, folder: Path, *, identity: str, beside: Path | None = None, is_synced: bool) -> None:
+    def __init__(self, folder: Path, *, identity: str, is_synced: bool) -> None:
         self.folder, self._is_synced = folder, is_synced
-        self._log, self._log_inode = _digest(identity), _inode(beside)
-        self._boot = boot_id()
+        self._log, self._boot = _digest(identity), boot_id()
         self._lock = threading.Lock()
         self._fd: int | None = None
         self._half = _Half()
@@ -99,21 +96,15 @@ class Witness:
         fd = next(fd for number in itertools.count(1) if (fd := _locked(self.folder / str(number))) is not None)
         self._fd = fd
         found = _newest(os.pread(fd, _FILE_BYTES, 0))
-        fresh = _Half(
-            number=found.number,
-            boot=self._boot,
-            own_inode=os.fstat(fd).st_ino,
-            log_inode=self._log_inode,
-            log=self._log,
-        )
+        fresh = _Half(number=found.number, boot=self._boot, inode=os.fstat(fd).st_ino, log=self._log)
         self._half = fresh
-        if (found.own_inode, found.log_inode, found.log) == (fresh.own_inode, self._log_inode, self._log):
-            seen = found.testimony(self._boot)
+        if (found.inode, found.log) == (fresh.inode, fresh.log):
+            seen = found.last_seen(self._boot)
             self._half = fresh._replace(position=seen.position, hash=seen.hash, durable=found.durable)
 
-    def testimony(self) -> Testimony | None:
+    def last_seen(self) -> LastSeen | None:
         """Return how far the log went, as all processes have noted; None when nothing is known."""
-        return read_testimony(self.folder, log_inode=self._log_inode, identity=self._log)
+        return _latest(self.folder, self._log)
 
     def note(self, position: int, event_hash: bytes) -> None:
         """Note an event that the log has acknowledged. Costs a few microseconds."""
@@ -198,24 +189,21 @@ class Witness:
         )
 
 
-def read_testimony(folder: Path, *, log_inode: int | None, identity: bytes | None = None) -> Testimony | None:
+def read_last_seen(folder: Path, *, identity: str | None = None) -> LastSeen | None:
     """
     Return how far a log went, as all its writers have noted; None when nothing is known.
 
     Args:
         folder: Of the witness.
-        log_inode: Of the log's folder or file. None takes what was noted of whatever log was there.
-        identity: The same for the identity of the log.
+        identity: Of the log. None takes what was noted of whatever log was there.
     """
-    best: Testimony | None = None
+    return _latest(folder, None if identity is None else _digest(identity))
+
+
+def _latest(folder: Path, log: bytes | None) -> LastSeen | None:
     boot = boot_id()
-    for half in _halves(folder):
-        if log_inode not in {None, half.log_inode} or identity not in {None, half.log}:
-            continue
-        found = half.testimony(boot)
-        if found.position and (best is None or found > best):
-            best = found
-    return best
+    found = [half.last_seen(boot) for half in _halves(folder) if log in {None, half.log}]
+    return max((one for one in found if one.position), default=None)
 
 
 def _locked(file: Path) -> int | None:
@@ -247,7 +235,7 @@ def _halves(folder: Path) -> list[_Half]:
         for path in folder.iterdir():
             if path.name.isdecimal():
                 half = _newest(path.read_bytes())
-                if half.own_inode == path.stat().st_ino:
+                if half.inode == path.stat().st_ino:
                     found.append(half)
     return found
 
@@ -268,7 +256,3 @@ def _newest(raw: bytes) -> _Half:
 
 def _digest(identity: str) -> bytes:
     return hashlib.sha256(identity.encode()).digest()[:16]
-
-
-def _inode(path: Path | None) -> int:
-    return 0 if path is None else path.stat().st_ino

@@ -46,8 +46,8 @@ _FILLING_BYTES: Final = 200_000
 _LARGE_BYTES: Final = 300_000
 _WRITTEN_S: Final = 120.0
 _HEAD: Final = Struct("<IQQH")
-_HALF_BYTES, _CHECKED_BYTES = 128, 104
-_BOOT, _OWN_INODE, _LOG_INODE = slice(56, 72), slice(72, 80), slice(80, 88)
+_HALF_BYTES, _CHECKED_BYTES = 128, 96
+_BOOT, _INODE = slice(56, 72), slice(72, 80)
 ANOTHER_BOOT: Final = b"another boot id "
 
 
@@ -150,19 +150,17 @@ def _is_alive(pid: int) -> bool:
 
 def adopt(data: Path, *, boot: bytes | None = None) -> None:
     """Let a copy be taken for the original, which was moved; with `boot`, as one of another run of the machine."""
-    inode = (data / "log").stat().st_ino
     for file in (data / "witness").iterdir():
         raw = bytearray(file.read_bytes())
         for start in range(0, len(raw), _HALF_BYTES):
             half = raw[start : start + _CHECKED_BYTES]
             if any(half):
-                half[_OWN_INODE] = file.stat().st_ino.to_bytes(8, "little")
-                half[_LOG_INODE] = inode.to_bytes(8, "little")
+                half[_INODE] = file.stat().st_ino.to_bytes(8, "little")
                 half[_BOOT] = boot or half[_BOOT]
                 raw[start : start + _CHECKED_BYTES + 4] = half + zlib.crc32(half).to_bytes(4, "little")
         file.write_bytes(raw)
     seals = msgspec.msgpack.decode((data / "seals").read_bytes(), type=Seals)
-    seals.log_inode, seals.boot = inode, boot or seals.boot
+    seals.log_inode, seals.boot = (data / "log").stat().st_ino, boot or seals.boot
     (data / "seals").write_bytes(msgspec.msgpack.encode(seals))
 
 
@@ -235,7 +233,8 @@ class Cell:
             with open_as(self._data, trial.kind) as ledger:
                 return self._use(ledger)
         except (ChainIntegrityError, CorruptStateError) as error:
-            assert bytes_of_log(self._data) == before, f"refused, and yet the log was changed: {error}"
+            refusal = str(error)
+        assert bytes_of_log(self._data) == before, f"refused, and yet the log was changed: {refusal}"
         return self._repair()
 
     def _prepare_index(self) -> None:

@@ -19,16 +19,16 @@ from tests.infra.test_cli_world import run
 
 import chatledger
 from chatledger import (
-    ChatledgerError,
     ConfigurationError,
     Diagnosis,
     Encryption,
     LedgerLockedError,
+    LogRegressedError,
     QuarantinedError,
     user,
 )
 from chatledger.infra.doctor.repairing import DOCTOR, LOST
-from chatledger.infra.embedded.blocks import BlockRecord, DamagedBytes, Deleted, read_blocks
+from chatledger.infra.embedded.blocks import BlockRecord, DamagedBytes, Deleted, read_blocks, read_frames
 from chatledger.infra.locations import STREAM
 
 
@@ -160,10 +160,12 @@ def test_what_follows_damage_is_found_again(data: Path) -> None:
 
 
 def test_the_rest_of_a_block_was_dropped_already(data: Path) -> None:
-    """After a kill the server itself cut the log, silently: the index has seen more, and the ledger does not open."""
-    damage_payload(data)
-    (data / "log" / "jetstream" / "$G" / "streams" / STREAM / "msgs" / "index.db").unlink()
-    with pytest.raises(ChatledgerError):
+    """As a server does that meets damage: the index and the witness have seen more, and the ledger does not open."""
+    raw = block(data).read_bytes()
+    end = raw.index(word("a", 1).encode())
+    spans, _ = read_frames(raw)
+    block(data).write_bytes(raw[: next(span.offset for span in spans if span.offset + span.length > end)])
+    with pytest.raises(LogRegressedError):
         chatledger.open(data).close()
     assert {"log-regressed", "chat-differs"} <= kinds(diagnosed(data))
 

@@ -4,7 +4,6 @@
 # pyright: reportPrivateUsage=false, reportUnusedImport=false
 
 import asyncio
-import errno
 import logging
 import os
 import shutil
@@ -498,7 +497,7 @@ def test_time_travel_and_proof(location: str, tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_stream_of_a_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The index is in memory, the note of what was seen in the user's cache, and the server's files hold no content."""
+    """The index is in memory, the witness in the user's cache, and the server's files hold no content."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     with running(tmp_path / "server") as server:
         location = f"nats://{TOKEN}@127.0.0.1:{server.port}/secrets"
@@ -509,7 +508,7 @@ def test_a_stream_of_a_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         with chatledger.open(location, encryption=ENCRYPTION) as ledger:
             check_filled(ledger)
     assert found_in(tmp_path) == set()
-    assert [path.name for path in (tmp_path / "cache").rglob("*") if path.is_file()] == ["SEEN"]
+    assert [path.name for path in (tmp_path / "cache").rglob("*") if path.is_file()] == ["1"]
 
 
 WRITER = """
@@ -537,18 +536,12 @@ def test_several_processes(location: str, tmp_path: Path) -> None:
     assert found_in(tmp_path) == set()
 
 
-def test_a_note_that_can_not_be_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_witness_that_cannot_be_written(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """What was acknowledged stays so; the log of the program says what is missing."""
-
-    def full(*args: Any, **kwargs: Any) -> Any:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
+    (tmp_path / "ledger.db-witness").write_text("in the way")
     location = f"sqlite:///{tmp_path}/ledger.db"
     with chatledger.open(location, encryption=ENCRYPTION) as ledger:
         fill(ledger)
-        monkeypatch.setattr("chatledger.infra.index_in_memory.tempfile.mkstemp", full)
-    assert "could not be written" in caplog.text
+    assert "cannot be written" in caplog.text
     with chatledger.open(location, encryption=ENCRYPTION) as ledger:
         check_filled(ledger)

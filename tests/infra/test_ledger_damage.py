@@ -22,6 +22,7 @@ from chatledger import (
     NewMessage,
 )
 from chatledger.domain.events import Recorded
+from chatledger.infra.doctor.store_files import StoreFiles
 from chatledger.infra.embedded import DataDirectory, EmbeddedServer
 from chatledger.infra.locations import STREAM
 from chatledger.infra.log.regression import refuse_if_regressed
@@ -55,10 +56,8 @@ def by_hand(path: Path, work: Callable[[Any], Any]) -> Any:
 
 
 def last_sequence(path: Path) -> int:
-    async def ask(js: Any) -> int:
-        return cast("int", (await js.stream_info(STREAM)).state.last_seq)
-
-    return cast("int", by_hand(path, ask))
+    """Read from the files: no server starts on a damaged log."""
+    return StoreFiles(DataDirectory(path)).last
 
 
 # The log
@@ -81,7 +80,8 @@ def test_an_older_copy_of_the_log(path: Path, where: str) -> None:
         assert (caught.value.last_position, caught.value.seen_position) == (2, 4)
     assert last_sequence(path) == 2
 
-    shutil.rmtree(path / "index" if index is None else index)  # accepts the loss, as the message says
+    for seen in (path / "witness", path / "index", path.with_name("index")):  # accepts the loss
+        shutil.rmtree(seen, ignore_errors=True)
     with chatledger.open(path, index=path.with_name("accepted")) as ledger:
         assert texts(ledger, "c") == ["one"]
         check_chat(ledger, "c")
@@ -93,8 +93,8 @@ def test_an_older_copy_of_the_log_that_went_on(path: Path) -> None:
     shutil.copytree(path / "log", path.with_name("older"))
     fill(path, "two")
     shutil.copytree(path / "index", path.with_name("seen"))
-    shutil.rmtree(path / "log")
-    shutil.rmtree(path / "index")
+    for name in ("log", "index", "witness"):
+        shutil.rmtree(path / name)
     shutil.copytree(path.with_name("older"), path / "log")
     fill(path, "other", "events")
     shutil.rmtree(path / "index")
@@ -118,7 +118,7 @@ def test_an_event_deleted_by_hand(path: Path, which: str) -> None:
         _append_or_rebuild(ledger, is_last=which == "last")
     with pytest.raises(ChainIntegrityError):
         chatledger.open(path, index=path.with_name("fresh")).close()
-    assert last_sequence(path) == 4
+    assert last_sequence(path) == (3 if which == "last" else 4)
 
 
 def test_the_last_event_is_erased_while_somebody_opens(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
