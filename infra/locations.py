@@ -28,6 +28,7 @@ from .log.cipher import RecordCipher
 from .log.compression import ZstdCompressor
 from .log.jetstream import JetStreamLog
 from .log.memory import MemoryLog
+from .log.shared_witness import SharedWitness
 from .log.witness import Witness, read_last_seen
 from .login import Login
 from .quarantine import Quarantine
@@ -138,9 +139,12 @@ class Options:
             return Index(self.index or default, identity=log.identity, map_bytes=self.index_map_bytes)
         return Index(index_folder(log.identity), identity=log.identity, map_bytes=self.index_map_bytes)
 
-    def witness(self, folder: Path, log: EventLog, *, is_synced: bool = True) -> Witness | None:
+    def witness(
+        self, folder: Path, log: EventLog, *, is_synced: bool = True, is_shared: bool = False
+    ) -> Witness | None:
         """What notes how far the log goes; None for one that is only looked at."""
-        return Witness(folder, identity=log.identity, is_synced=is_synced)
+        shared = SharedWitness(log) if is_shared else None
+        return Witness(folder, identity=log.identity, is_synced=is_synced, shared=shared)
 
     def store(
         self, log: EventLog, index: Path, *on_close: Callable[[], object], witness: Witness | None = None
@@ -171,7 +175,7 @@ class Options:
     def store_with_witness(self, log: EventLog, index: Path, folder: Path | None = None) -> Store:
         """The store of a log whose witness stands in a folder; by default beside the index, not inside: that may be removed."""
         root = self.index or index
-        witness = self.witness(folder or root.with_name(f"{root.name}-witness"), log)
+        witness = self.witness(folder or root.with_name(f"{root.name}-witness"), log, is_shared=folder is None)
         return self.store(log, index, *([] if witness is None else [witness.close]), witness=witness)
 
 

@@ -114,7 +114,8 @@ class Store:
         self._follower.start()
 
     def _open(self, progress: Progress) -> None:
-        self._refuse_if_regressed(None if self._witness is None else self._witness.last_seen())
+        for seen in [] if self._witness is None else self._witness.last_seen():
+            self._refuse_if_regressed(seen)
         reason = self.index.open()
         if reason is not None:
             self._refuse_if_regressed(self.index.last_seen())
@@ -367,6 +368,8 @@ class Store:
         if self._closing.is_set() or os.getpid() != self._pid:
             return
         self._closing.set()
+        if self._witness is not None:
+            self._witness.stop()
         self.log.close()
         self._commits.close()
         follower = getattr(self, "_follower", None)

@@ -19,7 +19,7 @@ class LogOnly(Options):
     index_folder: Path
     _on_close: tuple[Callable[[], object], ...] = ()
 
-    def witness(self, folder: Path, log: EventLog, *, is_synced: bool = True) -> None:
+    def witness(self, folder: Path, log: EventLog, *, is_synced: bool = True, is_shared: bool = False) -> None:
         """Nothing is written, so nothing is noted."""
 
     def store(

@@ -8,6 +8,9 @@ from msgspec import structs
 from chatledger.domain.errors import CorruptStateError
 from chatledger.domain.undecodable import UNDECODABLE
 
+WITNESS: Final = "\0witness"
+"""The name under which nodes keep how far the log went. No feed can have it."""
+
 
 class Bookmark(msgspec.Struct, frozen=True, kw_only=True):
     """

@@ -19,7 +19,7 @@ from ..jetstream.records import version_of
 from ..jetstream.strands import Strands
 from .blob_strands import Placed, StrandMovedError
 from .blobs import CHUNK_BYTES
-from .bookmarks import Bookmark, decode_bookmark, encode_bookmark
+from .bookmarks import WITNESS, Bookmark, decode_bookmark, encode_bookmark
 from .jetstream_appends import JetStreamAppends
 from .mapper import StructMapper
 from .port import EventLog, LostRaceError, refuse_unless_empty, translated
@@ -279,7 +279,8 @@ class JetStreamLog(EventLog):
         """As declared in `EventLog`."""
         with self.translated("the positions of feeds"):
             found = self._bookmarks.items()
-        return [decode_bookmark(value, revision) for revision, value in found]
+        bookmarks = [decode_bookmark(value, revision) for revision, value in found]
+        return [bookmark for bookmark in bookmarks if bookmark.name != WITNESS]
 
     def drop_bookmark(self, key: str) -> None:
         """As declared in `EventLog`."""

@@ -25,7 +25,7 @@ import zlib
 from collections import deque
 from pathlib import Path
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 _HALF: Final = Struct("<QQQ32s16sQ16s")
 _CHECKSUM: Final = Struct("<I")
@@ -43,6 +43,18 @@ class LastSeen(NamedTuple):
 
     position: int
     hash: bytes
+
+
+class Shared(Protocol):
+    """A witness that other nodes have too."""
+
+    def read(self) -> LastSeen | None:
+        """Return how far the log went; None when it is not known."""
+        ...
+
+    def write(self, seen: LastSeen) -> None:
+        """Keep a position, unless a later one is kept; raises nothing."""
+        ...
 
 
 class _Half(NamedTuple):
@@ -71,10 +83,11 @@ class Witness:
         folder: Where the files are.
         identity: Of the log.
         is_synced: Whether what the log acknowledges is on the disk already.
+        shared: What other nodes have seen; told about once a second, in a thread of its own.
     """
 
-    def __init__(self, folder: Path, *, identity: str, is_synced: bool) -> None:
-        self.folder, self._is_synced = folder, is_synced
+    def __init__(self, folder: Path, *, identity: str, is_synced: bool, shared: Shared | None = None) -> None:
+        self.folder, self._is_synced, self._shared = folder, is_synced, shared
         self._log, self._boot = _digest(identity), boot_id()
         self._lock = threading.Lock()
         self._fd: int | None = None
@@ -82,6 +95,7 @@ class Witness:
         self._unsettled: deque[tuple[float, int]] = deque()
         self._wake, self._closing = threading.Event(), threading.Event()
         self._is_dirty = False
+        self._shared_position = 0
         try:
             self._take_file()
         except OSError as error:
@@ -102,9 +116,10 @@ class Witness:
             seen = found.last_seen(self._boot)
             self._half = fresh._replace(position=seen.position, hash=seen.hash, durable=found.durable)
 
-    def last_seen(self) -> LastSeen | None:
-        """Return how far the log went, as all processes have noted; None when nothing is known."""
-        return _latest(self.folder, self._log)
+    def last_seen(self) -> list[LastSeen]:
+        """Return how far the log went, as all processes here have noted, and as other nodes have; nothing that is not known."""
+        found = (_latest(self.folder, self._log), None if self._shared is None else self._shared.read())
+        return [seen for seen in found if seen is not None]
 
     def note(self, position: int, event_hash: bytes) -> None:
         """Note an event that the log has acknowledged. Costs a few microseconds."""
@@ -135,6 +150,14 @@ class Witness:
             self._wake.clear()
             if not self._sync():
                 self._wake.set()
+            self._share_last()
+        self._share_last()
+
+    def _share_last(self) -> None:
+        last = LastSeen(self._half.position, self._half.hash)
+        if self._shared is not None and last.position > self._shared_position:
+            self._shared.write(last)
+            self._shared_position = last.position
 
     def _sync(self) -> bool:
         """Take what is settled for durable, and bring the file to the disk; whether there is nothing left to do."""
@@ -158,6 +181,13 @@ class Witness:
             self._warn(error)
         return is_done
 
+    def stop(self) -> None:
+        """Share what was noted last, and no more: the log is about to be closed."""
+        self._closing.set()
+        self._wake.set()
+        if self._fd is not None and self._shared is not None:
+            self._thread.join(_SYNC_S)
+
     def settle(self) -> None:
         """Note that the log has everything on the disk."""
         with self._lock:
@@ -167,8 +197,7 @@ class Witness:
 
     def close(self) -> None:
         """Sync the file and give it up; calling it again does nothing."""
-        self._closing.set()
-        self._wake.set()
+        self.stop()
         with self._lock:
             fd, self._fd = self._fd, None
         if fd is None:

@@ -19,7 +19,7 @@ from tests.faults import soak
 from tests.faults.soak import Totals
 
 FULL_MINUTES = 30
-FULL_KILLS, FULL_CORRUPTIONS = 500, 200
+FULL_KILLS, FULL_CORRUPTIONS, FULL_TRIALS = 500, 200, 600
 
 
 def main() -> int:
@@ -28,7 +28,7 @@ def main() -> int:
     parser.add_argument("--seed", default="1")
     parser.add_argument("--minutes", type=float, default=FULL_MINUTES, help="in all; the full soak takes 30")
     parser.add_argument("--out", type=Path, default=Path("build/soak.json"), help="where the figures go")
-    parser.add_argument("--only", choices=["kills", "network", "disk", "rot", "load"], action="append")
+    parser.add_argument("--only", choices=["kills", "network", "disk", "rot", "damage", "load"], action="append")
     given = parser.parse_args()
     base = Path(tempfile.mkdtemp(prefix="chatledger-soak-"))
     began = time.monotonic()
@@ -52,7 +52,11 @@ def main() -> int:
 
 
 def run_parts(base: Path, seed: str, seconds: float, only: list[str], totals: Totals, say: soak.Say) -> None:
-    """All parts, or some: kills 40 %, network 10 %, disk 5 %, rot 20 %, load the rest of the time."""
+    """
+    All parts, or some: kills 40 %, network 10 %, disk 5 %, rot 20 %, load the rest of the time.
+
+    The trials of the damage matrix are counted, 600 in the full soak, and take their time besides.
+    """
     share = seconds / (FULL_MINUTES * 60)
 
     def is_wanted(part: str) -> bool:
@@ -68,6 +72,8 @@ def run_parts(base: Path, seed: str, seconds: float, only: list[str], totals: To
     if is_wanted("rot"):
         until = time.monotonic() + 0.2 * seconds
         soak.rot(base, seed, totals, say, until=until, least=int(FULL_CORRUPTIONS * share))
+    if is_wanted("damage"):
+        soak.damage(base, seed, totals, say, count=max(12, int(FULL_TRIALS * share)))
     if is_wanted("load"):
         soak.load(base, totals, say, seconds=min(600.0, seconds / 3))
 
@@ -86,6 +92,7 @@ def describe(totals: Totals, seed: str, minutes: float) -> dict[str, Any]:
         "corruptions": {place: dict(row) for place, row in totals.corruptions.items()},
         "indexes": dict(totals.sabotages),
         "operations": dict(totals.sums),
+        "damages": {how: dict(row) for how, row in totals.damages.items()},
         "network": dict(totals.network),
         "disk": dict(totals.disk),
         "load": None if totals.load is None else msgspec.to_builtins(totals.load),
@@ -104,6 +111,7 @@ def table(totals: Totals) -> str:
             for place, row in totals.corruptions.items()
             for outcome, count in row.items()
         ),
+        *((f"  {how}: {outcome}", count) for how, row in totals.damages.items() for outcome, count in row.items()),
         ("connections cut", totals.network["connections cut"]),
         ("times the disk was full", totals.disk["times full"]),
         ("operations", totals.sums["operations"]),

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+from tests.faults import matrix
 from tests.faults.calls import WEIGHTS
 from tests.faults.campaign import Campaign
 from tests.faults.load import LoadReport
@@ -32,6 +33,7 @@ class Totals:
     sabotages: Counter[str] = field(default_factory=Counter[str])
     sums: Counter[str] = field(default_factory=Counter[str])
     corruptions: dict[str, Counter[str]] = field(default_factory=dict[str, Counter[str]])
+    damages: dict[str, Counter[str]] = field(default_factory=dict[str, Counter[str]])
     network: Counter[str] = field(default_factory=Counter[str])
     disk: Counter[str] = field(default_factory=Counter[str])
     load: LoadReport | None = None
@@ -162,6 +164,13 @@ def rot(base: Path, seed: str, totals: Totals, say: Say, *, until: float, least:
         if one.outcome == "FAILED":
             facts = f"{one.trial.template}, {one.trial.place}, {one.trial.how}"
             totals.findings.append(f"rot, seed {one.trial.seed!r} ({facts}): {one.stage}: {one.error}")
+
+
+def damage(base: Path, seed: str, totals: Totals, say: Say, *, count: int) -> None:
+    """Damage to the blocks of a log, crossed with all that could vouch for them."""
+    table, findings = matrix.run(base / "damage", f"{seed}/damage", count, say)
+    totals.damages = table
+    totals.findings += findings
 
 
 def load(base: Path, totals: Totals, say: Say, *, seconds: float, writers: int = 64) -> None:

@@ -23,6 +23,7 @@ import chatledger
 from chatledger import LogRegressedError, user
 from chatledger.infra.embedded.blocks import read_frames
 from chatledger.infra.log import witness as module
+from chatledger.infra.log.shared_witness import SharedWitness
 from chatledger.infra.log.witness import LastSeen, Witness, boot_id, read_last_seen
 
 HASHES = [bytes([number]) * 32 for number in range(256)]
@@ -41,11 +42,11 @@ def another_boot(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_the_last_note_counts(folder: Path) -> None:
     """Of whoever wrote it, also when they ended; what is older changes nothing."""
     first, second = (Witness(folder, identity="log", is_synced=True) for _ in range(2))
-    assert first.last_seen() is None
+    assert first.last_seen() == []
     first.note(3, HASHES[3])
     second.note(5, HASHES[5])
     first.note(2, HASHES[2])
-    assert second.last_seen() == first.last_seen() == LastSeen(5, HASHES[5])
+    assert second.last_seen() == first.last_seen() == [LastSeen(5, HASHES[5])]
     second.close()
     first.note(7, HASHES[7])
     first.close()
@@ -94,14 +95,14 @@ def test_a_machine_that_went_down(
     witness.note(3, HASHES[3])
     witness.settle()
     witness.note(4, HASHES[4])
-    assert witness.last_seen() == LastSeen(4, HASHES[4])
+    assert witness.last_seen() == [LastSeen(4, HASHES[4])]
     another_boot(monkeypatch, tmp_path)
-    assert witness.last_seen() == (LastSeen(4, HASHES[4]) if is_synced else LastSeen(3, b""))
+    assert witness.last_seen() == [LastSeen(4, HASHES[4]) if is_synced else LastSeen(3, b"")]
     witness.close()
     later = Witness(folder, identity="log", is_synced=is_synced)
-    assert later.last_seen() == read_last_seen(folder)
+    assert later.last_seen() == [read_last_seen(folder)]
     later.note(5, HASHES[5])
-    assert later.last_seen() == LastSeen(5, HASHES[5])
+    assert later.last_seen() == [LastSeen(5, HASHES[5])]
     later.close()
 
 
@@ -150,7 +151,7 @@ def test_garbage_beside_it(folder: Path) -> None:
     (folder / "2").write_bytes(b"\xff" * 300)
     (folder / "3").write_bytes(b"")
     (folder / "notes.txt").write_text("mine")
-    assert witness.last_seen() == LastSeen(3, HASHES[3])
+    assert witness.last_seen() == [LastSeen(3, HASHES[3])]
     witness.close()
 
 
@@ -243,9 +244,29 @@ def test_a_stream_that_lost_its_end(tmp_path: Path) -> None:
                 await client.close()
 
         assert asyncio.run(delete())
-        shutil.rmtree(tmp_path / "index")
-        with pytest.raises(chatledger.ChainIntegrityError):
-            chatledger.open(location, index=tmp_path / "index")
+        for seen in ("index", "index-witness"):
+            shutil.rmtree(tmp_path / seen)
+            with pytest.raises(chatledger.ChainIntegrityError):
+                chatledger.open(location, index=tmp_path / "index")
+
+
+def test_nodes_share_what_they_have_seen(tmp_path: Path) -> None:
+    """One that never saw the end of the log knows of it from the server; no feed shows it, and no backup takes it along."""
+    with running(tmp_path / "server") as server:
+        location = f"nats://{TOKEN}@127.0.0.1:{server.port}/log"
+        with chatledger.open(location, index=tmp_path / "one" / "index", create=True) as ledger:
+            ledger.create_chat("c", "u")
+            ledger.append("c", [user("one")])
+            last = next(iter(ledger.history(after=1)))
+        with chatledger.open(location, index=tmp_path / "two" / "index") as ledger:
+            log = ledger._store.log  # pyright: ignore[reportPrivateUsage] - no user sees it
+            assert SharedWitness(log).read() == LastSeen(last.position, last.hash)
+            assert (log.bookmarks(), ledger.feeds()) == ([], [])
+            SharedWitness(log).write(LastSeen(1, HASHES[1]))
+            assert SharedWitness(log).read() == LastSeen(2, last.hash)
+            SharedWitness(log).write(LastSeen(77, HASHES[77]))
+        with pytest.raises(LogRegressedError, match="position 77 was already seen"):
+            chatledger.open(location, index=tmp_path / "three" / "index")
 
 
 def test_the_index_testifies_before_it_goes(tmp_path: Path) -> None:
