@@ -25,6 +25,7 @@ from .subjects.search import searches
 from .subjects.sessions import sessions
 from .subjects.storing import imports, long_opening, opening, rebuilds
 from .subjects.time_travel import time_travel
+from .subjects.vouching import vouching
 from .world import Sizes, World
 
 Subject = Callable[[World], Iterator[Row]]
@@ -47,6 +48,7 @@ SUBJECTS: Final[dict[str, Subject]] = {
     "imports": imports,
     "opening": opening,
     "long_opening": long_opening,
+    "vouching": vouching,
     "proof": proof,
     "langgraph": langgraph,
     "sessions": sessions,
