@@ -1,0 +1,300 @@
+"""Erasures whose process, server or both are killed: after the next open and close no byte of them may be left."""
+
+import contextlib
+import itertools
+import multiprocessing
+import os
+import shutil
+import signal
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+from types import TracebackType
+from typing import Final, Literal, Self
+
+import msgspec
+from tests.faults import deleting
+from tests.faults.deaths import kill, server_pid
+from tests.faults.deleting import CHAT_ACTS, MARKS, STREAMS, Act, Kind, Reopened, Setting
+
+from chatledger import Encryption
+from chatledger.infra.doctor.blocks import BlockRecord, read_blocks
+from chatledger.infra.doctor.store_files import StoreFiles, stream_folder
+from chatledger.infra.embedded import DataDirectory
+from chatledger.infra.locations import STREAM
+
+Victim = Literal["server", "process", "both"]
+Index = Literal["kept", "deleted", "rebooted"]
+KINDS: Final[tuple[Kind, ...]] = ("plain", "zstd", "encrypted")
+VICTIMS: Final[tuple[Victim, ...]] = ("both", "server", "process")
+ACTS: Final[tuple[Act, ...]] = ("chat", "sweep", "thread", "state", "backup")
+MEMORY: Final = Path("/dev/shm")
+PIECE_BYTES: Final = 24
+_PIECES: Final = 12
+_ENVELOPE_BYTES: Final = 160
+"""A record begins with the id of its chat, and hashes that a tombstone may have too."""
+_END_S: Final = 120.0
+
+
+class Trial(msgspec.Struct, frozen=True):
+    """One erasure: how records are stored, what erases them, who dies, and what becomes of the index meanwhile."""
+
+    seed: str
+    kind: Kind
+    act: Act
+    victim: Victim
+    index: Index
+
+
+class Result(msgspec.Struct):
+    """
+    What came of a trial.
+
+    Args:
+        is_cut: Whether the signal came before the erasure had ended.
+        left: Files in which something was left after the kill.
+        findings: What must not be.
+    """
+
+    trial: Trial
+    is_cut: bool = False
+    left: list[str] = []
+    findings: list[str] = []
+
+
+def trials(seed: str) -> Iterator[Trial]:
+    """Without end; every combination of a kind and a victim in each nine, and chats in every second trial."""
+    rng = Random(seed)
+    acts = itertools.cycle(["chat", "thread", "chat", "sweep", "chat", "state", "chat", "backup"])
+    for number, (kind, victim) in enumerate(itertools.cycle(itertools.product(KINDS, VICTIMS))):
+        index = rng.choice(("kept", "kept", "deleted", "rebooted"))
+        yield Trial(f"{seed}/{number}", kind, next(acts), victim, index)  # type: ignore[arg-type]  # a cycle of literals
+
+
+class Template(msgspec.Struct):
+    """A ledger before an erasure, the pieces of what is to be erased, and how long that takes."""
+
+    setting: Setting
+    pieces: list[bytes]
+    others: list[str]
+    seconds: float
+
+
+class Bench:
+    """
+    Kills erasures.
+
+    Args:
+        base: A folder of its own.
+    """
+
+    def __init__(self, base: Path) -> None:
+        self._base, self._templates = base, dict[tuple[Kind, Act], Template]()
+        self._context = multiprocessing.get_context("forkserver")
+        self._context.set_forkserver_preload(["tests.faults.deleting"])
+        self._memory = Path(tempfile.mkdtemp(prefix="chatledger-soak-", dir=MEMORY if MEMORY.is_dir() else None))
+        self._key = Encryption.new_key("k1")
+        self._count = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        shutil.rmtree(self._memory, ignore_errors=True)
+
+    def run(self, trial: Trial) -> Result:
+        """One trial; its folder is removed when nothing was found."""
+        template, result, rng = self._template(trial.kind, trial.act), Result(trial), Random(trial.seed)
+        setting = self._copy(template.setting)
+        result.is_cut = self._kill(setting, trial, after_s=rng.uniform(0, 1.1 * template.seconds), rng=rng)
+        result.left = found_in(setting, template.pieces)
+        self._sabotage(setting, trial.index)
+        seen = self._reopen(setting, trial.act)
+        result.findings = list(self._judge(setting, template, result.left, seen))
+        if not result.findings:
+            shutil.rmtree(setting.memory, ignore_errors=True)
+            shutil.rmtree(setting.folder)
+        return result
+
+    def _judge(self, setting: Setting, template: Template, left: list[str], seen: Reopened) -> Iterator[str]:
+        if seen.error:
+            yield f"the next open failed: {seen.error}"
+            return
+        if seen.others != template.others:
+            yield "what nobody deleted is not as it was"
+        if seen.is_undone:
+            return  # it died before the tombstone: there is nothing to be finished
+        for name in found_in(setting, template.pieces):
+            yield f"left in {name}"
+        is_told = any(kind.startswith("erasure-") for kind in seen.kinds)
+        if not is_told and any(name.startswith("data/log") for name in left):
+            yield f"doctor told nothing of what was left in {', '.join(left)}: {', '.join(seen.kinds)}"
+        if any(kind.startswith("erasure-") for kind in seen.after):
+            yield f"doctor says afterwards: {', '.join(seen.after)}"
+
+    # Ledgers
+
+    def _new_setting(self, kind: Kind) -> Setting:
+        self._count += 1
+        folder, memory = self._base / str(self._count), self._memory / str(self._count)
+        memory.mkdir()
+        folder.mkdir(parents=True)
+        (folder / "memory").symlink_to(memory)
+        return Setting(str(folder), kind, self._key)
+
+    def _copy(self, source: Setting) -> Setting:
+        target = self._new_setting(source.kind)
+        for name in ("data", "backup"):
+            if (Path(source.folder) / name).exists():
+                shutil.copytree(Path(source.folder) / name, Path(target.folder) / name)
+        return target
+
+    def _template(self, kind: Kind, act: Act) -> Template:
+        made = self._templates.get((kind, act))
+        if made is None:
+            setting = self._new_setting(kind)
+            self._do(deleting.fill, setting, f"{kind}/{act}")
+            pieces = pieces_of(setting, act)
+            if act == "backup":
+                self._do(deleting.back_up_and_delete, setting)
+            assert found_in(setting, pieces), "what is to be erased can be found"
+            control = self._copy(setting)
+            seconds = self._delete(control, act)
+            seen = self._reopen(control, act)
+            assert not seen.error, seen.error
+            assert not (left := found_in(control, pieces)), f"an erasure that nobody interrupts leaves some in {left}"
+            shutil.rmtree(control.folder)
+            made = self._templates[kind, act] = Template(setting, pieces, seen.others, seconds)
+        return made
+
+    # Processes
+
+    def _do(self, work: Callable[..., None], *arguments: object) -> None:
+        process = self._context.Process(target=work, args=arguments)
+        process.start()
+        process.join(_END_S)
+        assert process.exitcode == 0, f"{work.__name__} ended with {process.exitcode}"
+
+    def _delete(self, setting: Setting, act: Act) -> float:
+        ours, theirs = self._context.Pipe()
+        process = self._context.Process(target=deleting.delete, args=(setting, act, theirs))
+        process.start()
+        theirs.close()
+        assert ours.recv() == "open"
+        seconds: float = ours.recv()
+        process.join(_END_S)
+        return seconds
+
+    def _kill(self, setting: Setting, trial: Trial, *, after_s: float, rng: Random) -> bool:
+        """Begin the erasure, kill the victims, and wait for the end of the rest; whether it was cut short."""
+        ours, theirs = self._context.Pipe()
+        process = self._context.Process(target=deleting.delete, args=(setting, trial.act, theirs))
+        process.start()
+        theirs.close()
+        assert ours.recv() == "open"
+        server = server_pid(setting.data)
+        time.sleep(after_s)
+        is_cut = not ours.poll()
+        victims = {"server": [server], "process": [process.pid], "both": [server, process.pid]}[trial.victim]
+        rng.shuffle(victims)
+        for pid in victims:
+            kill(pid)
+        process.join(_END_S)
+        is_stuck = process.exitcode is None
+        if is_stuck:
+            process.kill()
+        assert not is_stuck, "a process whose server was killed goes on with another one"
+        _wait_for_end(server)
+        return is_cut
+
+    def _reopen(self, setting: Setting, act: Act) -> Reopened:
+        ours, theirs = self._context.Pipe()
+        process = self._context.Process(target=deleting.reopen, args=(setting, act, theirs))
+        process.start()
+        theirs.close()
+        try:
+            seen: Reopened = ours.recv()
+        except EOFError:
+            seen = Reopened([], False, [], [], error="it died")
+        process.join(_END_S)
+        return seen
+
+    @staticmethod
+    def _sabotage(setting: Setting, how: Index) -> None:
+        for root in (setting.data / "index", setting.memory):
+            if how == "rebooted" and root == setting.memory:
+                shutil.rmtree(root)
+                root.mkdir()
+            elif how == "rebooted":
+                for note in root.glob("*/in-use"):
+                    note.write_bytes(b"another-boot")
+            elif how == "deleted":
+                for one in root.glob("*"):
+                    shutil.rmtree(one) if one.is_dir() else one.unlink()
+
+
+def _wait_for_end(pid: int | None) -> None:
+    until = time.monotonic() + _END_S
+    while pid is not None and time.monotonic() < until:
+        try:
+            os.kill(pid, 0)
+            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+                return
+        except (ProcessLookupError, FileNotFoundError):
+            return
+        time.sleep(0.01)
+    assert pid is None, "the server ended"
+
+
+# Bytes
+
+
+def pieces_of(setting: Setting, act: Act) -> list[bytes]:
+    """What must be nowhere after an erasure: the mark, and pieces of each record that goes, as it is stored now."""
+    directory, doomed, kept = DataDirectory(setting.data), list[bytes](), list[bytes]()
+    for record in StoreFiles(directory).records.values():
+        (doomed if str(record.originator_id) in STREAMS[act] else kept).append(record.state)
+    blobs = stream_folder(directory).with_name(f"{STREAM}-blobs")
+    large = [entry for entry in read_blocks(blobs, blobs.name) if isinstance(entry, BlockRecord)]
+    names = {entry.subject for entry in large if act in CHAT_ACTS}
+    # Every second of the large messages is of the chat that stays.
+    names -= set(sorted(names, key=lambda name: next(e.position for e in large if e.subject == name))[1::2])
+    for entry in large:
+        (doomed if entry.subject in names else kept).append(entry.payload)
+    rest = b"\0".join(kept)
+    found = [piece for record in doomed for piece in _pieces(record) if piece not in rest]
+    return [MARKS[act].encode(), *found]
+
+
+def _pieces(record: bytes) -> Iterator[bytes]:
+    step = max(PIECE_BYTES, len(record) // _PIECES)
+    for at in range(_ENVELOPE_BYTES, len(record) - PIECE_BYTES + 1, step):
+        yield record[at : at + PIECE_BYTES]
+
+
+def found_in(setting: Setting, pieces: list[bytes]) -> list[str]:
+    """The files below the folder of a ledger in which one of the pieces stands."""
+    found: list[str] = []
+    for root in (Path(setting.folder), setting.memory):
+        for file in sorted(path for path in root.rglob("*") if path.is_file()):
+            with contextlib.suppress(FileNotFoundError):
+                raw = file.read_bytes()
+                if any(piece in raw for piece in pieces):
+                    found.append(str(file.relative_to(root)))
+    return found
+
+
+def tally(results: list[Result]) -> Counter[str]:
+    """How many trials there were of each sort, and how many erasures were cut short."""
+    counts = Counter[str]()
+    for one in results:
+        counts[f"{one.trial.act}, {one.trial.victim} killed"] += 1
+        counts["cut short"] += one.is_cut
+        counts["something was left until the next open"] += bool(one.left)
+        counts["FAILED"] += bool(one.findings)
+    return counts
