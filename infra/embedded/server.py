@@ -15,6 +15,7 @@ from chatledger.domain.errors import ConfigurationError, LedgerLockedError
 
 from ..jetstream.endpoint import Endpoint
 from .directory import FORMAT, DataDirectory, Durability, EndpointRecord
+from .erasures import finish_interrupted
 from .launcher import SYNC_INTERVALS, ServerProcess, make_token
 from .lock import OwnerLock
 from .probe import get_command, get_server_info
@@ -99,6 +100,7 @@ class EmbeddedServer:
         process = None
         try:
             directory.remove_traces()
+            finish_interrupted(directory)
             server_name, token = f"cl-{secrets.token_hex(8)}", make_token()
             process, url = ServerProcess.start(
                 directory, server_name=server_name, token=token, durability=durability, lock_descriptor=lock.descriptor

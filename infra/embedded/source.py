@@ -1,7 +1,10 @@
 """Where the embedded server is, asked again before each connection."""
 
+from contextlib import AbstractContextManager
+
 from ..jetstream.endpoint import Endpoint
 from .directory import DataDirectory, Durability
+from .erasures import erasing
 from .server import EmbeddedServer
 
 
@@ -33,6 +36,10 @@ class EmbeddedSource:
             self._directory, durability=self._durability, stream=self._stream, timeout_s=self._timeout_s
         )
         return self._server.endpoint
+
+    def erasing(self) -> AbstractContextManager[None]:
+        """Messages are erased meanwhile; see `erasures.erasing`."""
+        return erasing(self._directory)
 
     def close(self) -> None:
         """Stop the server if this process runs it."""

@@ -1,0 +1,105 @@
+"""
+Erasures under way, noted in the data directory, and finishing those that were interrupted before a server starts.
+
+    erasing-<random>   an erasure is under way, and locked by its process; or it was interrupted, and nobody has the lock
+    erasures-checked   the block files were looked through since this version has the directory
+
+While a server runs, what it answers is enough: it has overwritten a message before it says that it is deleted. But of a message
+that was deleted when a server died nobody can say whether it was overwritten, also not the next server. See `overwriting.py`.
+"""
+
+import contextlib
+import logging
+import secrets
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import Final
+
+from chatledger.domain.errors import ConfigurationError, LogUnavailableError
+
+from .directory import DataDirectory
+from .lock import OwnerLock
+from .overwriting import Leftovers, find_deleted, overwrite_deleted, sync_folder
+
+MARK: Final = "erasing-"
+CHECKED: Final = "erasures-checked"
+_logger = logging.getLogger(__name__)
+
+
+@contextlib.contextmanager
+def erasing(directory: DataDirectory) -> Generator[None]:
+    """
+    Note that messages are being erased, from before the first one until all are known to be overwritten.
+
+    Raises:
+        LogUnavailableError: It could not be noted; nothing was erased.
+    """
+    mark = directory.path / f"{MARK}{secrets.token_hex(8)}"
+    try:
+        lock = OwnerLock.try_take(mark)
+        sync_folder(directory.path)
+    except (ConfigurationError, OSError) as error:
+        msg = f"an erasure could not be noted in {directory.path}, and was not begun: {error}"
+        raise LogUnavailableError(msg) from error
+    assert lock is not None, "nobody else has that name"
+    try:
+        yield
+        # The server syncs the content of a block that it writes anew, but not its new name.
+        for folder in _streams(directory):
+            sync_folder(folder / "msgs")
+        mark.unlink()
+    finally:
+        lock.abandon()
+
+
+def interrupted(directory: DataDirectory) -> list[Path]:
+    """The notes of erasures that were interrupted."""
+    return [mark for mark in sorted(directory.path.glob(f"{MARK}*")) if _release(mark, is_done=False)]
+
+
+def find_unfinished(directory: DataDirectory) -> Iterator[Leftovers]:
+    """What interrupted erasures left in the files. Only while no server runs."""
+    for folder in _streams(directory):
+        yield from find_deleted(folder, _prefix(folder))
+
+
+def finish_interrupted(directory: DataDirectory) -> None:
+    """
+    Overwrite what interrupted erasures left, before a server starts. Only for the holder of the directory's lock.
+
+    Where that fails, as on a full disk, it is logged and left to the next start.
+    """
+    marks, checked = list(directory.path.glob(f"{MARK}*")), directory.path / CHECKED
+    if not marks and checked.exists():
+        return
+    try:
+        count = sum(overwrite_deleted(folder, _prefix(folder)) for folder in _streams(directory))
+        checked.touch(mode=0o600)
+        for mark in marks:
+            _release(mark, is_done=True)
+    except OSError as error:
+        _logger.warning("an interrupted erasure in %s could not be finished; the next open tries again: %s", directory.path, error)
+        return
+    if count:
+        _logger.info("an interrupted erasure in %s was finished: %d files had something left", directory.path, count)
+
+
+def _release(mark: Path, *, is_done: bool) -> bool:
+    """Whether nobody works on an erasure any more; its mark is removed if it is done."""
+    lock = OwnerLock.try_take(mark)
+    if lock is None:
+        return False
+    if is_done:
+        mark.unlink()
+    lock.abandon()
+    return True
+
+
+def _streams(directory: DataDirectory) -> list[Path]:
+    return [folder for folder in sorted(directory.streams.glob("*")) if (folder / "msgs").is_dir()]
+
+
+def _prefix(folder: Path) -> bytes:
+    """What the subjects of messages with content begin with. Where a feed stands is not erased but replaced."""
+    kind = "b" if folder.name.endswith("-blobs") else "e"
+    return f"{folder.name}.{kind}.".encode()
