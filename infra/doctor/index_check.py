@@ -111,7 +111,7 @@ def _read(generation: Generation, found: Findings) -> IndexWitness:
             erasures = snapshot.erasures()
             if erasures:
                 what = f"{len(erasures):,} deletions are not erased from the log yet: that was interrupted"
-                found.add("note", "erasure-pending", generation.env.path, what, "nothing: the next open finishes it")
+                found.add("warning", "erasure-pending", generation.env.path, what, "open the ledger: that finishes it")
             heads: dict[str, tuple[int, bytes]] = {}
             for chat_id, chat in snapshot_chats(snapshot):
                 head = stream_head(chat)

@@ -9,7 +9,9 @@ that was deleted when a server died nobody can say whether it was overwritten, a
 """
 
 import contextlib
+import fcntl
 import logging
+import os
 import secrets
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -54,7 +56,12 @@ def erasing(directory: DataDirectory) -> Generator[None]:
 
 def interrupted(directory: DataDirectory) -> list[Path]:
     """The notes of erasures that were interrupted."""
-    return [mark for mark in sorted(directory.path.glob(f"{MARK}*")) if _release(mark, is_done=False)]
+    return [mark for mark in sorted(directory.path.glob(f"{MARK}*")) if _is_interrupted(mark)]
+
+
+def is_due(directory: DataDirectory) -> bool:
+    """Whether the next start of a server looks through the files."""
+    return not (directory.path / CHECKED).exists() or any(directory.path.glob(f"{MARK}*"))
 
 
 def find_unfinished(directory: DataDirectory) -> Iterator[Leftovers]:
@@ -69,30 +76,36 @@ def finish_interrupted(directory: DataDirectory) -> None:
 
     Where that fails, as on a full disk, it is logged and left to the next start.
     """
-    marks, checked = list(directory.path.glob(f"{MARK}*")), directory.path / CHECKED
-    if not marks and checked.exists():
+    if not is_due(directory):
         return
+    marks = list(directory.path.glob(f"{MARK}*"))
     try:
         count = sum(overwrite_deleted(folder, _prefix(folder)) for folder in _streams(directory))
-        checked.touch(mode=0o600)
-        for mark in marks:
-            _release(mark, is_done=True)
+        (directory.path / CHECKED).touch(mode=0o600)
+        for mark in filter(_is_interrupted, marks):
+            mark.unlink()
     except OSError as error:
-        _logger.warning("an interrupted erasure in %s could not be finished; the next open tries again: %s", directory.path, error)
+        _logger.warning(
+            "an interrupted erasure in %s could not be finished; the next open tries again: %s", directory.path, error
+        )
         return
     if count:
         _logger.info("an interrupted erasure in %s was finished: %d files had something left", directory.path, count)
 
 
-def _release(mark: Path, *, is_done: bool) -> bool:
-    """Whether nobody works on an erasure any more; its mark is removed if it is done."""
-    lock = OwnerLock.try_take(mark)
-    if lock is None:
+def _is_interrupted(mark: Path) -> bool:
+    """Whether nobody works on an erasure any more, and it was not finished."""
+    try:
+        descriptor = os.open(mark, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
         return False
-    if is_done:
-        mark.unlink()
-    lock.abandon()
-    return True
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(descriptor)
+    return mark.exists()
 
 
 def _streams(directory: DataDirectory) -> list[Path]:

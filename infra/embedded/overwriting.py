@@ -86,7 +86,11 @@ def find_deleted(folder: Path, prefix: bytes) -> Iterator[Leftovers]:
                 notes[sequence ^ _DELETED] = file, at
             elif not sequence & _ERASED:
                 records[sequence] = at
-        doomed = [position for position in records.keys() & notes.keys() if block.raw.startswith(prefix, records[position] + _HEAD.size)]
+        doomed = [
+            position
+            for position in records.keys() & notes.keys()
+            if block.raw.startswith(prefix, records[position] + _HEAD.size)
+        ]
         # A flipped bit must not make a deletion out of something else.
         places = sorted(
             (records[position], position)

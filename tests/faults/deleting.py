@@ -13,10 +13,10 @@ from tests.infra.test_agent_threads import tree_of
 
 import chatledger
 from chatledger import Encryption, Ledger, NewMessage
-from chatledger.graph_state import StateStore, state_id
 from chatledger.domain.agents.decide import CheckpointPut
 from chatledger.domain.agents.streams import thread_stream
 from chatledger.domain.graph_state.ids import state_stream
+from chatledger.graph_state import StateStore, state_id
 from chatledger.infra.agents.threads import Threads
 from chatledger.infra.doctor.diagnosing import diagnose
 from chatledger.infra.memory_folder import RUNTIME_DIR_ENV
@@ -42,8 +42,8 @@ STREAMS: Final[dict[Act, tuple[str, ...]]] = {
     "state": (state_stream(LOOSE),),
 }
 """The streams whose records an act erases."""
-MESSAGES: Final = 30
-LARGE_BYTES: Final = 400_000
+MESSAGES: Final = 24
+LARGE_BYTES: Final = 300_000
 EXPIRY_MS: Final = 1_000
 
 
@@ -91,13 +91,13 @@ class Setting(msgspec.Struct, frozen=True):
 class Reopened(msgspec.Struct):
     """What somebody who opened a ledger after a death found in it."""
 
-    kinds: list[str]
+    kinds: list[str] = []
     """What `doctor` had said before."""
-    is_undone: bool
+    is_undone: bool = False
     """Whether what was to be deleted is still there: it died before the tombstone."""
-    others: list[str]
+    others: list[str] = []
     """What the chats and states hold that nobody deleted."""
-    after: list[str]
+    after: list[str] = []
     """What `doctor` says afterwards."""
     error: str = ""
 
@@ -117,7 +117,7 @@ def fill(setting: Setting, seed: str) -> None:
         for number in range(MESSAGES):
             ledger.append("doomed", [NewMessage("user", words("xyzzy", rng, rng.choice([3, 60, 400])))])
             ledger.append("other", [NewMessage("user", words("kept", rng, 40))])
-            if number % 10 == 5:
+            if number in {5, 15}:
                 ledger.append("doomed", [NewMessage("user", words("xyzzy", rng, LARGE_BYTES // 17))])
                 ledger.append("other", [NewMessage("user", words("kept", rng, LARGE_BYTES // 17))])
             if number % 5 == 0:
@@ -174,7 +174,7 @@ def reopen(setting: Setting, act: Act, pipe: Connection) -> None:
     """Look from outside, open, close, and look again."""
     _be_quiet()
     os.environ[RUNTIME_DIR_ENV] = str(setting.memory)
-    found = Reopened([], False, [], [])
+    found = Reopened()
     try:
         found.kinds = _kinds(setting)
         with setting.open() as ledger:
@@ -210,9 +210,7 @@ def _others(ledger: Ledger, act: Act) -> list[str]:
     threads = ["stays"] if act == "thread" else ["loose", "stays"]
     if act != "state":
         states.append(StateStore(ledger).get(LOOSE))
-    stored = [
-        repr(one.pieces) for name in threads for one in Threads(ledger).checkpoints(name)
-    ]
+    stored = [repr(one.pieces) for name in threads for one in Threads(ledger).checkpoints(name)]
     return [*texts, repr(states), *stored]
 
 

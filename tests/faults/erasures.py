@@ -1,11 +1,9 @@
 """Erasures whose process, server or both are killed: after the next open and close no byte of them may be left."""
 
-import contextlib
 import itertools
 import multiprocessing
 import os
 import shutil
-import signal
 import tempfile
 import time
 from collections import Counter
@@ -13,18 +11,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 from types import TracebackType
-from typing import Final, Literal, Self
+from typing import Final, Literal, NamedTuple, Self
 
 import msgspec
 from tests.faults import deleting
 from tests.faults.deaths import kill, server_pid
-from tests.faults.deleting import CHAT_ACTS, MARKS, STREAMS, Act, Kind, Reopened, Setting
+from tests.faults.deleting import Act, Kind, Reopened, Setting
+from tests.faults.remains import Pieces, found_in, pieces_of
 
 from chatledger import Encryption
-from chatledger.infra.doctor.blocks import BlockRecord, read_blocks
-from chatledger.infra.doctor.store_files import StoreFiles, stream_folder
-from chatledger.infra.embedded import DataDirectory
-from chatledger.infra.locations import STREAM
 
 Victim = Literal["server", "process", "both"]
 Index = Literal["kept", "deleted", "rebooted"]
@@ -32,10 +27,6 @@ KINDS: Final[tuple[Kind, ...]] = ("plain", "zstd", "encrypted")
 VICTIMS: Final[tuple[Victim, ...]] = ("both", "server", "process")
 ACTS: Final[tuple[Act, ...]] = ("chat", "sweep", "thread", "state", "backup")
 MEMORY: Final = Path("/dev/shm")
-PIECE_BYTES: Final = 24
-_PIECES: Final = 12
-_ENVELOPE_BYTES: Final = 160
-"""A record begins with the id of its chat, and hashes that a tombstone may have too."""
 _END_S: Final = 120.0
 
 
@@ -74,11 +65,11 @@ def trials(seed: str) -> Iterator[Trial]:
         yield Trial(f"{seed}/{number}", kind, next(acts), victim, index)  # type: ignore[arg-type]  # a cycle of literals
 
 
-class Template(msgspec.Struct):
+class Template(NamedTuple):
     """A ledger before an erasure, the pieces of what is to be erased, and how long that takes."""
 
     setting: Setting
-    pieces: list[bytes]
+    pieces: Pieces
     others: list[str]
     seconds: float
 
@@ -92,7 +83,7 @@ class Bench:
     """
 
     def __init__(self, base: Path) -> None:
-        self._base, self._templates = base, dict[tuple[Kind, Act], Template]()
+        self._base, self._sources, self._templates = base, dict[Kind, Setting](), dict[tuple[Kind, Act], Template]()
         self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload(["tests.faults.deleting"])
         self._memory = Path(tempfile.mkdtemp(prefix="chatledger-soak-", dir=MEMORY if MEMORY.is_dir() else None))
@@ -154,13 +145,20 @@ class Bench:
                 shutil.copytree(Path(source.folder) / name, Path(target.folder) / name)
         return target
 
+    def _filled(self, kind: Kind) -> Setting:
+        setting = self._sources.get(kind)
+        if setting is None:
+            setting = self._sources[kind] = self._new_setting(kind)
+            self._do(deleting.fill, setting, kind)
+        return setting
+
     def _template(self, kind: Kind, act: Act) -> Template:
         made = self._templates.get((kind, act))
         if made is None:
-            setting = self._new_setting(kind)
-            self._do(deleting.fill, setting, f"{kind}/{act}")
+            setting = self._filled(kind)
             pieces = pieces_of(setting, act)
             if act == "backup":
+                setting = self._copy(setting)
                 self._do(deleting.back_up_and_delete, setting)
             assert found_in(setting, pieces), "what is to be erased can be found"
             control = self._copy(setting)
@@ -220,7 +218,7 @@ class Bench:
         try:
             seen: Reopened = ours.recv()
         except EOFError:
-            seen = Reopened([], False, [], [], error="it died")
+            seen = Reopened(error="it died")
         process.join(_END_S)
         return seen
 
@@ -249,44 +247,6 @@ def _wait_for_end(pid: int | None) -> None:
             return
         time.sleep(0.01)
     assert pid is None, "the server ended"
-
-
-# Bytes
-
-
-def pieces_of(setting: Setting, act: Act) -> list[bytes]:
-    """What must be nowhere after an erasure: the mark, and pieces of each record that goes, as it is stored now."""
-    directory, doomed, kept = DataDirectory(setting.data), list[bytes](), list[bytes]()
-    for record in StoreFiles(directory).records.values():
-        (doomed if str(record.originator_id) in STREAMS[act] else kept).append(record.state)
-    blobs = stream_folder(directory).with_name(f"{STREAM}-blobs")
-    large = [entry for entry in read_blocks(blobs, blobs.name) if isinstance(entry, BlockRecord)]
-    names = {entry.subject for entry in large if act in CHAT_ACTS}
-    # Every second of the large messages is of the chat that stays.
-    names -= set(sorted(names, key=lambda name: next(e.position for e in large if e.subject == name))[1::2])
-    for entry in large:
-        (doomed if entry.subject in names else kept).append(entry.payload)
-    rest = b"\0".join(kept)
-    found = [piece for record in doomed for piece in _pieces(record) if piece not in rest]
-    return [MARKS[act].encode(), *found]
-
-
-def _pieces(record: bytes) -> Iterator[bytes]:
-    step = max(PIECE_BYTES, len(record) // _PIECES)
-    for at in range(_ENVELOPE_BYTES, len(record) - PIECE_BYTES + 1, step):
-        yield record[at : at + PIECE_BYTES]
-
-
-def found_in(setting: Setting, pieces: list[bytes]) -> list[str]:
-    """The files below the folder of a ledger in which one of the pieces stands."""
-    found: list[str] = []
-    for root in (Path(setting.folder), setting.memory):
-        for file in sorted(path for path in root.rglob("*") if path.is_file()):
-            with contextlib.suppress(FileNotFoundError):
-                raw = file.read_bytes()
-                if any(piece in raw for piece in pieces):
-                    found.append(str(file.relative_to(root)))
-    return found
 
 
 def tally(results: list[Result]) -> Counter[str]:
