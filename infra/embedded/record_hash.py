@@ -12,8 +12,8 @@ _LANES: Final = Struct("<4Q")
 _WORD: Final = (1 << 64) - 1
 _HALF: Final = (1 << 32) - 1
 _PACKET_BYTES: Final = 32
-_MUL0: Final = (0xDBE6D5D5FE4CCE2F, 0xA4093822299F31D0, 0x13198A2E03707344, 0x243F6A8885A308D3)
-_MUL1: Final = (0x3BD39E10CB0EF593, 0xC0ACF169B5F18A8C, 0xBE5466CF34E90C6C, 0x452821E638D01377)
+_MUL0: Final[tuple[int, ...]] = (0xDBE6D5D5FE4CCE2F, 0xA4093822299F31D0, 0x13198A2E03707344, 0x243F6A8885A308D3)
+_MUL1: Final[tuple[int, ...]] = (0x3BD39E10CB0EF593, 0xC0ACF169B5F18A8C, 0xBE5466CF34E90C6C, 0x452821E638D01377)
 
 
 def block_key(stream: str, number: int) -> bytes:
@@ -35,7 +35,7 @@ def record_hash(record: bytes, key: bytes) -> bytes:
 
 
 def _highway_hash(data: bytes, key: bytes) -> bytes:
-    lanes = _LANES.unpack(key)
+    lanes: tuple[int, ...] = _LANES.unpack(key)
     v0 = [mul ^ lane for mul, lane in zip(_MUL0, lanes, strict=True)]
     v1 = [mul ^ _swap(lane) for mul, lane in zip(_MUL1, lanes, strict=True)]
     mul0, mul1 = list(_MUL0), list(_MUL1)

@@ -19,7 +19,7 @@ from tests.faults import soak
 from tests.faults.soak import Totals
 
 FULL_MINUTES = 30
-FULL_KILLS, FULL_CORRUPTIONS = 500, 200
+FULL_KILLS, FULL_CORRUPTIONS, FULL_ERASURES = 500, 200, 60
 
 
 def main() -> int:
@@ -28,7 +28,7 @@ def main() -> int:
     parser.add_argument("--seed", default="1")
     parser.add_argument("--minutes", type=float, default=FULL_MINUTES, help="in all; the full soak takes 30")
     parser.add_argument("--out", type=Path, default=Path("build/soak.json"), help="where the figures go")
-    parser.add_argument("--only", choices=["kills", "network", "disk", "rot", "load"], action="append")
+    parser.add_argument("--only", choices=["kills", "network", "disk", "rot", "erasure", "load"], action="append")
     given = parser.parse_args()
     base = Path(tempfile.mkdtemp(prefix="chatledger-soak-"))
     began = time.monotonic()
@@ -52,14 +52,14 @@ def main() -> int:
 
 
 def run_parts(base: Path, seed: str, seconds: float, only: list[str], totals: Totals, say: soak.Say) -> None:
-    """All parts, or some: kills 40 %, network 10 %, disk 5 %, rot 20 %, load the rest of the time."""
+    """All parts, or some: kills 30 %, network 10 %, disk 5 %, rot 20 %, erasures about 15 %, load the rest of the time."""
     share = seconds / (FULL_MINUTES * 60)
 
     def is_wanted(part: str) -> bool:
         return not only or part in only
 
     if is_wanted("kills"):
-        until = time.monotonic() + 0.4 * seconds
+        until = time.monotonic() + 0.3 * seconds
         soak.kills(base, seed, totals, say, until=until, least=int(FULL_KILLS * share))
     if is_wanted("network"):
         soak.network(base, seed, totals, say, seconds=0.1 * seconds)
@@ -68,6 +68,8 @@ def run_parts(base: Path, seed: str, seconds: float, only: list[str], totals: To
     if is_wanted("rot"):
         until = time.monotonic() + 0.2 * seconds
         soak.rot(base, seed, totals, say, until=until, least=int(FULL_CORRUPTIONS * share))
+    if is_wanted("erasure"):
+        soak.erasures(base, seed, totals, say, rounds=FULL_ERASURES if only else max(3, int(FULL_ERASURES * share)))
     if is_wanted("load"):
         soak.load(base, totals, say, seconds=min(600.0, seconds / 3))
 
@@ -88,6 +90,7 @@ def describe(totals: Totals, seed: str, minutes: float) -> dict[str, Any]:
         "operations": dict(totals.sums),
         "network": dict(totals.network),
         "disk": dict(totals.disk),
+        "erasures": dict(totals.erasures),
         "load": None if totals.load is None else msgspec.to_builtins(totals.load),
     }
 
@@ -106,6 +109,7 @@ def table(totals: Totals) -> str:
         ),
         ("connections cut", totals.network["connections cut"]),
         ("times the disk was full", totals.disk["times full"]),
+        *((f"erasures: {name}", count) for name, count in totals.erasures.items()),
         ("operations", totals.sums["operations"]),
         ("  acknowledged", totals.sums["acknowledged"]),
         ("  refused", totals.sums["refused"]),

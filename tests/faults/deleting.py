@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import time
 from multiprocessing.connection import Connection
 from pathlib import Path
 from random import Random
@@ -19,6 +18,7 @@ from chatledger.domain.graph_state.ids import state_stream
 from chatledger.graph_state import StateStore, state_id
 from chatledger.infra.agents.threads import Threads
 from chatledger.infra.doctor.diagnosing import diagnose
+from chatledger.infra.log.jetstream import JetStreamLog
 from chatledger.infra.memory_folder import RUNTIME_DIR_ENV
 
 Kind = Literal["plain", "zstd", "encrypted"]
@@ -147,13 +147,25 @@ def _put(threads: Threads, thread_id: str, number: int, text: str) -> None:
 
 
 def delete(setting: Setting, act: Act, pipe: Connection) -> None:
-    """Say when it is open, delete, and say how long that took."""
+    """Say when it is open, when it begins to erase from the log, and when it is done."""
     _be_quiet()
+    _say_when(JetStreamLog, "erase", pipe)
     with setting.open() as ledger:
         pipe.send("open")
-        began = time.monotonic()
         _delete(ledger, setting, act)
-        pipe.send(time.monotonic() - began)
+        pipe.send("done")
+
+
+def _say_when(owner: type, name: str, pipe: Connection) -> None:
+    """Say so at the first passage of a method."""
+    original = getattr(owner, name)
+
+    def passed(*arguments: Any, **named: Any) -> Any:
+        setattr(owner, name, original)
+        pipe.send("erasing")
+        return original(*arguments, **named)
+
+    setattr(owner, name, passed)
 
 
 def _delete(ledger: Ledger, setting: Setting, act: Act) -> None:

@@ -8,6 +8,8 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from random import Random
 from types import TracebackType
@@ -27,6 +29,7 @@ KINDS: Final[tuple[Kind, ...]] = ("plain", "zstd", "encrypted")
 VICTIMS: Final[tuple[Victim, ...]] = ("both", "server", "process")
 ACTS: Final[tuple[Act, ...]] = ("chat", "sweep", "thread", "state", "backup")
 MEMORY: Final = Path("/dev/shm")
+_WHILE_ERASING: Final = 0.8
 _END_S: Final = 120.0
 
 
@@ -38,6 +41,9 @@ class Trial(msgspec.Struct, frozen=True):
     act: Act
     victim: Victim
     index: Index
+
+    def __str__(self) -> str:
+        return f"seed {self.seed!r} ({self.kind}, {self.act}, {self.victim} killed, index {self.index})"
 
 
 class Result(msgspec.Struct):
@@ -66,12 +72,37 @@ def trials(seed: str) -> Iterator[Trial]:
 
 
 class Template(NamedTuple):
-    """A ledger before an erasure, the pieces of what is to be erased, and how long that takes."""
+    """A ledger before an erasure, the pieces of what is to be erased, and how long it takes until the log is erased, and from then on."""
 
     setting: Setting
     pieces: Pieces
     others: list[str]
-    seconds: float
+    seconds: tuple[float, float]
+
+
+class Reports:
+    """What a process says of how far it is."""
+
+    def __init__(self, pipe: Connection) -> None:
+        self._pipe, self._heard = pipe, set[str]()
+
+    def wait(self, what: str) -> float:
+        """When it was said; at once when the process is done, or ended."""
+        while not self._heard & {what, "done"}:
+            self._hear()
+        return time.monotonic()
+
+    def is_done(self) -> bool:
+        """Whether the erasure has ended."""
+        while self._pipe.poll() and "done" not in self._heard:
+            self._hear()
+        return "done" in self._heard
+
+    def _hear(self) -> None:
+        try:
+            self._heard.add(self._pipe.recv())
+        except EOFError:
+            self._heard.add("done")
 
 
 class Bench:
@@ -102,7 +133,7 @@ class Bench:
         """One trial; its folder is removed when nothing was found."""
         template, result, rng = self._template(trial.kind, trial.act), Result(trial), Random(trial.seed)
         setting = self._copy(template.setting)
-        result.is_cut = self._kill(setting, trial, after_s=rng.uniform(0, 1.1 * template.seconds), rng=rng)
+        result.is_cut = self._kill(setting, trial, template.seconds, rng)
         result.left = found_in(setting, template.pieces)
         self._sabotage(setting, trial.index)
         seen = self._reopen(setting, trial.act)
@@ -178,26 +209,35 @@ class Bench:
         process.join(_END_S)
         assert process.exitcode == 0, f"{work.__name__} ended with {process.exitcode}"
 
-    def _delete(self, setting: Setting, act: Act) -> float:
+    def _start(self, setting: Setting, act: Act) -> tuple[ForkServerProcess, Reports]:
         ours, theirs = self._context.Pipe()
         process = self._context.Process(target=deleting.delete, args=(setting, act, theirs))
         process.start()
         theirs.close()
-        assert ours.recv() == "open"
-        seconds: float = ours.recv()
-        process.join(_END_S)
-        return seconds
+        reports = Reports(ours)
+        reports.wait("open")
+        return process, reports
 
-    def _kill(self, setting: Setting, trial: Trial, *, after_s: float, rng: Random) -> bool:
+    def _delete(self, setting: Setting, act: Act) -> tuple[float, float]:
+        """Erase without a death; how long that took, until it began with the log, and from then on."""
+        process, reports = self._start(setting, act)
+        began = time.monotonic()
+        erasing = reports.wait("erasing")
+        done = reports.wait("done")
+        process.join(_END_S)
+        return erasing - began, done - erasing
+
+    def _kill(self, setting: Setting, trial: Trial, seconds: tuple[float, float], rng: Random) -> bool:
         """Begin the erasure, kill the victims, and wait for the end of the rest; whether it was cut short."""
-        ours, theirs = self._context.Pipe()
-        process = self._context.Process(target=deleting.delete, args=(setting, trial.act, theirs))
-        process.start()
-        theirs.close()
-        assert ours.recv() == "open"
+        process, reports = self._start(setting, trial.act)
         server = server_pid(setting.data)
-        time.sleep(after_s)
-        is_cut = not ours.poll()
+        # Most die while messages leave the log, the others before or after that.
+        if rng.random() < _WHILE_ERASING:
+            reports.wait("erasing")
+            time.sleep(rng.uniform(0, seconds[1]))
+        else:
+            time.sleep(rng.uniform(0, 1.1 * sum(seconds)))
+        is_cut = not reports.is_done()
         victims = {"server": [server], "process": [process.pid], "both": [server, process.pid]}[trial.victim]
         rng.shuffle(victims)
         for pid in victims:
