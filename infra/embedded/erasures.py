@@ -34,7 +34,7 @@ def erasing(directory: DataDirectory) -> Generator[None]:
     Note that messages are being erased, from before the first one until all are known to be overwritten.
 
     Raises:
-        LogUnavailableError: It could not be noted; nothing was erased.
+        LogUnavailableError: It could not be noted, and nothing was erased; or what was erased could not be synced.
     """
     mark = directory.path / f"{MARK}{secrets.token_hex(8)}"
     try:
@@ -46,12 +46,20 @@ def erasing(directory: DataDirectory) -> Generator[None]:
     assert lock is not None, "nobody else has that name"
     try:
         yield
+        _remove(mark, directory)
+    finally:
+        lock.abandon()
+
+
+def _remove(mark: Path, directory: DataDirectory) -> None:
+    try:
         # The server syncs the content of a block that it writes anew, but not its new name.
         for folder in _streams(directory):
             sync_folder(folder / "msgs")
-        mark.unlink()
-    finally:
-        lock.abandon()
+        mark.unlink(missing_ok=True)
+    except OSError as error:
+        msg = f"what was erased in {directory.path} may not have reached the disk: {error}"
+        raise LogUnavailableError(msg) from error
 
 
 def interrupted(directory: DataDirectory) -> list[Path]:

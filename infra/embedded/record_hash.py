@@ -38,7 +38,8 @@ def _highway_hash(data: bytes, key: bytes) -> bytes:
     lanes: tuple[int, ...] = _LANES.unpack(key)
     v0 = [mul ^ lane for mul, lane in zip(_MUL0, lanes, strict=True)]
     v1 = [mul ^ _swap(lane) for mul, lane in zip(_MUL1, lanes, strict=True)]
-    mul0, mul1 = list(_MUL0), list(_MUL1)
+    mul0: list[int] = list(_MUL0)
+    mul1: list[int] = list(_MUL1)
     whole = len(data) - len(data) % _PACKET_BYTES
     for at in range(0, whole, _PACKET_BYTES):
         _update(v0, v1, mul0, mul1, _LANES.unpack_from(data, at))

@@ -1,6 +1,8 @@
 """Where the embedded server is, asked again before each connection."""
 
-from contextlib import AbstractContextManager
+import contextlib
+import threading
+from collections.abc import Generator
 
 from ..jetstream.endpoint import Endpoint
 from .directory import DataDirectory, Durability
@@ -21,6 +23,7 @@ class EmbeddedSource:
         self._directory, self._stream, self._timeout_s = directory, stream, timeout_s
         self._durability: Durability = durability
         self._server: EmbeddedServer | None = None
+        self._thread = threading.local()
 
     def __call__(self) -> Endpoint:
         """
@@ -37,9 +40,23 @@ class EmbeddedSource:
         )
         return self._server.endpoint
 
-    def erasing(self) -> AbstractContextManager[None]:
-        """Messages are erased meanwhile; see `erasures.erasing`."""
-        return erasing(self._directory)
+    @contextlib.contextmanager
+    def erasing(self) -> Generator[None]:
+        """
+        Entered while messages are erased; see `erasures.erasing`. A thread that has entered it may do so again.
+
+        Raises:
+            LogUnavailableError: It could not be noted; nothing was erased.
+        """
+        if getattr(self._thread, "is_erasing", False):
+            yield
+            return
+        with erasing(self._directory):
+            self._thread.is_erasing = True
+            try:
+                yield
+            finally:
+                self._thread.is_erasing = False
 
     def close(self) -> None:
         """Stop the server if this process runs it."""
