@@ -19,9 +19,10 @@ from chatledger.graph_state import StateStore, state_id
 from chatledger.infra.agents.threads import Threads
 from chatledger.infra.doctor.diagnosing import diagnose
 from chatledger.infra.log.jetstream import JetStreamLog
+from chatledger.infra.log.sql import SqliteLog
 from chatledger.infra.memory_folder import RUNTIME_DIR_ENV
 
-Kind = Literal["plain", "zstd", "encrypted"]
+Kind = Literal["plain", "zstd", "encrypted", "sqlite"]
 Act = Literal["chat", "sweep", "thread", "state", "backup"]
 MARKS: Final[dict[Act, str]] = {
     "chat": "xyzzy",
@@ -67,6 +68,21 @@ class Setting(msgspec.Struct, frozen=True):
         return Path(self.folder) / "data"
 
     @property
+    def database(self) -> Path:
+        """The file of one in SQLite."""
+        return self.data / "ledger.db"
+
+    @property
+    def location(self) -> str:
+        """What `open` takes."""
+        return f"sqlite:///{self.database}" if self.kind == "sqlite" else str(self.data)
+
+    @property
+    def index(self) -> Path:
+        """Where the index is, or its note."""
+        return self.data / ("ledger.db-index" if self.kind == "sqlite" else "index")
+
+    @property
     def backup(self) -> Path:
         """Where its backup is."""
         return Path(self.folder) / "backup"
@@ -85,7 +101,7 @@ class Setting(msgspec.Struct, frozen=True):
         """Open it."""
         os.environ[RUNTIME_DIR_ENV] = str(self.memory)
         compression: Literal["zstd"] | None = "zstd" if self.kind == "zstd" else None
-        return chatledger.open(self.data, encryption=self.encryption, compression=compression)
+        return chatledger.open(self.location, encryption=self.encryption, compression=compression)
 
 
 class Reopened(msgspec.Struct):
@@ -110,6 +126,7 @@ def words(mark: str, rng: Random, count: int) -> str:
 def fill(setting: Setting, seed: str) -> None:
     """Write what is to be erased and, between it, what is to stay."""
     rng = Random(seed)
+    setting.data.mkdir(mode=0o700)
     with setting.open() as ledger:
         threads, states = Threads(ledger), StateStore(ledger)
         ledger.create_chat("doomed", "ada", title=words("xyzzy", rng, 2), expires_at=EXPIRY_MS)
@@ -149,7 +166,7 @@ def _put(threads: Threads, thread_id: str, number: int, text: str) -> None:
 def delete(setting: Setting, act: Act, pipe: Connection) -> None:
     """Say when it is open, when it begins to erase from the log, and when it is done."""
     _be_quiet()
-    _say_when(JetStreamLog, "erase", pipe)
+    _say_when(SqliteLog if setting.kind == "sqlite" else JetStreamLog, "erase", pipe)
     with setting.open() as ledger:
         pipe.send("open")
         _delete(ledger, setting, act)
@@ -202,7 +219,7 @@ def reopen(setting: Setting, act: Act, pipe: Connection) -> None:
 
 
 def _kinds(setting: Setting) -> list[str]:
-    found = diagnose(setting.data, encryption=setting.encryption)
+    found = diagnose(setting.location, encryption=setting.encryption)
     return sorted({finding.kind for finding in found.findings})
 
 

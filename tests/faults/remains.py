@@ -1,6 +1,7 @@
 """Looking for what an erasure left: in every file, by a mark in clear, and by pieces of the records as they were stored."""
 
 import contextlib
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -50,19 +51,44 @@ class Pieces:
 
 def pieces_of(setting: Setting, act: Act) -> Pieces:
     """What must be nowhere after an erasure: the mark, and pieces of each record that goes, as it is stored now."""
-    directory, doomed, kept = DataDirectory(setting.data), list[bytes](), list[bytes]()
-    for record in StoreFiles(directory).records.values():
-        (doomed if str(record.originator_id) in STREAMS[act] else kept).append(record.state)
-    blobs = stream_folder(directory).with_name(f"{STREAM}-blobs")
-    large = [entry for entry in read_blocks(blobs, blobs.name) if isinstance(entry, BlockRecord)]
-    names = {entry.subject for entry in large if act in CHAT_ACTS}
-    # Every second of the large messages is of the chat that stays.
-    names -= set(sorted(names, key=lambda name: next(e.position for e in large if e.subject == name))[1::2])
-    for entry in large:
-        (doomed if entry.subject in names else kept).append(entry.payload)
+    doomed, kept = list[bytes](), list[bytes]()
+    for stream, record in _events(setting):
+        (doomed if stream in STREAMS[act] else kept).append(record)
+    names = list[str]()
+    for name, record in _large(setting):
+        if name not in names:
+            names.append(name)
+        # Large messages were written to the chat that goes and to the one that stays, by turns.
+        (doomed if act in CHAT_ACTS and names.index(name) % 2 == 0 else kept).append(record)
     rest = b"\0".join(kept)
     found = [piece for record in doomed for piece in _pieces(record) if piece not in rest]
     return Pieces(MARKS[act].encode(), found)
+
+
+def _events(setting: Setting) -> Iterator[tuple[str, bytes]]:
+    """(stream, record) of each event."""
+    if setting.kind == "sqlite":
+        yield from _rows(setting, "SELECT originator_id, state FROM stored_events ORDER BY rowid")
+        return
+    for record in StoreFiles(DataDirectory(setting.data)).records.values():
+        yield str(record.originator_id), record.state
+
+
+def _large(setting: Setting) -> Iterator[tuple[str, bytes]]:
+    """(name, entry) of what is stored of large data, in order."""
+    if setting.kind == "sqlite":
+        yield from _rows(setting, "SELECT name, entry FROM chatledger_blobs ORDER BY id")
+        return
+    folder = stream_folder(DataDirectory(setting.data)).with_name(f"{STREAM}-blobs")
+    for entry in read_blocks(folder, folder.name):
+        if isinstance(entry, BlockRecord):
+            yield entry.subject, entry.payload
+
+
+def _rows(setting: Setting, statement: str) -> Iterator[tuple[str, bytes]]:
+    with contextlib.closing(sqlite3.connect(setting.database)) as connection:
+        for name, record in connection.execute(statement):
+            yield str(name), bytes(record)
 
 
 def _pieces(record: bytes) -> Iterator[bytes]:
