@@ -1,11 +1,13 @@
 """Deletions whose server was killed before it had overwritten what it had noted as deleted."""
 
+import socket
 import struct
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from eventsourcing.persistence import OperationalError
+from tests.infra.test_jetstream_world import TOKEN, Relay, Server
 
 import chatledger
 from chatledger import Ledger, NewMessage
@@ -199,3 +201,34 @@ def test_the_note_of_an_erasure(tmp_path: Path) -> None:
     assert 1 == len(interrupted(directory))
     with chatledger.open(tmp_path):
         assert interrupted(directory) == []
+
+
+class Cut(Relay):
+    """Ends the connection instead of passing on that the first message was deleted."""
+
+    is_armed = True
+
+    def transfer(self, data: bytes, to: socket.socket, *, is_reply: bool) -> bool:
+        if self.is_armed and is_reply and b'"success":true' in data:
+            self.is_armed = False
+            return False
+        return super().transfer(data, to, is_reply=is_reply)
+
+
+def test_a_server_of_others_may_keep_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Its files are out of reach. When the answer to a deletion is lost, a warning names the position."""
+    server = Server(tmp_path / "server").start()
+    relay = Cut(lambda: server.port)
+    location = f"nats://{TOKEN}@127.0.0.1:{relay.port}/chats"
+    try:
+        with chatledger.open(location, index=tmp_path / "index", create=True) as ledger:
+            fill(ledger)
+            ledger.delete_chat("doomed")
+            assert ledger.get_chat("doomed") is None
+    finally:
+        relay.close()
+        server.stop()
+
+    assert not relay.is_armed
+    doubts = [record for record in caplog.records if "may still be in the server's block files" in record.getMessage()]
+    assert "chats" in doubts[0].getMessage()
