@@ -54,13 +54,18 @@ class Eraser:
         """Erase it from the log and the index; in the index, what readers hold for longer than `timeout_s` stays for `tidy`."""
         self._before()
         with self._index.snapshot() as snapshot:
-            erasures = snapshot.erasures()
+            erasures, has_large = snapshot.erasures(), bool(snapshot.dropped_large())
         self._release(erasures)
+        if erasures or has_large:
+            with self._log.erasing():
+                self._erase(erasures)
+        self._scrub(timeout_s)
+
+    def _erase(self, erasures: Sequence[Erasure]) -> None:
         for erasure in erasures:
             self._log.erase(erasure.chat_id, first_position=erasure.first_position, before=erasure.tombstone_position)
             self._index.finish_erasure(erasure)
         self.large.finish()
-        self._scrub(timeout_s)
 
     def finish_if_allowed(self, *, timeout_s: float = 0) -> None:
         """The same, where the login may; else it is left to those that may, and `tidy` does not try it either."""

@@ -241,7 +241,7 @@ def _open_path(location: str, options: Options) -> Store:
     source = EmbeddedSource(directory, durability=options.durability, stream=STREAM, timeout_s=options.timeout_s)
     try:
         source()  # in this thread, so that its errors reach the caller as they are
-        client = JetStreamClient(source, timeout_s=options.timeout_s)
+        client = JetStreamClient(source, timeout_s=options.timeout_s, erasing=source.erasing)
         try:
             log = JetStreamLog(client, STREAM, create=not is_known, mapper=options.mapper)
         except BaseException:

@@ -37,6 +37,7 @@ class ChainScan:
         breaks: Of the streams whose chain breaks, the first place; not of those that were deleted after it.
         keeps: Of those streams, the version up to which all is certain and commits are whole.
         unreadable: (position, stream, why) of records that hold no event that can be read.
+        unerased: The streams that were deleted and still have events from before that.
         hash, hash_position: Of the last event that follows.
         missing, erased: As in the index.
     """
@@ -49,6 +50,8 @@ class ChainScan:
         self.holes: list[tuple[int, int]] = []
         self.position = self.missing = self.erased = self.event_count = 0
         self.hash, self.hash_position = b"", 0
+        self.unerased: set[str] = set()
+        self._latest: dict[str, int] = {}
         self._whole: dict[str, tuple[int, int]] = {}
 
     def run(self, records: Iterable[Notification], decode: Callable[[Notification], Recorded]) -> None:
@@ -78,6 +81,7 @@ class ChainScan:
     def _note_unreadable(self, record: Notification, error: ChatledgerError) -> None:
         self.unreadable.append((record.id, str(record.originator_id), str(error)))
         self.missing += 1
+        self._latest[str(record.originator_id)] = record.id
         self._break(str(record.originator_id), record.id, record.originator_version, f"it can not be read: {error}")
 
     def _take(self, recorded: Recorded) -> None:
@@ -85,10 +89,13 @@ class ChainScan:
         version, digest = self.heads.get(stream, (0, b""))
         is_next = recorded.version == version + 1
         follows = is_next and recorded.event.previous_hash == digest
+        latest, self._latest[stream] = self._latest.get(stream, 0), recorded.position
         if isinstance(recorded.body, StreamDeleted) and (
             recorded.version > version + 1 or follows or stream in self.breaks
         ):
             self.erased += max(0, recorded.version - version - 1)
+            if latest >= recorded.body.first_position:
+                self.unerased.add(stream)
             self.breaks.pop(stream, None)
             self.keeps.pop(stream, None)
         elif stream in self.breaks or not follows:

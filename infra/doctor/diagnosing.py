@@ -22,6 +22,7 @@ from ..login import Login
 from ..servers import without_secrets
 from ..unshared import LogOnly, log_at
 from .chains import ChainScan
+from .erasure_check import check_erasures
 from .findings import Diagnosis, Findings
 from .index_check import IndexWitness, read_index
 from .places import check_format, check_leftovers, check_owner, check_permissions, check_quarantine, check_room
@@ -101,6 +102,7 @@ class _Look:
         lock = OwnerLock.try_take(directory.lock_file)
         try:
             check_leftovers(directory, found, is_in_use=lock is None)
+            check_erasures(directory, found, is_in_use=lock is None)
             if lock is not None:
                 return self._from_files(directory)
             if check_owner(directory, found):
@@ -194,6 +196,9 @@ class _Look:
         if len(scan.breaks) > _SHOWN:
             what = f"so do {len(scan.breaks) - _SHOWN:,} more chats"
             add("error", "chain-broken", "the log", what, _REPAIR)
+        for stream in sorted(scan.unerased)[:_SHOWN]:
+            what = "it was deleted, and some of its events are still on the log: erasing them was interrupted"
+            add("warning", "erasure-pending", f"chat {stream!r}", what, "open the ledger: that finishes it")
         if is_dense and scan.lost:
             what = f"{scan.lost:,} events are gone that no deletion accounts for; holes at {_ranges(scan.holes)}"
             add("error", "events-lost", "the log", what, _REPAIR)

@@ -104,10 +104,13 @@ def _read(generation: Generation, found: Findings) -> IndexWitness:
     try:
         with generation.env.reading() as txn:
             snapshot = Snapshot(generation, txn)
-            erasures = snapshot.erasures()
-            if erasures:
-                what = f"{len(erasures):,} deletions are not erased from the log yet: that was interrupted"
-                found.add("note", "erasure-pending", generation.env.path, what, "nothing: the next open finishes it")
+            erasures, large = snapshot.erasures(), snapshot.dropped_large()
+            if erasures or large:
+                what = (
+                    f"{len(erasures):,} deletions, and {len(large):,} pieces of large data, are not erased from the log yet: "
+                    "that was interrupted"
+                )
+                found.add("warning", "erasure-pending", generation.env.path, what, "open the ledger: that finishes it")
             heads: dict[str, tuple[int, bytes]] = {}
             for chat_id, chat in snapshot_chats(snapshot):
                 head = stream_head(chat)

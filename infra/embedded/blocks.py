@@ -19,12 +19,12 @@ import msgspec
 
 from .record_hash import block_key, record_hashes
 
-_HEAD: Final = Struct("<IQQH")
+HEAD: Final = Struct("<IQQH")
 _SIZE: Final = Struct("<I")
 _CHECKSUM: Final = Struct("<Q")
-_LEAST: Final = _HEAD.size + _CHECKSUM.size
+_LEAST: Final = HEAD.size + _CHECKSUM.size
 _HAS_HEADERS: Final = 1 << 31
-_ERASED, _DELETED = 1 << 63, 1 << 62
+ERASED, DELETED = 1 << 63, 1 << 62
 _LARGEST: Final = 64 * 1024 * 1024
 _CHUNK: Final = 2048
 
@@ -39,12 +39,12 @@ class Span(NamedTuple):
     @property
     def position(self) -> int:
         """The position on the stream."""
-        return self.sequence & (_DELETED - 1)
+        return self.sequence & (DELETED - 1)
 
     @property
     def is_message(self) -> bool:
         """Whether it is a message, and not the place of one that was erased, or the note that one was deleted."""
-        return not self.sequence & (_ERASED | _DELETED)
+        return not self.sequence & (ERASED | DELETED)
 
 
 class Damage(NamedTuple):
@@ -148,7 +148,7 @@ def scan_block(raw: bytes, key: bytes, prefix: bytes, start: int = 0) -> BlockSc
     at = start
     while at < len(raw):
         frames, end = _frames(raw, at, _CHUNK)
-        wrong = [index for index, is_right in enumerate(_are_intact(raw, frames, key)) if not is_right]
+        wrong = [index for index, is_right in enumerate(are_intact(raw, frames, key)) if not is_right]
         if frames and not wrong:
             spans += frames
             at = end
@@ -171,9 +171,9 @@ def read_record(raw: bytes, span: Span, *, is_intact: bool = True) -> BlockRecor
     """Return what a record holds."""
     if not span.is_message:
         return Deleted(span.position)
-    packed, _, _, subject_bytes = _HEAD.unpack_from(raw, span.offset)
-    start = span.offset + _HEAD.size + subject_bytes
-    subject = raw[span.offset + _HEAD.size : start].decode(errors="replace")
+    packed, _, _, subject_bytes = HEAD.unpack_from(raw, span.offset)
+    start = span.offset + HEAD.size + subject_bytes
+    subject = raw[span.offset + HEAD.size : start].decode(errors="replace")
     headers: dict[str, str] = {}
     if packed & _HAS_HEADERS:
         (size,) = _SIZE.unpack_from(raw, start)
@@ -188,7 +188,7 @@ def read_record(raw: bytes, span: Span, *, is_intact: bool = True) -> BlockRecor
 def _frames(raw: bytes, at: int, most: int) -> tuple[list[Span], int]:
     """The frames of records that follow each other from an offset on, and where the last one ends."""
     frames: list[Span] = []
-    unpack, size = _HEAD.unpack_from, len(raw)
+    unpack, size = HEAD.unpack_from, len(raw)
     while at + _LEAST <= size and len(frames) < most:
         packed, sequence, _, subject_bytes = unpack(raw, at)
         length = packed & (_HAS_HEADERS - 1)
@@ -205,12 +205,12 @@ def _has_room_for_headers(raw: bytes, at: int, length: int, subject_bytes: int) 
     room = length - _LEAST - subject_bytes - _SIZE.size
     if room < 0:
         return False
-    (size,) = _SIZE.unpack_from(raw, at + _HEAD.size + subject_bytes)
+    (size,) = _SIZE.unpack_from(raw, at + HEAD.size + subject_bytes)
     return bool(size <= room)
 
 
-def _are_intact(raw: bytes, frames: Sequence[Span], key: bytes) -> list[bool]:
-    """Whether the checksum of each is right."""
+def are_intact(raw: bytes, frames: Sequence[Span], key: bytes) -> list[bool]:
+    """Return whether the checksum of each record is right."""
     parts = [hashed_part(raw, frame) for frame in frames]
     stored = [_CHECKSUM.unpack_from(raw, frame.offset + frame.length - _CHECKSUM.size)[0] for frame in frames]
     return [found == checksum for found, checksum in zip(record_hashes(key, parts).tolist(), stored, strict=True)]
@@ -219,8 +219,8 @@ def _are_intact(raw: bytes, frames: Sequence[Span], key: bytes) -> list[bool]:
 def hashed_part(raw: bytes, span: Span) -> bytes:
     """Return what the checksum of a record covers."""
     at, end = span.offset, span.offset + span.length - _CHECKSUM.size
-    packed, _, _, subject_bytes = _HEAD.unpack_from(raw, at)
-    start = at + _HEAD.size
+    packed, _, _, subject_bytes = HEAD.unpack_from(raw, at)
+    start = at + HEAD.size
     if not packed & _HAS_HEADERS:
         return raw[at + 4 : at + 20] + raw[start:end]
     after = start + subject_bytes
@@ -229,7 +229,7 @@ def hashed_part(raw: bytes, span: Span) -> bytes:
 
 def _after_damage(raw: bytes, at: int, key: bytes, prefix: bytes, frames: Sequence[Span]) -> list[Damage]:
     """The damage that begins at an offset, up to the next intact record or the end of the file."""
-    by_frame = next((one.offset for one, ok in zip(frames, _are_intact(raw, frames, key), strict=True) if ok), len(raw))
+    by_frame = next((one.offset for one, ok in zip(frames, are_intact(raw, frames, key), strict=True) if ok), len(raw))
     resumed = min(by_frame, _next_intact(raw, at + 1, key, prefix))
     tiles, end = _frames(raw[:resumed], at, _CHUNK)
     if end == resumed:
@@ -239,11 +239,11 @@ def _after_damage(raw: bytes, at: int, key: bytes, prefix: bytes, frames: Sequen
 
 def _next_intact(raw: bytes, at: int, key: bytes, prefix: bytes) -> int:
     """Where the next intact message begins, found by its subject; the end of the file when there is none."""
-    found = raw.find(prefix, at + _HEAD.size)
+    found = raw.find(prefix, at + HEAD.size)
     while found >= 0:
-        frames, _ = _frames(raw, found - _HEAD.size, 1)
-        if frames and all(_are_intact(raw, frames, key)):
-            return found - _HEAD.size
+        frames, _ = _frames(raw, found - HEAD.size, 1)
+        if frames and all(are_intact(raw, frames, key)):
+            return found - HEAD.size
         found = raw.find(prefix, found + 1)
     return len(raw)
 

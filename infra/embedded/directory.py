@@ -6,6 +6,7 @@ The data directory: what lies where, and whether it is ours.
     nats.conf        written at every start
     endpoint.json    how other processes find the live server; mode 0600, it holds the token
     server.log       what the server prints
+    erasing-*        erasures under way, or interrupted, see `erasures.py`
     log/             the JetStream store: the truth
     witness/         how far the log went, see `chatledger.infra.log.witness`
     seals            what the blocks of the log held when they were written, see `seals.py`
@@ -112,16 +113,17 @@ class DataDirectory:
 
         Tells "never created" from "lost": a server that does not report a stream which is here could not read it.
         """
-        folder = self._streams / name
+        folder = self.streams / name
         return folder.is_dir() and not _is_half_made(folder)
 
     @property
-    def _streams(self) -> Path:
+    def streams(self) -> Path:
+        """Where the server keeps its streams, a folder each."""
         return self.log / "jetstream" / "$G" / "streams"
 
     def stream_folders(self) -> list[Path]:
         """Return the folders of the streams in the store, by name."""
-        return sorted(folder for folder in self._streams.glob("*") if folder.is_dir())
+        return sorted(folder for folder in self.streams.glob("*") if folder.is_dir())
 
     def read_endpoint(self) -> EndpointRecord | None:
         """What the owner wrote, None when there is no owner, it is not ready, or the file is not readable to us."""
@@ -141,7 +143,7 @@ class DataDirectory:
             self.endpoint_file.unlink(missing_ok=True)
             for stale in self.path.glob("nats-server_*.ports"):
                 stale.unlink(missing_ok=True)
-            for folder in self._streams.glob("*"):
+            for folder in self.streams.glob("*"):
                 if _is_half_made(folder):
                     shutil.rmtree(folder)
 

@@ -15,6 +15,7 @@ from chatledger.domain.errors import ConfigurationError, LedgerLockedError
 
 from ..jetstream.endpoint import Endpoint
 from .directory import FORMAT, DataDirectory, Durability, EndpointRecord
+from .erasures import finish_interrupted
 from .launcher import SYNC_INTERVALS, ServerProcess, make_token
 from .lock import OwnerLock
 from .preflight import check_store
@@ -113,6 +114,7 @@ class EmbeddedServer:
             directory.make_log()
             sealer = Sealer(directory, check_store(directory, stream))
             directory.remove_traces()
+            finish_interrupted(directory)
             sealer.begin()
             server_name, token = f"cl-{secrets.token_hex(8)}", make_token()
             process, url = ServerProcess.start(

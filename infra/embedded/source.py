@@ -1,7 +1,12 @@
 """Where the embedded server is, asked again before each connection."""
 
+import contextlib
+import threading
+from collections.abc import Generator
+
 from ..jetstream.endpoint import Endpoint
 from .directory import DataDirectory, Durability
+from .erasures import erasing
 from .server import EmbeddedServer
 
 
@@ -18,6 +23,7 @@ class EmbeddedSource:
         self._directory, self._stream, self._timeout_s = directory, stream, timeout_s
         self._durability: Durability = durability
         self._server: EmbeddedServer | None = None
+        self._thread = threading.local()
 
     def __call__(self) -> Endpoint:
         """
@@ -38,6 +44,24 @@ class EmbeddedSource:
     def is_synced(self) -> bool:
         """Whether the server syncs what it acknowledges before it does."""
         return self._server is not None and self._server.durability == "always"
+
+    @contextlib.contextmanager
+    def erasing(self) -> Generator[None]:
+        """
+        Entered while messages are erased; see `erasures.erasing`. A thread that has entered it may do so again.
+
+        Raises:
+            LogUnavailableError: It could not be noted; nothing was erased.
+        """
+        if getattr(self._thread, "is_erasing", False):
+            yield
+            return
+        with erasing(self._directory):
+            self._thread.is_erasing = True
+            try:
+                yield
+            finally:
+                self._thread.is_erasing = False
 
     def close(self) -> bool:
         """Stop the server if this process runs it; whether it did, and all that the server stored is on the disk."""

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from concurrent.futures import Future
+from contextlib import AbstractContextManager
 from typing import Any, TypeVar, TypeVarTuple
 
 import anyio.to_thread
@@ -76,10 +77,20 @@ class JetStreamClient:
         connect: Where to connect. Called before each connection, in a worker thread, so it may block, for instance to
             start a server. Worker threads end early: a child process must not depend on its parent thread.
         timeout_s: The budget of one operation, all its attempts and connections included.
+        erasing: Entered while messages are erased, where what a server that dies meanwhile leaves is finished before the next
+            one starts; see `embedded.erasures`.
     """
 
-    def __init__(self, connect: Callable[[], Endpoint], *, timeout_s: float = 15.0) -> None:
+    def __init__(
+        self,
+        connect: Callable[[], Endpoint],
+        *,
+        timeout_s: float = 15.0,
+        erasing: Callable[[], AbstractContextManager[None]] | None = None,
+    ) -> None:
         self.timeout_s = timeout_s
+        self.erasing = erasing or contextlib.nullcontext[None]
+        self.finishes_erasures = erasing is not None
         self._connect = connect
         self._loop = LoopThread()
         self._connection: Connection | None = None

@@ -1,6 +1,7 @@
 """Erasing the messages of one subject, newest first."""
 
 import asyncio
+import logging
 
 import msgspec
 
@@ -10,6 +11,11 @@ from .errors import ALREADY_DELETED, NO_MESSAGE, STORE_FAILED, ApiError
 from .reading import Pages, at, last_on_subject
 
 WINDOW = 16
+_DOUBT = (
+    "position %d of the stream %r was deleted by a request whose answer was lost: if its server was killed meanwhile, the bytes may "
+    "still be in the server's block files; see 'How to delete a chat'"
+)
+log = logging.getLogger("chatledger.jetstream")
 
 
 class _Deleted(msgspec.Struct):
@@ -43,14 +49,24 @@ async def erase(client: JetStreamClient, stream: str, subject: str, *, after: in
 
 
 async def erase_at(client: JetStreamClient, stream: str, position: int) -> bool:
-    """Overwrite and delete one message; whether it was there."""
+    """
+    Overwrite and delete one message; whether it was there.
+
+    A server that is killed between the two leaves the message as deleted, and its bytes in the block file. Whoever starts the
+    server of a directory overwrites them before. The files of other servers are out of reach.
+    """
     payload = msgspec.json.encode({"seq": position})
+    is_repeated = False
 
     async def ask(connection: Connection, deadline: Deadline) -> bool:
+        nonlocal is_repeated
+        was_asked, is_repeated = is_repeated, True
         try:
             await ask_api(connection, f"STREAM.MSG.DELETE.{stream}", payload, _Deleted, deadline)
         except ApiError as error:
             if error.fault.err_code in {ALREADY_DELETED, NO_MESSAGE}:
+                if was_asked and not client.finishes_erasures:
+                    log.warning(_DOUBT, position, stream)
                 return False
             if error.fault.err_code == STORE_FAILED and await at(client, stream, position, deadline) is None:
                 return False

@@ -109,7 +109,10 @@ class JetStreamFactory(InfrastructureFactory[TrackingRecorder]):
         super().__init__(env)
         timeout_s = self._number(TIMEOUT, 15.0, float)
         self._embedded = self._embedded_source(timeout_s)
-        self._client = JetStreamClient(self._embedded or endpoint_source(self.env), timeout_s=timeout_s)
+        if self._embedded is None:
+            self._client = JetStreamClient(endpoint_source(self.env), timeout_s=timeout_s)
+        else:
+            self._client = JetStreamClient(self._embedded, timeout_s=timeout_s, erasing=self._embedded.erasing)
 
     def _embedded_source(self, timeout_s: float) -> EmbeddedSource | None:
         path = self.env.get(PATH)

@@ -295,7 +295,8 @@ class StreamApplicationRecorder(JetStreamAggregateRecorder, ApplicationRecorder)
             OperationalError: Not all were erased within the budget; call again.
         """
         subject = self._records.subject(originator_id)
-        return self._client.call(self._erase, subject, after, before)
+        with self._client.erasing():
+            return self._client.call(self._erase, subject, after, before)
 
     async def _erase(self, subject: str, after: int, before: int) -> int:
         self._heads.drop(subject)

@@ -78,10 +78,11 @@ class Strands(StreamBeside):
     def erase(self, name: str, *, until: int) -> None:
         """Overwrite and delete the entries up to a position; the one at `until` last."""
         positions = [entry.position for entry in self.read(name, after=0, until=until)]
-        for start in range(0, len(positions), WINDOW):
-            window = [position for position in positions[start : start + WINDOW] if position != until]
-            self._client.call(self._delete, window)
-        self._client.call(self._delete, [until])
+        with self._client.erasing():
+            for start in range(0, len(positions), WINDOW):
+                window = [position for position in positions[start : start + WINDOW] if position != until]
+                self._client.call(self._delete, window)
+            self._client.call(self._delete, [until])
 
     def remove(self, name: str, position: int) -> None:
         """Overwrite and delete one entry."""

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Final
 
 from eventsourcing.persistence import IntegrityError, JSONTranscoder, Notification
@@ -231,6 +232,10 @@ class JetStreamLog(EventLog):
         """As declared in `EventLog`."""
         with self.translated(f"erasing chat {chat_id!r}"):
             self._stream_recorder.erase_events(chat_id, after=first_position - 1, before=before)
+
+    def erasing(self) -> AbstractContextManager[None]:
+        """As declared in `EventLog`."""
+        return self._client.erasing()
 
     def check_keys(self) -> None:
         """As declared in `EventLog`; also refuses a stream that a backup was not restored into completely."""

@@ -3,7 +3,7 @@
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Final, TypeVar
 
 from eventsourcing.domain import EventSourcingError
@@ -262,6 +262,14 @@ class EventLog(ABC):
     @abstractmethod
     def erase(self, chat_id: str, *, first_position: int, before: int) -> None:
         """Remove the content of a chat's events from the files of the log; doing it again does nothing."""
+
+    def erasing(self) -> AbstractContextManager[None]:
+        """
+        Entered while events and large data are erased, by one call after another.
+
+        A log whose files may keep what was erased, if its server dies meanwhile, leaves a note for the next one to start.
+        """
+        return nullcontext()
 
     def drop_partial(self) -> bool:
         """Delete the log if a restore into it was interrupted; whether that was so. The log can not be used after it."""

@@ -19,7 +19,7 @@ from tests.faults import soak
 from tests.faults.soak import Totals
 
 FULL_MINUTES = 30
-FULL_KILLS, FULL_CORRUPTIONS, FULL_TRIALS = 500, 200, 600
+FULL_KILLS, FULL_CORRUPTIONS, FULL_TRIALS, FULL_ERASURES = 500, 200, 600, 60
 
 
 def main() -> int:
@@ -28,7 +28,9 @@ def main() -> int:
     parser.add_argument("--seed", default="1")
     parser.add_argument("--minutes", type=float, default=FULL_MINUTES, help="in all; the full soak takes 30")
     parser.add_argument("--out", type=Path, default=Path("build/soak.json"), help="where the figures go")
-    parser.add_argument("--only", choices=["kills", "network", "disk", "rot", "damage", "load"], action="append")
+    parser.add_argument(
+        "--only", choices=["kills", "network", "disk", "rot", "damage", "erasure", "load"], action="append"
+    )
     given = parser.parse_args()
     base = Path(tempfile.mkdtemp(prefix="chatledger-soak-"))
     began = time.monotonic()
@@ -53,7 +55,7 @@ def main() -> int:
 
 def run_parts(base: Path, seed: str, seconds: float, only: list[str], totals: Totals, say: soak.Say) -> None:
     """
-    All parts, or some: kills 40 %, network 10 %, disk 5 %, rot 20 %, load the rest of the time.
+    All parts, or some: kills 30 %, network 10 %, disk 5 %, rot 20 %, erasures about 15 %, load the rest of the time.
 
     The trials of the damage matrix are counted, 600 in the full soak, and take their time besides.
     """
@@ -63,7 +65,7 @@ def run_parts(base: Path, seed: str, seconds: float, only: list[str], totals: To
         return not only or part in only
 
     if is_wanted("kills"):
-        until = time.monotonic() + 0.4 * seconds
+        until = time.monotonic() + 0.3 * seconds
         soak.kills(base, seed, totals, say, until=until, least=int(FULL_KILLS * share))
     if is_wanted("network"):
         soak.network(base, seed, totals, say, seconds=0.1 * seconds)
@@ -74,6 +76,8 @@ def run_parts(base: Path, seed: str, seconds: float, only: list[str], totals: To
         soak.rot(base, seed, totals, say, until=until, least=int(FULL_CORRUPTIONS * share))
     if is_wanted("damage"):
         soak.damage(base, seed, totals, say, count=max(12, int(FULL_TRIALS * share)))
+    if is_wanted("erasure"):
+        soak.erasures(base, seed, totals, say, rounds=FULL_ERASURES if only else max(3, int(FULL_ERASURES * share)))
     if is_wanted("load"):
         soak.load(base, totals, say, seconds=min(600.0, seconds / 3))
 
@@ -95,6 +99,7 @@ def describe(totals: Totals, seed: str, minutes: float) -> dict[str, Any]:
         "damages": {how: dict(row) for how, row in totals.damages.items()},
         "network": dict(totals.network),
         "disk": dict(totals.disk),
+        "erasures": dict(totals.erasures),
         "load": None if totals.load is None else msgspec.to_builtins(totals.load),
     }
 
@@ -114,6 +119,7 @@ def table(totals: Totals) -> str:
         *((f"  {how}: {outcome}", count) for how, row in totals.damages.items() for outcome, count in row.items()),
         ("connections cut", totals.network["connections cut"]),
         ("times the disk was full", totals.disk["times full"]),
+        *((f"erasures: {name}", count) for name, count in totals.erasures.items()),
         ("operations", totals.sums["operations"]),
         ("  acknowledged", totals.sums["acknowledged"]),
         ("  refused", totals.sums["refused"]),

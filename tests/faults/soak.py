@@ -15,6 +15,11 @@ import msgspec
 from tests.faults import matrix
 from tests.faults.calls import WEIGHTS
 from tests.faults.campaign import Campaign
+from tests.faults.erasures import MEMORY
+from tests.faults.erasures import Bench as ErasureBench
+from tests.faults.erasures import Result as ErasureResult
+from tests.faults.erasures import tally as tally_erasures
+from tests.faults.erasures import trials as erasure_trials
 from tests.faults.load import LoadReport
 from tests.faults.nursery import ROOT
 from tests.faults.rot import Bench, Result, tally, trials
@@ -36,6 +41,7 @@ class Totals:
     damages: dict[str, Counter[str]] = field(default_factory=dict[str, Counter[str]])
     network: Counter[str] = field(default_factory=Counter[str])
     disk: Counter[str] = field(default_factory=Counter[str])
+    erasures: Counter[str] = field(default_factory=Counter[str])
     load: LoadReport | None = None
     findings: list[str] = field(default_factory=list[str])
     skipped: list[str] = field(default_factory=list[str])
@@ -171,6 +177,22 @@ def damage(base: Path, seed: str, totals: Totals, say: Say, *, count: int) -> No
     table, findings = matrix.run(base / "damage", f"{seed}/damage", count, say)
     totals.damages = table
     totals.findings += findings
+
+
+def erasures(base: Path, seed: str, totals: Totals, say: Say, *, rounds: int) -> None:
+    """Erasures whose process, server or both are killed, and a look at every byte after the next open and close."""
+    if not MEMORY.is_dir():
+        totals.skipped.append(f"erasures: there is no {MEMORY}, where the indexes of encrypted ledgers lie")
+        return
+    results: list[ErasureResult] = []
+    with ErasureBench(base / "erasures") as bench:
+        for trial in itertools.islice(erasure_trials(f"{seed}/erasures"), rounds):
+            results.append(bench.run(trial))
+            if len(results) % 20 == 0:
+                say(f"erasures: {len(results)} rounds")
+    totals.erasures = tally_erasures(results)
+    for one in results:
+        totals.findings += [f"erasures, {one.trial}: {finding}" for finding in one.findings]
 
 
 def load(base: Path, totals: Totals, say: Say, *, seconds: float, writers: int = 64) -> None:

@@ -17,7 +17,7 @@ from tests.faults.journal import Journal, operations
 from tests.faults.load import LoadReport, Sample, judge_load
 from tests.faults.nursery import ROOT
 from tests.faults.rot import Bench, trials
-from tests.faults.soak import Totals, disk, kills, load, network
+from tests.faults.soak import Totals, disk, erasures, kills, load, network
 
 import chatledger
 from chatledger import NewMessage
@@ -71,6 +71,15 @@ def test_damaged_files(tmp_path: Path) -> None:
 
     assert [one for one in results if one.outcome == "FAILED"] == []
     assert {one.outcome for one in results} == {"intact", "detected"}
+
+
+def test_an_interrupted_erasure_leaves_nothing(tmp_path: Path) -> None:
+    """Its process, its server or both are killed; after the next open and close no byte is left in any file."""
+    totals = Totals()
+    erasures(tmp_path, SEED, totals, quiet, rounds=3)
+
+    assert totals.findings == []
+    assert totals.skipped or totals.erasures["cut short"] >= 1
 
 
 def test_load_leaves_nothing_behind(tmp_path: Path) -> None:
