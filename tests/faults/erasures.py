@@ -71,9 +71,10 @@ def trials(seed: str) -> Iterator[Trial]:
     """
     rng = Random(seed)
     acts = itertools.cycle(_ACTS)
-    both: Iterator[tuple[Kind, Victim]] = itertools.cycle((kind, victim) for kind in KINDS for victim in VICTIMS)
+    both = itertools.cycle([(kind, victim) for kind in KINDS for victim in VICTIMS])
+    sqlite: tuple[Kind, Victim] = ("sqlite", "process")
     for number in itertools.count():
-        kind, victim = ("sqlite", "process") if number % 10 == 9 else next(both)
+        kind, victim = sqlite if number % 10 == 9 else next(both)
         yield Trial(f"{seed}/{number}", kind, next(acts), victim, rng.choice(_INDEXES))
 
 
