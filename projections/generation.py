@@ -18,9 +18,10 @@ from .custom.attached import Attached
 from .environment import Environment, Transaction
 from .graph_state.state_writer import GraphStateWriter
 from .keys import number, to_number
+from .log_entries import LogEntry, drop_entries, put_entries
 from .tables import Tables
 
-SCHEMA: Final = b"11"
+SCHEMA: Final = b"12"
 """Changes whenever rows or keys do; an index of another schema is rebuilt."""
 
 _STATE, _SCHEMA, _IDENTITY, _RETIRED = b"state", b"schema", b"identity", b"retired"
@@ -56,6 +57,13 @@ _decode_erasure: Final = msgspec.msgpack.Decoder(Erasure).decode
 
 class RetiredError(Exception):
     """Another generation took over."""
+
+
+def _number_of(writer: ChatWriter | ThreadWriter | GraphStateWriter) -> int | None:
+    """The number of a living stream: the position of its first event."""
+    if isinstance(writer, ChatWriter):
+        return writer.chat_no
+    return writer.thread_no if isinstance(writer, ThreadWriter) else writer.state_no
 
 
 class Generation:
@@ -126,6 +134,7 @@ class Generation:
         position, missing, erased = state.position, state.missing, state.erased
         writers: dict[str, ChatWriter | ThreadWriter | GraphStateWriter] = {}
         last: Recorded | None = None
+        entries: list[LogEntry] = []
         for recorded in events:
             if recorded.position <= position:
                 continue
@@ -136,16 +145,23 @@ class Generation:
                 writer = writers[recorded.chat_id] = self._writer(txn, recorded.chat_id)
             if check is not None and isinstance(writer, ChatWriter):
                 check(writer, recorded)
+            previous = stream_head(writer).position
             if isinstance(recorded.body, StreamDeleted):
                 # Only events that were not seen here left holes; the others must not excuse losses.
                 erased += recorded.version - stream_head(writer).version - 1
                 if writer.record is not None or recorded.chat_id in half_erased:
                     self._put_erasure(txn, recorded, recorded.body)
             writer.apply(recorded)
+            if isinstance(recorded.body, StreamDeleted):
+                put_entries(txn, self.tables, entries)
+                entries.clear()
+                drop_entries(txn, self.tables, previous)
+            entries.append(LogEntry.of(recorded, stream_no=_number_of(writer), previous=previous))
         if last is None:
             return state
         for writer in writers.values():
             writer.flush()
+        put_entries(txn, self.tables, entries)
         fresh = [recorded for recorded in events if recorded.position > state.position]
         (custom or Attached()).follow(txn, self.tables, fresh, before=state.position, after=position)
         state = IndexState(position, last.hash, missing, erased)
