@@ -1,28 +1,21 @@
 """Reading the log for whoever asks for events: what the index has seen there must be there, and what is new must follow it."""
 
+import math
 from collections.abc import Sequence
-from typing import Final
 
 from chatledger.domain.agents.streams import thread_of
 from chatledger.domain.errors import ChainIntegrityError
 from chatledger.domain.events import Recorded, StreamDeleted
+from chatledger.domain.foreign import is_foreign
 from chatledger.domain.graph_state.ids import is_state_stream
 from chatledger.domain.state import StreamHead, stream_head
 from chatledger.projections.graph_state.indexed_state import IndexedGraphState
 from chatledger.projections.index import Index, Snapshot
-from chatledger.projections.log_entries import (
-    LogEntry,
-    first_difference,
-    first_difference_of_stream,
-    living_stream,
-)
+from chatledger.projections.log_entries import Compared, LogEntry, compare, compare_stream, living_stream
 from chatledger.projections.projector import Projector
 
 from .log import EventLog
 from .log.port import READ_PAGE
-
-_BEHIND: Final = "behind"
-"""The index does not know whether the events are right."""
 
 
 class CheckedReading:
@@ -42,49 +35,60 @@ class CheckedReading:
         """
         About so many of the next events after a position, of all chats or one, whole commits; none at the end of the log.
 
-        It ends before an event that the log lost; the next one begins there and raises. Takes memory for one page.
+        It ends before an event that the log lost; the next one begins there and raises. Foreign messages are left out. Takes
+        memory for one page.
 
         Raises:
             ChainIntegrityError: The event after `after` is lost, or is not the one that was there.
         """
-        with self._index.snapshot() as snapshot:
-            known = snapshot.state.position if chat_id is None else _head(snapshot, chat_id).position
-        page = self._read(after, limit, chat_id)
-        if self._difference(page, after, known, chat_id) is None:
-            return page
-        # A chat that is deleted meanwhile lacks events, too; its tombstone is on the log before the first of them goes.
-        self._projector.catch_up()
-        found = self._difference(page, after, known, chat_id)
-        if not isinstance(found, LogEntry):
-            return page
-        before = [recorded for recorded in page if recorded.position < found.position]
-        while before and before[-1].event.rest:
-            before.pop()
-        if before:
-            return before
-        raise self._error(found, page)
+        while True:
+            with self._index.snapshot() as snapshot:
+                known = snapshot.state.position if chat_id is None else _head(snapshot, chat_id).position
+            page = self._read(after, limit, chat_id)
+            found = self._compared(page, after, known, chat_id)
+            if found is None or found.lost is not None:
+                # A chat that is deleted meanwhile lacks events, too; its tombstone is on the log before the first of them goes.
+                self._projector.catch_up()
+                found = self._compared(page, after, known, chat_id)
+            kept = self._kept(page, found)
+            if kept or not page:
+                return kept
+            after = page[-1].position
 
     def _read(self, after: int, limit: int, chat_id: str | None) -> Sequence[Recorded]:
         if chat_id is None:
             return self._projector.read_commits(after, limit)
         return self._log.read_chat(chat_id, after=after, limit=limit)
 
-    def _difference(
-        self, page: Sequence[Recorded], after: int, known: int, chat_id: str | None
-    ) -> LogEntry | str | None:
-        """The first entry of the index that the page lacks or has otherwise; `_BEHIND` when the index can not tell."""
+    def _compared(self, page: Sequence[Recorded], after: int, known: int, chat_id: str | None) -> Compared | None:
+        """What the index says of a page; None when it is behind, and can not tell."""
         with self._index.snapshot() as snapshot:
             position, txn, tables = snapshot.state.position, snapshot.txn, snapshot.tables
             if chat_id is None:
                 until = min(position, page[-1].position if page else known)
-                found = first_difference(txn, tables, page, after=after, until=until)
+                found = compare(txn, tables, page, after=after, until=until)
             else:
-                found = first_difference_of_stream(txn, tables, page, after=after, head=known)
-            if found is not None:
+                found = compare_stream(txn, tables, page, after=after, head=known)
+            if found.lost is not None or not page or page[-1].position <= position:
                 return found
-            fresh = [recorded for recorded in page if recorded.position > position] if _is_ahead(page, position) else []
+            fresh = [recorded for recorded in page if recorded.position > position]
             is_whole = chat_id is not None or self._is_without_gaps(fresh, max(position, after))
-            return None if is_whole and _follows(snapshot, fresh) else _BEHIND
+            return found if is_whole and _follows(snapshot, fresh) else None
+
+    def _kept(self, page: Sequence[Recorded], found: Compared | None) -> Sequence[Recorded]:
+        """The events of a page up to the first one that is lost, without foreign messages."""
+        lost = None if found is None else found.lost
+        foreign = () if found is None else found.foreign
+        if lost is None and not foreign:
+            return page if found is not None else [recorded for recorded in page if not is_foreign(recorded)]
+        end = math.inf if lost is None else lost.position
+        kept = [recorded for recorded in page if recorded.position < end and recorded.position not in foreign]
+        if lost is not None:
+            while kept and kept[-1].event.rest:
+                kept.pop()
+            if not kept:
+                raise self._error(lost, page)
+        return kept
 
     def _is_without_gaps(self, events: Sequence[Recorded], last: int) -> bool:
         if not events:
@@ -103,10 +107,6 @@ class CheckedReading:
         )
         msg = f"the event at position {entry.position} of the log{whose} {what}"
         return ChainIntegrityError(msg, chat_id=chat_id or None, position=entry.position)
-
-
-def _is_ahead(page: Sequence[Recorded], position: int) -> bool:
-    return bool(page) and page[-1].position > position
 
 
 def _follows(snapshot: Snapshot, events: Sequence[Recorded]) -> bool:

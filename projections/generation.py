@@ -6,19 +6,14 @@ from typing import Final
 
 import msgspec
 
-from chatledger.domain.agents.streams import thread_of
 from chatledger.domain.errors import LogRegressedError
 from chatledger.domain.events import Recorded, StreamDeleted
-from chatledger.domain.graph_state.ids import is_state_stream
 from chatledger.domain.state import ChatState, stream_head
 
-from .agents.thread_writer import ThreadWriter
-from .chat_writer import ChatWriter
+from .applying import Page, PassOver, writer_of
 from .custom.attached import Attached
 from .environment import Environment, Transaction
-from .graph_state.state_writer import GraphStateWriter
 from .keys import number, to_number
-from .log_entries import LogEntry, drop_entries, put_entries
 from .tables import Tables
 
 SCHEMA: Final = b"12"
@@ -59,11 +54,8 @@ class RetiredError(Exception):
     """Another generation took over."""
 
 
-def _number_of(writer: ChatWriter | ThreadWriter | GraphStateWriter) -> int | None:
-    """The number of a living stream: the position of its first event."""
-    if isinstance(writer, ChatWriter):
-        return writer.chat_no
-    return writer.thread_no if isinstance(writer, ThreadWriter) else writer.state_no
+def _ignore(recorded: Recorded, why: str) -> None:
+    del recorded, why
 
 
 class Generation:
@@ -120,51 +112,40 @@ class Generation:
         half_erased: Collection[str] = (),
         check: Callable[[ChatState, Recorded], None] | None = None,
         custom: Attached | None = None,
+        is_checked: bool = False,
+        pass_over: PassOver = _ignore,
     ) -> IndexState:
         """
         Take events in that follow each other on the log; those that were applied before are passed over.
 
         Of the chats in `half_erased` the log still has events, which are left out here and are to be erased. `check` is told
-        each event with the chat as it stands before it, and may refuse it. `custom` are projections that follow.
+        each event with the chat as it stands before it, and may refuse it. `custom` are projections that follow. `is_checked`
+        and `pass_over` are about foreign messages, see `Page`.
 
         Raises:
             ChainIntegrityError: They do not follow what was applied before.
         """
         state = self.state(txn)
-        position, missing, erased = state.position, state.missing, state.erased
-        writers: dict[str, ChatWriter | ThreadWriter | GraphStateWriter] = {}
-        last: Recorded | None = None
-        entries: list[LogEntry] = []
-        for recorded in events:
-            if recorded.position <= position:
-                continue
-            missing += recorded.position - position - 1
-            position, last = recorded.position, recorded
-            writer = writers.get(recorded.chat_id)
-            if writer is None:
-                writer = writers[recorded.chat_id] = self._writer(txn, recorded.chat_id)
-            if check is not None and isinstance(writer, ChatWriter):
-                check(writer, recorded)
-            previous = stream_head(writer).position
-            if isinstance(recorded.body, StreamDeleted):
-                # Only events that were not seen here left holes; the others must not excuse losses.
-                erased += recorded.version - stream_head(writer).version - 1
-                if writer.record is not None or recorded.chat_id in half_erased:
-                    self._put_erasure(txn, recorded, recorded.body)
-            writer.apply(recorded)
-            if isinstance(recorded.body, StreamDeleted):
-                put_entries(txn, self.tables, entries)
-                entries.clear()
-                drop_entries(txn, self.tables, previous)
-            entries.append(LogEntry.of(recorded, stream_no=_number_of(writer), previous=previous))
-        if last is None:
-            return state
-        for writer in writers.values():
-            writer.flush()
-        put_entries(txn, self.tables, entries)
         fresh = [recorded for recorded in events if recorded.position > state.position]
-        (custom or Attached()).follow(txn, self.tables, fresh, before=state.position, after=position)
-        state = IndexState(position, last.hash, missing, erased)
+        if not fresh:
+            return state
+        page = Page(
+            txn,
+            self.tables,
+            state.position,
+            is_checked=is_checked,
+            half_erased=half_erased,
+            check=check,
+            pass_over=pass_over,
+        )
+        for recorded in fresh:
+            page.take(recorded)
+        for tombstone in page.buried:
+            self._put_erasure(txn, tombstone)
+        page.flush()
+        position = fresh[-1].position
+        (custom or Attached()).follow(txn, self.tables, page.applied, before=state.position, after=position)
+        state = IndexState(position, fresh[-1].hash, state.missing + page.missing, state.erased + page.erased)
         txn.put(_STATE, _encode(state), db=self.tables.meta)
         self.put_tracking(txn, application, position)
         return state
@@ -179,18 +160,13 @@ class Generation:
         position = self.state(txn).position
         if recorded.position > position:
             return False
-        if stream_head(self._writer(txn, recorded.chat_id)).position < recorded.position:
+        if stream_head(writer_of(self.tables, txn, recorded.chat_id)).position < recorded.position:
             raise LogRegressedError(last_position=recorded.position, seen_position=position)
         return True
 
-    def _writer(self, txn: Transaction, stream: str) -> ChatWriter | ThreadWriter | GraphStateWriter:
-        if is_state_stream(stream):
-            return GraphStateWriter(self.tables, txn, stream)
-        if thread_of(stream) is None:
-            return ChatWriter(self.tables, txn, stream)
-        return ThreadWriter(self.tables, txn, stream)
-
-    def _put_erasure(self, txn: Transaction, recorded: Recorded, body: StreamDeleted) -> None:
+    def _put_erasure(self, txn: Transaction, recorded: Recorded) -> None:
+        body = recorded.body
+        assert isinstance(body, StreamDeleted), "it is a tombstone"
         erasure = Erasure(recorded.chat_id, body.first_position, recorded.position)
         txn.put(_ERASURE + number(recorded.position), _encode(erasure), db=self.tables.meta)
         self.note_soiled(txn)

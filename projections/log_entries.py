@@ -1,6 +1,6 @@
 """What the index knows of each position of the log: which stream has its event there, and which event that is."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -22,9 +22,12 @@ from .tables import Tables
 
 NO_STREAM_NO: Final = 0
 """In place of the number of a stream: the event is a tombstone, which is never erased."""
+FOREIGN_NO: Final = 2**64 - 1
+"""The same for a message that no chatledger wrote."""
 _MARK_BYTES: Final = 8
 _ENTRY: Final = Struct(f">QQ{_MARK_BYTES}s")
 _MARK_AT: Final = _ENTRY.size - _MARK_BYTES
+_FOREIGN_START: Final = number(FOREIGN_NO)
 
 
 class LogEntry(NamedTuple):
@@ -33,7 +36,7 @@ class LogEntry(NamedTuple):
 
     Args:
         position: Where it stands.
-        stream_no: The number of its chat, thread or state; `NO_STREAM_NO` for a tombstone.
+        stream_no: The number of its chat, thread or state; `NO_STREAM_NO` for a tombstone, `FOREIGN_NO` for what is no event.
         previous: The position of the event before it in its stream; 0 for the first one, and for a tombstone.
         mark: The beginning of its hash.
     """
@@ -65,41 +68,78 @@ def drop_entries(txn: Transaction, tables: Tables, last: int) -> None:
         last = entry.previous
 
 
+def drop_foreign(txn: Transaction, tables: Tables, first: int, until: int) -> int:
+    """Forget the foreign messages from one position to another; how many there were."""
+    cursor, count, end = txn.cursor(tables.log_entries), 0, number(until)
+    found = cursor.set_range(number(first))
+    while found and cursor.key() <= end:
+        if _ENTRY.unpack(cursor.value())[0] == FOREIGN_NO:
+            count += 1
+            found = cursor.delete()
+        else:
+            found = cursor.next()
+    return count
+
+
+def count_between(txn: Transaction, tables: Tables, after: int, before: int) -> int:
+    """How many entries stand between two positions."""
+    cursor, count, end = txn.cursor(tables.log_entries), 0, number(before)
+    found = cursor.set_range(number(after + 1))
+    while found and cursor.key() < end:
+        count += 1
+        found = cursor.next()
+    return count
+
+
 def entry_at(txn: Transaction, tables: Tables, position: int) -> LogEntry | None:
     """The entry of a position; None when no event was applied there, or it was deleted since."""
     raw = txn.get(number(position), db=tables.log_entries)
     return None if raw is None else LogEntry(position, *_ENTRY.unpack(raw))
 
 
-def first_difference(
-    txn: Transaction, tables: Tables, events: Sequence[Recorded], *, after: int, until: int
-) -> LogEntry | None:
+class Compared(NamedTuple):
     """
-    The first entry after a position, up to another one, of which `events` has no event, or another one.
+    What the entries say of events that were read.
 
     Args:
-        events: What the log has after `after`; those beyond `until` are not compared.
+        lost: The first entry of which there is no event, or another one.
+        foreign: Where foreign messages stand among the events.
     """
+
+    lost: LogEntry | None
+    foreign: Collection[int]
+
+
+def compare(txn: Transaction, tables: Tables, events: Sequence[Recorded], *, after: int, until: int) -> Compared:
+    """
+    Compare the entries after a position, up to another one, with what the log has.
+
+    Args:
+        events: All that the log has after `after`; those beyond `until` are not compared.
+    """
+    foreign: list[int] = []
     cursor = txn.cursor(tables.log_entries)
     if after >= until or not cursor.set_range(number(after + 1)):
-        return None
-    end = number(until)
-    wanted = iter(events)
+        return Compared(None, foreign)
+    end, wanted = number(until), iter(events)
     recorded = next(wanted, None)
     for key, raw in cursor:
         if key > end:
-            return None
-        while recorded is not None and (at := number(recorded.position)) < key:
+            break
+        while recorded is not None and number(recorded.position) < key:
             recorded = next(wanted, None)  # of a stream that was deleted since
-        if recorded is None or at != key or raw[_MARK_AT:] != recorded.hash[:_MARK_BYTES]:
-            return LogEntry(to_number(key), *_ENTRY.unpack(raw))
-        recorded = next(wanted, None)
-    return None
+        is_there = recorded is not None and number(recorded.position) == key
+        if raw[:8] == _FOREIGN_START:
+            if is_there:
+                foreign.append(to_number(key))
+        elif recorded is None or not is_there or raw[_MARK_AT:] != recorded.hash[:_MARK_BYTES]:
+            return Compared(LogEntry(to_number(key), *_ENTRY.unpack(raw)), foreign)
+        if is_there:
+            recorded = next(wanted, None)
+    return Compared(None, foreign)
 
 
-def first_difference_of_stream(
-    txn: Transaction, tables: Tables, events: Sequence[Recorded], *, after: int, head: int
-) -> LogEntry | None:
+def compare_stream(txn: Transaction, tables: Tables, events: Sequence[Recorded], *, after: int, head: int) -> Compared:
     """
     The same for the events of one stream.
 
@@ -107,15 +147,17 @@ def first_difference_of_stream(
         events: What the log has of it after `after`.
         head: The position of the last one that it must have, when there are no events.
     """
+    foreign: list[int] = []
     seen = after
     for recorded in events:
         entry = entry_at(txn, tables, recorded.position)
-        if entry is not None and (
-            entry.previous > seen or entry.mark != recorded.hash[:_MARK_BYTES]
-        ):
-            return _back_to(txn, tables, entry.previous, seen) or entry
+        if entry is not None and entry.stream_no == FOREIGN_NO:
+            foreign.append(recorded.position)
+            continue
+        if entry is not None and (entry.previous > seen or entry.mark != recorded.hash[:_MARK_BYTES]):
+            return Compared(_back_to(txn, tables, entry.previous, seen) or entry, foreign)
         seen = recorded.position
-    return None if events else _back_to(txn, tables, head, seen)
+    return Compared(None if events else _back_to(txn, tables, head, seen), foreign)
 
 
 def _back_to(txn: Transaction, tables: Tables, position: int, seen: int) -> LogEntry | None:

@@ -15,7 +15,6 @@ from ..jetstream.client import JetStreamClient
 from ..jetstream.filling import fill, is_partial, mark_partial, purge_fillers
 from ..jetstream.reading import PAGE, Pages, last_on_subject
 from ..jetstream.recorders import JetStreamApplicationRecorder
-from ..jetstream.records import version_of
 from ..jetstream.strands import Strands
 from .blob_strands import Placed, StrandMovedError
 from .blobs import CHUNK_BYTES
@@ -38,6 +37,8 @@ _HEADER_BYTES: Final = 16 * 1024
 
 class ChatRecorder(JetStreamApplicationRecorder):
     """The recorder, asked for one chat's events with their positions."""
+
+    gives_foreign = True
 
     @property
     def replicas(self) -> int:
@@ -85,7 +86,9 @@ class ChatRecorder(JetStreamApplicationRecorder):
         while not pages.is_complete and len(found) < limit:
             for message in await pages.read(PAGE if after_version else limit - len(found)):
                 notification = self._records.notification(message)
-                if notification is not None and version_of(message) > after_version:
+                if notification is not None and (
+                    notification.originator_version > after_version or not notification.topic
+                ):
                     found.append(notification)
         return found[:limit]
 
@@ -149,7 +152,7 @@ class JetStreamLog(EventLog):
 
     """
 
-    is_dense = True
+    is_dense = is_checked = True
 
     def __init__(
         self,
@@ -168,6 +171,7 @@ class JetStreamLog(EventLog):
             self._stream_recorder.strands(BLOBS), chunk_bytes=min(CHUNK_BYTES, self.max_event_bytes - _ENTRY_BYTES)
         )
         super().__init__(self._stream_recorder, mapper or StructMapper(JSONTranscoder()), strands)
+        self._mapper.is_checked_below = True
         self._strands = strands
         self.identity = self._stream_recorder.identity
         self._bookmarks = self._stream_recorder.bucket(FEEDS)

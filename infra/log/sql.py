@@ -49,7 +49,7 @@ class SqlLog(EventLog):
             self.identity = self._make_identity(str(uuid.uuid4()))
 
     @contextmanager
-    def translated(self, what: str) -> Generator[None]:
+    def translated(self, what: str, *, is_write: bool = False) -> Generator[None]:
         """As declared in `EventLog`; connections are not closed under those who use them, which would crash SQLite."""
         with self._appended:
             if self._is_closed:
@@ -57,7 +57,7 @@ class SqlLog(EventLog):
                 raise LedgerClosedError(msg)
             self._uses += 1
         try:
-            with translated(what):
+            with translated(what, is_write=is_write):
                 yield
         finally:
             with self._appended:
