@@ -30,6 +30,7 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
         deletion_count: How many deletions the log has; what was erased after them is accounted for.
         erased_since_anchor: The chats of the anchor that were deleted after it, by id, in the order of their deletion.
         foreign: Messages that others published into the log, the first 1,000; `chatledger doctor --repair` removes them.
+        foreign_count: How many there are.
     """
 
     position: int
@@ -39,3 +40,4 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
     deletion_count: int
     erased_since_anchor: tuple[str, ...] = ()
     foreign: tuple[ForeignRecord, ...] = ()
+    foreign_count: int = 0

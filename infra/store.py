@@ -82,7 +82,7 @@ class Store:
     ) -> None:
         self.log, self.index = log, index
         self.scratch = scratch or Scratch()
-        index.is_log_checked = log.is_checked
+        index.settings.is_checked = log.is_checked
         self.projector = Projector(index, log)
         self._reading = CheckedReading(log, index, self.projector)
         self.projections = CustomProjections(index, self._reading.page)

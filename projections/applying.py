@@ -1,11 +1,12 @@
 """Applying events that follow each other on the log, in one write transaction."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
 
 from chatledger.domain.agents.streams import thread_of
+from chatledger.domain.errors import QuarantinedError
 from chatledger.domain.events import Recorded, StreamDeleted
 from chatledger.domain.foreign import ForeignMessage, is_foreign, removed_until
 from chatledger.domain.graph_state.ids import is_state_stream
@@ -13,10 +14,12 @@ from chatledger.domain.state import ChatState, StreamHead, stream_head
 
 from .agents.thread_writer import ThreadWriter
 from .chat_writer import ChatWriter
+from .custom.attached import Attached
 from .environment import Transaction
 from .graph_state.state_writer import GraphStateWriter
 from .keys import id_key
 from .log_entries import FOREIGN_NO, LogEntry, count_between, drop_entries, drop_foreign, put_entries
+from .quarantine import describe_foreign
 from .tables import Tables
 
 Writer = ChatWriter | ThreadWriter | GraphStateWriter
@@ -37,10 +40,45 @@ def writer_of(tables: Tables, txn: Transaction, stream: str) -> Writer:
     return ThreadWriter(tables, txn, stream)
 
 
-def foreign_on(txn: Transaction, tables: Tables, stream: str) -> tuple[int, str] | None:
-    """The position of a foreign message on the subject of a stream, and what is wrong with it; None when there is none."""
+def refuse_foreign(txn: Transaction, tables: Tables, stream: str) -> None:
+    """Raise `QuarantinedError` when a stream has a foreign message on its subject."""
     raw = txn.get(_FOREIGN + id_key(stream), db=tables.meta)
-    return None if raw is None else _decode(raw)
+    if raw is not None:
+        position, why = _decode(raw)
+        raise QuarantinedError(describe_foreign(stream, position, why), chat_id=stream, position=position)
+
+
+def ignore(recorded: Recorded, why: str) -> None:
+    """Tell nobody of a foreign message."""
+    del recorded, why
+
+
+class Settings:
+    """
+    How events are applied.
+
+    Attributes:
+        application: Whose position it is that is tracked.
+        half_erased: Streams of which the log still has events that are left out, and are to be erased.
+        check: Is told each event with the chat as it stands before it, and may refuse it.
+        custom: Projections of users that follow.
+        is_checked: Whether the log would not give an event that was damaged, and gives out positions without gaps.
+        pass_over: Is told of foreign messages.
+    """
+
+    def __init__(
+        self,
+        *,
+        application: str,
+        check: Callable[[ChatState, Recorded], None] | None = None,
+        custom: Attached | None = None,
+        is_checked: bool = False,
+        pass_over: PassOver = ignore,
+    ) -> None:
+        self.application = application
+        self.half_erased: set[str] = set()
+        self.check, self.custom = check, custom or Attached()
+        self.is_checked, self.pass_over = is_checked, pass_over
 
 
 class Page:
@@ -53,10 +91,7 @@ class Page:
     Args:
         txn, tables: Where they are applied.
         position: Of the last event before them.
-        is_checked: Whether the log would not give an event that was damaged, and gives out positions without gaps.
-        half_erased: Streams of which the log still has events that are left out, and are to be erased.
-        check: Is told each event with the chat as it stands before it, and may refuse it.
-        pass_over: Is told of foreign messages.
+        settings: How.
 
     Attributes:
         missing, erased: How many positions held no event, and how many events tombstones account for.
@@ -64,20 +99,8 @@ class Page:
         buried: The tombstones among them of what is to be erased.
     """
 
-    def __init__(
-        self,
-        txn: Transaction,
-        tables: Tables,
-        position: int,
-        *,
-        is_checked: bool,
-        half_erased: Collection[str],
-        check: Callable[[ChatState, Recorded], None] | None,
-        pass_over: PassOver,
-    ) -> None:
-        self._txn, self._tables, self._position = txn, tables, position
-        self._is_checked, self._half_erased = is_checked, half_erased
-        self._check, self._pass_over = check, pass_over
+    def __init__(self, txn: Transaction, tables: Tables, position: int, settings: Settings) -> None:
+        self._txn, self._tables, self._position, self._settings = txn, tables, position, settings
         self._writers: dict[str, Writer] = {}
         self._entries: list[LogEntry] = []
         self.missing = self.erased = 0
@@ -100,12 +123,12 @@ class Page:
         if wrong is not None:
             self._take_foreign(recorded, wrong)
             return
-        if self._check is not None and isinstance(writer, ChatWriter):
-            self._check(writer, recorded)
+        if self._settings.check is not None and isinstance(writer, ChatWriter):
+            self._settings.check(writer, recorded)
         if isinstance(recorded.body, StreamDeleted):
             # Only events that were not seen here left holes; the others must not excuse losses.
             self.erased += recorded.version - head.version - 1
-            if writer.record is not None or stream in self._half_erased:
+            if writer.record is not None or stream in self._settings.half_erased:
                 self.buried.append(recorded)
             self._forget(recorded, recorded.body, head)
         writer.apply(recorded)
@@ -119,7 +142,7 @@ class Page:
             return None
         if version <= head.version:
             return f"it repeats version {version} of its stream, which ends with {head.version}"
-        if isinstance(recorded.body, StreamDeleted) or not self._is_checked:
+        if isinstance(recorded.body, StreamDeleted) or not self._settings.is_checked:
             return None
         if version == head.version + 1:
             return f"it does not name the hash of event {head.version}, which is before it"
@@ -131,10 +154,10 @@ class Page:
 
     def _take_foreign(self, recorded: Recorded, why: str) -> None:
         self._entries.append(LogEntry.of(recorded, stream_no=FOREIGN_NO, previous=0))
-        if recorded.chat_id and foreign_on(self._txn, self._tables, recorded.chat_id) is None:
+        if recorded.chat_id:
             row = _encode((recorded.position, why))
-            self._txn.put(_FOREIGN + id_key(recorded.chat_id), row, db=self._tables.meta)
-        self._pass_over(recorded, why)
+            self._txn.put(_FOREIGN + id_key(recorded.chat_id), row, overwrite=False, db=self._tables.meta)
+        self._settings.pass_over(recorded, why)
 
     def _forget(self, recorded: Recorded, body: StreamDeleted, head: StreamHead) -> None:
         """Forget what a tombstone accounts for: the events of its stream, or foreign messages that are removed."""

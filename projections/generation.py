@@ -1,6 +1,6 @@
 """One generation of the index: applying events to it and asking it, transaction by transaction."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -8,10 +8,9 @@ import msgspec
 
 from chatledger.domain.errors import LogRegressedError
 from chatledger.domain.events import Recorded, StreamDeleted
-from chatledger.domain.state import ChatState, stream_head
+from chatledger.domain.state import stream_head
 
-from .applying import Page, PassOver, writer_of
-from .custom.attached import Attached
+from .applying import Page, Settings, writer_of
 from .environment import Environment, Transaction
 from .keys import number, to_number
 from .tables import Tables
@@ -52,10 +51,6 @@ _decode_erasure: Final = msgspec.msgpack.Decoder(Erasure).decode
 
 class RetiredError(Exception):
     """Another generation took over."""
-
-
-def _ignore(recorded: Recorded, why: str) -> None:
-    del recorded, why
 
 
 class Generation:
@@ -103,24 +98,9 @@ class Generation:
         """Send everybody to the current generation."""
         txn.put(_RETIRED, b"", db=self.tables.meta)
 
-    def apply(
-        self,
-        txn: Transaction,
-        events: Sequence[Recorded],
-        *,
-        application: str,
-        half_erased: Collection[str] = (),
-        check: Callable[[ChatState, Recorded], None] | None = None,
-        custom: Attached | None = None,
-        is_checked: bool = False,
-        pass_over: PassOver = _ignore,
-    ) -> IndexState:
+    def apply(self, txn: Transaction, events: Sequence[Recorded], settings: Settings) -> IndexState:
         """
         Take events in that follow each other on the log; those that were applied before are passed over.
-
-        Of the chats in `half_erased` the log still has events, which are left out here and are to be erased. `check` is told
-        each event with the chat as it stands before it, and may refuse it. `custom` are projections that follow. `is_checked`
-        and `pass_over` are about foreign messages, see `Page`.
 
         Raises:
             ChainIntegrityError: They do not follow what was applied before.
@@ -129,25 +109,17 @@ class Generation:
         fresh = [recorded for recorded in events if recorded.position > state.position]
         if not fresh:
             return state
-        page = Page(
-            txn,
-            self.tables,
-            state.position,
-            is_checked=is_checked,
-            half_erased=half_erased,
-            check=check,
-            pass_over=pass_over,
-        )
+        page = Page(txn, self.tables, state.position, settings)
         for recorded in fresh:
             page.take(recorded)
         for tombstone in page.buried:
             self._put_erasure(txn, tombstone)
         page.flush()
         position = fresh[-1].position
-        (custom or Attached()).follow(txn, self.tables, page.applied, before=state.position, after=position)
+        settings.custom.follow(txn, self.tables, page.applied, before=state.position, after=position)
         state = IndexState(position, fresh[-1].hash, state.missing + page.missing, state.erased + page.erased)
         txn.put(_STATE, _encode(state), db=self.tables.meta)
-        self.put_tracking(txn, application, position)
+        self.put_tracking(txn, settings.application, position)
         return state
 
     def has_applied(self, txn: Transaction, recorded: Recorded) -> bool:

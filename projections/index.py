@@ -10,22 +10,21 @@ from typing import Final, TypeVar
 
 import lmdb
 
-from chatledger.domain.errors import CorruptStateError, LedgerClosedError, QuarantinedError
+from chatledger.domain.errors import CorruptStateError, LedgerClosedError
 from chatledger.domain.events import Recorded
 from chatledger.domain.undecodable import UNDECODABLE
 from chatledger.domain.values import Chat
 
 from .agents.indexed_thread import IndexedThread
-from .applying import PassOver, foreign_on
+from .applying import Settings, refuse_foreign
 from .catalogue import Cursor, list_chats, listed
 from .chains import Place
-from .custom.attached import Attached
 from .environment import INITIAL_MAP_BYTES, Transaction, UncleanStopError
 from .generation import Erasure, Generation, IndexState, RetiredError
 from .generations import Generations
 from .indexed_chat import IndexedChat
 from .large_data import dropped_large, finish_drop, is_large_used, large_digests
-from .quarantine import Refuse, describe_foreign, pass_over, refuse_nothing
+from .quarantine import Refuse, pass_over, refuse_nothing
 from .scrub import scrub_files
 from .search import building
 from .tables import Tables
@@ -54,24 +53,20 @@ class Snapshot:
         return self._generation.state(self._txn)
 
     def refuse(self, stream: str) -> None:
-        """Raise `QuarantinedError` when a chat, a thread or a state lost events, or has a foreign message on its subject."""
+        """Raise `QuarantinedError` when a stream lost events, or has a foreign message on its subject."""
         self._refuse(stream)
-        found = foreign_on(self._txn, self.tables, stream)
-        if found is not None:
-            raise QuarantinedError(describe_foreign(stream, *found), chat_id=stream, position=found[0])
+        refuse_foreign(self._txn, self.tables, stream)
 
     def chat(self, chat_id: str, *, even_quarantined: bool = False) -> IndexedChat:
         """The chat of that id; its record is None when there is none."""
-        if not even_quarantined:
-            self.refuse(chat_id)
+        (refuse_nothing if even_quarantined else self.refuse)(chat_id)
         tables = self._generation.tables
         return IndexedChat(tables, self._txn, chat_id, tables.chat_no(self._txn, chat_id))
 
     def thread(self, thread_id: str, *, even_quarantined: bool = False) -> IndexedThread:
         """The thread of that id; its record is None when there is none."""
         thread = IndexedThread(self._generation.tables, self._txn, thread_id)
-        if not even_quarantined:
-            self.refuse(thread.chat_id)
+        (refuse_nothing if even_quarantined else self.refuse)(thread.chat_id)
         return thread
 
     @property
@@ -154,13 +149,10 @@ class Index(PositionRecorder):
         self._live: Generation | None = None
         self._swap = threading.Lock()
         self._advanced = threading.Condition()
-        self.custom = Attached()
+        self.settings = Settings(application=APPLICATION, pass_over=pass_over)
+        self.custom = self.settings.custom
         self._is_closed = False
-        self.half_erased: set[str] = set()
         self.refuse: Refuse = refuse_nothing
-        self.is_log_checked = False
-        """Whether the log would not give an event that was damaged, and gives out positions without gaps."""
-        self.pass_over: PassOver = pass_over
 
     def open(self) -> str | None:
         """Open the current generation. Returns why it can not serve, or None when it does."""
@@ -238,24 +230,13 @@ class Index(PositionRecorder):
                 position = generation.state(txn).position
                 if position != after:
                     return generation.has_applied(txn, events[-1])
-            self._apply(generation, txn, events)
+            generation.apply(txn, events, self.settings)
             return True
 
         applied = self.update(change)
         with self._advanced:
             self._advanced.notify_all()
         return applied
-
-    def _apply(self, generation: Generation, txn: Transaction, events: Sequence[Recorded]) -> IndexState:
-        return generation.apply(
-            txn,
-            events,
-            application=APPLICATION,
-            half_erased=self.half_erased,
-            custom=self.custom,
-            is_checked=self.is_log_checked,
-            pass_over=self.pass_over,
-        )
 
     def finish_erasure(self, erasure: Erasure) -> None:
         """Note that the events of a deleted chat are gone from the log."""
@@ -351,7 +332,7 @@ class Index(PositionRecorder):
         while page := read(state.position):
 
             def change(txn: Transaction, events: Sequence[Recorded] = page) -> IndexState:
-                return self._apply(fresh, txn, events)
+                return fresh.apply(txn, events, self.settings)
 
             state = fresh.env.update(change)
             progress(state.position)

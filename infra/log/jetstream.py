@@ -1,5 +1,6 @@
 """A log on a JetStream stream: one subject per chat, appends compared with the chat's last position by the server."""
 
+import asyncio
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
@@ -12,6 +13,7 @@ from chatledger.domain.errors import ConfigurationError
 from ..jetstream.append import STALE_S, Message
 from ..jetstream.bucket import Bucket
 from ..jetstream.client import JetStreamClient
+from ..jetstream.erase import WINDOW, erase_at
 from ..jetstream.filling import fill, is_partial, mark_partial, purge_fillers
 from ..jetstream.reading import PAGE, Pages, last_on_subject
 from ..jetstream.recorders import JetStreamApplicationRecorder
@@ -56,6 +58,14 @@ class ChatRecorder(JetStreamApplicationRecorder):
     def select_chat(self, chat_id: str, *, after: int, after_version: int, limit: int) -> list[Notification]:
         """The notifications of one chat above a position and a version, ascending, at most `limit`."""
         return self._client.call(self._select_chat, self._records.subject(chat_id), after, after_version, limit)
+
+    def remove(self, positions: Sequence[int]) -> None:
+        """Overwrite and delete messages."""
+        for start in range(0, len(positions), WINDOW):
+            self._client.call(self._remove, positions[start : start + WINDOW])
+
+    async def _remove(self, positions: Sequence[int]) -> None:
+        await asyncio.gather(*(erase_at(self._client, self._stream, position) for position in positions))
 
     def fill(self, pages: Iterable[Sequence[Notification]]) -> None:
         """Write records at their positions in an empty stream; see `EventLog.fill`."""
@@ -235,6 +245,11 @@ class JetStreamLog(EventLog):
         """As declared in `EventLog`."""
         with self.translated(f"erasing chat {chat_id!r}"):
             self._stream_recorder.erase_events(chat_id, after=first_position - 1, before=before)
+
+    def remove(self, positions: Sequence[int]) -> None:
+        """As declared in `EventLog`."""
+        with self.translated("the log"):
+            self._stream_recorder.remove(positions)
 
     def check_keys(self) -> None:
         """As declared in `EventLog`; also refuses a stream that a backup was not restored into completely."""

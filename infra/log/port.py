@@ -278,6 +278,10 @@ class EventLog(ABC):
     def erase(self, chat_id: str, *, first_position: int, before: int) -> None:
         """Remove the content of a chat's events from the files of the log; doing it again does nothing."""
 
+    @abstractmethod
+    def remove(self, positions: Sequence[int]) -> None:
+        """Delete what stands at these positions, which is nothing of ours."""
+
     def drop_partial(self) -> bool:
         """Delete the log if a restore into it was interrupted; whether that was so. The log can not be used after it."""
         return False

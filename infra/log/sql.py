@@ -228,8 +228,18 @@ class SqliteLog(SqlLog):
             for page in pages:
                 cursor.executemany(
                     insert,
-                    [(one.id, one.originator_id, one.originator_version, one.topic, one.state) for one in page],
+                    [
+                        (one.id, one.originator_id, one.originator_version, one.topic, one.state)
+                        for one in page
+                        if one.topic
+                    ],
                 )
+
+    def remove(self, positions: Sequence[int]) -> None:
+        """As declared in `EventLog`."""
+        statement = f"DELETE FROM {self._sqlite.events_table_name} WHERE rowid = ?"  # noqa: S608 - the table's name is ours
+        with self.translated("the log"), self._sqlite.datastore.transaction(commit=True) as cursor:
+            cursor.executemany(statement, [(position,) for position in positions])
 
     def erase(self, chat_id: str, *, first_position: int, before: int) -> None:
         """As declared in `EventLog`."""
@@ -342,12 +352,20 @@ class PostgresLog(SqlLog):
             last = 0
             for page in pages:
                 for one in page:
+                    if not one.topic:
+                        continue  # a message of others, which takes no place here
                     values = (one.id, one.originator_id, one.originator_version, one.topic, one.state)
                     cursor.execute(insert, values, prepare=True)
                     last = one.id
             if last:
                 table = f'"{self._postgres.datastore.schema}"."{self._postgres.events_table_name}"'
                 cursor.execute("SELECT setval(pg_get_serial_sequence(%s, 'notification_id'), %s)", (table, last))
+
+    def remove(self, positions: Sequence[int]) -> None:
+        """As declared in `EventLog`."""
+        statement = self._statement("DELETE FROM {schema}.{table} WHERE notification_id = ANY(%s)")
+        with self.translated("the log"), self._postgres.datastore.transaction(commit=True) as cursor:
+            cursor.execute(statement, (list(positions),))
 
     def erase(self, chat_id: str, *, first_position: int, before: int) -> None:
         """As declared in `EventLog`. The pages are free for reuse; `VACUUM FULL` removes their old bytes from the disk."""

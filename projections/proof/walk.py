@@ -16,6 +16,7 @@ from chatledger.domain.invariants import broken_off, check_commit, check_event
 from chatledger.domain.state import ChatState
 from chatledger.domain.verification import ForeignRecord
 
+from ..applying import Settings
 from ..environment import Transaction
 from ..generation import Generation, IndexState
 from .heads import Heads
@@ -75,7 +76,7 @@ class Walk:
         self._log, self.scratch, self._watch, self._progress = log, scratch, watch, progress
         self.heads = Heads(scratch.env)
         self.state = IndexState()
-        self.event_count = self.tombstone_count = 0
+        self.event_count = self.tombstone_count = self.foreign_count = 0
         self.foreign: list[ForeignRecord] = []
         self._at = 0
         self._open_commit: Recorded | None = None
@@ -83,6 +84,9 @@ class Walk:
         self._doomed: dict[str, int] = {}
         self._txn: Transaction | None = None
         self._passed = 0
+        self._settings = Settings(
+            application=_APPLICATION, check=self._check, is_checked=log.is_checked, pass_over=self._pass_over
+        )
 
     def to(self, target: int) -> None:
         """
@@ -192,6 +196,7 @@ class Walk:
                     raise
             else:
                 self.event_count += len(kept) - self._passed
+                self.foreign_count += self._passed
                 self.tombstone_count += sum(isinstance(recorded.body, StreamDeleted) for recorded in kept)
                 return
 
@@ -202,14 +207,7 @@ class Walk:
             self._open_commit, self._txn, self._passed = before, txn, 0
             self.heads.begin()
             del self.foreign[known:]
-            state = self.scratch.apply(
-                txn,
-                events,
-                application=_APPLICATION,
-                check=self._check,
-                is_checked=self._log.is_checked,
-                pass_over=self._pass_over,
-            )
+            state = self.scratch.apply(txn, events, self._settings)
             self.heads.write(txn)
             return state
 
