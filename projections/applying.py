@@ -15,7 +15,7 @@ from chatledger.domain.state import ChatState, StreamHead, stream_head
 from .agents.thread_writer import ThreadWriter
 from .chat_writer import ChatWriter
 from .custom.attached import Attached
-from .environment import Transaction
+from .environment import Transaction, prefixed
 from .graph_state.state_writer import GraphStateWriter
 from .keys import id_key
 from .log_entries import FOREIGN_NO, LogEntry, count_between, drop_entries, drop_foreign, put_entries
@@ -167,11 +167,9 @@ class Page:
         if until is None:
             return
         self.erased -= drop_foreign(self._txn, self._tables, body.first_position, until)
-        cursor = self._txn.cursor(self._tables.meta)
-        found = cursor.set_range(_FOREIGN)
-        while found and cursor.key().startswith(_FOREIGN):
-            position, _ = _decode(cursor.value())
-            found = cursor.delete() if position <= until else cursor.next()
+        for key, raw in list(prefixed(self._txn, self._tables.meta, _FOREIGN)):
+            if _decode(raw)[0] <= until:
+                self._txn.delete(key, db=self._tables.meta)
 
     def _put_entries(self) -> None:
         put_entries(self._txn, self._tables, self._entries)

@@ -1,6 +1,7 @@
 """What the index knows of each position of the log: which stream has its event there, and which event that is."""
 
 from collections.abc import Collection, Sequence
+from itertools import takewhile
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -70,25 +71,19 @@ def drop_entries(txn: Transaction, tables: Tables, last: int) -> None:
 
 def drop_foreign(txn: Transaction, tables: Tables, first: int, until: int) -> int:
     """Forget the foreign messages from one position to another; how many there were."""
-    cursor, count, end = txn.cursor(tables.log_entries), 0, number(until)
-    found = cursor.set_range(number(first))
-    while found and cursor.key() <= end:
-        if _ENTRY.unpack(cursor.value())[0] == FOREIGN_NO:
-            count += 1
-            found = cursor.delete()
-        else:
-            found = cursor.next()
-    return count
+    cursor, end = txn.cursor(tables.log_entries), number(until)
+    found = cursor if cursor.set_range(number(first)) else ()
+    doomed = [key for key, raw in takewhile(lambda row: row[0] <= end, found) if raw[:8] == _FOREIGN_START]
+    for key in doomed:
+        txn.delete(key, db=tables.log_entries)
+    return len(doomed)
 
 
 def count_between(txn: Transaction, tables: Tables, after: int, before: int) -> int:
     """How many entries stand between two positions."""
-    cursor, count, end = txn.cursor(tables.log_entries), 0, number(before)
-    found = cursor.set_range(number(after + 1))
-    while found and cursor.key() < end:
-        count += 1
-        found = cursor.next()
-    return count
+    cursor, end = txn.cursor(tables.log_entries), number(before)
+    found = cursor if cursor.set_range(number(after + 1)) else ()
+    return sum(1 for _ in takewhile(lambda row: row[0] < end, found))
 
 
 def entry_at(txn: Transaction, tables: Tables, position: int) -> LogEntry | None:

@@ -30,7 +30,9 @@ def describe_foreign(stream: str, position: int, why: str) -> str:
 
 def pass_over(recorded: Recorded, why: str) -> None:
     """Report a foreign message, which is passed over."""
-    whose = f"on the subject of {recorded.chat_id!r}, which is refused from now on" if recorded.chat_id else "of no chat"
+    whose = (
+        f"on the subject of {recorded.chat_id!r}, which is refused from now on" if recorded.chat_id else "of no chat"
+    )
     _logger.warning(
         "position %d of the log holds a message that is no event of chatledger, %s: %s. 'chatledger doctor --repair' removes it",
         recorded.position,

@@ -135,7 +135,11 @@ def check_backup(
         finally:
             generation.env.close()
     counted = sum(segment.count for segment in manifest.segments)
-    if (walk.state.position, walk.state.hash, walk.event_count + walk.foreign_count) != (manifest.position, manifest.hash, counted):
+    if (walk.state.position, walk.state.hash, walk.event_count + walk.foreign_count) != (
+        manifest.position,
+        manifest.hash,
+        counted,
+    ):
         msg = (
             f"the backup in {home.path} ends at position {walk.state.position:,} with {walk.event_count:,} events, but its "
             f"manifest says position {manifest.position:,} and {counted:,} events"

@@ -20,7 +20,7 @@ from ..jetstream.recorders import JetStreamApplicationRecorder
 from ..jetstream.strands import Strands
 from .blob_strands import Placed, StrandMovedError
 from .blobs import CHUNK_BYTES
-from .bookmarks import Bookmark, decode_bookmark, encode_bookmark
+from .bookmarks import Bookmark, decode_bookmark, decode_bookmarks, encode_bookmark
 from .jetstream_appends import JetStreamAppends
 from .mapper import StructMapper
 from .port import EventLog, LostRaceError, refuse_unless_empty, translated
@@ -298,7 +298,7 @@ class JetStreamLog(EventLog):
         """As declared in `EventLog`."""
         with self.translated("the positions of feeds"):
             found = self._bookmarks.items()
-        return [decode_bookmark(value, revision) for revision, value in found]
+        return decode_bookmarks((value, revision) for revision, value in found)
 
     def drop_bookmark(self, key: str) -> None:
         """As declared in `EventLog`."""

@@ -22,7 +22,7 @@ from eventsourcing.utils import Environment
 from chatledger.domain.errors import ConfigurationError, LedgerClosedError, LogUnavailableError
 
 from .blob_tables import SqlStrands, Value
-from .bookmarks import Bookmark, decode_bookmark, encode_bookmark
+from .bookmarks import Bookmark, decode_bookmark, decode_bookmarks, encode_bookmark
 from .mapper import StructMapper
 from .port import EventLog, LostRaceError, refuse_unless_empty, translated
 
@@ -121,7 +121,7 @@ class SqlLog(EventLog):
     def bookmarks(self) -> list[Bookmark]:
         """As declared in `EventLog`."""
         rows = self._ask("SELECT value, revision FROM {bookmarks}")
-        return [decode_bookmark(row["value"].encode(), row["revision"]) for row in rows]
+        return decode_bookmarks((row["value"].encode(), row["revision"]) for row in rows)
 
     def drop_bookmark(self, key: str) -> None:
         """As declared in `EventLog`."""

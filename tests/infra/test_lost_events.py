@@ -59,7 +59,10 @@ def async_feed(ledger: Ledger) -> Iterable[Recorded]:
     found: list[Recorded] = []
 
     async def read() -> None:
-        async with chatledger.open_async(ledger.location, durability="fast") as twin, twin.feed(0, follow=False) as feed:
+        async with (
+            chatledger.open_async(ledger.location, durability="fast") as twin,
+            twin.feed(0, follow=False) as feed,
+        ):
             await _given(feed, found)
 
     try:
