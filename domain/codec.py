@@ -20,7 +20,7 @@ MAX_EVENT_BYTES: Final = 1024 * 1024
 _ENVELOPE_ALLOWANCE: Final = 17 * 1024  # chat id, branch name, heads, actor, ... of 2,048 bytes each
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode_any = msgspec.msgpack.Decoder(cast("Any", Event)[Any]).decode
+_ANY: Final[msgspec.msgpack.Decoder[Event[Any]]] = msgspec.msgpack.Decoder(cast("Any", Event)[Any])
 _DECODERS: Final[Mapping[str, msgspec.msgpack.Decoder[Event[Any]]]] = {
     body.TOPIC: msgspec.msgpack.Decoder(cast("Any", Event)[body]) for body in BODIES
 }
@@ -77,7 +77,7 @@ def decode_any(state: bytes) -> Event[Any]:
         CorruptStateError: The bytes are no event.
     """
     try:
-        return _decode_any(state)
+        return _ANY.decode(state)
     except UNDECODABLE as error:
         msg = f"its {len(state):,} bytes are no event"
         raise CorruptStateError(msg) from error

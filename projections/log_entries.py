@@ -107,10 +107,9 @@ class Compared(NamedTuple):
 
 def compare(txn: Transaction, tables: Tables, events: Sequence[Recorded], *, after: int, until: int) -> Compared:
     """
-    Compare the entries after a position, up to another one, with what the log has.
+    Compare the entries after the position `after`, up to `until`, with what the log has.
 
-    Args:
-        events: All that the log has after `after`; those beyond `until` are not compared.
+    `events` is all that it has after `after`; those beyond `until` are not compared.
     """
     foreign: list[int] = []
     cursor = txn.cursor(tables.log_entries)
@@ -138,9 +137,7 @@ def compare_stream(txn: Transaction, tables: Tables, events: Sequence[Recorded],
     """
     The same for the events of one stream.
 
-    Args:
-        events: What the log has of it after `after`.
-        head: The position of the last one that it must have, when there are no events.
+    `head` is the position of the last event that it must have, when there are none after `after`.
     """
     foreign: list[int] = []
     seen = after

@@ -24,8 +24,8 @@ from ..embedded.lock import OwnerLock
 from ..encryption import Encryption
 from ..ledger import Ledger
 from ..locations import Options, open_shared
-from ..login import Login
 from ..log.mapper import StructMapper
+from ..login import Login
 from ..messages import new_id
 from ..quarantine import Note, Quarantine, QuarantinedStream
 from ..servers import without_secrets

@@ -21,7 +21,6 @@ from ..locations import STREAM
 from ..log.bookmarks import Bookmark, decode_bookmark
 from .blocks import BlockRecord, DamagedBytes, Deleted, read_blocks
 
-
 _FILLERS = tracking_prefix(STREAM) + token(FILLER)
 
 

@@ -27,7 +27,7 @@ from chatledger.domain.errors import ChatledgerError, CorruptStateError, LogUnav
 from chatledger.domain.undecodable import UNDECODABLE
 
 from ..clock import clock_ms
-from .blob_strands import BlobStrands, Placed, StrandMovedError
+from .blob_strands import BlobStrands, StrandMovedError
 
 if TYPE_CHECKING:
     from .keys import Key, Keyring

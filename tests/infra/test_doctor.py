@@ -28,7 +28,8 @@ from chatledger import (
     user,
 )
 from chatledger.infra.doctor.blocks import BlockRecord, DamagedBytes, Deleted, read_blocks
-from chatledger.infra.doctor.repairing import DOCTOR, LOST
+from chatledger.infra.doctor.removing import DOCTOR
+from chatledger.infra.doctor.repairing import LOST
 from chatledger.infra.locations import STREAM
 
 

@@ -44,7 +44,7 @@ def positions(events: Iterable[Recorded]) -> tuple[list[int], ChainIntegrityErro
     found: list[int] = []
     try:
         for recorded in events:
-            found.append(recorded.position)
+            found.append(recorded.position)  # noqa: PERF401 - they are kept when it raises
     except ChainIntegrityError as error:
         return found, error
     return found, None
@@ -52,7 +52,7 @@ def positions(events: Iterable[Recorded]) -> tuple[list[int], ChainIntegrityErro
 
 async def _given(feed: Any, found: list[Recorded]) -> None:
     async for recorded in feed:
-        found.append(recorded)
+        found.append(recorded)  # noqa: PERF401 - as above
 
 
 def async_feed(ledger: Ledger) -> Iterable[Recorded]:
