@@ -20,6 +20,7 @@ MAX_EVENT_BYTES: Final = 1024 * 1024
 _ENVELOPE_ALLOWANCE: Final = 17 * 1024  # chat id, branch name, heads, actor, ... of 2,048 bytes each
 
 _encode = msgspec.msgpack.Encoder().encode
+_ANY: Final[msgspec.msgpack.Decoder[Event[Any]]] = msgspec.msgpack.Decoder(cast("Any", Event)[Any])
 _DECODERS: Final[Mapping[str, msgspec.msgpack.Decoder[Event[Any]]]] = {
     body.TOPIC: msgspec.msgpack.Decoder(cast("Any", Event)[body]) for body in BODIES
 }
@@ -65,6 +66,20 @@ def decode_event(topic: str, state: bytes) -> Event[Any]:
         return decoder.decode(state)
     except UNDECODABLE as error:
         msg = f"an event of type {topic!r} can not be decoded: its {len(state):,} bytes are damaged"
+        raise CorruptStateError(msg) from error
+
+
+def decode_any(state: bytes) -> Event[Any]:
+    """
+    The envelope of an event of any type, also one that this version does not know; its body is as it was stored.
+
+    Raises:
+        CorruptStateError: The bytes are no event.
+    """
+    try:
+        return _ANY.decode(state)
+    except UNDECODABLE as error:
+        msg = f"its {len(state):,} bytes are no event"
         raise CorruptStateError(msg) from error
 
 

@@ -33,8 +33,7 @@ from chatledger.projections.custom.records import (
 from chatledger.projections.custom.rows import ProjectionView, Reach
 from chatledger.projections.environment import Transaction
 from chatledger.projections.generation import Generation
-from chatledger.projections.index import Index
-from chatledger.projections.projector import Projector
+from chatledger.projections.index import Index, ReadLog
 
 Progress = Callable[[int, int], None]
 _logger = logging.getLogger(__name__)
@@ -77,8 +76,8 @@ def check_projections(projections: Any) -> tuple[Projection, ...]:
 class CustomProjections:
     """Those of one store. Its methods are safe for threads."""
 
-    def __init__(self, index: Index, projector: Projector) -> None:
-        self._index, self._projector = index, projector
+    def __init__(self, index: Index, read: ReadLog) -> None:
+        self._index, self._read = index, read
         self._views: set[Reach] = set()
 
     def attach(self, projections: Sequence[Projection], progress: Progress) -> None:
@@ -113,7 +112,7 @@ class CustomProjections:
         for entry in list(self._index.custom):
             if not entry.is_replaced:
                 with contextlib.suppress(ProjectionError):  # reading it says so
-                    CatchingUp(self._index, entry, self._projector.read_commits).run(can_build=False)
+                    CatchingUp(self._index, entry, self._read).run(can_build=False)
 
     def has(self, name: str) -> bool:
         """Whether one of that name is attached."""
@@ -235,7 +234,7 @@ class CustomProjections:
         return entry
 
     def _catching_up(self, entry: Entry, *, wanted: int = 0) -> CatchingUp:
-        return CatchingUp(self._index, entry, self._projector.read_commits, wanted=wanted)
+        return CatchingUp(self._index, entry, self._read, wanted=wanted)
 
     def _bring(self, entry: Entry, progress: Progress) -> ProjectionRecord:
         try:

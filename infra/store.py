@@ -27,6 +27,7 @@ from chatledger.projections.index import Index, Snapshot
 from chatledger.projections.projector import Projector
 
 from .agents.deleting import IsDue, delete_thread, delete_threads_of_chats, free_copies
+from .checked_reading import CheckedReading
 from .context import current
 from .custom_projections import CustomProjections
 from .deciding import Decide, DecideOnThread, Deciding, Kind, S
@@ -84,8 +85,10 @@ class Store:
     ) -> None:
         self.log, self.index, self._witness = log, index, witness
         self.scratch = scratch or Scratch()
+        index.settings.is_checked = log.is_checked
         self.projector = Projector(index, log)
-        self.projections = CustomProjections(index, self.projector)
+        self._reading = CheckedReading(log, index, self.projector)
+        self.projections = CustomProjections(index, self._reading.page)
         self._commits = GroupCommit(log, index, self.projector, note=self._note)
         self._on_close = on_close
         self._deciding = Deciding(
@@ -255,7 +258,7 @@ class Store:
         """The events of a command that was carried out before."""
         first, last = positions
         found: list[Recorded] = []
-        while first <= last and (page := self.log.read_chat(chat_id, after=first - 1, limit=last - first + 1)):
+        while first <= last and (page := self.page(first - 1, chat_id=chat_id, limit=last - first + 1)):
             found += [recorded for recorded in page if recorded.position <= last]
             first = page[-1].position + 1
         if kind is not None and not (found and isinstance(found[0].body, kind)):
@@ -299,6 +302,7 @@ class Store:
         The events that are on the log after a position, whole commits at a time.
 
         Raises:
+            ChainIntegrityError: The next event is lost, or is not the one that was there.
             LedgerClosedError: The store was closed, or the handle that `is_closed` speaks for.
         """
         while True:
@@ -312,11 +316,14 @@ class Store:
             after = page[-1].position
 
     def page(self, after: int, *, chat_id: str | None = None, limit: int = READ_PAGE) -> Sequence[Recorded]:
-        """About so many of the next events after a position, whole commits at a time; none at the end of the log."""
+        """
+        About so many of the next events after a position, whole commits at a time; none at the end of the log.
+
+        Raises:
+            ChainIntegrityError: The next event is lost, or is not the one that was there.
+        """
         self.check_open()
-        if chat_id is None:
-            return self.projector.read_commits(after, limit)
-        return self.log.read_chat(chat_id, after=after, limit=limit)
+        return self._reading.page(after, limit, chat_id=chat_id)
 
     def rebuild(self, progress: Progress = no_progress, *, unless_open: bool = False) -> None:
         """Build the index anew from the log and go over to it."""

@@ -1,29 +1,24 @@
 """One generation of the index: applying events to it and asking it, transaction by transaction."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 import lmdb
 import msgspec
 
-from chatledger.domain.agents.streams import thread_of
 from chatledger.domain.errors import LogRegressedError
 from chatledger.domain.events import Recorded, StreamDeleted
-from chatledger.domain.graph_state.ids import is_state_stream
-from chatledger.domain.state import ChatState, stream_head
+from chatledger.domain.state import stream_head
 from chatledger.domain.undecodable import UNDECODABLE
 
-from .agents.thread_writer import ThreadWriter
-from .chat_writer import ChatWriter
-from .custom.attached import Attached
+from .applying import Page, Settings, writer_of
 from .environment import Environment, Transaction
-from .graph_state.state_writer import GraphStateWriter
 from .keys import number, to_number
 from .page_check import find_damage
 from .tables import Tables
 
-SCHEMA: Final = b"11"
+SCHEMA: Final = b"12"
 """Changes whenever rows or keys do; an index of another schema is rebuilt."""
 
 _STATE, _SCHEMA, _IDENTITY, _RETIRED = b"state", b"schema", b"identity", b"retired"
@@ -131,54 +126,28 @@ class Generation:
         """Send everybody to the current generation."""
         txn.put(_RETIRED, b"", db=self.tables.meta)
 
-    def apply(
-        self,
-        txn: Transaction,
-        events: Sequence[Recorded],
-        *,
-        application: str,
-        half_erased: Collection[str] = (),
-        check: Callable[[ChatState, Recorded], None] | None = None,
-        custom: Attached | None = None,
-    ) -> IndexState:
+    def apply(self, txn: Transaction, events: Sequence[Recorded], settings: Settings) -> IndexState:
         """
         Take events in that follow each other on the log; those that were applied before are passed over.
-
-        Of the chats in `half_erased` the log still has events, which are left out here and are to be erased. `check` is told
-        each event with the chat as it stands before it, and may refuse it. `custom` are projections that follow.
 
         Raises:
             ChainIntegrityError: They do not follow what was applied before.
         """
         state = self.state(txn)
-        position, missing, erased = state.position, state.missing, state.erased
-        writers: dict[str, ChatWriter | ThreadWriter | GraphStateWriter] = {}
-        last: Recorded | None = None
-        for recorded in events:
-            if recorded.position <= position:
-                continue
-            missing += recorded.position - position - 1
-            position, last = recorded.position, recorded
-            writer = writers.get(recorded.chat_id)
-            if writer is None:
-                writer = writers[recorded.chat_id] = self._writer(txn, recorded.chat_id)
-            if check is not None and isinstance(writer, ChatWriter):
-                check(writer, recorded)
-            if isinstance(recorded.body, StreamDeleted):
-                # Only events that were not seen here left holes; the others must not excuse losses.
-                erased += recorded.version - stream_head(writer).version - 1
-                if writer.record is not None or recorded.chat_id in half_erased:
-                    self._put_erasure(txn, recorded, recorded.body)
-            writer.apply(recorded)
-        if last is None:
-            return state
-        for writer in writers.values():
-            writer.flush()
         fresh = [recorded for recorded in events if recorded.position > state.position]
-        (custom or Attached()).follow(txn, self.tables, fresh, before=state.position, after=position)
-        state = IndexState(position, last.hash, missing, erased)
+        if not fresh:
+            return state
+        page = Page(txn, self.tables, state.position, settings)
+        for recorded in fresh:
+            page.take(recorded)
+        for tombstone in page.buried:
+            self._put_erasure(txn, tombstone)
+        page.flush()
+        position = fresh[-1].position
+        settings.custom.follow(txn, self.tables, page.applied, before=state.position, after=position)
+        state = IndexState(position, fresh[-1].hash, state.missing + page.missing, state.erased + page.erased)
         txn.put(_STATE, _encode(state), db=self.tables.meta)
-        self.put_tracking(txn, application, position)
+        self.put_tracking(txn, settings.application, position)
         return state
 
     def has_applied(self, txn: Transaction, recorded: Recorded) -> bool:
@@ -191,18 +160,13 @@ class Generation:
         position = self.state(txn).position
         if recorded.position > position:
             return False
-        if stream_head(self._writer(txn, recorded.chat_id)).position < recorded.position:
+        if stream_head(writer_of(self.tables, txn, recorded.chat_id)).position < recorded.position:
             raise LogRegressedError(last_position=recorded.position, seen_position=position)
         return True
 
-    def _writer(self, txn: Transaction, stream: str) -> ChatWriter | ThreadWriter | GraphStateWriter:
-        if is_state_stream(stream):
-            return GraphStateWriter(self.tables, txn, stream)
-        if thread_of(stream) is None:
-            return ChatWriter(self.tables, txn, stream)
-        return ThreadWriter(self.tables, txn, stream)
-
-    def _put_erasure(self, txn: Transaction, recorded: Recorded, body: StreamDeleted) -> None:
+    def _put_erasure(self, txn: Transaction, recorded: Recorded) -> None:
+        body = recorded.body
+        assert isinstance(body, StreamDeleted), "it is a tombstone"
         erasure = Erasure(recorded.chat_id, body.first_position, recorded.position)
         txn.put(_ERASURE + number(recorded.position), _encode(erasure), db=self.tables.meta)
         self.note_soiled(txn)

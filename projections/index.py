@@ -16,15 +16,15 @@ from chatledger.domain.undecodable import UNDECODABLE
 from chatledger.domain.values import Chat
 
 from .agents.indexed_thread import IndexedThread
+from .applying import Settings, refuse_foreign
 from .catalogue import Cursor, list_chats, listed
 from .chains import Place
-from .custom.attached import Attached
 from .environment import INITIAL_MAP_BYTES, Transaction, UncleanStopError
 from .generation import Erasure, Generation, IndexState, RetiredError, read_state
 from .generations import Generations
 from .indexed_chat import IndexedChat
 from .large_data import dropped_large, finish_drop, is_large_used, large_digests
-from .quarantine import Refuse, refuse_nothing
+from .quarantine import Refuse, pass_over, refuse_nothing
 from .scrub import scrub_files
 from .search import building
 from .tables import Tables
@@ -45,12 +45,17 @@ class Snapshot:
     user_id: str | None = None
 
     def __init__(self, generation: Generation, txn: Transaction, refuse: Refuse = refuse_nothing) -> None:
-        self._generation, self._txn, self.refuse = generation, txn, refuse
+        self._generation, self._txn, self._refuse = generation, txn, refuse
 
     @property
     def state(self) -> IndexState:
         """How far the index is."""
         return self._generation.state(self._txn)
+
+    def refuse(self, stream: str) -> None:
+        """Raise `QuarantinedError` when a stream lost events, or has a foreign message on its subject."""
+        self._refuse(stream)
+        refuse_foreign(self._txn, self.tables, stream)
 
     def chat(self, chat_id: str, *, even_quarantined: bool = False) -> IndexedChat:
         """The chat of that id; its record is None when there is none."""
@@ -144,9 +149,9 @@ class Index(PositionRecorder):
         self._live: Generation | None = None
         self._swap = threading.Lock()
         self._advanced = threading.Condition()
-        self.custom = Attached()
+        self.settings = Settings(application=APPLICATION, pass_over=pass_over)
+        self.custom = self.settings.custom
         self._is_closed = False
-        self.half_erased: set[str] = set()
         self.refuse: Refuse = refuse_nothing
 
     def open(self) -> str | None:
@@ -230,7 +235,7 @@ class Index(PositionRecorder):
                 position = generation.state(txn).position
                 if position != after:
                     return generation.has_applied(txn, events[-1])
-            generation.apply(txn, events, application=APPLICATION, half_erased=self.half_erased, custom=self.custom)
+            generation.apply(txn, events, self.settings)
             return True
 
         applied = self.update(change)
@@ -332,9 +337,7 @@ class Index(PositionRecorder):
         while page := read(state.position):
 
             def change(txn: Transaction, events: Sequence[Recorded] = page) -> IndexState:
-                return fresh.apply(
-                    txn, events, application=APPLICATION, half_erased=self.half_erased, custom=self.custom
-                )
+                return fresh.apply(txn, events, self.settings)
 
             state = fresh.env.update(change)
             progress(state.position)

@@ -53,7 +53,6 @@ class OwnedSnapshot(Snapshot):
     # The base class is not initialized: what it may come to offer is refused, until somebody has thought about whose it is.
     def __init__(self, whole: Snapshot, user_id: str) -> None:
         self._whole, self._owner = whole, user_id
-        self.refuse = whole.refuse
         self.user_id = user_id
 
     def __getattr__(self, name: str) -> NoReturn:
@@ -61,6 +60,10 @@ class OwnedSnapshot(Snapshot):
             raise AttributeError(name)
         msg = "this concerns all users; use the ledger that this one was made from, not one made by for_user"
         raise AccessDeniedError(msg)
+
+    def refuse(self, stream: str) -> None:
+        """As declared in `Snapshot`."""
+        self._whole.refuse(stream)
 
     @property
     def state(self) -> IndexState:

@@ -32,7 +32,7 @@ class Tables:
     with `agent_checkpoints` and `agent_writes`, which have tables of their own as pages get full where all that comes goes last;
     `agent_content` the pieces that threads share, and `agent_order` the lists over all threads. `states` holds what
     belongs to one stored state of a graph, state by state, and `state_order` the lists over all states. `custom` holds the
-    rows of projections of users, projection by projection.
+    rows of projections of users, projection by projection. `log_entries` says what stands at each position of the log.
 
     `recent` and `lists` are in memory: what a search found, and of lists of agents the digests of all elements by the digest of
     the list, which stands for just these and so for ever.
@@ -60,6 +60,7 @@ class Tables:
         self.agent_content = env.table(b"agent_content")
         self.agent_order = env.table(b"agent_order")
         self.custom = env.table(b"custom")
+        self.log_entries = env.table(b"log_entries")
         self.states = env.table(b"states")
         self.state_order = env.table(b"state_order")
 

@@ -45,7 +45,7 @@ Everything chatledger raises on purpose, named by what the caller may conclude.
     │  └─ LogFullError              the log's storage is exhausted; nothing was written
     ├─ ChainIntegrityError          a cycle or a dangling parent in foreign data, or a hole or mismatch in stored events
     │  ├─ LogRegressedError         the log ends before a position that was already seen
-    │  └─ QuarantinedError          the chat or thread lost events for good; nothing of it is shown or added
+    │  └─ QuarantinedError          the chat or thread lost events, or has foreign messages; nothing is shown or added
     ├─ CorruptStateError            a stored value cannot be decoded or verified
     ├─ ProjectionError              a custom projection failed, or another version of it is in use
     └─ LedgerClosedError            the ledger was closed, or opened before a fork

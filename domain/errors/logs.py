@@ -54,7 +54,11 @@ class LogRegressedError(ChainIntegrityError):
 
 
 class QuarantinedError(ChainIntegrityError):
-    """A chat or thread lost events that nothing could bring back, so what is left is not shown, and nothing is added to it."""
+    """
+    A chat or thread is set apart: nothing of it is shown, and nothing is added to it. Others are served.
+
+    It lost events that nothing could bring back, or somebody else published messages on its subject.
+    """
 
 
 class CorruptStateError(ChatledgerError):

@@ -4,6 +4,7 @@ from eventsourcing.persistence import Notification
 
 from chatledger.domain.errors import ChainIntegrityError
 from chatledger.domain.events import Recorded, StreamDeleted
+from chatledger.domain.foreign import is_foreign
 from chatledger.domain.state import misplaced
 
 from .manifest import Heads
@@ -22,6 +23,10 @@ class Follower:
     def __init__(self, heads: Heads, *, position: int, hash_: bytes, missing: int, erased: int) -> None:
         self.heads, self.position, self.hash = heads, position, hash_
         self.missing, self.erased = missing, erased
+        self.reached = position
+        """Up to where the log was read; what others published after the last event is not in the backup."""
+        self.passed: list[int] = []
+        """The foreign messages since the last event."""
         self.rest = 0
         self.doomed: list[tuple[str, int, int]] = []
         """(stream, first position, position of the tombstone) of what was deleted."""
@@ -37,9 +42,18 @@ class Follower:
                 )
                 self._suspects[stream] = ChainIntegrityError(msg, chat_id=stream, position=self.position)
 
+    def is_foreign(self, recorded: Recorded) -> bool:
+        """Whether this is a foreign message: its place is kept in the backup, and nothing of what it says."""
+        self.reached = recorded.position
+        if is_foreign(recorded) or recorded.version <= self.heads.get(recorded.chat_id, (0, b""))[0]:
+            self.passed.append(recorded.position)
+            return True
+        return False
+
     def take(self, record: Notification, recorded: Recorded) -> bool:
         """Whether an event belongs into the backup. All of the log are to be given, in order."""
-        self.missing += record.id - self.position - 1
+        self.missing += record.id - self.position - 1 - len(self.passed)
+        self.passed = []
         self.position, self.hash, self.rest = record.id, recorded.hash, recorded.event.rest
         stream, body = recorded.chat_id, recorded.body
         version, digest = self.heads.get(stream, (0, b""))

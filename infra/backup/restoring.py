@@ -160,7 +160,11 @@ class _Run:
                 last = recorded
         counted = sum(segment.count for segment in manifest.segments)
         hash_ = b"" if last is None else last.hash
-        if (found.position, found.event_count, hash_) != (manifest.position, counted, manifest.hash):
+        if (found.position, found.event_count + found.foreign_count, hash_) != (
+            manifest.position,
+            counted,
+            manifest.hash,
+        ):
             msg = (
                 f"what was restored ends at position {found.position:,} with {found.event_count:,} events, but the backup says "
                 f"position {manifest.position:,} and {counted:,} events. Check the backup: 'chatledger backup --check'"

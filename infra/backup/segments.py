@@ -62,6 +62,11 @@ def frame_of(record: Notification) -> Frame:
     return Frame(record.id, str(record.originator_id), record.originator_version, record.topic, record.state)
 
 
+def empty_frame(position: int) -> Frame:
+    """The frame of a foreign message, which keeps its place."""
+    return Frame(position, "", 0, "", b"")
+
+
 class SegmentWriter:
     """
     Writes one segment file, which nobody reads before the manifest names it.

@@ -12,7 +12,7 @@ from ..log.port import EventLog
 from ..quarantine import QuarantinedStream
 from .following import Follower
 from .manifest import SEGMENT, BackupFolder, Manifest
-from .segments import SEGMENT_BYTES, Segment, SegmentWriter, frame_of, read_segment
+from .segments import SEGMENT_BYTES, Segment, SegmentWriter, empty_frame, frame_of, read_segment
 from .values import Backup
 
 Progress = Callable[[int, int], None]
@@ -94,7 +94,7 @@ class _Run:
         target = self._log.last_position()
         while True:
             progress(self._follower.position, target)
-            if self._follower.position < target or self._follower.rest:
+            if self._follower.reached < target or self._follower.rest:
                 if not self._take_page(target):
                     msg = (
                         f"the log has given out position {target}, but its last event is at {self._follower.position}: the "
@@ -112,11 +112,17 @@ class _Run:
 
     def _take_page(self, target: int) -> bool:
         follower = self._follower
-        page = self._log.stored(follower.position, PAGE_EVENTS)
+        page = self._log.stored(follower.reached, PAGE_EVENTS)
         for record in page:
             if record.id > target and not follower.rest:
                 break
-            if follower.take(record, self._log.decode(record)):
+            recorded = self._log.decode(record)
+            if follower.is_foreign(recorded):
+                continue
+            passed = follower.passed
+            if follower.take(record, recorded):
+                for position in passed:
+                    self._open_writer().add(empty_frame(position))
                 self._open_writer().add(frame_of(record))
                 self.added += 1
         return bool(page)

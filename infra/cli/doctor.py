@@ -51,7 +51,8 @@ def doctor_command(
     Say what is wrong with a ledger and what can be done, also when it does not open.
 
     Looks at files, lock, server, log, every hash chain, index and feeds, and changes nothing. With --repair, a damaged
-    directory that nobody has open is replaced by a sound one and kept under another name. A chat that lost events which
+    directory that nobody has open is replaced by a sound one and kept under another name; from a log elsewhere, also while
+    it is in use, what others published into it is removed. A chat that lost events which
     nothing could bring back is refused from then on, until --repair --backup restores it, or --give-up accepts what is left.
     On a cluster, --replicas names servers whose copy is damaged; --repair --replica lets one copy from the others. Exit code 0
     when there is nothing to do, 1 when there is.
@@ -70,7 +71,7 @@ def doctor_command(
     if is_repairing:
         from ..doctor.repairing import repair
 
-        done = repair(settings.location, backup=backup, encryption=encryption)
+        done = repair(settings.location, backup=backup, encryption=encryption, login=login_for(settings.location))
         if as_json:
             print_json(fields_of(done))
         else:

@@ -15,6 +15,7 @@ from chatledger.domain.verification import Verification
 from .options import Settings, json_option, ledger_at, location_option
 from .output import count, fields_of, format_time, print_json, print_lines, print_note, print_text, progress_bar
 
+_SHOWN = 20
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
 
@@ -102,6 +103,11 @@ def _print_report(found: Verification, anchor: Anchor | None, public_key: Path |
             f"{count(anchor.count, 'stream')}{since}."
         )
     print_lines(Text(line) for line in lines)
+    for one in found.foreign[:_SHOWN]:
+        whose = "" if one.chat_id is None else f", on the subject of chat {one.chat_id!r}, which is refused"
+        print_note(f"Position {one.position:,} holds a message that is no event of chatledger{whose}: {one.why}.")
+    if found.foreign_count:
+        print_note(f"{count(found.foreign_count, 'foreign message')}; 'chatledger doctor --repair' removes them.")
     if anchor is not None and public_key is None:
         print_note(
             f"Signed with key {anchor.key_id}, which only the anchor vouches for; --public-key names the one you trust."

@@ -7,6 +7,7 @@ from eventsourcing.persistence import Notification
 
 from chatledger.domain.errors import ChatledgerError, ConfigurationError, UnsupportedFormatError
 from chatledger.domain.events import Recorded, StreamDeleted
+from chatledger.domain.foreign import ForeignMessage, removed_until
 
 
 class Break(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,9 +41,19 @@ class ChainScan:
         unerased: The streams that were deleted and still have events from before that.
         hash, hash_position: Of the last event that follows.
         missing, erased: As in the index.
+        foreign: (position, stream or "", why) of foreign messages.
+        removed_until: Up to which position foreign messages were accounted for by an earlier repair.
+
+    Args:
+        is_checked: Whether the log does not give what was damaged, see `EventLog`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_checked: bool = False) -> None:
+        self.foreign: list[tuple[int, str, str]] = []
+        self.removed_until = 0
+        self._is_checked = is_checked
+        self._whole_since = 1
+        self._at: dict[str, int] = {}
         self.heads: dict[str, tuple[int, bytes]] = {}
         self.breaks: dict[str, Break] = {}
         self.keeps: dict[str, int] = {}
@@ -64,6 +75,7 @@ class ChainScan:
         for record in records:
             if record.id > self.position + 1:
                 self.holes.append((self.position + 1, record.id - 1))
+                self._whole_since = record.id
             self.missing += record.id - self.position - 1
             self.position = record.id
             try:
@@ -85,7 +97,10 @@ class ChainScan:
         self._break(str(record.originator_id), record.id, record.originator_version, f"it can not be read: {error}")
 
     def _take(self, recorded: Recorded) -> None:
-        stream = recorded.chat_id
+        stream, body = recorded.chat_id, recorded.body
+        if isinstance(body, ForeignMessage):
+            self.foreign.append((recorded.position, stream, body.why))
+            return
         version, digest = self.heads.get(stream, (0, b""))
         is_next = recorded.version == version + 1
         follows = is_next and recorded.event.previous_hash == digest
@@ -98,6 +113,10 @@ class ChainScan:
                 self.unerased.add(stream)
             self.breaks.pop(stream, None)
             self.keeps.pop(stream, None)
+            self.removed_until = max(self.removed_until, removed_until(stream) or 0)
+        elif stream not in self.breaks and not follows and self._is_extra(recorded, version):
+            self.foreign.append((recorded.position, stream, f"version {recorded.version} does not follow {version}"))
+            return
         elif stream in self.breaks or not follows:
             self.missing += 1
             why = (
@@ -110,11 +129,19 @@ class ChainScan:
         self.hash, self.hash_position = recorded.hash, recorded.position
         self.event_count += 1
         self.heads[stream] = (recorded.version, recorded.hash)
+        self._at[stream] = recorded.position
         last, before = self._whole.get(stream, (0, 0))
         if not recorded.event.rest:
             self._whole[stream] = (recorded.version, last)
         else:
             self._whole.setdefault(stream, (last, before))
+
+    def _is_extra(self, recorded: Recorded, version: int) -> bool:
+        """Whether an event that does not follow was added by somebody else, as nothing can be missing before it."""
+        if recorded.version <= version:
+            return True
+        is_whole = self._at.get(recorded.chat_id, 0) >= self._whole_since - 1
+        return self._is_checked and (recorded.version == version + 1 or is_whole)
 
     def _break(self, stream: str, position: int, version: int, why: str, *, is_hash_wrong: bool = False) -> None:
         if stream in self.breaks:

@@ -82,6 +82,9 @@ def mapper_of(encryption: Encryption | None) -> StructMapper:
     return StructMapper(JSONTranscoder(), cipher=cipher)
 
 
+_REMOVE = "keep whoever writes them out of the stream; 'chatledger doctor --repair' removes them"
+
+
 class _Look:
     def __init__(self, found: Findings, options: LogOnly) -> None:
         self._found, self._options = found, options
@@ -132,7 +135,7 @@ class _Look:
         if store.identity is None:
             what = "what the server knows of the stream can not be read"
             self._found.add("error", "stream-damaged", stream_folder(directory) / "meta.inf", what, _REPAIR)
-        scan = self._scan(store.stored())
+        scan = self._scan(store.stored(), ChainScan())
         witness = read_index(root, store.identity, self._found)
         self._judge(scan, is_dense=True, last=store.last, witness=witness, bookmarks=store.bookmarks())
         self._check_store(directory)
@@ -168,13 +171,13 @@ class _Look:
             raise
         except ChatledgerError as error:
             self._found.add("error", "event-unreadable", "the first or last event", str(error), _REPAIR)
-        scan = self._scan(_stored(log))
+        self._mapper.is_checked_below, self._mapper.is_in_clear = log.is_checked, self._mapper.cipher is None
+        scan = self._scan(stored_on(log), ChainScan(is_checked=log.is_checked))
         witness = read_index(root, log.identity, self._found)
         self._judge(scan, is_dense=log.is_dense, last=log.last_position(), witness=witness, bookmarks=log.bookmarks())
         return scan
 
-    def _scan(self, records: Iterable[Notification]) -> ChainScan:
-        scan = ChainScan()
+    def _scan(self, records: Iterable[Notification], scan: ChainScan) -> ChainScan:
         scan.run(records, self._mapper.recorded)
         return scan
 
@@ -199,6 +202,13 @@ class _Look:
         for stream in sorted(scan.unerased)[:_SHOWN]:
             what = "it was deleted, and some of its events are still on the log: erasing them was interrupted"
             add("warning", "erasure-pending", f"chat {stream!r}", what, "open the ledger: that finishes it")
+        for position, stream, why in scan.foreign[:_SHOWN]:
+            where = f"position {position}, chat {stream!r}" if stream else f"position {position}"
+            what = f"a message that is no event of chatledger: {why}"
+            what += ". The chat is refused because of it" if stream else ". It is passed over"
+            add("error" if stream else "warning", "foreign-message", where, what, _REMOVE)
+        if len(scan.foreign) > _SHOWN:
+            add("warning", "foreign-message", "the log", f"so are {len(scan.foreign) - _SHOWN:,} more", _REMOVE)
         if is_dense and scan.lost:
             what = f"{scan.lost:,} events are gone that no deletion accounts for; holes at {_ranges(scan.holes)}"
             add("error", "events-lost", "the log", what, _REPAIR)
@@ -237,7 +247,8 @@ class _Look:
                 add("error", "chat-differs", f"chat {stream!r}", what, _REPAIR)
 
 
-def _stored(log: EventLog) -> Iterable[Notification]:
+def stored_on(log: EventLog) -> Iterable[Notification]:
+    """All records of a log, in order."""
     after = 0
     while page := log.stored(after, READ_PAGE):
         yield from page

@@ -26,8 +26,10 @@ from ..ledger import Ledger
 from ..locations import Options, open_shared
 from ..log.mapper import StructMapper
 from ..log.witness import read_last_seen
+from ..login import Login
 from ..messages import new_id
 from ..quarantine import Note, Quarantine, QuarantinedStream
+from ..servers import without_secrets
 from ..unshared import LogOnly, log_at
 from .chains import ChainScan
 from .diagnosing import mapper_of
@@ -35,10 +37,9 @@ from .findings import Findings
 from .index_check import page_damage
 from .places import check_format
 from .recreating import Recreation, heads_of
+from .removing import DOCTOR, check_removable, remove_foreign
 from .store_files import StoreFiles
 
-DOCTOR: Final = "chatledger:doctor"
-"""The actor of what a repair writes."""
 LOST: Final = "chatledger:lost:"
 """What the id of the stream begins with whose tombstone accounts for events that are lost."""
 _PAGE: Final = 250
@@ -59,6 +60,7 @@ class Repair(msgspec.Struct, frozen=True, kw_only=True):
             served until they are restored from a backup, or given up.
         released: Those that an earlier repair had cut, and that this one brought back.
         index_kept_as: Where a damaged index is now; the log was sound, and another index was built from it.
+        removed_count: How many foreign messages were removed.
         correlation_id: What the events of this repair carry in the history, with the actor `chatledger:doctor`.
     """
 
@@ -72,11 +74,15 @@ class Repair(msgspec.Struct, frozen=True, kw_only=True):
     correlation_id: str
     released: tuple[str, ...] = ()
     index_kept_as: str | None = None
+    removed_count: int = 0
 
     def describe(self) -> list[str]:
         """For people, line by line."""
         if self.index_kept_as is not None:
             return [f"The log is sound. The damaged index is kept as {self.index_kept_as}; another one was built."]
+        if self.removed_count and self.kept_as is None:
+            lines = [f"Removed {self.removed_count:,} foreign messages from {self.location}."]
+            return lines + [f"  served again: {stream!r}" for stream in self.released]
         if self.kept_as is None:
             return ["The log is sound; nothing was done."]
         lines = [
@@ -96,6 +102,7 @@ def repair(
     *,
     backup: str | os.PathLike[str] | None = None,
     encryption: Encryption | None = None,
+    login: Login | None = None,
     timeout_s: float = 15.0,
 ) -> Repair:
     """
@@ -108,21 +115,28 @@ def repair(
     repair with a backup brings it back or `give_up` accepts what is left. Where the log is sound and the pages of the index are
     damaged, the index is set aside and built anew.
 
+    Of a log elsewhere, e.g. on a NATS server, only foreign messages are removed: what others published into it. It may be in
+    use meanwhile. Where such a log lost events, a backup is restored into a new place.
+
     Args:
-        location: A directory that nobody has open. Other logs are repaired by restoring a backup.
-        backup: A backup of this log.
+        location: A directory that nobody has open, or where another log is.
+        backup: A backup of this log; for directories only.
         encryption: The keys of an encrypted log.
+        login: Only for servers: how to log in, as for `chatledger.open`; it has to be allowed to write and to delete.
         timeout_s: The budget of one operation on the log.
 
     Raises:
-        ConfigurationError: It is no directory, or the backup is of another log.
+        ConfigurationError: There is no ledger, or the backup is of another log.
         LedgerLockedError: Somebody has it open.
         CorruptStateError, ChainIntegrityError: The backup is damaged, or what was made is not sound; nothing was replaced.
     """
     text = os.fspath(location)
+    if "://" in text or text == "memory:":
+        check_removable(text, has_backup=backup is not None)
+        return _remove_foreign(text, encryption, login, timeout_s)
     directory = DataDirectory(text)
-    if "://" in text or text == "memory:" or not directory.path.is_dir():
-        msg = f"only directories are repaired; restore a backup of {text!r} into a new place instead"
+    if not directory.path.is_dir():
+        msg = f"there is no ledger at {directory.path}"
         raise ConfigurationError(msg)
     found = Findings()
     if not check_format(directory, found):
@@ -140,6 +154,23 @@ def repair(
         with Ledger(open_shared(text, Options(timeout_s=timeout_s, encryption=encryption))) as ledger:
             ledger.verify()
     return done
+
+
+def _remove_foreign(location: str, encryption: Encryption | None, login: Login | None, timeout_s: float) -> Repair:
+    reason = f"repair {datetime.fromtimestamp(clock_ms() // 1000, UTC):%Y%m%dT%H%M%SZ}: foreign messages were removed"
+    scan = remove_foreign(location, encryption=encryption, login=login, timeout_s=timeout_s, reason=reason)
+    return Repair(
+        location=without_secrets(location),
+        kept_as=None,
+        event_count=scan.event_count,
+        from_backup=0,
+        lost_count=0,
+        recreated=(),
+        cut=(),
+        correlation_id=reason,
+        released=tuple(sorted({stream for _, stream, _ in scan.foreign if stream})),
+        removed_count=len(scan.foreign),
+    )
 
 
 class _Run:
@@ -182,11 +213,12 @@ class _Run:
                 if scan.heads.get(chat_id) not in {None, (version, digest)} and scan.heads[chat_id][0] == version:
                     scan.distrust(chat_id, "the index has seen another event there")
         last = max(self._store.last, scan.position, seen)
-        is_sound = not (scan.breaks or scan.unreadable or self._store.damages or self._from_backup)
+        is_sound = not (scan.breaks or scan.unreadable or scan.foreign or self._store.damages or self._from_backup)
         if is_sound and not scan.lost and last == scan.position:
             return self._sound(scan)
         self._from_backup = 0
-        kept = [one for one in self._merged() if self._is_kept(one, scan)]
+        foreign = {position for position, _, _ in scan.foreign}
+        kept = [one for one in self._merged() if self._is_kept(one, scan) and one.id not in foreign]
         versions = {str(one.originator_id): one.originator_version for one in kept}
         lost = self._account_for_lost(kept, last)
         draft = self._draft()
@@ -209,7 +241,8 @@ class _Run:
             kept_as=str(self._swap(draft)),
             event_count=len(kept) - (lost > 0),
             from_backup=self._from_backup,
-            lost_count=max(0, lost - len(self._dropped)),
+            lost_count=max(0, lost - len(self._dropped) - len(foreign)),
+            removed_count=len(foreign),
             recreated=tuple(sorted(recreation.done)),
             cut=tuple(sorted(stream for stream in scan.breaks if stream not in recreation.done)),
             correlation_id=self._reason,

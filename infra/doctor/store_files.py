@@ -1,5 +1,6 @@
 """The log of a data directory, read from its files while no server runs on them. Nothing is changed."""
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,15 @@ from chatledger.domain.undecodable import UNDECODABLE
 
 from ..embedded import DataDirectory
 from ..embedded.blocks import BlockRecord, DamagedBytes, Deleted, read_blocks
+from ..jetstream.filling import FILLER
 from ..jetstream.reading import TOPIC, VERSION
-from ..jetstream.stream import LOG_ID, event_prefix
-from ..jetstream.subjects import ORIGINATOR_ID, decode_header, raw_id
+from ..jetstream.records import FOREIGN_TOPIC
+from ..jetstream.stream import LOG_ID, event_prefix, tracking_prefix
+from ..jetstream.subjects import ORIGINATOR_ID, decode_header, raw_id, token
 from ..locations import STREAM
 from ..log.bookmarks import Bookmark, decode_bookmark
+
+_FILLERS = tracking_prefix(STREAM) + token(FILLER)
 
 
 class StoreFiles:
@@ -24,7 +29,7 @@ class StoreFiles:
     The stream of a data directory.
 
     Attributes:
-        records: The stored events that can be read, by position.
+        records: The stored events that can be read, and foreign messages, by position.
         damages: Bytes of block files that are no record.
         unreadable: Positions whose record is damaged in its headers.
         last: The highest position that has a record, readable or not: the last event of all is never deleted.
@@ -45,7 +50,7 @@ class StoreFiles:
                 deleted.add(entry.position)
                 continue
             self.last = max(self.last, entry.position)
-            if entry.subject.startswith(event_prefix(STREAM)):
+            if entry.subject != _FILLERS:
                 self._take(entry)
         for position in deleted:
             self.records.pop(position, None)
@@ -54,7 +59,10 @@ class StoreFiles:
         try:
             self.records[entry.position] = _notification(entry)
         except (KeyError, ValueError, DataError):
-            self.unreadable.append(entry.position)
+            if {TOPIC, VERSION} & entry.headers.keys():
+                self.unreadable.append(entry.position)
+            else:
+                self.records[entry.position] = _foreign(entry)
 
     @property
     def identity(self) -> str | None:
@@ -85,6 +93,15 @@ class StoreFiles:
                     yield decode_bookmark(entry.payload, 0)
                 except CorruptStateError:
                     continue
+
+
+def _foreign(entry: BlockRecord) -> Notification:
+    """A message of others, as recorders give it."""
+    originator = ""
+    if entry.subject.startswith(event_prefix(STREAM)):
+        with contextlib.suppress(DataError):
+            originator = raw_id(entry.subject.removeprefix(event_prefix(STREAM)), entry.headers.get(ORIGINATOR_ID))
+    return Notification(originator, 0, FOREIGN_TOPIC, entry.payload, entry.position)
 
 
 def _notification(entry: BlockRecord) -> Notification:

@@ -1,6 +1,7 @@
 """What all recorders share: an open stream, and appends after what each subject holds."""
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from eventsourcing.persistence import IntegrityError, OperationalError
 
@@ -39,6 +40,9 @@ class StreamRecorder:
         OperationalError: No server answered within the client's budget.
     """
 
+    gives_foreign: ClassVar[bool] = False
+    """Whether messages of others are given, see `Records`."""
+
     def __init__(
         self,
         client: JetStreamClient,
@@ -48,7 +52,7 @@ class StreamRecorder:
         create: bool = False,
         replicas: int = 1,
     ) -> None:
-        self._records = Records(stream, id_type)
+        self._records = Records(stream, id_type, gives_foreign=self.gives_foreign)
         self._client, self._stream = client, stream
 
         async def find() -> tuple[str, int]:

@@ -13,9 +13,11 @@ from eventsourcing.persistence import Notification, OperationalError, StoredEven
 
 from .append import MAX_BATCH, Message
 from .client import JetStreamClient
-from .records import Records
+from .records import FOREIGN_TOPIC, Records
 
-_FILLER: Final = "chatledger.filler"
+FILLER: Final = "chatledger.filler"
+_KEPT: Final = "chatledger.foreign"
+"""Fillers that stay, where the log had messages of others."""
 _PARTIAL: Final = "chatledger_partial"
 _BATCH_BYTES: Final = 4 * 1024 * 1024
 
@@ -51,7 +53,7 @@ def fill(
 
 async def purge_fillers(client: JetStreamClient, stream: str, records: Records) -> None:
     """Remove the fillers."""
-    request = {"filter": records.tracking_subject(_FILLER)}
+    request = {"filter": records.tracking_subject(FILLER)}
     await client.api(f"STREAM.PURGE.{stream}", request, _Purged, client.deadline())
 
 
@@ -79,8 +81,11 @@ def _messages(pages: Iterable[Sequence[Notification]], records: Records) -> Iter
         for one in page:
             while position < one.id - 1:
                 position += 1
-                yield position, records.tracking_message(Tracking(_FILLER, position))
+                yield position, records.tracking_message(Tracking(FILLER, position))
             position = one.id
+            if one.topic == FOREIGN_TOPIC:
+                yield position, records.tracking_message(Tracking(_KEPT, position))
+                continue
             stored = StoredEvent(one.originator_id, one.originator_version, one.topic, one.state)
             yield position, records.messages([stored], [f"restored-{position}"])[0]
 

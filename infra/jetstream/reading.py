@@ -82,7 +82,7 @@ def _parse_headers(raw: bytes) -> dict[str, str]:
     for line in raw.split(b"\r\n")[1:]:
         name, found, value = line.partition(b":")
         if found:
-            headers[name.decode()] = value.strip().decode()
+            headers[name.decode(errors="replace")] = value.strip().decode(errors="replace")
     return headers
 
 

@@ -1,5 +1,6 @@
 """Between the library's value objects and messages."""
 
+import contextlib
 import os
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -25,6 +26,8 @@ class Head(msgspec.Struct, frozen=True):
 
 
 NOTHING = Head(version=-(2**63), position=0)
+FOREIGN_TOPIC = ""
+"""In place of the topic of an event: the message was not written by this module. No event has it."""
 
 
 class Heads:
@@ -63,14 +66,17 @@ class Records:
 
     Args:
         id_type: What originator ids are: `uuid` (stored and returned as UUID) or `text`.
+        gives_foreign: Whether a message that was not written by this module is given as a notification with
+            `FOREIGN_TOPIC` and version 0, of the originator whose subject it is on or of "". Else it is an error on the
+            subject of an event, and nothing elsewhere.
     """
 
-    def __init__(self, stream: str, id_type: IdType) -> None:
+    def __init__(self, stream: str, id_type: IdType, *, gives_foreign: bool = False) -> None:
         if id_type not in {"uuid", "text"}:
             msg = f"the originator id type is 'uuid' or 'text', not {id_type!r}"
             raise ProgrammingError(msg)
         self._events, self._tracking = event_prefix(stream), tracking_prefix(stream)
-        self._id_type = id_type
+        self._id_type, self._gives_foreign = id_type, gives_foreign
 
     def subject(self, originator_id: UUID | str) -> str:
         """
@@ -124,7 +130,7 @@ class Records:
     def notification(self, message: LogMessage) -> Notification | None:
         """The notification in a message; None when it holds no event."""
         if not message.subject.startswith(self._events):
-            return None
+            return self._foreign(message) if self._gives_foreign else None
         headers = message.headers
         try:
             return Notification(
@@ -134,8 +140,17 @@ class Records:
                 topic=decode_header(headers[TOPIC]),
                 state=message.payload,
             )
-        except (KeyError, ValueError) as error:
+        except (KeyError, ValueError, DataError) as error:
+            if self._gives_foreign:
+                return self._foreign(message)
             raise _foreign(message) from error
+
+    def _foreign(self, message: LogMessage) -> Notification:
+        originator: UUID | str = ""
+        if message.subject.startswith(self._events):
+            with contextlib.suppress(DataError):
+                originator = self._id(message)
+        return Notification(originator, 0, FOREIGN_TOPIC, message.payload, message.position)
 
     def event(self, message: LogMessage) -> StoredEvent:
         """The event in a message of an event subject."""

@@ -24,9 +24,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
 import msgspec
 
 from chatledger.domain.errors import ChatledgerError, CorruptStateError, LogUnavailableError
+from chatledger.domain.undecodable import UNDECODABLE
 
 from ..clock import clock_ms
-from .blob_strands import BlobStrands, Placed, StrandMovedError
+from .blob_strands import BlobStrands, StrandMovedError
 
 if TYPE_CHECKING:
     from .keys import Key, Keyring
@@ -94,6 +95,14 @@ _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(_Entry).decode
 
 
+def _decoded(raw: bytes) -> _Entry | None:
+    """An entry; None for what others published."""
+    try:
+        return _decode(raw)
+    except UNDECODABLE:
+        return None
+
+
 class Hold(NamedTuple):
     """Keeps data from being erased until `Blobs.release`."""
 
@@ -149,9 +158,7 @@ class Blobs:
         name = self._name(digest)
         seen, since_s = 0, time.monotonic()
         while True:
-            last = self._strands.last(name)
-            entry = None if last is None else _decode(last.entry)
-            expected = 0 if last is None else last.position
+            expected, entry = self._last(name)
             if expected != seen:
                 seen, since_s = expected, time.monotonic()
             try:
@@ -196,18 +203,17 @@ class Blobs:
                 position = self._strands.add(hold.name, rest, expected=expected)
                 break
             except StrandMovedError:
-                last = self._strands.last(hold.name)
-                if last is None or _decode(last.entry).upload != hold.upload:
+                expected, entry = self._last(hold.name)
+                if entry is None or entry.upload != hold.upload:
                     return  # it took longer than the lease
-                expected = last.position
         self._tidy(hold, before=position)
 
     def _tidy(self, hold: Hold, *, before: int) -> None:
         """Remove what the entry at rest has replaced, so that a strand does not grow with its uses."""
         now = self._clock()
         for placed in self._strands.read(hold.name, after=hold.upload.last, until=before - 1):
-            entry = _decode(placed.entry)
-            if placed.position == hold.position or entry.kind == _AT_REST or entry.until < now:
+            entry = _decoded(placed.entry)
+            if entry is None or placed.position == hold.position or entry.kind == _AT_REST or entry.until < now:
                 self._strands.remove(hold.name, placed.position)
 
     def get(self, digest: bytes, size: int) -> bytearray:
@@ -219,8 +225,8 @@ class Blobs:
             CorruptStateError: They are damaged.
         """
         for name in self._names(digest):
-            last = self._strands.last(name)
-            upload = None if last is None else _decode(last.entry).upload
+            _, entry = self._last(name)
+            upload = None if entry is None else entry.upload
             if upload is not None:
                 data = self._read(name, upload)
                 if len(data) != size or sha256(data).digest() != digest:
@@ -233,7 +239,9 @@ class Blobs:
     def _read(self, name: str, upload: _Upload) -> bytearray:
         data, count = bytearray(), 0
         for placed in self._strands.read(name, after=upload.first - 1, until=upload.last):
-            entry = _decode(placed.entry)
+            entry = _decoded(placed.entry)
+            if entry is None:
+                continue
             if entry.upload_id != upload.id or entry.number != count:
                 break
             data += memoryview(self._packer.unpack(entry.data, (name, count, upload.id)))[len(_PLAIN) :]
@@ -260,10 +268,9 @@ class Blobs:
     def drop_name(self, name: str, *, is_used: Callable[[], bool]) -> bool:
         """As `drop`, by one of the names of a digest."""
         while True:
-            last = self._strands.last(name)
-            if last is None:
+            last, entry = self._last(name)
+            if entry is None:
                 return True
-            entry = _decode(last.entry)
             if entry.kind != _DYING:
                 if self._is_in_use(name, last, entry):
                     return False
@@ -271,20 +278,32 @@ class Blobs:
                     return True
                 try:
                     mark = _encode(_Entry(_DYING, self._clock()))
-                    position = self._strands.add(name, mark, expected=last.position)
+                    position = self._strands.add(name, mark, expected=last)
                 except StrandMovedError:
                     continue
             else:
-                position = last.position
+                position = last
             self._strands.erase(name, until=position)
             return True
 
-    def _is_in_use(self, name: str, last: Placed, entry: _Entry) -> bool:
+    def _last(self, name: str) -> tuple[int, _Entry | None]:
+        """The position of the last entry, 0 when there is none, and the entry; of what others published the one before."""
+        last = self._strands.last(name)
+        if last is None:
+            return 0, None
+        entry = _decoded(last.entry)
+        if entry is None:
+            for placed in self._strands.read(name, after=0, until=last.position):
+                entry = _decoded(placed.entry) or entry
+        return last.position, entry
+
+    def _is_in_use(self, name: str, last: int, entry: _Entry) -> bool:
         now = self._clock()
         if entry.upload is None:
             return entry.at + LEASE_MS > now
-        tail = self._strands.read(name, after=entry.upload.last, until=last.position)
-        return any(_decode(placed.entry).until > now for placed in tail)
+        tail = self._strands.read(name, after=entry.upload.last, until=last)
+        entries = (_decoded(placed.entry) for placed in tail)
+        return any(one is not None and one.until > now for one in entries)
 
     def unreferenced(self, digests: Iterable[bytes]) -> Iterator[str]:
         """The names of data that are none of these; without those that were stored with a key that is not here."""

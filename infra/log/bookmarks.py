@@ -1,5 +1,7 @@
 """Where the members of named feeds stand, as a log keeps it."""
 
+import logging
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -44,6 +46,7 @@ class Bookmark(msgspec.Struct, frozen=True, kw_only=True):
         return structs.replace(self, revision=revision)
 
 
+_logger: Final = logging.getLogger(__name__)
 _encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder(Bookmark).decode
 
@@ -70,3 +73,14 @@ def decode_bookmark(raw: bytes, revision: int) -> Bookmark:
     except UNDECODABLE as error:
         msg = f"the position of a feed can not be read: {error}; a newer chatledger may have written it"
         raise CorruptStateError(msg) from error
+
+
+def decode_bookmarks(found: Iterable[tuple[bytes, int]]) -> list[Bookmark]:
+    """The bookmarks of feeds among values with their revisions. What is no bookmark is reported and passed over."""
+    bookmarks: list[Bookmark] = []
+    for raw, revision in found:
+        try:
+            bookmarks.append(decode_bookmark(raw, revision))
+        except CorruptStateError as error:
+            _logger.warning("among the positions of feeds, at revision %d: %s", revision, error)
+    return [bookmark for bookmark in bookmarks if bookmark.name != WITNESS]

@@ -26,6 +26,10 @@ class UnreadableRecordError(Exception):
     """Why a record can not be read; its message names no content and no key."""
 
 
+class UnknownKeyError(UnreadableRecordError):
+    """It names a key that was not given."""
+
+
 def is_encrypted(record: bytes) -> bool:
     """Whether a record says that it is encrypted."""
     return record.startswith(MARK)
@@ -93,7 +97,7 @@ class RecordCipher(Cipher):
         cipher = self._ciphers.get(key_id)
         if cipher is None:
             msg = f"it needs the key {key_id!r}, which was not given; those given are {', '.join(map(repr, self._ciphers))}"
-            raise UnreadableRecordError(msg)
+            raise UnknownKeyError(msg)
         try:
             return cipher.decrypt(nonce, record[start + _NONCE_BYTES :], header + place)
         except self._invalid:

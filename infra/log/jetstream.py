@@ -1,5 +1,6 @@
 """A log on a JetStream stream: one subject per chat, appends compared with the chat's last position by the server."""
 
+import asyncio
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -13,14 +14,14 @@ from chatledger.domain.errors import ConfigurationError
 from ..jetstream.append import STALE_S, Message
 from ..jetstream.bucket import Bucket
 from ..jetstream.client import JetStreamClient
+from ..jetstream.erase import WINDOW, erase_at
 from ..jetstream.filling import fill, is_partial, mark_partial, purge_fillers
 from ..jetstream.reading import PAGE, Pages, last_on_subject
 from ..jetstream.recorders import JetStreamApplicationRecorder
-from ..jetstream.records import version_of
 from ..jetstream.strands import Strands
 from .blob_strands import Placed, StrandMovedError
 from .blobs import CHUNK_BYTES
-from .bookmarks import WITNESS, Bookmark, decode_bookmark, encode_bookmark
+from .bookmarks import Bookmark, decode_bookmark, decode_bookmarks, encode_bookmark
 from .jetstream_appends import JetStreamAppends
 from .mapper import StructMapper
 from .port import EventLog, LostRaceError, refuse_unless_empty, translated
@@ -40,6 +41,8 @@ _HEADER_BYTES: Final = 16 * 1024
 class ChatRecorder(JetStreamApplicationRecorder):
     """The recorder, asked for one chat's events with their positions."""
 
+    gives_foreign = True
+
     @property
     def replicas(self) -> int:
         """How many servers keep a copy of the stream."""
@@ -56,6 +59,14 @@ class ChatRecorder(JetStreamApplicationRecorder):
     def select_chat(self, chat_id: str, *, after: int, after_version: int, limit: int) -> list[Notification]:
         """The notifications of one chat above a position and a version, ascending, at most `limit`."""
         return self._client.call(self._select_chat, self._records.subject(chat_id), after, after_version, limit)
+
+    def remove(self, positions: Sequence[int]) -> None:
+        """Overwrite and delete messages."""
+        for start in range(0, len(positions), WINDOW):
+            self._client.call(self._remove, positions[start : start + WINDOW])
+
+    async def _remove(self, positions: Sequence[int]) -> None:
+        await asyncio.gather(*(erase_at(self._client, self._stream, position) for position in positions))
 
     def fill(self, pages: Iterable[Sequence[Notification]]) -> None:
         """Write records at their positions in an empty stream; see `EventLog.fill`."""
@@ -86,7 +97,9 @@ class ChatRecorder(JetStreamApplicationRecorder):
         while not pages.is_complete and len(found) < limit:
             for message in await pages.read(PAGE if after_version else limit - len(found)):
                 notification = self._records.notification(message)
-                if notification is not None and version_of(message) > after_version:
+                if notification is not None and (
+                    notification.originator_version > after_version or not notification.topic
+                ):
                     found.append(notification)
         return found[:limit]
 
@@ -150,7 +163,7 @@ class JetStreamLog(EventLog):
 
     """
 
-    is_dense = True
+    is_dense = is_checked = True
 
     def __init__(
         self,
@@ -169,6 +182,7 @@ class JetStreamLog(EventLog):
             self._stream_recorder.strands(BLOBS), chunk_bytes=min(CHUNK_BYTES, self.max_event_bytes - _ENTRY_BYTES)
         )
         super().__init__(self._stream_recorder, mapper or StructMapper(JSONTranscoder()), strands)
+        self._mapper.is_checked_below = True
         self._strands = strands
         self.identity = self._stream_recorder.identity
         self._bookmarks = self._stream_recorder.bucket(FEEDS)
@@ -237,6 +251,11 @@ class JetStreamLog(EventLog):
         """As declared in `EventLog`."""
         return self._client.erasing()
 
+    def remove(self, positions: Sequence[int]) -> None:
+        """As declared in `EventLog`."""
+        with self.translated("the log"):
+            self._stream_recorder.remove(positions)
+
     def check_keys(self) -> None:
         """As declared in `EventLog`; also refuses a stream that a backup was not restored into completely."""
         with self.translated("the log"):
@@ -284,8 +303,7 @@ class JetStreamLog(EventLog):
         """As declared in `EventLog`."""
         with self.translated("the positions of feeds"):
             found = self._bookmarks.items()
-        bookmarks = [decode_bookmark(value, revision) for revision, value in found]
-        return [bookmark for bookmark in bookmarks if bookmark.name != WITNESS]
+        return decode_bookmarks((value, revision) for revision, value in found)
 
     def drop_bookmark(self, key: str) -> None:
         """As declared in `EventLog`."""

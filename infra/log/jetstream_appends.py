@@ -78,7 +78,7 @@ class JetStreamAppends(Appends):
         return self._tried(commit[0], partial(self._translated, commit[0], settle))
 
     def _translated(self, chat_id: str, find_position: Callable[[], int]) -> list[int]:
-        with self._log.translated(f"chat {chat_id!r}"):
+        with self._log.translated(f"chat {chat_id!r}", is_write=True):
             try:
                 return [find_position()]
             except IntegrityError as error:

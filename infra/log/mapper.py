@@ -7,14 +7,15 @@ from uuid import UUID
 from eventsourcing.persistence import Mapper, MapperDeserialisationError, Notification, StoredEvent
 from eventsourcing.utils import register_topic
 
-from chatledger.domain.codec import Sealed, decode_event, encode_event, event_hash
+from chatledger.domain.codec import Sealed, decode_any, decode_event, encode_event, event_hash
 from chatledger.domain.errors import ChatledgerError, ConfigurationError, CorruptStateError, UnsupportedFormatError
 from chatledger.domain.events import Event, Recorded
+from chatledger.domain.foreign import foreign_message
 from chatledger.domain.large_data import find_large, has_references, put_together, with_references
 from chatledger.domain.vocabulary import BODIES
 
 from .blobs import Blobs, MissingBlobError
-from .cipher import RecordCipher, UnreadableRecordError, is_encrypted, place_of
+from .cipher import RecordCipher, UnknownKeyError, UnreadableRecordError, is_encrypted, place_of
 from .compression import ZstdCompressor, is_compressed
 from .keys import Keyring
 
@@ -23,6 +24,7 @@ Place = tuple[str, int, str]
 
 _MARKED: Final = b"\xc1"
 """What records begin with that are compressed, encrypted, or refer to large data; no event does."""
+_TOPICS: Final = "chatledger."
 _LEAST_LARGE_RECORD: Final = 16
 """Compressed, large data may be small."""
 
@@ -36,6 +38,10 @@ class StructMapper(Mapper[str]):
     _zstd: ZstdCompressor | None = None
     blobs: Blobs | None = None
     """Where large data are. Without it, events are stored whole."""
+    is_in_clear: bool = False
+    """Whether the log is known to be in clear."""
+    is_checked_below: bool = False
+    """Whether what is stored has checksums, so that a record that can not be read was written like that, by somebody else."""
 
     def to_stored_event(self, domain_event: Any) -> StoredEvent:
         """The stored form of an event."""
@@ -109,16 +115,43 @@ class StructMapper(Mapper[str]):
 
     def read(self, notification: Notification) -> tuple[Recorded, int]:
         """
-        As `recorded`, and how many bytes the whole event takes.
+        As `recorded`, and how many bytes the whole event takes. What no chatledger wrote is given as a `ForeignMessage`.
 
         Raises:
             MissingBlobError: Its large data are not there.
         """
+        if not notification.topic.startswith(_TOPICS):
+            return _foreign(notification, "it is no event"), len(notification.state)
+        try:
+            event, state = self._read(notification)
+        except (CorruptStateError, UnsupportedFormatError) as error:
+            if self.is_checked_below and self._is_foreign(notification, error):
+                return _foreign(notification, str(error)), len(notification.state)
+            raise _located(notification, error) from error
+        return Recorded(notification.id, event, event_hash(notification.topic, state)), len(state)
+
+    def read_strictly(self, notification: Notification) -> tuple[Recorded, int]:
+        """As `read`, but nothing is taken for a foreign message: to see whether the keys are right."""
         try:
             event, state = self._read(notification)
         except (CorruptStateError, UnsupportedFormatError) as error:
             raise _located(notification, error) from error
         return Recorded(notification.id, event, event_hash(notification.topic, state)), len(state)
+
+    def may_be_event(self, notification: Notification) -> bool:
+        """Whether a record is encrypted, or an event in clear that is small; whatever keys are at hand."""
+        record = notification.state
+        if not notification.topic.startswith(_TOPICS):
+            return False
+        if is_encrypted(record):
+            return True
+        try:
+            event = decode_any(self._reader().decompress(record) if is_compressed(record) else record)
+        except ConfigurationError:
+            return True
+        except Exception:  # noqa: BLE001 - as libraries for compression raise what they like
+            return False
+        return (event.originator_id, event.originator_version) == (_text(notification), notification.originator_version)
 
     def whole(self, notification: Notification) -> Notification:
         """
@@ -127,17 +160,21 @@ class StructMapper(Mapper[str]):
         Raises:
             MissingBlobError: They are not there.
         """
+        if not notification.topic.startswith(_TOPICS):
+            return notification
         place = (_text(notification), notification.originator_version, notification.topic)
         try:
             is_whole = not has_references(self.unpack(notification.state, place))
             state = b"" if is_whole else self._plain(notification)
         except CorruptStateError as error:
+            if self.is_checked_below and self._is_foreign(notification, error):
+                return notification
             raise _located(notification, error) from error
         return notification if is_whole else replace(notification, state=self.pack(state, place))
 
     def referring(self, record: Notification) -> Notification:
         """The same record with references to its large data, which are stored, where a record in a backup holds them."""
-        if self.blobs is None or len(record.state) <= _LEAST_LARGE_RECORD:
+        if self.blobs is None or len(record.state) <= _LEAST_LARGE_RECORD or not record.topic.startswith(_TOPICS):
             return record
         try:
             event, state = self._read(record)
@@ -155,6 +192,18 @@ class StructMapper(Mapper[str]):
     def located(self, notification: Notification, error: MissingBlobError) -> ChatledgerError:
         """What is wrong with an event whose large data are not there."""
         return _located(notification, CorruptStateError(str(error)))
+
+    def _is_foreign(self, notification: Notification, error: CorruptStateError | UnsupportedFormatError) -> bool:
+        """Whether somebody else wrote what can not be read: not a newer chatledger, nor one that has another key."""
+        if isinstance(error.__cause__, UnknownKeyError):
+            return False
+        if isinstance(error, CorruptStateError):
+            return True
+        try:
+            event = decode_any(self._plain(notification))
+        except CorruptStateError:
+            return True
+        return (event.originator_id, event.originator_version) != (_text(notification), notification.originator_version)
 
     def _read(self, stored: StoredEvent) -> tuple[Event[Any], bytes]:
         state = self._plain(stored)
@@ -189,6 +238,9 @@ class StructMapper(Mapper[str]):
             return self.cipher.unseal(record, place_of(*place))
         if self.cipher:
             return self.cipher.decrypt(record)
+        if is_encrypted(record) and self.is_in_clear:
+            msg = "it is encrypted, and the log is not"
+            raise UnreadableRecordError(msg)
         if is_encrypted(record):
             msg = (
                 f"the log is encrypted (event {place[1]} of chat {place[0]!r}). Open it with its key: "
@@ -196,6 +248,10 @@ class StructMapper(Mapper[str]):
             )
             raise ConfigurationError(msg)
         return record
+
+
+def _foreign(notification: Notification, why: str) -> Recorded:
+    return foreign_message(notification.id, _text(notification), notification.state, why)
 
 
 def _located(notification: Notification, error: CorruptStateError | UnsupportedFormatError) -> ChatledgerError:

@@ -56,6 +56,11 @@ class ErasableRecorder(POPOApplicationRecorder):
             index = self._stored_events_index[originator_id]
             return {version: place + 1 for version, place in index.items()}
 
+    def forget(self, positions: Sequence[int]) -> None:
+        """Pass over the events of these ids from now on."""
+        with self._database_lock:
+            self._erased.update(positions)
+
     def erase(self, originator_id: str, *, first: int, before: int) -> None:
         """Forget the events of an originator with ids from `first` to before `before`."""
         with self._database_lock:
@@ -100,6 +105,10 @@ class MemoryLog(EventLog):
     def erase(self, chat_id: str, *, first_position: int, before: int) -> None:
         """As declared in `EventLog`."""
         self._events.erase(chat_id, first=first_position, before=before)
+
+    def remove(self, positions: Sequence[int]) -> None:
+        """As declared in `EventLog`."""
+        self._events.forget(positions)
 
     def fill(self, pages: Iterable[Sequence[Notification]]) -> None:
         """As declared in `EventLog`."""

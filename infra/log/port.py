@@ -62,10 +62,11 @@ class EventLog(ABC):
     An append-only log of the events of chats, on a recorder of the eventsourcing library.
 
     `identity` tells one log from another at the same location; `is_dense` says that positions have no gaps but those of
-    erased events. Errors of the library are raised as `ChatledgerError`.
+    erased events, `is_checked` that it does not give what was damaged. What others wrote to it is given as a `ForeignMessage`. Errors of the library are raised as `ChatledgerError`.
     """
 
     is_dense = False
+    is_checked = False
     identity: str
     max_event_bytes: int | None = None
     """What the log takes, where that is less than a ledger's own limit."""
@@ -97,7 +98,7 @@ class EventLog(ABC):
 
     def _append(self, chat_id: str, events: Sequence[Sealed], expected_position: int) -> list[int]:
         stored = [self._mapper.store_sealed(sealed) for sealed in events]
-        with self.translated(f"chat {chat_id!r}"):
+        with self.translated(f"chat {chat_id!r}", is_write=True):
             try:
                 positions = self._recorder.insert_events(stored, **self._append_options(events, expected_position))
             except IntegrityError as error:
@@ -237,23 +238,37 @@ class EventLog(ABC):
             ConfigurationError: The log is encrypted and no key was given, or the other way round.
             CorruptStateError: The keys are not those of this log.
         """
-        with self.translated("the log"):
-            page = list(self._recorder.select_notifications(0, 1, inclusive_of_start=False))
-        if not page:
+        first = self._first_event()
+        if first is None:
             return
-        if is_encrypted(page[0].state):
-            self._if_there(page[0], self._mapper.read)
+        if is_encrypted(first.state):
+            self._if_there(first, self._mapper.read_strictly)
             self.event_at(self.last_position())
-        elif self.cipher is not None:
+        elif self.cipher is None:
+            self._mapper.is_in_clear = True
+        else:
             msg = (
                 "this log is not encrypted, and with a key clear text is not accepted. Open it without encryption, or "
                 "export its chats and import them into a new, encrypted ledger"
             )
             raise ConfigurationError(msg)
 
-    def translated(self, what: str) -> AbstractContextManager[None]:
+    def _first_event(self) -> Notification | None:
+        """The first record that is not plainly a foreign message."""
+        after = 0
+        while True:
+            with self.translated("the log"):
+                page = self._recorder.select_notifications(after, READ_PAGE if after else 1, inclusive_of_start=False)
+            for notification in page:
+                if self._mapper.may_be_event(notification):
+                    return notification
+            if not page:
+                return None
+            after = page[-1].id
+
+    def translated(self, what: str, *, is_write: bool = False) -> AbstractContextManager[None]:
         """Where the recorder is used: its errors are raised as ours."""
-        return translated(what)
+        return translated(what, is_write=is_write)
 
     @abstractmethod
     def _select_chat(self, chat_id: str, *, after: int, after_version: int, limit: int) -> Sequence[Notification]:
@@ -270,6 +285,10 @@ class EventLog(ABC):
         A log whose files may keep what was erased, if its server dies meanwhile, leaves a note for the next one to start.
         """
         return nullcontext()
+
+    @abstractmethod
+    def remove(self, positions: Sequence[int]) -> None:
+        """Delete what stands at these positions, which is nothing of ours."""
 
     def drop_partial(self) -> bool:
         """Delete the log if a restore into it was interrupted; whether that was so. The log can not be used after it."""
@@ -323,8 +342,12 @@ def refuse_unless_empty(count: int) -> None:
 
 
 @contextmanager
-def translated(what: str) -> Generator[None]:
-    """Raise errors of the eventsourcing library as ours, by what the caller may conclude."""
+def translated(what: str, *, is_write: bool = False) -> Generator[None]:
+    """
+    Raise errors of the eventsourcing library as ours, by what the caller may conclude.
+
+    Only of what is written it says that it was refused because of what it is (`InvalidValueError`).
+    """
     try:
         yield
     except (ChatledgerError, LostRaceError):
@@ -348,8 +371,11 @@ def translated(what: str) -> Generator[None]:
         msg = f"{what}: stored events are missing or damaged: {error}. Restore the log from a backup"
         raise ChainIntegrityError(msg) from error
     except DataError as error:
-        msg = f"{what}: the log holds or was given what is no event of ours: {error}"
-        raise InvalidValueError(msg) from error
+        if is_write:
+            msg = f"{what}: the log does not take it: {error}. Nothing was written"
+            raise InvalidValueError(msg) from error
+        msg = f"{what}: the log holds what is no event of ours: {error}. 'chatledger doctor' says more"
+        raise CorruptStateError(msg) from error
     except InterfaceError as error:
         msg = f"the log can not be used: {error}"
         raise ConfigurationError(msg) from error

@@ -22,7 +22,7 @@ from eventsourcing.utils import Environment
 from chatledger.domain.errors import ConfigurationError, LedgerClosedError, LogUnavailableError
 
 from .blob_tables import SqlStrands, Value
-from .bookmarks import WITNESS, Bookmark, decode_bookmark, encode_bookmark
+from .bookmarks import Bookmark, decode_bookmark, decode_bookmarks, encode_bookmark
 from .mapper import StructMapper
 from .port import EventLog, LostRaceError, refuse_unless_empty, translated
 
@@ -49,7 +49,7 @@ class SqlLog(EventLog):
             self.identity = self._make_identity(str(uuid.uuid4()))
 
     @contextmanager
-    def translated(self, what: str) -> Generator[None]:
+    def translated(self, what: str, *, is_write: bool = False) -> Generator[None]:
         """As declared in `EventLog`; connections are not closed under those who use them, which would crash SQLite."""
         with self._appended:
             if self._is_closed:
@@ -57,7 +57,7 @@ class SqlLog(EventLog):
                 raise LedgerClosedError(msg)
             self._uses += 1
         try:
-            with translated(what):
+            with translated(what, is_write=is_write):
                 yield
         finally:
             with self._appended:
@@ -121,8 +121,7 @@ class SqlLog(EventLog):
     def bookmarks(self) -> list[Bookmark]:
         """As declared in `EventLog`."""
         rows = self._ask("SELECT value, revision FROM {bookmarks}")
-        bookmarks = [decode_bookmark(row["value"].encode(), row["revision"]) for row in rows]
-        return [bookmark for bookmark in bookmarks if bookmark.name != WITNESS]
+        return decode_bookmarks((row["value"].encode(), row["revision"]) for row in rows)
 
     def drop_bookmark(self, key: str) -> None:
         """As declared in `EventLog`."""
@@ -229,8 +228,18 @@ class SqliteLog(SqlLog):
             for page in pages:
                 cursor.executemany(
                     insert,
-                    [(one.id, one.originator_id, one.originator_version, one.topic, one.state) for one in page],
+                    [
+                        (one.id, one.originator_id, one.originator_version, one.topic, one.state)
+                        for one in page
+                        if one.topic
+                    ],
                 )
+
+    def remove(self, positions: Sequence[int]) -> None:
+        """As declared in `EventLog`."""
+        statement = f"DELETE FROM {self._sqlite.events_table_name} WHERE rowid = ?"  # noqa: S608 - the table's name is ours
+        with self.translated("the log"), self._sqlite.datastore.transaction(commit=True) as cursor:
+            cursor.executemany(statement, [(position,) for position in positions])
 
     def erase(self, chat_id: str, *, first_position: int, before: int) -> None:
         """As declared in `EventLog`."""
@@ -343,12 +352,20 @@ class PostgresLog(SqlLog):
             last = 0
             for page in pages:
                 for one in page:
+                    if not one.topic:
+                        continue  # a message of others, which takes no place here
                     values = (one.id, one.originator_id, one.originator_version, one.topic, one.state)
                     cursor.execute(insert, values, prepare=True)
                     last = one.id
             if last:
                 table = f'"{self._postgres.datastore.schema}"."{self._postgres.events_table_name}"'
                 cursor.execute("SELECT setval(pg_get_serial_sequence(%s, 'notification_id'), %s)", (table, last))
+
+    def remove(self, positions: Sequence[int]) -> None:
+        """As declared in `EventLog`."""
+        statement = self._statement("DELETE FROM {schema}.{table} WHERE notification_id = ANY(%s)")
+        with self.translated("the log"), self._postgres.datastore.transaction(commit=True) as cursor:
+            cursor.execute(statement, (list(positions),))
 
     def erase(self, chat_id: str, *, first_position: int, before: int) -> None:
         """As declared in `EventLog`. The pages are free for reuse; `VACUUM FULL` removes their old bytes from the disk."""

@@ -9,6 +9,7 @@ import msgspec
 
 from chatledger.domain.errors import InvalidValueError
 from chatledger.domain.events import Recorded
+from chatledger.domain.foreign import is_foreign
 from chatledger.domain.rules import check_count
 from chatledger.domain.state import StreamHead
 from chatledger.projections.index import Snapshot
@@ -126,12 +127,20 @@ def position_of(store: ReadableStore, moment: Moment) -> int:
     low, high = 0, moment.position
     while low < high:
         middle = (low + high) // 2
-        page = store.log.read(middle, 1)
-        if page and page[0].position <= high and page[0].occurred_at <= moment.time:
-            low = page[0].position
+        found = _next_event(store.log, middle)
+        if found is not None and found.position <= high and found.occurred_at <= moment.time:
+            low = found.position
         else:
             high = middle
     return low
+
+
+def _next_event(log: ReadableLog, after: int) -> Recorded | None:
+    while page := log.read(after, 1):
+        if not is_foreign(page[0]):
+            return page[0]
+        after = page[0].position
+    return None
 
 
 def _end_of_commit(log: ReadableLog, position: int) -> int:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from chatledger.domain.errors import LogRegressedError, ProjectionError
+from chatledger.domain.errors import ProjectionError
 from chatledger.domain.events import Recorded
 
 from ..environment import Transaction
@@ -114,8 +114,6 @@ class CatchingUp:
     ) -> Links | str:
         """Apply a page; returns what is known of the streams then, or why a rebuild failed."""
         tables, target = generation.tables, generation.state(txn).position
-        if not page and record.position < target:
-            raise LogRegressedError(last_position=record.position, seen_position=target)
         events = [recorded for recorded in page if recorded.position <= target]
         end = target if not page or len(events) < len(page) else page[-1].position
         living = [recorded for recorded in events if not is_dead(txn, tables, recorded)]

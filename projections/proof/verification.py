@@ -62,6 +62,8 @@ def verify(
             message_count=compared.message_count,
             deletion_count=walk.tombstone_count,
             erased_since_anchor=() if watch is None else tuple(watch.erased),
+            foreign=tuple(walk.foreign),
+            foreign_count=walk.foreign_count,
         )
     finally:
         scratch.env.close()

@@ -14,7 +14,9 @@ from chatledger.domain.errors import (
 from chatledger.domain.events import Recorded, StreamDeleted
 from chatledger.domain.invariants import broken_off, check_commit, check_event
 from chatledger.domain.state import ChatState
+from chatledger.domain.verification import ForeignRecord
 
+from ..applying import Settings
 from ..environment import Transaction
 from ..generation import Generation, IndexState
 from .heads import Heads
@@ -24,6 +26,7 @@ PAGE_EVENTS: Final = 500
 _APPLICATION: Final = "proof"
 _ADVICE: Final = "Restore the log from a backup"
 _SEARCHED: Final = 100_000
+_MOST_FOREIGN: Final = 1_000
 
 
 class WalkedLog(Protocol):
@@ -32,6 +35,11 @@ class WalkedLog(Protocol):
     @property
     def is_dense(self) -> bool:
         """Whether positions follow each other without gaps, so that a gap means erased or lost events."""
+        ...
+
+    @property
+    def is_checked(self) -> bool:
+        """Whether it does not give what was damaged."""
         ...
 
     def read(self, after: int, limit: int) -> Sequence[Recorded]:
@@ -68,12 +76,17 @@ class Walk:
         self._log, self.scratch, self._watch, self._progress = log, scratch, watch, progress
         self.heads = Heads(scratch.env)
         self.state = IndexState()
-        self.event_count = self.tombstone_count = 0
+        self.event_count = self.tombstone_count = self.foreign_count = 0
+        self.foreign: list[ForeignRecord] = []
         self._at = 0
         self._open_commit: Recorded | None = None
         self._last: Recorded | None = None
         self._doomed: dict[str, int] = {}
         self._txn: Transaction | None = None
+        self._passed = 0
+        self._settings = Settings(
+            application=_APPLICATION, check=self._check, is_checked=log.is_checked, pass_over=self._pass_over
+        )
 
     def to(self, target: int) -> None:
         """
@@ -182,17 +195,19 @@ class Walk:
                 if not self._is_explained(error):
                     raise
             else:
-                self.event_count += len(kept)
+                self.event_count += len(kept) - self._passed
+                self.foreign_count += self._passed
                 self.tombstone_count += sum(isinstance(recorded.body, StreamDeleted) for recorded in kept)
                 return
 
     def _apply(self, events: Sequence[Recorded]) -> None:
-        before = self._open_commit
+        before, known = self._open_commit, len(self.foreign)
 
         def change(txn: Transaction) -> IndexState:
-            self._open_commit, self._txn = before, txn
+            self._open_commit, self._txn, self._passed = before, txn, 0
             self.heads.begin()
-            state = self.scratch.apply(txn, events, application=_APPLICATION, check=self._check)
+            del self.foreign[known:]
+            state = self.scratch.apply(txn, events, self._settings)
             self.heads.write(txn)
             return state
 
@@ -201,6 +216,11 @@ class Walk:
         except ChainIntegrityError as error:
             self._open_commit = before
             raise self._named(error) from error
+
+    def _pass_over(self, recorded: Recorded, why: str) -> None:
+        self._passed += 1
+        if len(self.foreign) < _MOST_FOREIGN:
+            self.foreign.append(ForeignRecord(recorded.position, recorded.chat_id or None, why))
 
     def _check(self, state: ChatState, recorded: Recorded) -> None:
         assert self._txn is not None, "events are checked inside a transaction"

@@ -17,6 +17,7 @@ from typing import Any, Final, Self
 import chatledger
 from chatledger import Ledger, NewMessage, Projection, ProjectionRows, Recorded
 from chatledger.events import ChatCreated, ChatDeleted, MessagesAppended
+from chatledger.infra.checked_reading import CheckedReading
 from chatledger.projections.custom import catching_up
 from chatledger.projections.environment import Environment
 from chatledger.projections.generation import Generation
@@ -198,7 +199,8 @@ class Forks:
 
 
 def _main() -> None:
-    Projector.read_commits.__defaults__ = (10,)  # small pages, so that there are many steps
+    for read in (Projector.read_commits, CheckedReading.page):
+        read.__defaults__ = (10,)  # small pages, so that there are many steps
     for line in sys.stdin:
         action, args, options = json.loads(line)
         child = os.fork()

@@ -27,7 +27,8 @@ from chatledger import (
     QuarantinedError,
     user,
 )
-from chatledger.infra.doctor.repairing import DOCTOR, LOST
+from chatledger.infra.doctor.removing import DOCTOR
+from chatledger.infra.doctor.repairing import LOST
 from chatledger.infra.embedded.blocks import BlockRecord, DamagedBytes, Deleted, read_blocks, read_frames
 from chatledger.infra.locations import STREAM
 

@@ -20,6 +20,7 @@ from chatledger import (
     Ledger,
     LogRegressedError,
     NewMessage,
+    QuarantinedError,
 )
 from chatledger.domain.events import Recorded
 from chatledger.infra.doctor.store_files import StoreFiles
@@ -154,7 +155,7 @@ def _append_or_rebuild(ledger: Ledger, *, is_last: bool) -> None:
 
 
 def test_an_event_written_by_hand(path: Path) -> None:
-    """What is no event of ours, or does not follow, is refused and not skipped."""
+    """An event that is there twice is not taken for one of the chat, which is refused; nothing is written after it."""
     fill(path, "one")
 
     async def copy(js: Any) -> None:
@@ -163,10 +164,12 @@ def test_an_event_written_by_hand(path: Path) -> None:
         await js.publish(message.subject, message.data, headers=headers)
 
     by_hand(path, copy)
-    with pytest.raises(ChatledgerError):
-        chatledger.open(path).close()
-    with pytest.raises(ChatledgerError):
-        chatledger.open(path, index=path.with_name("fresh")).close()
+    for index in (None, path.with_name("fresh")):
+        with chatledger.open(path, index=index) as ledger:
+            with pytest.raises(QuarantinedError, match="it repeats version 2"):
+                ledger.get_messages("c")
+            with pytest.raises(QuarantinedError):
+                ledger.append("c", [text("two")])
     assert last_sequence(path) == 3
 
 

@@ -1,0 +1,73 @@
+"""Removing from a log what others published into it, while it is in use."""
+
+import os
+
+from chatledger.domain.codec import NO_HASH, Envelope, seal
+from chatledger.domain.errors import ConfigurationError
+from chatledger.domain.events import ChatDeleted
+from chatledger.domain.foreign import removed_stream
+
+from ..clock import clock_ms
+from ..encryption import Encryption
+from ..log import EventLog
+from ..login import Login
+from ..messages import new_id
+from ..unshared import LogOnly, log_at
+from .chains import ChainScan
+from .diagnosing import stored_on
+
+DOCTOR = "chatledger:doctor"
+"""The actor of what a repair writes."""
+
+
+def remove_foreign(
+    location: str | os.PathLike[str],
+    *,
+    encryption: Encryption | None,
+    login: Login | None,
+    timeout_s: float,
+    reason: str,
+) -> ChainScan:
+    """
+    Delete foreign messages, of which a tombstone says first that their positions are not those of lost events.
+
+    Interrupted at any point, doing it again completes it.
+
+    Returns:
+        What was found before.
+    """
+    options = LogOnly(create=False, timeout_s=timeout_s, encryption=encryption, login=login)
+    with log_at(location, options) as log:
+        log.check_keys()
+        scan = ChainScan(is_checked=log.is_checked)
+        scan.run(stored_on(log), log.decode)
+        fresh = [position for position, _, _ in scan.foreign if position > scan.removed_until]
+        if fresh:
+            _account_for(log, fresh, reason)
+        log.remove([position for position, _, _ in scan.foreign])
+        return scan
+
+
+def _account_for(log: EventLog, positions: list[int], reason: str) -> None:
+    stream = removed_stream(positions[-1], new_id())
+    count = len(positions)
+    sealed = seal(
+        [ChatDeleted(positions[0], count, message_count=0, branch_count=0, checkpoint_count=0)],
+        chat_id=stream,
+        version=count,
+        previous_hash=NO_HASH,
+        occurred_at=clock_ms(),
+        event_ids=[new_id()],
+        envelope=Envelope(actor=DOCTOR, correlation_id=reason),
+    )
+    log.append(stream, sealed, expected_position=0)
+
+
+def check_removable(location: str, *, has_backup: bool) -> None:
+    """Raise `ConfigurationError` where a repair would have to do more than remove messages."""
+    if location == "memory:" or has_backup:
+        msg = (
+            f"only directories are repaired with a backup; restore that of {location!r} into a new place instead. Without one, "
+            "a repair removes what others published into the log"
+        )
+        raise ConfigurationError(msg)
