@@ -76,6 +76,17 @@ def diagnose(
     )
 
 
+def sqlite_file(location: str) -> Path | None:
+    """The file of an SQLite ledger, None for another location. Raises `ConfigurationError` when it is not there."""
+    if not location.startswith("sqlite:"):
+        return None
+    file = Path(unquote(urlsplit(location).path.removeprefix("/"))).expanduser().absolute()
+    if not file.is_file():
+        msg = f"there is no ledger at {file}"
+        raise ConfigurationError(msg)
+    return file
+
+
 def mapper_of(encryption: Encryption | None) -> StructMapper:
     """What reads the records of a log."""
     cipher = None if encryption is None else RecordCipher(keyring_of(encryption))
@@ -150,11 +161,8 @@ class _Look:
 
     def elsewhere(self, location: str) -> ChainScan | None:
         """A log that is read through its server, or an SQLite file."""
-        if location.startswith("sqlite:"):
-            file = Path(unquote(urlsplit(location).path.removeprefix("/"))).expanduser().absolute()
-            if not file.is_file():
-                msg = f"there is no ledger at {file}"
-                raise ConfigurationError(msg)
+        file = sqlite_file(location)
+        if file is not None:
             check_room(file.parent, self._found)
         try:
             with log_at(location, self._options) as log:

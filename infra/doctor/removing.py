@@ -14,7 +14,7 @@ from ..login import Login
 from ..messages import new_id
 from ..unshared import LogOnly, log_at
 from .chains import ChainScan
-from .diagnosing import stored_on
+from .diagnosing import sqlite_file, stored_on
 
 DOCTOR = "chatledger:doctor"
 """The actor of what a repair writes."""
@@ -71,3 +71,4 @@ def check_removable(location: str, *, has_backup: bool) -> None:
             "a repair removes what others published into the log"
         )
         raise ConfigurationError(msg)
+    sqlite_file(location)

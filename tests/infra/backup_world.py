@@ -1,5 +1,6 @@
 """What the tests of backups and repairs share: ledgers at every kind of place, and killing processes in the middle."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -53,6 +54,13 @@ def content(folder: Path) -> bytes:
 def block(data: Path, number: int = 0) -> Path:
     """A block file of a data directory's log."""
     return sorted(data.glob("log/jetstream/$G/streams/chatledger/msgs/*.blk"))[number]
+
+
+def rot(file: Path, raw: bytes) -> None:
+    """Give a file another content as a disk does that rots: nobody has written to it, as far as the file system knows."""
+    before = file.stat()
+    file.write_bytes(raw)
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
 def run_and_kill(code: str, *args: object, when: Callable[[], bool]) -> int:

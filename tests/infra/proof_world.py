@@ -76,8 +76,9 @@ class SqliteFile:
         self.execute("DELETE FROM stored_events WHERE rowid = ?", position)
 
     def drop_index(self) -> None:
-        """As somebody does who has the log, and lets the index be built anew from it."""
-        shutil.rmtree(self.path.with_name(self.path.name + "-index"))
+        """As somebody does who has the log, and lets the index be built anew from it; no witness knows how far it went."""
+        for name in ("index", "witness"):
+            shutil.rmtree(self.path.with_name(f"{self.path.name}-{name}"))
 
     def rewrite(self, chat_id: str, old: bytes, new: bytes) -> None:
         """Change what a chat says, and compute all hashes of the chat anew: the perfect forgery."""

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.infra.backup_world import block
+from tests.infra.backup_world import block, rot
 from tests.infra.custom_world import Words
 from tests.infra.test_cli_world import run
 
@@ -36,7 +36,7 @@ def lose(data: Path, position: int) -> None:
     """Flip a bit of the message at a position, so that the server does not give it any more."""
     raw = bytearray(block(data).read_bytes())
     raw[raw.index(f"number {position}.".encode()) + 2] ^= 4
-    block(data).write_bytes(raw)
+    rot(block(data), raw)
 
 
 def positions(events: Iterable[Recorded]) -> tuple[list[int], ChainIntegrityError | None]:
