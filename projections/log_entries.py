@@ -92,6 +92,12 @@ def entry_at(txn: Transaction, tables: Tables, position: int) -> LogEntry | None
     return None if raw is None else LogEntry(position, *_ENTRY.unpack(raw))
 
 
+def is_foreign_at(txn: Transaction, tables: Tables, position: int) -> bool:
+    """Whether a foreign message stands at a position."""
+    entry = entry_at(txn, tables, position)
+    return entry is not None and entry.stream_no == FOREIGN_NO
+
+
 class Compared(NamedTuple):
     """
     What the entries say of events that were read.

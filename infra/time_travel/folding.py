@@ -6,7 +6,9 @@ from typing import Final
 
 from chatledger.domain.errors import ChainIntegrityError
 from chatledger.domain.events import ChatDeleted, Recorded
+from chatledger.domain.foreign import is_foreign
 from chatledger.domain.state import NO_STREAM, Tombstone
+from chatledger.projections.log_entries import is_foreign_at
 from chatledger.projections.past_index import PastIndex
 
 from ..store import RETRY_S
@@ -59,13 +61,23 @@ def _apply_up_to(store: ReadableStore, past: PastIndex, moment: Moment, chat: Un
     """Apply the events of a chat, and return the one after them: there is one, as the chat changed since the moment."""
     after = max(chat.chat_no - 1, past.head(chat.chat_id).position)
     while page := store.log.read_chat(chat.chat_id, after=after):
-        taken = list(takewhile(moment.includes, page))
+        after = page[-1].position
+        events = _without_foreign(store, page)
+        taken = list(takewhile(moment.includes, events))
         if taken:
             past.apply(taken, tombstones=_tombstones([chat]))
-            after = taken[-1].position
-        if len(taken) < len(page):
-            return page[len(taken)]
+        if len(taken) < len(events):
+            return events[len(taken)]
     return None
+
+
+def _without_foreign(store: ReadableStore, page: Sequence[Recorded]) -> list[Recorded]:
+    with store.snapshot() as snapshot:
+        return [
+            recorded
+            for recorded in page
+            if not (is_foreign(recorded) or is_foreign_at(snapshot.txn, snapshot.tables, recorded.position))
+        ]
 
 
 def _check_follows(past: PastIndex, chat: Unfolded, following: Recorded | None) -> None:

@@ -139,6 +139,24 @@ def test_a_copy_of_an_event(world: World, copied: int, changed: dict[str, str]) 
         check(ledger, count=6, refused="c")
 
 
+@pytest.mark.parametrize("kind", ["garbage", "copy"])
+def test_the_past(world: World, kind: str) -> None:
+    """What is asked about all chats at an earlier moment is answered for all of them, whichever is refused now."""
+    with world.open() as ledger:
+        ledger.append("c", [user("second c")])
+        ledger.append("d", [user("second d")])
+        if kind == "garbage":
+            world.publish(of("c"))
+        else:
+            world.copy(2, of("c"))
+        ledger.append("d", [user("third d")])
+        then = ledger.as_of(4)
+        assert {chat.id: chat.message_count for chat in then.list_chats()} == {"c": 1, "d": 1}
+        assert len(then.search("hello")) == 2
+        assert then.get_messages("d")[-1].text == "hello d"
+        assert [recorded.position for recorded in then.history()] == [1, 2, 3, 4]
+
+
 def test_a_message_where_no_chat_is_yet(world: World) -> None:
     """On the subject of a chat that does not exist, it keeps that id from being used, with an error that says so."""
     world.publish(of("new"))
