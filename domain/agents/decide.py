@@ -45,9 +45,9 @@ class CheckpointPut(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         values: Of each channel that changed, its value.
-        inherited: The channels whose value is the parent's, if it has one.
+        inherited: The channels that have the parent's value if `same_in` says so, and none if not.
         kept: Of each channel that has the parent's value if `same_in` says so, what makes it if not.
-        same_in: Of a parent, the channels that have the same value there.
+        same_in: Of a parent, the channels that have the same value there, as they stand at the same version.
         runtime: What writes it, and alone can resume it.
         expected_latest: The newest checkpoint of the namespace that the writer knows of; UNSET when that does not matter.
     """
@@ -60,7 +60,7 @@ class CheckpointPut(msgspec.Struct, frozen=True, kw_only=True):
     values: Mapping[str, Tree]
     inherited: Sequence[str] = ()
     kept: Mapping[str, Callable[[], Tree]] = msgspec.field(default_factory=dict[str, Callable[[], Tree]])
-    same_in: Callable[[CheckpointRecord], Collection[str]] = lambda parent: parent.channels
+    same_in: Callable[[CheckpointRecord], Collection[str]] = lambda _parent: ()
     runtime: str = "python"
     run_id: str | None = None
     owner: str | None = None
@@ -87,9 +87,9 @@ def decide_put_checkpoint(
     newest = next(iter(state.checkpoints(put.namespace)), None)
     parent = _named(state, put.namespace, put.parent_id, newest)
     before = {} if parent is None else parent.channels
-    same = () if parent is None or not put.kept else put.same_in(parent)
+    same = () if parent is None or not (put.kept or put.inherited) else put.same_in(parent)
     values = {**put.values, **{name: make() for name, make in put.kept.items() if name not in same}}
-    channels = {name: before[name] for name in (*put.inherited, *put.kept) if name in before}
+    channels = {name: before[name] for name in (*put.inherited, *put.kept) if name in same}
     channels |= {name: tree.digest for name, tree in values.items()}
     known = _named(state, put.namespace, put.checkpoint_id, newest)
     if known is not None and known.skeleton is None and _is_equal(known, put, channels):

@@ -32,7 +32,7 @@ Everything chatledger raises on purpose, named by what the caller may conclude.
     │  ├─ RunStatusError            the run has ended, or is not at the point where that can happen
     │  ├─ PlanOutdatedError         runs changed since the regeneration was planned
     │  ├─ UpdateConflictError       `update_chat` could not commit before its deadline
-    │  ├─ CheckpointConflictError   another writer went on from the same checkpoint of a thread
+    │  ├─ CheckpointConflictError   another writer or run went on from the same checkpoint of a thread
     │  └─ StateConflictError        another version of a graph's state came meanwhile
     ├─ RuntimeMismatchError         another runtime wrote the checkpoint, and alone can resume it
     ├─ AccessDeniedError            this identity may not do that
