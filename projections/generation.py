@@ -20,7 +20,7 @@ from .graph_state.state_writer import GraphStateWriter
 from .keys import number, to_number
 from .tables import Tables
 
-SCHEMA: Final = b"11"
+SCHEMA: Final = b"12"
 """Changes whenever rows or keys do; an index of another schema is rebuilt."""
 
 _STATE, _SCHEMA, _IDENTITY, _RETIRED = b"state", b"schema", b"identity", b"retired"

@@ -5,7 +5,13 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from ..errors import AlreadyExistsError, CheckpointConflictError, InvalidValueError, NotFoundError
+from ..errors import (
+    AlreadyExistsError,
+    CheckpointConflictError,
+    CheckpointExistsError,
+    InvalidValueError,
+    NotFoundError,
+)
 from ..events import Body
 from ..ownership import owner_digest
 from ..rules import check_id
@@ -24,7 +30,7 @@ from .events import (
 )
 from .namespaces import is_within
 from .portions import portions_of
-from .record import CheckpointRecord, ThreadRecord, ThreadState
+from .record import CheckpointRecord, ThreadRecord, ThreadState, ancestors
 
 MAX_CHECKPOINT_ID_BYTES: Final = 200
 """Checkpoint ids are part of keys, in whose order they are listed."""
@@ -77,7 +83,8 @@ def decide_put_checkpoint(
 
     Raises:
         CheckpointConflictError: Another checkpoint came meanwhile.
-        InvalidValueError: An id breaks a rule.
+        CheckpointExistsError: It is stored already, and differs.
+        InvalidValueError: An id breaks a rule, or the checkpoint would be its own ancestor.
     """
     check_namespace(put.namespace)
     check_checkpoint_id(put.checkpoint_id)
@@ -92,10 +99,15 @@ def decide_put_checkpoint(
     channels = {name: before[name] for name in (*put.inherited, *put.kept) if name in same}
     channels |= {name: tree.digest for name, tree in values.items()}
     known = _named(state, put.namespace, put.checkpoint_id, newest)
-    if known is not None and known.skeleton is None and _is_equal(known, put, channels):
-        return []
-    if known is None and put.expected_latest is not msgspec.UNSET:
-        _check_latest(state, put, newest, is_own)
+    if known is not None:
+        if not _is_equal(known, put, channels):
+            raise CheckpointExistsError(state.thread_id, put.namespace, put.checkpoint_id)
+        if known.skeleton is None:
+            return []
+    else:
+        _check_acyclic(state, put, parent)
+        if put.expected_latest is not msgspec.UNSET:
+            _check_latest(state, put, newest, is_own)
     pieces = _Missing(state)
     for name, tree in values.items():
         pieces.add(tree, before.get(name))
@@ -125,14 +137,31 @@ def _named(
 
 
 def _is_equal(known: CheckpointRecord, put: CheckpointPut, channels: dict[str, bytes]) -> bool:
-    return (known.parent_id, known.checkpoint, known.metadata, known.channels, known.runtime, known.run_id) == (
+    """Whether it is put again as it is stored; of a skeleton as far as it is there. What is inherited has the same versions."""
+    if (known.parent_id, known.checkpoint, known.metadata, known.runtime, known.run_id) != (
         put.parent_id,
         put.checkpoint,
         put.metadata,
-        channels,
         put.runtime,
         put.run_id,
-    )
+    ):
+        return False
+    named = known.channels.keys() if known.skeleton is not None else known.channels.keys() | channels.keys()
+    return all(known.channels.get(name) == channels.get(name) for name in named if name not in put.inherited)
+
+
+def _check_acyclic(state: ThreadState, put: CheckpointPut, parent: CheckpointRecord | None) -> None:
+    """Only a checkpoint that comes after its children can be its own ancestor: others have none."""
+    is_ancestor = put.parent_id == put.checkpoint_id
+    if parent is not None and state.is_awaited(put.namespace, put.checkpoint_id):
+        line = (parent, *ancestors(parent, lambda checkpoint_id: state.checkpoint(put.namespace, checkpoint_id)))
+        is_ancestor |= any(one.parent_id == put.checkpoint_id and not one.is_orphan for one in line)
+    if is_ancestor:
+        msg = (
+            f"checkpoint {put.checkpoint_id!r} of thread {state.thread_id!r} (namespace {put.namespace!r}) can not be below "
+            f"{put.parent_id!r}: it would be its own ancestor"
+        )
+        raise InvalidValueError(msg)
 
 
 def _check_latest(

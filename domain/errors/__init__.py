@@ -24,6 +24,7 @@ Everything chatledger raises on purpose, named by what the caller may conclude.
     ├─ AlreadyExistsError           the name or id is taken; nothing was written
     │  ├─ ChatExistsError
     │  ├─ BranchExistsError
+    │  ├─ CheckpointExistsError     the checkpoint id of a thread stands for another content or parent
     │  ├─ RunConflictError          the run id, or that of a regeneration, stands for something else
     │  └─ MessageConflictError      the message id exists with other content, or in another chat
     ├─ EmptyChatError               the branch has no stored message yet
@@ -100,6 +101,7 @@ from .logs import (
 from .taken import (
     BranchExistsError,
     ChatExistsError,
+    CheckpointExistsError,
     MessageConflictError,
     RunConflictError,
 )
@@ -125,6 +127,7 @@ __all__ = (
     "ChatNotFoundError",
     "ChatledgerError",
     "CheckpointConflictError",
+    "CheckpointExistsError",
     "CheckpointNotFoundError",
     "ConfigurationError",
     "ConflictError",

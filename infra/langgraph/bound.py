@@ -11,7 +11,7 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from chatledger.domain.agents.namespaces import assistant_namespace, is_within
 from chatledger.domain.agents.record import CheckpointRecord
-from chatledger.domain.errors import InvalidValueError
+from chatledger.domain.errors import ConfigurationError, InvalidValueError
 
 from ..agents.threads import StoredCheckpoint, Threads
 from ..ledger import Ledger
@@ -36,6 +36,12 @@ class BoundSaver(BaseCheckpointSaver[Any]):
         is_fenced: bool = True,
         runtime: str = RUNTIME,
     ) -> None:
+        if not isinstance(ledger, Ledger):
+            msg = (
+                f"LedgerSaver needs a Ledger, not {type(ledger).__name__}: open one with chatledger.open(location), beside an "
+                "AsyncLedger of the same location if need be; the async methods of the saver run in worker threads"
+            )
+            raise ConfigurationError(msg)
         super().__init__(serde=serde or JsonPlusSerializer(allowed_msgpack_modules=list(allow) or None))
         self._threads = Threads(ledger)
         self._values = Values(self.serde)
@@ -80,7 +86,7 @@ class BoundSaver(BaseCheckpointSaver[Any]):
         if is_ours:
             checkpoint = unpack(self.serde.loads_typed(record.checkpoint), record.checkpoint_id)
         checkpoint[VALUES] = self._channel_values(found, reader) if is_ours else {}
-        parent_id = parent_of(record)
+        parent_id = found.parent_id
         return CheckpointTuple(
             config=self._config(found.thread_id, record.namespace, record.checkpoint_id),
             checkpoint=cast("Checkpoint", checkpoint),
@@ -122,11 +128,6 @@ class BoundSaver(BaseCheckpointSaver[Any]):
 
     def _is_ours(self, namespace: str) -> bool:
         return self._root is None or is_within(namespace, self._root)
-
-
-def parent_of(record: CheckpointRecord) -> str | None:
-    """The id of its parent; None at a root, and where the parent was removed."""
-    return None if record.is_orphan else record.parent_id
 
 
 def thread_id_of(config: RunnableConfig) -> str:

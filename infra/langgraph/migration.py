@@ -7,7 +7,7 @@ import msgspec
 
 from chatledger.domain.agents.events import CheckpointKey
 from chatledger.domain.agents.namespaces import ASSISTANT, assistant_namespace
-from chatledger.domain.agents.record import CheckpointRecord
+from chatledger.domain.agents.record import CheckpointRecord, ancestors
 from chatledger.domain.agents.restating import Restatement
 from chatledger.domain.errors import NamespaceError
 from chatledger.projections.agents.indexed_thread import IndexedThread
@@ -71,9 +71,10 @@ def _assistant(metadata: Any, roots: dict[str, str]) -> str | None:
 def _own_parent(
     record: CheckpointRecord, records: dict[str, CheckpointRecord], owners: dict[str, str | None]
 ) -> tuple[str | None, bool]:
-    """The nearest ancestor of the same assistant, and whether no other one's lies between."""
-    parent_id, is_near = (None if record.is_orphan else record.parent_id), True
-    while parent_id is not None and owners.get(parent_id) != owners[record.checkpoint_id]:
-        parent = records.get(parent_id)
-        parent_id, is_near = (None if parent is None else parent.parent_id), False
-    return parent_id, is_near
+    """The nearest ancestor of the same assistant, and whether nothing lies between: neither another one's, nor what was pruned."""
+    is_near = True
+    for ancestor in ancestors(record, records.get):
+        if owners.get(ancestor.checkpoint_id) == owners[record.checkpoint_id]:
+            return ancestor.checkpoint_id, is_near
+        is_near = False
+    return None, record.parent_id is None

@@ -19,7 +19,7 @@ from msgspec import UNSET
 
 from chatledger.domain.agents.decide import CheckpointPut
 from chatledger.domain.agents.record import CheckpointRecord
-from chatledger.domain.errors import CheckpointConflictError, InvalidValueError, RuntimeMismatchError
+from chatledger.domain.errors import CheckpointConflictError, CheckpointExistsError, InvalidValueError, RuntimeMismatchError
 from chatledger.projections.agents.indexed_thread import IndexedThread
 from chatledger.projections.collector import only_new_collected
 
@@ -158,6 +158,8 @@ class LedgerSaver(ThreadQueries, AsyncTwins):
 
         Raises:
             CheckpointConflictError: Another writer, or another run, went on from the same checkpoint.
+            CheckpointExistsError: It is stored with other content. To repeat a put is harmless.
+            InvalidValueError: It would be its own ancestor.
         """
         thread_id, namespace = self._place(config)
         parent_id = get_checkpoint_id(config) or None
@@ -179,8 +181,27 @@ class LedgerSaver(ThreadQueries, AsyncTwins):
             run_id=run_id if isinstance(run_id, str) else None,
             expected_latest=parent_id if self._is_continuing(thread_id, namespace, parent_id, full) else UNSET,
         )
-        self._put_expected(thread_id, put)
+        try:
+            self._put_expected(thread_id, put)
+        except CheckpointExistsError:
+            if not self._is_repeated(thread_id, put, checkpoint, full):
+                raise
         return self._config(thread_id, namespace, checkpoint["id"])
+
+    def _is_repeated(
+        self, thread_id: str, put: CheckpointPut, checkpoint: Checkpoint, metadata: CheckpointMetadata
+    ) -> bool:
+        """Whether it is equal to the stored one once both are decoded: an encrypting serializer gives other bytes each time."""
+        stored = self._threads.get(thread_id, put.namespace, put.checkpoint_id)
+        if stored is None or (stored.record.parent_id, stored.record.runtime) != (put.parent_id, put.runtime):
+            return False
+        found = self._tuple(stored, self._values.reader())
+        known = {name: value for name, value in found.checkpoint[VALUES].items() if name not in put.inherited}
+        given: Any = self.serde.loads_typed(self.serde.dumps_typed([checkpoint, metadata]))
+        try:
+            return bool([{**found.checkpoint, VALUES: known}, found.metadata] == given)
+        except (TypeError, ValueError):  # such as arrays, which have no one answer
+            return False
 
     def _put_expected(self, thread_id: str, put: CheckpointPut) -> None:
         expectations = self._expectations
