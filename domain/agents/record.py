@@ -49,9 +49,7 @@ class CheckpointRecord(msgspec.Struct, frozen=True, array_like=True):
     skeleton: tuple[str, ...] | None = None
 
 
-def ancestors(
-    record: CheckpointRecord, find: Callable[[str], CheckpointRecord | None]
-) -> Iterator[CheckpointRecord]:
+def ancestors(record: CheckpointRecord, find: Callable[[str], CheckpointRecord | None]) -> Iterator[CheckpointRecord]:
     """
     The ancestors of a checkpoint, the nearest first, as far as they are there: an orphan's parent as a skeleton only.
 

@@ -44,10 +44,19 @@ class BoundSaver(BaseCheckpointSaver[Any]):
             raise ConfigurationError(msg)
         super().__init__(serde=serde or JsonPlusSerializer(allowed_msgpack_modules=list(allow) or None))
         self._threads = Threads(ledger)
-        self._values = Values(self.serde)
         self._expectations = Expectations() if is_fenced else None
         self._runtime = runtime
         self._root: str | None = None
+
+    @property
+    def serde(self) -> SerializerProtocol:
+        """The serializer. Another one may be set, as of any saver of LangGraph; what one decoded is not given to the other."""
+        return self._serde
+
+    @serde.setter
+    def serde(self, serde: SerializerProtocol) -> None:  # pyright: ignore[reportIncompatibleVariableOverride]
+        self._serde = serde
+        self._values = Values(serde)
 
     @property
     def ledger(self) -> Ledger:
@@ -74,10 +83,7 @@ class BoundSaver(BaseCheckpointSaver[Any]):
 
     def with_allowlist(self, extra_allowlist: Collection[tuple[str, ...]]) -> Self:
         """The same saver with a serializer that may load more; what one decoded is not given to the other."""
-        clone = cast("Self", super().with_allowlist(extra_allowlist))
-        if clone is not self:
-            clone._values = Values(clone.serde)  # noqa: SLF001 - of its own class
-        return clone
+        return cast("Self", super().with_allowlist(extra_allowlist))
 
     def _tuple(self, found: StoredCheckpoint, reader: Reader) -> CheckpointTuple:
         record = found.record

@@ -19,7 +19,12 @@ from msgspec import UNSET
 
 from chatledger.domain.agents.decide import CheckpointPut
 from chatledger.domain.agents.record import CheckpointRecord
-from chatledger.domain.errors import CheckpointConflictError, CheckpointExistsError, InvalidValueError, RuntimeMismatchError
+from chatledger.domain.errors import (
+    CheckpointConflictError,
+    CheckpointExistsError,
+    InvalidValueError,
+    RuntimeMismatchError,
+)
 from chatledger.projections.agents.indexed_thread import IndexedThread
 from chatledger.projections.collector import only_new_collected
 
@@ -34,7 +39,7 @@ from .thread_queries import ThreadQueries
 from .versions import next_version
 
 
-class LedgerSaver(ThreadQueries, AsyncTwins):
+class LedgerSaver(ThreadQueries, AsyncTwins):  # pyright: ignore[reportIncompatibleVariableOverride]  # `serde` may be set
     """
     Keeps the checkpoints of LangGraph on a ledger: every step an event, read from the index.
 

@@ -135,7 +135,9 @@ class ThreadWriter(IndexedThread):
     def _note_awaited(self, checkpoint: CheckpointRecord, namespace_no: int) -> None:
         """Note that it came, and that its parent is still to come where that is not there."""
         assert self.thread_no is not None, "events make a thread"
-        self._txn.delete(keys.awaited_key(self.thread_no, namespace_no, checkpoint.checkpoint_id), db=self._tables.agents)
+        self._txn.delete(
+            keys.awaited_key(self.thread_no, namespace_no, checkpoint.checkpoint_id), db=self._tables.agents
+        )
         if checkpoint.parent_id is None or checkpoint.is_orphan:
             return
         key = keys.checkpoint_key(self.thread_no, namespace_no, checkpoint.parent_id)

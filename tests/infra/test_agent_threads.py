@@ -137,7 +137,7 @@ class ThreadsMachine(RuleBasedStateMachine):
         except CheckpointExistsError:
             assert key in self.bare or self.checkpoints[key] != (parent, values)
             return
-        assert self.checkpoints.get(key) in (None, (parent, values))  # noqa: PLR6201 - values cannot be hashed
+        assert self.checkpoints.get(key) in (None, (parent, values))
         self.bare.discard(key)
         self.lists[thread_id, namespace] = messages
         self.checkpoints[key] = parent, values
@@ -179,7 +179,8 @@ class ThreadsMachine(RuleBasedStateMachine):
         self.bare = {
             key
             for key in self.bare
-            if key[0] != thread_id or not (namespace is None or key[1] == namespace or key[1].startswith(f"{namespace}|"))
+            if key[0] != thread_id
+            or not (namespace is None or key[1] == namespace or key[1].startswith(f"{namespace}|"))
         }
 
     @rule(

@@ -143,12 +143,11 @@ def test_a_cancelled_run_that_stores_its_last_checkpoint_late_is_not_another_wri
 
     def graph_is_at(put: Any, *, step: int) -> bool:
         metadata: Any = saver.serde.loads_typed(put.metadata)
-        return metadata["step"] == step
+        return bool(metadata["step"] == step)
 
-    async def run() -> list[str]:
+    async def run() -> Any:
         cancelled = asyncio.create_task(graph.ainvoke({"log": ["in"]}, CONFIG))
-        while not on_its_way.is_set():
-            await asyncio.sleep(0.001)
+        assert await asyncio.to_thread(on_its_way.wait, 20)
         await asyncio.sleep(0.05)  # it only waits for that one
         cancelled.cancel()
         with pytest.raises(asyncio.CancelledError):

@@ -5,6 +5,7 @@
 import asyncio
 import operator
 from collections.abc import Callable, Generator, Sequence
+from functools import partial
 from typing import Annotated, Any, TypedDict
 
 import pytest
@@ -85,8 +86,8 @@ def copies(make: Make, saver: Any) -> list[Any]:
     for past in list(graph.get_state_history(CONFIG)):
         copy = graph.update_state(past.config, None, as_node="__copy__")
         found.append((past.next, graph.get_state(copy).next, graph.get_state(copy).values == past.values))
-        found.append(_tried(lambda copy=copy: graph.invoke(None, copy)))
-        found.append(_tried(lambda: graph.invoke(Command(resume="again"), CONFIG)))
+        found.append(_tried(partial(graph.invoke, None, copy)))
+        found.append(_tried(partial(graph.invoke, Command(resume="again"), CONFIG)))
         again = graph.update_state(copy, None, as_node="__copy__")
         found.append((graph.get_state(again).next, graph.get_state(again).values == past.values))
     return found
@@ -101,9 +102,7 @@ def ledger() -> Generator[chatledger.Ledger]:
 @pytest.mark.parametrize("make", GRAPHS, ids=lambda make: make.__name__)
 @pytest.mark.parametrize("is_fenced", [True, False], ids=["fenced", "not fenced"])
 @pytest.mark.parametrize("is_bound", [True, False], ids=["bound", "unbound"])
-def test_a_copy_goes_on_as_in_memory(
-    ledger: chatledger.Ledger, make: Make, *, is_fenced: bool, is_bound: bool
-) -> None:
+def test_a_copy_goes_on_as_in_memory(ledger: chatledger.Ledger, make: Make, *, is_fenced: bool, is_bound: bool) -> None:
     saver = LedgerSaver(ledger, is_fenced=is_fenced)
 
     assert copies(make, saver.for_assistant("a") if is_bound else saver) == copies(make, InMemorySaver())
@@ -167,9 +166,7 @@ def test_copies_in_tasks_of_their_own_are_not_refused(ledger: chatledger.Ledger)
     async def serve() -> list[Any]:
         await asyncio.create_task(graph.ainvoke({"log": ["in"]}, CONFIG))
         states = [one async for one in graph.aget_state_history(CONFIG)]
-        return [
-            await asyncio.create_task(graph.aupdate_state(one.config, None, as_node="__copy__")) for one in states
-        ]
+        return [await asyncio.create_task(graph.aupdate_state(one.config, None, as_node="__copy__")) for one in states]
 
     assert len(asyncio.run(serve())) == 5
 

@@ -56,11 +56,11 @@ class TestChanges:
         saver.put("t", {}, id="0")
         saver.put("t", {}, id="other")
         given: dict[str, Any] = {"values": {"a": 1}, "parent": "0", "versions": {"a": 1}, "metadata": {"step": 7}}
-        saver.put("t", given.pop("values"), id="1", **given)
+        saver.put("t", id="1", **given)
         before, position = saver.at("t", "1"), saver.saver.ledger.last_position()
-        changed = {"values": {"a": 1}, **given, **change}
+        changed: dict[str, Any] = {**given, **change}
         with pytest.raises(CheckpointExistsError, match="'1'") as caught:
-            saver.put("t", changed.pop("values"), id="1", **changed)
+            saver.put("t", id="1", **changed)
 
         assert (caught.value.thread_id, caught.value.checkpoint_id) == ("t", "1")
         assert saver.at("t", "1") == before
@@ -106,7 +106,14 @@ class TestChanges:
     def test_a_pruned_checkpoint_is_not_given_another_parent(self, saver: Calls) -> None:
         """It is still there for what later ones are made of."""
         for number in range(4):
-            saver.put("t", {}, id=str(number), parent=str(number - 1) if number else None, versions={"log": number}, metadata=COUNTERS)
+            saver.put(
+                "t",
+                {},
+                id=str(number),
+                parent=str(number - 1) if number else None,
+                versions={"log": number},
+                metadata=COUNTERS,
+            )
             saver.writes("t", str(number), [("log", f"w{number}")])
         saver("prune", ["t"])
         with pytest.raises(CheckpointExistsError):
@@ -198,7 +205,14 @@ class TestPrunedParents:
     def test_a_checkpoint_that_needs_a_pruned_parent_names_it(self, saver: Calls) -> None:
         """A copy goes below it, and is made from the same writes."""
         for number in range(3):
-            saver.put("t", {}, id=str(number), parent=str(number - 1) if number else None, versions={"log": number}, metadata=COUNTERS)
+            saver.put(
+                "t",
+                {},
+                id=str(number),
+                parent=str(number - 1) if number else None,
+                versions={"log": number},
+                metadata=COUNTERS,
+            )
             saver.writes("t", str(number), [("log", f"w{number}")])
         saver("prune", ["t"])
         found = saver.at("t", "2")
@@ -214,7 +228,14 @@ class TestPrunedParents:
             pytest.skip("the saver of one assistant has nothing to migrate")
         for number in range(3):
             metadata = {**COUNTERS, "assistant_id": "a"}
-            saver.put("t", {}, id=str(number), parent=str(number - 1) if number else None, versions={"log": number}, metadata=metadata)
+            saver.put(
+                "t",
+                {},
+                id=str(number),
+                parent=str(number - 1) if number else None,
+                versions={"log": number},
+                metadata=metadata,
+            )
             saver.writes("t", str(number), [("log", f"w{number}")])
         saver("prune", ["t"])
 

@@ -4,9 +4,13 @@ A plugin of pytest that puts `LedgerSaver` in the place of LangGraph's savers, b
 It is loaded by `python -m tests.upstream` into runs of LangGraph's own tests, whose files stay as they are. The names of their
 parameters stay too (snapshots are found by them), and say what is tried:
 
-    memory              `LedgerSaver(ledger, serde=JsonPlusSerializer())`: LangGraph's serializer; writes are checked to change nothing
+    memory              `LedgerSaver(ledger, serde=JsonPlusSerializer())`: LangGraph's serializer; it is checked that no stored
+                        checkpoint changes
     sqlite, sqlite_aio  `LedgerSaver(ledger)`: all defaults
-    sqlite_aes          `LedgerSaver(ledger, serde=EncryptedSerializer(...))`
+    sqlite_aes          the same with an `EncryptedSerializer`
+
+The ledgers are in memory or, with `--ledger directory`, each in a directory of its own. With `--ledger defaults` they are in
+memory, and what stands in for `InMemorySaver` has all defaults too.
 
 `known.toml` names the tests that cannot pass, and why. They are expected to fail: one that passes is a failure of the run.
 """
@@ -21,14 +25,14 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 import pytest
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 import chatledger
 from chatledger.langgraph import LedgerSaver
-from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 KNOWN: Final = Path(__file__).with_name("known.toml")
 
-_location = "memory:"
+_ledger = "memory:"
 _open: list[contextlib.ExitStack] = []
 
 
@@ -36,7 +40,7 @@ def _new_ledger() -> chatledger.Ledger:
     """An empty ledger, which is closed at the end of the test."""
     resources = contextlib.ExitStack()
     _open.append(resources)
-    if _location == "memory:":
+    if _ledger != "directory":
         return resources.enter_context(chatledger.open("memory:"))
     folder = Path(tempfile.mkdtemp(prefix="chatledger-upstream-"))
     resources.callback(shutil.rmtree, folder, ignore_errors=True)
@@ -73,7 +77,7 @@ class InMemorySaver(_StandIn):
 
     def __init__(self, *, serde: Any = None, factory: Any = None) -> None:
         del factory
-        super().__init__(serde=serde or JsonPlusSerializer())
+        super().__init__(serde=serde or (None if _ledger == "defaults" else JsonPlusSerializer()))
 
 
 class DatabaseSaver(_StandIn):
@@ -96,6 +100,9 @@ class _NoDatabase:
     def __init__(self, *_arguments: Any, **_options: Any) -> None:
         pass
 
+    def __class_getitem__(cls, _row: Any) -> Any:
+        return cls
+
     def __enter__(self) -> Self:
         return self
 
@@ -113,7 +120,7 @@ class _NoDatabase:
         """A connection."""
         return cls()
 
-    def execute(self, *_arguments: Any, **_options: Any) -> None:
+    def execute(self, *_arguments: Any, **_options: Any) -> Any:
         """Do nothing."""
 
     def pipeline(self) -> Self:
@@ -143,7 +150,7 @@ _IN_PLACE_OF: Final[dict[str, dict[str, Any]]] = {
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """What the run is about."""
-    parser.addoption("--ledger", choices=["memory:", "directory"], default="memory:")
+    parser.addoption("--ledger", choices=["memory:", "directory", "defaults"], default="memory:")
     parser.addoption("--suite", required=True, help="the name of the suite in known.toml")
 
 
@@ -159,8 +166,8 @@ _replace()  # now: the conftest of the tests, which imports savers, is read befo
 
 def pytest_configure(config: pytest.Config) -> None:
     """Take note of where the ledgers are."""
-    global _location  # noqa: PLW0603 - one run has one place
-    _location = config.getoption("--ledger")
+    global _ledger  # noqa: PLW0603 - a run has one kind of ledger
+    _ledger = config.getoption("--ledger")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -177,7 +184,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Expect of the tests that are known not to pass that they fail, and of each of them that it is there."""
     known: dict[str, str] = {}
     for group in tomllib.loads(KNOWN.read_text())["cannot"]:
-        if group["suite"] == config.getoption("--suite") and group.get("ledger", _location) == _location:
+        if group["suite"] == config.getoption("--suite") and group.get("ledger", _ledger) == _ledger:
             known |= dict.fromkeys(group["tests"], group["reason"])
     seen: set[str] = set()
     for item in items:
