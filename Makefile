@@ -55,7 +55,7 @@ soak: $(VENV)/.dev ## kills, damage, full disks, bad networks and load, for MINU
 upstream: $(VENV)/.upstream ## LangGraph's own tests with our saver in the place of theirs: in memory, with all defaults, in directories
 	$(BIN)/python -m tests.upstream
 	$(BIN)/python -m tests.upstream --ledger defaults langgraph
-	$(BIN)/python -m tests.upstream --ledger directory --fixtures
+	$(BIN)/python -m tests.upstream langgraph --ledger directory --fixtures -k memory
 
 fuzz: $(VENV)/.fuzz ## every decoder of foreign bytes, guided by coverage, each for SECONDS; or only these TARGETS
 	$(BIN)/python -m tests.fuzz.coverage --seconds $(SECONDS) $(TARGETS)
