@@ -23,7 +23,7 @@ class Migration(msgspec.Struct, frozen=True):
 
     Args:
         migrated: Of each assistant, how many checkpoints are in its namespace that came from elsewhere.
-        left: The others: their namespaces and ids. They name no assistant, or need a delta channel's writes of another one.
+        left: The others: their namespaces and ids. They name no assistant, or need a delta channel's writes of another one, or of a pruned one.
     """
 
     migrated: dict[str, int]
@@ -44,12 +44,15 @@ def plan_migration(
         owners = {checkpoint_id: _assistant(one, roots) for checkpoint_id, one in metadata.items()}
         if not name:
             roots.update({checkpoint_id: owner for checkpoint_id, owner in owners.items() if owner is not None})
+        left: set[str | None] = set()
         for checkpoint_id in sorted(records):
             owner = owners[checkpoint_id]
             if owner is not None and not is_wanted(assistant_namespace(owner)):
                 continue
             parent_id, is_near = _own_parent(records[checkpoint_id], records, owners)
-            if owner is None or not (is_near or not delta_channels(records[checkpoint_id], metadata[checkpoint_id])):
+            is_cut = not is_near or parent_id in left
+            if owner is None or (is_cut and delta_channels(records[checkpoint_id], metadata[checkpoint_id])):
+                left.add(checkpoint_id)
                 migration.left.append((name, checkpoint_id))
                 continue
             root = assistant_namespace(owner)
