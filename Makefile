@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # What runs at the same time prints one after the other, where this make can do that.
 APART := $(if $(filter output-sync,$(.FEATURES)),--output-sync)
 
-.PHONY: demo test lint .pyright .mypy format docs bench bench-compare soak fuzz wheel clean
+.PHONY: demo test lint .pyright .mypy format docs bench bench-compare soak upstream fuzz wheel clean
 
 demo: $(VENV)/.package ## import sample conversations, branch, rewind, rebuild: the main job in seconds
 	$(BIN)/chatledger demo
@@ -47,9 +47,15 @@ bench: $(VENV)/.bench ## speed as ratios against the alternatives, in one run; t
 bench-compare: $(VENV)/.dev ## the last two kept results, row by row, with the noise taken into account
 	$(BIN)/python -m benchmarks --compare
 
-soak: $(VENV)/.dev ## kills, damage, full disks, bad networks and load, for MINUTES from a SEED; then more of the state machine
+soak: $(VENV)/.dev ## kills, damage, full disks, bad networks and load, for MINUTES from a SEED; more of the state machine; upstream
 	$(BIN)/python -m tests.faults --seed $(SEED) --minutes $(MINUTES) --out build/soak.json
 	CHATLEDGER_SOAK=1 $(BIN)/python -m pytest -q --timeout 3600 tests/model tests/cluster tests/infra/test_processes.py
+	$(MAKE) upstream
+
+upstream: $(VENV)/.upstream ## LangGraph's own tests with our saver in the place of theirs: in memory, with all defaults, in directories
+	$(BIN)/python -m tests.upstream
+	$(BIN)/python -m tests.upstream --ledger defaults langgraph
+	$(BIN)/python -m tests.upstream langgraph --ledger directory --fixtures -k memory
 
 fuzz: $(VENV)/.fuzz ## every decoder of foreign bytes, guided by coverage, each for SECONDS; or only these TARGETS
 	$(BIN)/python -m tests.fuzz.coverage --seconds $(SECONDS) $(TARGETS)
@@ -77,6 +83,10 @@ $(VENV)/.dev: $(VENV)/.python pyproject.toml
 
 $(VENV)/.bench: $(VENV)/.dev
 	$(BIN)/python -m pip install --quiet --editable . --group bench
+	@touch $@
+
+$(VENV)/.upstream: $(VENV)/.dev
+	$(BIN)/python -m pip install --quiet --editable . --group upstream
 	@touch $@
 
 $(VENV)/.fuzz: $(VENV)/.dev

@@ -5,7 +5,13 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from ..errors import AlreadyExistsError, CheckpointConflictError, InvalidValueError, NotFoundError
+from ..errors import (
+    AlreadyExistsError,
+    CheckpointConflictError,
+    CheckpointExistsError,
+    InvalidValueError,
+    NotFoundError,
+)
 from ..events import Body
 from ..ownership import owner_digest
 from ..rules import check_id
@@ -24,7 +30,7 @@ from .events import (
 )
 from .namespaces import is_within
 from .portions import portions_of
-from .record import CheckpointRecord, ThreadRecord, ThreadState
+from .record import CheckpointRecord, ThreadRecord, ThreadState, ancestors
 
 MAX_CHECKPOINT_ID_BYTES: Final = 200
 """Checkpoint ids are part of keys, in whose order they are listed."""
@@ -45,9 +51,9 @@ class CheckpointPut(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         values: Of each channel that changed, its value.
-        inherited: The channels whose value is the parent's, if it has one.
+        inherited: The channels that have the parent's value if `same_in` says so, and none if not.
         kept: Of each channel that has the parent's value if `same_in` says so, what makes it if not.
-        same_in: Of a parent, the channels that have the same value there.
+        same_in: Of a parent, the channels that have the same value there, as they stand at the same version.
         runtime: What writes it, and alone can resume it.
         expected_latest: The newest checkpoint of the namespace that the writer knows of; UNSET when that does not matter.
     """
@@ -60,7 +66,7 @@ class CheckpointPut(msgspec.Struct, frozen=True, kw_only=True):
     values: Mapping[str, Tree]
     inherited: Sequence[str] = ()
     kept: Mapping[str, Callable[[], Tree]] = msgspec.field(default_factory=dict[str, Callable[[], Tree]])
-    same_in: Callable[[CheckpointRecord], Collection[str]] = lambda parent: parent.channels
+    same_in: Callable[[CheckpointRecord], Collection[str]] = lambda _parent: ()
     runtime: str = "python"
     run_id: str | None = None
     owner: str | None = None
@@ -77,7 +83,8 @@ def decide_put_checkpoint(
 
     Raises:
         CheckpointConflictError: Another checkpoint came meanwhile.
-        InvalidValueError: An id breaks a rule.
+        CheckpointExistsError: It is stored already, and differs.
+        InvalidValueError: An id breaks a rule, or the checkpoint would be its own ancestor.
     """
     check_namespace(put.namespace)
     check_checkpoint_id(put.checkpoint_id)
@@ -87,15 +94,20 @@ def decide_put_checkpoint(
     newest = next(iter(state.checkpoints(put.namespace)), None)
     parent = _named(state, put.namespace, put.parent_id, newest)
     before = {} if parent is None else parent.channels
-    same = () if parent is None or not put.kept else put.same_in(parent)
+    same = () if parent is None or not (put.kept or put.inherited) else put.same_in(parent)
     values = {**put.values, **{name: make() for name, make in put.kept.items() if name not in same}}
-    channels = {name: before[name] for name in (*put.inherited, *put.kept) if name in before}
+    channels = {name: before[name] for name in (*put.inherited, *put.kept) if name in same}
     channels |= {name: tree.digest for name, tree in values.items()}
     known = _named(state, put.namespace, put.checkpoint_id, newest)
-    if known is not None and known.skeleton is None and _is_equal(known, put, channels):
-        return []
-    if known is None and put.expected_latest is not msgspec.UNSET:
-        _check_latest(state, put, newest, is_own)
+    if known is not None:
+        if not _is_equal(known, put, channels):
+            raise CheckpointExistsError(state.thread_id, put.namespace, put.checkpoint_id)
+        if known.skeleton is None:
+            return []
+    else:
+        _check_acyclic(state, put, parent)
+        if put.expected_latest is not msgspec.UNSET:
+            _check_latest(state, put, newest, is_own)
     pieces = _Missing(state)
     for name, tree in values.items():
         pieces.add(tree, before.get(name))
@@ -125,14 +137,31 @@ def _named(
 
 
 def _is_equal(known: CheckpointRecord, put: CheckpointPut, channels: dict[str, bytes]) -> bool:
-    return (known.parent_id, known.checkpoint, known.metadata, known.channels, known.runtime, known.run_id) == (
+    """Whether it is put again as it is stored; of a skeleton as far as it is there. What is inherited has the same versions."""
+    if (known.parent_id, known.checkpoint, known.metadata, known.runtime, known.run_id) != (
         put.parent_id,
         put.checkpoint,
         put.metadata,
-        channels,
         put.runtime,
         put.run_id,
-    )
+    ):
+        return False
+    named = known.channels.keys() if known.skeleton is not None else known.channels.keys() | channels.keys()
+    return all(known.channels.get(name) == channels.get(name) for name in named if name not in put.inherited)
+
+
+def _check_acyclic(state: ThreadState, put: CheckpointPut, parent: CheckpointRecord | None) -> None:
+    """Only a checkpoint that comes after its children can be its own ancestor: others have none."""
+    is_ancestor = put.parent_id == put.checkpoint_id
+    if parent is not None and state.is_awaited(put.namespace, put.checkpoint_id):
+        line = (parent, *ancestors(parent, lambda checkpoint_id: state.checkpoint(put.namespace, checkpoint_id)))
+        is_ancestor |= any(one.parent_id == put.checkpoint_id and not one.is_orphan for one in line)
+    if is_ancestor:
+        msg = (
+            f"checkpoint {put.checkpoint_id!r} of thread {state.thread_id!r} (namespace {put.namespace!r}) can not be below "
+            f"{put.parent_id!r}: it would be its own ancestor"
+        )
+        raise InvalidValueError(msg)
 
 
 def _check_latest(

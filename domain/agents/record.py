@@ -1,6 +1,6 @@
 """What is known of a thread and of its checkpoints."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
 import msgspec
@@ -32,7 +32,8 @@ class CheckpointRecord(msgspec.Struct, frozen=True, array_like=True):
     """
     A checkpoint as it is stored. `channels` has the digest of each channel's value.
 
-    With `skeleton` it was pruned, and is there for what later ones need of those channels. An orphan's parent was removed.
+    With `skeleton` it was pruned, and is there for what later ones need of those channels. An orphan's parent was removed, or
+    is a skeleton.
     """
 
     namespace: str
@@ -46,6 +47,22 @@ class CheckpointRecord(msgspec.Struct, frozen=True, array_like=True):
     run_id: str | None = None
     is_orphan: bool = False
     skeleton: tuple[str, ...] | None = None
+
+
+def ancestors(record: CheckpointRecord, find: Callable[[str], CheckpointRecord | None]) -> Iterator[CheckpointRecord]:
+    """
+    The ancestors of a checkpoint, the nearest first, as far as they are there: an orphan's parent as a skeleton only.
+
+    It ends on any parents: those that earlier versions stored may lead in a circle.
+    """
+    seen = {record.checkpoint_id}
+    while record.parent_id is not None and record.parent_id not in seen:
+        parent = find(record.parent_id)
+        if parent is None or (record.is_orphan and parent.skeleton is None):
+            return
+        seen.add(parent.checkpoint_id)
+        yield parent
+        record = parent
 
 
 class StoredWrite(msgspec.Struct, frozen=True, array_like=True):
@@ -83,6 +100,10 @@ class ThreadState(Protocol):
 
     def checkpoint(self, namespace: str, checkpoint_id: str) -> CheckpointRecord | None:
         """A checkpoint, skeletons too."""
+        ...
+
+    def is_awaited(self, namespace: str, checkpoint_id: str) -> bool:
+        """Whether there may be checkpoints whose parent it is, though it is not there yet."""
         ...
 
     def latest(self, namespace: str) -> CheckpointRecord | None:

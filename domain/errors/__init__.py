@@ -24,6 +24,7 @@ Everything chatledger raises on purpose, named by what the caller may conclude.
     ├─ AlreadyExistsError           the name or id is taken; nothing was written
     │  ├─ ChatExistsError
     │  ├─ BranchExistsError
+    │  ├─ CheckpointExistsError     the checkpoint id of a thread stands for another content or parent
     │  ├─ RunConflictError          the run id, or that of a regeneration, stands for something else
     │  └─ MessageConflictError      the message id exists with other content, or in another chat
     ├─ EmptyChatError               the branch has no stored message yet
@@ -32,7 +33,7 @@ Everything chatledger raises on purpose, named by what the caller may conclude.
     │  ├─ RunStatusError            the run has ended, or is not at the point where that can happen
     │  ├─ PlanOutdatedError         runs changed since the regeneration was planned
     │  ├─ UpdateConflictError       `update_chat` could not commit before its deadline
-    │  ├─ CheckpointConflictError   another writer went on from the same checkpoint of a thread
+    │  ├─ CheckpointConflictError   another writer or run went on from the same checkpoint of a thread
     │  └─ StateConflictError        another version of a graph's state came meanwhile
     ├─ RuntimeMismatchError         another runtime wrote the checkpoint, and alone can resume it
     ├─ AccessDeniedError            this identity may not do that
@@ -100,6 +101,7 @@ from .logs import (
 from .taken import (
     BranchExistsError,
     ChatExistsError,
+    CheckpointExistsError,
     MessageConflictError,
     RunConflictError,
 )
@@ -125,6 +127,7 @@ __all__ = (
     "ChatNotFoundError",
     "ChatledgerError",
     "CheckpointConflictError",
+    "CheckpointExistsError",
     "CheckpointNotFoundError",
     "ConfigurationError",
     "ConflictError",

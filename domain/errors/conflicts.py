@@ -47,14 +47,22 @@ class UpdateConflictError(ConflictError):
 
 
 class CheckpointConflictError(ConflictError):
-    """Another writer went on from the same checkpoint of a thread. Nothing was written; read the thread again."""
+    """
+    Another writer, or another run of the same one, went on from the same checkpoint of a thread.
 
-    def __init__(self, thread_id: str, namespace: str, *, parent_id: str | None, latest_id: str) -> None:
+    Nothing was written; read the thread again.
+    """
+
+    def __init__(
+        self, thread_id: str, namespace: str, *, parent_id: str | None, latest_id: str, is_own: bool = False
+    ) -> None:
+        who = "another run of this saver" if is_own else "another writer"
         super().__init__(
-            f"thread {thread_id!r} (namespace {namespace!r}) was continued from checkpoint {parent_id!r} by another writer and "
-            f"is at {latest_id!r}; read it again, or fork by naming the checkpoint"
+            f"thread {thread_id!r} (namespace {namespace!r}) was continued from checkpoint {parent_id!r} by {who} and is at "
+            f"{latest_id!r}; read it again, or fork by naming the checkpoint"
         )
         self.thread_id, self.namespace, self.parent_id, self.latest_id = thread_id, namespace, parent_id, latest_id
+        self.is_own = is_own
 
 
 class StateConflictError(ConflictError):

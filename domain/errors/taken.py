@@ -30,6 +30,17 @@ class MessageConflictError(AlreadyExistsError):
         self.message_id, self.chat_id, self.other_chat = message_id, chat_id, other_chat
 
 
+class CheckpointExistsError(AlreadyExistsError):
+    """The id of a checkpoint stands for another content or parent. Nothing was written; checkpoints never change."""
+
+    def __init__(self, thread_id: str, namespace: str, checkpoint_id: str) -> None:
+        super().__init__(
+            f"checkpoint {checkpoint_id!r} of thread {thread_id!r} (namespace {namespace!r}) is stored with other content or "
+            "another parent, and was not changed; give what is new an id of its own"
+        )
+        self.thread_id, self.namespace, self.checkpoint_id = thread_id, namespace, checkpoint_id
+
+
 class RunConflictError(AlreadyExistsError):
     """The run id, or that of a regeneration, stands for something else in the chat. Nothing was written."""
 

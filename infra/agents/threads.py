@@ -20,7 +20,7 @@ from chatledger.domain.agents.decide import (
 )
 from chatledger.domain.agents.events import CheckpointKey, Skeleton
 from chatledger.domain.agents.namespaces import is_within
-from chatledger.domain.agents.record import CheckpointRecord, StoredWrite
+from chatledger.domain.agents.record import CheckpointRecord, StoredWrite, ancestors
 from chatledger.domain.agents.restating import Restatement, decide_restate
 from chatledger.domain.events import Body
 from chatledger.domain.rules import check_id
@@ -50,12 +50,15 @@ class StoredCheckpoint(msgspec.Struct, frozen=True):
         writes: Its pending writes, by task path, task and index.
         pieces: The content of its channels and writes by digest, as it is stored: a list may name one that it grew out of.
             Without what the reader said it has, and in a listing with that of others.
+        parent_id: Its parent; None at a root, and where the parent was removed. A pruned one is named where the checkpoint is
+            made from it.
     """
 
     record: CheckpointRecord
     thread_id: str
     writes: list[StoredWrite]
     pieces: dict[bytes, Content]
+    parent_id: str | None
 
 
 class Removal(NamedTuple):
@@ -99,11 +102,12 @@ class Threads:
         self, thread_id: str, put: CheckpointPut, *, is_own: Callable[[str], bool] = lambda _checkpoint_id: False
     ) -> None:
         """
-        Store a checkpoint; one of the same id is replaced. `is_own` says beside which latest ones it may be put anyway.
+        Store a checkpoint. `is_own` says beside which latest ones it may be put anyway.
 
         Raises:
             CheckpointConflictError: Another checkpoint came to the namespace than `put.expected_latest`.
-            InvalidValueError: An id breaks a rule.
+            CheckpointExistsError: It is stored already, and differs.
+            InvalidValueError: An id breaks a rule, or the checkpoint would be its own ancestor.
             PayloadTooLargeError: The checkpoint does not fit into an event.
         """
         self._execute(thread_id, lambda state: decide_put_checkpoint(state, put, is_own=is_own))
@@ -367,4 +371,7 @@ def _loaded(
 ) -> StoredCheckpoint:
     writes = thread.writes(record.namespace, record.checkpoint_id)
     roots = [*record.channels.values(), *(write.digest for write in writes)]
-    return StoredCheckpoint(record, thread.thread_id, writes, load(thread, roots, is_known, pieces))
+    parent_id = record.parent_id
+    if record.is_orphan and not any(ancestors(record, partial(thread.checkpoint, record.namespace))):
+        parent_id = None
+    return StoredCheckpoint(record, thread.thread_id, writes, load(thread, roots, is_known, pieces), parent_id)

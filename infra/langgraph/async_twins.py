@@ -14,6 +14,7 @@ from langgraph.checkpoint.base import (
 )
 
 from ..workers import in_thread
+from .expectations import begin_flow, need_flow
 
 
 class AsyncTwins(BaseCheckpointSaver[Any]):
@@ -21,6 +22,7 @@ class AsyncTwins(BaseCheckpointSaver[Any]):
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """As `get_tuple`."""
+        begin_flow()
         return await in_thread(lambda: self.get_tuple(config))
 
     async def alist(
@@ -44,6 +46,7 @@ class AsyncTwins(BaseCheckpointSaver[Any]):
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
         """As `put`."""
+        need_flow()
         return await in_thread(lambda: self.put(config, checkpoint, metadata, new_versions))
 
     async def aput_writes(

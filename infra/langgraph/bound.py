@@ -11,7 +11,7 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from chatledger.domain.agents.namespaces import assistant_namespace, is_within
 from chatledger.domain.agents.record import CheckpointRecord
-from chatledger.domain.errors import InvalidValueError
+from chatledger.domain.errors import ConfigurationError, InvalidValueError
 
 from ..agents.threads import StoredCheckpoint, Threads
 from ..ledger import Ledger
@@ -36,12 +36,27 @@ class BoundSaver(BaseCheckpointSaver[Any]):
         is_fenced: bool = True,
         runtime: str = RUNTIME,
     ) -> None:
+        if not isinstance(ledger, Ledger):
+            msg = (
+                f"LedgerSaver needs a Ledger, not {type(ledger).__name__}: open one with chatledger.open(location), beside an "
+                "AsyncLedger of the same location if need be; the async methods of the saver run in worker threads"
+            )
+            raise ConfigurationError(msg)
         super().__init__(serde=serde or JsonPlusSerializer(allowed_msgpack_modules=list(allow) or None))
         self._threads = Threads(ledger)
-        self._values = Values(self.serde)
         self._expectations = Expectations() if is_fenced else None
         self._runtime = runtime
         self._root: str | None = None
+
+    @property
+    def serde(self) -> SerializerProtocol:
+        """The serializer. Another one may be set, as of any saver of LangGraph; what one decoded is not given to the other."""
+        return self._serde
+
+    @serde.setter
+    def serde(self, serde: SerializerProtocol) -> None:  # pyright: ignore[reportIncompatibleVariableOverride]
+        self._serde = serde
+        self._values = Values(serde)
 
     @property
     def ledger(self) -> Ledger:
@@ -68,10 +83,7 @@ class BoundSaver(BaseCheckpointSaver[Any]):
 
     def with_allowlist(self, extra_allowlist: Collection[tuple[str, ...]]) -> Self:
         """The same saver with a serializer that may load more; what one decoded is not given to the other."""
-        clone = cast("Self", super().with_allowlist(extra_allowlist))
-        if clone is not self:
-            clone._values = Values(clone.serde)  # noqa: SLF001 - of its own class
-        return clone
+        return cast("Self", super().with_allowlist(extra_allowlist))
 
     def _tuple(self, found: StoredCheckpoint, reader: Reader) -> CheckpointTuple:
         record = found.record
@@ -80,7 +92,7 @@ class BoundSaver(BaseCheckpointSaver[Any]):
         if is_ours:
             checkpoint = unpack(self.serde.loads_typed(record.checkpoint), record.checkpoint_id)
         checkpoint[VALUES] = self._channel_values(found, reader) if is_ours else {}
-        parent_id = parent_of(record)
+        parent_id = found.parent_id
         return CheckpointTuple(
             config=self._config(found.thread_id, record.namespace, record.checkpoint_id),
             checkpoint=cast("Checkpoint", checkpoint),
@@ -122,11 +134,6 @@ class BoundSaver(BaseCheckpointSaver[Any]):
 
     def _is_ours(self, namespace: str) -> bool:
         return self._root is None or is_within(namespace, self._root)
-
-
-def parent_of(record: CheckpointRecord) -> str | None:
-    """The id of its parent; None at a root, and where the parent was removed."""
-    return None if record.is_orphan else record.parent_id
 
 
 def thread_id_of(config: RunnableConfig) -> str:

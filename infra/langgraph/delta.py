@@ -5,6 +5,7 @@ from typing import Any
 
 from langgraph.checkpoint.base import DeltaChannelHistory
 
+from chatledger.domain.agents.record import ancestors
 from chatledger.projections.agents.indexed_thread import IndexedThread, load
 
 from .reader import Reader
@@ -16,24 +17,23 @@ def delta_history(
     """
     Of each channel its writes at the ancestors of a checkpoint, oldest first, up to the nearest ancestor with a value of it.
 
-    That value is the seed, and that ancestor's own writes come after it. Only ancestors count: forks share the namespace.
+    That value is the seed, and that ancestor's own writes come after it; None is no seed, as the channel is empty there. Only
+    ancestors count: forks share the namespace.
     """
     target = thread.latest(namespace) if checkpoint_id is None else thread.checkpoint(namespace, checkpoint_id)
-    parent_id = None if target is None else target.parent_id
+    line = () if target is None else ancestors(target, lambda some_id: thread.checkpoint(namespace, some_id))
     backwards: dict[str, list[tuple[str, str, bytes]]] = {channel: [] for channel in channels}
     seeds: dict[str, bytes] = {}
     remaining = set(channels)
-    while parent_id is not None and remaining:
-        at = thread.checkpoint(namespace, parent_id)
-        if at is None:
-            break
-        for write in reversed(thread.writes(namespace, parent_id)):
+    for at in line:
+        for write in reversed(thread.writes(namespace, at.checkpoint_id)):
             if write.channel in remaining:
                 backwards[write.channel].append((write.task_id, write.channel, write.digest))
         for channel in [channel for channel in remaining if channel in at.channels]:
             seeds[channel] = at.channels[channel]
             remaining.discard(channel)
-        parent_id = at.parent_id
+        if not remaining:
+            break
     roots = [*seeds.values(), *(digest for writes in backwards.values() for _, _, digest in writes)]
     pieces = load(thread, roots, reader.is_known, {})
     history: dict[str, DeltaChannelHistory] = {}
@@ -42,7 +42,8 @@ def delta_history(
             (task_id, name, reader.decode(digest, pieces)) for task_id, name, digest in reversed(backwards[channel])
         ]
         entry: DeltaChannelHistory = {"writes": writes}
-        if channel in seeds:
-            entry["seed"] = reader.decode(seeds[channel], pieces)
+        seed: Any = reader.decode(seeds[channel], pieces) if channel in seeds else None
+        if seed is not None:
+            entry["seed"] = seed
         history[channel] = entry
     return history

@@ -1,13 +1,20 @@
-"""What a saver knows of where threads stand, so that it notices when another writer went on in between."""
+"""What a saver knows of where threads stand, so that it notices when another run went on in between."""
 
+import asyncio
 import threading
+import weakref
 from collections import OrderedDict
+from contextvars import ContextVar
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 _MAX_KNOWN: Final = 65_536
 
 _Key = tuple[str, str, str | None]
+Flow = weakref.ReferenceType[Any]
+"""The task, or outside of tasks the thread, in which a run read the thread that it goes on with."""
+
+_flow: ContextVar[Flow | None] = ContextVar("chatledger_flow", default=None)
 
 
 class _How(Enum):
@@ -20,16 +27,19 @@ class _How(Enum):
 
 class _Known(NamedTuple):
     how: _How
-    was_put: bool
+    putter: Flow | None = None
+    """Who put it, if it was this saver that did."""
+    is_left_over: bool = False
+    """Whether it was put after the end of its run: a cancelled one does not wait for its last checkpoints."""
 
 
 class Expectations:
     """
     How each checkpoint was come by last. None stands for a namespace that was found empty.
 
-    Who goes on from the latest one means to continue the thread, and must not when somebody else did. Who goes on from one
-    that was named forks it. And who goes on from what this saver put itself may do so several times, beside what this saver
-    put, but not beside what others did.
+    Who goes on from the latest one means to continue the thread, and must not when somebody else did: another writer, or
+    another run of this saver. Who goes on from one that was named forks it. And who goes on from what this saver put itself
+    may do so several times, beside what this saver put, but not beside what others did.
     """
 
     def __init__(self) -> None:
@@ -45,8 +55,10 @@ class Expectations:
         self._note((thread_id, namespace, checkpoint_id), _How.BY_NAME)
 
     def note_put(self, thread_id: str, namespace: str, checkpoint_id: str) -> None:
-        """A checkpoint was put."""
-        self._note((thread_id, namespace, checkpoint_id), _How.PUT)
+        """A checkpoint was put by this saver."""
+        putter = _current_flow()
+        with self._lock:
+            self._keep((thread_id, namespace, checkpoint_id), _Known(_How.PUT, putter, is_left_over=_is_over(putter)))
 
     def is_continuing(self, thread_id: str, namespace: str, parent_id: str | None) -> bool:
         """Whether one that is put below that parent is to continue the thread."""
@@ -56,7 +68,15 @@ class Expectations:
     def may_stand_beside(self, thread_id: str, namespace: str, parent_id: str | None, latest_id: str) -> bool:
         """Whether one that is put below that parent may stand beside what is the latest."""
         parent, latest = self._of(thread_id, namespace, parent_id), self._of(thread_id, namespace, latest_id)
-        return parent is not None and parent.how is _How.PUT and latest is not None and latest.was_put
+        if latest is None or latest.putter is None:
+            return False
+        is_own = latest.is_left_over or _are_one(latest.putter, _current_flow())
+        return is_own or (parent is not None and parent.how is _How.PUT)
+
+    def was_put(self, thread_id: str, namespace: str, checkpoint_id: str) -> bool:
+        """Whether this saver put it."""
+        known = self._of(thread_id, namespace, checkpoint_id)
+        return known is not None and known.putter is not None
 
     def _of(self, thread_id: str, namespace: str, checkpoint_id: str | None) -> _Known | None:
         with self._lock:
@@ -64,8 +84,45 @@ class Expectations:
 
     def _note(self, key: _Key, how: _How) -> None:
         with self._lock:
-            before = self._known.get(key)
-            self._known[key] = _Known(how, how is _How.PUT or (before is not None and before.was_put))
-            self._known.move_to_end(key)
-            if len(self._known) > _MAX_KNOWN:
-                self._known.popitem(last=False)
+            self._keep(key, self._known.get(key, _Known(how))._replace(how=how))
+
+    def _keep(self, key: _Key, known: _Known) -> None:
+        self._known[key] = known
+        self._known.move_to_end(key)
+        if len(self._known) > _MAX_KNOWN:
+            self._known.popitem(last=False)
+
+
+def begin_flow() -> None:
+    """Take note that a run reads a thread here: what it puts, LangGraph puts from other tasks and threads, in copies of this context."""
+    _flow.set(_here())
+
+
+def need_flow() -> None:
+    """The same, unless the context has a run already."""
+    if _flow.get() is None:
+        begin_flow()
+
+
+def _current_flow() -> Flow:
+    return _flow.get() or _here()
+
+
+def _here() -> Flow:
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:  # no loop runs in this thread
+        task = None
+    return weakref.ref(task or threading.current_thread())
+
+
+def _are_one(one: Flow, other: Flow) -> bool:
+    found = one()
+    return one is other or (found is not None and found is other())
+
+
+def _is_over(flow: Flow) -> bool:
+    found = flow()
+    if isinstance(found, asyncio.Task):
+        return found.done()
+    return found is None or not found.is_alive()

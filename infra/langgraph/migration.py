@@ -7,7 +7,7 @@ import msgspec
 
 from chatledger.domain.agents.events import CheckpointKey
 from chatledger.domain.agents.namespaces import ASSISTANT, assistant_namespace
-from chatledger.domain.agents.record import CheckpointRecord
+from chatledger.domain.agents.record import CheckpointRecord, ancestors
 from chatledger.domain.agents.restating import Restatement
 from chatledger.domain.errors import NamespaceError
 from chatledger.projections.agents.indexed_thread import IndexedThread
@@ -23,7 +23,7 @@ class Migration(msgspec.Struct, frozen=True):
 
     Args:
         migrated: Of each assistant, how many checkpoints are in its namespace that came from elsewhere.
-        left: The others: their namespaces and ids. They name no assistant, or need a delta channel's writes of another one.
+        left: The others: their namespaces and ids. They name no assistant, or need a delta channel's writes of another one, or of a pruned one.
     """
 
     migrated: dict[str, int]
@@ -44,12 +44,15 @@ def plan_migration(
         owners = {checkpoint_id: _assistant(one, roots) for checkpoint_id, one in metadata.items()}
         if not name:
             roots.update({checkpoint_id: owner for checkpoint_id, owner in owners.items() if owner is not None})
+        left: set[str | None] = set()
         for checkpoint_id in sorted(records):
             owner = owners[checkpoint_id]
             if owner is not None and not is_wanted(assistant_namespace(owner)):
                 continue
             parent_id, is_near = _own_parent(records[checkpoint_id], records, owners)
-            if owner is None or not (is_near or not delta_channels(records[checkpoint_id], metadata[checkpoint_id])):
+            is_cut = not is_near or parent_id in left
+            if owner is None or (is_cut and delta_channels(records[checkpoint_id], metadata[checkpoint_id])):
+                left.add(checkpoint_id)
                 migration.left.append((name, checkpoint_id))
                 continue
             root = assistant_namespace(owner)
@@ -71,9 +74,10 @@ def _assistant(metadata: Any, roots: dict[str, str]) -> str | None:
 def _own_parent(
     record: CheckpointRecord, records: dict[str, CheckpointRecord], owners: dict[str, str | None]
 ) -> tuple[str | None, bool]:
-    """The nearest ancestor of the same assistant, and whether no other one's lies between."""
-    parent_id, is_near = (None if record.is_orphan else record.parent_id), True
-    while parent_id is not None and owners.get(parent_id) != owners[record.checkpoint_id]:
-        parent = records.get(parent_id)
-        parent_id, is_near = (None if parent is None else parent.parent_id), False
-    return parent_id, is_near
+    """The nearest ancestor of the same assistant, and whether nothing lies between: neither another one's, nor what was pruned."""
+    is_near = True
+    for ancestor in ancestors(record, records.get):
+        if owners.get(ancestor.checkpoint_id) == owners[record.checkpoint_id]:
+            return ancestor.checkpoint_id, is_near
+        is_near = False
+    return None, record.parent_id is None

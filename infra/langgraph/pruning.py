@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from chatledger.domain.agents.events import CheckpointKey, Skeleton
-from chatledger.domain.agents.record import CheckpointRecord
+from chatledger.domain.agents.record import CheckpointRecord, ancestors
 from chatledger.projections.agents.indexed_thread import IndexedThread
 
 from ..agents.threads import Removal
@@ -76,12 +76,11 @@ def _note_needs(
 ) -> None:
     """Note which ancestors a checkpoint needs for its delta channels: each up to the one that has a value."""
     missing = delta_channels(record, metadata_of(record))
-    parent_id = record.parent_id
-    while missing and parent_id is not None and parent_id in records:
-        ancestor = records[parent_id]
-        needed.setdefault((record.namespace, parent_id), set()).update(missing)
+    for ancestor in ancestors(record, records.get):
+        if not missing:
+            return
+        needed.setdefault((record.namespace, ancestor.checkpoint_id), set()).update(missing)
         missing = {channel for channel in missing if channel not in ancestor.channels}
-        parent_id = ancestor.parent_id
 
 
 def delta_channels(record: CheckpointRecord, metadata: Any) -> set[str]:

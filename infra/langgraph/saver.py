@@ -15,10 +15,16 @@ from langgraph.checkpoint.base import (
     get_checkpoint_id,
     get_checkpoint_metadata,
 )
+from msgspec import UNSET
 
 from chatledger.domain.agents.decide import CheckpointPut
 from chatledger.domain.agents.record import CheckpointRecord
-from chatledger.domain.errors import InvalidValueError, RuntimeMismatchError
+from chatledger.domain.errors import (
+    CheckpointConflictError,
+    CheckpointExistsError,
+    InvalidValueError,
+    RuntimeMismatchError,
+)
 from chatledger.projections.agents.indexed_thread import IndexedThread
 from chatledger.projections.collector import only_new_collected
 
@@ -26,13 +32,14 @@ from ..agents.threads import Removal
 from .async_twins import AsyncTwins
 from .bound import VALUES, thread_id_of
 from .delta import delta_history
+from .expectations import begin_flow
 from .packing import pack, versions_of
 from .pruning import plan_prune, plan_removal
 from .thread_queries import ThreadQueries
 from .versions import next_version
 
 
-class LedgerSaver(ThreadQueries, AsyncTwins):
+class LedgerSaver(ThreadQueries, AsyncTwins):  # pyright: ignore[reportIncompatibleVariableOverride]  # `serde` may be set
     """
     Keeps the checkpoints of LangGraph on a ledger: every step an event, read from the index.
 
@@ -44,7 +51,8 @@ class LedgerSaver(ThreadQueries, AsyncTwins):
         serde: The serializer. By default LangGraph's own, and strict: it loads plain data, messages and other types that
             LangGraph knows to be safe, and `allow`; of other classes the data remain.
         allow: Classes that may be loaded besides, of the state of your graphs.
-        is_fenced: Refuse to go on from a checkpoint from which another writer went on since it was read as the latest one.
+        is_fenced: Refuse to go on from a checkpoint from which another writer, or a run at the same time, went on since it was read
+            as the latest one.
         runtime: What is recorded as the writer; checkpoints of others are not resumed.
     """
 
@@ -55,6 +63,7 @@ class LedgerSaver(ThreadQueries, AsyncTwins):
         Raises:
             RuntimeMismatchError: Another runtime wrote it.
         """
+        begin_flow()
         thread_id, namespace = self._place(config)
         checkpoint_id = get_checkpoint_id(config) or None
         reader = self._values.reader()
@@ -153,7 +162,9 @@ class LedgerSaver(ThreadQueries, AsyncTwins):
             The config of the new checkpoint.
 
         Raises:
-            CheckpointConflictError: Another writer went on from the same checkpoint.
+            CheckpointConflictError: Another writer, or another run, went on from the same checkpoint.
+            CheckpointExistsError: It is stored with other content. To repeat a put is harmless.
+            InvalidValueError: It would be its own ancestor.
         """
         thread_id, namespace = self._place(config)
         parent_id = get_checkpoint_id(config) or None
@@ -173,28 +184,60 @@ class LedgerSaver(ThreadQueries, AsyncTwins):
             same_in=partial(self._same_in, versions),
             runtime=self._runtime,
             run_id=run_id if isinstance(run_id, str) else None,
-            **self._expected(thread_id, namespace, parent_id),
+            expected_latest=parent_id if self._is_continuing(thread_id, namespace, parent_id, full) else UNSET,
         )
+        try:
+            self._put_expected(thread_id, put)
+        except CheckpointExistsError:
+            if not self._is_repeated(thread_id, put, checkpoint, full):
+                raise
+        return self._config(thread_id, namespace, checkpoint["id"])
+
+    def _is_repeated(
+        self, thread_id: str, put: CheckpointPut, checkpoint: Checkpoint, metadata: CheckpointMetadata
+    ) -> bool:
+        """Whether it is equal to the stored one once both are decoded: an encrypting serializer gives other bytes each time."""
+        stored = self._threads.get(thread_id, put.namespace, put.checkpoint_id)
+        if stored is None or (stored.record.parent_id, stored.record.runtime) != (put.parent_id, put.runtime):
+            return False
+        found = self._tuple(stored, self._values.reader())
+        known = {name: value for name, value in found.checkpoint[VALUES].items() if name not in put.inherited}
+        given: Any = self.serde.loads_typed(self.serde.dumps_typed([checkpoint, metadata]))
+        try:
+            return bool([{**found.checkpoint, VALUES: known}, found.metadata] == given)
+        except (TypeError, ValueError):  # such as arrays, which have no one answer
+            return False
+
+    def _put_expected(self, thread_id: str, put: CheckpointPut) -> None:
         expectations = self._expectations
         if expectations is None:
             self._threads.put_checkpoint(thread_id, put)
-        else:
-            is_own = partial(expectations.may_stand_beside, thread_id, namespace, parent_id)
+            return
+        is_own = partial(expectations.may_stand_beside, thread_id, put.namespace, put.parent_id)
+        try:
             self._threads.put_checkpoint(thread_id, put, is_own=is_own)
-            expectations.note_put(thread_id, namespace, checkpoint["id"])
-        return self._config(thread_id, namespace, checkpoint["id"])
+        except CheckpointConflictError as error:
+            if not expectations.was_put(thread_id, put.namespace, error.latest_id):
+                raise
+            raise CheckpointConflictError(
+                thread_id, put.namespace, parent_id=put.parent_id, latest_id=error.latest_id, is_own=True
+            ) from None
+        expectations.note_put(thread_id, put.namespace, put.checkpoint_id)
 
     def _same_in(self, versions: Mapping[str, Any], parent: CheckpointRecord) -> Collection[str]:
         """The channels whose values the parent has: those with the same version there."""
-        if parent.skeleton is not None or parent.runtime != self._runtime:
+        if parent.runtime != self._runtime:
             return ()
         before = versions_of(self.serde.loads_typed(parent.checkpoint))
-        return [name for name in parent.channels if before.get(name) == versions.get(name)]
+        return {name for name in parent.channels if name in before and before[name] == versions.get(name)}
 
-    def _expected(self, thread_id: str, namespace: str, parent_id: str | None) -> dict[str, Any]:
-        if self._expectations is None or not self._expectations.is_continuing(thread_id, namespace, parent_id):
-            return {}
-        return {"expected_latest": parent_id}
+    def _is_continuing(
+        self, thread_id: str, namespace: str, parent_id: str | None, metadata: CheckpointMetadata
+    ) -> bool:
+        """Whether it is to continue the thread; a copy of a checkpoint, which stands beside it, is a fork."""
+        if self._expectations is None or metadata.get("source") == "fork":
+            return False
+        return self._expectations.is_continuing(thread_id, namespace, parent_id)
 
     def put_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""

@@ -7,7 +7,7 @@ from chatledger.domain.rules import check_count
 from ..agents.thread_info import ThreadInfo
 from ..agents.threads import StoredCheckpoint
 from ..workers import in_thread
-from .bound import BoundSaver, parent_of
+from .bound import BoundSaver
 from .migration import Migration, plan_migration
 from .thread_state import ThreadState, state_of
 
@@ -128,7 +128,7 @@ class ThreadQueries(BoundSaver):
             self._tuple(found, self._values.reader()),
             found.writes if record.runtime == self._runtime else [],
             place=place,
-            parent_id=parent_of(record),
+            parent_id=found.parent_id,
             stored_at=record.stored_at,
             is_live=is_live,
         )

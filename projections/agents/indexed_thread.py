@@ -101,6 +101,13 @@ class IndexedThread:
         raw = self._txn.get(key, db=self._tables.agent_checkpoints)
         return None if raw is None else read_checkpoint(raw, namespace, checkpoint_id)
 
+    def is_awaited(self, namespace: str, checkpoint_id: str) -> bool:
+        """Whether there may be checkpoints whose parent it is, though it is not there yet."""
+        number_of = self.namespace_no(namespace)
+        if self.thread_no is None or number_of is None:
+            return False
+        return self._get(keys.awaited_key(self.thread_no, number_of, checkpoint_id)) is not None
+
     def latest(self, namespace: str) -> CheckpointRecord | None:
         """The checkpoint with the greatest id that is no skeleton."""
         return next((one for one in self.checkpoints(namespace) if one.skeleton is None), None)

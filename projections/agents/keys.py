@@ -6,9 +6,9 @@ from chatledger.domain.agents.content import DIGEST_BYTES
 
 from ..keys import id_key, number
 
-RECORD, NAMESPACE, NAMESPACE_TEXT, CHECKPOINT, WRITES, USE, COPY = (bytes((kind,)) for kind in range(1, 8))
+RECORD, NAMESPACE, NAMESPACE_TEXT, CHECKPOINT, WRITES, USE, COPY, AWAITED = (bytes((kind,)) for kind in range(1, 9))
 """The kinds of rows that a thread has, after its number."""
-OF_A_LIVING_THREAD: Final = (RECORD, NAMESPACE, NAMESPACE_TEXT, CHECKPOINT, WRITES, USE)
+OF_A_LIVING_THREAD: Final = (RECORD, NAMESPACE, NAMESPACE_TEXT, CHECKPOINT, WRITES, USE, AWAITED)
 """Which copies were made of a deleted one is known until its events are erased."""
 
 _END: Final = b"\0"
@@ -25,6 +25,11 @@ BY_ID, BY_RUN, BY_NAME = b"z", b"r", b"n"
 def checkpoint_key(thread_no: int, namespace_no: int, checkpoint_id: str) -> bytes:
     """A checkpoint. Within a namespace the order is that of ids."""
     return namespace_key(thread_no, CHECKPOINT, namespace_no) + checkpoint_id.encode()
+
+
+def awaited_key(thread_no: int, namespace_no: int, checkpoint_id: str = "") -> bytes:
+    """A checkpoint that is not there, though others name it as their parent."""
+    return namespace_key(thread_no, AWAITED, namespace_no) + checkpoint_id.encode()
 
 
 def writes_key(thread_no: int, namespace_no: int, checkpoint_id: str, task: bytes = b"") -> bytes:

@@ -125,11 +125,24 @@ class ThreadWriter(IndexedThread):
         self._store(checkpoint)
         self._count(1)
         assert self.thread_no is not None, "events make a thread"
+        self._note_awaited(checkpoint, namespace_no)
         where = (self.thread_id, checkpoint.namespace)
         self._order(keys.by_id(checkpoint.checkpoint_id, self.thread_no, namespace_no), _encode(where))
         if checkpoint.run_id is not None:
             key = keys.by_run(checkpoint.run_id, self.thread_no, namespace_no, checkpoint.checkpoint_id)
             self._order(key, _encode((*where, checkpoint.checkpoint_id)))
+
+    def _note_awaited(self, checkpoint: CheckpointRecord, namespace_no: int) -> None:
+        """Note that it came, and that its parent is still to come where that is not there."""
+        assert self.thread_no is not None, "events make a thread"
+        self._txn.delete(
+            keys.awaited_key(self.thread_no, namespace_no, checkpoint.checkpoint_id), db=self._tables.agents
+        )
+        if checkpoint.parent_id is None or checkpoint.is_orphan:
+            return
+        key = keys.checkpoint_key(self.thread_no, namespace_no, checkpoint.parent_id)
+        if self._txn.get(key, db=self._tables.agent_checkpoints) is None:
+            self._put(keys.awaited_key(self.thread_no, namespace_no, checkpoint.parent_id), b"")
 
     def _drop_checkpoint(self, known: CheckpointRecord) -> None:
         """Forget a checkpoint, but not its writes."""
@@ -203,6 +216,7 @@ class ThreadWriter(IndexedThread):
             for write in read_writes(value):
                 self._unuse(write.digest)
             self._txn.delete(key, db=self._tables.agent_writes)
+        drop_prefixed(self._txn, self._tables.agents, keys.awaited_key(self.thread_no, namespace_no))
         text_key = number(self.thread_no) + keys.NAMESPACE_TEXT + namespace_no.to_bytes(4, "big")
         self._txn.delete(text_key, db=self._tables.agents)
         self._txn.delete(number(self.thread_no) + keys.NAMESPACE + id_key(namespace), db=self._tables.agents)
@@ -235,7 +249,7 @@ class ThreadWriter(IndexedThread):
                 continue
             namespace_no = source.namespace_no(namespace)
             assert namespace_no is not None, "a listed namespace has a number"
-            for checkpoint in list(source.checkpoints(namespace)):
+            for checkpoint in reversed(list(source.checkpoints(namespace))):  # parents first
                 self._put_checkpoint(checkpoint)
             prefix = keys.namespace_key(source.thread_no, keys.WRITES, namespace_no)
             for key, value in list(prefixed(self._txn, self._tables.agent_writes, prefix)):

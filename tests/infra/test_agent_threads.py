@@ -23,7 +23,13 @@ from chatledger.domain.agents.content import (
 from chatledger.domain.agents.decide import MAX_CHECKPOINT_ID_BYTES, CheckpointPut, Tree
 from chatledger.domain.agents.events import Skeleton
 from chatledger.domain.agents.record import CheckpointRecord
-from chatledger.domain.errors import AlreadyExistsError, CheckpointConflictError, InvalidValueError, NotFoundError
+from chatledger.domain.errors import (
+    AlreadyExistsError,
+    CheckpointConflictError,
+    CheckpointExistsError,
+    InvalidValueError,
+    NotFoundError,
+)
 from chatledger.infra.agents.threads import StoredCheckpoint, Threads
 
 THREADS = ("one", "two", "three")
@@ -111,6 +117,7 @@ class ThreadsMachine(RuleBasedStateMachine):
         self.checkpoints: dict[tuple[str, str, str], tuple[str | None, dict[str, Any]]] = {}
         self.writes: dict[tuple[str, str, str], dict[tuple[str, int], Any]] = {}
         self.lists: dict[tuple[str, str], list[Any]] = {}
+        self.bare: set[tuple[str, str, str]] = set()
 
     @rule(
         thread_id=st.sampled_from(THREADS),
@@ -120,12 +127,20 @@ class ThreadsMachine(RuleBasedStateMachine):
         other=VALUES,
     )
     def put(self, thread_id: str, namespace: str, number: int, grown: list[Any], other: Any) -> None:
-        """A list that grows, and another value; also under an id that is taken."""
-        messages = self.lists[thread_id, namespace] = [*self.lists.get((thread_id, namespace), []), *grown]
+        """A list that grows, and another value; under an id that is taken they are refused, or there already."""
+        messages = [*self.lists.get((thread_id, namespace), []), *grown]
+        key = thread_id, namespace, f"{number:02}"
         parent = f"{number - 1:02}" if number else None
         values = {"messages": messages, "other": other}
-        put(self.threads, thread_id, f"{number:02}", values, parent_id=parent, namespace=namespace)
-        self.checkpoints[thread_id, namespace, f"{number:02}"] = parent, values
+        try:
+            put(self.threads, thread_id, key[2], values, parent_id=parent, namespace=namespace)
+        except CheckpointExistsError:
+            assert key in self.bare or self.checkpoints[key] != (parent, values)
+            return
+        assert self.checkpoints.get(key) in (None, (parent, values))
+        self.bare.discard(key)
+        self.lists[thread_id, namespace] = messages
+        self.checkpoints[key] = parent, values
 
     @rule(
         thread_id=st.sampled_from(THREADS),
@@ -161,6 +176,12 @@ class ThreadsMachine(RuleBasedStateMachine):
                 is_within = namespace is None or key[1] == namespace or key[1].startswith(f"{namespace}|")
                 if key[0] == thread_id and is_within:
                     del kept[key]
+        self.bare = {
+            key
+            for key in self.bare
+            if key[0] != thread_id
+            or not (namespace is None or key[1] == namespace or key[1].startswith(f"{namespace}|"))
+        }
 
     @rule(
         thread_id=st.sampled_from(THREADS),
@@ -177,6 +198,8 @@ class ThreadsMachine(RuleBasedStateMachine):
         for key in [*keys, *((one.namespace, one.checkpoint_id) for one in skeletons)]:
             self.checkpoints.pop((thread_id, *key), None)
             self.writes.pop((thread_id, *key), None)
+        self.bare -= {(thread_id, *key) for key in keys}
+        self.bare |= {(thread_id, one.namespace, one.checkpoint_id) for one in skeletons}
 
     @rule(source=st.sampled_from(THREADS), to=st.sampled_from(THREADS))
     def copy(self, source: str, to: str) -> None:
@@ -192,6 +215,7 @@ class ThreadsMachine(RuleBasedStateMachine):
             for key in [key for key in held if key[0] == source]:
                 value = held[key]
                 held[to, key[1], key[2]] = copy.copy(value)
+        self.bare |= {(to, *key[1:]) for key in self.bare if key[0] == source}
 
     @precondition(lambda self: self.checkpoints)
     @rule()
@@ -272,8 +296,10 @@ def test_a_value_larger_than_an_event_is_stored_in_parts(threads: Threads) -> No
 
 def test_inherited_channels_have_the_value_of_the_parent(threads: Threads) -> None:
     put(threads, "t", "1", {"a": "one", "b": "two"})
-    put(threads, "t", "2", {"b": "three"}, parent_id="1", inherited=["a", "absent"])
-    assert values_of(threads.get("t", "")) == {"a": "one", "b": "three"}
+    put(threads, "t", "2", {"b": "three"}, parent_id="1", inherited=["a", "absent"], same_in=_same_a)
+    put(threads, "t", "3", {"b": "four"}, parent_id="1", inherited=["a"])
+    assert values_of(threads.get("t", "")) == {"b": "four"}
+    assert values_of(threads.get("t", "", "2")) == {"a": "one", "b": "three"}
 
 
 def _same_a(_parent: CheckpointRecord) -> list[str]:

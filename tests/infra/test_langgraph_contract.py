@@ -67,19 +67,6 @@ class TestPutAndGet:
 
         assert saver.at("t").checkpoint["channel_values"] == {"b": 2}
 
-    def test_a_second_put_of_an_id_replaces_the_first(self, saver: Calls) -> None:
-        root = saver.put("t", {"a": 0}, id="0")
-        other = saver.put("t", {"a": 0}, id="1")
-        saver.put("t", {"a": 1}, id="2", parent=root)
-        saver.writes("t", "2", [("a", "kept")])
-        saver.put("t", {"a": 2}, id="2", parent=other, metadata={"again": True})
-
-        found = saver.at("t")
-        assert found.checkpoint["channel_values"] == {"a": 2}
-        assert found.parent_config == config("t", other)
-        assert found.metadata.get("again") is True
-        assert found.pending_writes == [("task", "a", "kept")]
-
     def test_a_config_without_a_namespace_means_the_root(self, saver: Calls) -> None:
         checkpoint_id = saver.put("t", {"a": 1}, ns=None)  # type: ignore[arg-type]  # what is tested
 

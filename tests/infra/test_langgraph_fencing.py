@@ -3,18 +3,24 @@
 # White-box: what savers keep is looked at, and some of their methods are replaced.
 # pyright: reportPrivateUsage=false, reportIncompatibleMethodOverride=false, reportUnknownLambdaType=false
 
+import asyncio
 import subprocess
 import sys
 import textwrap
 import threading
+import time
 from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
+from langchain_core.runnables import RunnableLambda
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import START, StateGraph
 from langgraph.types import Command
-from tests.infra.langgraph_programs import asking, history, nested
+from tests.infra.langgraph_programs import Log, asking, history, nested
 from tests.infra.langgraph_world import Calls, config, thread
 
 import chatledger
@@ -30,6 +36,32 @@ def ledger() -> Generator[chatledger.Ledger]:
         yield opened
 
 
+STEPS = 5
+
+
+def in_steps(saver: Any) -> Any:
+    """Steps that take a moment."""
+    graph: Any = StateGraph(Log)
+    for number in range(STEPS):
+        graph.add_node(f"n{number}", _step(number))
+        graph.add_edge(f"n{number - 1}" if number else START, f"n{number}")
+    return graph.compile(checkpointer=saver)
+
+
+def _step(number: int) -> RunnableLambda[Any, Any]:
+    answer = {"log": [f"step {number}"]}
+
+    def work(_state: Any) -> Any:
+        time.sleep(0.001)
+        return answer
+
+    async def awork(_state: Any) -> Any:
+        await asyncio.sleep(0.001)
+        return answer
+
+    return RunnableLambda(work, awork)
+
+
 def calls(ledger: chatledger.Ledger, **options: Any) -> Calls:
     return Calls(LedgerSaver(ledger, **options), is_async=False)
 
@@ -43,6 +75,7 @@ def test_the_second_of_two_writers_is_refused(ledger: chatledger.Ledger) -> None
         other.put("t", {"a": 2}, parent=root)
 
     assert caught.value.latest_id == first
+    assert "by another writer" in str(caught.value)
     assert one.ids(thread("t")) == [first, root]
 
 
@@ -65,13 +98,87 @@ def test_a_writer_in_the_middle_of_a_run_notices_another_one(ledger: chatledger.
         one.put("t", {}, parent=root)
 
 
-def test_two_runs_of_one_saver_do_not_fork_either(ledger: chatledger.Ledger) -> None:
-    saver = calls(ledger)
-    root = saver.put("t", {})
-    saver.at("t")
-    saver.put("t", {}, parent=root)
-    with pytest.raises(CheckpointConflictError):
-        saver.put("t", {}, parent=root)
+@pytest.mark.parametrize("is_async", [False, True], ids=["threads", "tasks"])
+def test_two_runs_of_one_saver_do_not_fork_either(ledger: chatledger.Ledger, *, is_async: bool) -> None:
+    """Double texting: both read the same checkpoint as the latest one. The error does not blame another writer."""
+    graph = in_steps(LedgerSaver(ledger))
+    graph.invoke({"log": []}, CONFIG)
+
+    async def both_as_tasks() -> list[Any]:
+        runs = (graph.ainvoke({"log": ["again"]}, CONFIG, durability="sync") for _ in range(2))
+        return await asyncio.gather(*runs, return_exceptions=True)
+
+    def one() -> Any:
+        try:
+            return graph.invoke({"log": ["again"]}, CONFIG, durability="sync")
+        except CheckpointConflictError as error:
+            return error
+
+    def both_in_threads() -> list[Any]:
+        with ThreadPoolExecutor(2) as pool:
+            return [run.result() for run in [pool.submit(one), pool.submit(one)]]
+
+    outcomes = asyncio.run(both_as_tasks()) if is_async else both_in_threads()
+    (refused,) = [outcome for outcome in outcomes if isinstance(outcome, CheckpointConflictError)]
+    assert refused.is_own
+    assert "another run of this saver" in str(refused)
+    assert "another writer" not in str(refused)
+    assert len(graph.get_state(CONFIG).values["log"]) == 2 * STEPS + 1
+
+
+def test_a_cancelled_run_that_stores_its_last_checkpoint_late_is_not_another_writer(
+    ledger: chatledger.Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stop button while a checkpoint is on its way: it comes after the next run has read the thread."""
+    saver = LedgerSaver(ledger)
+    graph = in_steps(saver)
+    on_its_way, may_go_on = threading.Event(), threading.Event()
+    store = saver._threads.put_checkpoint
+
+    def slow(*arguments: Any, **options: Any) -> None:
+        if not on_its_way.is_set() and graph_is_at(arguments[1], step=STEPS):
+            on_its_way.set()
+            assert may_go_on.wait(20)
+        store(*arguments, **options)
+
+    def graph_is_at(put: Any, *, step: int) -> bool:
+        metadata: Any = saver.serde.loads_typed(put.metadata)
+        return bool(metadata["step"] == step)
+
+    async def run() -> Any:
+        cancelled = asyncio.create_task(graph.ainvoke({"log": ["in"]}, CONFIG))
+        assert await asyncio.to_thread(on_its_way.wait, 20)
+        await asyncio.sleep(0.05)  # it only waits for that one
+        cancelled.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await cancelled
+        stream = graph.astream(None, CONFIG, stream_mode="values")
+        await anext(stream)
+        may_go_on.set()
+        return [value["log"] async for value in stream][-1]
+
+    monkeypatch.setattr(saver._threads, "put_checkpoint", slow)
+
+    assert asyncio.run(run()) == ["in", *(f"step {number}" for number in range(STEPS))]
+
+
+def test_a_run_goes_on_right_after_the_one_before_was_cancelled(ledger: chatledger.Ledger) -> None:
+    """60 of 60, at whatever moment."""
+    graph = in_steps(LedgerSaver(ledger))
+    random = Random(4)
+
+    async def run(number: int) -> Any:
+        where: Any = {"configurable": {"thread_id": f"t{number}"}}
+        cancelled = asyncio.create_task(graph.ainvoke({"log": []}, where))
+        await asyncio.sleep(random.uniform(0, 0.04))
+        cancelled.cancel()
+        await asyncio.wait([cancelled])
+        return await graph.ainvoke({"log": []}, where)
+
+    async def run_all() -> list[Any]:
+        return [await run(number) for number in range(60)]
+
+    assert all(len(found["log"]) >= STEPS for found in asyncio.run(run_all()))
 
 
 def test_a_named_checkpoint_is_forked(ledger: chatledger.Ledger) -> None:

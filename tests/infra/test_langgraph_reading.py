@@ -3,13 +3,17 @@
 import copy
 import gc
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, cast
 
 import hypothesis.strategies as st
 from hypothesis import given, settings
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langgraph.checkpoint.base.id import uuid6
+from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.checkpoint.serde.types import _DeltaSnapshot  # pyright: ignore[reportPrivateUsage]  # its only name
+from tests.infra.encrypted_world import found_in
+from tests.infra.langgraph_world import Calls
 
 import chatledger
 from chatledger.langgraph import LedgerSaver
@@ -182,3 +186,16 @@ def test_what_is_asked_for_stays_longer_than_what_is_not() -> None:
         assert remembered.get(0) == 0
         remembered.put(key, key, 1)
     assert remembered.get(1) is None
+
+
+def test_a_serializer_that_is_set_later_serializes_everything(tmp_path: Path) -> None:
+    """As LangGraph's own savers are encrypted: nothing of the values is stored in clear text."""
+    with chatledger.open(tmp_path) as ledger:
+        saver = LedgerSaver(ledger)
+        saver.serde = EncryptedSerializer.from_pycryptodome_aes(key=b"1234567890123456")
+        calls = Calls(saver, is_async=False)
+        calls.put("t", {"a": ["swordfish " * 80]}, metadata={"secret": "of elsinore"})
+        calls.writes("t", calls.at("t").checkpoint["id"], [("a", "swordfish")])
+
+        assert calls.at("t").checkpoint["channel_values"] == {"a": ["swordfish " * 80]}
+        assert found_in(tmp_path, {"value": "swordfish", "metadata": "of elsinore"}) == set()

@@ -1,0 +1,137 @@
+"""
+LangGraph's own tests, with `LedgerSaver` in the place of its savers: `python -m tests.upstream`, which needs the group `upstream`.
+
+The files come from the source distributions of the installed versions, and are kept in `build/upstream`, unmodified.
+`ledger_plugin.py` puts the savers in, and `known.toml` says which tests cannot pass, and why.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import tarfile
+import time
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Final, NamedTuple
+
+HERE: Final = Path(__file__).parent
+OUT: Final = Path("build/upstream")
+
+
+class Suite(NamedTuple):
+    """Tests of one distribution: those of its files that are about savers."""
+
+    name: str
+    distribution: str
+    files: Sequence[str] = ()
+    """All that have something to do with savers when empty."""
+
+
+_SAVERS: Final = ("sync_checkpointer", "async_checkpointer", "MemorySaver")
+"""What files of `langgraph` name that are about savers."""
+_FIXTURES: Final = _SAVERS[:2]
+
+SUITES: Final = {
+    suite.name: suite
+    for suite in (
+        Suite("langgraph", "langgraph"),
+        Suite("checkpoint", "langgraph-checkpoint", ["tests/test_memory.py"]),
+        Suite(
+            "sqlite",
+            "langgraph-checkpoint-sqlite",
+            [
+                "tests/test_aiosqlite.py",
+                "tests/test_conformance_delta.py",
+                "tests/test_delta_channel_migration.py",
+                "tests/test_delta_parent_walk.py",
+                "tests/test_get_delta_channel_history.py",
+                "tests/test_sqlite.py",
+                "tests/test_writes_task_path_migration.py",
+            ],
+        ),
+        Suite(
+            "postgres",
+            "langgraph-checkpoint-postgres",
+            [
+                "tests/test_async.py",
+                "tests/test_conformance_delta.py",
+                "tests/test_delta_pagination.py",
+                "tests/test_delta_plain_value_seed.py",
+                "tests/test_prune.py",
+                "tests/test_sync.py",
+            ],
+        ),
+    )
+}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run what the arguments say. Returns the exit status: 1 when a test did what `known.toml` does not expect."""
+    parser = argparse.ArgumentParser(prog="python -m tests.upstream", description=__doc__)
+    parser.add_argument("suites", nargs="*", metavar="SUITE", help=f"of {', '.join(SUITES)}; all when there are none")
+    parser.add_argument(
+        "--ledger", choices=["memory:", "directory", "defaults"], default="memory:", help="as ledger_plugin.py says"
+    )
+    parser.add_argument("--fixtures", action="store_true", help="of langgraph only the files with fixtures for savers")
+    parser.add_argument("--workers", default="2", help="how many processes")
+    parser.add_argument("--keyword", "-k", help="only tests with such names, as pytest has it")
+    options = parser.parse_args(arguments)
+    unknown = set(options.suites) - set(SUITES)
+    if unknown:
+        parser.error(f"unknown: {', '.join(sorted(unknown))}; there are {', '.join(SUITES)}")
+    suites = [SUITES[name] for name in options.suites or SUITES]
+    folders = {suite.name: fetched(suite.distribution) for suite in suites}
+    failed: list[str] = []
+    for suite in suites:
+        files = list(suite.files) or about_savers(folders[suite.name], _FIXTURES if options.fixtures else _SAVERS)
+        print(
+            f"\n{suite.distribution} {version(suite.distribution)}: {len(files)} files, ledgers {options.ledger}",
+            flush=True,
+        )
+        started = time.monotonic()
+        extra = ["-k", options.keyword] if options.keyword else []
+        status = run(
+            suite.name, folders[suite.name], files, [f"--ledger={options.ledger}", "-n", options.workers, *extra]
+        )
+        print(f"{time.monotonic() - started:.0f} s", flush=True)
+        if status:
+            failed.append(suite.name)
+    print(f"\nNOT AS EXPECTED: {', '.join(failed)}" if failed else "\nas expected", flush=True)
+    return bool(failed)
+
+
+def fetched(distribution: str) -> Path:
+    """The folder with the tests of the installed version, which are fetched if they are not here yet."""
+    name = f"{distribution.replace('-', '_')}-{version(distribution)}"
+    folder = OUT / name
+    if not (folder / "tests").is_dir():
+        OUT.mkdir(parents=True, exist_ok=True)
+        download = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-build-isolation"]
+        wanted = ["--no-binary", distribution, "--dest", str(OUT), f"{distribution}=={version(distribution)}"]
+        subprocess.run([*download, *wanted], check=True)
+        with tarfile.open(OUT / f"{name}.tar.gz") as archive:
+            # Not the library itself: the installed one is to be tested.
+            members = [one for one in archive if one.name.startswith((f"{name}/tests/", f"{name}/pyproject.toml"))]
+            archive.extractall(OUT, members, filter="data")
+    return folder
+
+
+def about_savers(folder: Path, words: Sequence[str]) -> list[str]:
+    """The files of tests in which one of these words stands."""
+    paths = sorted((folder / "tests").glob("test_*.py"))
+    return [f"tests/{path.name}" for path in paths if any(word in path.read_text() for word in words)]
+
+
+def run(suite: str, folder: Path, files: Sequence[str], options: Sequence[str]) -> int:
+    """Run files of a suite in their folder, as its own settings have it. Returns the exit status."""
+    command = [sys.executable, "-m", "pytest", "-p", "ledger_plugin", f"--suite={suite}", "-p", "no:langsmith_plugin"]
+    quiet = ["-o", "addopts=", "-p", "no:cacheprovider", "-q", "--tb=short", "-W", "ignore", "--timeout=120"]
+    # The plugin alone, by its path: LangGraph's tests are a package `tests` too. And no servers but ours.
+    environment = {**os.environ, "PYTHONPATH": str(HERE.absolute()), "NO_DOCKER": "true"}
+    return subprocess.run([*command, *quiet, *options, *files], cwd=folder, env=environment, check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
