@@ -163,9 +163,13 @@ class Generation:
         position = self.state(txn).position
         if recorded.position > position:
             return False
-        if stream_head(self._writer(txn, recorded.chat_id)).position < recorded.position:
+        if self.head_position(txn, recorded.chat_id) < recorded.position:
             raise LogRegressedError(last_position=recorded.position, seen_position=position)
         return True
+
+    def head_position(self, txn: Transaction, stream: str) -> int:
+        """The position of the last event of a stream that is shown; 0 when there is none."""
+        return stream_head(self._writer(txn, stream)).position
 
     def _writer(self, txn: Transaction, stream: str) -> ChatWriter | ThreadWriter | GraphStateWriter:
         if is_state_stream(stream):
