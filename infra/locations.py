@@ -15,9 +15,10 @@ from chatledger.domain.codec import MAX_EVENT_BYTES
 from chatledger.domain.errors import ConfigurationError
 from chatledger.domain.large_data import LARGE_BYTES, MAX_MESSAGE_BYTES
 from chatledger.projections.custom.projection import Projection
-from chatledger.projections.environment import INITIAL_MAP_BYTES
+from chatledger.projections.environment import INITIAL_MAP_BYTES, check_path
 from chatledger.projections.index import Index
 from chatledger.projections.quarantine import Refuse, refuse_nothing
+from chatledger.projections.system_errors import system_errors
 
 from .custom_projections import check_projections
 from .embedded import DataDirectory, Durability, EmbeddedSource
@@ -80,6 +81,8 @@ class Options:
             msg = f"index must be the path of a folder, not {type(index).__name__}"
             raise ConfigurationError(msg)
         self.index = None if index is None else Path(index).expanduser().absolute()
+        if self.index is not None:
+            check_path(self.index)
         self.durability: Durability = durability
         self.create = create
         self.progress = progress or no_progress
@@ -165,6 +168,7 @@ class Options:
         )
 
 
+@system_errors("the ledger can not be opened")
 def open_shared(location: str | os.PathLike[str], options: Options) -> Shared:
     """
     The store at a location, shared with those who have it open in this process.
@@ -223,7 +227,7 @@ def _open_path(location: str, options: Options) -> Store:
     source = EmbeddedSource(directory, durability=options.durability, stream=STREAM, timeout_s=options.timeout_s)
     try:
         source()  # in this thread, so that its errors reach the caller as they are
-        client = JetStreamClient(source, timeout_s=options.timeout_s)
+        client = JetStreamClient(source, timeout_s=options.timeout_s, why_full=directory.why_full)
         try:
             log = JetStreamLog(client, STREAM, create=not is_known, mapper=options.mapper)
         except BaseException:
@@ -255,6 +259,7 @@ def _open_sqlite(location: str, options: Options) -> Store:
     from .log.sql import SqliteLog
 
     path = Path(unquote(urlsplit(location).path.removeprefix("/"))).expanduser().absolute()
+    check_path(path)  # its index lies beside it
     if path.is_dir() or not path.parent.is_dir():
         msg = f"{path} can not be an SQLite file: its folder does not exist, or it is a folder"
         raise ConfigurationError(msg)

@@ -25,6 +25,7 @@ from chatledger.domain.large_data import MAX_MESSAGE_BYTES
 from chatledger.projections.generation import Erasure
 from chatledger.projections.index import Index, Snapshot
 from chatledger.projections.projector import Projector
+from chatledger.projections.system_errors import system_errors
 
 from .agents.deleting import IsDue, delete_thread, delete_threads_of_chats, free_copies
 from .context import current
@@ -110,6 +111,7 @@ class Store:
         )
         self._follower.start()
 
+    @system_errors("the index can not be opened")
     def _open(self, progress: Progress) -> None:
         reason = self.index.open()
         if reason is not None:
@@ -315,6 +317,7 @@ class Store:
             return self.projector.read_commits(after, limit)
         return self.log.read_chat(chat_id, after=after, limit=limit)
 
+    @system_errors("the index can not be built")
     def rebuild(self, progress: Progress = no_progress, *, unless_open: bool = False) -> None:
         """Build the index anew from the log and go over to it."""
         total = self.log.last_position()
@@ -334,6 +337,7 @@ class Store:
             else:
                 return
 
+    @system_errors("the search index can not be built")
     def rebuild_search(self, progress: Progress = no_progress) -> None:
         """Build the search index anew from the messages in the index."""
         self.check_open()

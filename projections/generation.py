@@ -1,8 +1,9 @@
 """One generation of the index: applying events to it and asking it, transaction by transaction."""
 
+import shutil
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 import msgspec
 
@@ -71,6 +72,20 @@ class Generation:
             self.env.close()
             raise
         self.env.forget_memory_when(self._soiled, otherwise=self.note_soiled)
+
+    @classmethod
+    def create(cls, number: int, path: Path, *, map_bytes: int) -> Self:
+        """A new one; where that fails, nothing of it is left."""
+        try:
+            return cls(number, path, map_bytes=map_bytes)
+        except BaseException:
+            shutil.rmtree(path, ignore_errors=True)
+            raise
+
+    def discard(self) -> None:
+        """Close it and remove its files: it was not finished."""
+        self.env.close()
+        shutil.rmtree(self.env.path, ignore_errors=True)
 
     def describe(self, identity: str) -> None:
         """Note what log this generation is built from."""

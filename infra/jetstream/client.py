@@ -76,10 +76,18 @@ class JetStreamClient:
         connect: Where to connect. Called before each connection, in a worker thread, so it may block, for instance to
             start a server. Worker threads end early: a child process must not depend on its parent thread.
         timeout_s: The budget of one operation, all its attempts and connections included.
+        why_full: Why the server can store nothing now, None while it can, as far as that can be known from here: it answers
+            no append when its disk is full.
     """
 
-    def __init__(self, connect: Callable[[], Endpoint], *, timeout_s: float = 15.0) -> None:
-        self.timeout_s = timeout_s
+    def __init__(
+        self,
+        connect: Callable[[], Endpoint],
+        *,
+        timeout_s: float = 15.0,
+        why_full: Callable[[], str | None] = lambda: None,
+    ) -> None:
+        self.timeout_s, self.why_full = timeout_s, why_full
         self._connect = connect
         self._loop = LoopThread()
         self._connection: Connection | None = None

@@ -31,6 +31,7 @@ from chatledger.domain.errors import (
     ProjectionError,
     RegenerationNotFoundError,
     ResolverError,
+    ResourceError,
     RunConflictError,
     RunNotFoundError,
     RunStatusError,
@@ -78,6 +79,7 @@ WITH_FACTS: list[ChatledgerError] = [
     UnknownLazyTypeError("first-user"),
     ModelNotFoundError("model-1"),
     ResolverError("database.tables[2]", "failed"),
+    ResourceError("no descriptors"),
     ProjectionError("words", "failed", position=7),
 ]
 
