@@ -62,5 +62,6 @@ def _number(error: BaseException | None) -> int | None:
     if isinstance(error, OSError):
         return error.errno
     if isinstance(error, lmdb.Error):
-        return error.code
+        code: object = getattr(error, "code", None)  # only what LMDB itself raised has it
+        return code if isinstance(code, int) else None
     return None if error is None else _number(error.__cause__)
