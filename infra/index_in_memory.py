@@ -1,8 +1,10 @@
 """The index of an encrypted log: it lies in memory, and leaves on the disk only how far it was."""
 
 import contextlib
+import hashlib
 import logging
 import os
+import shutil
 import tempfile
 from pathlib import Path
 from typing import Final
@@ -13,12 +15,15 @@ from chatledger.domain.errors import ChatledgerError
 from chatledger.domain.undecodable import UNDECODABLE
 from chatledger.projections.environment import INITIAL_MAP_BYTES
 from chatledger.projections.generation import IndexState
+from chatledger.projections.generations import Generations
 from chatledger.projections.index import Index
 
 from .log import EventLog
 from .log.regression import refuse_if_regressed
 
 SEEN_FILE: Final = "SEEN"
+NOTES_FILE: Final = "NOTES"
+"""In the folder in memory: where the notes of its ledger are, on the disk."""
 _logger = logging.getLogger(__name__)
 
 
@@ -44,7 +49,7 @@ class IndexInMemory(Index):
 
     def __init__(self, root: Path, notes: Path, *, identity: str, map_bytes: int = INITIAL_MAP_BYTES) -> None:
         super().__init__(root, identity=identity, map_bytes=map_bytes)
-        self._notes, self._log_identity = notes, identity
+        self._root, self._notes, self._log_identity = root, notes, identity
 
     def check(self, log: EventLog) -> None:
         """Raise `LogRegressedError` when the log does not hold what was seen before."""
@@ -55,6 +60,10 @@ class IndexInMemory(Index):
 
     def open(self) -> str | None:
         """As declared in `Index`; notes how far it is."""
+        with contextlib.suppress(OSError):  # a disk that is read-only is no reason to fail
+            self._notes.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (self._root / NOTES_FILE).write_bytes(os.fsencode(self._notes))
+        remove_orphans(self._root.parent)
         reason = super().open()
         if reason is None:
             self.note()
@@ -86,6 +95,22 @@ class IndexInMemory(Index):
             file.flush()
             os.fsync(file.fileno())
         Path(draft).replace(self._notes / SEEN_FILE)
+
+
+def folder_name(identity: str) -> str:
+    """What the folder of the index of a log is called."""
+    return hashlib.sha256(identity.encode()).hexdigest()[:32]
+
+
+def remove_orphans(memory: Path) -> None:
+    """Remove indexes of ledgers that are gone, and that nobody has open: they hold in clear what was deleted with the ledger."""
+    for file in memory.glob(f"*/{NOTES_FILE}"):
+        with contextlib.suppress(OSError):
+            notes = Path(os.fsdecode(file.read_bytes()))
+            seen = read_note(notes)
+            is_anothers = seen is not None and folder_name(seen.identity) != file.parent.name
+            if (is_anothers or not notes.exists()) and not Generations(file.parent).is_in_use:
+                shutil.rmtree(file.parent)
 
 
 def read_note(notes: Path) -> Seen | None:

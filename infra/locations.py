@@ -12,7 +12,7 @@ import platformdirs
 from eventsourcing.persistence import JSONTranscoder
 
 from chatledger.domain.codec import MAX_EVENT_BYTES
-from chatledger.domain.errors import ConfigurationError
+from chatledger.domain.errors import ChainIntegrityError, ConfigurationError
 from chatledger.domain.large_data import LARGE_BYTES, MAX_MESSAGE_BYTES
 from chatledger.projections.custom.projection import Projection
 from chatledger.projections.environment import INITIAL_MAP_BYTES, check_path
@@ -25,6 +25,7 @@ from .embedded import DataDirectory, Durability, EmbeddedSource
 from .encryption import Encryption, check_index, index_folder, keyring_of, scratch_beside
 from .index_in_memory import SEEN_FILE, IndexInMemory
 from .jetstream.client import JetStreamClient
+from .jetstream.errors import StreamAbsentError
 from .log import EventLog, StructMapper
 from .log.cipher import RecordCipher
 from .log.compression import ZstdCompressor
@@ -224,14 +225,26 @@ def _open_path(location: str, options: Options) -> Store:
     options.refuse = Quarantine(directory.path).refusal()
     # A stream that is known here but not to the server is lost, and creating it would delete what is left of it.
     is_known = directory.has_stream(STREAM) or any((directory.index / name).exists() for name in ("CURRENT", SEEN_FILE))
+    if is_known and not directory.has_stream(STREAM):
+        msg = (
+            f"{directory.path} has an index, but its log is gone: {directory.log} holds no stream {STREAM!r}. Put that folder back, or "
+            f"restore a backup with 'chatledger restore'. To begin anew, with nothing, give another directory"
+        )
+        raise ChainIntegrityError(msg)
     source = EmbeddedSource(directory, durability=options.durability, stream=STREAM, timeout_s=options.timeout_s)
     try:
         source()  # in this thread, so that its errors reach the caller as they are
         client = JetStreamClient(source, timeout_s=options.timeout_s, why_full=directory.why_full)
         try:
             log = JetStreamLog(client, STREAM, create=not is_known, mapper=options.mapper)
-        except BaseException:
+        except BaseException as error:
             client.close()
+            if isinstance(error.__cause__, StreamAbsentError):
+                msg = (
+                    f"nats-server can not read the log in {directory.log}, and passes over it. 'chatledger doctor' says what is "
+                    "damaged, and what can be repaired; else restore a backup"
+                )
+                raise ChainIntegrityError(msg) from error
             raise
         return options.store(log, directory.index, source.close)
     except BaseException:
