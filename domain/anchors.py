@@ -166,12 +166,12 @@ class Anchor(msgspec.Struct, frozen=True):
         The anchor of a file. Neither signature nor leaves are checked yet.
 
         Raises:
-            InvalidValueError: It is no anchor, or one of a newer format.
+            InvalidValueError: It is no anchor, or one of a newer format, or its key id is not that of its key.
         """
         try:
             found: Any = msgspec.json.decode(text)
             _check_format(found)
-            return Anchor(
+            anchor = Anchor(
                 position=_count(found["position"]),
                 created_at=int(found["created_at"]),
                 count=_count(found["count"]),
@@ -180,11 +180,13 @@ class Anchor(msgspec.Struct, frozen=True):
                 signature=_sized(base64.b64decode(found["signature"], validate=True), _SIGNATURE_BYTES),
                 leaves=tuple(map(_leaf, found["leaves"])),
             )
+            _check_key_id(anchor, found["key_id"])
         except InvalidValueError:
             raise
         except (msgspec.MsgspecError, ValueError, TypeError, KeyError, RecursionError) as error:
             msg = f"this is no anchor of chatledger, or it is damaged ({error}); take the file that 'chatledger anchor' wrote"
             raise InvalidValueError(msg) from error
+        return anchor
 
 
 def root_of(leaves: Sequence[AnchorLeaf]) -> bytes:
@@ -205,6 +207,15 @@ def _check_format(found: Any) -> None:
     known = cast("dict[str, Any]", found).get("format") if isinstance(found, dict) else None
     if known != FORMAT:
         msg = f"the file has the format {known!r}, this version reads {FORMAT!r}; it is no anchor, or of a newer chatledger"
+        raise InvalidValueError(msg)
+
+
+def _check_key_id(anchor: Anchor, key_id: object) -> None:
+    if key_id != anchor.key_id:
+        msg = (
+            f"the key id of the anchor of position {anchor.position} is not that of its public key, {anchor.key_id}: the file was "
+            "changed after it was signed; take another copy of it"
+        )
         raise InvalidValueError(msg)
 
 

@@ -1,6 +1,5 @@
 """`Encryption`: what `open` is told about keys, and where what is derived from an encrypted log may lie."""
 
-import hashlib
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import Final, Literal, get_args
 
 from chatledger.domain.errors import ConfigurationError
 
+from .index_in_memory import folder_name
 from .log.keys import Keyring, new_key, read_keys
 from .memory_folder import is_in_memory, memory_folder
 from .scratch import Scratch
@@ -106,4 +106,4 @@ def scratch_beside(index: Path | None) -> Scratch:
 
 def index_folder(identity: str) -> Path:
     """Where the index of an encrypted log lies, unless it is given."""
-    return memory_folder() / hashlib.sha256(identity.encode()).hexdigest()[:32]
+    return memory_folder() / folder_name(identity)

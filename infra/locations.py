@@ -12,17 +12,20 @@ import platformdirs
 from eventsourcing.persistence import JSONTranscoder
 
 from chatledger.domain.codec import MAX_EVENT_BYTES
-from chatledger.domain.errors import ConfigurationError
+from chatledger.domain.errors import ChainIntegrityError, ConfigurationError
 from chatledger.domain.large_data import LARGE_BYTES, MAX_MESSAGE_BYTES
 from chatledger.projections.custom.projection import Projection
-from chatledger.projections.environment import INITIAL_MAP_BYTES
+from chatledger.projections.environment import INITIAL_MAP_BYTES, check_path
 from chatledger.projections.index import Index
 from chatledger.projections.quarantine import Refuse, refuse_nothing
+from chatledger.projections.system_errors import system_errors
 
 from .custom_projections import check_projections
 from .embedded import DataDirectory, Durability, EmbeddedSource
 from .encryption import Encryption, check_index, index_folder, keyring_of, scratch_beside
+from .index_in_memory import IndexInMemory
 from .jetstream.client import JetStreamClient
+from .jetstream.errors import StreamAbsentError
 from .log import EventLog, StructMapper
 from .log.cipher import RecordCipher
 from .log.compression import ZstdCompressor
@@ -81,6 +84,8 @@ class Options:
             msg = f"index must be the path of a folder, not {type(index).__name__}"
             raise ConfigurationError(msg)
         self.index = None if index is None else Path(index).expanduser().absolute()
+        if self.index is not None:
+            check_path(self.index)
         self.durability: Durability = durability
         self.create = create
         self.progress = progress or no_progress
@@ -133,11 +138,12 @@ class Options:
         """Where things that are derived from the log may lie for a while."""
         return Scratch() if self.encryption is None else scratch_beside(self.index)
 
-    def open_index(self, log: EventLog, default: Path) -> Index:
+    def open_index(self, log: EventLog, default: Path, witness: Witness | None) -> Index:
         """The index of a log, not opened yet; `default` is where it lies when the log is in clear and none was asked for."""
-        if self.encryption is None or self.index is not None or default.parent == self.scratch.base:
-            return Index(self.index or default, identity=log.identity, map_bytes=self.index_map_bytes)
-        return Index(index_folder(log.identity), identity=log.identity, map_bytes=self.index_map_bytes)
+        identity, map_bytes = log.identity, self.index_map_bytes
+        if self.encryption is None or self.index is not None or witness is None:
+            return Index(self.index or default, identity=identity, map_bytes=map_bytes)
+        return IndexInMemory(index_folder(identity), witness.folder, identity=identity, map_bytes=map_bytes)
 
     def witness(
         self, folder: Path, log: EventLog, *, is_synced: bool = True, is_shared: bool = False
@@ -152,7 +158,7 @@ class Options:
         """The store of a log, with its index at a path unless another was asked for."""
         try:
             log.check_keys()
-            opened = self.open_index(log, index)
+            opened = self.open_index(log, index, witness)
         except BaseException:
             log.close()
             for action in on_close:
@@ -179,6 +185,7 @@ class Options:
         return self.store(log, index, *([] if witness is None else [witness.close]), witness=witness)
 
 
+@system_errors("the ledger can not be opened")
 def open_shared(location: str | os.PathLike[str], options: Options) -> Shared:
     """
     The store at a location, shared with those who have it open in this process.
@@ -238,14 +245,28 @@ def _open_path(location: str, options: Options) -> Store:
         or (directory.index / "CURRENT").exists()
         or read_last_seen(directory.witness) is not None
     )
+    if is_known and not directory.has_stream(STREAM):
+        msg = (
+            f"the log in {directory.path} is gone: {directory.log} holds no stream {STREAM!r}, though events were seen in it. Put that "
+            f"folder back, or restore a backup with 'chatledger restore'. To begin anew, with nothing, give another directory"
+        )
+        raise ChainIntegrityError(msg)
     source = EmbeddedSource(directory, durability=options.durability, stream=STREAM, timeout_s=options.timeout_s)
     try:
         source()  # in this thread, so that its errors reach the caller as they are
-        client = JetStreamClient(source, timeout_s=options.timeout_s, erasing=source.erasing)
+        client = JetStreamClient(
+            source, timeout_s=options.timeout_s, erasing=source.erasing, why_full=directory.why_full
+        )
         try:
             log = JetStreamLog(client, STREAM, create=not is_known, mapper=options.mapper)
-        except BaseException:
+        except BaseException as error:
             client.close()
+            if isinstance(error.__cause__, StreamAbsentError):
+                msg = (
+                    f"nats-server can not read the log in {directory.log}, and passes over it. 'chatledger doctor' says what is "
+                    "damaged, and what can be repaired; else restore a backup"
+                )
+                raise ChainIntegrityError(msg) from error
             raise
         witness = options.witness(directory.witness, log, is_synced=source.is_synced)
         return options.store(log, directory.index, lambda: _stop(source, witness), witness=witness)
@@ -283,6 +304,7 @@ def _open_sqlite(location: str, options: Options) -> Store:
     from .log.sql import SqliteLog
 
     path = Path(unquote(urlsplit(location).path.removeprefix("/"))).expanduser().absolute()
+    check_path(path)  # its index lies beside it
     if path.is_dir() or not path.parent.is_dir():
         msg = f"{path} can not be an SQLite file: its folder does not exist, or it is a folder"
         raise ConfigurationError(msg)

@@ -9,6 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from chatledger.domain.errors import ResourceError
+from chatledger.projections.system_errors import system_errors
+
 _PREFIX: Final = "chatledger-scratch-"
 
 
@@ -45,13 +48,22 @@ class Scratch:
     def take(self) -> ScratchFolder:
         """A new folder, to be removed by whoever takes it."""
         while True:
-            path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=self.base))
+            path = self._made()
             try:
                 return ScratchFolder(path, _lock(path))
             except (BlockingIOError, FileNotFoundError):
                 continue  # somebody took it for an abandoned one before it was locked, and removes it
             except OSError:
                 return ScratchFolder(path, None)  # no locks here, so nobody can take it for an abandoned one
+
+    def _made(self) -> Path:
+        doing = "a temporary folder can not be made"
+        try:
+            with system_errors(doing):
+                return Path(tempfile.mkdtemp(prefix=_PREFIX, dir=self.base))
+        except OSError as error:
+            msg = f"{doing}: {error}. Name one with room in TMPDIR, and retry"
+            raise ResourceError(msg) from error
 
     @contextmanager
     def folder(self) -> Generator[Path]:

@@ -25,6 +25,7 @@ from chatledger.domain.large_data import MAX_MESSAGE_BYTES
 from chatledger.projections.generation import Erasure, IndexState
 from chatledger.projections.index import Index, Snapshot
 from chatledger.projections.projector import Projector
+from chatledger.projections.system_errors import system_errors
 
 from .agents.deleting import IsDue, delete_thread, delete_threads_of_chats, free_copies
 from .checked_reading import CheckedReading
@@ -48,8 +49,8 @@ Progress = Callable[[int, int], None]
 RETRY_S: Final = 30.0
 _MAX_PAUSE_S: Final = 0.05
 _DOUBLINGS: Final = 6
-_SURE_ATTEMPTS: Final = 10
-"""When the log refuses so many and the index comes to know nothing of the chat, it is not because of another writer."""
+_CHECKED_ATTEMPTS: Final = 10
+"""After so many lost races, and again after as many more, the index is compared with the log: it may be damaged."""
 _CLOSED: Final = "the ledger is closed; open it again"
 _logger = logging.getLogger(__name__)
 
@@ -116,6 +117,7 @@ class Store:
         )
         self._follower.start()
 
+    @system_errors("the index can not be opened")
     def _open(self, progress: Progress) -> None:
         for seen in [] if self._witness is None else self._witness.last_seen():
             self._refuse_if_regressed(seen)
@@ -170,9 +172,9 @@ class Store:
             The events that were written, now or then; none when there was nothing to do.
 
         Raises:
-            ChatledgerError: What the decision says; it was made on everything that was on the log.
+            ChatledgerError: What the decision says; it was made on everything that was on the log when the call began.
             UpdateConflictError: The race was lost until the time was over.
-            CorruptStateError: The same, and nobody else wrote to the chat: the index does not show what it read.
+            CorruptStateError: The same, because the index does not show events of the chat that it has read.
             LogUnavailableError: No answer; the outcome is unknown, repeating the call is safe.
         """
         return self.execute_on_stream(
@@ -219,29 +221,35 @@ class Store:
         """As `execute`, for any stream: what `read` gives of it goes to the decision."""
         self.check_open()
         deadline = time.monotonic() + timeout_s
-        attempts = 0
-        heads: set[int] = set()
+        attempts, end = 0, None
         while True:
             attempts += 1
             command = self._deciding.command(chat_id, read, decide, kind)
             try:
                 self._commits.carry_out(command)
             except LostRaceError:
-                heads.add(command.expected_position)
-                self._await_other(chat_id, attempts, deadline, heads)
+                end = self._await_other(chat_id, attempts, deadline)
                 continue
             except (InvalidValueError, LedgerClosedError):
                 raise
             except ChatledgerError:
-                # The state may be behind what others wrote; only the end of the log can say no.
-                if command.sealed or self.projector.catch_up() <= command.position:
+                if command.sealed or command.position >= (end := self._end(end)):
                     raise
                 continue
             if command.known is not None:
                 return self._repeated(chat_id, command.known, kind)
-            if not command.written and self.projector.catch_up() > command.position:
+            if not command.written and command.position < (end := self._end(end)):
                 continue
             return command.written
+
+    def _end(self, seen: int | None) -> int:
+        """
+        Where the log ended at some moment of a call; `seen`, if that was looked for before.
+
+        The state may be behind what others wrote before the call, so only what was decided there can be no. To look again would
+        keep the call from returning as long as others write.
+        """
+        return self.projector.catch_up() if seen is None else seen
 
     def submit(self, chat_id: str, decide: Decide, kind: Kind, on_end: Callable[[], object]) -> Command:
         """
@@ -266,21 +274,28 @@ class Store:
             raise InvalidValueError(msg)
         return found
 
-    def _await_other(self, chat_id: str, attempts: int, deadline: float, heads: set[int]) -> None:
-        """
-        Take in what another writer wrote to the chat, and give it a moment when it writes a lot.
-
-        `heads` is where the index had the chat's last event when the log refused: another writer would have moved it.
-        """
-        self.projector.catch_up()
-        if time.monotonic() > deadline:
-            if len(heads) == 1 and attempts >= _SURE_ATTEMPTS:
-                msg = f"the index lacks events of {chat_id!r} that are on the log; rebuild it, the log is not affected"
-                raise CorruptStateError(msg)
+    def _await_other(self, chat_id: str, attempts: int, deadline: float) -> int:
+        """Take in what another writer wrote to the chat, and give it a moment when it writes a lot; how far the index is."""
+        end = self.projector.catch_up()
+        is_over = time.monotonic() > deadline
+        if is_over or attempts % _CHECKED_ATTEMPTS == 0:
+            self._check_head(chat_id)
+        if is_over:
             raise UpdateConflictError(chat_id, attempts=attempts)
         if attempts > 1:
             longest_s = min(0.001 * 2 ** min(attempts, _DOUBLINGS), _MAX_PAUSE_S)
             time.sleep(random.uniform(0, longest_s))  # noqa: S311 - spreads writers, hides nothing
+        return end
+
+    def _check_head(self, stream: str) -> None:
+        """Raise `CorruptStateError` when the index has read an event of a stream and does not show it."""
+        position, head = self.index.update(
+            lambda generation, txn: (generation.state(txn).position, generation.head_position(txn, stream))
+        )
+        hidden = self.log.read_chat(stream, after=head, limit=1)
+        if hidden and hidden[0].position <= position:
+            msg = f"the index lacks events of {stream!r} that are on the log; rebuild it, the log is not affected"
+            raise CorruptStateError(msg)
 
     def catch_up(self, position: int | None, timeout_s: float) -> int:
         """Take in everything up to the present end of the log, or to `position`; returns the position reached."""
@@ -325,6 +340,7 @@ class Store:
         self.check_open()
         return self._reading.page(after, limit, chat_id=chat_id)
 
+    @system_errors("the index can not be built")
     def rebuild(self, progress: Progress = no_progress, *, unless_open: bool = False) -> None:
         """Build the index anew from the log and go over to it."""
         total = self.log.last_position()
@@ -344,6 +360,7 @@ class Store:
             else:
                 return
 
+    @system_errors("the search index can not be built")
     def rebuild_search(self, progress: Progress = no_progress) -> None:
         """Build the search index anew from the messages in the index."""
         self.check_open()

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import lmdb
 
-from chatledger.domain.errors import CorruptStateError, LedgerClosedError
+from chatledger.domain.errors import ConfigurationError, CorruptStateError, LedgerClosedError
 
 from .page_check import find_damage
+from .system_errors import system_errors, unusable
 
 T = TypeVar("T")
 
@@ -51,18 +52,20 @@ class Environment:
     """
 
     def __init__(self, path: Path, *, map_bytes: int = INITIAL_MAP_BYTES) -> None:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        check_path(path)
         self.path = path
         self._pid = os.getpid()
-        self._share = _Share(path / "in-use", self._check_pages)
+        with system_errors(f"the index at {path} can not be opened"):
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._share = _Share(path / "in-use", self._check_pages)
         try:
             self._env = self._open(map_bytes)
             self._check_length()
             self._env.reader_check()  # frees the slots of killed processes, which would keep old pages for ever
         except lmdb.Error as error:
             self._share.release(is_synced=False)
-            msg = f"the index at {path} can not be opened: {error}"
-            raise CorruptStateError(msg) from error
+            msg = f"the index at {path} can not be opened"
+            raise unusable(error, msg) from error
         except BaseException:
             self._share.release(is_synced=False)
             raise
@@ -121,8 +124,8 @@ class Environment:
             self._env.set_mapsize(0)  # another process grew it; tables are opened before there are transactions
             return self.table(name, dupsort=dupsort)
         except lmdb.Error as error:
-            msg = f"the index at {self.path} can not be opened: {error}"
-            raise CorruptStateError(msg) from error
+            msg = f"the index at {self.path} can not be opened"
+            raise unusable(error, msg) from error
 
     def reading(self) -> "Reading":
         """A read transaction, as a context manager."""
@@ -211,8 +214,9 @@ class Environment:
                 msg = "the ledger is closed"
                 raise LedgerClosedError(msg)
             map_bytes = self._env.info()["map_size"]
-            self._env.close()
-            self._env = self._open(map_bytes)
+            with system_errors(f"the index at {self.path} can not be opened"):
+                self._env.close()
+                self._env = self._open(map_bytes)
             self._marked = None
             for action in self._reopened:
                 action()
@@ -264,12 +268,22 @@ class Environment:
             self._is_closed = True
             while self._active or self._is_resizing:
                 self._gate.wait()
+        is_synced = False
         if self._share.is_last():
-            self._env.sync(True)  # noqa: FBT003 - lmdb 1 has no keyword for it
-            self._share.release(is_synced=not self.is_suspect)
-        else:
-            self._share.release(is_synced=False)
+            with contextlib.suppress(lmdb.Error):  # a full disk: it is checked when it is opened next
+                self._env.sync(True)  # noqa: FBT003 - lmdb 1 has no keyword for it
+                is_synced = not self.is_suspect
+        self._share.release(is_synced=is_synced)
         self._env.close()
+
+
+def check_path(path: Path) -> None:
+    """Raise `ConfigurationError` for a path that LMDB does not take."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError as error:
+        msg = f"the path {str(path)!r} is not UTF-8, and an index can not be kept there; rename the folder, or give another one"
+        raise ConfigurationError(msg) from error
 
 
 def prefixed(txn: Transaction, table: lmdb._Database, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
@@ -348,7 +362,10 @@ class _Share:
 
     def release(self, *, is_synced: bool) -> None:
         if is_synced:
-            self._write(_CLEAN)
+            with contextlib.suppress(
+                OSError
+            ):  # a note that could not be written makes the pages be checked, or built anew
+                self._write(_CLEAN)
         os.close(self._fd)
 
     def _try_exclusive(self) -> bool:
@@ -368,5 +385,8 @@ def _boot_id() -> bytes:
     """What tells one run of the machine from another; where nothing does, no unclean stop is trusted."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_bytes().strip()
-    except OSError:
+    except (
+        FileNotFoundError,
+        PermissionError,
+    ):  # not for want of descriptors: an index that is sound would be given up
         return _UNKNOWN_BOOT

@@ -1,8 +1,9 @@
 """One generation of the index: applying events to it and asking it, transaction by transaction."""
 
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 import lmdb
 import msgspec
@@ -95,6 +96,20 @@ class Generation:
             raise
         self.env.forget_memory_when(self._soiled, otherwise=self.note_soiled)
 
+    @classmethod
+    def create(cls, number: int, path: Path, *, map_bytes: int) -> Self:
+        """A new one; where that fails, nothing of it is left."""
+        try:
+            return cls(number, path, map_bytes=map_bytes)
+        except BaseException:
+            shutil.rmtree(path, ignore_errors=True)
+            raise
+
+    def discard(self) -> None:
+        """Close it and remove its files: it was not finished."""
+        self.env.close()
+        shutil.rmtree(self.env.path, ignore_errors=True)
+
     def describe(self, identity: str) -> None:
         """Note what log this generation is built from."""
 
@@ -160,9 +175,13 @@ class Generation:
         position = self.state(txn).position
         if recorded.position > position:
             return False
-        if stream_head(writer_of(self.tables, txn, recorded.chat_id)).position < recorded.position:
+        if self.head_position(txn, recorded.chat_id) < recorded.position:
             raise LogRegressedError(last_position=recorded.position, seen_position=position)
         return True
+
+    def head_position(self, txn: Transaction, stream: str) -> int:
+        """The position of the last event of a stream that is shown; 0 when there is none."""
+        return stream_head(writer_of(self.tables, txn, stream)).position
 
     def _put_erasure(self, txn: Transaction, recorded: Recorded) -> None:
         body = recorded.body

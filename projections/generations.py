@@ -51,6 +51,11 @@ class Generations:
         """Whether there are generations besides the current one."""
         return len(self._numbers()) > 1
 
+    @property
+    def is_in_use(self) -> bool:
+        """Whether a process has one of them open."""
+        return any(_is_in_use(self.path(number) / "in-use") for number in self._numbers())
+
     def remove_others(self) -> bool:
         """
         Delete all but the current one, also what an interrupted build left; nobody may be building.

@@ -27,6 +27,7 @@ from .large_data import dropped_large, finish_drop, is_large_used, large_digests
 from .quarantine import Refuse, pass_over, refuse_nothing
 from .scrub import scrub_files
 from .search import building
+from .system_errors import unusable
 from .tables import Tables
 from .tracking import PositionRecorder
 
@@ -35,8 +36,7 @@ ReadLog = Callable[[int], Sequence[Recorded]]
 """The events after a position: a page of whole commits, empty at the end of the log."""
 
 APPLICATION: Final = "chatledger"
-_DAMAGE: Final = (lmdb.Error, *UNDECODABLE, struct.error, AssertionError)
-"""What reading damaged rows comes to."""
+_DAMAGE: Final = (lmdb.Error, *UNDECODABLE, struct.error, AssertionError)  # what reading damaged rows comes to
 
 
 class Snapshot:
@@ -291,7 +291,7 @@ class Index(PositionRecorder):
             if unless_open and self.open() is None:
                 return
             number = self._generations.next()
-            fresh = Generation(number, self._generations.path(number), map_bytes=self._map_bytes)
+            fresh = Generation.create(number, self._generations.path(number), map_bytes=self._map_bytes)
             try:
                 fresh.describe(self._identity)
                 check(self._fill(fresh, read, progress))
@@ -300,11 +300,11 @@ class Index(PositionRecorder):
                     self._switch(fresh, read, progress)
                     old, self._live = self._live, fresh
             except lmdb.Error as error:
-                fresh.env.close()
-                msg = f"a new index can not be written at {fresh.env.path}: {error}; the old one stays"
-                raise CorruptStateError(msg) from error
+                fresh.discard()
+                msg = f"a new index can not be written at {fresh.env.path}; the old one stays"
+                raise unusable(error, msg) from error
             except BaseException:
-                fresh.env.close()
+                fresh.discard()
                 raise
             if old is not None:
                 old.env.close()
@@ -328,8 +328,8 @@ class Index(PositionRecorder):
                 if not (unless_complete and building.is_complete(live.env, live.tables)):
                     building.build(live.env, live.tables, anew=not unless_complete, progress=progress)
             except lmdb.Error as error:
-                msg = f"the index at {live.env.path} can not be written: {error}; rebuild it, the log is not affected"
-                raise CorruptStateError(msg) from error
+                msg = f"the index at {live.env.path} can not be written; rebuild it, the log is not affected"
+                raise unusable(error, msg) from error
 
     def _fill(self, fresh: Generation, read: ReadLog, progress: Callable[[int], None]) -> IndexState:
         with fresh.env.reading() as txn:
@@ -375,8 +375,8 @@ class Index(PositionRecorder):
                 return generation.env.update(attempt)
             except _DAMAGE as error:
                 generation.env.is_suspect = True
-                msg = f"the index at {generation.env.path} can not be written: {error}; what is on the log is not affected"
-                raise CorruptStateError(msg) from error
+                msg = f"the index at {generation.env.path} can not be written; what is on the log is not affected"
+                raise unusable(error, msg, is_written=True) from error
             except RetiredError:
                 self._follow(generation)
             except LedgerClosedError:

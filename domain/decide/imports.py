@@ -1,6 +1,9 @@
 """The decision to take a whole conversation in."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+
+import msgspec
 
 from ..errors import MessageNotFoundError
 from ..events import Body, BranchCreated, ChatCreated, CheckpointSet, HeadMoved, MessagesAppended
@@ -9,13 +12,19 @@ from ..rules import check_id, check_time
 from ..runs.events import MessagesAnnotated, RegenerationBegun, RunRecorded
 from ..state import ChatState
 from ..values import MAIN, Branch, NewMessage
-from .chats import decide_create_chat
+from .chats import decide_create_chat, require_chat
 from .imported_runs import missing_annotations, missing_runs
 from .messages import missing_messages
 
 
 def decide_import(
-    state: ChatState, chat: ImportedChat, *, ids: Sequence[str], now: int, limit: int | None = None
+    state: ChatState,
+    chat: ImportedChat,
+    *,
+    ids: Sequence[str],
+    now: int,
+    limit: int | None = None,
+    branches_before: int | None = None,
 ) -> list[Body]:
     """
     What a chat lacks of an imported one: the chat itself, messages, branches, checkpoints, annotations, runs.
@@ -27,38 +36,95 @@ def decide_import(
     Args:
         state: The chat as it is, if it is.
         chat: As an importer read it.
-        ids: New ids for branches, checkpoints and runs that have none: one for each, and one more.
+        ids: New ids for branches, checkpoints and runs that have none: one for each event, and one more.
         now: The time, in milliseconds.
         limit: Decide on so many events at most; the rest is decided when called again.
+        branches_before: The chat is what `rest_of` left, so its messages are there and all of it was checked, and so many
+            branches came before.
 
     Raises:
+        ChatNotFoundError: The chat was deleted before the rest of it came.
         MessageConflictError, ParentNotFoundError, SelfParentError: A message does not fit to what is stored.
         MessageNotFoundError: A branch, checkpoint, annotation or run names a message that the import does not have.
         InvalidValueError: A value breaks a rule.
     """
     new_ids = iter(ids)
     known = {message.id: message.parent_id for message in chat.messages}
+    if branches_before is not None:
+        require_chat(state)
+        rest = list(islice(_pointers(state, chat, known, new_ids, now, first=branches_before), limit))
+        _check_stored(state, rest)
+        return rest
     is_new = state.record is None
     bodies: list[Body] = _create(state, chat, new_ids) if is_new else []
     added = missing_messages(state, [_draft(message) for message in chat.messages], now=now)
     main_head = _main_head(chat, known) if is_new else None
     if added:
         bodies.append(MessagesAppended(tuple(added), MAIN if main_head else None, None, main_head))
+    bodies.extend(_pointers(state, chat, known, new_ids, now))
+    return bodies[:limit]
+
+
+def rest_of(chat: ImportedChat, written: Sequence[Body]) -> ImportedChat:
+    """What is left of an imported chat to decide on, when these events of it were written: all of them, in their order."""
+    names = {body.name for body in written if isinstance(body, BranchCreated)}
+    names |= {body.branch for body in written if isinstance(body, HeadMoved)}
+    branches = sorted(chat.branches, key=_is_passive)
+    done = max((at for at, branch in enumerate(branches, 1) if branch.name in names), default=0)
+    checkpoints = {body.name for body in written if isinstance(body, CheckpointSet)}
+    runs = {body.run.run_id for body in written if isinstance(body, RunRecorded)}
+    return msgspec.structs.replace(
+        chat,
+        branches=tuple(branches[done:]),
+        checkpoints=tuple(one for one in chat.checkpoints if one.name not in checkpoints),
+        runs=tuple(run for run in chat.runs if run.run_id not in runs),
+    )
+
+
+def _check_stored(state: ChatState, bodies: Sequence[Body]) -> None:
+    """Refuse pointers to messages that went with the chat which they were for: it was deleted, and begun anew by others."""
+    for body in bodies:
+        if isinstance(body, BranchCreated):
+            at = body.head_message_id
+        elif isinstance(body, HeadMoved):
+            at = body.to_head
+        elif isinstance(body, CheckpointSet):
+            at = body.message_id
+        else:
+            continue
+        if at is not None and not state.has_message(at):
+            raise MessageNotFoundError(at, chat_id=state.chat_id)
+
+
+def _is_passive(branch: ImportedBranch) -> bool:
+    return not branch.is_active
+
+
+def _pointers(
+    state: ChatState,
+    chat: ImportedChat,
+    known: Mapping[str, str | None],
+    new_ids: Iterator[str],
+    now: int,
+    *,
+    first: int = 0,
+) -> Iterator[Body]:
+    """What is missing besides the messages: branches, checkpoints, annotations and runs."""
+    is_new = state.record is None
     # The active branch comes first, so that it is active also when the rest waits for another commit.
-    for number, branch in enumerate(sorted(chat.branches, key=lambda branch: not branch.is_active)):
+    for number, branch in enumerate(sorted(chat.branches, key=_is_passive), first):
         check_id(branch.name, "branch name")
         _check_known(chat, known, branch.head_message_id)
         if is_new and branch.name == MAIN:
             continue
         existing = state.branch(branch.name)
         if existing is None:
-            bodies.append(_branch_created(branch, new_ids, now + number, activate=is_new and branch.is_active))
+            yield _branch_created(branch, new_ids, now + number, activate=is_new and branch.is_active)
         elif _is_behind(state, existing, branch, known):
-            bodies.append(HeadMoved(existing.id, existing.name, existing.head_message_id, branch.head_message_id))
-    bodies.extend(_checkpoints(state, chat, known, new_ids, now))
-    bodies.extend(missing_annotations(state, chat, known))
-    bodies.extend(missing_runs(state, chat, known, new_ids))
-    return bodies[:limit]
+            yield HeadMoved(existing.id, existing.name, existing.head_message_id, branch.head_message_id)
+    yield from _checkpoints(state, chat, known, new_ids, now)
+    yield from missing_annotations(state, chat, known)
+    yield from missing_runs(state, chat, known, new_ids)
 
 
 def import_result(chat_id: str, bodies: Sequence[Body]) -> ImportResult:

@@ -43,7 +43,8 @@ Everything chatledger raises on purpose, named by what the caller may conclude.
     │  ├─ UnsupportedFormatError    the data were written by a newer chatledger
     │  └─ LogRefusedError           the log's server refused the credentials
     ├─ LogUnavailableError          the log did not answer; the outcome may be unknown, retrying is safe
-    │  └─ LogFullError              the log's storage is exhausted; nothing was written
+    │  ├─ LogFullError              the disk or the log's storage is full; nothing was written
+    │  └─ ResourceError             no file descriptor, memory or temporary folder; retry when there is
     ├─ ChainIntegrityError          a cycle or a dangling parent in foreign data, or a hole or mismatch in stored events
     │  ├─ LogRegressedError         the log ends before a position that was already seen
     │  └─ QuarantinedError          the chat or thread lost events, or has foreign messages; nothing is shown or added
@@ -96,6 +97,7 @@ from .logs import (
     LogUnavailableError,
     ProjectionError,
     QuarantinedError,
+    ResourceError,
     UnsupportedFormatError,
 )
 from .taken import (
@@ -156,6 +158,7 @@ __all__ = (
     "QuarantinedError",
     "RegenerationNotFoundError",
     "ResolverError",
+    "ResourceError",
     "RunConflictError",
     "RunNotFoundError",
     "RunStatusError",

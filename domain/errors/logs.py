@@ -24,7 +24,15 @@ class LogUnavailableError(ChatledgerError):
 
 
 class LogFullError(LogUnavailableError):
-    """The log's storage is exhausted. Nothing was written; free space and retry."""
+    """The disk, or what the server allows the log, is full. Nothing was written; free space and retry."""
+
+
+class ResourceError(LogUnavailableError):
+    """
+    The operating system refuses what a call needs, such as a file descriptor, memory or a temporary folder.
+
+    Stored data are not affected. Retrying is safe when the cause is gone; the message names it.
+    """
 
 
 class ChainIntegrityError(ChatledgerError):

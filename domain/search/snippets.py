@@ -1,7 +1,6 @@
 """Snippets: the passage of a text that shows best why a query found it."""
 
 import unicodedata
-from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
@@ -43,11 +42,14 @@ class Known(msgspec.Struct, frozen=True):
 
     Args:
         term_count: How many terms it has.
-        starts: Where the words and phrases of `sought` begin in it, as indexes of terms, in ascending order.
+        starts: Where the words and phrases of `sought` begin in it, as indexes of terms, in ascending order. Of a text with
+            very many of them some: those around the first of the rarest.
+        landmarks: See `landmarks_of`; not of short texts.
     """
 
     term_count: int
     starts: Sequence[tuple[int, Word | Phrase]]
+    landmarks: Sequence[int] = ()
 
 
 class Snippets:
@@ -80,9 +82,10 @@ class Snippets:
         else:
             count, starts = known.term_count, known.starts
             if len(starts) == 1 and text.isascii():
-                return _of_one(text, count, *starts[0])
+                return _of_one(text, known, *starts[0])
             hits = [_Hit(at, at + _length(leaf), leaf) for at, leaf in starts]
-        return _of_many(text, count, hits) if count else literal_snippet(text)
+        landmarks = () if known is None else known.landmarks
+        return _of_many(text, count, hits, landmarks) if count else literal_snippet(text)
 
     def _hits(self, terms: list[str]) -> list[_Hit]:
         words, beginnings = self._words, self._beginnings
@@ -112,11 +115,11 @@ class Snippets:
         return [at for at, term in enumerate(terms) if term in exact]
 
 
-def _of_one(text: str, count: int, at: int, leaf: Word | Phrase) -> str:
+def _of_one(text: str, known: Known, at: int, leaf: Word | Phrase) -> str:
     """What `_of_many` makes of one hit in ASCII, where each border of a word is one of clusters; in half of its time."""
-    after = at + _length(leaf)
+    after, count = at + _length(leaf), known.term_count
     if after - at > MAX_SNIPPET_TOKENS or len(text) > MAX_SNIPPET_LENGTH:
-        return _of_many(text, count, [_Hit(at, after, leaf)])
+        return _of_many(text, count, [_Hit(at, after, leaf)], known.landmarks)
     first, last = _passage(at, after, count)
     (start, _), (opens, _), (_, closes), (_, end) = ascii_places(
         text, (first or at, at, after - 1, last - 1 if last < count else after - 1)
@@ -126,11 +129,11 @@ def _of_one(text: str, count: int, at: int, leaf: Word | Phrase) -> str:
     return f"{before}{_OPEN}{text[opens:closes]}{_CLOSE}{behind}"
 
 
-def _of_many(text: str, count: int, hits: list[_Hit]) -> str:
+def _of_many(text: str, count: int, hits: list[_Hit], landmarks: Sequence[int] = ()) -> str:
     first, last = (0, count) if count <= MAX_SNIPPET_TOKENS else _passage(*_densest(hits), count)
     shown = [hit for hit in hits if hit.start < last and hit.end > first]
     reach = min(last + 1, count)
-    places = places_of(text, _looked_up(first, last, shown, reach))
+    places = places_of(text, _looked_up(first, last, shown, reach), landmarks)
     start = _border_before(text, places[first][0]) if first else 0
     marks = _marks(text, shown, places, reach)
     end = len(text) if last == count else _border_after(text, places[last - 1][1])
@@ -202,22 +205,25 @@ def _densest(hits: list[_Hit]) -> tuple[int, int]:
     """Where the matches of the best passage begin and end."""
     if len(hits) == 1:
         return hits[0].start, min(hits[0].end, hits[0].start + MAX_SNIPPET_TOKENS)
-    ends = [(min(hit.end, hit.start + MAX_SNIPPET_TOKENS), hit.leaf) for hit in hits]
-    by_end = sorted(range(len(hits)), key=lambda index: ends[index][0])
-    if hits and ends[by_end[-1]][0] <= hits[0].start + MAX_SNIPPET_TOKENS:  # one passage has them all
-        return hits[0].start, ends[by_end[-1]][0]
-    inside: Counter[Word | Phrase] = Counter()
-    best, where, added = (0, 0), (0, 0), 0
-    for index, hit in enumerate(hits):
-        while added < len(hits) and ends[by_end[added]][0] <= hit.start + MAX_SNIPPET_TOKENS:
-            inside[ends[by_end[added]][1]] += 1
+    numbers: dict[int, int] = {}  # of leaves, as hashing those takes longer than all the rest
+    leaves = [numbers.setdefault(id(hit.leaf), len(numbers)) for hit in hits]
+    ends = [min(hit.end, hit.start + MAX_SNIPPET_TOKENS) for hit in hits]
+    by_end = sorted(range(len(hits)), key=ends.__getitem__)
+    if hits and ends[by_end[-1]] <= hits[0].start + MAX_SNIPPET_TOKENS:  # one passage has them all
+        return hits[0].start, ends[by_end[-1]]
+    inside = [0] * len(numbers)
+    most, best, where, added, different = 0, 0, (0, 0), 0, 0
+    for index, (hit, leaf) in enumerate(zip(hits, leaves, strict=True)):
+        reach = hit.start + MAX_SNIPPET_TOKENS
+        while added < len(hits) and ends[by_end[added]] <= reach:
+            added_leaf = leaves[by_end[added]]
+            different += not inside[added_leaf]
+            inside[added_leaf] += 1
             added += 1
-        score = len(inside), added - index
-        if score > best:
-            best, where = score, (hit.start, ends[by_end[added - 1]][0])
-        inside[hit.leaf] -= 1
-        if not inside[hit.leaf]:
-            del inside[hit.leaf]
+        if different > most or (different == most and added - index > best):
+            most, best, where = different, added - index, (hit.start, ends[by_end[added - 1]])
+        inside[leaf] -= 1
+        different -= not inside[leaf]
     return where
 
 

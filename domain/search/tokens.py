@@ -23,6 +23,9 @@ TOKENIZER: Final = b"1"
 MAX_TERM_BYTES: Final = 200
 """Longer terms are shortened: LMDB's keys have at most 511 bytes."""
 
+LANDMARK_TERMS: Final = 1024
+"""So many terms are passed, at most, to find one of a text whose landmarks are known."""
+
 _DIGEST_BYTES: Final = 8
 _KEPT_BYTES: Final = MAX_TERM_BYTES - 2 * _DIGEST_BYTES
 _MAX_KNOWN_WORDS: Final = 1 << 16
@@ -91,23 +94,43 @@ def tokens_of(text: str) -> list[Token]:
     return list(_tokens(text))
 
 
-def places_of(text: str, indexes: Sequence[int]) -> dict[int, tuple[int, int]]:
+def landmarks_of(text: str) -> list[int]:
+    """Where every term of a text begins whose index is a multiple of `LANDMARK_TERMS`, without the first."""
+    starts: Iterator[int]
+    if _NEAR_UNSPACED.search(text):
+        starts = (token.start for token in _tokens(text))
+    else:
+        words = _ASCII_WORD.finditer(text) if text.isascii() else _WORD.finditer(text)
+        starts = (word.start() for word in words)
+    return list(islice(starts, LANDMARK_TERMS, None, LANDMARK_TERMS))
+
+
+def places_of(text: str, indexes: Sequence[int], landmarks: Sequence[int] = ()) -> dict[int, tuple[int, int]]:
     """
     Where some terms of a text are in it: start and end, by the index of the term.
 
     Args:
         text: It is read as far as the last of these terms, and what is between them only passed.
         indexes: Of terms that the text has, ascending.
+        landmarks: Those of the text: then it is read from the last one before these terms only.
     """
+    before = indexes[0] // LANDMARK_TERMS if landmarks else 0
+    if before:
+        behind = indexes[-1] // LANDMARK_TERMS + 2
+        start = landmarks[before - 1]
+        # As far as the landmark after the next: where words are not separated, a term reaches into the one behind it.
+        end = landmarks[behind - 1] if behind <= len(landmarks) else len(text)
+        found = places_of(text[start:end], [index - before * LANDMARK_TERMS for index in indexes])
+        return {index + before * LANDMARK_TERMS: (start + a, start + b) for index, (a, b) in found.items()}
     if has_ascii_words(text):
         return dict(zip(indexes, ascii_places(text, indexes), strict=True))
     tokens, passed = _tokens(text), 0
-    found: dict[int, tuple[int, int]] = {}
+    places: dict[int, tuple[int, int]] = {}
     for index in indexes:
-        if index not in found:
+        if index not in places:
             token = next(islice(tokens, index - passed, None))
-            found[index], passed = (token.start, token.end), index + 1
-    return found
+            places[index], passed = (token.start, token.end), index + 1
+    return places
 
 
 def ascii_places(text: str, indexes: Iterable[int]) -> list[tuple[int, int]]:

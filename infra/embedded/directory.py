@@ -25,9 +25,13 @@ import msgspec
 
 from chatledger.domain.errors import ConfigurationError, UnsupportedFormatError
 from chatledger.domain.undecodable import UNDECODABLE
+from chatledger.projections.environment import check_path
+from chatledger.projections.system_errors import explained
 
 FORMAT = 1
 FORMAT_FILE = "format.json"
+RESERVE_BYTES = 4 * 1024 * 1024
+"""What is left of a disk: an event that the log took has room in the index too, and the server can end cleanly."""
 LOST_AND_FOUND = "lost+found"  # the root of a freshly made ext4 volume is not empty
 
 Durability = Literal["always", "fast"]
@@ -72,10 +76,14 @@ class DataDirectory:
 
     Args:
         path: Made absolute at once, so that a later `chdir` changes nothing. A leading `~` is the home directory.
+
+    Raises:
+        ConfigurationError: The path is not UTF-8.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path).expanduser().absolute()
+        check_path(self.path)
         self.lock_file = self.path / "lock"
         self.config_file = self.path / "nats.conf"
         self.endpoint_file = self.path / "endpoint.json"
@@ -167,6 +175,15 @@ class DataDirectory:
                         stored += (Path(folder) / name).lstat().st_size
             return stored + shutil.disk_usage(self.log).free * 9 // 10
 
+    def why_full(self) -> str | None:
+        """Why nothing more can be stored here; None while there is room. nats-server answers no append on a full disk."""
+        try:
+            found = os.statvfs(self.path)
+        except OSError:
+            return None
+        free = found.f_bavail * found.f_frsize
+        return None if free > RESERVE_BYTES else f"the disk of {self.path} is full: {free:,} bytes are left"
+
     def _is_formatted(self) -> bool:
         try:
             found = msgspec.json.decode((self.path / FORMAT_FILE).read_bytes(), type=FormatRecord).format
@@ -195,8 +212,8 @@ class DataDirectory:
         try:
             yield
         except OSError as error:
-            msg = f"the data directory {self.path} cannot be used: {error}"
-            raise ConfigurationError(msg) from error
+            msg = f"the data directory {self.path} cannot be used"
+            raise explained(error, msg) or ConfigurationError(f"{msg}: {error}") from error
 
 
 def write_private(path: Path, content: bytes) -> None:

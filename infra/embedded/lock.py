@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Self
 
 from chatledger.domain.errors import ConfigurationError
+from chatledger.projections.system_errors import explained
 
 
 class OwnerLock:
@@ -33,8 +34,8 @@ class OwnerLock:
         try:
             lock = cls(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         except OSError as error:
-            msg = f"the lock {path} cannot be opened: {error}"
-            raise ConfigurationError(msg) from error
+            msg = f"the lock {path} cannot be opened"
+            raise explained(error, msg) or ConfigurationError(f"{msg}: {error}") from error
         try:
             fcntl.flock(lock.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # A lock on a file that was deleted meanwhile excludes nobody.

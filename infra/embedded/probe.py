@@ -54,6 +54,15 @@ def get_command(pid: int) -> str | None:
     return None if state[:1] in {"", "Z", "X"} else command.strip()
 
 
+def is_stopped(pid: int) -> bool:
+    """Whether a process was stopped by a signal (SIGSTOP) or a debugger, and may go on; False where that can not be known."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].strip()
+    except OSError:
+        return False
+    return state[:1] in {"T", "t"}
+
+
 def _connect(url: str) -> socket.socket:
     parts = urlsplit(url)
     return socket.create_connection((parts.hostname or "", parts.port or 0), timeout=PROBE_TIMEOUT_S)

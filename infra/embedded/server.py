@@ -19,7 +19,7 @@ from .erasures import finish_interrupted
 from .launcher import SYNC_INTERVALS, ServerProcess, make_token
 from .lock import OwnerLock
 from .preflight import check_store
-from .probe import get_command, get_server_info
+from .probe import get_command, get_server_info, is_stopped
 from .seals import Sealer
 
 RETRY_S = 0.02
@@ -220,12 +220,18 @@ def _require_match(record: EndpointRecord, *, durability: Durability, stream: st
 
 
 def _explain_lock(directory: DataDirectory, record: EndpointRecord | None, timeout_s: float) -> str:
+    lock = directory.lock_file
+    if record is not None and is_stopped(record.server_pid):
+        return (
+            f"the server of {directory.path} (process {record.server_pid}) is stopped; waited {timeout_s:g} s for it to go on. "
+            f"`kill -CONT {record.server_pid}` lets it; then open again"
+        )
     reason = (
         "and has not published a server"
         if record is None
         else f"(process {record.owner_pid}), and its server (process {record.server_pid}) does not answer"
     )
     return (
-        f"another process holds {directory.lock_file} {reason}; waited {timeout_s:g} s. End that process, then open "
-        f"again; `fuser {directory.lock_file}` names it"
+        f"another process holds {lock} {reason}; waited {timeout_s:g} s. It may be busy: open again with a longer timeout_s. If it "
+        f"hangs, end that process, then open again; `fuser {lock}` names it"
     )

@@ -27,6 +27,7 @@ from .errors import (
     DamagedLogError,
     NoAnswerError,
     OutcomeUnknownError,
+    StorageFullError,
     translate,
 )
 from .reading import MESSAGE_ID, next_on_subject
@@ -101,7 +102,7 @@ async def append(
 
     Raises:
         SlotTakenError, SlotEmptyError: An expectation does not hold; nothing was written.
-        OutcomeUnknownError: No answer within the budget, and the messages may have arrived.
+        OutcomeUnknownError: No answer within the budget, or on a full disk, and the messages may have arrived.
         OperationalError: They have certainly not arrived.
         StorageFullError, DataError, ProgrammingError: The server refuses such messages; nothing was written.
     """
@@ -109,6 +110,9 @@ async def append(
     while True:
         was_uncertain = is_uncertain
         try:
+            why_full = client.why_full()
+            if why_full is not None:
+                return await _look(client, stream, messages, deadline, why_full, is_uncertain=is_uncertain)
             connection = await client.connection(deadline)
             _check_sizes(messages, connection.max_payload)
             is_uncertain = True
@@ -138,6 +142,26 @@ async def append(
             reason = error
         if not await deadline.pause():
             raise _gave_up(client, stream, reason, is_uncertain=is_uncertain) from reason
+
+
+async def _look(
+    client: JetStreamClient,
+    stream: str,
+    messages: Sequence[Message],
+    deadline: Deadline,
+    why_full: str,
+    *,
+    is_uncertain: bool,
+) -> Ack:
+    """Find an append without an answer on a log that can take none now; raises when it is not there."""
+    if not is_uncertain:
+        msg = f"appending to {stream}: {why_full}"
+        raise StorageFullError(msg)
+    found = await _stored(client, stream, messages, deadline)
+    if found is None:
+        msg = f"appending to {stream}: no answer, and {why_full}. The append may be stored; repeating it with the same ids is safe"
+        raise OutcomeUnknownError(msg)
+    return found
 
 
 def _gave_up(client: JetStreamClient, stream: str, reason: Exception, *, is_uncertain: bool) -> OperationalError:
@@ -183,16 +207,9 @@ async def _resolve(
     None: nothing follows, for now.
     """
     last = _WRONG.search(fault.description)
-    for index, message in enumerate(messages):
-        if message.expected is None:
-            continue
-        taken = await next_on_subject(client, stream, message.subject, message.expected + 1, deadline)
-        if taken is None:
-            continue
-        if taken.headers.get(MESSAGE_ID) == message.headers[MESSAGE_ID]:
-            return Ack(last=taken.position - index + len(messages) - 1)
-        msg = f"{message.subject}: {taken.position} follows {message.expected}"
-        raise SlotTakenError(msg)
+    found = await _stored(client, stream, messages, deadline)
+    if found is not None:
+        return found
     if last is not None and any(
         int(last[1]) > message.expected for message in messages if message.expected is not None
     ):
@@ -203,6 +220,21 @@ async def _resolve(
     if fault.err_code == DUPLICATE_IN_BATCH:
         msg = f"a message id was used before for something else: {fault}"
         raise ProgrammingError(msg)
+    return None
+
+
+async def _stored(client: JetStreamClient, stream: str, messages: Sequence[Message], deadline: Deadline) -> Ack | None:
+    """The answer to an append that was stored; None when nothing follows the expected positions. Else `SlotTakenError`."""
+    for index, message in enumerate(messages):
+        if message.expected is None:
+            continue
+        taken = await next_on_subject(client, stream, message.subject, message.expected + 1, deadline)
+        if taken is None:
+            continue
+        if taken.headers.get(MESSAGE_ID) == message.headers[MESSAGE_ID]:
+            return Ack(last=taken.position - index + len(messages) - 1)
+        msg = f"{message.subject}: {taken.position} follows {message.expected}"
+        raise SlotTakenError(msg)
     return None
 
 

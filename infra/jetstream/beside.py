@@ -9,7 +9,7 @@ from eventsourcing.persistence import IntegrityError, InterfaceError
 from .append import Message, SlotEmptyError, SlotTakenError, append
 from .client import Deadline, JetStreamClient, ask_api
 from .connection import Connection
-from .errors import NOT_FOUND, ApiError, StreamAbsentError
+from .errors import NOT_FOUND, ApiError, StorageFullError, StreamAbsentError
 from .reading import MESSAGE_ID, LogMessage, last_on_subject
 from .stream import StreamState
 
@@ -93,6 +93,10 @@ class StreamBeside:
         except ApiError as error:
             if error.fault.err_code != NOT_FOUND:
                 raise
+            why_full = self._client.why_full()
+            if why_full is not None:
+                msg = f"creating the stream {self._stream}: {why_full}"
+                raise StorageFullError(msg) from error
             # The same for everybody, so that two who create it at the same time both succeed.
             request = msgspec.json.encode(self._new_config())
             info = await ask_api(connection, f"STREAM.CREATE.{self._stream}", request, Info, deadline)

@@ -79,6 +79,8 @@ class JetStreamClient:
         timeout_s: The budget of one operation, all its attempts and connections included.
         erasing: Entered while messages are erased, where what a server that dies meanwhile leaves is finished before the next
             one starts; see `embedded.erasures`.
+        why_full: Why the server can store nothing now, None while it can, as far as that can be known from here: it answers
+            no append when its disk is full.
     """
 
     def __init__(
@@ -87,8 +89,9 @@ class JetStreamClient:
         *,
         timeout_s: float = 15.0,
         erasing: Callable[[], AbstractContextManager[None]] | None = None,
+        why_full: Callable[[], str | None] = lambda: None,
     ) -> None:
-        self.timeout_s = timeout_s
+        self.timeout_s, self.why_full = timeout_s, why_full
         self.erasing = erasing or contextlib.nullcontext[None]
         self.finishes_erasures = erasing is not None
         self._connect = connect

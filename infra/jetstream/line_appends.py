@@ -35,8 +35,8 @@ class LineAppends:
 
     @classmethod
     def begin(cls, client: JetStreamClient) -> "LineAppends | None":
-        """Borrow the line; None when there is none to be had. `finish` must follow."""
-        line = client.borrow_line()
+        """Borrow the line; None when there is none to be had, or nothing can be stored. `finish` must follow."""
+        line = client.borrow_line() if client.why_full() is None else None
         return None if line is None else cls(client, line)
 
     def send(self, message: Message) -> None:

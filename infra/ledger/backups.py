@@ -2,6 +2,8 @@
 
 import os
 
+from chatledger.projections.system_errors import system_errors
+
 from ..backup.values import Backup
 from ..quarantine import Refusal
 from ..store import Progress, Store, no_progress
@@ -14,6 +16,7 @@ class BackupMethods:
     def _store(self) -> Store:
         raise NotImplementedError
 
+    @system_errors("the backup can not be taken")
     def backup(self, folder: str | os.PathLike[str], *, progress: Progress | None = None) -> Backup:
         """
         Take a backup of the log into a folder, or bring the one there up to date, while others read and write.

@@ -1,10 +1,11 @@
 """Whole conversations in and out."""
 
-from typing import TypeVar
+from collections.abc import Sequence
+from typing import Final, TypeVar
 
 import msgspec
 
-from chatledger.domain.decide.imports import decide_import, import_result
+from chatledger.domain.decide.imports import decide_import, import_result, rest_of
 from chatledger.domain.errors import ChatNotFoundError
 from chatledger.domain.events import Body
 from chatledger.domain.imported import (
@@ -18,13 +19,15 @@ from chatledger.domain.imported import (
 )
 from chatledger.domain.rules import check_id
 from chatledger.domain.runs.values import RegenerationRecord
+from chatledger.domain.state import ChatState
 from chatledger.domain.values import Branch, Checkpoint, Message
 
-from ..deciding import MAX_COMMIT_EVENTS
+from ..deciding import MAX_COMMIT_EVENTS, Decide
 from ..importers.check import validate_chat
 from ..messages import new_id
 from ..store import Store
 
+_COMMIT_EVENTS: Final = MAX_COMMIT_EVENTS // 2
 T = TypeVar("T", ImportedMessage, ImportedBranch, ImportedCheckpoint, ImportedRegeneration)
 
 
@@ -54,17 +57,18 @@ class InterchangeMethods:
         validate_chat(chat)
         if chat_id is not None:
             chat = renamed(chat, check_id(chat_id, "chat_id"), {message.id: new_id() for message in chat.messages})
-        ids = [new_id() for _ in range(1 + len(chat.branches) + len(chat.checkpoints) + len(chat.runs))]
         written: list[Body] = []
-        while recorded := self._store.execute(
-            chat.id,
-            lambda state, now: decide_import(state, chat, ids=ids, now=now, limit=MAX_COMMIT_EVENTS // 2),
-            kind=None,
-        ):
-            written.extend(event.body for event in recorded)
-            if len(recorded) < MAX_COMMIT_EVENTS // 2:
-                break
-        return import_result(chat.id, written)
+        rest = chat
+        while True:
+            count = _COMMIT_EVENTS if written else len(chat.branches) + len(chat.checkpoints) + len(chat.runs)
+            ids = [new_id() for _ in range(1 + count)]
+            before = len(chat.branches) - len(rest.branches) if written else None
+            recorded = self._store.execute(chat.id, _importing(rest, ids, before), kind=None)
+            bodies = [event.body for event in recorded]
+            written += bodies
+            if len(bodies) < _COMMIT_EVENTS:
+                return import_result(chat.id, written)
+            rest = rest_of(rest, bodies)
 
     def export_chat(self, chat_id: str) -> ImportedChat:
         """
@@ -109,3 +113,12 @@ class InterchangeMethods:
 def _exported(form: type[T], value: Message | Branch | Checkpoint | RegenerationRecord) -> T:
     """The same value in the form of exports, whose fields have the same names."""
     return form(**{field.name: getattr(value, field.name) for field in msgspec.structs.fields(form)})
+
+
+def _importing(chat: ImportedChat, ids: Sequence[str], branches_before: int | None) -> Decide:
+    """The decision on the next commit of an import."""
+
+    def decide(state: ChatState, now: int) -> list[Body]:
+        return decide_import(state, now=now, chat=chat, ids=ids, limit=_COMMIT_EVENTS, branches_before=branches_before)
+
+    return decide

@@ -2,6 +2,7 @@
 
 from chatledger.domain.anchors import Anchor
 from chatledger.domain.verification import Verification
+from chatledger.projections.system_errors import system_errors
 
 from ..clock import clock_ms
 from ..signing import PemSource, check_signature, load_private_key, load_public_key, sign
@@ -15,6 +16,7 @@ class ProofMethods:
     def _store(self) -> Store:
         raise NotImplementedError
 
+    @system_errors("verifying")
     def verify(
         self,
         *,
@@ -69,6 +71,7 @@ class ProofMethods:
                 progress=progress or no_progress,
             )
 
+    @system_errors("reading the log for an anchor")
     def anchor(self, key: PemSource, *, progress: Progress | None = None) -> Anchor:
         """
         Sign where every chat ends now, so that a third party can tell later that nothing before it was changed.

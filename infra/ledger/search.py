@@ -14,6 +14,7 @@ from chatledger.domain.values import SearchHit, SearchHits
 from chatledger.projections.index import Snapshot
 from chatledger.projections.indexed_chat import IndexedChat
 from chatledger.projections.search.ranking import Filter
+from chatledger.projections.system_errors import system_errors
 
 from ..store import Store
 
@@ -27,6 +28,7 @@ class SearchMethods:
     def _store(self) -> Store:
         raise NotImplementedError
 
+    @system_errors("searching")
     def search(
         self,
         query: str,

@@ -383,6 +383,14 @@ def translated(what: str, *, is_write: bool = False) -> Generator[None]:
         if "Could not decode to UTF-8" in str(error):  # how SQLite says that stored text is damaged
             msg = f"{what}: the text of a stored event is damaged: {error} Restore the log from a backup"
             raise CorruptStateError(msg) from error
+        if _is_full(error.__cause__):
+            msg = f"{what}: the log's storage is full: {error}. Nothing was written; free space and retry"
+            raise LogFullError(msg) from error
         certainty = " The outcome is unknown; retrying is safe" if isinstance(error, OutcomeUnknownError) else ""
         msg = f"{what}: the log did not answer: {error}.{certainty}"
         raise LogUnavailableError(msg) from error
+
+
+def _is_full(cause: BaseException | None) -> bool:
+    """Whether a database says that its disk is full; it undoes the transaction then."""
+    return getattr(cause, "sqlite_errorname", None) == "SQLITE_FULL" or getattr(cause, "sqlstate", None) == "53100"

@@ -229,6 +229,11 @@ def read_last_seen(folder: Path, *, identity: str | None = None) -> LastSeen | N
     return _latest(folder, None if identity is None else _digest(identity))
 
 
+def logs_noted(folder: Path) -> set[str]:
+    """Return the digests of the identities of the logs that a witness has notes of, in hexadecimal."""
+    return {half.log.hex() for half in _halves(folder) if half.position}
+
+
 def _latest(folder: Path, log: bytes | None) -> LastSeen | None:
     boot = boot_id()
     found = [half.last_seen(boot) for half in _halves(folder) if log in {None, half.log}]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import numpy as np
 
-from chatledger.domain.search.tokens import terms_of
+from chatledger.domain.search.tokens import LANDMARK_TERMS, landmarks_of, terms_of
 from chatledger.domain.values import Message
 
 from ..environment import Transaction
@@ -55,11 +55,16 @@ class SearchCheck:
         expected = DOCUMENT.pack(
             len(terms), self._rows.role(message.name) or 0, message.created_at, stored.segment, stored.offset
         )
-        if self._document(stored.ordinal) != expected:
+        if self._document(stored.ordinal) != expected or not self._has_landmarks(stored.ordinal, message, len(terms)):
             self.problem = f"message {message.id!r} is another one in the search index"
         if terms:
             places = np.arange(len(terms), dtype=np.uint64) + np.uint64(stored.ordinal << DOC_SHIFT)
             self._sum += _sum(np.array([_hash(term) for term in terms], dtype=np.uint64), places)
+
+    def _has_landmarks(self, ordinal: int, message: Message, term_count: int) -> bool:
+        """Whether those of a long message are right; an index of before they were kept has none."""
+        kept = self._rows.landmarks(ordinal) if term_count > LANDMARK_TERMS else ()
+        return not kept or list(kept) == landmarks_of(message.text)
 
     def _is_pending(self, stored: StoredMessage) -> bool:
         """Whether a message waits for the search index, which is being built."""

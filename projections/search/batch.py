@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from chatledger.domain.search.tokens import LANDMARK_TERMS, landmarks_of
+
 from .inversion import Inverted, invert
 from .log_order import LogOrder, Places
 from .vocabulary import Vocabulary
@@ -33,6 +35,8 @@ class Batch:
     def __init__(self, order: LogOrder, places: Places, start: int, end: int, vocabulary: Vocabulary) -> None:
         """Read the messages from one of these places to before another; fewer, but one at least, if the vocabulary is full."""
         self.first_document = places.first + start
+        self.landmarks: list[tuple[int, list[int]]] = []
+        """Of long documents: the number and the landmarks."""
         roles: dict[str, int] = {}
         numbers: list[int] = []
         times: list[int] = []
@@ -45,6 +49,10 @@ class Batch:
             coded = vocabulary.code(said.texts)
             codes.append(coded.codes)
             lengths.append(coded.lengths)
+            self.landmarks += [
+                (self.first_document + len(numbers) + one, landmarks_of(said.texts[one]))
+                for one in np.flatnonzero(coded.lengths > LANDMARK_TERMS).tolist()
+            ]
             numbers += [roles.setdefault(name, len(roles)) for name in said.names]
             times += said.times
             at = stop

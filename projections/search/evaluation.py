@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, assert_never
 import numpy as np
 
 from chatledger.domain.search.query import All, Either, Phrase, Query, Without, Word
-from chatledger.domain.search.snippets import Known, sought
+from chatledger.domain.search.snippets import MAX_SNIPPET_TOKENS, Known, sought
 
 from .arrays import is_in
 from .few import MAX_FEW, FewDocuments, Leaf, Starts, TooManyError, best_of_few
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
     Documents = NDArray[np.uint64]
 
+MAX_STARTS: Final = 1024
+"""Of so many occurrences of words in one document, at most, the best passage is chosen."""
+_ANCHORS: Final = 16
 _GROUP: Final = 64
 
 
@@ -75,7 +78,12 @@ def _search_many(reader: SearchReader, query: Query, *, only: Filter, limit: int
             (-scores[best]).tolist(),
             places["segment"].tolist(),
             places["offset"].tolist(),
-            map(Known, places["length"].tolist(), map(begins.__getitem__, documents)),
+            map(
+                Known,
+                places["length"].tolist(),
+                map(begins.__getitem__, documents),
+                map(reader.landmarks, documents, places["length"].tolist()),
+            ),
         )
     )
 
@@ -129,21 +137,17 @@ class _Evaluation:
 
     def starts(self, query: Query, documents: Sequence[int]) -> Starts:
         """Where that begins in documents which they were found by."""
-        found: Starts = {document: [] for document in documents}
+        having: dict[int, list[tuple[NDArray[np.uint32], Word | Phrase]]] = {document: [] for document in documents}
         numbers = np.sort(np.array(documents, dtype=np.uint64))
-        leaves = sought(query)
-        for leaf in leaves:
+        for leaf in sought(query):
             matches = self._known[leaf]
-            having = numbers[is_in(numbers, matches.documents)]
-            places = np.searchsorted(matches.documents, having)
+            among = numbers[is_in(numbers, matches.documents)]
+            places = np.searchsorted(matches.documents, among)
             counts: list[int] = matches.counts[places].tolist()
             ends: list[int] = np.cumsum(matches.counts, dtype=np.int64)[places].tolist()
-            for document, count, end in zip(having.tolist(), counts, ends, strict=True):
-                found[document] += [(position, leaf) for position in matches.positions[end - count : end].tolist()]
-        if len(leaves) > 1:
-            for starts in found.values():
-                starts.sort(key=itemgetter(0))
-        return found
+            for document, count, end in zip(among.tolist(), counts, ends, strict=True):
+                having[document].append((matches.positions[end - count : end], leaf))
+        return {document: _merged(found) for document, found in having.items()}
 
     def scores(self, documents: "Documents", lengths: "NDArray[np.uint32]") -> "NDArray[np.float64]":
         """How well each document matches: higher is better."""
@@ -181,6 +185,33 @@ class _Evaluation:
             if (role := self._reader.role(at, name)) is not None
         ]
         return np.isin(owners << 32 | records["role"], np.array(numbered, dtype=np.int64))
+
+
+def _merged(having: "list[tuple[NDArray[np.uint32], Word | Phrase]]") -> list[tuple[int, Word | Phrase]]:
+    """
+    Where words and phrases begin in a document, in ascending order.
+
+    Where these are very many, only those that a snippet around the first occurrences of the rarest may show: a snippet of a long
+    text is to cost no more than another one.
+    """
+    is_cut = sum(len(positions) for positions, _ in having) > MAX_STARTS
+    if is_cut:
+        anchors = min((positions for positions, _ in having), key=len)[:_ANCHORS].astype(np.int64)
+        having = [(_near(anchors, positions), leaf) for positions, leaf in having]
+    found = [(position, leaf) for positions, leaf in having for position in positions.tolist()]
+    if len(having) > 1:
+        found.sort(key=itemgetter(0))
+    return found[:MAX_STARTS] if is_cut else found
+
+
+def _near(anchors: "NDArray[np.int64]", positions: "NDArray[np.uint32]") -> "NDArray[np.uint32]":
+    """Those of the ascending positions that a snippet may show together with an anchor."""
+    firsts = np.searchsorted(positions, anchors - MAX_SNIPPET_TOKENS)
+    ends = np.searchsorted(positions, anchors + MAX_SNIPPET_TOKENS, side="right")
+    is_near = np.zeros(len(positions), dtype=np.bool_)
+    for first, end in zip(firsts.tolist(), ends.tolist(), strict=True):
+        is_near[first:end] = True
+    return positions[is_near]
 
 
 def _frequencies(leaf: Postings, documents: "Documents") -> "NDArray[np.uint32]":

@@ -166,7 +166,13 @@ def best_of_few(
     best = ranked[offset : None if limit is None else offset + limit]
     begins = starts([-document for _, _, document, _, _ in best])
     return [
-        Hit(reader.chat_no(at), rank, record[3], record[4], Known(record[0], begins[-document]))
+        Hit(
+            reader.chat_no(at),
+            rank,
+            record[3],
+            record[4],
+            Known(record[0], begins[-document], reader.landmarks(-document, record[0])),
+        )
         for rank, _, document, at, record in best
     ]
 

@@ -9,6 +9,7 @@ import lmdb
 import numpy as np
 
 from chatledger.domain.search.query import Phrase, Word
+from chatledger.domain.search.tokens import LANDMARK_TERMS
 
 from ..environment import Transaction
 from ..recent_messages import RecentMessages
@@ -211,6 +212,13 @@ class SearchReader:
         starts = np.cumsum([0, *map(len, rows[:-1])]) // DOCUMENT.size
         found: NDArray[np.void] = np.frombuffer(b"".join(rows), _RECORD).take(starts[np.cumsum(is_first) - 1] + places)
         return found
+
+    def landmarks(self, document: int, term_count: int) -> Sequence[int]:
+        """Where terms of a document are in its text; none of a short one."""
+        if term_count <= LANDMARK_TERMS:
+            return ()
+        at = bisect_right(self._bases, document) - 1
+        return self._of(at).landmarks(document - self._bases[at])
 
     def owners(self, documents: "NDArray[np.uint64]") -> "NDArray[np.int64]":
         """The chats that documents are of, as places in the list of all."""

@@ -1,5 +1,6 @@
 """The rows of the search index of one chat: their keys, and what is in them."""
 
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from struct import Struct
 from typing import Final, NamedTuple
@@ -9,7 +10,7 @@ import lmdb
 from ..environment import Transaction
 from ..keys import id_key, number
 
-_STATE, _ROLE, _DOCUMENTS, _PENDING, _TERM = b"\x01", b"\x02", b"\x03", b"\x04", b"\x05"
+_STATE, _ROLE, _DOCUMENTS, _PENDING, _TERM, _LANDMARKS = b"\x01", b"\x02", b"\x03", b"\x04", b"\x05", b"\x06"
 _END: Final = b"\x00"
 """Ends a term in the key of a full block; no term contains it."""
 
@@ -125,6 +126,14 @@ class SearchRows:
     def all_documents(self) -> bytes:
         """The records of all documents, one after the other."""
         return b"".join(self._values(self.prefix + _DOCUMENTS))
+
+    def put_landmarks(self, document: int, landmarks: Sequence[int]) -> None:
+        """Keep where the terms of a long document are in its text; see `landmarks_of`."""
+        self.txn.put(self.prefix + _LANDMARKS + _u32.pack(document), array("I", landmarks).tobytes(), db=self.table)
+
+    def landmarks(self, document: int) -> Sequence[int]:
+        """The landmarks of a document; none of a short one, or one that was taken in before they were kept."""
+        return array("I", self.txn.get(self.prefix + _LANDMARKS + _u32.pack(document), b"", db=self.table))
 
     def put_pending(self, document: int, text: bytes) -> None:
         """Keep the terms of a document until there are enough to invert."""

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from chatledger.domain.search.tokens import terms_of
+from chatledger.domain.search.tokens import LANDMARK_TERMS, landmarks_of, terms_of
 from chatledger.domain.values import Message
 
 from ..chains import Place
@@ -56,6 +56,8 @@ class SearchWriter:
             return
         self._next += 1
         terms = terms_of(message.text)
+        if len(terms) > LANDMARK_TERMS:
+            self._rows.put_landmarks(ordinal, landmarks_of(message.text))
         self._texts.append(terms)
         self._records.append(DOCUMENT.pack(len(terms), self._role(message.name), message.created_at, *place))
 
@@ -84,6 +86,8 @@ class SearchWriter:
         assert not self._texts, "what was added is flushed before"
         assert batch.first_document == before.indexed, "documents follow those that were taken before"
         self._rows.add_documents(before.indexed, batch.records([self._role(name) for name in batch.names]))
+        for document, landmarks in batch.landmarks:
+            self._rows.put_landmarks(document, landmarks)
         end = before.indexed + batch.document_count
         after = SearchState(end, before.inverted, before.terms + batch.term_count, self._role_count)
         if after.indexed - after.inverted < PENDING_DOCUMENTS and batch.term_count < PENDING_TERMS:

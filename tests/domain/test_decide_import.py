@@ -3,8 +3,9 @@ from typing import Any
 import pytest
 from tests.domain.making import CHAT, Story, user
 
-from chatledger.domain.decide.imports import decide_import, import_result
+from chatledger.domain.decide.imports import decide_import, import_result, rest_of
 from chatledger.domain.errors import (
+    ChatNotFoundError,
     InvalidValueError,
     MessageConflictError,
     MessageNotFoundError,
@@ -138,3 +139,46 @@ def test_an_import_does_not_overwrite_a_message() -> None:
     story.append(user("m1", "other"))
     with pytest.raises(MessageConflictError):
         decide(story.chat(), conversation())
+
+
+def test_a_rest_is_decided_without_the_messages() -> None:
+    """The events of all parts are those of one: no message is compared again, and no new id is used twice."""
+    many = conversation(
+        branches=(
+            ImportedBranch(name="main", head_message_id="m3"),
+            *(ImportedBranch(name=f"side {number}", head_message_id="a") for number in range(9)),
+            ImportedBranch(name="idea", head_message_id="a", is_active=True),
+        ),
+        checkpoints=tuple(ImportedCheckpoint(name=f"cp {number}", message_id="m2") for number in range(5)),
+    )
+    whole = Story()
+    whole.write(decide(whole.chat(), many))
+    story, rest = Story(), many
+    ids = iter(f"id{number}" for number in range(1_000))
+    parts = 0
+    while True:
+        new_ids = [next(ids) for _ in range(20)]
+        before = len(many.branches) - len(rest.branches) if parts else None
+        bodies = decide_import(story.chat(), rest, ids=new_ids, now=1_000, limit=4, branches_before=before)
+        if not bodies:
+            break
+        story.write(bodies)
+        rest, parts = rest_of(rest, bodies), parts + 1
+
+    assert parts == 5
+    assert [b.name for b in story.chat().branches] == [b.name for b in whole.chat().branches]
+    assert [c.name for c in story.chat().checkpoints] == [c.name for c in whole.chat().checkpoints]
+    made = [branch.id for branch in story.chat().branches]
+    assert len(set(made)) == len(made)
+    assert rest.branches == ()
+
+
+def test_a_rest_of_a_chat_that_is_gone() -> None:
+    """It was deleted, or begun anew by somebody else, between two parts: nothing of it is written."""
+    with pytest.raises(ChatNotFoundError):
+        decide_import(Story().chat(), conversation(), ids=["x"] * 9, now=1, branches_before=0)
+
+    story = Story()
+    story.write(decide(story.chat(), conversation(messages=(message("z", None),), branches=(), checkpoints=())))
+    with pytest.raises(MessageNotFoundError):
+        decide_import(story.chat(), conversation(), ids=["x"] * 9, now=1, branches_before=0)

@@ -32,6 +32,7 @@ from chatledger.domain.errors import (
     ProjectionError,
     RegenerationNotFoundError,
     ResolverError,
+    ResourceError,
     RunConflictError,
     RunNotFoundError,
     RunStatusError,
@@ -80,6 +81,7 @@ WITH_FACTS: list[ChatledgerError] = [
     UnknownLazyTypeError("first-user"),
     ModelNotFoundError("model-1"),
     ResolverError("database.tables[2]", "failed"),
+    ResourceError("no descriptors"),
     ProjectionError("words", "failed", position=7),
 ]
 

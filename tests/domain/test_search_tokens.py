@@ -18,7 +18,15 @@ from tests.domain.search_scan import fts5, terms_in_fts5
 
 from chatledger.domain.search import tokens
 from chatledger.domain.search.stemming import stem
-from chatledger.domain.search.tokens import MAX_TERM_BYTES, folded, places_of, prefix_term, terms_of, tokens_of
+from chatledger.domain.search.tokens import (
+    MAX_TERM_BYTES,
+    folded,
+    landmarks_of,
+    places_of,
+    prefix_term,
+    terms_of,
+    tokens_of,
+)
 
 INSIDE: Any = tokens
 """For what is only there to be quicker, or to stay small."""
@@ -103,6 +111,27 @@ def test_places_of_some_terms(text: str, random: Random) -> None:
     some = sorted(random.sample(range(len(found)), k=min(len(found), 5)))
 
     assert {index: (found[index].start, found[index].end) for index in some} == places_of(text, some)
+
+
+@given(
+    st.lists(st.sampled_from(["fox", "x", "7", " ", " - ", "—", "\n"]), max_size=400).map("".join) | MIXED,
+    st.randoms(),
+    st.integers(1, 9),
+)
+def test_places_between_landmarks(text: str, random: Random, step: int) -> None:
+    """A text is read around the terms only, and they are where they are when it is read from its beginning."""
+    found = tokens_of(text)
+    if not found:
+        return
+    first = random.randrange(len(found))
+    some = sorted(random.sample(range(first, min(first + 12, len(found))), k=min(len(found) - first, 5)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("chatledger.domain.search.tokens.LANDMARK_TERMS", step)
+        landmarks = landmarks_of(text)
+        places = places_of(text, some, landmarks)
+
+    assert landmarks == [token.start for token in found[step::step]]
+    assert {index: (found[index].start, found[index].end) for index in some} == places
 
 
 @given(MIXED)

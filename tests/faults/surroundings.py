@@ -62,10 +62,10 @@ class RemoteServer:
 
 
 @contextlib.contextmanager
-def small_disk(folder: Path) -> Generator[Path | None]:
+def small_disk(folder: Path, size_bytes: int = DISK_BYTES) -> Generator[Path | None]:
     """A file system of its own that is soon full; None where nothing can be mounted."""
     folder.mkdir(parents=True, exist_ok=True)
-    command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(folder)]
+    command = ["mount", "-t", "tmpfs", "-o", f"size={size_bytes}", "tmpfs", str(folder)]
     try:
         subprocess.run(command, check=True, capture_output=True)
     except (OSError, subprocess.CalledProcessError):

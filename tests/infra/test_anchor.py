@@ -228,6 +228,12 @@ def test_a_changed_anchor_is_refused(field: str, anchor: Anchor) -> None:
         ledger.verify(anchor=msgspec.structs.replace(anchor, **{field: changed}))
 
 
+def test_a_changed_key_id_is_refused(anchor: Anchor) -> None:
+    """Whoever reads the file may go by it, and it is not signed: it follows from the key."""
+    with pytest.raises(InvalidValueError, match="key id"):
+        Anchor.from_json(anchor.to_json().replace(anchor.key_id, anchor.key_id[::-1]))
+
+
 def test_an_anchor_of_somebody_else(anchor: Anchor, file: SqliteFile) -> None:
     """A forger can sign anew with a key of their own; who names the key they trust finds it."""
     file.rewrite("b", b"leeks", b"peaks")

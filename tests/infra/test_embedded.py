@@ -556,6 +556,23 @@ def test_foreign_server_on_the_port_is_not_taken(directory: DataDirectory, tmp_p
             acquire(directory, timeout_s=0.1)
 
 
+def test_a_stopped_server_is_waited_for(directory: DataDirectory) -> None:
+    """Stopped, in the shell's sense: who comes meanwhile waits, and attaches when it goes on."""
+    with acquire(directory) as server:
+        os.kill(server.server_pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(LedgerLockedError, match=f"is stopped.*kill -CONT {server.server_pid}"):
+                acquire(directory, timeout_s=0.1)
+            with concurrent.futures.ThreadPoolExecutor() as threads:
+                attached = threads.submit(acquire, directory, timeout_s=20)
+                assert not attached.done()
+                os.kill(server.server_pid, signal.SIGCONT)
+                with attached.result() as other:
+                    assert other.endpoint.server_name == server.endpoint.server_name
+        finally:
+            os.kill(server.server_pid, signal.SIGCONT)
+
+
 def test_lock_without_a_server_times_out(directory: DataDirectory) -> None:
     """The message names the lock and what to do; afterwards the directory opens."""
     directory.prepare()
@@ -563,7 +580,7 @@ def test_lock_without_a_server_times_out(directory: DataDirectory) -> None:
     assert lock is not None
     assert OwnerLock.try_take(directory.lock_file) is None
 
-    with pytest.raises(LedgerLockedError, match="End that process"):
+    with pytest.raises(LedgerLockedError, match="end that process"):
         acquire(directory, timeout_s=0.05)
     lock.release()
     with acquire(directory) as server:

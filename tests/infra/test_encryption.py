@@ -25,6 +25,7 @@ from tests.infra.test_ledger_world import check_chat, texts
 import chatledger
 from chatledger import (
     AsyncContextEngine,
+    ChainIntegrityError,
     ConfigurationError,
     ContextEngine,
     CorruptStateError,
@@ -332,6 +333,39 @@ def test_the_index_is_shared_and_private(location: str, in_memory: Path) -> None
     assert (folder / "CURRENT").read_text() == "1\n"
 
 
+@pytest.mark.parametrize("how", ["deleted", "made anew"])
+def test_the_index_of_a_ledger_that_is_gone_is_removed(tmp_path: Path, in_memory: Path, how: str) -> None:  # noqa: F811 - the fixture
+    """It holds messages in clear, so the next ledger that is opened removes it; not while somebody has it open."""
+    gone, kept = tmp_path / "gone", tmp_path / "kept"
+    for place in (gone, kept):
+        with chatledger.open(place, encryption=ENCRYPTION) as ledger:
+            fill(ledger)
+    assert len(folders_in(in_memory)) == 2
+
+    with chatledger.open(gone, encryption=ENCRYPTION) as ledger:
+        shutil.move(gone / "index", tmp_path / "moved")
+        with chatledger.open(kept, encryption=ENCRYPTION) as other:
+            check_filled(other)
+        check_filled(ledger)
+        shutil.move(tmp_path / "moved", gone / "index")
+    assert len(folders_in(in_memory)) == 2
+
+    shutil.rmtree(gone)
+    if how == "made anew":
+        with chatledger.open(gone, encryption=ENCRYPTION) as ledger:
+            fill(ledger)
+    with chatledger.open(kept, encryption=ENCRYPTION) as ledger:
+        check_filled(ledger)
+        (folder,) = {index_folder(ledger._store.log.identity)}
+
+    assert folder in folders_in(in_memory)
+    assert len(folders_in(in_memory)) == (2 if how == "made anew" else 1)
+
+
+def folders_in(memory: Path) -> set[Path]:
+    return {path.parent for path in memory.rglob("CURRENT")}
+
+
 def test_a_restart_of_the_machine(location: str, in_memory: Path) -> None:  # noqa: F811 - the fixture
     """The index is built again from the log."""
     with chatledger.open(location, encryption=ENCRYPTION) as ledger:
@@ -365,7 +399,7 @@ def test_a_directory_whose_log_is_gone(tmp_path: Path, in_memory: Path) -> None:
     shutil.rmtree(in_memory)
     in_memory.mkdir()
     shutil.rmtree(tmp_path / "data" / "log")
-    with pytest.raises(ConfigurationError, match="no stream"):
+    with pytest.raises(ChainIntegrityError, match="log is gone"):
         chatledger.open(tmp_path / "data", encryption=ENCRYPTION)
 
 

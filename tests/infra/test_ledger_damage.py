@@ -355,3 +355,33 @@ def test_position_waits_for_another_client(pair: tuple[Ledger, Ledger]) -> None:
     assert behind.get_message("b") is not None
     with pytest.raises(chatledger.LogUnavailableError, match="did not come"):
         behind.sync(ahead.position + 1, timeout_s=0.1)
+
+
+@pytest.mark.parametrize("has_store", [True, False], ids=["no stream", "no log"])
+def test_a_directory_whose_log_is_gone(path: Path, *, has_store: bool) -> None:
+    """It is not begun anew, and nobody is told to create it."""
+    fill(path, "one")
+    (path / "log").rename(path.with_name("kept"))
+    if has_store:
+        (path / "log").mkdir()
+    for _ in range(2):
+        with pytest.raises(ChainIntegrityError, match=r"its log is gone.*chatledger restore") as caught:
+            chatledger.open(path)
+        assert "create" not in str(caught.value)
+    shutil.rmtree(path / "log", ignore_errors=True)
+    path.with_name("kept").rename(path / "log")
+    with chatledger.open(path) as ledger:
+        assert texts(ledger, "c") == ["one"]
+
+
+def test_a_stream_that_the_server_does_not_read(path: Path) -> None:
+    """Its description is damaged: the server passes over it, and what helps is named."""
+    fill(path, "one")
+    (meta,) = (path / "log").rglob("streams/*/meta.inf")
+    kept = meta.read_bytes()
+    meta.write_bytes(b"{" + kept)
+    with pytest.raises(ChainIntegrityError, match="chatledger doctor"):
+        chatledger.open(path)
+    meta.write_bytes(kept)
+    with chatledger.open(path) as ledger:
+        assert texts(ledger, "c") == ["one"]

@@ -36,7 +36,7 @@ def lose(data: Path, position: int) -> None:
     """Flip a bit of the message at a position, so that the server does not give it any more."""
     raw = bytearray(block(data).read_bytes())
     raw[raw.index(f"number {position}.".encode()) + 2] ^= 4
-    rot(block(data), raw)
+    rot(block(data), bytes(raw))
 
 
 def positions(events: Iterable[Recorded]) -> tuple[list[int], ChainIntegrityError | None]:

@@ -84,15 +84,13 @@ def test_while_chats_are_deleted(tmp_path: Path, place: str) -> None:
             while not ended.is_set():
                 counts.append(sum(1 for _ in ledger.history()))
                 counts.append(sum(1 for _ in ledger.feed(0, follow=False)))
-                for chat_id in CHATS:
-                    counts.append(sum(1 for _ in ledger.history(chat_id)))
+                counts.extend(sum(1 for _ in ledger.history(chat_id)) for chat_id in CHATS)
         except BaseException as error:  # noqa: BLE001 - raised in the thread of the test
             errors.append(error)
 
     def follower(ledger: Ledger) -> None:
         try:
-            for recorded in ledger.feed(0):
-                counts.append(recorded.position)
+            counts.extend(recorded.position for recorded in ledger.feed(0))
         except BaseException as error:  # noqa: BLE001 - as above
             errors.append(error)
 
