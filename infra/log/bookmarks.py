@@ -10,16 +10,14 @@ from msgspec import structs
 from chatledger.domain.errors import CorruptStateError
 from chatledger.domain.undecodable import UNDECODABLE
 
-WITNESS: Final = "\0witness"
-"""The name under which nodes keep how far the log went. No feed can have it."""
-
 
 class Bookmark(msgspec.Struct, frozen=True, kw_only=True):
     """
     How far one member of a named feed has come.
 
     Args:
-        name, index, count: The member: share `index` of `count`; 0 of 1 reads everything.
+        name, index, count: The member: share `index` of `count`; 0 of 1 reads everything. 0 of 0 is no feed, but how far the
+            nodes have seen the log, see `SharedWitness`.
         position: Everything up to here was handled.
         holder: The random id of who wrote it. Who finds another's in place of its own was replaced.
         log_id: The `identity` of the log that the position belongs to.
@@ -83,4 +81,4 @@ def decode_bookmarks(found: Iterable[tuple[bytes, int]]) -> list[Bookmark]:
             bookmarks.append(decode_bookmark(raw, revision))
         except CorruptStateError as error:
             _logger.warning("among the positions of feeds, at revision %d: %s", revision, error)
-    return [bookmark for bookmark in bookmarks if bookmark.name != WITNESS]
+    return [bookmark for bookmark in bookmarks if bookmark.count]

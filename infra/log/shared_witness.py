@@ -7,7 +7,7 @@ from msgspec import structs
 from chatledger.domain.errors import AccessDeniedError, ChatledgerError
 
 from ..clock import clock_ms
-from .bookmarks import WITNESS, Bookmark
+from .bookmarks import Bookmark
 from .port import EventLog, LostRaceError
 from .witness import LastSeen
 
@@ -16,7 +16,7 @@ _logger = logging.getLogger(__name__)
 
 class SharedWitness:
     """
-    The position that the nodes of a log have reached, as the bookmark of a feed that nobody can name.
+    The position that the nodes of a log have reached, as a bookmark that is of no feed.
 
     It is lost with the server, but not with the stream of the log. A login that may not write it goes without.
 
@@ -26,7 +26,7 @@ class SharedWitness:
 
     def __init__(self, log: EventLog) -> None:
         self._log = log
-        self._empty = Bookmark(name=WITNESS, index=0, count=1, position=0, holder="", log_id=log.identity, saved_at=0)
+        self._empty = Bookmark(name="witness", index=0, count=0, position=0, holder="", log_id=log.identity, saved_at=0)
         self._is_allowed = True
 
     def read(self) -> LastSeen | None:

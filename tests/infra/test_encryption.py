@@ -343,11 +343,11 @@ def test_the_index_of_a_ledger_that_is_gone_is_removed(tmp_path: Path, in_memory
     assert len(folders_in(in_memory)) == 2
 
     with chatledger.open(gone, encryption=ENCRYPTION) as ledger:
-        shutil.move(gone / "index", tmp_path / "moved")
+        shutil.move(gone / "witness", tmp_path / "moved")
         with chatledger.open(kept, encryption=ENCRYPTION) as other:
             check_filled(other)
         check_filled(ledger)
-        shutil.move(tmp_path / "moved", gone / "index")
+        shutil.move(tmp_path / "moved", gone / "witness")
     assert len(folders_in(in_memory)) == 2
 
     shutil.rmtree(gone)
@@ -399,7 +399,7 @@ def test_a_directory_whose_log_is_gone(tmp_path: Path, in_memory: Path) -> None:
     shutil.rmtree(in_memory)
     in_memory.mkdir()
     shutil.rmtree(tmp_path / "data" / "log")
-    with pytest.raises(ChainIntegrityError, match="log is gone"):
+    with pytest.raises(ChainIntegrityError, match="is gone"):
         chatledger.open(tmp_path / "data", encryption=ENCRYPTION)
 
 
