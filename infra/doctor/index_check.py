@@ -111,6 +111,9 @@ def _read(generation: Generation, found: Findings) -> IndexWitness:
                     "that was interrupted"
                 )
                 found.add("warning", "erasure-pending", generation.env.path, what, "open the ledger: that finishes it")
+            elif snapshot.is_scrub_due:
+                what = "its file still has content of what was deleted"
+                found.add("note", "erasure-pending", generation.env.path, what, "nothing: the next open cleans it")
             heads: dict[str, tuple[int, bytes]] = {}
             for chat_id, chat in snapshot_chats(snapshot):
                 head = stream_head(chat)

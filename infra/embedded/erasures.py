@@ -37,18 +37,23 @@ def erasing(directory: DataDirectory) -> Generator[None]:
         LogUnavailableError: It could not be noted, and nothing was erased; or what was erased could not be synced.
     """
     mark = directory.path / f"{MARK}{secrets.token_hex(8)}"
-    try:
-        lock = OwnerLock.try_take(mark)
-        sync_folder(directory.path)
-    except (ConfigurationError, OSError) as error:
-        msg = f"an erasure could not be noted in {directory.path}, and was not begun: {error}"
-        raise LogUnavailableError(msg) from error
-    assert lock is not None, "nobody else has that name"
+    lock = _make(mark)
     try:
         yield
         _remove(mark, directory)
     finally:
         lock.abandon()
+
+
+def _make(mark: Path) -> OwnerLock:
+    try:
+        lock = OwnerLock.try_take(mark)
+        sync_folder(mark.parent)
+    except (ConfigurationError, OSError) as error:
+        msg = f"an erasure could not be noted in {mark.parent}, and was not begun: {error}"
+        raise LogUnavailableError(msg) from error
+    assert lock is not None, "nobody else has that name"
+    return lock
 
 
 def _remove(mark: Path, directory: DataDirectory) -> None:

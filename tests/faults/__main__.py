@@ -19,7 +19,7 @@ from tests.faults import soak
 from tests.faults.soak import Totals
 
 FULL_MINUTES = 30
-FULL_KILLS, FULL_CORRUPTIONS, FULL_TRIALS, FULL_ERASURES = 500, 200, 600, 60
+FULL_KILLS, FULL_CORRUPTIONS, FULL_TRIALS, FULL_ERASURES = 500, 200, 600, 66
 
 
 def main() -> int:

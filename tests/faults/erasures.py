@@ -144,13 +144,14 @@ class Bench:
         result.left = found_in(setting, template.pieces)
         self._sabotage(setting, trial.index)
         seen = self._reopen(setting, trial.act)
-        result.findings = list(self._judge(setting, template, result.left, seen))
+        result.findings = list(self._judge(setting, template, result, seen))
         if not result.findings:
             shutil.rmtree(setting.memory, ignore_errors=True)
             shutil.rmtree(setting.folder)
         return result
 
-    def _judge(self, setting: Setting, template: Template, left: list[str], seen: Reopened) -> Iterator[str]:
+    def _judge(self, setting: Setting, template: Template, result: Result, seen: Reopened) -> Iterator[str]:
+        trial, left = result.trial, result.left
         if seen.error:
             yield f"the next open failed: {seen.error}"
             return
@@ -161,7 +162,9 @@ class Bench:
         for name in found_in(setting, template.pieces):
             yield f"left in {name}"
         is_told = any(kind.startswith("erasure-") for kind in seen.kinds)
-        if not is_told and any(name.startswith("data/log") for name in left):
+        # What only an index that is gone knew of, nobody can tell.
+        places = "data/" if trial.index == "kept" else "data/log"
+        if not is_told and any(name.startswith(places) for name in left):
             yield f"doctor told nothing of what was left in {', '.join(left)}: {', '.join(seen.kinds)}"
         if any(kind.startswith("erasure-") for kind in seen.after):
             yield f"doctor says afterwards: {', '.join(seen.after)}"
