@@ -139,11 +139,7 @@ class _Look:
     def elsewhere(self, location: str) -> ChainScan | None:
         """A log that is read through its server, or an SQLite file."""
         if location.startswith("sqlite:"):
-            file = Path(unquote(urlsplit(location).path.removeprefix("/"))).expanduser().absolute()
-            if not file.is_file():
-                msg = f"there is no ledger at {file}"
-                raise ConfigurationError(msg)
-            check_room(file.parent, self._found)
+            check_room(require_file(location).parent, self._found)
         try:
             with log_at(location, self._options) as log:
                 return self._through(log, self._options.index_folder)
@@ -230,6 +226,15 @@ class _Look:
                     else f"the index has seen event {version}, the log ends with event {known}"
                 )
                 add("error", "chat-differs", f"chat {stream!r}", what, _REPAIR)
+
+
+def require_file(location: str) -> Path:
+    """The file of an SQLite log. Raises `ConfigurationError` when there is none, which opening it would make."""
+    file = Path(unquote(urlsplit(location).path.removeprefix("/"))).expanduser().absolute()
+    if not file.is_file():
+        msg = f"there is no ledger at {file}"
+        raise ConfigurationError(msg)
+    return file
 
 
 def stored_on(log: EventLog) -> Iterable[Notification]:

@@ -446,8 +446,10 @@ def test_what_can_not_be_repaired(data: Path, tmp_path: Path) -> None:
     """A ledger that is open, another place, the backup of another log."""
     with chatledger.open(data), pytest.raises(LedgerLockedError, match="close it"):
         chatledger.repair(data)
-    with pytest.raises(ConfigurationError, match="only directories"):
+    with pytest.raises(ConfigurationError, match="there is no ledger"):
         chatledger.repair(f"sqlite:///{tmp_path}/a.db")
+    with pytest.raises(ConfigurationError, match="only directories"):
+        chatledger.repair("memory:")
     with chatledger.open("memory:") as other:
         fill(other)
         other.backup(tmp_path / "other")

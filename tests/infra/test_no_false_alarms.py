@@ -4,6 +4,7 @@ import random
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -11,6 +12,7 @@ import chatledger
 from chatledger import Encryption, Ledger, user
 from chatledger.infra.log.keys import new_key
 
+KEY: Final = new_key()
 CHATS = [f"chat {number}" for number in range(8)]
 OWNERS = ("ada", "ben")
 
@@ -49,7 +51,7 @@ def read(ledger: Ledger, rng: random.Random) -> None:
 
 
 PLACES: dict[str, Callable[[Path], Ledger]] = {
-    "memory": lambda path: chatledger.open("memory:"),  # noqa: ARG005
+    "memory": lambda path: chatledger.open("memory:"),
     "directory": lambda path: chatledger.open(path / "data", durability="fast"),
     "zstd": lambda path: chatledger.open(path / "data", durability="fast", compression="zstd"),
     "encrypted": lambda path: chatledger.open(
@@ -57,13 +59,12 @@ PLACES: dict[str, Callable[[Path], Ledger]] = {
     ),
     "sqlite": lambda path: chatledger.open(f"sqlite:///{path / 'file.db'}"),
 }
-KEY = new_key()
 
 
 @pytest.mark.parametrize("place", PLACES)
 def test_after_each_step(tmp_path: Path, place: str) -> None:
     """Chats are made, written, deleted and made anew, and the index is rebuilt: all of it can be read at any time."""
-    rng = random.Random(place)  # noqa: S311 - a seed
+    rng = random.Random(place)
     with PLACES[place](tmp_path) as ledger:
         for number in range(120):
             step(ledger, rng, number)
@@ -85,22 +86,24 @@ def test_while_chats_are_deleted(tmp_path: Path, place: str) -> None:
                 counts.append(sum(1 for _ in ledger.history()))
                 counts.append(sum(1 for _ in ledger.feed(0, follow=False)))
                 for chat_id in CHATS:
-                    counts.append(sum(1 for _ in ledger.history(chat_id)))
+                    counts.append(sum(1 for _ in ledger.history(chat_id)))  # noqa: PERF401 - they are looked at meanwhile
         except BaseException as error:  # noqa: BLE001 - raised in the thread of the test
             errors.append(error)
 
     def follower(ledger: Ledger) -> None:
         try:
             for recorded in ledger.feed(0):
-                counts.append(recorded.position)
+                counts.append(recorded.position)  # noqa: PERF401 - as above
         except BaseException as error:  # noqa: BLE001 - as above
             errors.append(error)
 
-    rng = random.Random(7)  # noqa: S311 - a seed
+    rng = random.Random(7)
     with PLACES[place](tmp_path) as ledger:
         location = ledger.location
         with chatledger.open(location, index=tmp_path / "other", durability="fast") as other:
-            threads = [threading.Thread(target=work, args=(one,)) for work in (reader, follower) for one in (ledger, other)]
+            threads = [
+                threading.Thread(target=work, args=(one,)) for work in (reader, follower) for one in (ledger, other)
+            ]
             for thread in threads:
                 thread.start()
             for number in range(60):
