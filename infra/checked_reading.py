@@ -42,9 +42,9 @@ class CheckedReading:
             ChainIntegrityError: The event after `after` is lost, or is not the one that was there.
         """
         while True:
-            with self._index.snapshot() as snapshot:
-                known = snapshot.state.position if chat_id is None else _head(snapshot, chat_id).position
-            page = self._read(after, limit, chat_id)
+            known, page = 0, self._read(after, limit, chat_id)
+            if not page and (known := self._known(chat_id)) > after:
+                page = self._read(after, limit, chat_id)  # what the index has seen by now must be there
             found = self._compared(page, after, known, chat_id)
             if found is None or found.lost is not None:
                 # A chat that is deleted meanwhile lacks events, too; its tombstone is on the log before the first of them goes.
@@ -54,6 +54,11 @@ class CheckedReading:
             if kept or not page:
                 return kept
             after = page[-1].position
+
+    def _known(self, chat_id: str | None) -> int:
+        """The position of the last event that the index has seen."""
+        with self._index.snapshot() as snapshot:
+            return snapshot.state.position if chat_id is None else _head(snapshot, chat_id).position
 
     def _read(self, after: int, limit: int, chat_id: str | None) -> Sequence[Recorded]:
         if chat_id is None:

@@ -180,11 +180,7 @@ class Index(PositionRecorder):
 
     @contextlib.contextmanager
     def snapshot(self) -> Generator[Snapshot]:
-        """
-        The index as it is now; what is asked inside the `with` belongs to one moment.
-
-        Do not begin another one, or write, inside it: growing the map waits until no transaction is open.
-        """
+        """The index at one moment. Begin no other one, and do not write, inside the `with`: growing the map waits for it."""
         generation, txn = self._begin()
         try:
             yield Snapshot(generation, txn, self.refuse)

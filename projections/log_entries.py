@@ -1,9 +1,9 @@
 """What the index knows of each position of the log: which stream has its event there, and which event that is."""
 
 from collections.abc import Collection, Sequence
-from itertools import takewhile
+from itertools import islice, takewhile
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
@@ -20,6 +20,11 @@ from .indexed_chat import IndexedChat
 from .keys import number, to_number
 from .sealed import unseal
 from .tables import Tables
+
+if TYPE_CHECKING:
+    import lmdb
+
+    Cursor = lmdb.Cursor[bytes]
 
 NO_STREAM_NO: Final = 0
 """In place of the number of a stream: the event is a tombstone, which is never erased."""
@@ -39,7 +44,7 @@ class LogEntry(NamedTuple):
         position: Where it stands.
         stream_no: The number of its chat, thread or state; `NO_STREAM_NO` for a tombstone, `FOREIGN_NO` for what is no event.
         previous: The position of the event before it in its stream; 0 for the first one, and for a tombstone.
-        mark: The beginning of its hash.
+        mark: The beginning of its hash; of a foreign message with all bits flipped, so that it is never that of an event.
     """
 
     position: int
@@ -51,6 +56,8 @@ class LogEntry(NamedTuple):
     def of(cls, recorded: Recorded, *, stream_no: int | None, previous: int) -> "LogEntry":
         """The entry of an event."""
         mark = recorded.hash[:_MARK_BYTES]
+        if stream_no == FOREIGN_NO:
+            mark = bytes(byte ^ 0xFF for byte in mark)
         if stream_no is None:
             return cls(recorded.position, NO_STREAM_NO, 0, mark)
         return cls(recorded.position, stream_no, previous, mark)
@@ -119,8 +126,10 @@ def compare(txn: Transaction, tables: Tables, events: Sequence[Recorded], *, aft
     """
     foreign: list[int] = []
     cursor = txn.cursor(tables.log_entries)
-    if after >= until or not cursor.set_range(number(after + 1)):
+    start = number(after + 1)
+    if after >= until or not cursor.set_range(start) or _are_equal(cursor, events, until):
         return Compared(None, foreign)
+    cursor.set_range(start)
     end, wanted = number(until), iter(events)
     recorded = next(wanted, None)
     for key, raw in cursor:
@@ -137,6 +146,18 @@ def compare(txn: Transaction, tables: Tables, events: Sequence[Recorded], *, aft
         if is_there:
             recorded = next(wanted, None)
     return Compared(None, foreign)
+
+
+def _are_equal(cursor: "Cursor", events: Sequence[Recorded], until: int) -> bool:
+    """Whether the next entries are those of all these events, one by one, as nearly always; looked at for little."""
+    if not events or events[-1].position != until:
+        return False
+    rows = list(islice(cursor.iternext(keys=False), len(events)))
+    return (
+        len(rows) == len(events)
+        and cursor.key() == number(until)
+        and [row[_MARK_AT:] for row in rows] == [recorded.hash[:_MARK_BYTES] for recorded in events]
+    )
 
 
 def compare_stream(txn: Transaction, tables: Tables, events: Sequence[Recorded], *, after: int, head: int) -> Compared:

@@ -76,17 +76,6 @@ def diagnose(
     )
 
 
-def sqlite_file(location: str) -> Path | None:
-    """The file of an SQLite ledger, None for another location. Raises `ConfigurationError` when it is not there."""
-    if not location.startswith("sqlite:"):
-        return None
-    file = Path(unquote(urlsplit(location).path.removeprefix("/"))).expanduser().absolute()
-    if not file.is_file():
-        msg = f"there is no ledger at {file}"
-        raise ConfigurationError(msg)
-    return file
-
-
 def mapper_of(encryption: Encryption | None) -> StructMapper:
     """What reads the records of a log."""
     cipher = None if encryption is None else RecordCipher(keyring_of(encryption))
@@ -161,9 +150,8 @@ class _Look:
 
     def elsewhere(self, location: str) -> ChainScan | None:
         """A log that is read through its server, or an SQLite file."""
-        file = sqlite_file(location)
-        if file is not None:
-            check_room(file.parent, self._found)
+        if location.startswith("sqlite:"):
+            check_room(require_file(location).parent, self._found)
         try:
             with log_at(location, self._options) as log:
                 return self._through(log, self._options.index_folder)
@@ -253,6 +241,15 @@ class _Look:
                     else f"the index has seen event {version}, the log ends with event {known}"
                 )
                 add("error", "chat-differs", f"chat {stream!r}", what, _REPAIR)
+
+
+def require_file(location: str) -> Path:
+    """The file of an SQLite log. Raises `ConfigurationError` when there is none, which opening it would make."""
+    file = Path(unquote(urlsplit(location).path.removeprefix("/"))).expanduser().absolute()
+    if not file.is_file():
+        msg = f"there is no ledger at {file}"
+        raise ConfigurationError(msg)
+    return file
 
 
 def stored_on(log: EventLog) -> Iterable[Notification]:

@@ -14,7 +14,7 @@ from ..login import Login
 from ..messages import new_id
 from ..unshared import LogOnly, log_at
 from .chains import ChainScan
-from .diagnosing import sqlite_file, stored_on
+from .diagnosing import require_file, stored_on
 
 DOCTOR = "chatledger:doctor"
 """The actor of what a repair writes."""
@@ -64,11 +64,12 @@ def _account_for(log: EventLog, positions: list[int], reason: str) -> None:
 
 
 def check_removable(location: str, *, has_backup: bool) -> None:
-    """Raise `ConfigurationError` where a repair would have to do more than remove messages."""
+    """Raise `ConfigurationError` where there is nothing, or a repair would have to do more than remove messages."""
     if location == "memory:" or has_backup:
         msg = (
             f"only directories are repaired with a backup; restore that of {location!r} into a new place instead. Without one, "
             "a repair removes what others published into the log"
         )
         raise ConfigurationError(msg)
-    sqlite_file(location)
+    if location.startswith("sqlite:"):
+        require_file(location)

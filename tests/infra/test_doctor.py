@@ -448,8 +448,10 @@ def test_what_can_not_be_repaired(data: Path, tmp_path: Path) -> None:
     """A ledger that is open, another place, the backup of another log."""
     with chatledger.open(data), pytest.raises(LedgerLockedError, match="close it"):
         chatledger.repair(data)
-    with pytest.raises(ConfigurationError, match="no ledger at"):
+    with pytest.raises(ConfigurationError, match="there is no ledger"):
         chatledger.repair(f"sqlite:///{tmp_path}/a.db")
+    with pytest.raises(ConfigurationError, match="only directories"):
+        chatledger.repair("memory:")
     assert not (tmp_path / "a.db").exists()
     with chatledger.open("memory:") as other:
         fill(other)

@@ -4,6 +4,7 @@ import random
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -11,6 +12,7 @@ import chatledger
 from chatledger import Encryption, Ledger, user
 from chatledger.infra.log.keys import new_key
 
+KEY: Final = new_key()
 CHATS = [f"chat {number}" for number in range(8)]
 OWNERS = ("ada", "ben")
 
@@ -57,7 +59,6 @@ PLACES: dict[str, Callable[[Path], Ledger]] = {
     ),
     "sqlite": lambda path: chatledger.open(f"sqlite:///{path / 'file.db'}"),
 }
-KEY: str = new_key()
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -84,13 +85,15 @@ def test_while_chats_are_deleted(tmp_path: Path, place: str) -> None:
             while not ended.is_set():
                 counts.append(sum(1 for _ in ledger.history()))
                 counts.append(sum(1 for _ in ledger.feed(0, follow=False)))
-                counts.extend(sum(1 for _ in ledger.history(chat_id)) for chat_id in CHATS)
+                for chat_id in CHATS:
+                    counts.append(sum(1 for _ in ledger.history(chat_id)))  # noqa: PERF401 - they are looked at meanwhile
         except BaseException as error:  # noqa: BLE001 - raised in the thread of the test
             errors.append(error)
 
     def follower(ledger: Ledger) -> None:
         try:
-            counts.extend(recorded.position for recorded in ledger.feed(0))
+            for recorded in ledger.feed(0):
+                counts.append(recorded.position)  # noqa: PERF401 - as above
         except BaseException as error:  # noqa: BLE001 - as above
             errors.append(error)
 
