@@ -1,6 +1,6 @@
 """Following every chain of a log, past what is damaged: where each breaks, and how much of it stands."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 import msgspec
 from eventsourcing.persistence import Notification
@@ -39,9 +39,16 @@ class ChainScan:
         unreadable: (position, stream, why) of records that hold no event that can be read.
         hash, hash_position: Of the last event that follows.
         missing, erased: As in the index.
+        unproven: Positions of damaged records that can be read, and of which nothing proves that the event is right.
+
+    Args:
+        doubtful: Positions of records that are damaged, though they may be read: their checksum is wrong.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, doubtful: Collection[int] = ()) -> None:
+        self._doubtful = doubtful
+        self.unproven: dict[int, tuple[str, int]] = {}
+        self._unproven_last: dict[str, tuple[int, bytes, int]] = {}
         self.heads: dict[str, tuple[int, bytes]] = {}
         self.breaks: dict[str, Break] = {}
         self.keeps: dict[str, int] = {}
@@ -78,10 +85,13 @@ class ChainScan:
     def _note_unreadable(self, record: Notification, error: ChatledgerError) -> None:
         self.unreadable.append((record.id, str(record.originator_id), str(error)))
         self.missing += 1
+        if record.id in self._doubtful and str(record.originator_id) not in self.heads:
+            return  # what a damaged record says of its chat may be damaged, too
         self._break(str(record.originator_id), record.id, record.originator_version, f"it can not be read: {error}")
 
     def _take(self, recorded: Recorded) -> None:
         stream = recorded.chat_id
+        self._prove(recorded)
         version, digest = self.heads.get(stream, (0, b""))
         is_next = recorded.version == version + 1
         follows = is_next and recorded.event.previous_hash == digest
@@ -108,6 +118,29 @@ class ChainScan:
             self._whole[stream] = (recorded.version, last)
         else:
             self._whole.setdefault(stream, (last, before))
+
+    def _prove(self, recorded: Recorded) -> None:
+        """Note that a damaged record holds the right event, when the next one names its hash."""
+        stream = recorded.chat_id
+        version, digest, position = self._unproven_last.pop(stream, (0, b"", 0))
+        if position and (recorded.version, recorded.event.previous_hash) == (version + 1, digest):
+            del self.unproven[position]
+        if recorded.position in self._doubtful:
+            self.unproven[recorded.position] = (stream, recorded.version)
+            self._unproven_last[stream] = (recorded.version, recorded.hash, recorded.position)
+
+    def distrust_ends(self, seen: Mapping[str, tuple[int, bytes]]) -> None:
+        """
+        Note as damaged the last events of chats whose records are damaged, unless they were seen as they are.
+
+        Args:
+            seen: Version and hash of the last event of chats, as an index has seen them.
+        """
+        for stream, (version, digest, position) in self._unproven_last.items():
+            if seen.get(stream) == (version, digest):
+                del self.unproven[position]
+            elif stream not in self.breaks and self.heads.get(stream) == (version, digest):
+                self.distrust(stream, "its record is damaged")
 
     def _break(self, stream: str, position: int, version: int, why: str, *, is_hash_wrong: bool = False) -> None:
         if stream in self.breaks:

@@ -1,7 +1,7 @@
 """Looking at a ledger from outside, without changing it: what is wrong, and what can be done."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -26,7 +26,8 @@ from .places import check_format, check_leftovers, check_owner, check_permission
 from .store_files import StoreFiles, stream_folder
 
 _SHOWN = 20
-_REPAIR = "'chatledger doctor --repair', with --backup FOLDER if there is a backup; or restore a backup"
+_CORRECT = "do not open it, a server cuts off what follows; 'chatledger doctor --repair' corrects it, and nothing is lost"
+_REPAIR = "do not open it, a server cuts off what follows; 'chatledger doctor --repair', with --backup FOLDER if there is a backup; or restore a backup"
 
 
 def diagnose(
@@ -119,19 +120,36 @@ class _Look:
             self._found.add("error" if is_known else "note", "log-missing", directory.log, what, remedy)
             return None
         store = StoreFiles(directory)
-        for damage in store.damages[:_SHOWN]:
-            what = f"{damage.length:,} bytes from byte {damage.offset:,} on are no record"
-            self._found.add("error", "file-damaged", damage.file, what, _REPAIR)
-        for position in store.unreadable[:_SHOWN]:
-            what = "the headers of its record are damaged"
-            self._found.add("error", "event-unreadable", f"position {position}", what, _REPAIR)
+        self._mapper.blobs = store.read_large(self._mapper)
+        self._name_damage(store)
         if store.identity is None:
             what = "what the server knows of the stream can not be read"
             self._found.add("error", "stream-damaged", stream_folder(directory) / "meta.inf", what, _REPAIR)
-        scan = self._scan(store.stored())
+        scan = self._scan(store.stored(), store.doubtful)
         witness = read_index(root, store.identity, self._found)
+        scan.distrust_ends({} if witness is None else witness.heads)
         self._judge(scan, is_dense=True, last=store.last, witness=witness, bookmarks=store.bookmarks())
         return scan
+
+    def _name_damage(self, store: StoreFiles) -> None:
+        """Say which bytes of the files are no intact record, and of which event they are, where that is known."""
+        for damage in store.damages[:_SHOWN]:
+            whose = "" if damage.position is None else f" of {_event(store, damage.position)}"
+            what = f"the record{whose} from byte {damage.offset:,} on is damaged, {damage.length:,} bytes"
+            if not whose:
+                what = f"{damage.length:,} bytes from byte {damage.offset:,} on are no record"
+            self._found.add("error", "file-damaged", damage.file, what, _REPAIR)
+        if len(store.damages) > _SHOWN:
+            what = f"so are {len(store.damages) - _SHOWN:,} more places"
+            self._found.add("error", "file-damaged", "the log", what, _REPAIR)
+        for one in store.corrected[:_SHOWN]:
+            is_event = one.file.is_relative_to(store.folder)
+            whose = _event(store, one.position) if is_event else f"position {one.position}"
+            what = f"bit {one.bit:,} of the record of {whose} from byte {one.offset:,} on is flipped; its checksum says which one"
+            self._found.add("error", "bit-flipped", one.file, what, _CORRECT)
+        for position in store.unreadable[:_SHOWN]:
+            what = "the headers of its record are damaged"
+            self._found.add("error", "event-unreadable", f"position {position}", what, _REPAIR)
 
     def elsewhere(self, location: str) -> ChainScan | None:
         """A log that is read through its server, or an SQLite file."""
@@ -161,8 +179,8 @@ class _Look:
         self._judge(scan, is_dense=log.is_dense, last=log.last_position(), witness=witness, bookmarks=log.bookmarks())
         return scan
 
-    def _scan(self, records: Iterable[Notification]) -> ChainScan:
-        scan = ChainScan()
+    def _scan(self, records: Iterable[Notification], doubtful: Collection[int] = ()) -> ChainScan:
+        scan = ChainScan(doubtful)
         scan.run(records, self._mapper.recorded)
         return scan
 
@@ -220,6 +238,14 @@ class _Look:
                     else f"the index has seen event {version}, the log ends with event {known}"
                 )
                 add("error", "chat-differs", f"chat {stream!r}", what, _REPAIR)
+
+
+def _event(store: StoreFiles, position: int) -> str:
+    """The event at a position, as its record says, which may be damaged there too."""
+    record = store.records.get(position)
+    if record is None:
+        return f"position {position}"
+    return f"event {record.originator_version} of chat {record.originator_id!r} at position {position}"
 
 
 def _stored(log: EventLog) -> Iterable[Notification]:

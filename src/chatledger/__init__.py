@@ -94,7 +94,8 @@ from chatledger.infra.custom_projections import ProjectionInfo
 from chatledger.infra.doctor.diagnosing import diagnose
 from chatledger.infra.doctor.findings import Diagnosis, Finding
 from chatledger.infra.doctor.giving_up import give_up
-from chatledger.infra.doctor.repairing import Repair, repair
+from chatledger.infra.doctor.account import CorrectedEvent, KeptEvents, LostData, LostEvents, Repair
+from chatledger.infra.doctor.repairing import repair
 from chatledger.infra.doctor.replica import ReplicaSetAside, set_replica_aside
 from chatledger.infra.encryption import Encryption
 from chatledger.infra.engine import AsyncContextEngine, ContextEngine

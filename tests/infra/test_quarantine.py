@@ -42,10 +42,10 @@ def data(tmp_path: Path) -> Path:
     return path
 
 
-def flip(data: Path, text: str) -> None:
-    """Flip a bit of a text on the log, and lose the index that could have brought it back."""
+def damage(data: Path, text: str) -> None:
+    """Damage a text on the log, and lose the index that could have brought it back."""
     raw = bytearray(block(data).read_bytes())
-    raw[raw.index(text.encode()) + 2] ^= 4
+    raw[raw.index(text.encode()) + 2] ^= 6
     block(data).write_bytes(raw)
     shutil.rmtree(data / "index")
 
@@ -73,7 +73,7 @@ QUESTIONS: dict[str, Callable[[Ledger], Any]] = {
 @pytest.fixture
 def cut(data: Path) -> tuple[Path, chatledger.Repair]:
     """After a repair that could not bring back what chat `a` lost."""
-    flip(data, word("a", 2))
+    damage(data, word("a", 2))
     done = chatledger.repair(data)
     assert done.cut == ("a",)
     return data, done
@@ -94,7 +94,7 @@ def test_a_hole_is_not_served(cut: tuple[Path, chatledger.Repair], name: str) ->
 def test_the_rest_is_served(data: Path) -> None:
     """Other chats, lists, the history, feeds and `verify` go on; other users learn nothing of the chat."""
     before = reopened(data)
-    flip(data, word("a", 2))
+    damage(data, word("a", 2))
     chatledger.repair(data)
     with chatledger.open(data) as ledger:
         ledger.verify()
@@ -153,7 +153,7 @@ def test_an_older_backup_does_not(data: Path, tmp_path: Path) -> None:
         ledger.backup(tmp_path / "backup")
         for number in range(3):
             ledger.append("a", [user(f"later {number}")])
-    flip(tmp_path / "newer", "later 1")
+    damage(tmp_path / "newer", "later 1")
     assert chatledger.repair(tmp_path / "newer").cut == ("a",)
     done = chatledger.repair(tmp_path / "newer", backup=tmp_path / "backup")
     assert done.released == ()
@@ -174,7 +174,7 @@ def test_giving_up(cut: tuple[Path, chatledger.Repair]) -> None:
     for chat_id in ("a", "b", "never"):
         with pytest.raises(NotFoundError, match="not in quarantine"):
             chatledger.give_up(data, chat_id)
-    flip(data, word("b", 2))
+    damage(data, word("b", 2))
     assert chatledger.repair(data).cut == ("b",)
     assert len(list(data.glob("quarantine/*/note.json"))) == 2
     with chatledger.open(data) as ledger:
@@ -222,7 +222,7 @@ def test_a_thread_of_agents(data: Path) -> None:
         threads = Threads(ledger)
         for step in range(3):
             threads.put_checkpoint("t", checkpoint(step))
-    flip(data, "agent-step-1")
+    damage(data, "agent-step-1")
     assert chatledger.repair(data).cut == ("chatledger:thread:t",)
     with chatledger.open(data) as ledger:
         threads = Threads(ledger)
@@ -242,7 +242,7 @@ def test_a_state_of_a_graph(data: Path) -> None:
         store = StateStore(ledger)
         for number in range(3):
             store.put(ID, {"step": f"graph-step-{number}"})
-    flip(data, "graph-step-1")
+    damage(data, "graph-step-1")
     (stream,) = chatledger.repair(data).cut
     with chatledger.open(data) as ledger:
         store = StateStore(ledger)
