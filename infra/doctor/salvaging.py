@@ -134,7 +134,7 @@ class Salvage:
                 lambda state, _now: refit_state(recorded, state),
                 kind=None,
             )
-        said = f"Versions {describe_ranges(ranges_of(gaps))} of the chat are lost"
+        said = f"Lost versions of the chat: {describe_ranges(ranges_of(gaps))}"
 
         return store.execute(
             stream, lambda state, _now: refit_chat(recorded, state, gap=said, new_id=new_id), kind=None

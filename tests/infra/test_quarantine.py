@@ -85,7 +85,7 @@ def test_a_hole_is_not_served(cut: tuple[Path, chatledger.Repair], name: str) ->
     data, _ = cut
     with chatledger.open(data) as ledger:
         position = ledger.position
-        with pytest.raises(QuarantinedError, match=r"3 of at least \d+ are left, see .*quarantine") as caught:
+        with pytest.raises(QuarantinedError, match=r"3 of at least 7 are left, and the content of 3 later ones, see .*quarantine") as caught:
             QUESTIONS[name](ledger)
         assert (caught.value.chat_id, ledger.last_position()) == ("a", position)
         assert isinstance(caught.value, ChainIntegrityError)
@@ -167,7 +167,9 @@ def test_giving_up(cut: tuple[Path, chatledger.Repair]) -> None:
     data, _ = cut
     assert chatledger.give_up(data, "a").kept == 3
     with chatledger.open(data) as ledger:
-        assert [message.text for message in ledger.get_messages("a")] == [word("a", 0), word("a", 1)]
+        first, second, lost, last = ledger.get_messages("a")
+        assert [first.text, second.text, last.text] == [word("a", 0), word("a", 1), word("a", 3)]
+        assert (lost.name, lost.type, lost.parent_id, lost.id) == ("lost", "lost", second.id, last.parent_id)
         ledger.append("a", [user("a new beginning")])
         ledger.verify()
     assert chatledger.diagnose(data).is_healthy
@@ -345,7 +347,7 @@ def test_a_damaged_index_is_no_witness(large: Path) -> None:
     """Where the log is damaged too, the repair does without the index, and does not die of it."""
     damage_branches(large)
     raw = bytearray(block(large).read_bytes())
-    raw[raw.index(word("b", 1).encode())] ^= 1
+    raw[raw.index(word("b", 1).encode())] ^= 3
     block(large).write_bytes(raw)
     assert chatledger.repair(large).cut == ("b",)
     with chatledger.open(large) as ledger:
