@@ -7,6 +7,7 @@ import msgspec
 from eventsourcing.persistence import Notification
 
 from chatledger.domain.errors import ChatledgerError
+from chatledger.domain.events import StreamDeleted
 
 from ..backup.checking import BackupLog
 from ..log.mapper import StructMapper
@@ -62,8 +63,9 @@ class MergedLog:
         is_repaired: bool,
     ) -> None:
         self._store, self._mapper, self._backup, self._is_repaired = store, mapper, backup, is_repaired
-        self.from_backup = 0
+        self.from_backup = self._filled = 0
         self.dropped: set[int] = set()
+        self._lost_before: dict[int, int] = {}
         self.not_replaced: set[str] = set()
         self.rewritten = self._find_rewritten() if quarantine.notes() else {}
         if is_repaired and self.rewritten:
@@ -76,19 +78,35 @@ class MergedLog:
             frames = (frame.notification() for frame in self._backup.frames())
             backed = {one.id: one for one in frames if not self._is_superseded(one)}
         records = self._store.records
-        self.from_backup = 0
+        self.from_backup = self._filled = 0
         for position in sorted(records.keys() | backed.keys()):
             there, saved = records.get(position), backed.get(position)
             if saved is None or (self._is_repaired and there is not None):
                 assert there is not None, "it stands in one of the two"
                 if self._is_repaired and str(there.originator_id).startswith(LOST):
-                    self.dropped.add(position)  # it accounts for what the backup may have
+                    self._drop_tombstone(there)
                 elif position not in self.dropped:
                     yield there
                 continue
             self.from_backup += there is None or self._is_other(there, saved)
+            self._filled += there is None
             self._store.doubtful.discard(position)
             yield saved
+
+    @property
+    def explained(self) -> int:
+        """How many positions hold no event now because of earlier repairs: what they lost, and what they wrote."""
+        lost = sum(self._lost_before.values())
+        return len(self.dropped) + lost - min(lost, self._filled)
+
+    def _drop_tombstone(self, record: Notification) -> None:
+        """Drop what accounts for the losses of an earlier repair: the backup may have some of them."""
+        self.dropped.add(record.id)
+        try:
+            body = self._mapper.recorded(record).body
+        except ChatledgerError:
+            return
+        self._lost_before[record.id] = body.event_count if isinstance(body, StreamDeleted) else 0
 
     def _is_other(self, there: Notification, saved: Notification) -> bool:
         if there == saved:

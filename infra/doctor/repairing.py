@@ -170,7 +170,7 @@ class _Run:
             ledger.verify()
         if index is not None:
             index.close()
-        lost_count = max(0, holes - len(self._merged.dropped) - accounts.readable_count)
+        lost_count = max(0, holes - self._merged.explained - accounts.readable_count)
         lost = accounts.lost(recreation.done, count=lost_count)
         gone = {one.chat_id for one in (*lost, *salvage.lost_data) if not getattr(one, "is_content_kept", False)}
         cut = sorted(stream for stream in scan.breaks if stream not in recreation.done or stream in gone)

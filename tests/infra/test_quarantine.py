@@ -235,7 +235,12 @@ def test_a_thread_of_agents(data: Path) -> None:
         assert threads.thread_ids() == ["t"]
     chatledger.give_up(data, "chatledger:thread:t")
     with chatledger.open(data) as ledger:
-        Threads(ledger).put_checkpoint("t", checkpoint(1))
+        threads = Threads(ledger)
+        with ledger._store.snapshot() as snapshot:  # pyright: ignore[reportPrivateUsage] - what a saver reads
+            found = [one.checkpoint_id for one in snapshot.thread("t").checkpoints("")]
+        assert found == ["02", "00"]
+        threads.put_checkpoint("t", checkpoint(1))
+        ledger.verify()
 
 
 def test_a_state_of_a_graph(data: Path) -> None:
@@ -254,7 +259,9 @@ def test_a_state_of_a_graph(data: Path) -> None:
             store.put(ID, {"step": "more"})
     chatledger.give_up(data, stream)
     with chatledger.open(data) as ledger:
-        assert StateStore(ledger).get(ID) is not None
+        left = StateStore(ledger).get(ID)
+        assert left == {"step": "graph-step-2"}
+        ledger.verify()
 
 
 def checkpoint(step: int) -> CheckpointPut:

@@ -52,3 +52,63 @@ def test_large_data_are_carried_over(tmp_path: Path, kind: str, has_index: bool)
         assert [message.text for message in ledger.get_messages("large")] == [*LARGE.values(), "after the large ones"]
         ledger.verify()
         assert [event.version for event in ledger.history("large")] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("kind", ["clear", "encrypted"])
+def test_damaged_large_data_are_named(tmp_path: Path, kind: str) -> None:
+    """What is lost is said by chat and message; the message, and all that follows, is kept without them."""
+    data = tmp_path / "data"
+    options = {"encryption": Encryption(Encryption.new_key())} if kind == "encrypted" else {}
+    filled(data, **options)
+    with chatledger.open(data, **options) as ledger:  # type: ignore[arg-type] # what the case is about
+        before = ledger.get_messages("large")
+    raw = bytearray(blob_block(data).read_bytes())
+    raw[len(raw) - 400_000 : len(raw) - 399_000] = bytes(1000)
+    blob_block(data).write_bytes(raw)
+    shutil.rmtree(data / "index", ignore_errors=True)
+    done = chatledger.repair(data, **options)  # type: ignore[arg-type] # as above
+
+    (lost,) = done.lost_data
+    assert (lost.chat_id, lost.message_id, lost.version) == ("large", before[1].id, 3)
+    assert lost.size >= len(LARGE["big"])
+    assert (done.cut, done.lost, done.lost_count) == (("large",), (), 0)
+    assert any(f"message {before[1].id!r} of chat 'large'" in line for line in done.describe())
+    chatledger.give_up(data, "large")
+    with chatledger.open(data, **options) as ledger:  # type: ignore[arg-type] # as above
+        ledger.verify()
+        after = ledger.get_messages("large")
+        assert [after[0].text, after[2].text] == [LARGE["mid"], "after the large ones"]
+        assert "bytes were lost when the log was damaged" in after[1].text
+        assert [message.id for message in after] == [message.id for message in before]
+
+
+def test_the_index_has_damaged_large_data(tmp_path: Path) -> None:
+    """An index brings back the message with all its data."""
+    data = tmp_path / "data"
+    filled(data)
+    zero(blob_block(data), b"00010000")
+    found = chatledger.diagnose(data)
+    assert {finding.kind for finding in found.findings} >= {"file-damaged", "event-unreadable"}
+    done = chatledger.repair(data)
+
+    assert (done.recreated, done.cut, done.lost_data) == (("large",), (), ())
+    with chatledger.open(data) as ledger:
+        assert [message.text for message in ledger.get_messages("large")] == [*LARGE.values(), "after the large ones"]
+        ledger.verify()
+
+
+def test_a_flipped_bit_beside_large_data(tmp_path: Path) -> None:
+    """What the stream of large data says besides them is corrected like the rest."""
+    data = tmp_path / "data"
+    filled(data)
+    raw = bytearray(blob_block(data).read_bytes())
+    raw[-20] ^= 1
+    blob_block(data).write_bytes(raw)
+    shutil.rmtree(data / "index")
+    found = chatledger.diagnose(data)
+    assert [finding.kind for finding in found.findings if finding.severity == "error"] == ["bit-flipped"]
+    done = chatledger.repair(data)
+
+    assert (len(done.corrected), done.lost_count, done.cut, done.lost_data) == (1, 0, (), ())
+    with chatledger.open(data) as ledger:
+        assert [message.text for message in ledger.get_messages("large")] == [*LARGE.values(), "after the large ones"]
