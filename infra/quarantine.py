@@ -113,10 +113,7 @@ class Quarantine:
     def lost(self) -> dict[str, QuarantinedStream]:
         """What lost events and was not restored, given up or not."""
         return {
-            stream.id: stream
-            for note in self.notes().values()
-            for stream in note.streams
-            if stream.restored_at is None
+            stream.id: stream for note in self.notes().values() for stream in note.streams if stream.restored_at is None
         }
 
     def refusal(self) -> Refuse:

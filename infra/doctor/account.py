@@ -141,7 +141,9 @@ class Repair(msgspec.Struct, frozen=True, kw_only=True):
         ]
         lines += [f"  from the index, without its history since: chat {chat_id!r}" for chat_id in self.recreated]
         lines += [f"  whole again: {stream!r}" for stream in self.released]
-        lines += [f"  not restored from the backup, because it was written to since: {one!r}" for one in self.not_replaced]
+        lines += [
+            f"  not restored from the backup, because it was written to since: {one!r}" for one in self.not_replaced
+        ]
         lines += [f"  in quarantine: {stream!r}" for stream in self.cut]
         if self.cut:
             lines.append("With a backup run it again (--backup FOLDER). To serve what is left of one: --give-up CHAT.")
@@ -167,7 +169,9 @@ def describe_ranges(ranges: Ranges) -> str:
 def _describe_lost(lost: LostEvents) -> str:
     if lost.chat_id is None:
         return f"  lost: {lost.count:,} positions of chats that cannot be named"
-    where = f"after position {lost.after}" if lost.before is None else f"between positions {lost.after} and {lost.before}"
+    where = (
+        f"after position {lost.after}" if lost.before is None else f"between positions {lost.after} and {lost.before}"
+    )
     content = "; the index had what they said" if lost.is_content_kept else ""
     return f"  lost: versions {describe_ranges(lost.versions)} of {lost.chat_id!r}, {where}{content}"
 

@@ -63,7 +63,9 @@ class Accounts:
             recreated: The chats that the index brought back.
             count: How many events are lost in all.
         """
-        found = [one for stream in sorted({*self._scan.breaks, *recreated}) if (one := self._lost_of(stream, recreated))]
+        found = [
+            one for stream in sorted({*self._scan.breaks, *recreated}) if (one := self._lost_of(stream, recreated))
+        ]
         named = sum(one.count for one in found)
         if count > named:
             found.append(LostEvents(chat_id=None, count=count - named))

@@ -140,8 +140,9 @@ def find_flipped_bit(damaged: bytes, key: bytes, can_afford: Callable[[int], boo
     if span is None:
         return None
     part = hashed_part(damaged, span)
+    stored: int
     (stored,) = _CHECKSUM.unpack_from(damaged, span.length - _CHECKSUM.size)
-    wrong = int(record_hashes(key, [part])[0]) ^ stored
+    wrong: int = int(record_hashes(key, [part])[0]) ^ stored
     if wrong.bit_count() == 1:
         return (span.length - _CHECKSUM.size) * 8 + wrong.bit_length() - 1
     if span.length > LARGEST_BYTES or not can_afford(len(part) * len(part) * 8):

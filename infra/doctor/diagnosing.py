@@ -26,7 +26,9 @@ from .places import check_format, check_leftovers, check_owner, check_permission
 from .store_files import StoreFiles, stream_folder
 
 _SHOWN = 20
-_CORRECT = "do not open it, a server cuts off what follows; 'chatledger doctor --repair' corrects it, and nothing is lost"
+_CORRECT = (
+    "do not open it, a server cuts off what follows; 'chatledger doctor --repair' corrects it, and nothing is lost"
+)
 _REPAIR = "do not open it, a server cuts off what follows; 'chatledger doctor --repair', with --backup FOLDER if there is a backup; or restore a backup"
 
 

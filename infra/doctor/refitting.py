@@ -159,9 +159,7 @@ class _Fit:
         if lost:
             self._bodies.append(MessagesAppended(tuple(lost)))
 
-    def _placeholders(
-        self, message_ids: Iterable[Any], own: Collection[str], branch: Branch | None
-    ) -> list[Message]:
+    def _placeholders(self, message_ids: Iterable[Any], own: Collection[str], branch: Branch | None) -> list[Message]:
         """A message for each id that the chat does not have: on what the branch had last, or the active one."""
         lost = [one for one in dict.fromkeys(message_ids) if isinstance(one, str) and one not in own]
         lost = [one for one in lost if not self._state.has_message(one)]

@@ -172,7 +172,7 @@ class _Run:
             index.close()
         lost_count = max(0, holes - self._merged.explained - accounts.readable_count)
         lost = accounts.lost(recreation.done, count=lost_count)
-        gone = {one.chat_id for one in (*lost, *salvage.lost_data) if not getattr(one, "is_content_kept", False)}
+        gone = {one.chat_id for one in lost if not one.is_content_kept} | {one.chat_id for one in salvage.lost_data}
         cut = sorted(stream for stream in scan.breaks if stream not in recreation.done or stream in gone)
         released = self._set_apart(draft / "data", cut, versions, accounts, salvage)
         put_in_place(draft / "data", self._directory.path, self._kept_as)
@@ -194,9 +194,7 @@ class _Run:
             not_replaced=tuple(sorted(self._merged.not_replaced)),
         )
 
-    def _sort(
-        self, scan: ChainScan, accounts: Accounts, heads: Mapping[str, tuple[int, bytes]]
-    ) -> list[Notification]:
+    def _sort(self, scan: ChainScan, accounts: Accounts, heads: Mapping[str, tuple[int, bytes]]) -> list[Notification]:
         """The records that stay where they are; of chats that lost some, note which can be read."""
         behind = {chat_id for chat_id, (version, _) in heads.items() if scan.heads.get(chat_id, (0, b""))[0] < version}
         unreadable = {position for position, _, _ in scan.unreadable}

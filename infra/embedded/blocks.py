@@ -219,7 +219,10 @@ def _has_room_for_headers(raw: bytes, at: int, length: int, subject_bytes: int) 
     """Whether headers fit in and end as headers do: their length is not covered by the checksum."""
     room = length - _LEAST - subject_bytes - _SIZE.size
     start = at + _HEAD.size + subject_bytes
-    if room < 0 or (size := _SIZE.unpack_from(raw, start)[0]) > room:
+    if room < 0:
+        return False
+    size: int = _SIZE.unpack_from(raw, start)[0]
+    if size > room:
         return False
     return raw.endswith(_END_OF_HEADERS, start + _SIZE.size, start + _SIZE.size + size)
 

@@ -91,10 +91,10 @@ from chatledger.infra.backup.checking import check_backup
 from chatledger.infra.backup.restoring import restore
 from chatledger.infra.backup.values import Backup
 from chatledger.infra.custom_projections import ProjectionInfo
+from chatledger.infra.doctor.account import CorrectedEvent, KeptEvents, LostData, LostEvents, Repair
 from chatledger.infra.doctor.diagnosing import diagnose
 from chatledger.infra.doctor.findings import Diagnosis, Finding
 from chatledger.infra.doctor.giving_up import give_up
-from chatledger.infra.doctor.account import CorrectedEvent, KeptEvents, LostData, LostEvents, Repair
 from chatledger.infra.doctor.repairing import repair
 from chatledger.infra.doctor.replica import ReplicaSetAside, set_replica_aside
 from chatledger.infra.encryption import Encryption
@@ -138,6 +138,7 @@ __all__ = [
     "ConfigurationError",
     "ConflictError",
     "ContextEngine",
+    "CorrectedEvent",
     "CorruptStateError",
     "Diagnosis",
     "Divergence",
@@ -156,6 +157,7 @@ __all__ = [
     "HeadConflictError",
     "InclusionProof",
     "InvalidValueError",
+    "KeptEvents",
     "Ledger",
     "LedgerClosedError",
     "LedgerLockedError",
@@ -165,6 +167,8 @@ __all__ = [
     "LogRegressedError",
     "LogUnavailableError",
     "Login",
+    "LostData",
+    "LostEvents",
     "Message",
     "MessageConflictError",
     "MessageNotFoundError",

@@ -30,6 +30,10 @@ def damaged(data: Path) -> None:
     shutil.rmtree(data / "index")
 
 
+def can_not(*_: object) -> bool:
+    return False
+
+
 def texts(data: Path) -> list[str]:
     with chatledger.open(data) as ledger:
         ledger.verify()
@@ -67,7 +71,9 @@ def test_killed_at_random_instants(tmp_path: Path) -> None:
         assert not (data.parent / "data.repairing").exists()
         assert done.cut == ("a",) or done.kept_as is None
         assert len(texts(data)) == 5
-        assert {finding.kind for finding in chatledger.diagnose(data).findings if finding.severity == "error"} == {"quarantined"}
+        assert {finding.kind for finding in chatledger.diagnose(data).findings if finding.severity == "error"} == {
+            "quarantined"
+        }
         chatledger.give_up(data, "a")
         with chatledger.open(data) as ledger:
             assert [message.text for message in ledger.get_messages("a")][2:] == [word("a", 2), word("a", 3)]
@@ -77,14 +83,14 @@ def test_killed_at_random_instants(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("has_exchange", [True, False])
 def test_killed_between_the_steps_of_the_exchange(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_exchange: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, has_exchange: bool
 ) -> None:
     """Also on systems that cannot exchange two names at once, where for a moment nothing has the name."""
     data = tmp_path / "data"
     damaged(data)
     log = content(data / "log" / "jetstream")
     if not has_exchange:
-        monkeypatch.setattr(exchange, "_exchange", lambda _one, _other: False)
+        monkeypatch.setattr(exchange, "_exchange", can_not)
 
     class KilledError(BaseException):
         pass

@@ -85,7 +85,9 @@ def test_a_hole_is_not_served(cut: tuple[Path, chatledger.Repair], name: str) ->
     data, _ = cut
     with chatledger.open(data) as ledger:
         position = ledger.position
-        with pytest.raises(QuarantinedError, match=r"3 of at least 7 are left, and the content of 3 later ones, see .*quarantine") as caught:
+        with pytest.raises(
+            QuarantinedError, match=r"3 of at least 7 are left, and the content of 3 later ones, see .*quarantine"
+        ) as caught:
             QUESTIONS[name](ledger)
         assert (caught.value.chat_id, ledger.last_position()) == ("a", position)
         assert isinstance(caught.value, ChainIntegrityError)

@@ -137,12 +137,18 @@ def check_account(done: Repair, known: dict[int, Known], lost: set[int]) -> None
     """The account names each lost event of a chat that has others behind it, counts all, and makes nothing up."""
     truly = {(known[at].chat_id, known[at].version) for at in lost}
     named = {
-        (one.chat_id, version) for one in done.lost for first, last in one.versions for version in range(first, last + 1)
+        (one.chat_id, version)
+        for one in done.lost
+        for first, last in one.versions
+        for version in range(first, last + 1)
     }
     unnamed = sum(one.count for one in done.lost if one.chat_id is None)
     assert named <= truly
     assert len(named) + unnamed == len(truly) == done.lost_count == sum(one.count for one in done.lost)
-    ends = {chat: max(one.version for at, one in known.items() if one.chat_id == chat and at not in lost) for chat, _ in truly}
+    ends = {
+        chat: max(one.version for at, one in known.items() if one.chat_id == chat and at not in lost)
+        for chat, _ in truly
+    }
     assert {(chat, version) for chat, version in truly if version < ends[chat]} <= named
 
 
@@ -186,7 +192,7 @@ def all_messages(ledger: chatledger.Ledger, chat_id: str) -> list[chatledger.Mes
 
 @pytest.mark.parametrize("where", ["inside", "between"])
 @pytest.mark.parametrize("has_index", [False, True])
-def test_a_truncated_log(tmp_path: Path, where: str, has_index: bool) -> None:
+def test_a_truncated_log(tmp_path: Path, where: str, *, has_index: bool) -> None:
     """What the end of a file lacks is known from the index alone: with it everything is named, without it nothing is made up."""
     data = tmp_path / "data"
     texts = filled(data, 4, {})
@@ -212,7 +218,7 @@ def test_a_truncated_log(tmp_path: Path, where: str, has_index: bool) -> None:
 
 
 @pytest.mark.parametrize("has_index", [False, True])
-def test_a_dropped_block(tmp_path: Path, has_index: bool) -> None:
+def test_a_dropped_block(tmp_path: Path, *, has_index: bool) -> None:
     """Of a log of several block files one is gone: the others are kept, and each lost event is counted."""
     data = tmp_path / "data"
     with chatledger.open(data, durability="fast") as ledger:
@@ -240,7 +246,9 @@ def test_a_dropped_block(tmp_path: Path, has_index: bool) -> None:
             chatledger.give_up(data, chat_id)
     with chatledger.open(data) as ledger:
         ledger.verify()
-        said = [message.text.partition(" ")[0] for chat_id in ("c0", "c1", "c2") for message in ledger.get_messages(chat_id)]
+        said = [
+            message.text.partition(" ")[0] for chat_id in ("c0", "c1", "c2") for message in ledger.get_messages(chat_id)
+        ]
         placeholders = 0 if has_index else 3
         assert len(said) == 150 - (0 if has_index else len(lost)) + placeholders
     assert "lost: versions" in "\n".join(done.describe())

@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from tests.infra.backup_world import block, fill, word
+from tests.infra.backup_world import block, fill
 
 import chatledger
 from chatledger import Encryption, user
@@ -35,7 +35,7 @@ def zero(file: Path, text: bytes, count: int = 64) -> None:
 
 @pytest.mark.parametrize("kind", ["clear", "encrypted"])
 @pytest.mark.parametrize("has_index", [False, True])
-def test_large_data_are_carried_over(tmp_path: Path, kind: str, has_index: bool) -> None:
+def test_large_data_are_carried_over(tmp_path: Path, kind: str, *, has_index: bool) -> None:
     """Damage in another chat loses nothing of the chats that have large data."""
     data = tmp_path / "data"
     options = {"encryption": Encryption(Encryption.new_key())} if kind == "encrypted" else {}
