@@ -177,7 +177,7 @@ def describe(folder: Path, stream: QuarantinedStream) -> str:
     """What to say of a stream that is refused."""
     thread = thread_of(stream.id)
     what = f"chat {stream.id!r}" if thread is None else f"thread {thread!r}"
-    after = f", and the content of {stream.kept_after:,} later ones" if stream.kept_after else ""
+    after = f", with the content of {stream.kept_after:,} behind the damage" if stream.kept_after else ""
     return (
         f"{what} lost events: {stream.kept:,} of at least {stream.seen:,} are left{after}, see {folder}. Nothing of it is shown or added "
         f"until they are restored ('chatledger doctor --repair --backup FOLDER') or given up ('chatledger doctor --give-up {stream.id}')"

@@ -132,7 +132,7 @@ class Repair(msgspec.Struct, frozen=True, kw_only=True):
             f"Kept {self.event_count:,} events, {self.from_backup:,} of them from the backup; {self.lost_count:,} are lost.",
         ]
         if self.corrected:
-            lines.append(f"  corrected exactly: one flipped bit in each of {len(self.corrected):,} records")
+            lines.append(f"  corrected exactly, one flipped bit each: {len(self.corrected):,} records")
         lines += [_describe_lost(one) for one in self.lost]
         lines += [_describe_kept(one) for one in self.kept_after]
         lines += [
@@ -166,6 +166,11 @@ def describe_ranges(ranges: Ranges) -> str:
     return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
 
 
+def _versions(ranges: Ranges) -> str:
+    is_one = len(ranges) == 1 and ranges[0][0] == ranges[0][1]
+    return f"{'version' if is_one else 'versions'} {describe_ranges(ranges)}"
+
+
 def _describe_lost(lost: LostEvents) -> str:
     if lost.chat_id is None:
         return f"  lost: {lost.count:,} positions of chats that cannot be named"
@@ -173,13 +178,14 @@ def _describe_lost(lost: LostEvents) -> str:
         f"after position {lost.after}" if lost.before is None else f"between positions {lost.after} and {lost.before}"
     )
     content = "; the index had what they said" if lost.is_content_kept else ""
-    return f"  lost: versions {describe_ranges(lost.versions)} of {lost.chat_id!r}, {where}{content}"
+    return f"  lost: {_versions(lost.versions)} of {lost.chat_id!r}, {where}{content}"
 
 
 def _describe_kept(kept: KeptEvents) -> str:
-    line = f"  written anew: versions {describe_ranges(kept.versions) or 'none'} of {kept.chat_id!r}, which are behind the damage"
+    what = f"{_versions(kept.versions)} of {kept.chat_id!r}" if kept.versions else f"nothing of {kept.chat_id!r}"
+    line = f"  behind the damage, written anew: {what}"
     if kept.placeholders:
-        line += f"; placeholders for {len(kept.placeholders):,} lost messages"
+        line += f"; placeholders stand for lost messages: {len(kept.placeholders):,}"
     if kept.unusable:
-        line += f"; versions {describe_ranges(kept.unusable)} say nothing without what is lost"
+        line += f"; of no use without what is lost: {_versions(kept.unusable)}"
     return line

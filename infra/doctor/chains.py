@@ -47,8 +47,8 @@ class ChainScan:
 
     def __init__(self, doubtful: Collection[int] = ()) -> None:
         self._doubtful = doubtful
-        self.unproven: dict[int, tuple[str, int]] = {}
-        self._unproven_last: dict[str, tuple[int, bytes, int]] = {}
+        self.unproven: dict[int, tuple[str, int, bytes]] = {}
+        self._unproven_last: dict[str, int] = {}
         self.heads: dict[str, tuple[int, bytes]] = {}
         self.breaks: dict[str, Break] = {}
         self.keeps: dict[str, int] = {}
@@ -122,25 +122,30 @@ class ChainScan:
     def _prove(self, recorded: Recorded) -> None:
         """Note that a damaged record holds the right event, when the next one names its hash."""
         stream = recorded.chat_id
-        version, digest, position = self._unproven_last.pop(stream, (0, b"", 0))
-        if position and (recorded.version, recorded.event.previous_hash) == (version + 1, digest):
-            del self.unproven[position]
+        position = self._unproven_last.pop(stream, 0)
+        if position:
+            _, version, digest = self.unproven[position]
+            if (recorded.version, recorded.event.previous_hash) == (version + 1, digest):
+                del self.unproven[position]
         if recorded.position in self._doubtful:
-            self.unproven[recorded.position] = (stream, recorded.version)
-            self._unproven_last[stream] = (recorded.version, recorded.hash, recorded.position)
+            self.unproven[recorded.position] = (stream, recorded.version, recorded.hash)
+            self._unproven_last[stream] = recorded.position
 
-    def distrust_ends(self, seen: Mapping[str, tuple[int, bytes]]) -> None:
+    def distrust_unproven(self, seen: Mapping[str, tuple[int, bytes]]) -> None:
         """
-        Note as damaged the last events of chats whose records are damaged, unless they were seen as they are.
+        Note as damaged what no next event proves: the last events of chats, and before holes, unless they were seen so.
 
         Args:
             seen: Version and hash of the last event of chats, as an index has seen them.
         """
-        for stream, (version, digest, position) in self._unproven_last.items():
+        for position, (stream, version, digest) in list(self.unproven.items()):
             if seen.get(stream) == (version, digest):
                 del self.unproven[position]
-            elif stream not in self.breaks and self.heads.get(stream) == (version, digest):
+            elif self.heads.get(stream) == (version, digest):
+                broken = self.breaks.get(stream)
                 self.distrust(stream, "its record is damaged")
+                if broken is not None:
+                    self.breaks[stream] = broken
 
     def _break(self, stream: str, position: int, version: int, why: str, *, is_hash_wrong: bool = False) -> None:
         if stream in self.breaks:

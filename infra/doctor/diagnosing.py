@@ -129,7 +129,7 @@ class _Look:
             self._found.add("error", "stream-damaged", stream_folder(directory) / "meta.inf", what, _REPAIR)
         scan = self._scan(store.stored(), store.doubtful)
         witness = read_index(root, store.identity, self._found)
-        scan.distrust_ends({} if witness is None else witness.heads)
+        scan.distrust_unproven({} if witness is None else witness.heads)
         self._judge(scan, is_dense=True, last=store.last, witness=witness, bookmarks=store.bookmarks())
         return scan
 
@@ -205,7 +205,8 @@ class _Look:
             what = f"so do {len(scan.breaks) - _SHOWN:,} more chats"
             add("error", "chain-broken", "the log", what, _REPAIR)
         if is_dense and scan.lost:
-            what = f"{scan.lost:,} events are gone that no deletion accounts for; holes at {_ranges(scan.holes)}"
+            holes = f"; positions without an event: {_ranges(scan.holes)}" if scan.holes else ""
+            what = f"{scan.lost:,} events are gone or do not follow, and no deletion accounts for them{holes}"
             add("error", "events-lost", "the log", what, _REPAIR)
         if is_dense and last > scan.position:
             what = f"position {last} was given out, and the last event is at {scan.position}"
@@ -259,4 +260,4 @@ def _stored(log: EventLog) -> Iterable[Notification]:
 
 def _ranges(holes: list[tuple[int, int]]) -> str:
     shown = [f"{first}-{last}" if last > first else str(first) for first, last in holes[:_SHOWN]]
-    return ", ".join([*shown, "..."] if len(holes) > _SHOWN else shown) or "none before the last event"
+    return ", ".join([*shown, "..."] if len(holes) > _SHOWN else shown)

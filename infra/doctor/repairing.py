@@ -54,12 +54,12 @@ def repair(
     """
     Replace the damaged log of a directory by a sound one. The damaged directory is kept under another name.
 
-    Every event that can be trusted keeps its position: those of the log whose chain holds, and those of the backup. Where a
-    chat lost events, what the index knows of it (messages, branches, checkpoints, title, metadata) is written anew, marked in
-    its history. Runs, annotations and agents' checkpoints are not in that; they end where the chain breaks. What neither the
-    backup nor the index has is put into quarantine: every question about such a chat is a `QuarantinedError`, until a
-    repair with a backup brings it back or `give_up` accepts what is left. Where the log is sound and the pages of the index are
-    damaged, the index is set aside and built anew.
+    A record in which one bit is flipped is corrected by its checksum, and nothing of it is lost. Every event that can be trusted
+    keeps its position: those of the log whose chain holds, and those of the backup. Where a chat lost events, what the index
+    knows of it is written anew, marked in its history, and then what the log has behind the damage; a message that is
+    lost and that others name is stood for by a placeholder named `lost`. A chat of which something is missing is in
+    quarantine: every question about it is a `QuarantinedError`, until a repair with a backup brings it back or `give_up` accepts
+    what is left. Where the log is sound and the pages of the index are damaged, the index is set aside and built anew.
 
     Args:
         location: A directory that nobody has open. Other logs are repaired by restoring a backup.
@@ -134,7 +134,7 @@ class _Run:
         for chat_id, (version, digest) in heads.items():
             if scan.heads.get(chat_id) not in {None, (version, digest)} and scan.heads[chat_id][0] == version:
                 scan.distrust(chat_id, "the index has seen another event there")
-        scan.distrust_ends(heads)
+        scan.distrust_unproven(heads)
         last = max(self._store.last, scan.position, seen)
         is_damaged = bool(scan.breaks or scan.unreadable or self._store.damages or self._store.corrected)
         if not (is_damaged or self._merged.from_backup or scan.lost or last > scan.position):

@@ -86,7 +86,8 @@ def test_a_hole_is_not_served(cut: tuple[Path, chatledger.Repair], name: str) ->
     with chatledger.open(data) as ledger:
         position = ledger.position
         with pytest.raises(
-            QuarantinedError, match=r"3 of at least 7 are left, and the content of 3 later ones, see .*quarantine"
+            QuarantinedError,
+            match=r"3 of at least 7 are left, with the content of 3 behind the damage, see .*quarantine",
         ) as caught:
             QUESTIONS[name](ledger)
         assert (caught.value.chat_id, ledger.last_position()) == ("a", position)

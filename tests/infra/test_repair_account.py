@@ -251,4 +251,4 @@ def test_a_dropped_block(tmp_path: Path, *, has_index: bool) -> None:
         ]
         placeholders = 0 if has_index else 3
         assert len(said) == 150 - (0 if has_index else len(lost)) + placeholders
-    assert "lost: versions" in "\n".join(done.describe())
+    assert "lost: version" in "\n".join(done.describe())

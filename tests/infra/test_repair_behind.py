@@ -1,10 +1,12 @@
 """What can be read behind the damage of a chat stays in it, and what is missing shows; a backup brings the rest back."""
 
+import json
 import shutil
 from pathlib import Path
 
 import pytest
 from tests.infra.backup_world import block, fill, word
+from tests.infra.test_cli_world import run
 
 import chatledger
 from chatledger import Ledger, NewMessage, QuarantinedError, user
@@ -184,6 +186,40 @@ def test_the_index_wins_and_what_came_after_it_stays(data: Path, tmp_path: Path)
             "four",
             "after the index",
         ]
+
+
+def test_a_damaged_event_before_a_hole(data: Path) -> None:
+    """A damaged record that can be read, and that no next event proves, is not kept as if it were right."""
+    raw = bytearray(block(data).read_bytes())
+    for text, size in ((b"three", 2), (b"LOST-branch", 30)):
+        at = raw.index(text)
+        raw[at : at + size] = b"T" * size if size == 2 else bytes(size)
+    block(data).write_bytes(raw)
+    shutil.rmtree(data / "index")
+    done = chatledger.repair(data)
+
+    (lost,) = done.lost
+    assert (lost.chat_id, lost.versions) == ("c", ((4, 5),))
+    chatledger.give_up(data, "c")
+    with chatledger.open(data) as ledger:
+        ledger.verify()
+        assert ledger.get_message("m4") is None
+        assert "TTree" not in str([message.text for message in ledger.get_messages("c")])
+
+
+def test_the_command_says_it_all(data: Path) -> None:
+    """For people by lines, for programs as JSON."""
+    damage(data, "LOST-two")
+    result = run("--location", str(data), "doctor")
+    assert (result.exit_code, "event 3 of chat 'c'" in result.stdout, "--repair" in result.stdout) == (1, True, True)
+    result = run("--location", str(data), "doctor", "--repair", "--json")
+    done = json.loads(result.stdout)
+    assert (result.exit_code, done["lost_count"], done["cut"]) == (0, 1, ["c"])
+    assert [(one["chat_id"], one["versions"], one["count"]) for one in done["lost"]] == [("c", [[3, 3]], 1)]
+    assert done["kept_after"][0]["placeholders"] == ["m2"]
+    damage(data, word("y", 1))
+    result = run("--location", str(data), "doctor", "--repair")
+    assert "version 4 of 'y'" in " ".join(result.stdout.split())
 
 
 def test_a_damaged_checksum_is_no_damaged_event(data: Path) -> None:
