@@ -156,10 +156,7 @@ class _Run:
         holes = self._account_for_lost(kept, last)
         from_backup = self._merged.from_backup
         draft = self._draft()
-        with log_at(str(draft / "data"), LogOnly(timeout_s=self._timeout_s, encryption=self._encryption)) as log:
-            log.fill(self._pages(kept))
-            for bookmark in self._store.bookmarks():
-                log.save_bookmark(structs.replace(bookmark, log_id=log.identity))
+        self._fill(draft / "data", kept)
         options = Options(timeout_s=self._timeout_s, encryption=self._encryption)
         with Ledger(open_shared(str(draft / "data"), options)) as ledger:
             recreation = Recreation()
@@ -193,6 +190,13 @@ class _Run:
             lost_data=tuple(salvage.lost_data),
             not_replaced=tuple(sorted(self._merged.not_replaced)),
         )
+
+    def _fill(self, place: Path, kept: Sequence[Notification]) -> None:
+        """Write the new log."""
+        with log_at(str(place), LogOnly(timeout_s=self._timeout_s, encryption=self._encryption)) as log:
+            log.fill(self._pages(kept))
+            for bookmark in self._store.bookmarks():
+                log.save_bookmark(structs.replace(bookmark, log_id=log.identity))
 
     def _sort(self, scan: ChainScan, accounts: Accounts, heads: Mapping[str, tuple[int, bytes]]) -> list[Notification]:
         """The records that stay where they are; of chats that lost some, note which can be read."""

@@ -224,7 +224,8 @@ def _has_room_for_headers(raw: bytes, at: int, length: int, subject_bytes: int) 
     size: int = _SIZE.unpack_from(raw, start)[0]
     if size > room:
         return False
-    return raw.endswith(_END_OF_HEADERS, start + _SIZE.size, start + _SIZE.size + size)
+    ends_at: int = start + _SIZE.size + size
+    return raw[ends_at - len(_END_OF_HEADERS) : ends_at] == _END_OF_HEADERS and size >= len(_END_OF_HEADERS)
 
 
 def _are_intact(raw: bytes, frames: Sequence[Span], key: bytes) -> list[bool]:
