@@ -271,7 +271,7 @@ def _is_cut(raw: bytes, at: int) -> bool:
     """Whether the file ends before the record at an offset does."""
     if at + _SIZE.size > len(raw):
         return True
-    length = _SIZE.unpack_from(raw, at)[0] & (_HAS_HEADERS - 1)
+    length: int = _SIZE.unpack_from(raw, at)[0] & (_HAS_HEADERS - 1)
     return len(raw) - at < length <= _LARGEST
 
 
