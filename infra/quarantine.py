@@ -37,6 +37,7 @@ class QuarantinedStream(msgspec.Struct, frozen=True):
         seen: How many it had at least.
         given_up_at: When somebody accepted what is left, in ms; None as long as it is refused.
         restored_at: When a later repair brought back what was lost, in ms.
+        kept_after: Of how many events behind the damage the content was kept.
     """
 
     id: str
@@ -44,6 +45,7 @@ class QuarantinedStream(msgspec.Struct, frozen=True):
     seen: int
     given_up_at: int | None = None
     restored_at: int | None = None
+    kept_after: int = 0
 
     @property
     def is_refused(self) -> bool:
@@ -108,6 +110,12 @@ class Quarantine:
             if stream.is_refused
         }
 
+    def lost(self) -> dict[str, QuarantinedStream]:
+        """What lost events and was not restored, given up or not."""
+        return {
+            stream.id: stream for note in self.notes().values() for stream in note.streams if stream.restored_at is None
+        }
+
     def refusal(self) -> Refuse:
         """What raises `QuarantinedError` for these."""
         refused = self.refused()
@@ -169,8 +177,9 @@ def describe(folder: Path, stream: QuarantinedStream) -> str:
     """What to say of a stream that is refused."""
     thread = thread_of(stream.id)
     what = f"chat {stream.id!r}" if thread is None else f"thread {thread!r}"
+    after = f", with the content of {stream.kept_after:,} behind the damage" if stream.kept_after else ""
     return (
-        f"{what} lost events: {stream.kept:,} of at least {stream.seen:,} are left, see {folder}. Nothing of it is shown or added "
+        f"{what} lost events: {stream.kept:,} of at least {stream.seen:,} are left{after}, see {folder}. Nothing of it is shown or added "
         f"until they are restored ('chatledger doctor --repair --backup FOLDER') or given up ('chatledger doctor --give-up {stream.id}')"
     )
 

@@ -1,6 +1,6 @@
 """Following every chain of a log, past what is damaged: where each breaks, and how much of it stands."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 import msgspec
 from eventsourcing.persistence import Notification
@@ -43,17 +43,22 @@ class ChainScan:
         missing, erased: As in the index.
         foreign: (position, stream or "", why) of foreign messages.
         removed_until: Up to which position foreign messages were accounted for by an earlier repair.
+        unproven: Positions of damaged records that can be read, and of which nothing proves that the event is right.
 
     Args:
+        doubtful: Positions of records that are damaged, though they may be read: their checksum is wrong.
         is_checked: Whether the log does not give what was damaged, see `EventLog`.
     """
 
-    def __init__(self, *, is_checked: bool = False) -> None:
+    def __init__(self, doubtful: Collection[int] = (), *, is_checked: bool = False) -> None:
         self.foreign: list[tuple[int, str, str]] = []
         self.removed_until = 0
         self._is_checked = is_checked
         self._whole_since = 1
         self._at: dict[str, int] = {}
+        self._doubtful = doubtful
+        self.unproven: dict[int, tuple[str, int, bytes]] = {}
+        self._unproven_last: dict[str, int] = {}
         self.heads: dict[str, tuple[int, bytes]] = {}
         self.breaks: dict[str, Break] = {}
         self.keeps: dict[str, int] = {}
@@ -94,6 +99,8 @@ class ChainScan:
         self.unreadable.append((record.id, str(record.originator_id), str(error)))
         self.missing += 1
         self._latest[str(record.originator_id)] = record.id
+        if record.id in self._doubtful and str(record.originator_id) not in self.heads:
+            return  # what a damaged record says of its chat may be damaged, too
         self._break(str(record.originator_id), record.id, record.originator_version, f"it can not be read: {error}")
 
     def _take(self, recorded: Recorded) -> None:
@@ -101,6 +108,7 @@ class ChainScan:
         if isinstance(body, ForeignMessage):
             self.foreign.append((recorded.position, stream, body.why))
             return
+        self._prove(recorded)
         version, digest = self.heads.get(stream, (0, b""))
         is_next = recorded.version == version + 1
         follows = is_next and recorded.event.previous_hash == digest
@@ -142,6 +150,34 @@ class ChainScan:
             return True
         is_whole = self._at.get(recorded.chat_id, 0) >= self._whole_since - 1
         return self._is_checked and (recorded.version == version + 1 or is_whole)
+
+    def _prove(self, recorded: Recorded) -> None:
+        """Note that a damaged record holds the right event, when the next one names its hash."""
+        stream = recorded.chat_id
+        position = self._unproven_last.pop(stream, 0)
+        if position:
+            _, version, digest = self.unproven[position]
+            if (recorded.version, recorded.event.previous_hash) == (version + 1, digest):
+                del self.unproven[position]
+        if recorded.position in self._doubtful:
+            self.unproven[recorded.position] = (stream, recorded.version, recorded.hash)
+            self._unproven_last[stream] = recorded.position
+
+    def distrust_unproven(self, seen: Mapping[str, tuple[int, bytes]]) -> None:
+        """
+        Note as damaged what no next event proves: the last events of chats, and before holes, unless they were seen so.
+
+        Args:
+            seen: Version and hash of the last event of chats, as an index has seen them.
+        """
+        for position, (stream, version, digest) in list(self.unproven.items()):
+            if seen.get(stream) == (version, digest):
+                del self.unproven[position]
+            elif self.heads.get(stream) == (version, digest):
+                broken = self.breaks.get(stream)
+                self.distrust(stream, "its record is damaged")
+                if broken is not None:
+                    self.breaks[stream] = broken
 
     def _break(self, stream: str, position: int, version: int, why: str, *, is_hash_wrong: bool = False) -> None:
         if stream in self.breaks:

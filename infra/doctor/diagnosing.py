@@ -29,7 +29,10 @@ from .places import check_format, check_leftovers, check_owner, check_permission
 from .store_files import StoreFiles, stream_folder
 
 _SHOWN = 20
-_REPAIR = "'chatledger doctor --repair', with --backup FOLDER if there is a backup; or restore a backup"
+_CORRECT = (
+    "do not open it, a server cuts off what follows; 'chatledger doctor --repair' corrects it, and nothing is lost"
+)
+_REPAIR = "do not open it, a server cuts off what follows; 'chatledger doctor --repair', with --backup FOLDER if there is a backup; or restore a backup"
 
 
 def diagnose(
@@ -126,17 +129,14 @@ class _Look:
             self._found.add("error" if is_known else "note", "log-missing", directory.log, what, remedy)
             return None
         store = StoreFiles(directory)
-        for damage in store.damages[:_SHOWN]:
-            what = f"{damage.length:,} bytes from byte {damage.offset:,} on are no record"
-            self._found.add("error", "file-damaged", damage.file, what, _REPAIR)
-        for position in store.unreadable[:_SHOWN]:
-            what = "the headers of its record are damaged"
-            self._found.add("error", "event-unreadable", f"position {position}", what, _REPAIR)
+        self._mapper.blobs = store.read_large(self._mapper)
+        self._name_damage(store)
         if store.identity is None:
             what = "what the server knows of the stream can not be read"
             self._found.add("error", "stream-damaged", stream_folder(directory) / "meta.inf", what, _REPAIR)
-        scan = self._scan(store.stored(), ChainScan())
+        scan = self._scan(store.stored(), ChainScan(store.doubtful))
         witness = read_index(root, store.identity, self._found)
+        scan.distrust_unproven({} if witness is None else witness.heads)
         self._judge(scan, is_dense=True, last=store.last, witness=witness, bookmarks=store.bookmarks())
         self._check_store(directory)
         return scan
@@ -147,6 +147,26 @@ class _Look:
             check_store(directory, STREAM)
         except ChatledgerError as error:
             self._found.add("error", "store-refused", directory.log, str(error), _REPAIR)
+
+    def _name_damage(self, store: StoreFiles) -> None:
+        """Say which bytes of the files are no intact record, and of which event they are, where that is known."""
+        for damage in store.damages[:_SHOWN]:
+            whose = "" if damage.position is None else f" of {_event(store, damage.position)}"
+            what = f"the record{whose} from byte {damage.offset:,} on is damaged, {damage.length:,} bytes"
+            if not whose:
+                what = f"{damage.length:,} bytes from byte {damage.offset:,} on are no record"
+            self._found.add("error", "file-damaged", damage.file, what, _REPAIR)
+        if len(store.damages) > _SHOWN:
+            what = f"so are {len(store.damages) - _SHOWN:,} more places"
+            self._found.add("error", "file-damaged", "the log", what, _REPAIR)
+        for one in store.corrected[:_SHOWN]:
+            is_event = one.file.is_relative_to(store.folder)
+            whose = _event(store, one.position) if is_event else f"position {one.position}"
+            what = f"bit {one.bit:,} of the record of {whose} from byte {one.offset:,} on is flipped; its checksum says which one"
+            self._found.add("error", "bit-flipped", one.file, what, _CORRECT)
+        for position in store.unreadable[:_SHOWN]:
+            what = "the headers of its record are damaged"
+            self._found.add("error", "event-unreadable", f"position {position}", what, _REPAIR)
 
     def elsewhere(self, location: str) -> ChainScan | None:
         """A log that is read through its server, or an SQLite file."""
@@ -206,7 +226,8 @@ class _Look:
         if len(scan.foreign) > _SHOWN:
             add("warning", "foreign-message", "the log", f"so are {len(scan.foreign) - _SHOWN:,} more", _REMOVE)
         if is_dense and scan.lost:
-            what = f"{scan.lost:,} events are gone that no deletion accounts for; holes at {_ranges(scan.holes)}"
+            holes = f"; positions without an event: {_ranges(scan.holes)}" if scan.holes else ""
+            what = f"{scan.lost:,} events are gone or do not follow, and no deletion accounts for them{holes}"
             add("error", "events-lost", "the log", what, _REPAIR)
         if is_dense and last > scan.position:
             what = f"position {last} was given out, and the last event is at {scan.position}"
@@ -243,6 +264,14 @@ class _Look:
                 add("error", "chat-differs", f"chat {stream!r}", what, _REPAIR)
 
 
+def _event(store: StoreFiles, position: int) -> str:
+    """The event at a position, as its record says, which may be damaged there too."""
+    record = store.records.get(position)
+    if record is None:
+        return f"position {position}"
+    return f"event {record.originator_version} of chat {record.originator_id!r} at position {position}"
+
+
 def require_file(location: str) -> Path:
     """The file of an SQLite log. Raises `ConfigurationError` when there is none, which opening it would make."""
     file = Path(unquote(urlsplit(location).path.removeprefix("/"))).expanduser().absolute()
@@ -262,4 +291,4 @@ def stored_on(log: EventLog) -> Iterable[Notification]:
 
 def _ranges(holes: list[tuple[int, int]]) -> str:
     shown = [f"{first}-{last}" if last > first else str(first) for first, last in holes[:_SHOWN]]
-    return ", ".join([*shown, "..."] if len(holes) > _SHOWN else shown) or "none before the last event"
+    return ", ".join([*shown, "..."] if len(holes) > _SHOWN else shown)

@@ -15,9 +15,7 @@ from ..messages import new_id
 from ..unshared import LogOnly, log_at
 from .chains import ChainScan
 from .diagnosing import require_file, stored_on
-
-DOCTOR = "chatledger:doctor"
-"""The actor of what a repair writes."""
+from .merging import DOCTOR
 
 
 def remove_foreign(

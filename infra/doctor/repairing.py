@@ -8,7 +8,6 @@ from itertools import chain, count
 from pathlib import Path
 from typing import Final
 
-import msgspec
 from eventsourcing.persistence import Notification
 from msgspec import structs
 
@@ -31,70 +30,22 @@ from ..messages import new_id
 from ..quarantine import Note, Quarantine, QuarantinedStream
 from ..servers import without_secrets
 from ..unshared import LogOnly, log_at
+from .account import CorrectedEvent, Repair
+from .accounting import Accounts
 from .chains import ChainScan
 from .diagnosing import mapper_of
+from .exchange import finish_interrupted, put_in_place, remove_draft
 from .findings import Findings
 from .index_check import page_damage
+from .merging import DOCTOR, LOST, MergedLog
 from .places import check_format
 from .recreating import Recreation, heads_of
-from .removing import DOCTOR, check_removable, remove_foreign
-from .store_files import StoreFiles
+from .removing import check_removable, remove_foreign
+from .salvaging import Readable, Salvage, read_record
+from .store_files import StoreFiles, stream_folder
 
-LOST: Final = "chatledger:lost:"
-"""What the id of the stream begins with whose tombstone accounts for events that are lost."""
 _PAGE: Final = 250
-
-
-class Repair(msgspec.Struct, frozen=True, kw_only=True):
-    """
-    What a repair did.
-
-    Args:
-        location: The directory, which has the sound log now.
-        kept_as: Where the damaged directory is now; None when nothing was damaged, and nothing done.
-        event_count: How many events were kept.
-        from_backup: How many of them only the backup had.
-        lost_count: How many positions hold no event now that should; a tombstone accounts for them.
-        recreated: The chats whose present state was written anew, from the index, as far as that goes.
-        cut: The chats and threads that lost events at their end, which nothing could bring back. They are in quarantine: not
-            served until they are restored from a backup, or given up.
-        released: Those that an earlier repair had cut, and that this one brought back.
-        index_kept_as: Where a damaged index is now; the log was sound, and another index was built from it.
-        removed_count: How many foreign messages were removed.
-        correlation_id: What the events of this repair carry in the history, with the actor `chatledger:doctor`.
-    """
-
-    location: str
-    kept_as: str | None
-    event_count: int
-    from_backup: int
-    lost_count: int
-    recreated: tuple[str, ...]
-    cut: tuple[str, ...]
-    correlation_id: str
-    released: tuple[str, ...] = ()
-    index_kept_as: str | None = None
-    removed_count: int = 0
-
-    def describe(self) -> list[str]:
-        """For people, line by line."""
-        if self.index_kept_as is not None:
-            return [f"The log is sound. The damaged index is kept as {self.index_kept_as}; another one was built."]
-        if self.removed_count and self.kept_as is None:
-            lines = [f"Removed {self.removed_count:,} foreign messages from {self.location}."]
-            return lines + [f"  served again: {stream!r}" for stream in self.released]
-        if self.kept_as is None:
-            return ["The log is sound; nothing was done."]
-        lines = [
-            f"Repaired {self.location}. The damaged directory is kept as {self.kept_as}.",
-            f"Kept {self.event_count:,} events, {self.from_backup:,} of them from the backup; {self.lost_count:,} are lost.",
-        ]
-        lines += [f"  from the index, without its history since: chat {chat_id!r}" for chat_id in self.recreated]
-        lines += [f"  whole again: {stream!r}" for stream in self.released]
-        lines += [f"  in quarantine, nothing has what followed: {stream!r}" for stream in self.cut]
-        if self.cut:
-            lines.append("With a backup run it again (--backup FOLDER). To serve what is left of one: --give-up CHAT.")
-        return lines
+_PAGE_BYTES: Final = 8 * 1024 * 1024
 
 
 def repair(
@@ -108,12 +59,12 @@ def repair(
     """
     Replace the damaged log of a directory by a sound one. The damaged directory is kept under another name.
 
-    Every event that can be trusted keeps its position: those of the log whose chain holds, and those of the backup. Where a
-    chat lost events, what the index knows of it (messages, branches, checkpoints, title, metadata) is written anew, marked in
-    its history. Runs, annotations and agents' checkpoints are not in that; they end where the chain breaks. What neither the
-    backup nor the index has is put into quarantine: every question about such a chat is a `QuarantinedError`, until a
-    repair with a backup brings it back or `give_up` accepts what is left. Where the log is sound and the pages of the index are
-    damaged, the index is set aside and built anew.
+    A record in which one bit is flipped is corrected by its checksum, and nothing of it is lost. Every event that can be trusted
+    keeps its position: those of the log whose chain holds, and those of the backup. Where a chat lost events, what the index
+    knows of it is written anew, marked in its history, and then what the log has behind the damage; a message that is
+    lost and that others name is stood for by a placeholder named `lost`. A chat of which something is missing is in
+    quarantine: every question about it is a `QuarantinedError`, until a repair with a backup brings it back or `give_up` accepts
+    what is left. Where the log is sound and the pages of the index are damaged, the index is set aside and built anew.
 
     Of a log elsewhere, e.g. on a NATS server, only foreign messages are removed: what others published into it. It may be in
     use meanwhile. Where such a log lost events, a backup is restored into a new place.
@@ -135,6 +86,7 @@ def repair(
         check_removable(text, has_backup=backup is not None)
         return _remove_foreign(text, encryption, login, timeout_s)
     directory = DataDirectory(text)
+    finish_interrupted(directory.path, draft_of(directory))
     if not directory.path.is_dir():
         msg = f"there is no ledger at {directory.path}"
         raise ConfigurationError(msg)
@@ -184,70 +136,146 @@ class _Run:
         self._directory, self._encryption, self._timeout_s = directory, encryption, timeout_s
         self._mapper: StructMapper = mapper_of(encryption)
         self._store = StoreFiles(directory)
-        self._backup: BackupLog | None = None
+        self._mapper.blobs = self._store.read_large(self._mapper)
         self._quarantine = Quarantine(directory.path)
-        self._is_repaired = False
-        """Whether the backup is of the log before an earlier repair: it fills holes, and replaces nothing."""
+        saved: BackupLog | None = None
+        is_repaired = False
         if backup is not None:
-            self._backup, manifest = open_backup(backup, encryption)
+            saved, manifest = open_backup(backup, encryption)
             before = {note.log_id for note in self._quarantine.notes().values()}
-            self._is_repaired = self._store.identity != manifest.log_id and manifest.log_id in before
-            if self._store.identity not in {None, manifest.log_id} and not self._is_repaired:
+            is_repaired = self._store.identity != manifest.log_id and manifest.log_id in before
+            if self._store.identity not in {None, manifest.log_id} and not is_repaired:
                 msg = f"{backup} is the backup of another log than {directory.path} has"
                 raise ConfigurationError(msg)
+        self._merged = MergedLog(self._store, self._mapper, saved, self._quarantine, is_repaired=is_repaired)
         self._stamp = _unused_stamp(directory)
         self._reason = f"repair {self._stamp}: the log was damaged"
         self._kept_as = _kept_as(directory, self._stamp)
-        self._from_backup = 0
-        self._dropped: set[int] = set()
 
     def run(self) -> Repair:
         """Do it."""
-        shutil.rmtree(self._draft(), ignore_errors=True)  # of an interrupted repair
+        remove_draft(draft_of(self._directory))  # of an interrupted repair
         index, seen = self._copy_of_index()
         seen = max(seen, self._witnessed())
-        scan = ChainScan()
-        scan.run(self._merged(), self._mapper.recorded)
-        if index is not None:
-            for chat_id, (version, digest) in heads_of(index).items():
-                if scan.heads.get(chat_id) not in {None, (version, digest)} and scan.heads[chat_id][0] == version:
-                    scan.distrust(chat_id, "the index has seen another event there")
+        heads = {} if index is None else heads_of(index)
+        scan = ChainScan(self._store.doubtful)
+        scan.run(self._merged.records(), self._mapper.recorded)
+        for chat_id, (version, digest) in heads.items():
+            if scan.heads.get(chat_id) not in {None, (version, digest)} and scan.heads[chat_id][0] == version:
+                scan.distrust(chat_id, "the index has seen another event there")
+        scan.distrust_unproven(heads)
         last = max(self._store.last, scan.position, seen)
-        is_sound = not (scan.breaks or scan.unreadable or scan.foreign or self._store.damages or self._from_backup)
-        if is_sound and not scan.lost and last == scan.position:
+        is_damaged = bool(
+            scan.breaks or scan.unreadable or scan.foreign or self._store.damages or self._store.corrected
+        )
+        if not (is_damaged or self._merged.from_backup or scan.lost or last > scan.position):
             return self._sound(scan)
-        self._from_backup = 0
-        foreign = {position for position, _, _ in scan.foreign}
-        kept = [one for one in self._merged() if self._is_kept(one, scan) and one.id not in foreign]
+        return self._rewrite(scan, index, heads, seen=seen, last=last)
+
+    def _rewrite(
+        self,
+        scan: ChainScan,
+        index: Index | None,
+        heads: Mapping[str, tuple[int, bytes]],
+        *,
+        seen: int,
+        last: int,
+    ) -> Repair:
+        accounts = Accounts(scan, {chat_id: version for chat_id, (version, _) in heads.items()})
+        kept = self._sort(scan, accounts, heads)
         versions = {str(one.originator_id): one.originator_version for one in kept}
-        lost = self._account_for_lost(kept, last)
+        holes = self._account_for_lost(kept, last)
+        from_backup = self._merged.from_backup
         draft = self._draft()
-        with log_at(str(draft / "data"), LogOnly(timeout_s=self._timeout_s, encryption=self._encryption)) as log:
-            log.fill(_pages(kept))
-            for bookmark in self._store.bookmarks():
-                log.save_bookmark(structs.replace(bookmark, log_id=log.identity))
+        self._fill(draft / "data", kept)
         options = Options(timeout_s=self._timeout_s, encryption=self._encryption)
         with Ledger(open_shared(str(draft / "data"), options)) as ledger:
             recreation = Recreation()
-            if index is not None:
-                with ledger.context(actor=DOCTOR, correlation_id=self._reason):
+            with ledger.context(actor=DOCTOR, correlation_id=self._reason):
+                if index is not None:
                     recreation = Recreation.run(ledger, index, seen=seen)
+                salvage = self._salvage(ledger, scan, {chat_id: heads[chat_id][0] for chat_id in recreation.done})
             ledger.verify()
         if index is not None:
             index.close()
-        released = self._set_apart(draft / "data", scan, versions, recreation)
+        lost_count = max(0, holes - self._merged.explained - accounts.readable_count - len(scan.foreign))
+        lost = accounts.lost(recreation.done, count=lost_count)
+        gone = {one.chat_id for one in lost if not one.is_content_kept} | {one.chat_id for one in salvage.lost_data}
+        cut = sorted(stream for stream in scan.breaks if stream not in recreation.done or stream in gone)
+        released = self._set_apart(draft / "data", cut, versions, accounts, salvage)
+        put_in_place(draft / "data", self._directory.path, self._kept_as)
+        shutil.rmtree(draft, ignore_errors=True)
         return Repair(
             location=str(self._directory.path),
-            kept_as=str(self._swap(draft)),
-            event_count=len(kept) - (lost > 0),
-            from_backup=self._from_backup,
-            lost_count=max(0, lost - len(self._dropped) - len(foreign)),
-            removed_count=len(foreign),
+            kept_as=str(self._kept_as),
+            event_count=len(kept) - (holes > 0),
+            from_backup=from_backup,
+            lost_count=lost_count,
+            removed_count=len(scan.foreign),
             recreated=tuple(sorted(recreation.done)),
-            cut=tuple(sorted(stream for stream in scan.breaks if stream not in recreation.done)),
+            cut=tuple(cut),
             correlation_id=self._reason,
             released=tuple(sorted(released)),
+            corrected=tuple(self._corrected()),
+            lost=lost,
+            kept_after=salvage.kept(),
+            lost_data=tuple(salvage.lost_data),
+            not_replaced=tuple(sorted(self._merged.not_replaced)),
         )
+
+    def _fill(self, place: Path, kept: Sequence[Notification]) -> None:
+        """Write the new log."""
+        with log_at(str(place), LogOnly(timeout_s=self._timeout_s, encryption=self._encryption)) as log:
+            log.fill(self._pages(kept))
+            for bookmark in self._store.bookmarks():
+                log.save_bookmark(structs.replace(bookmark, log_id=log.identity))
+
+    def _sort(self, scan: ChainScan, accounts: Accounts, heads: Mapping[str, tuple[int, bytes]]) -> list[Notification]:
+        """The records that stay where they are; of chats that lost some, note which can be read."""
+        behind = {chat_id for chat_id, (version, _) in heads.items() if scan.heads.get(chat_id, (0, b""))[0] < version}
+        unreadable = {position for position, _, _ in scan.unreadable}
+        foreign = {position for position, _, _ in scan.foreign}
+        kept: list[Notification] = []
+        for record in self._merged.records():
+            if record.id in foreign:
+                continue
+            is_kept = accounts.is_kept(record)
+            if is_kept:
+                kept.append(record)
+            stream = str(record.originator_id)
+            if stream in scan.breaks or stream in behind or record.id in unreadable:
+                accounts.note(record, is_readable=is_kept or self._read(record, scan) is not None)
+        return kept
+
+    def _read(self, record: Notification, scan: ChainScan) -> Readable | None:
+        return None if record.id in scan.unproven else read_record(self._mapper, record)
+
+    def _salvage(self, ledger: Ledger, scan: ChainScan, recreated: Mapping[str, int]) -> Salvage:
+        """Write anew what can be read behind the damage, and the index does not have."""
+        salvage = Salvage(ledger)
+        for record in self._merged.records():
+            stream = str(record.originator_id)
+            if stream not in scan.breaks:
+                continue
+            base = max(scan.keeps[stream], recreated.get(stream, 0))
+            readable = self._read(record, scan) if record.originator_version > base else None
+            if readable is not None:
+                salvage.take(readable, base=base)
+        return salvage
+
+    def _corrected(self) -> Iterator[CorrectedEvent]:
+        """What was corrected, with the names of the files as they are now."""
+        stream = stream_folder(self._directory)
+        for one in self._store.corrected:
+            record = self._store.records.get(one.position) if one.file.is_relative_to(stream) else None
+            yield CorrectedEvent(
+                file=str(self._kept_as / one.file.relative_to(self._directory.path)),
+                offset=one.offset,
+                bit=one.bit,
+                position=one.position,
+                chat_id=None if record is None else str(record.originator_id),
+                version=None if record is None else record.originator_version,
+            )
 
     def _sound(self, scan: ChainScan) -> Repair:
         """The log needs no repair, but maybe the index."""
@@ -270,21 +298,21 @@ class _Run:
         )
 
     def _set_apart(
-        self, repaired: Path, scan: ChainScan, versions: Mapping[str, int], recreation: Recreation
+        self, repaired: Path, cut: Sequence[str], versions: Mapping[str, int], accounts: Accounts, salvage: Salvage
     ) -> list[str]:
         """Note in the repaired directory what is not whole; returns what was not, and is now."""
         self._quarantine.copy_to(repaired)
         quarantine = Quarantine(repaired)
         now = clock_ms()
-        whole = {stream: version for stream, version in versions.items() if stream not in scan.breaks}
+        whole = {stream: version for stream, version in versions.items() if stream not in cut}
+        for stream, one in self._merged.rewritten.items():
+            if stream in whole:
+                whole[stream] = one.first - 1
         released = quarantine.release(whole, now=now)
-        seen: dict[str, int] = {}
-        for one in self._merged():
-            seen[str(one.originator_id)] = max(seen.get(str(one.originator_id), 0), one.originator_version)
+        after = {one.chat_id: sum(last - first + 1 for first, last in one.versions) for one in salvage.kept()}
         streams = tuple(
-            QuarantinedStream(stream, versions.get(stream, 0), max(seen[stream], scan.breaks[stream].version))
-            for stream in sorted(scan.breaks)
-            if stream not in recreation.done
+            QuarantinedStream(stream, versions.get(stream, 0), accounts.seen(stream), kept_after=after.get(stream, 0))
+            for stream in cut
         )
         note = Note(
             made_at=now,
@@ -296,30 +324,13 @@ class _Run:
         quarantine.add(self._stamp, note)
         return released
 
-    def _merged(self) -> Iterator[Notification]:
-        """The records by position; a backup was read back with its digests, so what it has is right."""
-        backed: dict[int, Notification] = {}
-        if self._backup is not None:
-            backed = {frame.position: frame.notification() for frame in self._backup.frames()}
-        records = self._store.records
-        for position in sorted(records.keys() | backed.keys()):
-            there, saved = records.get(position), backed.get(position)
-            if saved is None or (self._is_repaired and there is not None):
-                assert there is not None, "it stands in one of the two"
-                if self._is_repaired and str(there.originator_id).startswith(LOST):
-                    self._dropped.add(position)  # it accounts for what the backup may have
-                else:
-                    yield there
-                continue
-            self._from_backup += saved != there
-            yield saved
-
-    def _is_kept(self, record: Notification, scan: ChainScan) -> bool:
-        stream = str(record.originator_id)
-        return record.originator_version <= scan.keeps.get(stream, record.originator_version)
-
     def _account_for_lost(self, kept: list[Notification], last: int) -> int:
-        """A tombstone at the end, so that the holes are explained and no position is given out twice."""
+        """
+        A tombstone at the end, so that the holes are explained and no position is given out twice.
+
+        Returns:
+            For how many positions it accounts.
+        """
         scan = ChainScan()
         scan.run(kept, self._mapper.recorded)
         lost = scan.lost + last - scan.position
@@ -339,6 +350,19 @@ class _Run:
         stored = self._mapper.store_sealed(sealed)
         kept.append(Notification(stored.originator_id, stored.originator_version, stored.topic, stored.state, last + 1))
         return lost
+
+    def _pages(self, records: Sequence[Notification]) -> Iterator[Sequence[Notification]]:
+        """The records with their large data, a few at a time."""
+        page: list[Notification] = []
+        size = 0
+        for record in records:
+            whole = self._mapper.whole(record)
+            if page and (len(page) == _PAGE or size + len(whole.state) > _PAGE_BYTES):
+                yield page
+                page, size = [], 0
+            page.append(whole)
+            size += len(whole.state)
+        yield page
 
     def _copy_of_index(self) -> tuple[Index | None, int]:
         """The index as a witness, opened as a copy; and the last position that it has seen."""
@@ -363,16 +387,14 @@ class _Run:
         return 0 if seen is None else seen.position
 
     def _draft(self) -> Path:
-        draft = self._directory.path.with_name(self._directory.path.name + ".repairing")
+        draft = draft_of(self._directory)
         draft.mkdir(mode=0o700, exist_ok=True)
         return draft
 
-    def _swap(self, draft: Path) -> Path:
-        """The damaged directory gets another name, and the sound one takes its place."""
-        self._directory.path.rename(self._kept_as)
-        (draft / "data").rename(self._directory.path)
-        shutil.rmtree(draft, ignore_errors=True)
-        return self._kept_as
+
+def draft_of(directory: DataDirectory) -> Path:
+    """Where a repair makes the sound directory."""
+    return directory.path.with_name(directory.path.name + ".repairing")
 
 
 def _unused_stamp(directory: DataDirectory) -> str:
@@ -385,8 +407,3 @@ def _unused_stamp(directory: DataDirectory) -> str:
 
 def _kept_as(directory: DataDirectory, stamp: str) -> Path:
     return directory.path.with_name(f"{directory.path.name}.damaged-{stamp}")
-
-
-def _pages(records: Sequence[Notification]) -> Iterator[Sequence[Notification]]:
-    for start in range(0, len(records), _PAGE):
-        yield records[start : start + _PAGE]

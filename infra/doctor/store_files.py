@@ -1,7 +1,7 @@
 """The log of a data directory, read from its files while no server runs on them. Nothing is changed."""
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +12,18 @@ from chatledger.domain.errors import CorruptStateError
 from chatledger.domain.undecodable import UNDECODABLE
 
 from ..embedded import DataDirectory
-from ..embedded.blocks import BlockRecord, DamagedBytes, Deleted, read_blocks
+from ..embedded.blocks import BlockRecord, DamagedBytes, Deleted
 from ..jetstream.filling import FILLER
 from ..jetstream.reading import TOPIC, VERSION
 from ..jetstream.records import FOREIGN_TOPIC
 from ..jetstream.stream import LOG_ID, event_prefix, tracking_prefix
 from ..jetstream.subjects import ORIGINATOR_ID, decode_header, raw_id, token
 from ..locations import STREAM
+from ..log.blobs import Packer
 from ..log.bookmarks import Bookmark, decode_bookmark
+from ..log.jetstream import BLOBS, FEEDS
+from .bit_correction import BitCorrection, CorrectedRecord
+from .large_files import FileBlobs
 
 _FILLERS = tracking_prefix(STREAM) + token(FILLER)
 
@@ -29,8 +33,11 @@ class StoreFiles:
     The stream of a data directory.
 
     Attributes:
-        records: The stored events that can be read, and foreign messages, by position.
-        damages: Bytes of block files that are no record.
+        records: The stored events that can be read, and foreign messages, by position; what had one flipped bit is
+            corrected.
+        doubtful: Those of them whose checksum is wrong: the chain may prove that the event is right all the same.
+        corrected: Records in which one bit was flipped.
+        damages: Bytes of block files that are no intact record, of the streams beside it too.
         unreadable: Positions whose record is damaged in its headers.
         last: The highest position that has a record, readable or not: the last event of all is never deleted.
     """
@@ -38,11 +45,15 @@ class StoreFiles:
     def __init__(self, directory: DataDirectory) -> None:
         self._folder = directory.log / "jetstream" / "$G" / "streams"
         self.records: dict[int, Notification] = {}
+        self.doubtful: set[int] = set()
+        self.corrected: list[CorrectedRecord] = []
         self.damages: list[DamagedBytes] = []
         self.unreadable: list[int] = []
         self.last = 0
+        self._bookmarks = self._read_bookmarks()
         deleted: set[int] = set()
-        for entry in read_blocks(self._folder / STREAM, STREAM):
+        blocks = BitCorrection(self._folder / STREAM, STREAM)
+        for entry in blocks.entries():
             if isinstance(entry, DamagedBytes):
                 self.damages.append(entry)
                 continue
@@ -52,17 +63,33 @@ class StoreFiles:
             self.last = max(self.last, entry.position)
             if entry.subject != _FILLERS:
                 self._take(entry)
+        self.corrected += blocks.corrected
         for position in deleted:
             self.records.pop(position, None)
+        self.doubtful &= self.records.keys()
+
+    def read_large(self, packer: Packer) -> FileBlobs:
+        """The large data of the events."""
+        blobs = FileBlobs(self._folder / (STREAM + BLOBS), STREAM + BLOBS, packer)
+        self.corrected += blobs.corrected
+        self.damages += blobs.damages
+        return blobs
 
     def _take(self, entry: BlockRecord) -> None:
         try:
             self.records[entry.position] = _notification(entry)
+            if not entry.is_intact:
+                self.doubtful.add(entry.position)
         except (KeyError, ValueError, DataError):
             if {TOPIC, VERSION} & entry.headers.keys():
                 self.unreadable.append(entry.position)
             else:
                 self.records[entry.position] = _foreign(entry)
+
+    @property
+    def folder(self) -> Path:
+        """Where the server keeps the stream."""
+        return self._folder / STREAM
 
     @property
     def identity(self) -> str | None:
@@ -77,22 +104,29 @@ class StoreFiles:
         """The records, in order."""
         return [self.records[position] for position in sorted(self.records)]
 
-    def bookmarks(self) -> Iterator[Bookmark]:
+    def bookmarks(self) -> list[Bookmark]:
         """Where the named feeds stand, as far as that can be read."""
+        return self._bookmarks
+
+    def _read_bookmarks(self) -> list[Bookmark]:
         newest: dict[str, BlockRecord] = {}
-        name = f"{STREAM}-feeds"
+        name = STREAM + FEEDS
         gone: set[int] = set()
-        for entry in read_blocks(self._folder / name, name):
-            if isinstance(entry, BlockRecord):
-                newest[entry.subject] = entry
+        blocks = BitCorrection(self._folder / name, name)
+        for entry in blocks.entries():
+            if isinstance(entry, DamagedBytes):
+                self.damages.append(entry)
             elif isinstance(entry, Deleted):
                 gone.add(entry.position)
+            elif entry.is_intact:
+                newest[entry.subject] = entry
+        self.corrected += blocks.corrected
+        found: list[Bookmark] = []
         for entry in newest.values():
             if entry.position not in gone:
-                try:
-                    yield decode_bookmark(entry.payload, 0)
-                except CorruptStateError:
-                    continue
+                with contextlib.suppress(CorruptStateError):
+                    found.append(decode_bookmark(entry.payload, 0))
+        return found
 
 
 def _foreign(entry: BlockRecord) -> Notification:

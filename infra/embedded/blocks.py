@@ -27,6 +27,7 @@ _HAS_HEADERS: Final = 1 << 31
 ERASED, DELETED = 1 << 63, 1 << 62
 _LARGEST: Final = 64 * 1024 * 1024
 _CHUNK: Final = 2048
+_END_OF_HEADERS: Final = b"\r\n\r\n"
 
 
 class Span(NamedTuple):
@@ -109,19 +110,32 @@ def read_blocks(folder: Path, stream: str) -> Iterator[Entry]:
     last = 0
     for file in block_files(folder):
         raw = file.read_bytes()
-        scan = scan_block(raw, block_key(stream, int(file.stem)), f"{stream}.".encode())
-        parts: list[Span | Damage] = sorted([*scan.spans, *scan.damages], key=lambda part: part.offset)
-        for index, part in enumerate(parts):
-            if isinstance(part, Span):
-                last = part.position if part.is_message else last
-                yield read_record(raw, part)
-                continue
-            following = (one.position for one in parts[index:] if isinstance(one, Span) and one.is_message)
-            span = _framed(part, after=last, before=next(following, None))
-            yield DamagedBytes(file, part.offset, part.length, None if span is None else span.position)
-            if span is not None:
-                last = span.position
-                yield read_record(raw, span, is_intact=False)
+        scan = scan_block(raw, block_key(stream, int(file.stem)), subject_prefix(stream))
+        for entry in entries_of(file, raw, scan, after=last):
+            last = entry.position if isinstance(entry, BlockRecord) else last
+            yield entry
+
+
+def subject_prefix(stream: str) -> bytes:
+    """What the subjects of a stream begin with."""
+    return f"{stream}.".encode()
+
+
+def entries_of(file: Path, raw: bytes, scan: BlockScan, *, after: int) -> Iterator[Entry]:
+    """What one block file holds, as `read_blocks`. `after` is the position of the last message before it."""
+    last = after
+    parts: list[Span | Damage] = sorted([*scan.spans, *scan.damages], key=lambda part: part.offset)
+    for index, part in enumerate(parts):
+        if isinstance(part, Span):
+            last = part.position if part.is_message else last
+            yield read_record(raw, part)
+            continue
+        following = (one.position for one in parts[index:] if isinstance(one, Span) and one.is_message)
+        span = _framed(part, after=last, before=next(following, None))
+        yield DamagedBytes(file, part.offset, part.length, None if span is None else span.position)
+        if span is not None:
+            last = span.position
+            yield read_record(raw, span, is_intact=False)
 
 
 def _framed(damage: Damage, *, after: int, before: int | None) -> Span | None:
@@ -162,9 +176,9 @@ def scan_block(raw: bytes, key: bytes, prefix: bytes, start: int = 0) -> BlockSc
     return BlockScan(spans, damages)
 
 
-def read_frames(raw: bytes) -> tuple[list[Span], int]:
-    """Return the records of a block file without a look at their checksums, and where the last one ends."""
-    return _frames(raw, 0, len(raw))
+def read_frames(raw: bytes, most: int | None = None) -> tuple[list[Span], int]:
+    """Return the first records of a block file, all for None, without a look at their checksums; and where they end."""
+    return _frames(raw, 0, len(raw) if most is None else most)
 
 
 def read_record(raw: bytes, span: Span, *, is_intact: bool = True) -> BlockRecord | Deleted:
@@ -202,11 +216,16 @@ def _frames(raw: bytes, at: int, most: int) -> tuple[list[Span], int]:
 
 
 def _has_room_for_headers(raw: bytes, at: int, length: int, subject_bytes: int) -> bool:
+    """Whether headers fit in and end as headers do: their length is not covered by the checksum."""
     room = length - _LEAST - subject_bytes - _SIZE.size
+    start = at + HEAD.size + subject_bytes
     if room < 0:
         return False
-    (size,) = _SIZE.unpack_from(raw, at + HEAD.size + subject_bytes)
-    return bool(size <= room)
+    size: int = _SIZE.unpack_from(raw, start)[0]
+    if size > room:
+        return False
+    ends_at: int = start + _SIZE.size + size
+    return raw[ends_at - len(_END_OF_HEADERS) : ends_at] == _END_OF_HEADERS and size >= len(_END_OF_HEADERS)
 
 
 def are_intact(raw: bytes, frames: Sequence[Span], key: bytes) -> list[bool]:
@@ -252,8 +271,8 @@ def _is_cut(raw: bytes, at: int) -> bool:
     """Whether the file ends before the record at an offset does."""
     if at + _SIZE.size > len(raw):
         return True
-    (packed,) = _SIZE.unpack_from(raw, at)
-    return bool(len(raw) - at < packed & (_HAS_HEADERS - 1) <= _LARGEST)
+    length: int = _SIZE.unpack_from(raw, at)[0] & (_HAS_HEADERS - 1)
+    return len(raw) - at < length <= _LARGEST
 
 
 def _headers(raw: bytes) -> dict[str, str]:

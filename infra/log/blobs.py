@@ -103,6 +103,20 @@ def _decoded(raw: bytes) -> _Entry | None:
         return None
 
 
+class Chunk(NamedTuple):
+    """A part of large data: its record, of which upload it is, and which part of that."""
+
+    upload_id: str
+    number: int
+    data: bytes
+
+
+def chunk_in(entry: bytes) -> Chunk | None:
+    """The part of large data in an entry; None when it says something else. Raises what is in `UNDECODABLE`."""
+    found = _decode(entry)
+    return Chunk(found.upload_id, found.number, found.data) if found.kind == _CHUNK else None
+
+
 class Hold(NamedTuple):
     """Keeps data from being erased until `Blobs.release`."""
 
@@ -244,12 +258,16 @@ class Blobs:
                 continue
             if entry.upload_id != upload.id or entry.number != count:
                 break
-            data += memoryview(self._packer.unpack(entry.data, (name, count, upload.id)))[len(_PLAIN) :]
+            data += self._unpacked(entry.data, (name, count, upload.id))
             count += 1
         if count != upload.count:
             msg = f"of its large data {upload.count - count:,} of {upload.count:,} parts are missing"
             raise MissingBlobError(msg)
         return data
+
+    def _unpacked(self, record: bytes, place: tuple[str, int, str]) -> memoryview:
+        """The data of a part."""
+        return memoryview(self._packer.unpack(record, place))[len(_PLAIN) :]
 
     def drop(self, digest: bytes, *, is_used: Callable[[], bool]) -> bool:
         """

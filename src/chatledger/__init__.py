@@ -93,10 +93,11 @@ from chatledger.infra.backup.checking import check_backup
 from chatledger.infra.backup.restoring import restore
 from chatledger.infra.backup.values import Backup
 from chatledger.infra.custom_projections import ProjectionInfo
+from chatledger.infra.doctor.account import CorrectedEvent, KeptEvents, LostData, LostEvents, Repair
 from chatledger.infra.doctor.diagnosing import diagnose
 from chatledger.infra.doctor.findings import Diagnosis, Finding
 from chatledger.infra.doctor.giving_up import give_up
-from chatledger.infra.doctor.repairing import Repair, repair
+from chatledger.infra.doctor.repairing import repair
 from chatledger.infra.doctor.replica import ReplicaSetAside, set_replica_aside
 from chatledger.infra.encryption import Encryption
 from chatledger.infra.engine import AsyncContextEngine, ContextEngine
@@ -140,6 +141,7 @@ __all__ = [
     "ConfigurationError",
     "ConflictError",
     "ContextEngine",
+    "CorrectedEvent",
     "CorruptStateError",
     "Diagnosis",
     "Divergence",
@@ -158,6 +160,7 @@ __all__ = [
     "HeadConflictError",
     "InclusionProof",
     "InvalidValueError",
+    "KeptEvents",
     "Ledger",
     "LedgerClosedError",
     "LedgerLockedError",
@@ -167,6 +170,8 @@ __all__ = [
     "LogRegressedError",
     "LogUnavailableError",
     "Login",
+    "LostData",
+    "LostEvents",
     "Message",
     "MessageConflictError",
     "MessageNotFoundError",

@@ -27,8 +27,7 @@ from chatledger import (
     QuarantinedError,
     user,
 )
-from chatledger.infra.doctor.removing import DOCTOR
-from chatledger.infra.doctor.repairing import LOST
+from chatledger.infra.doctor.merging import DOCTOR, LOST
 from chatledger.infra.embedded.blocks import BlockRecord, DamagedBytes, Deleted, read_blocks, read_frames
 from chatledger.infra.locations import STREAM
 
@@ -58,9 +57,9 @@ def diagnosed(data: Path, **options: Any) -> Diagnosis:
 
 
 def flip(file: Path, text: bytes, *, last: bool = False) -> None:
-    """Flip a bit of a text in a file."""
+    """Flip two bits of a text in a file: one would be corrected."""
     raw = bytearray(file.read_bytes())
-    raw[(raw.rindex if last else raw.index)(text) + 2] ^= 4
+    raw[(raw.rindex if last else raw.index)(text) + 2] ^= 6
     file.write_bytes(raw)
 
 
@@ -103,7 +102,7 @@ def damage_subject(data: Path) -> None:
 def damage_length(data: Path) -> None:
     raw = bytearray(block(data).read_bytes())
     at = raw.index(b"chatledger.e.bYw") - 22
-    raw[at + 1] ^= 0x20
+    raw[at + 1] ^= 0x30
     block(data).write_bytes(raw)
 
 
@@ -136,7 +135,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], None], set[str]]] = {
     "zeros": (damage_by_zeros, {"file-damaged", "chain-broken", "events-lost"}),
     "end": (damage_end, {"file-damaged", "log-regressed", "chat-differs"}),
     "all": (damage_all, {"log-regressed", "chat-differs"}),
-    "last": (damage_last, {"position-reused", "chat-differs"}),
+    "last": (damage_last, {"file-damaged", "chain-broken", "position-reused"}),
 }
 
 
@@ -306,6 +305,9 @@ def test_an_encrypted_log(tmp_path: Path) -> None:
     raw = bytearray(block(tmp_path / "data").read_bytes())
     raw[len(raw) // 2] ^= 1
     block(tmp_path / "data").write_bytes(raw)
+    assert kinds(diagnosed(tmp_path / "data", encryption=key)) == {"bit-flipped"}
+    raw[len(raw) // 2] ^= 2
+    block(tmp_path / "data").write_bytes(raw)
     assert kinds(diagnosed(tmp_path / "data", encryption=key)) & {"event-unreadable", "file-damaged", "chain-broken"}
 
 
@@ -397,7 +399,7 @@ def test_repair_from_an_older_backup_and_the_index(data: Path, tmp_path: Path) -
 
 
 def test_without_index_and_backup(data: Path) -> None:
-    """What nothing has is cut, and refused until it is given up; the other chats are whole."""
+    """A chat with a hole is refused until it is given up, with what is behind the hole; the other chats are whole."""
     before = reopened(data)
     damage_payload(data)
     shutil.rmtree(data / "index")
@@ -409,8 +411,10 @@ def test_without_index_and_backup(data: Path) -> None:
     chatledger.give_up(data, "a")
     after = reopened(data)
     assert by_id(after)[1] == by_id(before)[1]
-    texts = [node.content for node in by_id(after)[0].nodes]
-    assert texts == [node.content for node in by_id(before)[0].nodes][: len(texts)]
+    texts = [node.content for node in by_id(before)[0].nodes]
+    assert [node.content for node in by_id(after)[0].nodes if node.role != "lost"] == [texts[0], *texts[2:]]
+    assert [branch.name for branch in by_id(after)[0].branches] == [branch.name for branch in by_id(before)[0].branches]
+    assert by_id(after)[0].checkpoints == by_id(before)[0].checkpoints
 
 
 def test_what_was_deleted_stays_deleted(data: Path) -> None:
@@ -434,7 +438,7 @@ def test_an_interrupted_repair_begins_again(data: Path, monkeypatch: pytest.Monk
         raise KilledError
 
     with monkeypatch.context() as patched:
-        patched.setattr("chatledger.infra.doctor.repairing._Run._swap", die)
+        patched.setattr("chatledger.infra.doctor.repairing.put_in_place", die)
         with pytest.raises(KilledError):
             chatledger.repair(data)
     assert "leftover" in {finding.kind for finding in chatledger.diagnose(data).findings}

@@ -28,30 +28,40 @@ def data(tmp_path: Path) -> Path:
     return path
 
 
-def flip_position(data: Path, position: int, bit: int) -> None:
-    """Flip a bit of the position in its record."""
+def flip_position(data: Path, position: int, *bits: int) -> None:
+    """Flip bits of the position in its record."""
     raw = bytearray(block(data).read_bytes())
     at = 0
     while (found := raw.index(b"chatledger.e.", at) - 18) >= 0:
         if _SEQUENCE.unpack_from(raw, found)[0] == position:
             break
         at = found + 19
-    _SEQUENCE.pack_into(raw, found, position ^ 1 << bit)
+    _SEQUENCE.pack_into(raw, found, position ^ sum(1 << bit for bit in bits))
     block(data).write_bytes(raw)
 
 
 @pytest.mark.parametrize(
     ("position", "bit"),
     [
-        *((position, bit) for position in (1, 5, 6, COUNT - 1) for bit in (0, 1, 2, 3, 7, 20, 33, 40, 47)),
+        *((position, bit) for position in (1, 5, 6, COUNT - 1) for bit in (0, 2, 7, 33, 47)),
         *((COUNT, bit) for bit in (33, 40, 47)),
     ],
 )
 def test_one_record_is_lost(data: Path, position: int, bit: int) -> None:
-    """Whatever the position becomes: lower or higher than that of its neighbours, or one that no log comes to."""
+    """
+    Whatever the position becomes: lower or higher than that of its neighbours, or one that no log comes to.
+
+    With one flipped bit it is corrected, and nothing is lost.
+    """
     before = StoreFiles(DataDirectory(data)).records
     assert len(before) == COUNT
+    sound = block(data).read_bytes()
     flip_position(data, position, bit)
+    files = StoreFiles(DataDirectory(data))
+    assert (files.records, files.last, files.damages) == (before, COUNT, [])
+    assert [one.position for one in files.corrected] == [position]
+    block(data).write_bytes(sound)
+    flip_position(data, position, bit, bit + 1)
     files = StoreFiles(DataDirectory(data))
     others = before.keys() - {position}
 
@@ -64,7 +74,7 @@ def test_one_record_is_lost(data: Path, position: int, bit: int) -> None:
 def test_a_server_that_would_take_all_memory_is_killed(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It notes each position up to a trillion as deleted. The error names the doctor, who repairs what the server can not read."""
     monkeypatch.setattr(server, "check_store", lambda *_: Seals(log_inode=0, boot=b""))  # which refuses it before
-    flip_position(data, 6, 40)
+    flip_position(data, 6, 40, 41)
     monkeypatch.setattr(appetite, "FLOOR_BYTES", 150_000_000)
     with pytest.raises(ChainIntegrityError, match="chatledger doctor"):
         chatledger.open(data, durability="fast").close()
