@@ -166,7 +166,8 @@ def test_the_account_is_the_difference(tmp_path: Path, name: str, kind: str, see
     done = chatledger.repair(data, **repair_options)
 
     check_account(done, known, lost)
-    assert bool(done.corrected) == (name in {"bit", "several"})
+    if name != "several":  # whose flipped bit may be in a record that is damaged otherwise, too
+        assert bool(done.corrected) == (name == "bit")
     if not lost:
         assert (done.cut, done.kept_after, done.event_count) == ((), (), len(known))
     for chat_id in done.cut:
