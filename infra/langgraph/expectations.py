@@ -4,9 +4,13 @@ import asyncio
 import threading
 import weakref
 from collections import OrderedDict
+from collections.abc import Generator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from enum import Enum
 from typing import Any, Final, NamedTuple
+
+from chatledger.domain.errors import ChatledgerError
 
 _MAX_KNOWN: Final = 65_536
 
@@ -29,8 +33,8 @@ class _Known(NamedTuple):
     how: _How
     putter: Flow | None = None
     """Who put it, if it was this saver that did."""
-    is_left_over: bool = False
-    """Whether it was put after the end of its run: a cancelled one does not wait for its last checkpoints."""
+    is_left_over: bool | None = False
+    """Whether it was put after the end of its run: a cancelled one does not wait for its last checkpoints. None: it is on its way."""
 
 
 class Expectations:
@@ -54,11 +58,23 @@ class Expectations:
         """A checkpoint was read by its id, or as the latest before another one: whoever did so means to go back."""
         self._note((thread_id, namespace, checkpoint_id), _How.BY_NAME)
 
-    def note_put(self, thread_id: str, namespace: str, checkpoint_id: str) -> None:
-        """A checkpoint was put by this saver."""
-        putter = _current_flow()
+    @contextmanager
+    def putting(self, thread_id: str, namespace: str, checkpoint_id: str) -> Generator[None]:
+        """This saver puts a checkpoint; it is known as its own as soon as others can see it."""
+        key, putter = (thread_id, namespace, checkpoint_id), _current_flow()
         with self._lock:
-            self._keep((thread_id, namespace, checkpoint_id), _Known(_How.PUT, putter, is_left_over=_is_over(putter)))
+            before = self._known.get(key)
+            self._keep(key, _Known(_How.PUT, putter, is_left_over=None))
+        try:
+            yield
+        except ChatledgerError:
+            with self._lock:
+                self._known.pop(key, None)
+                if before is not None:
+                    self._keep(key, before)
+            raise
+        with self._lock:
+            self._keep(key, _Known(_How.PUT, putter, is_left_over=_is_over(putter)))
 
     def is_continuing(self, thread_id: str, namespace: str, parent_id: str | None) -> bool:
         """Whether one that is put below that parent is to continue the thread."""
@@ -70,7 +86,9 @@ class Expectations:
         parent, latest = self._of(thread_id, namespace, parent_id), self._of(thread_id, namespace, latest_id)
         if latest is None or latest.putter is None:
             return False
-        is_own = latest.is_left_over or _are_one(latest.putter, _current_flow())
+        # No run ends by itself before all that it puts is stored.
+        is_left_over = _is_over(latest.putter) if latest.is_left_over is None else latest.is_left_over
+        is_own = is_left_over or _are_one(latest.putter, _current_flow())
         return is_own or (parent is not None and parent.how is _How.PUT)
 
     def was_put(self, thread_id: str, namespace: str, checkpoint_id: str) -> bool:

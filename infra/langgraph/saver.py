@@ -215,14 +215,14 @@ class LedgerSaver(ThreadQueries, AsyncTwins):  # pyright: ignore[reportIncompati
             return
         is_own = partial(expectations.may_stand_beside, thread_id, put.namespace, put.parent_id)
         try:
-            self._threads.put_checkpoint(thread_id, put, is_own=is_own)
+            with expectations.putting(thread_id, put.namespace, put.checkpoint_id):
+                self._threads.put_checkpoint(thread_id, put, is_own=is_own)
         except CheckpointConflictError as error:
             if not expectations.was_put(thread_id, put.namespace, error.latest_id):
                 raise
             raise CheckpointConflictError(
                 thread_id, put.namespace, parent_id=put.parent_id, latest_id=error.latest_id, is_own=True
             ) from None
-        expectations.note_put(thread_id, put.namespace, put.checkpoint_id)
 
     def _same_in(self, versions: Mapping[str, Any], parent: CheckpointRecord) -> Collection[str]:
         """The channels whose values the parent has: those with the same version there."""

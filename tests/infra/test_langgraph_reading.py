@@ -1,5 +1,6 @@
 """What is remembered of values between reads: never other values than those that were put, and never more than it may take."""
 
+import asyncio
 import copy
 import gc
 from collections.abc import Callable
@@ -7,6 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import given, settings
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langgraph.checkpoint.base.id import uuid6
@@ -16,6 +18,7 @@ from tests.infra.encrypted_world import found_in
 from tests.infra.langgraph_world import Calls
 
 import chatledger
+from chatledger.domain.errors import ConfigurationError
 from chatledger.langgraph import LedgerSaver
 from chatledger.projections.remembered import Remembered
 
@@ -186,6 +189,15 @@ def test_what_is_asked_for_stays_longer_than_what_is_not() -> None:
         assert remembered.get(0) == 0
         remembered.put(key, key, 1)
     assert remembered.get(1) is None
+
+
+def test_a_ledger_of_the_wrong_kind_is_refused_at_once() -> None:
+    async def make() -> None:
+        async with chatledger.open_async("memory:") as ledger:
+            LedgerSaver(ledger)  # type: ignore[arg-type]  # what is tested
+
+    with pytest.raises(ConfigurationError, match=r"needs a Ledger, not AsyncLedger: open one"):
+        asyncio.run(make())
 
 
 def test_a_serializer_that_is_set_later_serializes_everything(tmp_path: Path) -> None:
