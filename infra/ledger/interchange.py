@@ -1,6 +1,6 @@
 """Whole conversations in and out."""
 
-from functools import partial
+from collections.abc import Sequence
 from typing import Final, TypeVar
 
 import msgspec
@@ -20,8 +20,9 @@ from chatledger.domain.imported import (
 from chatledger.domain.rules import check_id
 from chatledger.domain.runs.values import RegenerationRecord
 from chatledger.domain.values import Branch, Checkpoint, Message
+from chatledger.projections.indexed_chat import IndexedChat
 
-from ..deciding import MAX_COMMIT_EVENTS
+from ..deciding import MAX_COMMIT_EVENTS, Decide
 from ..importers.check import validate_chat
 from ..messages import new_id
 from ..store import Store
@@ -62,8 +63,7 @@ class InterchangeMethods:
             count = _COMMIT_EVENTS if written else len(chat.branches) + len(chat.checkpoints) + len(chat.runs)
             ids = [new_id() for _ in range(1 + count)]
             before = len(chat.branches) - len(rest.branches) if written else None
-            decide = partial(decide_import, chat=rest, ids=ids, limit=_COMMIT_EVENTS, branches_before=before)
-            recorded = self._store.execute(chat.id, lambda state, now, decide=decide: decide(state, now=now), kind=None)
+            recorded = self._store.execute(chat.id, _deciding(rest, ids, before), kind=None)
             bodies = [event.body for event in recorded]
             written += bodies
             if len(bodies) < _COMMIT_EVENTS:
@@ -113,3 +113,10 @@ class InterchangeMethods:
 def _exported(form: type[T], value: Message | Branch | Checkpoint | RegenerationRecord) -> T:
     """The same value in the form of exports, whose fields have the same names."""
     return form(**{field.name: getattr(value, field.name) for field in msgspec.structs.fields(form)})
+
+
+def _deciding(chat: ImportedChat, ids: Sequence[str], branches_before: int | None) -> Decide:
+    def decide(state: IndexedChat, now: int) -> list[Body]:
+        return decide_import(state, chat, ids=ids, now=now, limit=_COMMIT_EVENTS, branches_before=branches_before)
+
+    return decide
