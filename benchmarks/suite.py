@@ -18,6 +18,7 @@ from .subjects.depth import forking, long_chains
 from .subjects.engine import engine
 from .subjects.feed import feed
 from .subjects.langgraph_saver import langgraph
+from .subjects.processes import processes
 from .subjects.proof import proof
 from .subjects.publishing import publishing, writers
 from .subjects.reading_log import reading_log
@@ -35,6 +36,7 @@ SUBJECTS: Final[dict[str, Subject]] = {
     "forking": forking,
     "engine": engine,
     "appends": appends,
+    "processes": processes,
     "publishing": publishing,
     "writers": writers,
     "feed": feed,

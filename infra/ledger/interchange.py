@@ -19,8 +19,8 @@ from chatledger.domain.imported import (
 )
 from chatledger.domain.rules import check_id
 from chatledger.domain.runs.values import RegenerationRecord
-from chatledger.domain.state import ChatState
 from chatledger.domain.values import Branch, Checkpoint, Message
+from chatledger.projections.indexed_chat import IndexedChat
 
 from ..deciding import MAX_COMMIT_EVENTS, Decide
 from ..importers.check import validate_chat
@@ -63,7 +63,7 @@ class InterchangeMethods:
             count = _COMMIT_EVENTS if written else len(chat.branches) + len(chat.checkpoints) + len(chat.runs)
             ids = [new_id() for _ in range(1 + count)]
             before = len(chat.branches) - len(rest.branches) if written else None
-            recorded = self._store.execute(chat.id, _importing(rest, ids, before), kind=None)
+            recorded = self._store.execute(chat.id, _deciding(rest, ids, before), kind=None)
             bodies = [event.body for event in recorded]
             written += bodies
             if len(bodies) < _COMMIT_EVENTS:
@@ -115,10 +115,8 @@ def _exported(form: type[T], value: Message | Branch | Checkpoint | Regeneration
     return form(**{field.name: getattr(value, field.name) for field in msgspec.structs.fields(form)})
 
 
-def _importing(chat: ImportedChat, ids: Sequence[str], branches_before: int | None) -> Decide:
-    """The decision on the next commit of an import."""
-
-    def decide(state: ChatState, now: int) -> list[Body]:
-        return decide_import(state, now=now, chat=chat, ids=ids, limit=_COMMIT_EVENTS, branches_before=branches_before)
+def _deciding(chat: ImportedChat, ids: Sequence[str], branches_before: int | None) -> Decide:
+    def decide(state: IndexedChat, now: int) -> list[Body]:
+        return decide_import(state, chat, ids=ids, now=now, limit=_COMMIT_EVENTS, branches_before=branches_before)
 
     return decide
