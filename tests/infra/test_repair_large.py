@@ -44,7 +44,7 @@ def test_large_data_are_carried_over(tmp_path: Path, kind: str, *, has_index: bo
     raw[len(raw) // 3 : len(raw) // 3 + 40] = bytes(40)
     block(data).write_bytes(raw)
     if not has_index:
-        shutil.rmtree(data / "index")
+        shutil.rmtree(data / "index", ignore_errors=True)  # that of an encrypted ledger is in memory
     done = chatledger.repair(data, **options)  # type: ignore[arg-type] # as above
 
     assert "large" not in {*done.cut, *done.recreated}
