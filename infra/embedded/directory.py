@@ -216,14 +216,19 @@ class DataDirectory:
             raise explained(error, msg) or ConfigurationError(f"{msg}: {error}") from error
 
 
-def write_private(path: Path, content: bytes) -> None:
-    """Replace a file as a whole: readers see the old or the new content, other users see nothing (mode 0600)."""
+def write_private(path: Path, content: bytes, *, is_synced: bool = True) -> None:
+    """
+    Replace a file as a whole: readers see the old or the new content, other users see nothing (mode 0600).
+
+    Without `is_synced` a machine that goes down soon may take the new content with it.
+    """
     handle, temporary = tempfile.mkstemp(prefix=f"{path.name}.", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
             file.flush()
-            os.fsync(file.fileno())
+            if is_synced:
+                os.fsync(file.fileno())
         Path(temporary).replace(path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)

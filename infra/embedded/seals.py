@@ -83,8 +83,12 @@ def read_seals(directory: DataDirectory) -> Seals | None:
 
 
 def write_seals(directory: DataDirectory, seals: Seals) -> None:
-    """Replace the seals of a store. Raises `OSError`."""
-    write_private(directory.seals_file, msgspec.msgpack.encode(seals))
+    """
+    Replace the seals of a store, not synced: after a crash of the machine they are believed only where the digests are right.
+
+    Raises `OSError`.
+    """
+    write_private(directory.seals_file, msgspec.msgpack.encode(seals), is_synced=False)
 
 
 def make_seal(file: Path, raw: bytes, spans: list[Span], *, before: Seal | None = None) -> Seal:

@@ -204,7 +204,7 @@ class Witness:
             return
         self._thread.join()
         try:
-            os.fsync(fd)
+            os.fdatasync(fd)
         except OSError as error:
             self._warn(error)
         finally:
