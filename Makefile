@@ -49,7 +49,8 @@ bench-compare: $(VENV)/.dev ## the last two kept results, row by row, with the n
 
 soak: $(VENV)/.dev ## kills, damage, full disks, bad networks and load, for MINUTES from a SEED; more of the state machine; upstream
 	$(BIN)/python -m tests.faults --seed $(SEED) --minutes $(MINUTES) --out build/soak.json
-	CHATLEDGER_SOAK=1 $(BIN)/python -m pytest -q --timeout 3600 tests/model tests/cluster tests/infra/test_processes.py
+	CHATLEDGER_SOAK=1 $(BIN)/python -m pytest -q --timeout 3600 tests/model tests/cluster tests/infra/test_processes.py \
+		tests/infra/test_repair_large.py tests/infra/test_no_false_alarms.py tests/infra/test_bit_correction.py tests/faults/test_repair_killed.py
 	$(MAKE) upstream
 
 upstream: $(VENV)/.upstream ## LangGraph's own tests with our saver in the place of theirs: in memory, with all defaults, in directories

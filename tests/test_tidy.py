@@ -14,7 +14,7 @@ MODULES = sorted(
     for path in (ROOT / layer).rglob("*.py")
     if "__pycache__" not in path.parts
 )
-MAX_MODULE_LINES = 400
+MAX_MODULE_LINES = 500
 MAX_FUNCTION_LINES = 50
 
 BANNED_IN_DOMAIN = {

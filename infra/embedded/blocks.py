@@ -208,6 +208,8 @@ def _frames(raw: bytes, at: int, most: int) -> tuple[list[Span], int]:
         length = packed & (_HAS_HEADERS - 1)
         if not _LEAST + subject_bytes <= length <= min(size - at, _LARGEST):
             break
+        if subject_bytes and sequence & (ERASED | DELETED):  # no checksum covers that length
+            break
         if packed & _HAS_HEADERS and not _has_room_for_headers(raw, at, length, subject_bytes):
             break
         frames.append(Span(at, length, sequence))

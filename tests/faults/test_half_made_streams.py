@@ -7,7 +7,6 @@ import pytest
 from tests.infra.test_ledger_world import check_chat, text, texts
 
 import chatledger
-from chatledger import ConfigurationError
 from chatledger.infra.embedded import DataDirectory
 
 LARGE = "x" * 2_000_000
@@ -62,7 +61,7 @@ def test_a_stream_with_events_is_not_thrown_away(tmp_path: Path) -> None:
     (streams(data) / "chatledger" / "meta.sum").unlink()
     shutil.rmtree(data / "index")
     before = sorted(path.read_bytes() for path in streams(data).rglob("*.blk"))
-    with pytest.raises(ConfigurationError):
+    with pytest.raises(ChainIntegrityError, match="chatledger doctor"):
         chatledger.open(data, durability="fast")
 
     assert sorted(path.read_bytes() for path in streams(data).rglob("*.blk")) == before

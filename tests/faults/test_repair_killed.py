@@ -10,14 +10,14 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.infra.backup_world import block, content, fill, word
+from tests.infra.backup_world import IS_SOAK, block, content, fill, word
 
 import chatledger
 from chatledger import user
 from chatledger.infra.doctor import exchange
 
 REPAIR = "import sys, chatledger; chatledger.repair(sys.argv[1])"
-ROUNDS = 5
+ROUNDS = 14 if IS_SOAK else 2
 
 
 def damaged(data: Path) -> None:

@@ -16,6 +16,8 @@ import chatledger
 from chatledger import Ledger, user
 
 _PATIENCE_S = 120
+IS_SOAK = bool(os.environ.get("CHATLEDGER_SOAK"))
+"""Whether what takes long is wanted, as in `make soak`."""
 
 
 def fill(ledger: Ledger, *, chats: str = "abc", messages: int = 4) -> None:

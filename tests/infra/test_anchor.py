@@ -200,8 +200,8 @@ def test_a_truncated_dense_log(tmp_path: Path) -> None:
     with chatledger.open(path) as ledger:
         ledger.append("a", [say("later")])
         anchor = ledger.anchor(pem_of(KEY))
-    shutil.rmtree(path / "log")
-    shutil.rmtree(path / "index")
+    for name in ("log", "index", "witness"):
+        shutil.rmtree(path / name)
     shutil.copytree(tmp_path / "older", path / "log")
     with pytest.raises(ChainIntegrityError, match="not on the log, or end earlier"):
         verify_at(str(path), anchor)

@@ -166,4 +166,6 @@ def test_the_index_of_a_server_elsewhere(tmp_path: Path, monkeypatch: pytest.Mon
             with chatledger.open(location) as ledger:
                 assert ledger.get_chat("c") is not None
 
-    assert len(list((tmp_path / "cache" / "chatledger").iterdir())) == 2
+    kept = [folder.name for folder in (tmp_path / "cache" / "chatledger").iterdir()]
+    assert len(kept) == 4
+    assert {f"{name}-witness" for name in kept if not name.endswith("-witness")} < set(kept)

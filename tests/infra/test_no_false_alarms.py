@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from tests.infra.backup_world import IS_SOAK
 
 import chatledger
 from chatledger import Encryption, Ledger, user
@@ -106,7 +107,7 @@ def test_while_chats_are_deleted(tmp_path: Path, place: str) -> None:
             ]
             for thread in threads:
                 thread.start()
-            for number in range(60):
+            for number in range(60 if IS_SOAK else 12):
                 chat_id = rng.choice(CHATS)
                 ledger.upsert_chat(chat_id, "ada")
                 for _ in range(rng.randrange(40)):
