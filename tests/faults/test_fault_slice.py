@@ -17,7 +17,7 @@ from tests.faults.journal import Journal, operations
 from tests.faults.load import LoadReport, Sample, judge_load
 from tests.faults.nursery import ROOT
 from tests.faults.rot import Bench, trials
-from tests.faults.soak import Totals, disk, erasures, kills, load, network
+from tests.faults.soak import Totals, damage, disk, erasures, kills, load, network
 
 import chatledger
 from chatledger import NewMessage
@@ -80,6 +80,15 @@ def test_an_interrupted_erasure_leaves_nothing(tmp_path: Path) -> None:
 
     assert totals.findings == []
     assert totals.skipped or totals.erasures["cut short"] >= 1
+
+
+def test_damage_is_refused_or_harmless(tmp_path: Path) -> None:
+    """A few cells of the damage matrix: no loss is silent, and what is refused was not changed."""
+    totals = Totals()
+    damage(tmp_path, SEED, totals, quiet, count=3)
+
+    assert totals.findings == []
+    assert sum(sum(row.values()) for row in totals.damages.values()) == 3
 
 
 def test_load_leaves_nothing_behind(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import pytest
 from tests.infra.test_ledger_world import check_chat, text, texts
 
 import chatledger
+from chatledger import ChainIntegrityError
 from chatledger.infra.embedded import DataDirectory
 
 LARGE = "x" * 2_000_000
