@@ -71,7 +71,8 @@ def trials(seed: str) -> Iterator[Trial]:
     """
     rng = Random(seed)
     acts = itertools.cycle(_ACTS)
-    both = itertools.cycle([(kind, victim) for kind in KINDS for victim in VICTIMS])
+    pairs: list[tuple[Kind, Victim]] = [(kind, victim) for kind in KINDS for victim in VICTIMS]
+    both = itertools.cycle(pairs)
     sqlite: tuple[Kind, Victim] = ("sqlite", "process")
     for number in itertools.count():
         kind, victim = sqlite if number % 10 == 9 else next(both)

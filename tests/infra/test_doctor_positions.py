@@ -73,7 +73,11 @@ def test_one_record_is_lost(data: Path, position: int, bit: int) -> None:
 
 def test_a_server_that_would_take_all_memory_is_killed(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It notes each position up to a trillion as deleted. The error names the doctor, who repairs what the server can not read."""
-    monkeypatch.setattr(server, "check_store", lambda *_: Seals(log_inode=0, boot=b""))  # which refuses it before
+
+    def refuse_nothing(*_: object) -> Seals:
+        return Seals(log_inode=0, boot=b"")
+
+    monkeypatch.setattr(server, "check_store", refuse_nothing)
     flip_position(data, 6, 40, 41)
     monkeypatch.setattr(appetite, "FLOOR_BYTES", 150_000_000)
     with pytest.raises(ChainIntegrityError, match="chatledger doctor"):

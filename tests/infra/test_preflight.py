@@ -194,7 +194,8 @@ def test_what_erases_and_shrinks_is_no_damage(tmp_path: Path) -> None:
     seals = read_seals(DataDirectory(data))
     assert seals is not None
     assert sum(seal.accounted for seal in seals.streams[STREAM].values()) >= 25 * 5
-    for change in (lambda _: None, *UNVOUCHED.values()):
+    assert texts(data) == ["stays"]
+    for change in UNVOUCHED.values():
         change(data)
         assert texts(data) == ["stays"]
 
