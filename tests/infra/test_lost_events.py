@@ -12,9 +12,16 @@ from tests.infra.test_cli_world import run
 
 import chatledger
 from chatledger import ChainIntegrityError, Ledger, Recorded, user
+from chatledger.infra.embedded import preflight
 
 OTHER = 9
 """The position of the last event of chat `b`."""
+
+
+@pytest.fixture(autouse=True)
+def an_old_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let each block be an old one of a large log, which is not read before every start."""
+    monkeypatch.setattr(preflight, "ALWAYS_READ_BYTES", 0)
 
 
 @pytest.fixture
