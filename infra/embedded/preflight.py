@@ -67,6 +67,8 @@ def check_store(directory: DataDirectory, stream: str) -> Seals:
         check.refuse_damage(acknowledged, may_be_cut=not is_clean, may_be_torn=not (is_clean or is_same_boot))
         if folder.name == stream:
             check.refuse_losses(acknowledged)
+        elif is_clean:
+            check.refuse_shrunk()
         seals.streams[folder.name] = check.sealed
     return seals
 
@@ -137,6 +139,15 @@ class _StreamCheck:
             place = "" if damage.sequence is None else f" (position {damage.sequence & (2**62 - 1)})"
             msg = f"{file}: the record at byte {damage.offset:,}{place}{more} damaged. {_REMEDY}"
             raise CorruptStateError(msg)
+
+    def refuse_shrunk(self) -> None:
+        """Raise `CorruptStateError` when a file ends earlier than at the clean stop, or is gone: no server ran since."""
+        for number, seal in self._before.items():
+            file = self._folder / "msgs" / f"{number}.blk"
+            size = file.stat().st_size if file.exists() else 0
+            if size < seal.size and seal.message_count:
+                msg = f"{file}: {size:,} bytes are left of {seal.size:,}. {_REMEDY}"
+                raise CorruptStateError(msg)
 
     def refuse_losses(self, acknowledged: int) -> None:
         """Raise `ChainIntegrityError` when messages are gone that left no damage behind."""

@@ -205,8 +205,8 @@ def _damage(file: Path, how: str, rng: Random) -> str:
 
 
 def bytes_of_log(data: Path) -> dict[str, bytes]:
-    """What the files of the log hold."""
-    return {str(path.relative_to(data)): path.read_bytes() for path in (data / "log").rglob("*") if path.is_file()}
+    """What the blocks of the log, and of what is beside it, hold."""
+    return {str(path.relative_to(data)): path.read_bytes() for path in (data / "log").rglob("*.blk")}
 
 
 # A trial

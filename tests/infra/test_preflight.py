@@ -262,3 +262,18 @@ def test_a_killed_server(killed: Path, tmp_path: Path) -> None:
     adopt(tmp_path / "data")
     found = check_store(DataDirectory(tmp_path / "data"), STREAM)
     assert sum(seal.message_count for seal in found.streams[STREAM].values()) > 100
+
+
+@pytest.mark.parametrize("how", ["cut", "gone"])
+def test_large_data_that_are_gone(tmp_path: Path, how: str) -> None:
+    """After a clean stop, files beside the log are as long as they were."""
+    data = tmp_path / "data"
+    with chatledger.open(data) as ledger:
+        ledger.create_chat("c", "u")
+        ledger.append("c", [user("x" * 600_000)])
+    (file,) = data.glob("log/jetstream/$G/streams/chatledger-blobs/msgs/*.blk")
+    if how == "gone":
+        file.unlink()
+    else:
+        os.truncate(file, read_frames(file.read_bytes())[0][1].offset)
+    refused(data, CorruptStateError, "bytes are left of")
