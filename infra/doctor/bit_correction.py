@@ -20,6 +20,7 @@ from ..embedded.blocks import (
     Span,
     block_files,
     entries_of,
+    has_right_subject,
     hashed_part,
     read_frames,
     read_record,
@@ -175,7 +176,7 @@ def _wrong_frame_bit(damaged: bytes, key: bytes) -> int | None:
     for bit in _frame_bits(damaged):
         tried = _flipped(damaged, bit)
         span = _record(tried)
-        if span is not None:
+        if span is not None and has_right_subject(tried, span):
             bits.append(bit)
             parts.append(hashed_part(tried, span))
             stored.append(_CHECKSUM.unpack_from(tried, span.length - _CHECKSUM.size)[0])

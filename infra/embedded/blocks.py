@@ -208,8 +208,6 @@ def _frames(raw: bytes, at: int, most: int) -> tuple[list[Span], int]:
         length = packed & (_HAS_HEADERS - 1)
         if not _LEAST + subject_bytes <= length <= min(size - at, _LARGEST):
             break
-        if subject_bytes and sequence & (ERASED | DELETED):  # no checksum covers that length
-            break
         if packed & _HAS_HEADERS and not _has_room_for_headers(raw, at, length, subject_bytes):
             break
         frames.append(Span(at, length, sequence))
@@ -234,7 +232,16 @@ def are_intact(raw: bytes, frames: Sequence[Span], key: bytes) -> list[bool]:
     """Return whether the checksum of each record is right."""
     parts = [hashed_part(raw, frame) for frame in frames]
     stored = [_CHECKSUM.unpack_from(raw, frame.offset + frame.length - _CHECKSUM.size)[0] for frame in frames]
-    return [found == checksum for found, checksum in zip(record_hashes(key, parts).tolist(), stored, strict=True)]
+    hashes = record_hashes(key, parts).tolist()
+    return [
+        found == checksum and has_right_subject(raw, frame)
+        for frame, found, checksum in zip(frames, hashes, stored, strict=True)
+    ]
+
+
+def has_right_subject(raw: bytes, span: Span) -> bool:
+    """Return whether a record has a subject only where it is a message: no checksum covers the length of the subject."""
+    return span.is_message or not HEAD.unpack_from(raw, span.offset)[3]
 
 
 def hashed_part(raw: bytes, span: Span) -> bytes:

@@ -29,6 +29,7 @@ from chatledger.domain.errors import (
 )
 from chatledger.infra.embedded import DataDirectory, Durability, EmbeddedServer, EndpointRecord, launcher, probe
 from chatledger.infra.embedded.lock import OwnerLock
+from chatledger.infra.embedded.probe import is_stopped
 from chatledger.infra.jetstream.endpoint import Endpoint
 
 STREAM = "LEDGER"
@@ -560,6 +561,8 @@ def test_a_stopped_server_is_waited_for(directory: DataDirectory) -> None:
     """Stopped, in the shell's sense: who comes meanwhile waits, and attaches when it goes on."""
     with acquire(directory) as server:
         os.kill(server.server_pid, signal.SIGSTOP)
+        while not is_stopped(server.server_pid):
+            time.sleep(0.01)
         try:
             with pytest.raises(LedgerLockedError, match=f"is stopped.*kill -CONT {server.server_pid}"):
                 acquire(directory, timeout_s=0.1)
