@@ -1,5 +1,6 @@
 """Large data, read from the files of their stream while no server runs on them."""
 
+import contextlib
 from collections import OrderedDict
 from pathlib import Path
 from typing import Final
@@ -10,7 +11,7 @@ from chatledger.domain.undecodable import UNDECODABLE
 
 from ..embedded.blocks import BlockRecord, DamagedBytes, block_files
 from ..log.blob_strands import MemoryStrands
-from ..log.blobs import Blobs, Chunk, MissingBlobError, Packer, chunk_in
+from ..log.blobs import Blobs, Chunk, MissingBlobError, Packer, chunk_in, completed_in
 from .bit_correction import BitCorrection, CorrectedRecord
 
 _OPEN_FILES: Final = 3
@@ -29,6 +30,7 @@ class FileBlobs(Blobs):
     Attributes:
         corrected: The records in which one bit was flipped, which is corrected.
         damages: Bytes of files that are no intact record.
+        is_incomplete: Whether some were asked for of which no entry says any more that they are complete, so that a ledger misses them.
     """
 
     def __init__(self, folder: Path, stream: str, packer: Packer) -> None:
@@ -36,6 +38,8 @@ class FileBlobs(Blobs):
         self._blocks = BitCorrection(folder, stream)
         self.corrected: list[CorrectedRecord] = []
         self.damages: list[DamagedBytes] = []
+        self.is_incomplete = False
+        self._complete: set[str] = set()
         self._prefix = f"{stream}.b."
         self._parts: dict[str, dict[str, dict[int, tuple[Path, int]]]] = {}
         """Where the parts are: by name, upload and number, the file and the position."""
@@ -49,6 +53,7 @@ class FileBlobs(Blobs):
             for upload_id, parts in reversed(self._parts.get(name, {}).items()):
                 data = self._joined(name, upload_id, parts)
                 if len(data) == size and digest_of(memoryview(data)) == digest:
+                    self.is_incomplete |= upload_id not in self._complete
                     return data
         msg = f"its large data, with SHA-256 {digest.hex()}, are damaged or missing"
         raise MissingBlobError(msg)
@@ -70,6 +75,8 @@ class FileBlobs(Blobs):
         self.damages += [DamagedBytes(file, damage.offset, damage.length) for damage in block.scan.damages]
         for entry in self._blocks.records_in(block):
             chunk = _chunk(entry)
+            with contextlib.suppress(*UNDECODABLE):
+                self._complete.add(completed_in(entry.payload) or "")
             if chunk is not None and entry.subject.startswith(self._prefix):
                 uploads = self._parts.setdefault(entry.subject.removeprefix(self._prefix), {})
                 uploads.setdefault(chunk.upload_id, {})[chunk.number] = (file, entry.position)

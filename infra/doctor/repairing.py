@@ -136,7 +136,7 @@ class _Run:
         self._directory, self._encryption, self._timeout_s = directory, encryption, timeout_s
         self._mapper: StructMapper = mapper_of(encryption)
         self._store = StoreFiles(directory)
-        self._mapper.blobs = self._store.read_large(self._mapper)
+        self._mapper.blobs = self._large = self._store.read_large(self._mapper)
         self._quarantine = Quarantine(directory.path)
         saved: BackupLog | None = None
         is_repaired = False
@@ -168,6 +168,7 @@ class _Run:
         is_damaged = bool(
             scan.breaks or scan.unreadable or scan.foreign or self._store.damages or self._store.corrected
         )
+        is_damaged |= self._large.is_incomplete
         if not (is_damaged or self._merged.from_backup or scan.lost or last > scan.position):
             return self._sound(scan)
         return self._rewrite(scan, index, heads, seen=seen, last=last)

@@ -117,6 +117,12 @@ def chunk_in(entry: bytes) -> Chunk | None:
     return Chunk(found.upload_id, found.number, found.data) if found.kind == _CHUNK else None
 
 
+def completed_in(entry: bytes) -> str | None:
+    """The id of the upload that an entry says is complete; None when it says something else. Raises what is in `UNDECODABLE`."""
+    found = _decode(entry)
+    return None if found.upload is None else found.upload.id
+
+
 class Hold(NamedTuple):
     """Keeps data from being erased until `Blobs.release`."""
 
