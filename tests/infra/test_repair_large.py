@@ -7,7 +7,8 @@ import pytest
 from tests.infra.backup_world import IS_SOAK, block, fill
 
 import chatledger
-from chatledger import Encryption, user
+from chatledger import CorruptStateError, Encryption, user
+from chatledger.infra.embedded.blocks import read_frames
 from chatledger.infra.locations import STREAM
 
 LARGE = {"mid": "m" * 300_000, "big": "".join(f"{number:08}" for number in range(200_000))}
@@ -113,3 +114,23 @@ def test_a_flipped_bit_beside_large_data(tmp_path: Path) -> None:
     assert (len(done.corrected), done.lost_count, done.cut, done.lost_data) == (1, 0, (), ())
     with chatledger.open(data) as ledger:
         assert [message.text for message in ledger.get_messages("large")] == [*LARGE.values(), "after the large ones"]
+
+
+def test_large_data_that_nothing_says_are_complete(tmp_path: Path) -> None:
+    """All parts are there, and the note behind them is not: a repair writes it anew, and loses nothing."""
+    data = tmp_path / "data"
+    filled(data)
+    with chatledger.open(data) as ledger:
+        before = [message.text for message in ledger.get_messages("large")]
+    raw = blob_block(data).read_bytes()
+    spans, _ = read_frames(raw)
+    chunks = [span for span in spans if span.length > 10_000]
+    blob_block(data).write_bytes(raw[: chunks[-1].offset + chunks[-1].length])
+    (data / "seals").unlink()
+    shutil.rmtree(data / "index")
+    with pytest.raises(CorruptStateError, match="are missing"):
+        chatledger.open(data)
+    assert chatledger.repair(data).lost_count == 0
+    with chatledger.open(data) as ledger:
+        ledger.verify()
+        assert [message.text for message in ledger.get_messages("large")] == before
