@@ -13,14 +13,19 @@ unexport PYTHONDONTWRITEBYTECODE
 # What runs at the same time prints one after the other, where this make can do that.
 APART := $(if $(filter output-sync,$(.FEATURES)),--output-sync)
 
-.PHONY: demo test lint .pyright .mypy format docs bench bench-compare soak upstream fuzz wheel clean
+.PHONY: demo test guard lint .pyright .mypy format docs bench bench-compare soak upstream fuzz wheel clean
 
 demo: $(VENV)/.package ## import sample conversations, branch, rewind, rebuild: the main job in seconds
 	$(BIN)/chatledger demo
 
 # Three workers for two cores: many tests wait for servers, disks and other processes.
-test: $(VENV)/.dev ## all tests, on real servers
-	$(BIN)/python -m pytest -n 3 --dist loadgroup -q
+PYTEST := $(BIN)/python -m pytest -n 3 --dist loadgroup -q
+
+test: $(VENV)/.dev ## the tests, on real servers; what takes long is in `make soak`
+	$(PYTEST) -m "not soak"
+
+guard: $(VENV)/.dev ## what takes long and guards a critical rule: kills, damage, and the examples of the how-to pages
+	$(PYTEST) -m soak tests/faults/test_fault_slice.py tests/docs
 
 lint: $(VENV)/.dev ## style, types and layers
 	$(BIN)/ruff check .
@@ -47,10 +52,9 @@ bench: $(VENV)/.bench ## speed as ratios against the alternatives, in one run; t
 bench-compare: $(VENV)/.dev ## the last two kept results, row by row, with the noise taken into account
 	$(BIN)/python -m benchmarks --compare
 
-soak: $(VENV)/.dev ## kills, damage, full disks, bad networks and load, for MINUTES from a SEED; more of the state machine; upstream
+soak: $(VENV)/.dev ## kills, damage, full disks, bad networks and load, for MINUTES from a SEED; all tests with all examples; upstream
 	$(BIN)/python -m tests.faults --seed $(SEED) --minutes $(MINUTES) --out build/soak.json
-	CHATLEDGER_SOAK=1 $(BIN)/python -m pytest -q --timeout 3600 tests/model tests/cluster tests/infra/test_processes.py \
-		tests/infra/test_repair_large.py tests/infra/test_no_false_alarms.py tests/infra/test_bit_correction.py tests/faults/test_repair_killed.py
+	CHATLEDGER_SOAK=1 $(PYTEST) --timeout 3600
 	$(MAKE) upstream
 
 upstream: $(VENV)/.upstream ## LangGraph's own tests with our saver in the place of theirs: in memory, with all defaults, in directories

@@ -14,11 +14,13 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from tests.support.soak import examples
 
 # No test is timed: a busy machine is no failure. A continuous integration repeats the same examples, a developer sees new ones.
 settings.register_profile(
     "chatledger",
     deadline=None,
+    max_examples=examples(100),
     suppress_health_check=[HealthCheck.too_slow],
     derandomize=bool(os.environ.get("CI")),
     print_blob=True,

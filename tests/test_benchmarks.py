@@ -25,6 +25,8 @@ from benchmarks.world import SMOKE, World, append_singly
 
 import chatledger
 
+QUICK = {"appends", "chains", "search"}
+
 
 @pytest.fixture
 def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,7 +36,9 @@ def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("without_pauses")
-@pytest.mark.parametrize("subject", SUBJECTS)
+@pytest.mark.parametrize(
+    "subject", [pytest.param(one, marks=[] if one in QUICK else [pytest.mark.soak]) for one in SUBJECTS]
+)
 def test_subject_runs_and_answers_are_equal(subject: str, tmp_path: Path) -> None:
     """Each subject gives rows of its own name, with samples of both sides, and survives being kept."""
     if subject == "sessions" and find_spec("agents") is None:
@@ -105,6 +109,7 @@ def test_docs_keep_what_is_around_the_table(tmp_path: Path) -> None:
         write_docs(page, result)
 
 
+@pytest.mark.soak
 @pytest.mark.usefixtures("without_pauses")
 def test_curves_are_measured_and_drawn(tmp_path: Path) -> None:
     """A point for each size and operation, and all of it in a plot that is well-formed."""
@@ -129,6 +134,7 @@ def _row(name: str, ours: list[float]) -> Row:
     return Row(subject="s", name=name, peer="p", ours=ours, theirs=[4.0] * len(ours))
 
 
+@pytest.mark.soak
 def test_only_what_is_above_the_noise_is_a_change() -> None:
     """The same shift of the median counts where samples agree, and does not where they spread."""
     before = _result(_row("steady", [2.0, 2.0, 2.0]), _row("noisy", [1.0, 2.0, 4.0]), _row("old", [1.0]))
@@ -169,6 +175,7 @@ def test_slow_calls_are_sampled_less(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(take_turns(runs, repeats=2, is_warm=False)["ours"]) == 2
 
 
+@pytest.mark.soak
 def test_what_others_keep_is_hidden_from_the_collector() -> None:
     """While samples are taken, and not any more after them, also when a call fails."""
     hidden: list[int] = []
@@ -185,6 +192,7 @@ def test_what_others_keep_is_hidden_from_the_collector() -> None:
     assert 0 == gc.get_freeze_count()
 
 
+@pytest.mark.soak
 def test_a_store_filled_in_another_process_is_the_same(tmp_path: Path) -> None:
     """It is what `stored` gives from then on, and nothing is filled twice."""
     world = World(tmp_path, SMOKE)

@@ -19,12 +19,12 @@ from tests.cluster.cluster_world import NAMES, READY_S, Cluster, Writers, cluste
 from tests.infra.test_cli_world import run
 from tests.infra.test_jetstream_world import eventually, new_name
 from tests.infra.test_ledger_world import text, texts
+from tests.support.soak import IS_SOAK
 
 import chatledger
 from chatledger import ConfigurationError, LogUnavailableError
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300), pytest.mark.xdist_group("cluster")]
-IS_SOAK = bool(os.environ.get("CHATLEDGER_SOAK"))
 Nemesis = Callable[[Cluster, str, Writers], None]
 
 
@@ -94,6 +94,7 @@ def _only_in_soak(nemesis: Nemesis) -> Any:
     )
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     "nemesis",
     [kill_leader, kill_follower, _only_in_soak(pause_leader), _only_in_soak(restart_all)],
@@ -122,6 +123,7 @@ def test_writers_ride_through_one_after_another(cluster: Cluster, stream: str, t
             assert load.errors == []
 
 
+@pytest.mark.soak
 def test_reads_from_followers(cluster: Cluster, stream: str, tmp_path: Path) -> None:
     """Whoever asks one server only, which may be behind, gets everything up to the position that the leader has, each time."""
     with contextlib.ExitStack() as opened:
@@ -258,6 +260,7 @@ def test_a_damaged_replica_is_set_aside_and_grows_again(cluster: Cluster, stream
         cluster.start(offline)
 
 
+@pytest.mark.soak
 def test_replicas_are_chosen_and_checked(cluster: Cluster, stream: str, tmp_path: Path) -> None:
     """Three where three servers are named; what was asked for and is not there is refused."""
     with chatledger.open(cluster.place(stream), create=True, index=tmp_path / "1"):

@@ -88,7 +88,12 @@ def _port(file: Path) -> int:
 
 
 @pytest.mark.parametrize(
-    "page", [page for page in PAGES if page.parent != FOLDER or page.name not in GENERATED], ids=name
+    "page",
+    [
+        pytest.param(page, id=name(page), marks=[pytest.mark.soak] if page.parent.name == "how-to" else [])
+        for page in PAGES
+        if page.parent != FOLDER or page.name not in GENERATED
+    ],
 )
 def test_examples_run(page: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     """Each page in a directory and a process of its own, as if a reader typed along."""
@@ -125,6 +130,7 @@ def generated() -> dict[str, str]:
     return pages()
 
 
+@pytest.mark.soak
 def test_each_generated_page_says_so(generated: dict[str, str]) -> None:
     assert sorted(generated) == GENERATED
 

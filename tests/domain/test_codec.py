@@ -6,6 +6,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.domain.json_values import ids, json_values, objects, texts, times
+from tests.support.soak import examples
 
 from chatledger.domain.codec import (
     MAX_EVENT_BYTES,
@@ -142,7 +143,7 @@ def test_every_kind_is_tried() -> None:
 
 
 @given(events)
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_events_come_back(event: Event[Any]) -> None:
     """Encoding is deterministic, and decoding gives the same event with the same key order."""
     state = encode_event(event)
@@ -165,7 +166,7 @@ def test_an_event_as_json(event: Event[Any]) -> None:
 
 
 @given(st.sampled_from(BODIES), st.binary(max_size=200))
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 def test_random_bytes_are_corrupt(body: type[Body], state: bytes) -> None:
     """Bytes that are no event raise `CorruptStateError` and nothing else."""
     with suppress(CorruptStateError):
@@ -173,7 +174,7 @@ def test_random_bytes_are_corrupt(body: type[Body], state: bytes) -> None:
 
 
 @given(events, st.sampled_from(BODIES), st.data())
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_damaged_bytes_are_corrupt_or_another_event(event: Event[Any], body: type[Body], data: st.DataObject) -> None:
     """Cut, lengthened or changed at any place, and under any topic: an event, or `CorruptStateError`."""
     state = encode_event(event)

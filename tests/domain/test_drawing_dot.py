@@ -17,6 +17,7 @@ from tests.domain.drawing_graphs import (
     node,
     one_line,
 )
+from tests.support.soak import examples
 
 from chatledger.domain.drawing.dot import draw_dot
 from chatledger.domain.errors import InvalidValueError
@@ -143,7 +144,8 @@ def test_wrong_options(collapse_after: object) -> None:
         draw_dot(TRIP, collapse_after=collapse_after)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType] - wrong on purpose
 
 
-@settings(max_examples=60)
+@pytest.mark.soak
+@settings(max_examples=examples(60))
 @given(hostile_graphs())
 def test_reads_back(drawn: Graph) -> None:
     """Whatever the messages contain: exactly their boxes, arrows and texts, and no attribute that they brought."""

@@ -317,6 +317,7 @@ def test_the_same_id_twice() -> None:
         visualize_graph(graph(node("a"), node("b", "a"), node("a", "b")))
 
 
+@pytest.mark.soak
 def test_long_chain_without_collapsing() -> None:
     """Line by line, in bounded memory: only forks that are still open are remembered."""
     lines = draw_lines(graph(*chain(20_000)), collapse_after=None)

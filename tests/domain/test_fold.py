@@ -5,6 +5,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.domain.making import CHAT, Command, Story, commands, tell, user
+from tests.support.soak import examples
 
 from chatledger.domain.codec import Envelope, Sealed, decode_event, event_hash, seal
 from chatledger.domain.decide.branches import decide_activate, decide_create_branch
@@ -67,7 +68,7 @@ def check_invariants(chat: FoldedChat) -> None:
 
 
 @given(commands, st.lists(st.integers(-5, 5), max_size=30))
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_invariants_hold_after_every_command(script: list[Command], clock: list[int]) -> None:
     """Acyclic, one active branch, unique names, heads and checkpoints in the chat; nothing stored ever changes."""
     story = Story()
@@ -144,7 +145,7 @@ LONG: list[Command] = [
 
 
 @given(commands, st.sampled_from([drop, repeat, swap, alter]), st.integers(0, 1000), st.integers(0, 100_000))
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @example(LONG, alter, 4, 52)
 @example([("append", 0, 0, 0)], alter, 2, 58)
 def test_damage_is_noticed(script: list[Command], damage: Damage, at: int, other: int) -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from openai.types.chat import ChatCompletionMessage, ChatCompletionMessageParam
 from pydantic import TypeAdapter
 from tests.domain.json_values import ids, json_values, objects, texts
+from tests.support.soak import examples
 
 from chatledger.codecs import OPENAI, openai_message, to_openai
 from chatledger.domain.context.formats.to_openai import openai_fragment
@@ -96,8 +97,9 @@ messages = st.one_of(
 )
 
 
+@pytest.mark.soak
 @given(messages, ids)
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @example({"role": "assistant"}, "m")
 @example({"role": "assistant", "content": None}, "m")
 @example({"role": "assistant", "content": []}, "m")
@@ -143,7 +145,7 @@ ui_parts = st.one_of(
     st.sampled_from(["system", "user", "assistant", "tool", "planner"]),
     st.lists(ui_parts, max_size=6) | texts | json_values,
 )
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_any_stored_message_becomes_messages_of_the_api(role: str, content: Any) -> None:
     """Whatever was stored: known roles, content of their kinds, and every result after the call that it answers."""
     called: set[str] = set()

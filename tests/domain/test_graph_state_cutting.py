@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.domain.json_values import json_values
+from tests.support.soak import examples
 
 from chatledger.domain.agents.content import Content, DictNode, Leaf, ListNode, digest_of
 from chatledger.domain.graph_state.cutting import RUN, Missing, cut, join
@@ -40,7 +41,7 @@ class Stored:
         return made.digest
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(values=st.lists(LARGE | json_values, min_size=1, max_size=4))
 def test_what_is_cut_comes_back(values: list[Any]) -> None:
     """Key order and kinds of numbers included, whatever was stored before."""

@@ -4,6 +4,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.soak import examples
 
 from chatledger.domain.codec import Envelope, Sealed, seal, split
 from chatledger.domain.errors import CorruptStateError, PayloadTooLargeError
@@ -45,7 +46,7 @@ def _sealed(body: Body, *, limit: int = 1024 * 1024, message_limit: int = 2**26)
 sizes = st.sampled_from([0, 10, LARGE_BYTES - 5, LARGE_BYTES - 4, LARGE_BYTES + 1, 300_000])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.tuples(sizes, st.sampled_from("xy"), st.booleans()), min_size=1, max_size=5))
 def test_an_event_is_put_together_as_it_was(kinds: list[tuple[int, str, bool]]) -> None:
     """Whatever messages are large, alike, or within each other, the bytes and so the hashes are those of the whole event."""

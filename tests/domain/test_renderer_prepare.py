@@ -245,6 +245,7 @@ def test_every_output_can_be_encoded_and_is_the_same_again(fragments: list[Any])
         assert text.encode().decode() == renderer.render(fragments)
 
 
+@pytest.mark.soak
 def test_any_depth() -> None:
     """50,000 levels: the interpreter's stack ends at 1,000."""
     (named,) = prepare([nested(50_000)])

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.domain.search_scan import depth, fts5, is_found, leaves
+from tests.support.soak import examples
 
 from chatledger.domain.search import query as query_module
 from chatledger.domain.search.query import (
@@ -233,6 +234,7 @@ HOSTILE = [
 ]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(("text", "query"), HOSTILE, ids=[repr(text[:12]) for text, _ in HOSTILE])
 def test_hostile_queries(text: str, query: Query | None) -> None:
     """They are read in time that grows with their length, and into something that is safe to walk by recursion."""
@@ -282,7 +284,7 @@ PIECES = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(st.one_of(st.text(), st.lists(PIECES, max_size=40).map("".join), st.lists(PIECES, max_size=20).map(" ".join)))
 def test_any_text_is_a_query(text: str) -> None:
     """Nothing is raised, and what is returned is in normal form."""
@@ -343,7 +345,8 @@ TEXTS = [
 ]
 
 
-@settings(max_examples=150)
+@pytest.mark.soak
+@settings(max_examples=examples(150))
 @given(st.lists(QUERIES, min_size=1, max_size=10))
 def test_queries_mean_what_they_mean_in_fts5(queries: list[str]) -> None:
     """All that both accept, but for the differences below."""

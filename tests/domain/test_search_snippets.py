@@ -8,6 +8,7 @@ import regex
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.domain.search_scan import is_found
+from tests.support.soak import examples
 
 from chatledger.domain.search import snippets
 from chatledger.domain.search.query import parse
@@ -125,7 +126,7 @@ def test_marking_ends_after_so_many_comparisons(monkeypatch: pytest.MonkeyPatch)
 LETTERS = st.lists(st.sampled_from("abcdefghij"), max_size=90).map(" ".join)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(LETTERS, st.lists(st.sampled_from(["a", "b", "c", '"d e"']), min_size=1, max_size=3, unique=True))
 def test_no_other_passage_is_better(text: str, sought: list[str]) -> None:
     terms = text.split()
@@ -155,7 +156,7 @@ TEXTS = st.lists(
 QUERIES = st.sampled_from(["run", "fox NOT state", "e*", "東", "京の", "กำ", "क", '"fox run" OR 1', "x", "mark"])
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(TEXTS, QUERIES)
 def test_snippets_of_any_text(text: str, query: str) -> None:
     """It is a part of the text, of up to 32 tokens, from one border of grapheme clusters to another one."""
@@ -175,7 +176,7 @@ def test_snippets_of_any_text(text: str, query: str) -> None:
     assert re.sub(r"<mark>[^<>]+</mark>", "", marked).count("mark>") == 0
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(TEXTS.filter(lambda text: "<" not in text), QUERIES)
 def test_what_is_found_is_marked(text: str, query: str) -> None:
     parsed = parse(query)
@@ -213,6 +214,7 @@ HUGE = {
 }
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(("text", "query"), HUGE.values(), ids=HUGE.keys())
 def test_huge_texts_and_queries_take_no_quadratic_time(text: str, query: str) -> None:
     """The suite's time limit would tell."""

@@ -15,6 +15,7 @@ import regex
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tests.domain.search_scan import fts5, terms_in_fts5
+from tests.support.soak import examples
 
 from chatledger.domain.search import tokens
 from chatledger.domain.search.stemming import stem
@@ -87,7 +88,7 @@ def test_scripts_without_blanks_become_pairs(text: str, terms: list[str]) -> Non
     assert terms == terms_of(text)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(MIXED)
 def test_tokens_are_the_terms_with_their_places(text: str) -> None:
     found = tokens_of(text)
@@ -251,7 +252,7 @@ WORDS = st.one_of(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.lists(st.lists(WORDS, max_size=4).map(" ".join), min_size=1, max_size=20))
 def test_texts_in_european_scripts_have_the_terms_of_fts5(texts: list[str]) -> None:
     # FTS5 takes three non-words, and `yy` before an ending, to other stems.

@@ -137,6 +137,7 @@ def test_all_steps_are_passed(ledger: Ledger, fault: Fault) -> None:
     assert fault.count == STEPS
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("at", range(1, STEPS + 1))
 def test_the_server_dies_during_an_append(tmp_path: Path, fault: Fault, at: int) -> None:
     """Kill -9 of the embedded server at the n-th step of an append: the call goes through, once, without the caller's help."""
@@ -161,6 +162,7 @@ def test_the_server_dies_during_an_append(tmp_path: Path, fault: Fault, at: int)
         assert ids(ledger.get_messages("c")) == ["x", "y"]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("when", ["before the publish", "after the publish", "after two publishes"])
 def test_the_server_dies_around_the_publish(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str) -> None:
     """The server dies with the message on its way, or its ack: the append is resolved by looking, not by guessing."""

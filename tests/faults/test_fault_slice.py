@@ -23,13 +23,14 @@ import chatledger
 from chatledger import NewMessage
 
 SEED = "slice"
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("faults")]
+pytestmark = [pytest.mark.soak, pytest.mark.xdist_group("faults")]
 
 
 def quiet(line: str) -> None:
     del line
 
 
+@pytest.mark.soak
 def test_nothing_acknowledged_is_lost_by_kills(tmp_path: Path) -> None:
     """Writers, their server, rebuilds and erasures are killed over and over; the index is removed in between."""
     totals = Totals()
@@ -41,6 +42,7 @@ def test_nothing_acknowledged_is_lost_by_kills(tmp_path: Path) -> None:
     assert totals.sums["acknowledged"] + totals.sums["refused"] <= totals.sums["operations"]
 
 
+@pytest.mark.soak
 def test_a_bad_network_and_a_server_that_dies(tmp_path: Path) -> None:
     """Writers as if on several machines, each with an index of its own."""
     totals = Totals()
@@ -50,6 +52,7 @@ def test_a_bad_network_and_a_server_that_dies(tmp_path: Path) -> None:
     assert totals.sums["acknowledged"] >= 5
 
 
+@pytest.mark.soak
 def test_a_full_disk(tmp_path: Path) -> None:
     """Nothing acknowledged is lost, and writing goes on when there is room again."""
     totals = Totals()
@@ -60,6 +63,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
     assert totals.findings == []
 
 
+@pytest.mark.soak
 def test_damaged_files(tmp_path: Path) -> None:
     """A copy with a damaged file either has everything, or a clear error says that it has not."""
     bench = Bench(tmp_path)
@@ -73,6 +77,7 @@ def test_damaged_files(tmp_path: Path) -> None:
     assert {one.outcome for one in results} == {"intact", "detected"}
 
 
+@pytest.mark.soak
 def test_an_interrupted_erasure_leaves_nothing(tmp_path: Path) -> None:
     """Its process, its server or both are killed; after the next open and close no byte is left in any file."""
     totals = Totals()
@@ -82,6 +87,7 @@ def test_an_interrupted_erasure_leaves_nothing(tmp_path: Path) -> None:
     assert totals.skipped or totals.erasures["cut short"] >= 1
 
 
+@pytest.mark.soak
 def test_damage_is_refused_or_harmless(tmp_path: Path) -> None:
     """A few cells of the damage matrix: no loss is silent, and what is refused was not changed."""
     totals = Totals()
@@ -91,6 +97,7 @@ def test_damage_is_refused_or_harmless(tmp_path: Path) -> None:
     assert sum(sum(row.values()) for row in totals.damages.values()) == 3
 
 
+@pytest.mark.soak
 def test_load_leaves_nothing_behind(tmp_path: Path) -> None:
     """Threads, tasks, descriptors, consumers and memory are as many at the end as before."""
     totals = Totals()
@@ -110,6 +117,7 @@ def campaign(tmp_path: Path) -> Iterator[Campaign]:
         yield campaign
 
 
+@pytest.mark.soak
 def test_the_judge_finds_what_is_missing_doubled_or_strange(tmp_path: Path) -> None:
     """An acknowledged append that is not on the log, one that is there twice, and one that nobody noted."""
     with Journal(tmp_path / "w.journal") as journal, chatledger.open(tmp_path / "data", durability="fast") as ledger:

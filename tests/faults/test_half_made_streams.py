@@ -24,6 +24,7 @@ def unmake(stream: Path) -> None:
     (stream / "msgs").mkdir()
 
 
+@pytest.mark.soak
 def test_the_stream_of_large_data(tmp_path: Path) -> None:
     """Large messages that are written after such a death are there after the next starts (seed 7/kills/2 of the soak)."""
     data = tmp_path / "data"

@@ -10,7 +10,8 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.infra.backup_world import IS_SOAK, block, content, fill, word
+from tests.infra.backup_world import block, content, fill, word
+from tests.support.soak import IS_SOAK
 
 import chatledger
 from chatledger import user
@@ -40,6 +41,7 @@ def texts(data: Path) -> list[str]:
         return [message.text for message in ledger.get_messages("c")]
 
 
+@pytest.mark.soak
 def test_killed_at_random_instants(tmp_path: Path) -> None:
     """Each time one of the two is whole under the name, the damaged one is somewhere unchanged, and a second run ends it."""
     original = tmp_path / "original"
@@ -81,6 +83,7 @@ def test_killed_at_random_instants(tmp_path: Path) -> None:
     print(outcomes)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("has_exchange", [True, False])
 def test_killed_between_the_steps_of_the_exchange(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, has_exchange: bool

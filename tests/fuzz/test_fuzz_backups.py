@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.fuzz.fuzz_inputs import odd_values, only_ours
 from tests.fuzz.targets_backups import make_backup, republish
+from tests.support.soak import examples
 
 import chatledger
 from chatledger import CorruptStateError
@@ -40,7 +41,7 @@ def test_a_manifest_with_an_odd_value(folder: Path, files: dict[str, bytes]) -> 
     names = sorted(msgspec.json.decode(files[MANIFEST])["manifest"])
 
     @given(name=st.sampled_from(names), value=odd_values)
-    @settings(max_examples=25, deadline=None)
+    @settings(max_examples=examples(25), deadline=None)
     def check(name: str, value: Any) -> None:
         try:
             republish(folder, files, lambda manifest: manifest.update({name: value}))

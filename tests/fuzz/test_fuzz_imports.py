@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.fuzz.fuzz_inputs import DEEP, nearly, odd_msgpack, only_ours
 from tests.fuzz.targets_imports import CHECKPOINT, read_file, samples, saver_file
+from tests.support.soak import examples
 
 import chatledger
 from chatledger import InvalidValueError
@@ -29,7 +30,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("name", ["chatgpt", "oasst", "chatledger"])
 def test_what_is_read_is_imported_or_refused_as_a_whole(name: str, file: Path) -> None:
     @given(raw=nearly([samples()[name]]))
-    @settings(max_examples=15, deadline=None)
+    @settings(max_examples=examples(15), deadline=None)
     def check(raw: bytes) -> None:
         file.write_bytes(raw)
         with chatledger.open("memory:") as ledger:
@@ -52,7 +53,7 @@ def test_what_is_read_is_imported_or_refused_as_a_whole(name: str, file: Path) -
     ids=st.just(("t", "", "1"))
     | st.tuples(*(st.sampled_from(["t", "", None, 7, b"\xff", "x" * 3000, "\0", 1.5]),) * 3),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_rows_of_a_saver(checkpoint: bytes, metadata: Any, write: Any, ids: tuple[Any, ...]) -> None:
     with tempfile.TemporaryDirectory() as folder, chatledger.open("memory:") as ledger:
         path = Path(folder) / "saver.db"

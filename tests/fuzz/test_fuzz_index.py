@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.fuzz.fuzz_inputs import WILD, nearly
 from tests.fuzz.targets_index import DAMAGED_TABLES, Rows, ask_damaged, fill, questions, replace, rows_of
+from tests.support.soak import examples
 
 import chatledger
 from chatledger import CorruptStateError, Ledger
@@ -16,7 +17,7 @@ from chatledger.infra.agents.threads import Threads
 from chatledger.projections.agents.indexed_thread import StoredContent
 from chatledger.projections.search.postings import Part, occurrences_of, unpack, unpack_few
 
-FEW = settings(max_examples=12, deadline=None)
+FEW = settings(max_examples=examples(12), deadline=None)
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,7 @@ from tests.fuzz.coverage import Outcome, main, table
 from tests.fuzz.fuzz_inputs import WILD, any_edits, any_text, edited, odd_msgpack
 from tests.fuzz.fuzz_target import Maker, Target
 from tests.fuzz.fuzz_targets import TARGETS, ready
+from tests.support.soak import examples
 
 SLOW = {"index-row", "import-saver", "import-saver-checkpoint", "import-saver-row"}
 """Each input takes milliseconds."""
@@ -51,7 +52,7 @@ def test_what_is_nearly_a_sample(target: Target, request: pytest.FixtureRequest)
     is_slow = request.node.callspec.params["target"] in SLOW
 
     @given(raw=inputs)
-    @settings(max_examples=15 if is_slow else 60, deadline=None)
+    @settings(max_examples=examples(15 if is_slow else 60), deadline=None)
     def check(raw: bytes) -> None:
         target.check(raw)
 

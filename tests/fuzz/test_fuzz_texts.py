@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.fuzz.fuzz_inputs import any_text, nearly, only_ours
 from tests.fuzz.targets_texts import QUERIES
+from tests.support.soak import examples
 
 import chatledger
 from chatledger import ConfigurationError
@@ -24,7 +25,7 @@ def test_long_queries_end(part: str) -> None:
 
 
 @given(texts=st.lists(any_text | nearly(QUERIES).map(lambda raw: raw.decode("utf-8", "surrogateescape")), min_size=4))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 def test_searching_for_anything(texts: list[str]) -> None:
     with chatledger.open("memory:") as ledger:
         ledger.create_chat("c", "u")
@@ -39,7 +40,7 @@ OTHERS: Final = [b"sqlite:///no/such/folder/file.db", b"postgresql://user:pw@:0/
 
 
 @given(location=nearly(OTHERS).map(lambda raw: raw.decode("utf-8", "surrogateescape")))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_nothing_is_made_for_a_location_that_makes_no_sense(location: str) -> None:
     """What has a `:` and is no location is refused, and not taken for a folder."""
     if "://" not in location or location.startswith(("nats:", "tls:", "postgres", "sqlite")):
@@ -63,6 +64,6 @@ SETTINGS: Final = (
 
 
 @given(values=st.dictionaries(st.sampled_from(SETTINGS), any_text))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_logins_of_an_environment(values: dict[str, str]) -> None:
     only_ours(lambda: Login.from_environment({f"CHATLEDGER_{name}": value for name, value in values.items()}))

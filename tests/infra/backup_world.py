@@ -16,7 +16,6 @@ import chatledger
 from chatledger import Ledger, user
 
 _PATIENCE_S = 120
-IS_SOAK = bool(os.environ.get("CHATLEDGER_SOAK"))
 """Whether what takes long is wanted, as in `make soak`."""
 
 

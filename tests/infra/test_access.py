@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from tests.infra.access_world import Call, Shared, outcome
+from tests.support.soak import examples
 
 import chatledger
 from chatledger import (
@@ -229,5 +230,5 @@ class AccessMachine(RuleBasedStateMachine):
 
 TestAccess = AccessMachine.TestCase
 TestAccess.settings = settings(
-    max_examples=15, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=examples(15), stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )

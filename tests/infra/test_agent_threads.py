@@ -8,6 +8,7 @@ import pytest
 from hypothesis import Phase, settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from tests.infra.operation_counting import counting
+from tests.support.soak import examples
 
 import chatledger
 from chatledger.domain.agents.content import (
@@ -260,7 +261,9 @@ class ThreadsMachine(RuleBasedStateMachine):
 
 
 TestThreads = ThreadsMachine.TestCase
-TestThreads.settings = settings(max_examples=20, stateful_step_count=30, deadline=None, phases=[Phase.generate])
+TestThreads.settings = settings(
+    max_examples=examples(20), stateful_step_count=30, deadline=None, phases=[Phase.generate]
+)
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.infra.test_ledger_world import check_chat, text
+from tests.support.soak import examples
 
 import chatledger
 from chatledger import (
@@ -179,7 +180,7 @@ trees = st.lists(st.integers(0, 200), min_size=1, max_size=120)
 sayings = st.lists(st.tuples(st.integers(0, 200), st.booleans(), st.booleans()), max_size=12)
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(trees, sayings, st.integers(0, 200))
 def test_chains_show_their_own_annotations(tree: list[int], said: list[tuple[int, bool, bool]], limit: int) -> None:
     """Whatever the shape of the DAG: each message of a chain has its own annotation, and a rebuilt index says the same."""

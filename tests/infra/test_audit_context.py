@@ -12,6 +12,7 @@ import anyio
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.soak import examples
 
 import chatledger
 from chatledger import AsyncContextEngine, AsyncLedger, ContextEngine, InvalidValueError, Ledger, Recorded, user
@@ -50,7 +51,7 @@ class LeaveError(Exception):
     """Leaves a block in the middle."""
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(story=st.lists(blocks, min_size=1, max_size=3))
 def test_the_innermost_word_counts(story: list[Any]) -> None:
     """In any nesting each event carries, field by field, what was said last around it; also after a block failed."""

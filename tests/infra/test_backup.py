@@ -122,6 +122,7 @@ def test_an_empty_log(tmp_path: Path) -> None:
     assert checked(tmp_path / "backup").event_count == 21
 
 
+@pytest.mark.soak
 def test_others_write_meanwhile(tmp_path: Path) -> None:
     """Each of many backups beside writers, batches and deletions is whole commits up to one position."""
     stop = threading.Event()
@@ -182,6 +183,7 @@ with chatledger.open(sys.argv[1]) as ledger:
 """
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("point", ["first segment", "second segment", "heads", "manifest"])
 def test_killed_in_the_middle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str) -> None:
     """Kill -9 while files are written leaves the earlier backup or the later one, and the next run completes it."""

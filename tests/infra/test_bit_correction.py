@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.infra.backup_world import IS_SOAK, block, fill
+from tests.infra.backup_world import block, fill
+from tests.support.soak import examples
 
 import chatledger
 from chatledger import Encryption, user
@@ -42,7 +43,8 @@ def flipped(raw: bytes, bit: int) -> bytes:
     return bytes(changed)
 
 
-@settings(max_examples=100 if IS_SOAK else 25, deadline=None)
+@pytest.mark.soak
+@settings(max_examples=examples(100), deadline=None)
 @given(chosen=st.integers(0), bit=st.integers(0))
 def test_any_flipped_bit_of_any_record_is_corrected(store: Path, chosen: int, bit: int) -> None:
     """Body, headers, subject, sequence, time, lengths and the checksum itself: the block is read as it was."""
@@ -67,6 +69,7 @@ def test_any_flipped_bit_of_any_record_is_corrected(store: Path, chosen: int, bi
     )
 
 
+@pytest.mark.soak
 def test_bits_of_one_record(store: Path) -> None:
     """Every bit of the header of a record, and every 11th after it."""
     raw = next((store / "msgs").glob("*.blk")).read_bytes()

@@ -14,6 +14,7 @@ import pytest
 from eventsourcing.persistence import JSONTranscoder
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.soak import examples
 
 import chatledger
 from chatledger import CorruptStateError
@@ -422,7 +423,7 @@ def test_no_two_lose_what_is_used(actors: list[str], is_there: bool) -> None:  #
             play([(0, before), (1, between), (0, 30), (1, 30)], actors, {}, is_there=is_there)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     turns=st.lists(st.tuples(st.integers(0, 3), st.integers(1, 14)), max_size=24),
     actors=st.lists(st.sampled_from(["w0", "w1", "e0", "e1", "e9"]), min_size=2, max_size=4),

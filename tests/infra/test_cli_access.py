@@ -66,6 +66,7 @@ def test_log_says_on_whose_behalf(story: Path) -> None:
     ]
 
 
+@pytest.mark.soak
 def test_as_user_is_a_world_of_ones_own(story: Path) -> None:
     """Every verb sees what that user owns, and of the rest says what it says of nothing."""
     (chat,) = ask("--as-user", "ada", "chats", at=story)

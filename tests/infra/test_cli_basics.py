@@ -141,6 +141,7 @@ def test_unwritable_location(tmp_path: Path) -> None:
     assert "too long" in fails(1, "chats", at=tmp_path / ("x" * 300))
 
 
+@pytest.mark.soak
 def test_location_before_and_after_the_verb(samples: Path, tmp_path: Path) -> None:
     """The one after the verb counts; the environment is the last resort."""
     nowhere = str(tmp_path / "nowhere")
@@ -169,6 +170,7 @@ def test_other_kinds_of_location(tmp_path: Path) -> None:
     assert run("-l", "memory:", "chats").stdout.startswith("No chats yet")
 
 
+@pytest.mark.soak
 def test_module_and_script_are_the_same(samples: Path) -> None:
     script = Path(sys.executable).parent / "chatledger"
     with subprocess.Popen(
@@ -183,6 +185,7 @@ def test_module_and_script_are_the_same(samples: Path) -> None:
     assert (0, out, "") == finish(start("-l", str(samples), "show", "tortilla"))
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     "arguments",
     [("log",), ("log", "--json"), ("export",), ("show", "riga", "--messages"), ("chats",), ("demo",), ("--help",)],
@@ -199,6 +202,7 @@ def test_a_closed_pipe_is_silent(samples: Path, arguments: tuple[str, ...]) -> N
     assert code in {0, 1}
 
 
+@pytest.mark.soak
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 @pytest.mark.parametrize("arguments", [("log",), ("export",), ("show", "riga", "--json"), ("chats",)])
 def test_a_full_disk(samples: Path, arguments: tuple[str, ...]) -> None:
@@ -216,6 +220,7 @@ def test_a_full_disk(samples: Path, arguments: tuple[str, ...]) -> None:
     assert process.stderr == "error: [Errno 28] No space left on device\n"
 
 
+@pytest.mark.soak
 def test_closed_outputs(samples: Path) -> None:
     """As `chatledger chats >&-` has it."""
     command = f'"{sys.executable}" -m chatledger -l "{samples}" chats'
@@ -224,6 +229,7 @@ def test_closed_outputs(samples: Path) -> None:
     assert subprocess.run(f"{command} >&- 2>&-", shell=True, check=False, timeout=60).returncode == 0
 
 
+@pytest.mark.soak
 def test_no_colours_in_a_pipe_unless_asked_for(samples: Path) -> None:
     plain = finish(start("-l", str(samples), "show", "riga"))
     coloured = finish(start("-l", str(samples), "show", "riga", FORCE_COLOR="1", TERM="xterm-256color"))
@@ -234,6 +240,7 @@ def test_no_colours_in_a_pipe_unless_asked_for(samples: Path) -> None:
     assert "inland *" in coloured[1]
 
 
+@pytest.mark.soak
 def test_output_that_is_not_unicode(samples: Path) -> None:
     """The tree falls back to ASCII; JSON escapes what the output can not show."""
     code, out, err = finish(start("-l", str(samples), "show", "furuike", PYTHONIOENCODING="ascii"))
@@ -245,6 +252,7 @@ def test_output_that_is_not_unicode(samples: Path) -> None:
     assert "古池や — three translations" in {chat["title"] for chat in json.loads(out)}
 
 
+@pytest.mark.soak
 @pytest.mark.skipif(not hasattr(os, "openpty"), reason="needs pseudo-terminals")
 def test_a_terminal_gets_lines_of_its_width(samples: Path) -> None:
     """Lines of the tree are cut to 60 columns, and a branch marker is not what goes."""

@@ -21,6 +21,7 @@ def _run(*arguments: str) -> str:
     return result.stdout
 
 
+@pytest.mark.soak
 def test_bench_measures_chats_that_are_made_up(tmp_path: Path) -> None:
     """Each operation has times of both and their ratio, and nothing stays."""
     rows = json.loads(_run("--json", "--chats", "2", "--messages", "30", "--folder", str(tmp_path)))
@@ -31,6 +32,7 @@ def test_bench_measures_chats_that_are_made_up(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.soak
 def test_bench_measures_a_file_of_the_user(tmp_path: Path) -> None:
     """The conversations of a file are what is measured; people get a table."""
     file = tmp_path / "chats.jsonl"

@@ -47,6 +47,7 @@ def test_shares_and_topics(samples: Path) -> None:
     assert [[0, 2], [1, 2]] == [info["share"] for info in ask("feeds", at=samples)]
 
 
+@pytest.mark.soak
 def test_ctrl_c_keeps_what_was_printed(samples: Path) -> None:
     """Ctrl-C is no error, and the next one goes on after the last line."""
     watch = start("-l", samples, "watch", "--json", "--name", "n")

@@ -113,6 +113,7 @@ def test_log_of_a_deleted_chat(story: Path) -> None:
     assert [event["type"] for event in ask_lines("log", "gone", at=story)] == ["chat_deleted"]
 
 
+@pytest.mark.soak
 def test_replay_ends_where_the_index_is(samples: Path) -> None:
     """Each step, and last the same object as `show --json`."""
     for chat_id in ("riga", "sensor", "tortilla"):
@@ -172,6 +173,7 @@ def test_replay_of_a_deleted_chat(story: Path) -> None:
     }
 
 
+@pytest.mark.soak
 def test_rebuild(samples: Path) -> None:
     before = [ask("show", chat["id"], at=samples) for chat in ask("chats", at=samples)]
     result = run("rebuild", at=samples)
@@ -192,6 +194,7 @@ def test_watch_from_the_start(samples: Path) -> None:
     assert told.stdout == run("log", "tortilla", "-n", "2", at=samples).stdout
 
 
+@pytest.mark.soak
 def test_watch_sees_what_another_process_writes(samples: Path) -> None:
     """As it happens, only of the chat asked for, until Ctrl-C, which is no error."""
     with chatledger.open(samples) as ledger:
@@ -211,6 +214,7 @@ def test_watch_sees_what_another_process_writes(samples: Path) -> None:
     assert (code, rest, err) == (0, "", "")
 
 
+@pytest.mark.soak
 def test_ctrl_c_at_a_terminal(tmp_path: Path) -> None:
     """It reaches every process of the foreground group, the embedded server among them, and the log stays sound."""
     watch = start("-l", tmp_path / "data", "watch", "--after", "0", "--json", start_new_session=True)
@@ -223,6 +227,7 @@ def test_ctrl_c_at_a_terminal(tmp_path: Path) -> None:
     assert [chat["id"] for chat in ask("chats", at=tmp_path / "data")] == ["chat"]
 
 
+@pytest.mark.soak
 def test_watch_from_now_on_starts_a_ledger(tmp_path: Path) -> None:
     """It may be the first to come, and begins at the end of the log."""
     watch = start("-l", tmp_path / "data", "watch", "-n", "1", "--json")

@@ -60,6 +60,7 @@ def check_against(walk: Walk, location: Path) -> dict[str, Any]:
     return {"chats": chats, "shown": shown}
 
 
+@pytest.mark.soak
 def test_oasst_end_to_end(tmp_path: Path) -> None:
     """Import, rebuild and a second import: each time what the file says, and the log says it once."""
     walk = Walk()
@@ -84,6 +85,7 @@ def test_oasst_end_to_end(tmp_path: Path) -> None:
     assert position == ask_lines("log", at=location)[-1]["position"]
 
 
+@pytest.mark.soak
 def test_chains_of_branches(tmp_path: Path) -> None:
     """For the largest trees, each branch is the path that the file has from its root to the leaf."""
     walk = Walk()

@@ -43,6 +43,7 @@ def test_runs_for_people(place: Path) -> None:
     assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT.*Z", time) for _, time in times)
 
 
+@pytest.mark.soak
 def test_runs_for_programs(place: Path) -> None:
     with chatledger.open(place) as ledger:
         expected = [{name: getattr(one, name) for name in one.__struct_fields__} for one in ledger.runs("c")]

@@ -131,6 +131,7 @@ def test_what_is_found(notes: Path, arguments: tuple[str, ...], expected: set[st
         assert set(found(notes, *arguments)) == expected
 
 
+@pytest.mark.soak
 def test_pages(samples: Path) -> None:
     whole = found(samples, "the", "-n", "1000")
     paged: list[str] = []
@@ -234,6 +235,7 @@ def test_searching_makes_no_ledger(tmp_path: Path) -> None:
     assert not (tmp_path / "nothing").exists()
 
 
+@pytest.mark.soak
 @pytest.mark.skipif(not hasattr(os, "openpty"), reason="needs pseudo-terminals")
 def test_matches_are_coloured_on_a_terminal(notes: Path) -> None:
     """Where colours can be shown there are no marks, and nothing from a message but text."""

@@ -50,6 +50,7 @@ def test_chats_filters(samples: Path, arguments: tuple[str, ...], expected: set[
     assert {chat["id"] for chat in ask("chats", *arguments, at=samples)} == expected
 
 
+@pytest.mark.soak
 def test_chats_pages(samples: Path) -> None:
     whole = [chat["id"] for chat in ask("chats", at=samples)]
     paged: list[str] = []
@@ -64,6 +65,7 @@ def test_chats_pages(samples: Path) -> None:
     assert fails(1, "chats", "--after", "rigga", at=samples) == "no chat 'rigga'; did you mean 'riga'?"
 
 
+@pytest.mark.soak
 def test_no_chats(tmp_path: Path, samples: Path) -> None:
     with chatledger.open(tmp_path / "empty"):
         pass
@@ -133,6 +135,7 @@ def test_show_refuses_what_does_not_go_together(tmp_path: Path, options: list[st
     assert reason in fails(2, "show", "riga", *options, at=tmp_path / "none")
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("form", ["mermaid", "dot", "json"])
 def test_drawings_are_never_coloured(samples: Path, form: str) -> None:
     """They are for programs, also where colours are forced."""
@@ -143,6 +146,7 @@ def test_drawings_are_never_coloured(samples: Path, form: str) -> None:
     assert out == run("show", "riga", "--format", form, at=samples).stdout
 
 
+@pytest.mark.soak
 def test_show_draws_big_chats_small(tmp_path: Path) -> None:
     with chatledger.open(tmp_path / "data") as ledger:
         ledger.create_chat("long", "ada")
@@ -233,6 +237,7 @@ def test_show_as_json(samples: Path) -> None:
     assert len(ask("show", "riga", "-n", "3", at=samples)["messages"]) == 3
 
 
+@pytest.mark.soak
 def test_content_does_not_drive_the_terminal(tmp_path: Path) -> None:
     """Neither escape sequences nor markup of the printing library; line breaks of a message stay."""
     with chatledger.open(tmp_path / "data") as ledger:

@@ -29,6 +29,7 @@ def travelled(tmp_path: Path) -> Path:
     return location
 
 
+@pytest.mark.soak
 def test_show_as_of_each_position(travelled: Path) -> None:
     """Every form of `show` shows the chat as it was."""
     shown = [ask("show", "trip", "--at", str(position), at=travelled) for position in range(1, 10)]

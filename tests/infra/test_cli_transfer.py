@@ -140,6 +140,7 @@ def test_import_needs_a_file() -> None:
     assert "Missing argument 'FILE...'" in fails(2, "import")
 
 
+@pytest.mark.soak
 def test_round_trip(samples: Path, tmp_path: Path) -> None:
     """Everything but the time of the last change comes back as it was, and the second export says the same."""
     file = tmp_path / "export.jsonl"

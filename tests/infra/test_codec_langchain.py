@@ -21,6 +21,7 @@ from langchain_core.messages import (
 )
 from langchain_core.messages.tool import tool_call
 from tests.domain.json_values import json_values, objects, texts
+from tests.support.soak import examples
 
 from chatledger.codecs import (
     LANGCHAIN,
@@ -104,8 +105,9 @@ messages: Values = st.one_of(
 )
 
 
+@pytest.mark.soak
 @given(messages)
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @example(AIMessage(""))
 @example(AIMessage([]))
 @example(HumanMessage(["one"]))
@@ -377,6 +379,7 @@ def test_the_ui_format_changes_nothing() -> None:
     assert data is found
 
 
+@pytest.mark.soak
 def test_nothing_is_imported_before_it_is_used() -> None:
     """Neither LangChain nor the SDK of OpenAI, not even to convert OpenAI messages."""
     program = """

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.infra.custom_world import Forks, Words, counted, expected, generations, say
+from tests.support.soak import examples
 
 import chatledger
 from chatledger import (
@@ -171,7 +172,7 @@ commands = st.lists(
 
 
 @given(commands)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 def test_live_rows_equal_rebuilt_rows(script: list[tuple[str, int]]) -> None:
     """Whatever is done, in whatever order (PS-29)."""
     with chatledger.open("memory:", projections=[Words()]) as ledger:
@@ -269,6 +270,7 @@ def _refuse(done: int, total: int) -> None:
     pytest.fail(f"built {done} of {total}")
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("action", ["build", "rebuild", "rebuild_one", "renew"])
 def test_killed_at_every_step(location: str, forks: Forks, action: str) -> None:
     """
@@ -304,6 +306,7 @@ def test_killed_at_every_step(location: str, forks: Forks, action: str) -> None:
 # Failures
 
 
+@pytest.mark.soak
 def test_a_broken_projection_says_so(location: str, caplog: pytest.LogCaptureFixture) -> None:
     """Writing, reading, and other projections go on; the error names position and remedy, and no content."""
     other = type("Other", (Words,), {"name": "other"})()
@@ -330,6 +333,7 @@ def test_a_broken_projection_says_so(location: str, caplog: pytest.LogCaptureFix
         counted(ledger)
 
 
+@pytest.mark.soak
 def test_a_corrected_projection_is_rebuilt(location: str) -> None:
     """With the same version by `rebuild(only=...)`, which may fail again; or by `rebuild`; or by another version."""
     mistaken = Mistaken()
@@ -505,6 +509,7 @@ def test_users_have_no_projections() -> None:
         assert counted(whole) == {"ada": 2}
 
 
+@pytest.mark.soak
 def test_async_reading(location: str) -> None:
     """The same with `async with`; inside, other calls of the task are refused, and those of other tasks are not."""
 

@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import pytest
 from tests.infra.test_cli_world import ask, finish, run, start
 
 import chatledger
@@ -45,6 +46,7 @@ def test_demo_shows_every_step() -> None:
     assert "chatledger import FILE" in result.stdout
 
 
+@pytest.mark.soak
 def test_demo_leaves_nothing_behind(tmp_path: Path) -> None:
     """Neither in the temporary folder, nor in the ledger that the environment names."""
     (tmp_path / "tmp").mkdir()

@@ -192,6 +192,7 @@ def test_an_unclean_index_is_a_note(data: Path) -> None:
     assert ([finding.kind for finding in found.findings], found.is_healthy) == (["index-unclean"], True)
 
 
+@pytest.mark.soak
 def test_a_live_ledger(data: Path) -> None:
     """Beside a ledger that is open, the log is read through its server; the owner is named."""
     with chatledger.open(data) as ledger:
@@ -214,6 +215,7 @@ def test_a_lock_without_a_server(data: Path) -> None:
         assert kinds(diagnosed(data)) == {"locked"}
 
 
+@pytest.mark.soak
 def test_an_unclean_stop(data: Path) -> None:
     """Kill -9 of the owner leaves traces, which are a note."""
     code = (
@@ -337,6 +339,7 @@ def test_nothing_to_repair(data: Path) -> None:
     assert sorted(path.name for path in data.parent.iterdir()) == ["data"]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("name", DAMAGES)
 def test_repair_from_the_index(data: Path, name: str) -> None:
     """
@@ -367,6 +370,7 @@ def test_repair_from_the_index(data: Path, name: str) -> None:
     assert chatledger.diagnose(data).is_healthy
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("name", DAMAGES)
 def test_repair_from_a_backup(data: Path, tmp_path: Path, name: str) -> None:
     """With a backup that has everything, the log is what it was: every event at its position, nothing added."""
@@ -381,6 +385,7 @@ def test_repair_from_a_backup(data: Path, tmp_path: Path, name: str) -> None:
     assert reopened(data) == before
 
 
+@pytest.mark.soak
 def test_repair_from_an_older_backup_and_the_index(data: Path, tmp_path: Path) -> None:
     """The backup gives the history that it has, the index what came after it."""
     with chatledger.open(data) as ledger:
@@ -398,6 +403,7 @@ def test_repair_from_an_older_backup_and_the_index(data: Path, tmp_path: Path) -
     assert after["history"][:17] == before["history"][:17]
 
 
+@pytest.mark.soak
 def test_without_index_and_backup(data: Path) -> None:
     """A chat with a hole is refused until it is given up, with what is behind the hole; the other chats are whole."""
     before = reopened(data)
@@ -426,6 +432,7 @@ def test_what_was_deleted_stays_deleted(data: Path) -> None:
         assert ledger.get_chat("b") is None
 
 
+@pytest.mark.soak
 def test_an_interrupted_repair_begins_again(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A repair that dies before the exchange leaves the damaged directory where it was."""
     before = reopened(data)

@@ -462,6 +462,7 @@ def test_missing_binary_says_what_to_install(directory: DataDirectory, monkeypat
 # Several processes
 
 
+@pytest.mark.soak
 def test_second_process_attaches(directory: DataDirectory, start_peer: Callable[..., Peer]) -> None:
     """It gets the same server, and its end does not end the server."""
     with acquire(directory) as server:
@@ -483,6 +484,7 @@ def test_second_server_in_the_same_process_attaches(directory: DataDirectory) ->
         assert server.is_alive()
 
 
+@pytest.mark.soak
 @linux_only
 def test_server_dies_with_its_owner(directory: DataDirectory, start_peer: Callable[..., Peer]) -> None:
     """Kill -9 of the owner ends the server; the next acquire succeeds, zombie or not."""
@@ -496,6 +498,7 @@ def test_server_dies_with_its_owner(directory: DataDirectory, start_peer: Callab
         assert server.endpoint.server_name != facts["name"]
 
 
+@pytest.mark.soak
 @linux_only
 def test_server_ends_when_its_owner_forgets_to_close(directory: DataDirectory, start_peer: Callable[..., Peer]) -> None:
     peer = start_peer().go()
@@ -505,6 +508,7 @@ def test_server_ends_when_its_owner_forgets_to_close(directory: DataDirectory, s
     wait_until(lambda: not is_running(facts["server_pid"]))
 
 
+@pytest.mark.soak
 def test_attached_process_takes_over(directory: DataDirectory, start_peer: Callable[..., Peer]) -> None:
     """When the owner closes, an attached process sees it and becomes the owner by acquiring again."""
     peer = start_peer().go()
@@ -521,6 +525,7 @@ def test_attached_process_takes_over(directory: DataDirectory, start_peer: Calla
         assert server.is_owner
 
 
+@pytest.mark.soak
 def test_orphan_is_ended_and_replaced(directory: DataDirectory, start_peer: Callable[..., Peer]) -> None:
     """Without a parent-death signal the server survives its owner, and keeps the lock; the next process ends it."""
     peer = start_peer("no-death-signal").go()
@@ -654,6 +659,7 @@ def test_fork_does_not_keep_the_lock(directory: DataDirectory) -> None:
         again.release()
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("attempt", range(3))
 def test_race_has_one_owner(directory: DataDirectory, start_peer: Callable[..., Peer], attempt: int) -> None:
     """Four processes at once on an absent directory: one server, one owner."""
@@ -667,6 +673,7 @@ def test_race_has_one_owner(directory: DataDirectory, start_peer: Callable[..., 
     assert len(list(directory.path.glob("*.ports"))) == 1
 
 
+@pytest.mark.soak
 def test_race_after_the_owner_died_has_one_owner(directory: DataDirectory, start_peer: Callable[..., Peer]) -> None:
     """Kill -9 of the owner while three processes wait to acquire: again one server, one owner."""
     peers = [start_peer() for _ in range(3)]

@@ -333,6 +333,7 @@ def test_the_index_is_shared_and_private(location: str, in_memory: Path) -> None
     assert (folder / "CURRENT").read_text() == "1\n"
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("how", ["deleted", "made anew"])
 def test_the_index_of_a_ledger_that_is_gone_is_removed(tmp_path: Path, in_memory: Path, how: str) -> None:  # noqa: F811 - the fixture
     """It holds messages in clear, so the next ledger that is opened removes it; not while somebody has it open."""
@@ -423,6 +424,7 @@ def test_deleting_a_chat(location: str, tmp_path: Path, in_memory: Path) -> None
 # The command line
 
 
+@pytest.mark.soak
 def test_the_command_line(tmp_path: Path) -> None:
     """The key comes from the environment; without it, and with another one, the verbs say so."""
     data = tmp_path / "data"
@@ -554,6 +556,7 @@ with chatledger.open(sys.argv[1], encryption=chatledger.Encryption.from_environm
 """
 
 
+@pytest.mark.soak
 def test_several_processes(location: str, tmp_path: Path) -> None:
     """They share the log and the index in memory."""
     with chatledger.open(location, encryption=ENCRYPTION) as ledger:

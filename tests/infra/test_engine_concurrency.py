@@ -28,6 +28,7 @@ def save_until_done(engine: ContextEngine) -> None:
         return
 
 
+@pytest.mark.soak
 def test_twenty_engines(world: EngineWorld) -> None:
     """
     20 engines, 10 turns each on `main`: all 200 turns are in the chain, once, and none is elsewhere (acceptance SM 12).
@@ -131,7 +132,7 @@ def test_the_same_queue_saved_by_two_engines(world: EngineWorld) -> None:
     assert world.branches() == {"main": [f"{who}{turn}" for turn in range(10) for who in "ua"]}
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_an_engine_beside_another_process(tmp_path: Path) -> None:
     """Another process appends to the branch all the while: one chain with everything, and engines see it."""
     path = tmp_path / "data"

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.domain.json_values import json_values
 from tests.infra.engine_world import KINDS, EngineWorld, shown
+from tests.support.soak import examples
 
 from chatledger import Fragment, NewMessage, assistant, user
 from chatledger.fragments import last_assistant_message
@@ -30,7 +31,7 @@ def said(role: str, text: str, message_id: str | None = None) -> Fragment:
     return user(text, id=message_id) if role == "user" else assistant(text, message_id)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.lists(turns, max_size=5))
 def test_what_was_set_is_what_is_shown(world: EngineWorld, saves: list[list[tuple[str, str]]]) -> None:
     """In order, before and after each save, for this engine and for new ones (CE-21)."""
@@ -45,7 +46,7 @@ def test_what_was_set_is_what_is_shown(world: EngineWorld, saves: list[list[tupl
         assert shown(engine) == expected == shown(world.engine())
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.integers(1, 6), st.lists(st.tuples(st.integers(0, 5), st.text(max_size=5)), min_size=1, max_size=4))
 def test_an_edit_changes_no_other_branch(world: EngineWorld, length: int, edits: list[tuple[int, str]]) -> None:
     """
@@ -74,7 +75,7 @@ def test_an_edit_changes_no_other_branch(world: EngineWorld, length: int, edits:
             assert text == f"text {number % length}"
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.permutations(range(5)), st.integers(1, 5))
 def test_edits_of_one_save_in_any_order(world: EngineWorld, order: list[int], count: int) -> None:
     """One branch at the parent of the earliest, whatever the order of the queue (SM-41)."""
@@ -89,7 +90,7 @@ def test_edits_of_one_save_in_any_order(world: EngineWorld, order: list[int], co
     assert shown(engine) == [str(number) for number in range(min(edited))] + [f"{number}!" for number in edited]
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(turns, st.text(max_size=5))
 def test_a_correction_says_what_the_last_answer_says(
     world: EngineWorld, before: list[tuple[str, str]], text: str
@@ -109,7 +110,7 @@ def test_a_correction_says_what_the_last_answer_says(
         assert [one["parts"][0]["text"] for one in engine.resolve().messages if one["role"] == "assistant"][-1] == text
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.lists(json_values, max_size=4))
 def test_any_data_come_back(world: EngineWorld, values: list[object]) -> None:
     """What is JSON is stored and shown as it was given, and set again it is skipped (SM-3, SM-47)."""

@@ -437,6 +437,7 @@ def test_what_cannot_be_stored_stays_pending(world: EngineWorld, bad: Any, says:
     assert [one.id for one in engine.pending] == ["m2", "bad", "m3"]
 
 
+@pytest.mark.soak
 def test_a_large_save_is_split_but_whole() -> None:
     """A save of more than one event's worth is still one commit; a single message that is too large is refused."""
     with EngineWorld("sync") as world:

@@ -17,6 +17,7 @@ from tempfile import TemporaryDirectory
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.soak import examples
 
 import chatledger
 from chatledger import Ledger, NewMessage
@@ -139,7 +140,7 @@ def test_no_file_has_the_text_any_more(stored: str, tmp_path: Path) -> None:
         max_size=16,
     )
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 def test_files_have_the_living_chats_only(story: list[tuple[str, int, int, int]]) -> None:
     """Chats of any size, written and deleted in any order: after each deletion the files have the words of living chats only."""
     with TemporaryDirectory() as folder:
@@ -167,6 +168,7 @@ def test_files_have_the_living_chats_only(story: list[tuple[str, int, int, int]]
         ledger.close()
 
 
+@pytest.mark.soak
 def test_what_a_reader_holds_goes_when_it_ends(tmp_path: Path) -> None:
     """A snapshot that is older than the deletion delays the end of the erasure, not the deletion; then it happens by itself."""
     with chatledger.open(f"sqlite:///{tmp_path}/log.db") as ledger:
@@ -230,6 +232,7 @@ chatledger.open(sys.argv[1], durability="fast").delete_chat("doomed")
 """
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("at", [1, 3, 6])
 def test_killed_in_the_middle_of_an_erasure(stored: str, tmp_path: Path, at: int) -> None:
     """The next process that opens the ledger finishes what a killed one began (its server is gone with it)."""

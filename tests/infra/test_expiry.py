@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.soak import examples
 
 import chatledger
 from chatledger import InvalidValueError, Ledger, NewMessage
@@ -144,7 +145,7 @@ actions = st.lists(
 
 
 @given(actions)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_against_a_dictionary(story: list[tuple[str, int, int | None]]) -> None:
     """Whatever happens to chats, a sweep deletes exactly those that are due, also after a rebuild."""
     with chatledger.open("memory:") as ledger:
@@ -212,6 +213,7 @@ def test_threads_delete_each_once(ledger: Ledger) -> None:
 SWEEP = "import sys, chatledger\nwith chatledger.open(sys.argv[1]) as ledger:\n    print(*ledger.sweep())"
 
 
+@pytest.mark.soak
 def test_processes_delete_each_once(tmp_path: Path) -> None:
     location = f"sqlite:///{tmp_path}/log.db"
     with chatledger.open(location) as ledger:

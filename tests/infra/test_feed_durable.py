@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.infra.test_jetstream_world import eventually
 from tests.infra.test_ledger_world import ROOT, internals, text
+from tests.support.soak import examples
 
 import chatledger
 from chatledger import (
@@ -373,7 +374,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(steps=STEPS, is_acked=st.booleans())
 def test_stops_and_crashes_lose_nothing(steps: list[tuple[str, int]], is_acked: bool) -> None:  # noqa: FBT001 - drawn
     """Each event at least once and in order; exactly once where each is acknowledged."""
@@ -433,6 +434,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("way", ["ack", "none"])
 def test_a_reader_that_is_killed_loses_nothing(tmp_path: Path, way: str) -> None:
     """By kill -9 between two events: with `ack` each comes once, without it those since the last keep come again."""

@@ -56,6 +56,7 @@ class Handler(threading.Thread):
             return
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("is_acked", [True, False], ids=["ack", "auto"])
 def test_a_named_feed_rides_through_two_restarts(server: Server, tmp_path: Path, is_acked: bool) -> None:  # noqa: FBT001
     """At position p it receives p+1 onwards in order, each once, while 2,000 events are written and the server restarts twice (PS 10)."""
@@ -79,6 +80,7 @@ def test_a_named_feed_rides_through_two_restarts(server: Server, tmp_path: Path,
         assert last == writer.feeds()[0].position + (0 if is_acked else writer.feeds()[0].lag)
 
 
+@pytest.mark.soak
 def test_a_named_feed_rides_through_deaths_of_the_embedded_server(tmp_path: Path) -> None:
     """The same where the server is a child that is killed, and comes back on another port."""
     path = tmp_path / "data"
@@ -98,6 +100,7 @@ def test_a_named_feed_rides_through_deaths_of_the_embedded_server(tmp_path: Path
     assert not handler.is_alive()
 
 
+@pytest.mark.soak
 def test_a_server_that_stays_away(server: Server, tmp_path: Path) -> None:
     """The feed says so, and the same feed or a new one goes on where it was when the server is back."""
     with open_on(server, tmp_path / "a", timeout_s=1, create=True) as ledger:
@@ -132,6 +135,7 @@ def _is_back(ledger: Ledger) -> bool:
         return False
 
 
+@pytest.mark.soak
 def test_feeds_leave_nothing_on_the_server(server: Server, tmp_path: Path) -> None:
     """However many feeds wait, the ledger has one consumer, and none when it is closed."""
     with connected(server.endpoint) as client:
@@ -190,6 +194,7 @@ def test_a_stream_that_is_something_else_is_refused(server: Server, tmp_path: Pa
             ledger.feed(name="n")
 
 
+@pytest.mark.soak
 def test_a_slow_reader_holds_little(tmp_path: Path) -> None:
     """Whatever waits on the log, and however large: a feed holds a few megabytes of it, and the writer does not wait."""
     with chatledger.open(tmp_path / "data", durability="fast") as ledger:

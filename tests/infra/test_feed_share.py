@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.infra.test_jetstream_world import eventually
 from tests.infra.test_ledger_world import text
+from tests.support.soak import examples
 
 import chatledger
 from chatledger import InvalidValueError, Ledger
@@ -30,7 +31,7 @@ def test_shares_are_always_the_same() -> None:
     assert [0, 3, 1, 3, 0, 0] == [share_of(f"chat-{number}", 4) for number in range(6)]
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(chat_ids=st.lists(st.text(min_size=1).filter(lambda t: t.isprintable()), max_size=20), count=st.integers(1, 9))
 def test_every_chat_is_in_one_share(chat_ids: list[str], count: int) -> None:
     """Whatever its id."""

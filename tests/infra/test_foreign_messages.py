@@ -314,6 +314,7 @@ def test_a_removal_that_is_interrupted(world: World, monkeypatch: pytest.MonkeyP
             ledger.rebuild()
 
 
+@pytest.mark.soak
 def test_backups(world: World, tmp_path: Path) -> None:
     """A backup is taken beside foreign messages; what is restored from it has the same events at the same positions."""
     with world.open() as ledger:
@@ -371,6 +372,7 @@ def test_the_positions_of_feeds(world: World) -> None:
         ledger.backup(world.base / "backup")
 
 
+@pytest.mark.soak
 def test_large_data(world: World) -> None:
     """What others publish into the stream of large data harms nothing."""
     with world.open() as ledger:
@@ -387,6 +389,7 @@ def test_large_data(world: World) -> None:
         assert len(texts(ledger, "c")) == 2
 
 
+@pytest.mark.soak
 def test_a_directory(tmp_path: Path) -> None:
     """The same in a directory, whose doctor reads the files: it makes a log without them."""
     path = tmp_path / "data"

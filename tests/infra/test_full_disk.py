@@ -51,6 +51,7 @@ def test_an_append_on_a_full_disk_is_refused_at_once(ledger: Ledger, disk: Path,
     assert ledger.verify().message_count == 2
 
 
+@pytest.mark.soak
 def test_writing_until_the_disk_is_full(ledger: Ledger) -> None:
     """The log and the index stop before they take the last of it: nothing that was acknowledged is lost, nothing else is there."""
     written = ["before"]

@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.contracts.store_world import together
 from tests.infra.test_ledger_world import check_chat, check_lists, ids, internals, length, text, texts
+from tests.support.soak import examples
 
 import chatledger
 from chatledger import ChatledgerError, HeadConflictError, Ledger, LedgerClosedError, LogUnavailableError, user
@@ -308,7 +309,8 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ledger]:
         yield ledger
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.mark.soak
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(COMMANDS)
 def test_together_is_as_one_after_the_other(shared: Ledger, commands: list[tuple[int, str]]) -> None:
     """Whatever queues up, each chat ends as if its commands had come one by one, and so does each answer."""
@@ -361,6 +363,7 @@ def _shown(ledger: Ledger, chat: str) -> Any:
     return texts(ledger, chat, "main"), found.title, sorted(branch.name for branch in ledger.list_branches(chat))
 
 
+@pytest.mark.soak
 def test_many_threads_on_many_chats(ledger: Ledger) -> None:
     """Nothing is lost and nothing is mixed up when they come as they like."""
 

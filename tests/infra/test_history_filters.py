@@ -8,6 +8,7 @@ import anyio
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.soak import examples
 
 import chatledger
 from chatledger import InvalidValueError, Ledger, Recorded, user
@@ -70,7 +71,7 @@ def test_since_a_time(ledger: Ledger) -> None:
     assert [third] == list(ledger.history(since=at, until=at))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     chat=st.none() | st.sampled_from(sorted(OWNERS)),
     owner=st.none() | st.sampled_from(["ada", "bob"]),

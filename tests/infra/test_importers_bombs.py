@@ -48,6 +48,7 @@ BOMBS: dict[str, Callable[[Path, int], Path]] = {
 }
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("name", BOMBS)
 def test_a_bomb_is_refused(tmp_path: Path, name: str) -> None:
     """It is as small as a letter, and the error names the limit and how to raise it; a higher limit lets it pass."""
@@ -73,6 +74,7 @@ print(next(line.split()[1] for line in Path("/proc/self/status").read_text().spl
 """
 
 
+@pytest.mark.soak
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux")
 @pytest.mark.parametrize("name", ["one line", "zip", "sqlite"])
 def test_memory_is_bounded_by_the_limit(tmp_path: Path, name: str) -> None:

@@ -258,6 +258,7 @@ def test_repeated_conversations(tmp_path: Path) -> None:
     assert [p.message for p in problems] == ["chat 'c' appears again with other content; the first one counts"]
 
 
+@pytest.mark.soak
 def test_deep_conversation(tmp_path: Path) -> None:
     mapping = {f"m{n}": node(f"m{n - 1}" if n else None) for n in reversed(range(DEEP))}
     (chat,), problems = read(write(tmp_path / "c.json", conversation(mapping, current=f"m{DEEP - 1}")))

@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.soak import examples
 
 from chatledger.domain.errors import ChainIntegrityError, InvalidValueError, UnsupportedFormatError
 from chatledger.infra.importers import Problem, read_chats, validate_chat, write_chats
@@ -76,7 +77,7 @@ def render(name: str, records: list[Any]) -> bytes:
 
 @pytest.mark.parametrize("name", sorted(SAMPLES))
 @given(data=st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_odd_values_anywhere(name: str, data: st.DataObject) -> None:
     records = copy.deepcopy(SAMPLES[name])
     for _ in range(data.draw(st.integers(1, 3))):
@@ -91,7 +92,7 @@ def test_odd_values_anywhere(name: str, data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("name", sorted(SAMPLES))
 @given(data=st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_odd_bytes_anywhere(name: str, data: st.DataObject) -> None:
     content = bytearray(render(name, SAMPLES[name]))
     for _ in range(data.draw(st.integers(1, 4))):

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.soak import examples
 
 from chatledger.domain.errors import ChainIntegrityError, InvalidValueError, UnsupportedFormatError
 from chatledger.domain.runs.values import MessageRun, PlannedRun
@@ -155,8 +156,9 @@ def canonical(chat: ImportedChat) -> str:
     return repr(msgspec.to_builtins(chat))
 
 
+@pytest.mark.soak
 @given(chats(st.just("one")), chats(st.just("two"), prefix="2:"))
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_reading_what_was_written_is_the_identity(one: ImportedChat, two: ImportedChat) -> None:
     """To the last bit: value types, key order, order of messages, branches and checkpoints."""
     # The prefix keeps the ids of the chats apart, except where an id itself begins with it.

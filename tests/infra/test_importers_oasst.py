@@ -92,6 +92,7 @@ def test_gzip_makes_no_difference(tmp_path: Path, name: str) -> None:
     assert read(DATA / name) == read(packed)
 
 
+@pytest.mark.soak
 def test_deep_tree_file(tmp_path: Path) -> None:
     """Replies nested deeper than any recursive decoder goes are read, also with odd spacing."""
     node = '{"message_id": "m%d", "role": "prompter", "text": "\\u00e9 [{", "replies" : [ '

@@ -66,6 +66,7 @@ def test_a_cycle_is_cut_at_its_first_member() -> None:
     assert "3 message(s) are their own ancestors" in faults[0][1]
 
 
+@pytest.mark.soak
 def test_depth_is_no_limit() -> None:
     """A chain given backwards, and a cycle as long, are handled without recursion."""
     chain = {str(n): str(n - 1) if n else None for n in reversed(range(DEEP))}

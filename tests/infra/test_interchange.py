@@ -177,6 +177,7 @@ def test_import_under_another_id() -> None:
         assert original == msgspec.structs.replace(ledger.export_chat("trip"), checkpoints=())
 
 
+@pytest.mark.soak
 def test_more_branches_than_a_commit_holds(tmp_path: Path) -> None:
     """A chat with 2,500 branches is imported whole, with the right one active, and once."""
     many = tuple(ImportedBranch(name=f"b{n:04}", head_message_id="a", created_at=n) for n in range(2500))
@@ -224,6 +225,7 @@ def _check_oasst(ledger: Ledger, records: dict[str, dict[str, Any]]) -> None:
         assert expected[::-1] == chain
 
 
+@pytest.mark.soak
 @pytest.mark.skipif(not OASST.exists(), reason=f"the OASST sample is not at {OASST}; set CHATLEDGER_OASST to its path")
 def test_oasst_file_end_to_end(tmp_path: Path) -> None:
     """2,022 real messages in 191 trees: the same after import, after rebuild and after reopening."""

@@ -17,6 +17,7 @@ from eventsourcing.persistence import DataError, IntegrityError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.infra.test_jetstream_world import Server, connected, event, inserted, new_name, new_recorder, running
+from tests.support.soak import examples
 
 from chatledger.infra.embedded.probe import get_server_info
 from chatledger.infra.jetstream.client import JetStreamClient
@@ -155,8 +156,9 @@ def test_it_is_lent_to_one_thread(client: JetStreamClient, recorder: JetStreamAp
     client.give_back_line()
 
 
-def test_one_that_is_not_sound_is_replaced(client: JetStreamClient) -> None:
+def test_one_that_is_not_sound_is_replaced(client: JetStreamClient, recorder: JetStreamApplicationRecorder) -> None:
     """An answer that was not waited for must not be taken for that of another question."""
+    assert recorder.max_notification_id() is None  # there is a connection now
     line = borrowed(client)
     client.give_back_line(is_sound=False)
 
@@ -217,7 +219,7 @@ RECORDS = st.lists(
 )
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(RECORDS, st.integers(0, 20), st.integers(1, 25))
 def test_pages_are_those_of_the_other_way(
     client: JetStreamClient, records: list[tuple[str, str, bytes]], after: int, limit: int
@@ -281,7 +283,7 @@ def scripted(pieces: list[int]) -> Generator[Line]:
         listener.close()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.lists(st.integers(1, 60), max_size=12))
 def test_however_the_bytes_arrive(pieces: list[int]) -> None:
     """Answers are the same wherever the network cuts them, and what else a server says does not disturb them."""

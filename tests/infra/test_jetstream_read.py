@@ -392,6 +392,7 @@ def test_two_may_erase_the_same_events(recorder: JetStreamApplicationRecorder) -
     assert [e.originator_version for e in recorder.select_events("a")] == [200]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("token", ["", "x1", "u123", "b*", "b_w", "h" + "0" * 64])
 def test_foreign_tokens_are_data_errors(token: str) -> None:
     with pytest.raises(DataError):

@@ -88,6 +88,7 @@ def test_an_append_waits_for_the_server(server: Server, client: JetStreamClient)
         assert wait.result(30)
 
 
+@pytest.mark.soak
 def test_nothing_is_lost_or_doubled_by_kills(server: Server, client: JetStreamClient) -> None:
     """Eight writers, single events and batches, a subscriber and a waiter, five kill -9 with a new port each."""
     recorder = new_recorder(client)
@@ -361,6 +362,7 @@ def test_a_factory_closes_twice_and_quietly(server: Server) -> None:
         unused.application_recorder()
 
 
+@pytest.mark.soak
 def test_a_process_ends_although_nothing_was_closed(server: Server) -> None:
     """With a subscription, a waiter and a connection left open, the interpreter exits in silence."""
     program = """

@@ -53,6 +53,7 @@ def test_what_can_not_be_an_answer() -> None:
         assert ledger.get_messages("c") == []
 
 
+@pytest.mark.soak
 def test_without_langgraph_the_error_names_the_extra() -> None:
     script = (
         "import sys; sys.modules['langgraph.checkpoint.base'] = None\nimport chatledger\nimport chatledger.langgraph"

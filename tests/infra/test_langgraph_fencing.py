@@ -162,6 +162,7 @@ def test_a_cancelled_run_that_stores_its_last_checkpoint_late_is_not_another_wri
     assert asyncio.run(run()) == ["in", *(f"step {number}" for number in range(STEPS))]
 
 
+@pytest.mark.soak
 def test_a_run_goes_on_right_after_the_one_before_was_cancelled(ledger: chatledger.Ledger) -> None:
     """60 of 60, at whatever moment."""
     graph = in_steps(LedgerSaver(ledger))
@@ -303,6 +304,7 @@ RACE = """
 """
 
 
+@pytest.mark.soak
 def test_of_two_processes_one_goes_on(tmp_path: Path) -> None:
     place = str(tmp_path / "ledger")
     with chatledger.open(place) as ledger:

@@ -172,6 +172,7 @@ KILLED = """
 """
 
 
+@pytest.mark.soak
 def test_a_killed_run_goes_on_in_another_process(tmp_path: Path) -> None:
     """Kill -9 in the fourth step: the steps before are not repeated."""
 

@@ -30,6 +30,7 @@ def file(tmp_path: Path) -> Iterator[Path]:
         yield path
 
 
+@pytest.mark.soak
 def test_everything_is_read_as_the_saver_had_it(file: Path) -> None:
     with chatledger.open("memory:") as ledger, SqliteSaver.from_conn_string(str(file)) as theirs:
         first = import_saver_file(ledger, file)
@@ -77,6 +78,7 @@ def test_classes_stay_what_they_are_without_being_loaded(tmp_path: Path) -> None
         assert found.checkpoint["channel_values"]["points"] == [Point(1), Point(2)]
 
 
+@pytest.mark.soak
 def test_the_command_line_takes_such_files(file: Path, tmp_path: Path) -> None:
     place = tmp_path / "ledger"
     first, second = run("import", file, at=place), run("import", file, "--format", "langgraph", at=place)

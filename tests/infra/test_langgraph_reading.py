@@ -16,6 +16,7 @@ from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.checkpoint.serde.types import _DeltaSnapshot  # pyright: ignore[reportPrivateUsage]  # its only name
 from tests.infra.encrypted_world import found_in
 from tests.infra.langgraph_world import Calls
+from tests.support.soak import examples
 
 import chatledger
 from chatledger.domain.errors import ConfigurationError
@@ -89,7 +90,7 @@ def _spoil(value: Any) -> None:
         value.response_metadata["spoilt"] = True
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(
     steps=st.lists(_step, min_size=1, max_size=8),
     order=st.lists(st.integers(0, 7), max_size=12),
@@ -137,6 +138,7 @@ def test_lists_longer_than_what_grows_out_of_one_another() -> None:
                 assert texts == [f"m{at}" for at in range(number - number // 7)]
 
 
+@pytest.mark.soak
 def test_a_list_that_is_kept_is_not_collected_again_and_again() -> None:
     """The collector looks at what is new meanwhile; for the consumer, and after the list, all is as it was."""
     before = gc.get_threshold()

@@ -314,6 +314,7 @@ class TestSerializers:
         assert "secret-key" not in repr([recorded.event.body for recorded in ledger.history()])
 
 
+@pytest.mark.soak
 def test_storage_grows_with_what_is_new(tmp_path: Path) -> None:
     """NS acceptance 6: 500 messages of 512 bytes take at most 20 times their size on the disk, and every step is readable."""
     with chatledger.open(tmp_path / "ours") as ledger:

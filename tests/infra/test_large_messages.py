@@ -95,6 +95,7 @@ def later(monkeypatch: pytest.MonkeyPatch, ledger: Ledger) -> None:
     monkeypatch.setattr(blobs, "_clock", lambda: now)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("size", [262_140, 300_000, 2_300_000])
 def test_large_messages_come_back_whole(ledger: Ledger, size: int) -> None:
     """Whoever reads sees whole messages: chains, history, feed, export; a rebuilt index equals the one that was kept up."""
@@ -122,6 +123,7 @@ def test_large_messages_come_back_whole(ledger: Ledger, size: int) -> None:
     assert ledger.verify().message_count == 4
 
 
+@pytest.mark.soak
 def test_equal_data_are_stored_once(ledger: Ledger, opener: Open, tmp_path: Path) -> None:
     """In one chat and in others, also by a second process's worth of ledgers; the disk shows it, the index aside."""
     del opener
@@ -143,6 +145,7 @@ def _log_bytes(folder: Path) -> int:
     return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file() and "index" not in str(file))
 
 
+@pytest.mark.soak
 def test_data_go_with_their_last_chat(ledger: Ledger, opener: Open, tmp_path: Path) -> None:
     """As long as one chat has them they stay; then they are gone from the log, from the index and from each file."""
     text, other = words(60_000), words(60_000, seed=1)
@@ -280,6 +283,7 @@ with chatledger.open(location) as ledger:
 """
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("kind", ["sqlite", "path"])
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_kill_9_beside_the_append(kind: str, moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -325,6 +329,7 @@ def test_nonsense_limits_are_refused(limit: Any) -> None:
         chatledger.open("memory:", max_message_bytes=limit)
 
 
+@pytest.mark.soak
 def test_writers_of_the_same_data_while_it_is_erased(ledger: Ledger) -> None:
     """Chats with the same data are made and deleted at the same time: those that are there have it whole."""
     text = words(40_000)
@@ -387,6 +392,7 @@ def test_a_lost_stream_of_data_is_found(tmp_path: Path) -> None:
         assert caught.value.position == 2
 
 
+@pytest.mark.soak
 def test_pages_of_large_events_are_small(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     """A page ends when it takes too much memory; readers, repetitions and moments in between do not mind."""
     monkeypatch.setattr(port, "READ_PAGE_BYTES", 1_000_000)
@@ -423,6 +429,7 @@ def test_events_that_are_erased_while_they_are_read(ledger: Ledger, monkeypatch:
     assert "a" not in {one.chat_id for one in log.read(4) if one.type == "message_appended"}
 
 
+@pytest.mark.soak
 def test_large_texts_are_searched(ledger: Ledger) -> None:
     """Their words are found; the memory that indexing takes is that of one of them, as none wait for others."""
     for number in range(3):
@@ -434,6 +441,7 @@ def test_large_texts_are_searched(ledger: Ledger) -> None:
     assert len(ledger.search("swordfish")) == 3
 
 
+@pytest.mark.soak
 def test_a_key_that_was_replaced(in_memory: Path, tmp_path: Path) -> None:
     """Data are found under the key that they were stored with, and erased under all."""
     del in_memory

@@ -56,6 +56,7 @@ class Reader(threading.Thread):
         return self.found
 
 
+@pytest.mark.soak
 def test_a_feed_of_another_process_is_live(ledger: Ledger, path: Path) -> None:
     """A feed in another process gets, in order, what this one writes."""
     start = ledger.position
@@ -67,6 +68,7 @@ def test_a_feed_of_another_process_is_live(ledger: Ledger, path: Path) -> None:
         assert worker.receive() == ["ok", [event.position for event in ledger.history(after=start)]]
 
 
+@pytest.mark.soak
 def test_a_feed_gets_what_another_process_writes(ledger: Ledger, path: Path) -> None:
     """A feed here gets what another process writes, whole commits and in order."""
     reader = Reader(ledger.feed(None, chat_id="c"), 20)
@@ -122,6 +124,7 @@ def test_abandoned_feeds_do_not_disturb(ledger: Ledger) -> None:
     assert [event.type for event in ledger.feed(0, follow=False)] == ["chat_created", "message_appended"]
 
 
+@pytest.mark.soak
 def test_a_slow_feed_loses_nothing(ledger: Ledger) -> None:
     """A reader that lies far behind gets every event, and did not slow down the writer."""
     feed = ledger.feed(0)
@@ -132,6 +135,7 @@ def test_a_slow_feed_loses_nothing(ledger: Ledger) -> None:
     assert [next(feed).version for _ in range(2500)] == list(range(2, 2502))
 
 
+@pytest.mark.soak
 def test_feeds_go_on_when_the_embedded_server_dies(ledger: Ledger, path: Path) -> None:
     """A feed that waits sees the events before and after two deaths of the server, in order (PS 10)."""
     start = ledger.position
@@ -146,6 +150,7 @@ def test_feeds_go_on_when_the_embedded_server_dies(ledger: Ledger, path: Path) -
     assert [event.position for event in found] == [event.position for event in ledger.history(after=start)]
 
 
+@pytest.mark.soak
 def test_a_subscriber_rides_through_two_restarts(tmp_path: Path) -> None:
     """A subscriber at position p receives p+1 onwards, in order and without holes, over two restarts (PS 10)."""
     server = Server(tmp_path / "server").start()

@@ -119,6 +119,7 @@ def test_a_locked_directory_whose_server_is_gone(filled: Path) -> None:
         refused(filled, LedgerLockedError, "does not answer", timeout_s=0.3)
 
 
+@pytest.mark.soak
 def test_less_durability_than_asked(filled: Path) -> None:
     """`always` is not given where another process, or this one, runs the server with `fast`."""
     with Worker(filled, durability="fast").ready():

@@ -91,6 +91,7 @@ def test_one_branch_is_active_at_every_position(ledger: Ledger) -> None:
     assert active.name == "main"
 
 
+@pytest.mark.soak
 def test_a_chain_of_250_000_messages(ledger: Ledger) -> None:
     """It is read as a whole, root first, and counted; its tail and pages too (SM 6)."""
     total = 250_000
@@ -108,6 +109,7 @@ def test_a_chain_of_250_000_messages(ledger: Ledger) -> None:
     assert chat.message_count == branch.message_count == total
 
 
+@pytest.mark.soak
 def test_rebuild_of_random_chats_gives_the_same_answers(ledger: Ledger, path: Path) -> None:
     """After random operations on 100 chats an index built anew, and one of a reopened ledger, say the same (PS 2)."""
     seed = random.SystemRandom().randrange(2**32)
@@ -181,6 +183,7 @@ def files(path: Path) -> list[Path]:
     return [file for file in path.rglob("*") if file.is_file()]
 
 
+@pytest.mark.soak
 def test_deleting_50_000_messages(ledger: Ledger) -> None:
     """A large chat is deleted by one call (PS 4)."""
     for _ in range(5):
@@ -192,6 +195,7 @@ def test_deleting_50_000_messages(ledger: Ledger) -> None:
     assert length(ledger) == 1
 
 
+@pytest.mark.soak
 def test_100_concurrent_updates(ledger: Ledger) -> None:
     """An updater that counts up, called 100 times at once, counts to 100 (PS 6)."""
     together(100, lambda _: ledger.update_chat("c", updater=count_up))
@@ -214,6 +218,7 @@ def test_an_updater_gives_up_at_its_deadline(ledger: Ledger) -> None:
     assert chat.title is None
 
 
+@pytest.mark.soak
 def test_20_engines_save_10_turns_each(ledger: Ledger) -> None:
     """Writers that retry on `HeadConflictError` form one chain with all turns, and nothing beside it (SM 12)."""
 
@@ -241,6 +246,7 @@ def test_20_engines_save_10_turns_each(ledger: Ledger) -> None:
 # Size
 
 
+@pytest.mark.soak
 def test_10_000_messages_are_one_commit(ledger: Ledger) -> None:
     """One append of 10,000 messages is one commit, whatever its number of events (PS-25)."""
     ledger.append("c", [text("x" * 300, id=f"m{number}") for number in range(CHUNK)])
@@ -251,6 +257,7 @@ def test_10_000_messages_are_one_commit(ledger: Ledger) -> None:
     assert ids(ledger.get_messages("c")) == [f"m{number}" for number in range(CHUNK)]
 
 
+@pytest.mark.soak
 def test_a_reader_sees_a_large_commit_as_a_whole(ledger: Ledger, path: Path) -> None:
     """While large commits are written, no index, history or feed shows a part of one."""
     size, sizes = 30, set[int]()
@@ -278,6 +285,7 @@ def test_a_reader_sees_a_large_commit_as_a_whole(ledger: Ledger, path: Path) -> 
     assert sum(event.event.rest == 0 for event in feed if event.type == "message_appended") == 5
 
 
+@pytest.mark.soak
 def test_a_message_over_the_limit(ledger: Ledger) -> None:
     """A message over 64 MiB is refused with its size, whatever comes with it; a title and metadata much earlier."""
     with pytest.raises(PayloadTooLargeError, match="'c'") as too_long:

@@ -33,6 +33,7 @@ def ledger(path: Path) -> Iterator[Ledger]:
         yield ledger
 
 
+@pytest.mark.soak
 def test_eight_threads_on_one_chat(ledger: Ledger) -> None:
     """Every message is there once, and those of a thread in their order."""
     together(THREADS, lambda number: [ledger.append("c", [text(f"{number} {turn}")]) for turn in range(TURNS)])
@@ -44,6 +45,7 @@ def test_eight_threads_on_one_chat(ledger: Ledger) -> None:
     check_chat(ledger, "c")
 
 
+@pytest.mark.soak
 def test_eight_threads_on_many_chats(ledger: Ledger) -> None:
     """Threads on chats of their own do not disturb each other; readers among them never see a broken chat."""
 
@@ -63,6 +65,7 @@ def test_eight_threads_on_many_chats(ledger: Ledger) -> None:
         check_chat(ledger, f"chat {number}")
 
 
+@pytest.mark.soak
 def test_all_kinds_of_commands_at_once(ledger: Ledger) -> None:
     """Whatever threads do at once to one chat, all promises hold and nothing hangs."""
     ledger.append("c", [text("root", id="root")])
@@ -84,6 +87,7 @@ def test_all_kinds_of_commands_at_once(ledger: Ledger) -> None:
     check_chat(ledger, "c")
 
 
+@pytest.mark.soak
 def test_rebuilds_among_writers(ledger: Ledger) -> None:
     """Writers and readers do not notice rebuilds: nothing is lost, and every write is read at once."""
     is_done = threading.Event()

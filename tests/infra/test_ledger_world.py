@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any, Final, Self, cast
 
 import msgspec
+import pytest
 
 import chatledger
 from chatledger import ANY, ChatledgerError, Ledger, Message, NewMessage, Recorded
@@ -326,6 +327,7 @@ def _serve(order: dict[str, Any]) -> None:
             print(json.dumps(perform(ledger, method, args, kwargs)), flush=True)
 
 
+@pytest.mark.soak
 def test_worker_does_what_a_ledger_does(tmp_path: Path) -> None:
     """A call in another process has the outcome that it has here."""
     with chatledger.open(tmp_path / "data", durability="fast") as ledger:

@@ -82,6 +82,7 @@ def test_a_token_beside_the_location(with_tls: str, authority: Authority, tmp_pa
     works(f"tls://{with_tls}/beside", tmp_path, Login(token=SECRET, tls_ca=str(authority.file)))
 
 
+@pytest.mark.soak
 def test_an_authority_that_is_not_known(with_tls: str, folder: Path) -> None:
     refused(f"tls://{SECRET}@{with_tls}", None, "not trusted.*tls_ca")
     refused(f"tls://{SECRET}@{with_tls}", Login(tls_ca=Authority(folder, "other").file), "not trusted")

@@ -66,6 +66,7 @@ def kinds(found: Diagnosis) -> set[str]:
     return {finding.kind for finding in found.findings if finding.severity != "note"}
 
 
+@pytest.mark.soak
 def test_there_and_back(guarded: Place, tmp_path: Path) -> None:
     """A backup is taken with the login, restored with it, and the doctor looks at both; without it each says why not."""
     server, login = guarded
@@ -86,6 +87,7 @@ def test_there_and_back(guarded: Place, tmp_path: Path) -> None:
     assert "secret" not in str(refused)
 
 
+@pytest.mark.soak
 def test_the_commands_take_it_from_the_environment(
     guarded: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

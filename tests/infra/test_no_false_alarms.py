@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from tests.infra.backup_world import IS_SOAK
+from tests.support.soak import IS_SOAK
 
 import chatledger
 from chatledger import Encryption, Ledger, user
@@ -62,6 +62,7 @@ PLACES: dict[str, Callable[[Path], Ledger]] = {
 }
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("place", PLACES)
 def test_after_each_step(tmp_path: Path, place: str) -> None:
     """Chats are made, written, deleted and made anew, and the index is rebuilt: all of it can be read at any time."""
@@ -74,6 +75,7 @@ def test_after_each_step(tmp_path: Path, place: str) -> None:
         ledger.verify()
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("place", ["directory", "sqlite"])
 def test_while_chats_are_deleted(tmp_path: Path, place: str) -> None:
     """Histories and feeds that are read while chats are erased, here and under another index, go on to the end."""

@@ -92,6 +92,7 @@ def assert_alike(small: int, large: int) -> None:
     assert large <= small * 1.1 + 40, f"{small} operations in the small one, {large} in one {_FACTOR} times as large"
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("name", COMMANDS)
 @_few
 @given(size=st.integers(140, 300), per_commit=st.integers(20, 300))
@@ -114,6 +115,7 @@ def test_a_search_costs_the_same_in_a_large_chat(ledger: Ledger, size: int, per_
         assert counts.total() <= _SEARCH_BOUND
 
 
+@pytest.mark.soak
 @_few
 @given(size=st.integers(140, 200))
 def test_a_checkpoint_of_agents_costs_the_same_in_a_long_thread(ledger: Ledger, size: int) -> None:
@@ -145,6 +147,7 @@ def test_a_checkpoint_of_agents_costs_the_same_in_a_long_thread(ledger: Ledger, 
     assert_alike(*found)
 
 
+@pytest.mark.soak
 def test_what_does_grow_is_noticed(ledger: Ledger) -> None:
     """Reading a whole chain takes as many more operations as it has pages: the count sees that."""
     chats = [Chat(ledger, 200 * factor, 100) for factor in (1, _FACTOR)]

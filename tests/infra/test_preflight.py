@@ -256,6 +256,7 @@ def test_checksums_of_another_kind(data: Path, caplog: pytest.LogCaptureFixture)
     assert "not checked" in caplog.text
 
 
+@pytest.mark.soak
 def test_a_killed_server(killed: Path, tmp_path: Path) -> None:
     """Nothing is sealed, and everything is there."""
     shutil.copytree(killed, tmp_path / "data", ignore=shutil.ignore_patterns("lock", "*.ports", "endpoint.json"))
@@ -264,6 +265,7 @@ def test_a_killed_server(killed: Path, tmp_path: Path) -> None:
     assert sum(seal.message_count for seal in found.streams[STREAM].values()) > 100
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("how", ["cut", "gone"])
 def test_large_data_that_are_gone(tmp_path: Path, how: str) -> None:
     """After a clean stop, files beside the log are as long as they were."""

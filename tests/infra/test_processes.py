@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from tests.infra.test_ledger_world import Outcome, Worker, check_chat, text, texts
+from tests.support.soak import IS_SOAK
 
 import chatledger
 from chatledger import Ledger
@@ -38,6 +39,7 @@ def ledger(path: Path) -> Iterator[Ledger]:
         yield ledger
 
 
+@pytest.mark.soak
 def test_a_second_process_attaches(ledger: Ledger, path: Path) -> None:
     """It uses the server and the index of the first one, and each reads what the other wrote."""
     with Worker(path, durability="fast").ready() as worker:
@@ -51,7 +53,7 @@ def test_a_second_process_attaches(ledger: Ledger, path: Path) -> None:
     check_chat(ledger, "c")
 
 
-@pytest.mark.parametrize("count", [2, 4])
+@pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("chats", [1, 7], ids=["one chat", "many chats"])
 def test_processes_append(path: Path, count: int, chats: int) -> None:
     """No message is lost or doubled, versions have no holes, and each process's messages keep their order."""
@@ -82,7 +84,7 @@ def test_processes_append(path: Path, count: int, chats: int) -> None:
             assert [message.id for message in ledger.get_messages(name)] == chain
 
 
-@pytest.mark.parametrize("count", [2, 4])
+@pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.soak)])
 def test_one_process_wins_a_head(path: Path, count: int) -> None:
     """Of processes that expect the same head exactly one wins, turn after turn."""
     with ExitStack() as stack:
@@ -103,6 +105,7 @@ def test_one_process_wins_a_head(path: Path, count: int) -> None:
         assert len(workers[-1].answer("check", "c")) == 25
 
 
+@pytest.mark.soak
 def test_others_take_over_when_the_owner_leaves(path: Path) -> None:
     """When the process that runs the server ends, the others go on, turn after turn, down to the last."""
     with ExitStack() as stack:
@@ -122,6 +125,7 @@ def test_others_take_over_when_the_owner_leaves(path: Path) -> None:
         check_chat(ledger, "c")
 
 
+@pytest.mark.soak
 def test_others_take_over_when_the_owner_is_killed(path: Path) -> None:
     """Kill -9 of the owner while all write: the others finish, and no message is lost or doubled."""
     with ExitStack() as stack:
@@ -164,7 +168,7 @@ def test_kill_at_any_moment(path: Path, victim: str) -> None:
     found: list[str] = []
     with chatledger.open(path) as ledger:
         ledger.create_chat("c", "u")
-    for turn in range(6):
+    for turn in range(6 if IS_SOAK else 2):
         with Worker(path) as worker:
             worker.ready()
             server = json.loads((path / "endpoint.json").read_bytes())["server_pid"]
@@ -186,6 +190,7 @@ def test_kill_at_any_moment(path: Path, victim: str) -> None:
         check_chat(ledger, "c")
 
 
+@pytest.mark.soak
 def test_rebuild_by_one_of_several(ledger: Ledger, path: Path) -> None:
     """A rebuild in one process moves all of them to the new index, while they write."""
     with ExitStack() as stack:
@@ -202,6 +207,7 @@ def test_rebuild_by_one_of_several(ledger: Ledger, path: Path) -> None:
     assert [folder.name for folder in (path / "index").iterdir() if folder.is_dir()] == ["000006"]
 
 
+@pytest.mark.soak
 def test_an_index_grows_under_several_processes(ledger: Ledger, path: Path) -> None:
     """When one process enlarges the index's map, the others follow."""
     large = "x" * 900_000
@@ -216,6 +222,7 @@ def test_an_index_grows_under_several_processes(ledger: Ledger, path: Path) -> N
         assert len(worker.answer("get_messages", "c", limit=3)) == 3
 
 
+@pytest.mark.soak
 def test_deletions_by_several_processes(ledger: Ledger, path: Path) -> None:
     """Of processes that delete a chat at once one is told that it did."""
     with ExitStack() as stack:
@@ -232,6 +239,7 @@ def test_deletions_by_several_processes(ledger: Ledger, path: Path) -> None:
         assert [chat.id for chat in ledger.list_chats()] == ["c"]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 def test_processes_share_a_database(tmp_path: Path, kind: str, request: pytest.FixtureRequest) -> None:
     """Two processes on one SQL log, with one index or with two, lose and double nothing (PS-37)."""
@@ -280,6 +288,7 @@ sys.exit(any([os.waitpid(child, 0)[1] for child in children]))
 """
 
 
+@pytest.mark.soak
 def test_workers_that_were_forked_after_the_import_write_at_once(tmp_path: Path) -> None:
     """As web servers do that load the application first: nothing that a process draws is drawn again by another one."""
     done = subprocess.run(

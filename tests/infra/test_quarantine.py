@@ -149,6 +149,7 @@ def test_a_later_backup_brings_it_back(cut: tuple[Path, chatledger.Repair], tmp_
     assert len({event["position"] for event in after["history"]}) == len(after["history"])
 
 
+@pytest.mark.soak
 def test_an_older_backup_does_not(data: Path, tmp_path: Path) -> None:
     """What the backup does not have either stays refused."""
     chatledger.restore(tmp_path / "backup", tmp_path / "newer")
@@ -188,6 +189,7 @@ def test_giving_up(cut: tuple[Path, chatledger.Repair]) -> None:
             ledger.get_messages("b")
 
 
+@pytest.mark.soak
 def test_a_backup_does_not_wash_it_clean(cut: tuple[Path, chatledger.Repair], tmp_path: Path) -> None:
     """A backup of what is left says so: restored into a directory the chat is refused too, elsewhere it is not restored."""
     data, _ = cut
@@ -327,6 +329,7 @@ def large(tmp_path: Path) -> Path:
     return tmp_path / "large"
 
 
+@pytest.mark.soak
 def test_the_doctor_survives_a_damaged_index(large: Path) -> None:
     """It names the damage; the repair sets the index aside and builds another, and the log stays as it was."""
     before = reopened(large)
@@ -344,6 +347,7 @@ def test_the_doctor_survives_a_damaged_index(large: Path) -> None:
     assert reopened(large) == before
 
 
+@pytest.mark.soak
 def test_a_damaged_index_ends_one_process_at_most(large: Path) -> None:
     """LMDB ends the process that meets the damage, or returns an error. The next one looks at it first, and builds another."""
     before = reopened(large)
@@ -353,6 +357,7 @@ def test_a_damaged_index_ends_one_process_at_most(large: Path) -> None:
     assert reopened(large) == before
 
 
+@pytest.mark.soak
 def test_a_damaged_index_is_no_witness(large: Path) -> None:
     """Where the log is damaged too, the repair does without the index, and does not die of it."""
     damage_branches(large)

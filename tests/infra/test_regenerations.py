@@ -316,6 +316,7 @@ def test_answers_to_the_same_question(ledger: Ledger) -> None:
     assert ("new of b", ["new of a"]) == (judge.trigger_message_id, judge.references)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("killed_after", range(7))
 def test_a_crash_in_between(killed_after: int, tmp_path: Path) -> None:
     """Killed after any step, another process reads how far it was, goes on, and nothing happens twice."""

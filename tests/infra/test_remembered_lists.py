@@ -5,6 +5,7 @@
 import hypothesis.strategies as st
 from hypothesis import given, settings
 from tests.infra.test_agent_threads import put, tree_of
+from tests.support.soak import examples
 
 import chatledger
 from chatledger.infra.agents.threads import Threads
@@ -14,7 +15,7 @@ from chatledger.projections.remembered import Remembered
 STEPS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 6)), min_size=1, max_size=2 * MAX_DEPTH)
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(STEPS, st.sets(st.integers(0, 2 * MAX_DEPTH)))
 def test_lists_grow_alike_whatever_is_remembered(steps: list[tuple[int, int]], forgotten_at: set[int]) -> None:
     """Elements are added and sometimes cut off, and what is remembered is now and then forgotten, as by a new process."""

@@ -114,6 +114,7 @@ def test_the_beginning_is_lost(data: Path) -> None:
         assert ids(ledger, "main") == ["m1", "m2", "m3", "m4"]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("is_given_up", [False, True])
 def test_a_backup_takes_the_place_of_placeholders(data: Path, tmp_path: Path, *, is_given_up: bool) -> None:
     """A later repair with a backup has the events themselves: nothing stays of what was written anew."""
@@ -136,6 +137,7 @@ def test_a_backup_takes_the_place_of_placeholders(data: Path, tmp_path: Path, *,
     assert chatledger.diagnose(data).is_healthy
 
 
+@pytest.mark.soak
 def test_what_was_written_since_is_not_replaced(data: Path, tmp_path: Path) -> None:
     """When the chat went on with its placeholders, it stays as it is, and the repair says so."""
     damage(data, "LOST-two")

@@ -4,7 +4,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from tests.infra.backup_world import IS_SOAK, block, fill
+from tests.infra.backup_world import block, fill
+from tests.support.soak import IS_SOAK
 
 import chatledger
 from chatledger import CorruptStateError, Encryption, user
@@ -34,6 +35,7 @@ def zero(file: Path, text: bytes, count: int = 64) -> None:
     file.write_bytes(raw)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("kind", ["clear", "encrypted"])
 @pytest.mark.parametrize("has_index", [False, True])
 def test_large_data_are_carried_over(tmp_path: Path, kind: str, *, has_index: bool) -> None:
@@ -55,6 +57,7 @@ def test_large_data_are_carried_over(tmp_path: Path, kind: str, *, has_index: bo
         assert [event.version for event in ledger.history("large")] == [1, 2, 3, 4]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("kind", ["clear", "encrypted"] if IS_SOAK else ["encrypted"])
 def test_damaged_large_data_are_named(tmp_path: Path, kind: str) -> None:
     """What is lost is said by chat and message; the message, and all that follows, is kept without them."""
@@ -99,6 +102,7 @@ def test_the_index_has_damaged_large_data(tmp_path: Path) -> None:
         ledger.verify()
 
 
+@pytest.mark.soak
 def test_a_flipped_bit_beside_large_data(tmp_path: Path) -> None:
     """What the stream of large data says besides them is corrected like the rest."""
     data = tmp_path / "data"
@@ -116,6 +120,7 @@ def test_a_flipped_bit_beside_large_data(tmp_path: Path) -> None:
         assert [message.text for message in ledger.get_messages("large")] == [*LARGE.values(), "after the large ones"]
 
 
+@pytest.mark.soak
 def test_large_data_that_nothing_says_are_complete(tmp_path: Path) -> None:
     """All parts are there, and the note behind them is not: a repair writes it anew, and loses nothing."""
     data = tmp_path / "data"

@@ -52,6 +52,7 @@ def server_at(path: Path) -> Generator[str]:
         yield server.endpoint.urls[0].replace("nats://", f"nats://{server.endpoint.token}@")
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("place", ["directory", "empty directory", "sqlite", "postgresql", "server"])
 def test_the_same_answers_everywhere(
     folder: Path, before: dict[str, object], tmp_path: Path, place: str, request: pytest.FixtureRequest
@@ -95,6 +96,7 @@ def test_from_one_kind_to_another(tmp_path: Path) -> None:
     assert reopened(f"sqlite:///{tmp_path}/b.db") == before
 
 
+@pytest.mark.soak
 def test_holes_stay_after_a_crash_of_the_server(folder: Path, before: dict[str, object], tmp_path: Path) -> None:
     """The fillers that made the holes do not come back, however the server ends."""
     path = tmp_path / "restored"
@@ -199,6 +201,7 @@ def test_a_stream_with_events_is_refused(folder: Path, tmp_path: Path) -> None:
             assert [chat.id for chat in ledger.list_chats()] == ["here"]
 
 
+@pytest.mark.soak
 def test_a_damaged_backup_restores_nothing(folder: Path, tmp_path: Path) -> None:
     """The place stays empty, for a sound backup."""
     (segment,) = folder.glob("*.segment")
@@ -221,6 +224,7 @@ chatledger.restore(sys.argv[1], sys.argv[2])
 """
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("point", ["begun", "log", "index", "done"])
 def test_killed_in_the_middle(folder: Path, before: dict[str, object], tmp_path: Path, point: str) -> None:
     """Kill -9 while a directory is restored: nothing opens as if it were whole, and the next restore completes."""
@@ -238,6 +242,7 @@ def test_killed_in_the_middle(folder: Path, before: dict[str, object], tmp_path:
     assert not draft.exists()
 
 
+@pytest.mark.soak
 def test_killed_while_a_stream_is_filled(folder: Path, before: dict[str, object], tmp_path: Path) -> None:
     """A stream that is half filled says so and does not open; restoring again begins anew."""
     with server_at(tmp_path / "server") as url, pytest.MonkeyPatch.context() as patched:
@@ -298,6 +303,7 @@ def test_a_manifest_that_promises_more(folder: Path, tmp_path: Path) -> None:
     assert word("a", 1).encode() not in content(folder)
 
 
+@pytest.mark.soak
 def test_the_commands(tmp_path: Path) -> None:
     """`backup`, `backup --check`, `restore`: for people and for programs, and mistakes on one line."""
     with chatledger.open(tmp_path / "data") as ledger:

@@ -7,6 +7,7 @@ import hypothesis.strategies as st
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from tests.infra.access_world import Call, Shared, outcome
+from tests.support.soak import examples
 
 import chatledger
 from chatledger import Ledger, LedgerView, NewMessage
@@ -218,7 +219,7 @@ class RunsMachine(RuleBasedStateMachine):
 
 TestRunsMachine = RunsMachine.TestCase
 TestRunsMachine.settings = settings(
-    max_examples=12, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=examples(12), stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 
 

@@ -63,6 +63,7 @@ def _holding(base: Path) -> Generator[None]:
             other.kill()
 
 
+@pytest.mark.soak
 def test_only_what_nobody_holds_is_removed(tmp_path: Path) -> None:
     """Folders of dead processes go; those of this one, of another one, and what only has such a name stay."""
     with _holding(tmp_path):
@@ -86,6 +87,7 @@ def test_only_what_nobody_holds_is_removed(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.soak
 def test_a_killed_verify_is_tidied_up_by_the_next(temporary: Path, tmp_path: Path) -> None:
     """Its copy of the index does not stay in the temporary folder."""
     file = SqliteFile(tmp_path)

@@ -16,6 +16,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.infra.search_world import check_against_scan, drop_search, ids, messages_in_log_order, ranks
 from tests.infra.test_ledger_world import Worker, internals
+from tests.support.soak import examples
 
 import chatledger
 from chatledger import BranchNotFoundError, InvalidValueError, Ledger, LedgerClosedError, NewMessage, assistant, user
@@ -217,7 +218,7 @@ FRAGMENTS: Final = [
 ]
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     st.text(st.characters(codec=None), max_size=200)
     | st.lists(st.sampled_from(FRAGMENTS), max_size=60).map("".join)
@@ -234,7 +235,7 @@ def test_ps_44_and_acceptance_9_no_text_raises(hostile: Ledger, query: str) -> N
     check_against_scan(hits, messages, query, {message.id for message in messages})
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(
     st.text(st.characters(codec=None), max_size=200) | st.lists(st.sampled_from(FRAGMENTS), max_size=60).map("".join)
 )
@@ -276,6 +277,7 @@ def test_queries_of_100_kb(hostile: Ledger, query: str) -> None:
 # PS-48, freshness
 
 
+@pytest.mark.soak
 def test_search_sees_each_write_and_no_deleted_text(ledger: Ledger) -> None:
     """After each of 200 writes: with texts that wait, and right after they were inverted."""
     for number in range(200):
@@ -311,6 +313,7 @@ def test_ps_48_a_chat_made_again_has_only_what_is_new(ledger: Ledger) -> None:
         assert [hit.rank for hit in alone.search("words")] == [hit.rank for hit in ledger.search("words")]
 
 
+@pytest.mark.soak
 def test_what_the_feed_brings_is_searched(tmp_path: Path) -> None:
     """A second process writes to the same directory; after `sync` it is found."""
     with chatledger.open(tmp_path, durability="fast") as ledger:
@@ -332,6 +335,7 @@ def test_what_the_feed_brings_is_searched(tmp_path: Path) -> None:
             assert [] == ledger.search("from")
 
 
+@pytest.mark.soak
 def test_the_index_that_is_built_is_the_one_that_serves(tmp_path: Path) -> None:
     """Another process has made a new generation meanwhile: rebuilding the search index concerns that one."""
     with chatledger.open(tmp_path, durability="fast") as ledger:
@@ -651,6 +655,7 @@ def test_what_is_written_while_the_index_is_behind_is_found(ledger: Ledger) -> N
 # Sizes
 
 
+@pytest.mark.soak
 def test_a_message_of_one_megabyte(ledger: Ledger) -> None:
     """Its last word is found, its phrases are, and its many words of one kind are one large row."""
     large = " ".join(["common", *(f"w{number}" for number in range(100_000)), "last", *["many"] * 40_000])

@@ -29,6 +29,7 @@ from typing import Final, NamedTuple
 
 import pytest
 from tests.infra.search_world import ids
+from tests.support.soak import examples
 
 import chatledger
 from chatledger import Ledger, NewMessage
@@ -39,7 +40,7 @@ pytestmark = pytest.mark.xdist_group("fts5")  # one worker fills the two ledgers
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 FILE: Final = Path(os.environ.get("CHATLEDGER_OASST") or ROOT.parent / "shared" / "data" / "oasst1-en-validation.jsonl")
-QUERIES_PER_FORM: Final = 50
+QUERIES_PER_FORM: Final = examples(50)
 BEST: Final = 10
 SMALL_CHATS: Final = 40
 
@@ -330,6 +331,7 @@ def both(request: pytest.FixtureRequest) -> Iterator[Both]:
         yield Both(ledger, connection, request.param())
 
 
+@pytest.mark.soak
 def test_there_are_enough_queries() -> None:
     """The measure that was set: 500 of them."""
     assert sum(COUNTS.values()) >= 500
@@ -348,6 +350,7 @@ def test_the_same_messages_are_found(both: Both, form: str) -> None:
     assert found >= COUNTS[form] / 2
 
 
+@pytest.mark.soak
 def test_the_best_are_the_same(both: Both) -> None:
     """Nine of the best ten agree on average, counted over the queries that find more than ten."""
     chat_id, table = next(iter(both.tables.items()))

@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 OPEN_AND_CLOSE = """
 import sys, threading
 import chatledger
@@ -20,6 +22,7 @@ for number in range(40):
 """
 
 
+@pytest.mark.soak
 def test_closing_waits_for_those_who_read(tmp_path: Path) -> None:
     """A ledger that is closed while threads follow it ends them; closing their connection under them killed the process."""
     command = [sys.executable, "-W", "error", "-c", OPEN_AND_CLOSE, f"sqlite:///{tmp_path}/log.db"]

@@ -224,6 +224,7 @@ def test_a_step_reads_only_what_it_changes(ledger: chatledger.Ledger, monkeypatc
     assert len(joined) == 5
 
 
+@pytest.mark.soak
 def test_many_turns_need_space_for_what_is_new(ledger: chatledger.Ledger) -> None:
     """NS-18 for states: n turns need O(n) bytes on the log, not O(n^2)."""
     store, messages = StateStore(ledger), list[Any]()

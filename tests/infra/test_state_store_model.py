@@ -7,6 +7,7 @@ import pytest
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from tests.support.soak import examples
 
 import chatledger
 from chatledger.domain.errors import StateConflictError
@@ -109,7 +110,9 @@ class StateStoreMachine(RuleBasedStateMachine):
 
 
 TestStateStore = StateStoreMachine.TestCase
-TestStateStore.settings = settings(max_examples=8, stateful_step_count=20, deadline=None, phases=[Phase.generate])
+TestStateStore.settings = settings(
+    max_examples=examples(8), stateful_step_count=20, deadline=None, phases=[Phase.generate]
+)
 
 
 class KeptMachine(RuleBasedStateMachine):
@@ -189,6 +192,8 @@ class BackgroundMachine(KeptMachine):
 
 
 TestSignificant = KeptMachine.TestCase
-TestSignificant.settings = settings(max_examples=10, stateful_step_count=20, deadline=None, phases=[Phase.generate])
+TestSignificant.settings = settings(
+    max_examples=examples(10), stateful_step_count=20, deadline=None, phases=[Phase.generate]
+)
 TestBackground = BackgroundMachine.TestCase
 TestBackground.settings = TestSignificant.settings

@@ -66,6 +66,7 @@ def run_until(location: str, checkpointing: str, node: str) -> str:
     return first
 
 
+@pytest.mark.soak
 def test_a_killed_run_goes_on_after_its_last_node(tmp_path: Path) -> None:
     """Acceptance 4: 10 nodes, killed after node 6: the next is node 7 with the state of node 6, and 6 versions are there."""
     location = f"sqlite:///{tmp_path}/log.db"
@@ -86,6 +87,7 @@ def test_a_killed_run_goes_on_after_its_last_node(tmp_path: Path) -> None:
         assert (store.get(ID) or {}).keys() == {"docs", "metadata", *(f"by-{number}" for number in range(1, 11))}
 
 
+@pytest.mark.soak
 def test_checkpoints_of_what_is_significant_lose_what_came_after(tmp_path: Path) -> None:
     """GS-15: node 6 changes nothing of significance, so a run that is killed there goes on after node 5."""
     location = f"sqlite:///{tmp_path}/log.db"

@@ -46,6 +46,7 @@ def read(ledger: Ledger) -> object:
         return view.get_messages("c")
 
 
+@pytest.mark.soak
 def test_calls_without_descriptors(tmp_path: Path) -> None:
     """In a process that has read nothing yet, so that also the modules of a call can not be read. Afterwards all work."""
     done = subprocess.run([sys.executable, __file__, str(tmp_path)], check=False, capture_output=True, text=True)
@@ -102,6 +103,7 @@ def no_descriptors() -> Generator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("count", [8, 10, 12, 14, 16, 18, 20])
 def test_opening_with_few_descriptors(tmp_path: Path, count: int) -> None:
     """It works or says so; nobody is sent to a backup."""

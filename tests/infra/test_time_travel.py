@@ -26,6 +26,7 @@ from tests.infra.time_travel_world import (
     check_walk,
     found,
 )
+from tests.support.soak import examples
 
 import chatledger
 from chatledger import (
@@ -45,7 +46,8 @@ from chatledger.infra import clock as ledger_clock
 from chatledger.infra import deciding as ledger_deciding
 
 
-@settings(max_examples=25)
+@pytest.mark.soak
+@settings(max_examples=examples(25))
 @given(steps=STEPS)
 def test_answers_of_each_moment(steps: list[Step]) -> None:
     """PS-28: whatever was asked, at whatever position, a view of it gives the same answer."""
@@ -62,6 +64,7 @@ FIXED: Final[list[Step]] = [
 ]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("place", ["sqlite", "embedded"])
 def test_answers_of_each_moment_on_other_logs(place: str, tmp_path: Path) -> None:
     location = f"sqlite:///{tmp_path}/log.db" if place == "sqlite" else str(tmp_path / "data")
@@ -69,7 +72,7 @@ def test_answers_of_each_moment_on_other_logs(place: str, tmp_path: Path) -> Non
         check_walk(ledger, FIXED)
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(steps=WITH_DELETIONS)
 def test_deleted_chats_are_in_no_moment(steps: list[Step]) -> None:
     """At each moment the chats that live on are as they were; those that were deleted since are not there."""
@@ -534,6 +537,7 @@ def test_a_log_that_does_not_answer_is_asked_again(monkeypatch: pytest.MonkeyPat
             assert 1 == len(view.get_messages("riga"))
 
 
+@pytest.mark.soak
 def test_a_chat_of_many_pages() -> None:
     """More events than one page of the log holds."""
     with chatledger.open("memory:") as ledger:
@@ -546,6 +550,7 @@ def test_a_chat_of_many_pages() -> None:
             assert (None if position == 1 else f"{position - 2}") == chat.title
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("is_one", [True, False])
 def test_a_chat_that_is_deleted_while_it_is_folded(is_one: bool, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: FBT001 - a parameter of the test
     """Events that are erased while they are read are no damage, if the chat was deleted; the others are as they were."""

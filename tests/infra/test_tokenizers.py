@@ -43,6 +43,7 @@ def reference(name: str) -> tiktoken.Encoding:
 
 
 # For cl100k_base, but for the first and the last row: OpenAI's cookbook, "How to count tokens with tiktoken".
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("text", "cl100k_base", "o200k_base"),
     [
@@ -59,6 +60,7 @@ def test_known_counts(text: str, cl100k_base: int, o200k_base: int) -> None:
     assert (cl100k_base, o200k_base) == (tokenizer("cl100k_base")(text), tokenizer("o200k_base")(text))
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("name", ENCODINGS)
 @given(
     text=st.text(st.sampled_from(" \n\t\rabcdeAZ'sé你好🎉🇱🇻0123456789.,;<>|_-\u0301\u00a0\u2028\0"), max_size=60)
@@ -98,6 +100,7 @@ def test_a_very_long_text_is_counted() -> None:
     assert tokenizer()("x" * 1_200_000) >= 1_200_000 / 10
 
 
+@pytest.mark.soak
 def test_nothing_is_downloaded() -> None:
     """Counting works where every connection fails."""
     program = """
@@ -113,6 +116,7 @@ print(tokenizer("o200k_base")("hello world"), tokenizer("cl100k_base")("hello wo
     assert "2 2" == done.stdout.strip()
 
 
+@pytest.mark.soak
 def test_nothing_is_imported_before_it_is_used() -> None:
     """Tables take time and memory: only who counts exactly pays for them."""
     program = "import sys, chatledger.tokens; print(sorted({'bpe_openai', 'tiktoken'} & set(sys.modules)))"

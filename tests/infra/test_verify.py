@@ -17,6 +17,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tests.infra.proof_world import SqliteFile, fill, say, verify_at, writing
 from tests.infra.test_ledger_world import internals, lagging
+from tests.support.soak import examples
 
 import chatledger
 from chatledger import ChainIntegrityError, ChatledgerError, CorruptStateError, Ledger, UnsupportedFormatError
@@ -74,6 +75,7 @@ def test_a_sound_ledger(location: str) -> None:
     assert progress[-1] == (2 * found.position, 2 * found.position)
 
 
+@pytest.mark.soak
 def test_a_rebuilt_index_is_as_good(location: str) -> None:
     """Pages, and blocks of the search index, lie otherwise then; they say the same."""
     with chatledger.open(location) as ledger:
@@ -85,6 +87,7 @@ def test_a_rebuilt_index_is_as_good(location: str) -> None:
         assert ledger.verify().message_count == before.message_count + 70
 
 
+@pytest.mark.soak
 def test_while_others_write(location: str) -> None:
     """Writers and deletions in between raise no false alarm."""
     with chatledger.open(location) as ledger:
@@ -133,6 +136,7 @@ def test_an_erasure_that_is_not_finished(erased: list[int], tmp_path: Path, monk
         assert ledger.verify().chat_count == 1
 
 
+@pytest.mark.soak
 def test_memory_does_not_grow_with_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Six times the events take less than half as much memory again; pages are smaller here, so that there are many."""
     monkeypatch.setattr("chatledger.projections.proof.walk.PAGE_EVENTS", 50)
@@ -157,7 +161,7 @@ def test_memory_does_not_grow_with_the_log(tmp_path: Path, monkeypatch: pytest.M
 # Damage of the log
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(data=st.data())
 def test_any_changed_byte_is_found(
     template: Path, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
@@ -198,7 +202,7 @@ def test_any_changed_byte_is_found(
 
 
 @given(data=st.data())
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 def test_any_dropped_event_is_found(
     template: Path, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
@@ -210,7 +214,7 @@ def test_any_dropped_event_is_found(
 
 
 @given(data=st.data())
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 def test_any_two_swapped_events_are_found(
     template: Path, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
@@ -421,6 +425,7 @@ def _change_tombstone(ledger: Ledger) -> None:
     put(ledger, "chat_ids", key, value[:-5] + bytes([value[-5] ^ 1]) + value[-4:])
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("damage", "names"),
     [
@@ -451,7 +456,7 @@ def test_a_changed_row_of_the_index(damage: Callable[[Ledger], None], names: str
 
 
 @given(data=st.data())
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_any_changed_row_of_the_index(
     template: Path, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:

@@ -175,6 +175,7 @@ with chatledger.open(sys.argv[1], durability=sys.argv[2]) as ledger:
 """
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("durability", ["always", "fast"])
 def test_it_is_never_ahead_of_the_log(tmp_path: Path, durability: str) -> None:
     """Writers and their server are killed: what was acknowledged was noted, and what was noted is there."""

@@ -4,7 +4,6 @@ Context engines on one chat, whatever they do, in whatever order and whatever fa
 `CHATLEDGER_SOAK=1` runs it for longer. A failure prints the steps; `@reproduce_failure` repeats them.
 """
 
-import os
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -24,11 +23,11 @@ from hypothesis.stateful import (
 from tests.infra.engine_world import EngineWorld, FailingLog
 from tests.infra.test_ledger_world import check_chat, snapshot
 from tests.model.engine_machine import EngineModel, ModelEngine, RefusedError, Saved, Waiting
+from tests.support.soak import IS_SOAK
 
 from chatledger import ChatledgerError, ContextEngine, Message, SaveResult, assistant, user
 from chatledger.fragments import last_assistant_message
 
-SOAK = bool(os.environ.get("CHATLEDGER_SOAK"))
 ENGINES, CHECKPOINTS, FOREIGN = 3, 3, 2
 OWNER = "ada"
 
@@ -332,7 +331,7 @@ def run(kind: str, location: str | Path, *, examples: int, soaked: int, steps: i
         run_state_machine_as_test(
             machine,
             settings=settings(
-                max_examples=soaked if SOAK else examples,
+                max_examples=soaked if IS_SOAK else examples,
                 stateful_step_count=steps,
                 deadline=None,
                 print_blob=True,
@@ -343,20 +342,22 @@ def run(kind: str, location: str | Path, *, examples: int, soaked: int, steps: i
         )
 
 
-@pytest.mark.timeout(3600 if SOAK else 180)
+@pytest.mark.soak
+@pytest.mark.timeout(3600 if IS_SOAK else 180)
 def test_engines_in_memory_agree_with_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three engines on one chat, appends that fail, restarts and rebuilds: all promises hold."""
-    run("sync", "memory:", examples=60, soaked=2400, steps=40, patch=monkeypatch)
+    run("sync", "memory:", examples=15, soaked=2400, steps=40, patch=monkeypatch)
 
 
-@pytest.mark.timeout(3600 if SOAK else 180)
+@pytest.mark.soak
+@pytest.mark.timeout(3600 if IS_SOAK else 180)
 def test_asynchronous_engines_agree_with_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same for `AsyncContextEngine`."""
-    run("async", "memory:", examples=30, soaked=800, steps=40, patch=monkeypatch)
+    run("async", "memory:", examples=8, soaked=800, steps=40, patch=monkeypatch)
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(3600 if SOAK else 180)
+@pytest.mark.soak
+@pytest.mark.timeout(3600 if IS_SOAK else 180)
 def test_engines_on_jetstream_agree_with_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same on a real server."""
-    run("sync", tmp_path / "data", examples=15, soaked=300, steps=40, patch=monkeypatch)
+    run("sync", tmp_path / "data", examples=5, soaked=300, steps=40, patch=monkeypatch)

@@ -27,12 +27,12 @@ from hypothesis.stateful import (
 )
 from tests.infra.test_ledger_world import ANYWHERE, Outcome, Worker, check_chat, check_lists, perform, snapshot
 from tests.model.ledger_model import Draft, Model, answer_of
+from tests.support.soak import IS_SOAK
 
 import chatledger
 from chatledger import Ledger
 
 CHATS, MESSAGES, BRANCHES, CHECKPOINTS = 4, 24, 5, 3
-SOAK = bool(os.environ.get("CHATLEDGER_SOAK"))
 
 
 @dataclass
@@ -561,7 +561,7 @@ def run(machine: type[LedgerMachine], *, examples: int, soaked: int, steps: int)
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=soaked if SOAK else examples,
+            max_examples=soaked if IS_SOAK else examples,
             stateful_step_count=steps,
             deadline=None,
             print_blob=True,
@@ -592,11 +592,11 @@ def _leave() -> None:
     World.beside, World.worker, World.path = None, None, None
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(3600 if SOAK else 300)
+@pytest.mark.soak
+@pytest.mark.timeout(3600 if IS_SOAK else 300)
 def test_ledger_on_jetstream_agrees_with_the_model(jetstream: None) -> None:
     """Three writers (two indexes, two processes), a server that dies, reopening and rebuilding: all promises hold."""
-    run(LedgerMachine, examples=15, soaked=300, steps=40)
+    run(LedgerMachine, examples=4, soaked=300, steps=40)
 
 
 class MemoryMachine(LedgerMachine):
@@ -605,8 +605,9 @@ class MemoryMachine(LedgerMachine):
     is_memory = True
 
 
-@pytest.mark.timeout(3600 if SOAK else 180)
+@pytest.mark.soak
+@pytest.mark.timeout(3600 if IS_SOAK else 180)
 def test_ledger_in_memory_agrees_with_the_model() -> None:
     """A ledger in memory behaves as the one on JetStream does."""
     with chatledger.open("memory:") as World.here:
-        run(MemoryMachine, examples=40, soaked=1200, steps=40)
+        run(MemoryMachine, examples=12, soaked=1200, steps=40)

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.domain.making import Story, user
 from tests.projections.making import opened, rows
+from tests.support.soak import examples
 
 from chatledger.domain.decide.chats import decide_update_chat
 from chatledger.domain.values import Chat
@@ -74,7 +75,7 @@ FILTERS: list[tuple[str | None, Entry | None]] = [
 
 
 @given(chats, updates, st.sampled_from([1, 3, 1000]))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_lists_agree_with_sorting_and_filtering(plan: Any, changes: Any, page: int) -> None:
     """Newest first, ties by id; owner and entry match exactly; offset and cursor give the same pages (PS-8 to PS-11)."""
     story = told(plan, changes)

@@ -9,6 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.domain.making import CHAT, Story, user
 from tests.projections.making import NaiveTree, indexed, live, opened, place_of, reader, rows
+from tests.support.soak import examples
 
 from chatledger.domain.errors import ChainIntegrityError
 from chatledger.domain.values import Message, NewMessage
@@ -96,7 +97,7 @@ def some_pairs(messages: Sequence[Message], count: int, seed: int = 1) -> list[t
 
 
 @given(plans, st.lists(st.integers(1, 30), min_size=1, max_size=5), st.integers(1, 20))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @example([(1, 1)] * 5, [1], 1)
 @example([(0, 1), (0, 1), (2, 1), (2, 1)], [1], 1)
 def test_any_tree_reads_as_by_walking(plan: Plan, per_event: list[int], page: int) -> None:
@@ -112,7 +113,7 @@ def test_any_tree_reads_as_by_walking(plan: Plan, per_event: list[int], page: in
 
 
 @given(plans, st.integers(1, 7))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 def test_flushes_do_not_show(plan: Plan, page: int) -> None:
     """One event per transaction, some, or all at once: the same answers and the same segments."""
     story = written(tree(plan), [1])
@@ -162,6 +163,7 @@ def test_a_long_straight_chain(tmp_path: Path) -> None:
         assert len(pages) <= 5000 // PAGE_MESSAGES + PAGE_MESSAGES
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("every", [1, 10])
 @pytest.mark.parametrize("page", [1, 1000])
 def test_forks_at_every_nth_message(tmp_path: Path, every: int, page: int) -> None:
@@ -177,6 +179,7 @@ def test_forks_at_every_nth_message(tmp_path: Path, every: int, page: int) -> No
             check_against(chat, messages, some_pairs(messages, 400))
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("depth", [200])
 def test_forks_of_forks(tmp_path: Path, depth: int) -> None:
     """Each fork hangs on the fork before: 200 segments above one another, found by skip pointers."""

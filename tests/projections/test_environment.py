@@ -129,6 +129,7 @@ def test_an_exception_leaves_all_as_it_was(tmp_path: Path) -> None:
     env.close()
 
 
+@pytest.mark.soak
 def test_another_process_grows_the_map(tmp_path: Path) -> None:
     """Readers and writers adopt the size that another process gave the file."""
     env = Environment(tmp_path, map_bytes=TINY)
@@ -199,6 +200,7 @@ def test_a_snapshot_does_not_move(tmp_path: Path) -> None:
     env.close()
 
 
+@pytest.mark.soak
 def test_the_last_one_leaves_it_clean(tmp_path: Path) -> None:
     """In use, the note says which run of the machine; after the last close, that all is on disk."""
     env = Environment(tmp_path)
@@ -272,6 +274,7 @@ def test_opening_while_another_one_refuses(tmp_path: Path, monkeypatch: pytest.M
         Environment(tmp_path).close()
 
 
+@pytest.mark.soak
 def test_a_killed_process_keeps_it_usable(tmp_path: Path) -> None:
     """Killed in the middle of a transaction: what was committed is there, the rest is not, and others go on."""
     script = """
@@ -298,6 +301,7 @@ env.update(change)
     assert b"clean" == note(tmp_path)
 
 
+@pytest.mark.soak
 def test_all_killed_is_trusted_in_the_same_run(tmp_path: Path) -> None:
     """The kernel keeps what processes wrote; without a reboot nothing is lost."""
     script = f"""

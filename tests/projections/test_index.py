@@ -21,6 +21,7 @@ from tests.projections.making import (
     rows,
     story_answers,
 )
+from tests.support.soak import examples
 
 from chatledger.domain.codec import Envelope, seal
 from chatledger.domain.decide.branches import decide_activate
@@ -43,7 +44,7 @@ def apply_paged(index: Index, events: Sequence[Recorded], page: int) -> None:
 
 
 @given(scripts, st.sampled_from([1, 2, 7, 1000]))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_the_index_equals_a_fold(script: list[Command], page: int) -> None:
     """Every question is answered as by chats folded in memory, whatever the transactions were (promise 2, PS-29)."""
     story = tell(script, CHATS)
@@ -55,7 +56,7 @@ def test_the_index_equals_a_fold(script: list[Command], page: int) -> None:
 
 
 @given(scripts)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_a_rebuild_gives_the_same_answers(script: list[Command]) -> None:
     """Live or rebuilt, in small pages or at once: the same answers, and nothing else in the tables (promise 2)."""
     story = tell(script, CHATS)
@@ -76,7 +77,7 @@ def found_keys(index: Index) -> dict[str, list[bytes]]:
 
 
 @given(scripts, st.integers(0, 1000), st.integers(1, 10))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_applying_again_changes_nothing(script: list[Command], start: int, count: int) -> None:
     """Redelivered events, in any overlapping page, leave every row as it is (PS-31)."""
     story = tell([*script, ("append", 0, 0, 0)], CHATS)
@@ -236,6 +237,7 @@ def test_a_rebuild_takes_what_was_written_meanwhile(tmp_path: Path) -> None:
         assert story_answers(story, [CHAT]) == answers(index, [CHAT])
 
 
+@pytest.mark.soak
 def test_others_follow_to_the_new_generation(tmp_path: Path) -> None:
     """After a rebuild, who has the old generation open reads and writes the new one, and the old one is removed (PS-30)."""
     story = Story().chain("m1")
@@ -265,6 +267,7 @@ say("closed")
         assert "4" == tracking, "a waiting projection would wait for ever"
 
 
+@pytest.mark.soak
 def test_a_process_that_rebuilds_is_followed(tmp_path: Path) -> None:
     """Here the other process rebuilds, and this one writes afterwards into the generation that it left behind."""
     story = Story().chain("m1")
@@ -291,6 +294,7 @@ index.close()
         assert story_answers(story, [CHAT]) == answers(index, [CHAT])
 
 
+@pytest.mark.soak
 def test_a_killed_rebuild_is_begun_anew(tmp_path: Path) -> None:
     """Killed while it builds: nothing is current, and the next one builds and cleans up (PS-30)."""
     script = f"""
@@ -324,7 +328,7 @@ def erased(story: Story) -> list[Recorded]:
 
 
 @given(scripts)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_erased_holes_are_accounted_for(script: list[Command]) -> None:
     """A rebuild from the erased log gives the same answers, and its holes are just those of the tombstones (PS-13)."""
     story = tell([*script, ("append", 0, 0, 0)], CHATS)
@@ -367,7 +371,7 @@ def test_erasures_wait_until_they_are_finished(tmp_path: Path) -> None:
 
 
 @given(scripts, st.sampled_from([1, 1000]))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_deletion_leaves_no_row(script: list[Command], page: int) -> None:
     """After the deletion of a chat every table is as if it had never been there, but for the tombstone (PS-13)."""
     story = tell([("append", 0, 0, 1), *script], CHATS)

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from tests.domain.json_values import ids, json_values, times
 from tests.domain.making import CHAT, Story, user
 from tests.projections.making import indexed, opened, place_of
+from tests.support.soak import examples
 
 from chatledger.domain.errors import CorruptStateError
 from chatledger.domain.values import Annotation, Message, NewMessage
@@ -50,7 +51,7 @@ def is_decoded(message: Message) -> bool:
 
 
 @given(st.lists(drafts, min_size=1, max_size=20), st.integers(0, 25), st.randoms(use_true_random=False))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_a_lazy_chain_is_the_chain(messages: list[NewMessage], limit: int, chosen: Any) -> None:
     """Every attribute of every message, however many of them, and also when the index is closed."""
     story = Story()

@@ -12,6 +12,7 @@ import lmdb
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.soak import examples
 
 from chatledger.domain.errors import CorruptStateError
 from chatledger.projections.environment import Environment
@@ -43,7 +44,7 @@ def opened(folder: Path) -> "lmdb.Environment":
     return lmdb.open(str(folder), map_size=2**27, max_dbs=8, sync=False, metasync=False)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(steps=STEPS)
 def test_no_false_alarm(tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[int, int, bool]]) -> None:
     """Whatever was put, replaced and deleted, a snapshot that LMDB wrote hangs together; also while a reader holds another."""
@@ -99,6 +100,7 @@ except (lmdb.Error, MemoryError):
 """
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("seed", range(4))
 def test_whatever_ends_the_process_is_found(sound: bytes, tmp_path: Path, seed: int) -> None:
     """Bits flip where the pages describe themselves. What LMDB dies of, or refuses, is named before."""
@@ -128,6 +130,7 @@ while True:
 """
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("seed", range(5))
 def test_kill_9_damages_nothing(tmp_path: Path, seed: int) -> None:
     """A process that dies while it writes leaves a snapshot that hangs together: there is no alarm, and no rebuild."""
@@ -195,6 +198,7 @@ def test_a_file_that_was_just_made(tmp_path: Path) -> None:
     assert find_damage(tmp_path / "data.mdb") is None
 
 
+@pytest.mark.soak
 def test_what_a_killed_process_left_is_looked_at(sound: bytes, tmp_path: Path) -> None:
     """After a death the pages are checked before LMDB touches them; after a clean end they are not read."""
     Environment(tmp_path).close()

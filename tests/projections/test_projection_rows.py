@@ -23,6 +23,7 @@ from tests.projections.custom_making import (
 )
 from tests.projections.making import live, opened, reader
 from tests.projections.test_index import CHATS, apply_paged, erased, scripts
+from tests.support.soak import examples
 
 from chatledger.domain.errors import (
     ChainIntegrityError,
@@ -58,7 +59,7 @@ def order(key: Key) -> list[tuple[int, Any]]:
 
 
 @given(st.lists(keys, max_size=30))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_keys_sort_and_come_back(found: list[Key]) -> None:
     """Numbers before text, text by its bytes, shorter tuples first; each key has bytes of its own."""
     for key in found:
@@ -144,7 +145,7 @@ def _get(desk: Desk, key: Key) -> object:
     st.booleans(),
     st.one_of(st.none(), st.integers(0, 4)),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_rows_are_a_sorted_dictionary(
     found: dict[Key, int],
     gone: list[Key],
@@ -249,7 +250,7 @@ def test_wrong_use_of_rows(tmp_path: Path) -> None:
 
 
 @given(scripts, st.sampled_from([1, 3, 1000]), st.integers(0, 40))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 def test_live_built_and_rebuilt_rows_are_the_same(script: list[Command], page: int, start: int) -> None:
     """Followed from the start, or from the middle, built later, rebuilt, or built from the erased log (PS-29, PS-30)."""
     story = tell([*script, ("append", 0, 0, 0)], CHATS)
@@ -277,7 +278,7 @@ def test_live_built_and_rebuilt_rows_are_the_same(script: list[Command], page: i
 
 
 @given(scripts, st.lists(st.booleans(), min_size=40, max_size=40))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_a_lagging_projection_catches_up(script: list[Command], withs: list[bool]) -> None:
     """Whatever others applied without it, and erased from the log: it gives the rows of a fresh build, each event once."""
     story = tell([*script, ("append", 0, 0, 0)], CHATS)

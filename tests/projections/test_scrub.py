@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.projections.making import ask, dump, process
+from tests.support.soak import examples
 
 from chatledger.projections.environment import Transaction
 from chatledger.projections.generation import Generation
@@ -115,7 +116,7 @@ steps = st.lists(
 
 
 @given(steps)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_what_was_deleted_is_gone_and_the_rest_stays(story: list[tuple[object, ...]]) -> None:
     """Any mixture of rows of any size, replaced, deleted and scrubbed: the file has what the tables have, and no more."""
     with TemporaryDirectory() as folder, opened(Path(folder), 256 * 1024) as world:
@@ -163,6 +164,7 @@ while key := hear():
 """
 
 
+@pytest.mark.soak
 def test_other_processes_bring_nothing_back(tmp_path: Path) -> None:
     """Each process forgets what stood in its pages, before its next write."""
     with process(WRITER, tmp_path) as child:
@@ -214,6 +216,7 @@ hear()
 """
 
 
+@pytest.mark.soak
 def test_readers_of_other_processes_keep_what_they_see(tmp_path: Path) -> None:
     """As above; a reader that was killed is in nobody's way."""
     with opened(tmp_path) as world:
@@ -277,6 +280,7 @@ say("done")
 """
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("at", [1, 7, 40, 90])
 def test_killed_in_the_middle(tmp_path: Path, at: int) -> None:
     """Killed at any write, it is still due, the rows are whole, and the next scrub finishes it."""
@@ -309,6 +313,7 @@ def test_unfinished_transactions_leave_nothing(tmp_path: Path) -> None:
         world.check_rows()
 
 
+@pytest.mark.soak
 def test_a_small_deletion_reads_a_small_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After the first time, only pages written since are looked at, not the whole index."""
     with opened(tmp_path) as world:

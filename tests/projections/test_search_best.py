@@ -2,10 +2,13 @@
 
 import random
 
+import pytest
+
 import chatledger
 from chatledger import NewMessage
 
 
+@pytest.mark.soak
 def test_the_best_of_many_matches_are_the_first_of_all() -> None:
     """However many are asked for, and where many of them rank alike."""
     draw = random.Random(1)

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.infra.search_world import build_search, drop_search, generation, search_rows, small_blocks
 from tests.infra.test_ledger_world import internals
+from tests.support.soak import examples
 
 import chatledger
 from chatledger import Ledger, NewMessage
@@ -47,7 +48,7 @@ def fill(ledger: Ledger, lines: list[str]) -> None:
         ledger.add_messages("c", [message])
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.lists(texts, max_size=25), st.integers(1, 30), st.integers(1, 30), st.sampled_from([1, 200, 5000]))
 def test_it_answers_as_the_one_that_was_written_along(lines: list[str], words: int, chunk: int, size: int) -> None:
     """However many messages, bytes and words are taken in at a time."""

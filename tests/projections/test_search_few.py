@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.infra.search_world import small_blocks
 from tests.projections.test_search_index import WORDS, Action, Append, World, actions, queries
+from tests.support.soak import examples
 
 import chatledger
 from chatledger.domain.search.query import parse
@@ -24,7 +25,7 @@ from chatledger.projections.search.postings import (
 )
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(
     actions,
     st.lists(queries, min_size=1, max_size=5),
@@ -61,7 +62,7 @@ def test_few_and_many_are_answered_alike(
                 assert snippet(hit.message.text, parsed) == hit.snippet
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(actions, st.lists(queries, min_size=1, max_size=3), st.integers(0, 9))
 def test_filters_of_many(actions: list[Action], queries: list[str], seed: int) -> None:
     with small_blocks(), pytest.MonkeyPatch.context() as patch, chatledger.open("memory:") as ledger:
@@ -75,7 +76,7 @@ def test_filters_of_many(actions: list[Action], queries: list[str], seed: int) -
             world.check_filters(query)
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(
     st.lists(st.lists(st.sampled_from(WORDS), max_size=90).map(" ".join), min_size=1, max_size=8),
     st.lists(queries, min_size=1, max_size=5),
@@ -109,6 +110,7 @@ def packed(occurrences: list[tuple[int, int]]) -> bytes:
     return row
 
 
+@pytest.mark.soak
 @given(st.lists(st.tuples(st.integers(0, 2**31 - 1), chunks, st.sets(st.tuples(documents, positions), max_size=5))))
 def test_few_postings_are_unpacked_alike(
     chats: list[tuple[int, list[set[tuple[int, int]]], set[tuple[int, int]]]],

@@ -18,6 +18,7 @@ from tests.infra.search_world import (
     small_blocks,
 )
 from tests.infra.test_ledger_world import internals
+from tests.support.soak import examples
 
 import chatledger
 from chatledger import Ledger, Message, NewMessage
@@ -138,7 +139,8 @@ class World:
         return [(hits, hits.is_degraded) for hits in found]
 
 
-@settings(max_examples=100)
+@pytest.mark.soak
+@settings(max_examples=examples(100))
 @given(actions, st.lists(queries, min_size=1, max_size=6), st.sampled_from([0, 50]), st.integers(0, 9))
 @example([Append("c0", ["b a b"])], ['"a b"', '"b a b"'], 50, 0)  # a phrase whose second term is the first of all
 @example([Append("c0", ["b a b"] * 4)], ['"a b"', '"a b*"'], 50, 0)
@@ -154,7 +156,8 @@ def test_the_index_finds_what_reading_finds(actions: list[Action], queries: list
             world.check_filters(query)
 
 
-@settings(max_examples=40)
+@pytest.mark.soak
+@settings(max_examples=examples(40))
 @given(actions, st.lists(queries, min_size=1, max_size=4), st.integers(1, 5), st.integers(0, 12), actions)
 def test_answers_stay_when_the_index_is_built_anew(
     before: list[Action], queries: list[str], chunk: int, steps: int, after: list[Action]
@@ -196,6 +199,7 @@ def search_state(ledger: Ledger, chat_id: str) -> SearchState:
         return rows.state
 
 
+@pytest.mark.soak
 def test_many_messages_in_batches_of_all_sizes() -> None:
     """With blocks as large as they are: some terms fill many, some texts still wait, and some ends are added to."""
     world_random = random.Random(1)

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.infra.search_world import generation, messages_in_log_order
 from tests.infra.test_ledger_world import internals
+from tests.support.soak import examples
 
 import chatledger
 from chatledger import ChainIntegrityError, Ledger, NewMessage
@@ -29,7 +30,7 @@ ui_messages = st.fixed_dictionaries(
 data = st.text(max_size=6) | ui_messages | json
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.lists(st.tuples(data, st.integers(0, 40)), min_size=1, max_size=40), st.data())
 def test_what_messages_say_comes_in_the_order_of_the_log(drafts: list[tuple[Any, int]], drawn: st.DataObject) -> None:
     """Of strings, UIMessages, and any other data; with forks, whose pages take turns; any of them, in any pieces."""

@@ -99,6 +99,7 @@ def test_a_long_text_is_not_read_for_a_snippet(
     assert max(looked_at) <= MAX_STARTS
 
 
+@pytest.mark.soak
 def test_an_index_with_wrong_landmarks_is_noticed(ledger: Ledger) -> None:
     """`verify` compares them with the texts."""
     ledger.verify()

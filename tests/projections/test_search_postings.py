@@ -119,6 +119,7 @@ def test_a_single_occurrence_is_short(position: int, size: int) -> None:
     check([packed(occurrences)], occurrences)
 
 
+@pytest.mark.soak
 def test_65_535_documents_fit_into_a_chunk() -> None:
     """The most that its count has room for."""
     occurrences = [occurrence(document, document % 11) for document in range(0xFFFF)]
@@ -132,6 +133,7 @@ def test_nothing_is_unpacked_from_nothing() -> None:
     check([packed([5]), b""], [5])
 
 
+@pytest.mark.soak
 @given(st.lists(occurrence_lists(max_size=90), min_size=1, max_size=5))
 def test_chunks_that_are_packed_together_are_as_if_packed_alone(chunks: list[list[int]]) -> None:
     """Whatever the widths of their neighbours are."""
