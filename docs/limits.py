@@ -11,6 +11,7 @@ from chatledger.domain.rules import (
     MAX_METADATA_BYTES,
     MAX_METADATA_KEYS,
     MAX_TITLE_BYTES,
+    MAX_UNPACKED_BYTES,
 )
 from chatledger.domain.runs.values import MAX_CASCADE
 from chatledger.domain.search.query import MAX_QUERY_DEPTH, MAX_QUERY_TERMS
@@ -18,7 +19,6 @@ from chatledger.domain.search.tokens import MAX_TERM_BYTES
 from chatledger.infra.computed_resolver import MAX_ITEMS
 from chatledger.infra.deciding import MAX_COMMIT_EVENTS
 from chatledger.infra.graph_state.settings import MAX_STATE_BYTES
-from chatledger.infra.importers.unpacking import MAX_UNPACKED_BYTES
 from chatledger.infra.jetstream.subjects import MAX_NAME_CHARS
 from chatledger.infra.log.compression import MAX_BYTES
 from chatledger.projections.custom.row_keys import MAX_KEY_BYTES

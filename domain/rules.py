@@ -14,6 +14,8 @@ MAX_METADATA_BYTES: Final = 256 * 1024
 """Encoded in msgpack."""
 MAX_METADATA_KEYS: Final = 1000
 """At the top: chats are listed by each of them."""
+MAX_UNPACKED_BYTES: Final = 1024 * 1024 * 1024
+"""The size of one imported file when it is unpacked, and of all that an archive has together."""
 _encode: Final = msgspec.msgpack.Encoder().encode
 _MIN_INT, _MAX_INT = -(2**63), 2**64 - 1  # what msgpack keeps exactly
 

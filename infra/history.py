@@ -8,7 +8,7 @@ from chatledger.domain.errors import InvalidValueError
 from chatledger.domain.events import Recorded
 from chatledger.domain.rules import check_count, check_id
 
-from .feed import FeedFilter
+from .feed.filter import FeedFilter
 from .owners import Owners
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

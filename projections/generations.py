@@ -23,28 +23,28 @@ class Generations:
         except (FileNotFoundError, ValueError):
             return None
 
-    def path(self, number: int) -> Path:
+    def path(self, generation_no: int) -> Path:
         """Where a generation lies."""
-        return self.root / f"{number:06d}"
+        return self.root / f"{generation_no:06d}"
 
     def next(self) -> int:
         """The number of the next generation."""
         return max([0, *self._numbers()]) + 1
 
-    def publish(self, number: int) -> None:
+    def publish(self, generation_no: int) -> None:
         """Make a generation the current one, at once and for all processes."""
         draft = self.root / f"CURRENT.{os.getpid()}"
         with draft.open("w") as file:
-            file.write(f"{number}\n")
+            file.write(f"{generation_no}\n")
             file.flush()
             os.fsync(file.fileno())
         draft.replace(self.root / "CURRENT")
 
     def remove_unused(self) -> None:
         """Delete the generations before the current one that no process has open any more."""
-        for number in self._numbers():
-            if number < (self.current or 0) and not _is_in_use(self.path(number) / "in-use"):
-                shutil.rmtree(self.path(number), ignore_errors=True)
+        for generation_no in self._numbers():
+            if generation_no < (self.current or 0) and not _is_in_use(self.path(generation_no) / "in-use"):
+                shutil.rmtree(self.path(generation_no), ignore_errors=True)
 
     @property
     def has_others(self) -> bool:
@@ -54,7 +54,7 @@ class Generations:
     @property
     def is_in_use(self) -> bool:
         """Whether a process has one of them open."""
-        return any(_is_in_use(self.path(number) / "in-use") for number in self._numbers())
+        return any(_is_in_use(self.path(generation_no) / "in-use") for generation_no in self._numbers())
 
     def remove_others(self) -> bool:
         """
@@ -63,10 +63,10 @@ class Generations:
         Returns whether they are gone: those that a process still has open are not.
         """
         current = self.current
-        for number in self._numbers():
-            if number != current and not _is_in_use(self.path(number) / "in-use"):
-                shutil.rmtree(self.path(number), ignore_errors=True)
-        return all(number == current for number in self._numbers())
+        for generation_no in self._numbers():
+            if generation_no != current and not _is_in_use(self.path(generation_no) / "in-use"):
+                shutil.rmtree(self.path(generation_no), ignore_errors=True)
+        return all(generation_no == current for generation_no in self._numbers())
 
     @contextlib.contextmanager
     def building(self, *, is_waiting: bool = True) -> Generator[bool]:

@@ -25,11 +25,11 @@ from chatledger.domain.errors import (
     WrongChatError,
 )
 from chatledger.domain.imported import ImportedChat, ImportResult
+from chatledger.domain.rules import MAX_UNPACKED_BYTES
 
 from ..importers import FORMATS, Problem, detect_format, read_chats, write_chats
 from ..importers.langgraph_sqlite import FORMAT as LANGGRAPH
 from ..importers.langgraph_sqlite import import_saver_file, is_saver_file
-from ..importers.unpacking import MAX_UNPACKED_BYTES
 from ..ledger import Ledger
 from .lookup import require_chat
 from .options import Settings, ledger_at, location_option

@@ -10,6 +10,7 @@ from typing import Any, cast
 import msgspec
 
 from chatledger.domain.errors import InvalidValueError
+from chatledger.domain.rules import MAX_UNPACKED_BYTES
 
 from .chatgpt import read_chatgpt
 from .deepagents import read_deepagents
@@ -18,7 +19,6 @@ from .model import ImportedChat, Problem
 from .oasst import read_oasst
 from .report import Reporter
 from .source import READ_ERRORS, decode_json, number_lines, open_source, refuse_unreadable
-from .unpacking import MAX_UNPACKED_BYTES
 
 FORMATS = ("chatgpt", "chatledger", "deepagents", "oasst")
 _SUPPORTED = (

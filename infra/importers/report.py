@@ -3,9 +3,9 @@
 from collections.abc import Callable
 
 from chatledger.domain.errors import ChainIntegrityError, InvalidValueError
+from chatledger.domain.rules import MAX_UNPACKED_BYTES
 
 from .model import Problem
-from .unpacking import MAX_UNPACKED_BYTES
 
 
 class Reporter:

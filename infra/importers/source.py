@@ -12,9 +12,10 @@ from typing import IO, Any, NoReturn, cast
 import msgspec
 
 from chatledger.domain.errors import InvalidValueError
+from chatledger.domain.rules import MAX_UNPACKED_BYTES
 
 from .report import Reporter
-from .unpacking import MAX_UNPACKED_BYTES, Allowance, LimitedStream
+from .unpacking import Allowance, LimitedStream
 
 GZIP_MAGIC = b"\x1f\x8b"
 READ_ERRORS = (OSError, EOFError, zlib.error)

@@ -4,8 +4,6 @@ from typing import IO, Final, NoReturn
 
 from chatledger.domain.errors import InvalidValueError
 
-MAX_UNPACKED_BYTES: Final = 1024 * 1024 * 1024
-"""How much one file may become when it is unpacked, all that an archive has together."""
 _PIECE_BYTES: Final = 1024 * 1024
 
 

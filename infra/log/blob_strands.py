@@ -7,7 +7,9 @@ Positions are never used again, also not after an erasure: whoever adds behind a
 import itertools
 import threading
 from collections.abc import Iterator
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
+
+CHUNK_BYTES: Final = 512 * 1024
 
 
 class StrandMovedError(Exception):

@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 from typing import Any, Final, LiteralString, Protocol
 
-from .blob_strands import Placed, StrandMovedError
-from .blobs import CHUNK_BYTES
+from .blob_strands import CHUNK_BYTES, Placed, StrandMovedError
 
 Value = str | int | bytes
 _LARGE: Final = "the large data of messages"

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-CHUNK_BYTES: Final = 512 * 1024
 LEASE_MS: Final = 60 * 60 * 1000
 """How long a writer may take from storing data to the event. After that a crashed one does not keep them from erasure."""
 _STALLED_S: Final = 2.0

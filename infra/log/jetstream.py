@@ -19,8 +19,7 @@ from ..jetstream.filling import fill, is_partial, mark_partial, purge_fillers
 from ..jetstream.reading import PAGE, Pages, last_on_subject
 from ..jetstream.recorders import JetStreamApplicationRecorder
 from ..jetstream.strands import Strands
-from .blob_strands import Placed, StrandMovedError
-from .blobs import CHUNK_BYTES
+from .blob_strands import CHUNK_BYTES, Placed, StrandMovedError
 from .bookmarks import Bookmark, decode_bookmark, decode_bookmarks, encode_bookmark
 from .jetstream_appends import JetStreamAppends
 from .mapper import StructMapper

@@ -13,8 +13,8 @@ from tests.infra.test_cli_world import run
 
 import chatledger
 from chatledger import InvalidValueError
+from chatledger.domain.rules import MAX_UNPACKED_BYTES
 from chatledger.importers import read_chats
-from chatledger.infra.importers.unpacking import MAX_UNPACKED_BYTES
 
 MIB = 1024 * 1024
 
