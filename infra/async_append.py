@@ -13,7 +13,7 @@ from chatledger.domain.context.fragment import Fragment
 from chatledger.domain.rules import check_id
 from chatledger.domain.values import Message, NewMessage
 
-from .ledger import Ledger
+from .ledger.ledger import Ledger
 from .ledger.messages import begin_append
 from .messages import as_drafts
 

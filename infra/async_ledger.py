@@ -18,7 +18,7 @@ from .async_append import Waiting, append
 from .async_view import AsyncLedgerView
 from .awaiting import AsyncClosing, awaited, iterated
 from .feed import AsyncFeed, Cursor
-from .ledger import Ledger
+from .ledger.ledger import Ledger
 from .ledger.projections import begin_view
 
 T = TypeVar("T")
@@ -228,13 +228,13 @@ class OwnedAsyncLedger(AsyncLedger):
 
     def __init__(self, whole: AsyncLedger, user_id: str) -> None:
         super().__init__(lambda: whole._open().for_user(user_id), whole._location)  # noqa: SLF001 - it opens with it
-        self._whole, self._user_id = whole, user_id
+        self._whole, self.user_id = whole, user_id
 
     append = awaited(Ledger.append)  # what the user may not see is looked at in the thread
 
     def for_user(self, user_id: str) -> AsyncLedger:
         """The same for the same user; refused for another one."""
-        if check_id(user_id, "user_id", empty=True) != self._user_id:
+        if check_id(user_id, "user_id", empty=True) != self.user_id:
             msg = "this ledger is limited to another user; use the ledger that it was made from"
             raise AccessDeniedError(msg)
         return OwnedAsyncLedger(self._whole, user_id)

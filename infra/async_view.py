@@ -6,7 +6,7 @@ from typing import TypeVar
 import anyio.to_thread
 
 from .awaiting import AsyncClosing, Runner, awaited, iterated
-from .ledger import Ledger
+from .ledger.ledger import Ledger
 from .ledger.view import LedgerView
 
 T = TypeVar("T")

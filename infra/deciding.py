@@ -21,7 +21,9 @@ Decide = Callable[[IndexedChat, int], list[Body]]
 """(state, now in ms) to what is to be written."""
 DecideOnThread = Callable[[IndexedThread, int], list[Body]]
 """The same for a thread."""
-S = TypeVar("S", IndexedChat, IndexedThread, IndexedGraphState)
+DecideOnState = Callable[[IndexedGraphState, int], list[Body]]
+"""The same for the state of a graph."""
+S = TypeVar("S", bound=IndexedChat | IndexedThread | IndexedGraphState)
 Kind = type[Body] | tuple[type[Body], ...]
 """What kind of event a command writes first."""
 

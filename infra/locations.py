@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Final, Literal, get_args
+from typing import Final, Literal, NamedTuple, get_args
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import platformdirs
@@ -52,6 +52,29 @@ def _checked_message_limit(limit: int) -> int:
         msg = f"max_message_bytes must be a number from {LARGE_BYTES:,} to {_MOST_MESSAGE_BYTES:,}, not {limit!r}"
         raise ConfigurationError(msg)
     return limit
+
+
+class OpenedLog(NamedTuple):
+    """
+    The log at a location.
+
+    Args:
+        log: It is open.
+        index_folder: Where its index lies, unless another one is asked for.
+        witness: Notes how far the log goes; None where nothing is to be noted.
+        on_close: Called in order after the log was closed, e.g. to stop its server.
+    """
+
+    log: EventLog
+    index_folder: Path
+    witness: Witness | None = None
+    on_close: tuple[Callable[[], object], ...] = ()
+
+    def close(self) -> None:
+        """Close the log, and stop its server if it is ours."""
+        self.log.close()
+        for action in self.on_close:
+            action()
 
 
 class Options:
@@ -152,37 +175,33 @@ class Options:
         shared = SharedWitness(log) if is_shared else None
         return Witness(folder, identity=log.identity, is_synced=is_synced, shared=shared)
 
-    def store(
-        self, log: EventLog, index: Path, *on_close: Callable[[], object], witness: Witness | None = None
-    ) -> Store:
-        """The store of a log, with its index at a path unless another was asked for."""
+    def store(self, opened: OpenedLog) -> Store:
+        """Return the store of a log, with its index."""
         try:
-            log.check_keys()
-            opened = self.open_index(log, index, witness)
+            opened.log.check_keys()
+            index = self.open_index(opened.log, opened.index_folder, opened.witness)
+            index.refuse = self.refuse
+            for projection in self.projections:
+                index.custom.add(projection)
         except BaseException:
-            log.close()
-            for action in on_close:
-                action()
+            opened.close()
             raise
-        opened.refuse = self.refuse
-        for projection in self.projections:
-            opened.custom.add(projection)
         return Store(
-            log,
-            opened,
-            on_close=on_close,
+            opened.log,
+            index,
+            on_close=opened.on_close,
             max_event_bytes=self.max_event_bytes,
             max_message_bytes=self.max_message_bytes,
             progress=self.progress,
             scratch=self.scratch,
-            witness=witness,
+            witness=opened.witness,
         )
 
-    def store_with_witness(self, log: EventLog, index: Path, folder: Path | None = None) -> Store:
-        """The store of a log whose witness stands in a folder; by default beside the index, not inside: that may be removed."""
+    def with_witness(self, log: EventLog, index: Path, folder: Path | None = None) -> OpenedLog:
+        """Return a log whose witness stands in a folder; by default beside the index, not inside: that may be removed."""
         root = self.index or index
         witness = self.witness(folder or root.with_name(f"{root.name}-witness"), log, is_shared=folder is None)
-        return self.store(log, index, *([] if witness is None else [witness.close]), witness=witness)
+        return OpenedLog(log, index, witness, () if witness is None else (witness.close,))
 
 
 @system_errors("the ledger can not be opened")
@@ -213,7 +232,7 @@ def open_shared(location: str | os.PathLike[str], options: Options) -> Shared:
     name = str(DataDirectory(text).path.resolve()) if scheme == "path" else text
     shown = text if scheme == "path" else without_secrets(text)
     key = f"{name}\n{options.index or ''}\n{hash(options.login)}"
-    shared = acquire(key, lambda: Shared(key, shown, opener(text, options), options.durability))
+    shared = acquire(key, lambda: Shared(key, shown, options.store(opener(text, options)), options.durability))
     if options.durability == "always" and shared.durability == "fast":
         release(shared)
         msg = f"{shown} is open in this process with durability 'fast', which is less than 'always'; close it first"
@@ -232,10 +251,10 @@ def open_shared(location: str | os.PathLike[str], options: Options) -> Shared:
 
 def _open_memory(options: Options) -> Store:
     folder = options.scratch.take()
-    return options.store(MemoryLog(options.mapper), folder.path, folder.remove)
+    return options.store(OpenedLog(MemoryLog(options.mapper), folder.path, on_close=(folder.remove,)))
 
 
-def _open_path(location: str, options: Options) -> Store:
+def _open_path(location: str, options: Options) -> OpenedLog:
     directory = DataDirectory(location)
     directory.prepare()
     options.refuse = Quarantine(directory.path).refusal()
@@ -269,7 +288,7 @@ def _open_path(location: str, options: Options) -> Store:
                 raise ChainIntegrityError(msg) from error
             raise
         witness = options.witness(directory.witness, log, is_synced=source.is_synced)
-        return options.store(log, directory.index, lambda: _stop(source, witness), witness=witness)
+        return OpenedLog(log, directory.index, witness, (lambda: _stop(source, witness),))
     except BaseException:
         source.close()
         raise
@@ -284,7 +303,7 @@ def _stop(source: EmbeddedSource, witness: Witness | None) -> None:
         witness.close()
 
 
-def _open_nats(location: str, options: Options) -> Store:
+def _open_nats(location: str, options: Options) -> OpenedLog:
     place = read_place(location, stream=STREAM, login=options.login, replicas=options.replicas)
     client = JetStreamClient(place.connect, timeout_s=options.timeout_s)
     try:
@@ -294,13 +313,13 @@ def _open_nats(location: str, options: Options) -> Store:
         if options.create:
             log.make_streams()
         log.require_replicas(place.replicas)
-        return options.store_with_witness(log, _cache(log.identity))
+        return options.with_witness(log, _cache(log.identity))
     except BaseException:
         client.close()
         raise
 
 
-def _open_sqlite(location: str, options: Options) -> Store:
+def _open_sqlite(location: str, options: Options) -> OpenedLog:
     from .log.sql import SqliteLog
 
     path = Path(unquote(urlsplit(location).path.removeprefix("/"))).expanduser().absolute()
@@ -309,10 +328,10 @@ def _open_sqlite(location: str, options: Options) -> Store:
         msg = f"{path} can not be an SQLite file: its folder does not exist, or it is a folder"
         raise ConfigurationError(msg)
     log = SqliteLog(str(path), mapper=options.mapper)
-    return options.store_with_witness(log, path.with_name(f"{path.name}-index"), path.with_name(f"{path.name}-witness"))
+    return options.with_witness(log, path.with_name(f"{path.name}-index"), path.with_name(f"{path.name}-witness"))
 
 
-def _open_postgres(location: str, options: Options) -> Store:
+def _open_postgres(location: str, options: Options) -> OpenedLog:
     from .log.sql import PostgresLog
 
     parts = urlsplit(location)
@@ -327,7 +346,7 @@ def _open_postgres(location: str, options: Options) -> Store:
         "POSTGRES_SCHEMA": parse_qs(parts.query).get("schema", ["public"])[0],
     }
     log = PostgresLog(settings, timeout_s=options.timeout_s, mapper=options.mapper)
-    return options.store_with_witness(log, _cache(log.identity))
+    return options.with_witness(log, _cache(log.identity))
 
 
 def _cache(identity: str) -> Path:
@@ -336,8 +355,8 @@ def _cache(identity: str) -> Path:
     return platformdirs.user_cache_path("chatledger") / name
 
 
-def open_unshared(location: str | os.PathLike[str], options: Options) -> Store:
-    """What `options.store` makes of the log at a location, for nobody else of this process to share."""
+def open_unshared(location: str | os.PathLike[str], options: Options) -> OpenedLog:
+    """Open the log at a location, for nobody else of this process to share."""
     text = os.fspath(location)
     scheme = text.partition("://")[0] if "://" in text else "path"
     opener = _OPENERS.get(scheme)
@@ -349,7 +368,7 @@ def open_unshared(location: str | os.PathLike[str], options: Options) -> Store:
     return opener(text, options)
 
 
-_OPENERS: Final[dict[str, Callable[[str, Options], Store]]] = {
+_OPENERS: Final[dict[str, Callable[[str, Options], OpenedLog]]] = {
     "path": _open_path,
     "nats": _open_nats,
     "tls": _open_nats,

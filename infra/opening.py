@@ -10,7 +10,7 @@ from chatledger.projections.custom.projection import Projection
 from .async_ledger import AsyncLedger
 from .embedded import Durability
 from .encryption import Encryption
-from .ledger import Ledger
+from .ledger.ledger import Ledger
 from .locations import DEFAULT_LOCATION, Compression, Options, open_shared
 from .login import Login
 from .servers import without_secrets

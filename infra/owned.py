@@ -1,46 +1,38 @@
-"""The store as one user may use it: what belongs to others is not there, and what concerns everybody is refused."""
+"""A store limited to one user: what belongs to others is not there, and what concerns everybody is refused."""
 
 import contextlib
 from collections.abc import Callable, Generator, Iterator, Sequence
-from typing import NoReturn
+from functools import cached_property
+from typing import Final, Never
 
 import msgspec
 
 from chatledger.domain.agents.events import with_owner
+from chatledger.domain.agents.streams import thread_stream
 from chatledger.domain.errors import AccessDeniedError, AlreadyExistsError, ChatExistsError, MessageConflictError
 from chatledger.domain.events import Body, ChatCreated, MessagesAppended, Recorded
+from chatledger.domain.graph_state.ids import parse_state_id, shown_id
 from chatledger.domain.ownership import owner_digest
 from chatledger.projections.agents.indexed_thread import IndexedThread
 from chatledger.projections.agents.owned_thread import OwnedThread
 from chatledger.projections.index import Snapshot
-from chatledger.projections.indexed_chat import IndexedChat
 from chatledger.projections.owned import OwnedChat, OwnedSnapshot
 
-from .deciding import Decide, DecideOnThread, Kind
-from .erasing import SCRUB_S
+from .deciding import Decide, DecideOnState, DecideOnThread, Kind
+from .ledger.port import AdminTask, refused
 from .log.bookmarks import Bookmark, bookmark_key
 from .log.port import READ_PAGE
 from .owners import Owners
 from .store import RETRY_S, Store
 
-
-class _Guard:
-    """Refuses whatever a class does not offer: new methods of what it stands for need a decision first."""
-
-    def __getattr__(self, name: str) -> NoReturn:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        msg = f"{name} concerns the chats of all users; use the ledger that this one was made from, not one made by for_user"
-        raise AccessDeniedError(msg)
+_WHY: Final = "concerns the chats of all users; use the ledger that this one was made from, not one made by for_user"
 
 
-class OwnedLog(_Guard):
+class OwnedLog:
     """The events of one user's chats on a log. Positions count over everybody's."""
 
     def __init__(self, store: Store, user_id: str) -> None:
         self._whole, self._user_id = store, user_id
-        # Users may give their feeds the same names. No chat has the empty id, so this is no tombstone's digest.
-        self._prefix = f"{owner_digest('', user_id)}/"
 
     def last_position(self) -> int:
         """The position of the last event of all."""
@@ -95,6 +87,11 @@ class OwnedLog(_Guard):
         """Forget it."""
         self._whole.log.drop_bookmark(self._kept_key(key))
 
+    @cached_property
+    def _prefix(self) -> str:
+        # Users may give their feeds the same names. No chat has the empty id, so this is no tombstone's digest.
+        return f"{owner_digest('', self._user_id)}/"
+
     def _kept_key(self, key: str) -> str:
         index, count, name = key.split("/", 2)
         return bookmark_key(self._prefix + name, int(index), int(count))
@@ -107,9 +104,19 @@ class OwnedLog(_Guard):
         return [recorded for recorded in page if owners.is_owner(self._user_id, recorded)]
 
 
-class OwnedStore(_Guard):
+class OwnerRefusals:
+    """The members of `LedgerStore` that one user's store refuses."""
+
+    submit = refused("submit", _WHY)
+
+    def whole(self, task: AdminTask) -> Never:
+        """Raise `AccessDeniedError`, which names the task."""
+        refused(task, _WHY)()
+
+
+class OwnedStore(OwnerRefusals):
     """
-    What a ledger asks of its store, for one user.
+    The `LedgerStore` of one user.
 
     Decisions are made on a state without the others. Only where they would write what cannot be, an id that somebody uses, they
     are refused like an id of the user's own.
@@ -135,13 +142,15 @@ class OwnedStore(_Guard):
             MessageConflictError: It would add a message whose id is used in another chat.
         """
 
-        def decide_owned(state: IndexedChat, now: int) -> list[Body]:
-            assert isinstance(state, OwnedChat), "the state is what `seen_as` gave"
+        def read(snapshot: Snapshot) -> OwnedChat:
+            return OwnedSnapshot(snapshot, self._user_id).chat(chat_id)
+
+        def decide_owned(state: OwnedChat, now: int) -> list[Body]:
             bodies = decide(state, now)
             self._check(state, bodies)
             return bodies
 
-        return self._whole.execute(chat_id, decide_owned, kind=kind, timeout_s=timeout_s, seen_as=self._seen)
+        return self._whole.execute_on_stream(chat_id, read, decide_owned, kind=kind, timeout_s=timeout_s)
 
     def execute_on_thread(self, thread_id: str, decide: DecideOnThread) -> list[Recorded]:
         """
@@ -151,15 +160,29 @@ class OwnedStore(_Guard):
             AlreadyExistsError: The id is another user's.
         """
 
-        def decide_owned(state: IndexedThread, now: int) -> list[Body]:
-            assert isinstance(state, OwnedThread), "the state is what `seen_as` gave"
+        def read(snapshot: Snapshot) -> OwnedThread:
+            return OwnedSnapshot(snapshot, self._user_id).thread(thread_id)
+
+        def decide_owned(state: OwnedThread, now: int) -> list[Body]:
             bodies = decide(state, now)
             if bodies and state.is_taken:
                 msg = f"thread {thread_id!r} can not be used, as its id is taken; use another one"
                 raise AlreadyExistsError(msg)
             return bodies if state.record is not None else [with_owner(body, self._user_id) for body in bodies]
 
-        return self._whole.execute_on_thread(thread_id, decide_owned, seen_as=self._seen)
+        return self._whole.execute_on_stream(thread_stream(thread_id), read, decide_owned, kind=None)
+
+    def execute_on_state(self, state_id: str, decide: DecideOnState) -> list[Recorded]:
+        """
+        The same for the state of a graph, whose id says whose it is.
+
+        Raises:
+            AccessDeniedError: It is another user's.
+        """
+        if parse_state_id(state_id).user_id != self._user_id:
+            msg = f"may not modify state {shown_id(state_id)!r}: it belongs to another user"
+            raise AccessDeniedError(msg)
+        return self._whole.execute_on_state(state_id, decide)
 
     def delete_thread(self, thread_id: str) -> None:
         """Delete a thread of the user's, and erase its events."""
@@ -170,9 +193,6 @@ class OwnedStore(_Guard):
 
     def _is_owned(self, thread: IndexedThread) -> bool:
         return thread.is_of(self._user_id)
-
-    def _seen(self, snapshot: Snapshot) -> OwnedSnapshot:
-        return OwnedSnapshot(snapshot, self._user_id)
 
     def _check(self, state: OwnedChat, bodies: Sequence[Body]) -> None:
         if any(isinstance(body, ChatCreated) and body.user_id != self._user_id for body in bodies):
@@ -211,9 +231,9 @@ class OwnedStore(_Guard):
         """What no event refers to belongs to nobody: left to those who sweep everything."""
         return 0
 
-    def finish_erasures(self, *, timeout_s: float = SCRUB_S) -> None:
+    def finish_erasures(self) -> None:
         """Erase what deleted chats left on the log and in the index."""
-        self._whole.finish_erasures(timeout_s=timeout_s)
+        self._whole.finish_erasures()
 
     def check_open(self) -> None:
         """Raise `LedgerClosedError` after the store was closed."""

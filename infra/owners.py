@@ -9,9 +9,9 @@ from chatledger.domain.graph_state.events import StateDeleted, StatePut
 from chatledger.domain.graph_state.ids import is_state_stream, parse_state_id
 from chatledger.domain.ownership import is_owner_of_deleted
 from chatledger.projections.graph_state.indexed_state import IndexedGraphState
-from chatledger.projections.index import Snapshot
 
-from .store import RETRY_S, Store
+from .ledger.port import LedgerSnapshot, LedgerStore
+from .store import RETRY_S
 
 _KEPT: Final = 10_000
 
@@ -25,7 +25,7 @@ class Owners:
     belongs to who owned it.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: LedgerStore) -> None:
         self._store = store
         self._known: dict[str, str | None] = {}
 
@@ -64,7 +64,7 @@ class Owners:
         return None if first_position is None or recorded.position < first_position else owner
 
 
-def _life(snapshot: Snapshot, stream: str) -> tuple[int | None, str | None]:
+def _life(snapshot: LedgerSnapshot, stream: str) -> tuple[int | None, str | None]:
     """Where a chat or a thread of agents that is there began, and its owner."""
     thread_id = thread_of(stream)
     if thread_id is not None:

@@ -21,8 +21,10 @@ from chatledger.domain.errors import (
     UpdateConflictError,
 )
 from chatledger.domain.events import Body, Recorded
+from chatledger.domain.graph_state.ids import state_stream
 from chatledger.domain.large_data import MAX_MESSAGE_BYTES
 from chatledger.projections.generation import Erasure, IndexState
+from chatledger.projections.graph_state.indexed_state import IndexedGraphState
 from chatledger.projections.index import Index, Snapshot
 from chatledger.projections.projector import Projector
 from chatledger.projections.system_errors import system_errors
@@ -31,7 +33,7 @@ from .agents.deleting import IsDue, delete_thread, delete_threads_of_chats, free
 from .checked_reading import CheckedReading
 from .context import current
 from .custom_projections import CustomProjections
-from .deciding import Decide, DecideOnThread, Deciding, Kind, S
+from .deciding import Decide, DecideOnState, DecideOnThread, Deciding, Kind, S
 from .erasing import SCRUB_S, Eraser
 from .follower import Follower
 from .graph_state.deleting import delete_states_of_chats
@@ -159,14 +161,12 @@ class Store:
         *,
         kind: Kind | None,
         timeout_s: float = RETRY_S,
-        seen_as: Callable[[Snapshot], Snapshot] = lambda snapshot: snapshot,
     ) -> list[Recorded]:
         """
         Decide on the chat's present state, write, and apply: again, while others write to the chat in between.
 
         A command with the id of one that was carried out before (see `context`) changes nothing. `kind` is the first event
-        that the command writes; None for one that can not be told from others and heeds no command id. `seen_as` says what of
-        the index may be seen.
+        that the command writes; None for one that can not be told from others and heeds no command id.
 
         Returns:
             The events that were written, now or then; none when there was nothing to do.
@@ -178,23 +178,20 @@ class Store:
             LogUnavailableError: No answer; the outcome is unknown, repeating the call is safe.
         """
         return self.execute_on_stream(
-            chat_id, lambda snapshot: seen_as(snapshot).chat(chat_id), decide, kind=kind, timeout_s=timeout_s
+            chat_id, lambda snapshot: snapshot.chat(chat_id), decide, kind=kind, timeout_s=timeout_s
         )
 
-    def execute_on_thread(
-        self,
-        thread_id: str,
-        decide: DecideOnThread,
-        *,
-        seen_as: Callable[[Snapshot], Snapshot] = lambda snapshot: snapshot,
-    ) -> list[Recorded]:
+    def execute_on_thread(self, thread_id: str, decide: DecideOnThread) -> list[Recorded]:
         """As `execute`, for a thread of agents; what is decided must change nothing when it is repeated."""
         return self.execute_on_stream(
-            thread_stream(thread_id),
-            lambda snapshot: seen_as(snapshot).thread(thread_id),
-            decide,
-            kind=None,
-            timeout_s=RETRY_S,
+            thread_stream(thread_id), lambda snapshot: snapshot.thread(thread_id), decide, kind=None
+        )
+
+    def execute_on_state(self, state_id: str, decide: DecideOnState) -> list[Recorded]:
+        """As `execute`, for the state of a graph."""
+        stream = state_stream(state_id)
+        return self.execute_on_stream(
+            stream, lambda snapshot: IndexedGraphState(snapshot.tables, snapshot.txn, stream), decide, kind=None
         )
 
     def delete_thread(self, thread_id: str, *, is_due: IsDue = lambda _thread: True) -> None:
@@ -204,7 +201,7 @@ class Store:
 
     def _delete_agents_of_chats(self) -> None:
         delete_threads_of_chats(self.snapshot, self.execute_on_thread)
-        delete_states_of_chats(self)
+        delete_states_of_chats(self.snapshot, self.execute_on_state)
 
     def _free_copies(self, erasures: Sequence[Erasure]) -> None:
         free_copies(self.snapshot, self.execute_on_thread, self.index.update, erasures)
@@ -296,6 +293,11 @@ class Store:
         if hidden and hidden[0].position <= position:
             msg = f"the index lacks events of {stream!r} that are on the log; rebuild it, the log is not affected"
             raise CorruptStateError(msg)
+
+    def whole(self, task: str) -> "Store":
+        """Return this store: it is that of all users."""
+        del task
+        return self
 
     def catch_up(self, position: int | None, timeout_s: float) -> int:
         """Take in everything up to the present end of the log, or to `position`; returns the position reached."""

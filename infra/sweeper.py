@@ -12,7 +12,7 @@ from chatledger.domain.events import ChatDeleted
 from chatledger.projections.expiry import due_chats
 
 from .context import acting, current
-from .store import Store
+from .ledger.port import LedgerStore
 
 SWEEPER: Final = "chatledger:sweeper"
 """The actor of deletions by sweeps, unless the caller has one."""
@@ -20,7 +20,7 @@ _PAGE: Final = 100
 _logger = logging.getLogger(__name__)
 
 
-def sweep(store: Store, *, until: int, limit: int | None = None) -> list[str]:
+def sweep(store: LedgerStore, *, until: int, limit: int | None = None) -> list[str]:
     """
     Delete the chats that ended at `until`, in ms, or before; the longest due first, at most `limit`.
 

@@ -1,10 +1,7 @@
 """The index as one user may see it: what belongs to others is not there."""
 
-from typing import NoReturn
-
 import msgspec
 
-from chatledger.domain.errors import AccessDeniedError
 from chatledger.domain.ownership import owner_digest
 from chatledger.domain.state import Tombstone
 from chatledger.domain.values import Chat
@@ -13,7 +10,7 @@ from .agents.owned_thread import OwnedThread
 from .catalogue import Cursor
 from .chains import Place
 from .environment import Transaction
-from .generation import Erasure, IndexState
+from .generation import IndexState
 from .index import Snapshot
 from .indexed_chat import IndexedChat
 from .tables import Tables
@@ -47,22 +44,14 @@ class OwnedChat(IndexedChat):
         return super().is_elsewhere(message_id)
 
 
-class OwnedSnapshot(Snapshot):
-    """What a snapshot of the index holds of one user's."""
+class OwnedSnapshot:
+    """A snapshot of the index, limited to one user."""
 
-    # The base class is not initialized: what it may come to offer is refused, until somebody has thought about whose it is.
     def __init__(self, whole: Snapshot, user_id: str) -> None:
-        self._whole, self._owner = whole, user_id
-        self.user_id = user_id
-
-    def __getattr__(self, name: str) -> NoReturn:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        msg = "this concerns all users; use the ledger that this one was made from, not one made by for_user"
-        raise AccessDeniedError(msg)
+        self._whole, self.user_id = whole, user_id
 
     def refuse(self, stream: str) -> None:
-        """As declared in `Snapshot`."""
+        """Raise `QuarantinedError` when a stream lost events; see `Snapshot.refuse`."""
         self._whole.refuse(stream)
 
     @property
@@ -83,7 +72,7 @@ class OwnedSnapshot(Snapshot):
     def chat(self, chat_id: str, *, even_quarantined: bool = False) -> OwnedChat:
         """The user's chat of that id; its record is None when there is none."""
         chat_no = self.tables.chat_no(self.txn, chat_id)
-        if chat_no is None or _owner(self.tables, self.txn, chat_no)[1] == self._owner:
+        if chat_no is None or _owner(self.tables, self.txn, chat_no)[1] == self.user_id:
             if not even_quarantined:
                 self._whole.refuse(chat_id)
             return self._chat(chat_id, chat_no)
@@ -93,20 +82,20 @@ class OwnedSnapshot(Snapshot):
 
     def thread(self, thread_id: str, *, even_quarantined: bool = False) -> OwnedThread:
         """The user's thread of that id; its record is None when there is none."""
-        thread = OwnedThread(self.tables, self.txn, thread_id, user_id=self._owner)
+        thread = OwnedThread(self.tables, self.txn, thread_id, user_id=self.user_id)
         if thread.record is not None and not even_quarantined:
             self._whole.refuse(thread.chat_id)
         return thread
 
     def chat_nos(self, *, user_id: str | None = None) -> list[int]:
         """The numbers of the user's chats; none when they are asked for another's."""
-        return self._whole.chat_nos(user_id=self._owner) if user_id in {None, self._owner} else []
+        return self._whole.chat_nos(user_id=self.user_id) if user_id in {None, self.user_id} else []
 
     def find(self, message_id: str) -> tuple[IndexedChat, Place] | None:
         """The chat of the user that a message belongs to, and where the message is in it."""
         for chat_no, place in self.tables.locations(self.txn, message_id):
             chat_id, user_id = _owner(self.tables, self.txn, chat_no)
-            if user_id == self._owner:
+            if user_id == self.user_id:
                 self._whole.refuse(chat_id)
                 return self._chat(chat_id, chat_no), place
         return None
@@ -121,22 +110,14 @@ class OwnedSnapshot(Snapshot):
         after: Cursor | None = None,
     ) -> list[Chat]:
         """The user's chats by `updated_at`, newest first, ties by id; none when they are asked for another's."""
-        if user_id not in {None, self._owner}:
+        if user_id not in {None, self.user_id}:
             return []
         if after is not None:
             after = after._replace(chat_no=self.chat(after.chat_id).chat_no or 0)
-        return self._whole.list_chats(user_id=self._owner, entry=entry, limit=limit, offset=offset, after=after)
-
-    def tracking(self, application_name: str) -> int | None:
-        """How far a projection of that application is."""
-        return self._whole.tracking(application_name)
-
-    def erasures(self) -> list[Erasure]:
-        """None: they are carried out for everybody at once."""
-        return []
+        return self._whole.list_chats(user_id=self.user_id, entry=entry, limit=limit, offset=offset, after=after)
 
     def _chat(self, chat_id: str, chat_no: int | None) -> OwnedChat:
-        return OwnedChat(self.tables, self.txn, chat_id, chat_no, user_id=self._owner)
+        return OwnedChat(self.tables, self.txn, chat_id, chat_no, user_id=self.user_id)
 
 
 def _owner(tables: Tables, txn: Transaction, chat_no: int) -> tuple[str, str]:

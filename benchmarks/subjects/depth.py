@@ -10,6 +10,7 @@ import msgspec
 
 import chatledger
 from chatledger import Ledger, Message, NewMessage
+from chatledger.infra.ledger.port import store_of
 from chatledger.projections.chains import Chains, Place
 
 from ..data import Conversations
@@ -170,8 +171,7 @@ def _ancestors(world: World, ledger: Ledger, chat_id: str, length: int) -> Itera
         note = "the limit: `get` of one row of 300 bytes, among as many, in a transaction that is open already"
         row = partial(world.compare, subject="long_chains", peer="one LMDB get", note=note)
         yield row(partial(ledger.common_ancestor, a, b), get, name=f"common ancestor at depth {length:,}")
-        store = ledger._store  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - below the public methods, as the title says
-        with store.snapshot() as snapshot:
+        with store_of(ledger).snapshot() as snapshot:  # below the public methods, as the title says
             chat = snapshot.chat(chat_id)
             chains, place = chat.chains, chat.place(end)
             assert place is not None, "it was stored"

@@ -11,6 +11,7 @@ import msgspec
 
 import chatledger
 from chatledger import Message, SearchHits
+from chatledger.infra.ledger.port import store_of
 
 from ..data import as_rows
 from ..measure import Row, check_equal, take_turns
@@ -188,7 +189,7 @@ def _build(world: World, pair: Pair, length: int) -> Iterator[Row]:
 
 
 def _bytes(what: str, pair: Pair, theirs: dict[str, int]) -> Row:
-    with pair.ledger._store.snapshot() as snapshot:  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # only here
+    with store_of(pair.ledger).snapshot() as snapshot:
         pages = snapshot.txn.stat(snapshot.tables.search)
     ours = (pages["branch_pages"] + pages["leaf_pages"] + pages["overflow_pages"]) * pages["psize"]
     content = theirs["content"]

@@ -11,6 +11,7 @@ from chatledger import Ledger
 from chatledger.infra.embedded import DataDirectory
 from chatledger.infra.embedded.preflight import check_store
 from chatledger.infra.embedded.seals import read_seals, write_seals
+from chatledger.infra.ledger.port import store_of
 from chatledger.infra.locations import STREAM
 
 from ..data import Conversations
@@ -26,7 +27,7 @@ def vouching(world: World) -> Iterator[Row]:
             chatledger.open(folder / "with", durability=durability) as witnessed,
             chatledger.open(folder / "without", durability=durability) as bare,
         ):
-            bare._store._witness = None  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - users cannot do without
+            store_of(bare).whole("verify")._witness = None  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - users cannot do without
             world.report(f"append, {durability}, with the witness")
             count = world.sizes.appends_per_sample
             runs = {"ours": _appends(witnessed, count), "theirs": _appends(bare, count)}

@@ -31,10 +31,9 @@ from chatledger.projections.agents.indexed_thread import (
     listed_threads,
     load,
 )
-from chatledger.projections.index import Snapshot
 
-from ..ledger import Ledger
-from ..store import Store
+from ..ledger.ledger import Ledger
+from ..ledger.port import LedgerSnapshot, LedgerStore, store_of
 from .thread_info import ThreadInfo, info_of
 
 _PAGE: Final = 64
@@ -95,8 +94,8 @@ class Threads:
         return self._ledger
 
     @property
-    def _store(self) -> Store:
-        return self._ledger._store  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # one component, two modules
+    def _store(self) -> LedgerStore:
+        return store_of(self._ledger)
 
     def put_checkpoint(
         self, thread_id: str, put: CheckpointPut, *, is_own: Callable[[str], bool] = lambda _checkpoint_id: False
@@ -358,7 +357,7 @@ class Threads:
     def _execute(self, thread_id: str, decide: Callable[[IndexedThread], list[Body]]) -> None:
         self._store.execute_on_thread(check_id(thread_id, "thread_id"), lambda state, _now: decide(state))
 
-    def _reading(self) -> AbstractContextManager[Snapshot]:
+    def _reading(self) -> AbstractContextManager[LedgerSnapshot]:
         return self._store.snapshot()
 
 

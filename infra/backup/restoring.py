@@ -17,7 +17,7 @@ from ..clock import clock_ms
 from ..embedded import DataDirectory
 from ..embedded.directory import LOST_AND_FOUND
 from ..encryption import Encryption
-from ..ledger import Ledger
+from ..ledger.ledger import Ledger
 from ..locations import Options, open_shared
 from ..log.bookmarks import decode_bookmark
 from ..log.port import EventLog

@@ -16,7 +16,7 @@ from chatledger.domain.text import plain_text
 from chatledger.domain.values import NewMessage
 
 from ..embedded import Durability
-from ..ledger import Ledger
+from ..ledger.ledger import Ledger
 from ..opening import open_ledger
 from .sqlite_chats import SqliteChats
 

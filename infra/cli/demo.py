@@ -14,7 +14,7 @@ from rich.text import Text
 from chatledger.domain.values import Branch
 
 from ..demo import sample_chats
-from ..ledger import Ledger
+from ..ledger.ledger import Ledger
 from ..messages import assistant, user
 from .chats import chat_rows
 from .events import event_line

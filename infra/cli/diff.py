@@ -15,7 +15,7 @@ from chatledger.domain.imported import ImportedChat, ImportedMessage
 from chatledger.domain.text import preview
 from chatledger.domain.values import Branch, Message
 
-from ..ledger import Ledger
+from ..ledger.ledger import Ledger
 from .lookup import Reader, describe_beginning, require_chat
 from .options import Settings, chat_argument, json_option, ledger_at, location_option, point_in_log
 from .output import count, print_json, print_lines, role_style

@@ -8,7 +8,7 @@ import click
 
 from chatledger.domain.events import Recorded
 
-from ..ledger import Ledger
+from ..ledger.ledger import Ledger
 from .events import event_line
 from .lookup import unknown_chat
 from .options import (

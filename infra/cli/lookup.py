@@ -6,7 +6,7 @@ from typing import Final
 from chatledger.domain.errors import NotFoundError
 from chatledger.domain.values import Branch, Chat
 
-from ..ledger import Ledger
+from ..ledger.ledger import Ledger
 from ..ledger.view import LedgerView
 from .output import format_time
 

@@ -14,7 +14,7 @@ import click
 from chatledger.domain.errors import ConfigurationError
 
 from ..encryption import KEY_ENV, Encryption
-from ..ledger import Ledger
+from ..ledger.ledger import Ledger
 from ..locations import DEFAULT_LOCATION
 from ..login import Login
 from ..opening import open_ledger

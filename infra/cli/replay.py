@@ -14,7 +14,7 @@ from chatledger.domain.folded import FoldedChat
 from chatledger.domain.graph import make_graph
 from chatledger.domain.values import Graph
 
-from ..ledger import Ledger
+from ..ledger.ledger import Ledger
 from .chats import chat_heading
 from .events import event_line
 from .log import require_history

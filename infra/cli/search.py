@@ -11,7 +11,7 @@ from rich.text import Text
 from chatledger.domain.drawing.labels import flat, short_id
 from chatledger.domain.values import SearchHit
 
-from ..ledger import Ledger
+from ..ledger.ledger import Ledger
 from ..ledger.search import DEFAULT_LIMIT
 from .lookup import require_branch, require_chat
 from .options import Settings, aware_time, json_option, ledger_at, limit_option, location_option

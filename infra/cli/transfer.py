@@ -30,7 +30,7 @@ from chatledger.domain.rules import MAX_UNPACKED_BYTES
 from ..importers import FORMATS, Problem, detect_format, read_chats, write_chats
 from ..importers.langgraph_sqlite import FORMAT as LANGGRAPH
 from ..importers.langgraph_sqlite import import_saver_file, is_saver_file
-from ..ledger import Ledger
+from ..ledger.ledger import Ledger
 from .lookup import require_chat
 from .options import Settings, ledger_at, location_option
 from .output import console, count, print_error, print_text, pulse

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable
+from contextlib import closing
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -13,14 +14,14 @@ from ..embedded import DataDirectory
 from ..embedded.lock import OwnerLock
 from ..embedded.preflight import check_store
 from ..encryption import Encryption, keyring_of
-from ..locations import STREAM
+from ..locations import STREAM, open_unshared
 from ..log.bookmarks import Bookmark
 from ..log.cipher import RecordCipher
 from ..log.mapper import StructMapper
 from ..log.port import READ_PAGE, EventLog
 from ..login import Login
 from ..servers import without_secrets
-from ..unshared import LogOnly, log_at
+from ..unshared import LogOnly
 from .chains import ChainScan
 from .erasure_check import check_erasures
 from .findings import Diagnosis, Findings
@@ -175,8 +176,8 @@ class _Look:
         if location.startswith("sqlite:"):
             check_room(require_file(location).parent, self._found)
         try:
-            with log_at(location, self._options) as log:
-                return self._through(log, self._options.index_folder)
+            with closing(open_unshared(location, self._options)) as opened:
+                return self._through(opened.log, self._options.index or opened.index_folder)
         except ChatledgerError as error:
             remedy = "see the message; a log whose records are damaged is restored from a backup"
             self._found.add("error", "log-refused", without_secrets(location), str(error), remedy)

@@ -1,27 +1,14 @@
 """Writing anew what only the index still knows of chats that lost events."""
 
-from types import SimpleNamespace
-from typing import Any, cast
-
 from chatledger.domain.imported import ImportedChat
 from chatledger.domain.state import stream_head
 from chatledger.domain.values import Branch
 from chatledger.projections.index import Index
 
-from ..ledger import Ledger
-from ..ledger.interchange import InterchangeMethods
+from ..ledger.interchange import exported_chat
+from ..ledger.ledger import Ledger
+from ..ledger.port import store_of
 from .index_check import snapshot_chats
-
-
-class IndexExport(InterchangeMethods):
-    """Exports chats from an index that has no log."""
-
-    def __init__(self, index: Index) -> None:
-        self._index = index
-
-    @property
-    def _store(self) -> Any:
-        return cast("Any", SimpleNamespace(snapshot=self._index.snapshot))
 
 
 class Recreation:
@@ -46,14 +33,15 @@ class Recreation:
             seen: The position of the index; what was deleted after it stays deleted.
         """
         made = cls()
-        export = IndexExport(index)
         for chat_id, (version, _) in heads_of(index).items():
-            with ledger._store.snapshot() as snapshot:  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - no question of users
+            with store_of(ledger).snapshot() as snapshot:
                 state = snapshot.chat(chat_id)
                 tombstone, record = state.tombstone, state.record
             is_deleted = record is None and tombstone is not None and tombstone.head.position > seen
             if not is_deleted and (record is None or record.head.version < version):
-                _bring_back(ledger, export.export_chat(chat_id))
+                with index.snapshot() as snapshot:
+                    lost = exported_chat(snapshot.chat(chat_id))
+                _bring_back(ledger, lost)
                 made.done.add(chat_id)
         return made
 

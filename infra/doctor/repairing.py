@@ -21,7 +21,7 @@ from ..clock import clock_ms
 from ..embedded import DataDirectory
 from ..embedded.lock import OwnerLock
 from ..encryption import Encryption
-from ..ledger import Ledger
+from ..ledger.ledger import Ledger
 from ..locations import Options, open_shared
 from ..log.mapper import StructMapper
 from ..log.witness import read_last_seen

@@ -10,7 +10,8 @@ from chatledger.domain.graph_state.ids import is_state_stream
 from chatledger.domain.large_data import LargeData, has_references, put_together
 from chatledger.projections.graph_state.indexed_state import IndexedGraphState
 
-from ..ledger import Ledger
+from ..ledger.ledger import Ledger
+from ..ledger.port import store_of
 from ..log.blobs import MissingBlobError
 from ..log.mapper import StructMapper
 from ..messages import new_id
@@ -123,7 +124,7 @@ class Salvage:
         self._placeholders.setdefault(stream, []).extend(made)
 
     def _write(self, recorded: Recorded, gaps: set[int]) -> list[Recorded]:
-        store, stream = self._ledger._store, recorded.chat_id  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - no user writes events
+        store, stream = store_of(self._ledger).whole("repair"), recorded.chat_id
         thread_id = thread_of(stream)
         if thread_id is not None:
             return store.execute_on_thread(thread_id, lambda state, _now: refit_thread(recorded, state))

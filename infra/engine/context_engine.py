@@ -13,7 +13,7 @@ from chatledger.domain.errors import InvalidValueError
 from chatledger.domain.values import Chat
 
 from ..async_ledger import AsyncLedger
-from ..ledger import Ledger
+from ..ledger.ledger import Ledger
 from ..messages import new_id
 from ..opening import open_beside
 from .port import LedgerPort

@@ -15,7 +15,7 @@ from ..clock import clock_ms
 from ..codecs.message_formats import message_format
 from ..computed import compute, compute_now, has_computed
 from ..context import acting
-from ..ledger import Ledger
+from ..ledger.ledger import Ledger
 from ..messages import new_id
 
 T = TypeVar("T")

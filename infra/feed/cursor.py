@@ -12,7 +12,7 @@ from chatledger.domain.errors import ChatledgerError, ConflictError, InvalidValu
 from chatledger.domain.events import Recorded, StreamDeleted
 from chatledger.domain.rules import check_count
 
-from ..store import Store
+from ..ledger.port import LedgerStore
 from .members import Member
 
 SAVE_EVENTS: Final = 100
@@ -47,7 +47,7 @@ class Cursor:
 
     def __init__(
         self,
-        store: Store,
+        store: LedgerStore,
         keep: Callable[[Recorded], bool],
         *,
         after: int,

@@ -10,7 +10,8 @@ from chatledger.domain.errors import ChainIntegrityError, ConflictError, Invalid
 from chatledger.domain.rules import check_id
 
 from ..clock import clock_ms
-from ..log import EventLog, LostRaceError
+from ..ledger.port import LedgerLog
+from ..log import LostRaceError
 from ..log.bookmarks import Bookmark
 
 WHOLE: Final = (0, 1)
@@ -40,7 +41,7 @@ class FeedInfo(msgspec.Struct, frozen=True, kw_only=True):
 class Member:
     """One who reads under a name, and keeps its position on the log."""
 
-    def __init__(self, log: EventLog, bookmark: Bookmark) -> None:
+    def __init__(self, log: LedgerLog, bookmark: Bookmark) -> None:
         self._log, self._bookmark = log, bookmark
 
     @property
@@ -79,7 +80,7 @@ class Member:
         )
 
 
-def claim(log: EventLog, name: str, share: tuple[int, int], *, after: int | None) -> Member:
+def claim(log: LedgerLog, name: str, share: tuple[int, int], *, after: int | None) -> Member:
     """
     Take a name: from now on whoever used it before can not keep positions any more.
 
@@ -126,7 +127,7 @@ def claim(log: EventLog, name: str, share: tuple[int, int], *, after: int | None
     raise ConflictError(msg)
 
 
-def _check_shares(log: EventLog, name: str, count: int) -> None:
+def _check_shares(log: LedgerLog, name: str, count: int) -> None:
     """Refuse a name that has members of other counts: what one has handled says nothing about a share cut otherwise."""
     others = [bookmark for bookmark in log.bookmarks() if bookmark.name == name and bookmark.count != count]
     if others:
@@ -140,7 +141,7 @@ def _check_shares(log: EventLog, name: str, count: int) -> None:
         raise InvalidValueError(msg)
 
 
-def _check_alone(log: EventLog, saved: Bookmark) -> None:
+def _check_alone(log: LedgerLog, saved: Bookmark) -> None:
     """Of two who begin a name with different counts at the same time, none goes on unless it sees no other."""
     try:
         _check_shares(log, saved.name, saved.count)
@@ -149,7 +150,7 @@ def _check_alone(log: EventLog, saved: Bookmark) -> None:
         raise
 
 
-def _check_log(log: EventLog, found: Bookmark, last_position: int) -> None:
+def _check_log(log: LedgerLog, found: Bookmark, last_position: int) -> None:
     if found.log_id == log.identity and found.position <= last_position:
         return
     reason = "belongs to another log" if found.log_id != log.identity else f"is beyond its end, {last_position}"
@@ -165,7 +166,7 @@ def _describe(bookmark: Bookmark) -> str:
     return f"{bookmark.name!r}{share}"
 
 
-def list_feeds(log: EventLog) -> list[FeedInfo]:
+def list_feeds(log: LedgerLog) -> list[FeedInfo]:
     """All members of named feeds, by name and share."""
     found = sorted(log.bookmarks(), key=lambda bookmark: (bookmark.name, bookmark.count, bookmark.index))
     last = log.last_position() if found else 0
@@ -181,7 +182,7 @@ def list_feeds(log: EventLog) -> list[FeedInfo]:
     ]
 
 
-def drop_feed(log: EventLog, name: str) -> bool:
+def drop_feed(log: LedgerLog, name: str) -> bool:
     """Forget a name with all its members; whether it was known."""
     found = [bookmark for bookmark in log.bookmarks() if bookmark.name == check_id(name, "name")]
     for bookmark in found:

@@ -48,7 +48,7 @@ class AsyncStateStore(AsyncClosing):
             queue_size=queue_size,
         )
         self._ledger = ledger
-        owner = ledger._user_id if isinstance(ledger, OwnedAsyncLedger) else None  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # whose it is
+        owner = ledger.user_id if isinstance(ledger, OwnedAsyncLedger) else None
         self._store = object.__new__(StateStore)
         # The ledger is opened by the first call, in its worker thread.
         self._store._set_up(ledger._open, settings, None if owner is None else Identity(owner))  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # one component, two modules

@@ -3,58 +3,30 @@
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import Protocol
 
 from chatledger.domain.agents.streams import thread_of
-from chatledger.domain.events import Body, Recorded
+from chatledger.domain.events import Body
 from chatledger.domain.graph_state.decide import decide_delete_state
-from chatledger.domain.graph_state.ids import is_state_stream, state_stream
+from chatledger.domain.graph_state.ids import is_state_stream
 from chatledger.projections.graph_state.indexed_state import IndexedGraphState
 from chatledger.projections.graph_state.listing import listed_states
 from chatledger.projections.index import Snapshot
 
-DecideOnState = Callable[[IndexedGraphState, int], list[Body]]
-"""(state, now in ms) to what is to be written."""
+Look = Callable[[], AbstractContextManager[Snapshot]]
+Execute = Callable[[str, Callable[[IndexedGraphState, int], list[Body]]], object]
 
 
-class Streams(Protocol):
-    """What is asked of a store."""
-
-    def snapshot(self) -> AbstractContextManager[Snapshot]:
-        """The index as it is now."""
-        ...
-
-    def execute_on_stream(
-        self,
-        chat_id: str,
-        read: Callable[[Snapshot], IndexedGraphState],
-        decide: DecideOnState,
-        *,
-        kind: None,
-    ) -> list[Recorded]:
-        """Decide, write and apply; see `Store.execute`."""
-        ...
-
-
-def execute_on_state(store: Streams, state_id: str, decide: DecideOnState) -> list[Recorded]:
-    """As `Store.execute`, for the state of a graph."""
-    stream = state_stream(state_id)
-    return store.execute_on_stream(
-        stream, lambda snapshot: IndexedGraphState(snapshot.tables, snapshot.txn, stream), decide, kind=None
-    )
-
-
-def delete_states_of_chats(store: Streams) -> None:
+def delete_states_of_chats(look: Look, execute: Execute) -> None:
     """Remove the states of chats that were deleted, and are still to be erased; not those that came later."""
     due: list[tuple[str, int]] = []
-    with store.snapshot() as snapshot:
+    with look() as snapshot:
         for erasure in snapshot.erasures():
             if thread_of(erasure.chat_id) is None and not is_state_stream(erasure.chat_id):
                 states = listed_states(snapshot.txn, snapshot.tables, conversation_id=erasure.chat_id)
                 tombstone = erasure.tombstone_position
                 due += [(state.state_id, tombstone) for state in states if state.first_position < tombstone]
     for state_id, tombstone in due:
-        execute_on_state(store, state_id, partial(_end, tombstone=tombstone))
+        execute(state_id, partial(_end, tombstone=tombstone))
 
 
 def _end(state: IndexedGraphState, now: int, *, tombstone: int) -> list[Body]:

@@ -14,8 +14,7 @@ from chatledger.domain.graph_state.shape import check_object
 from chatledger.domain.rules import check_count, check_id, check_optional_id, json_copy
 
 from ..clock import clock_ms
-from ..ledger import Ledger
-from ..ledger.ledger import OwnedLedger
+from ..ledger.ledger import Ledger, OwnedLedger
 from .identity import Identity, Kind, check_user
 from .kept_steps import KeptSteps
 from .observers import StateObserver, StateObservers, log_transition
@@ -85,7 +84,7 @@ class StateStore:
             checkpointing=checkpointing,
             queue_size=queue_size,
         )
-        owner = ledger._user_id if isinstance(ledger, OwnedLedger) else None  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # whose it is
+        owner = ledger.user_id if isinstance(ledger, OwnedLedger) else None
         self._set_up(lambda: ledger, settings, None if owner is None else Identity(owner))
 
     def _set_up(self, ledger: Callable[[], Ledger], settings: StateSettings, identity: Identity | None) -> None:

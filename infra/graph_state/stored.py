@@ -15,12 +15,11 @@ from chatledger.domain.graph_state.ids import shown_id, state_stream
 from chatledger.domain.graph_state.record import GraphStateRecord, VersionRecord, is_expired
 from chatledger.projections.graph_state.indexed_state import IndexedGraphState
 from chatledger.projections.graph_state.listing import listed_states, outdated_states
-from chatledger.projections.index import Snapshot
 
 from ..clock import clock_ms
-from ..ledger.ledger import Ledger, OwnedLedger
-from ..store import Store
-from .deleting import DecideOnState, execute_on_state
+from ..deciding import DecideOnState
+from ..ledger.ledger import Ledger
+from ..ledger.port import LedgerSnapshot, LedgerStore, store_of
 
 _PAGE: Final = 100
 
@@ -44,12 +43,8 @@ class StoredStates:
         self._ledger = ledger
 
     @property
-    def _store(self) -> Store:
-        ledger = self._ledger()
-        if isinstance(ledger, OwnedLedger):
-            _ = ledger._store  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # says whether it is open
-            ledger = ledger._whole  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # the guard of states does the rest
-        return ledger._store  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # one component, two modules
+    def _store(self) -> LedgerStore:
+        return store_of(self._ledger())
 
     def read(
         self, state_id: str, version: int | None = None, *, only: Collection[str] | None = None
@@ -156,10 +151,10 @@ class StoredStates:
             with _named(state_id, None):
                 return decide(state, now)
 
-        return execute_on_state(self._store, state_id, decide_named)
+        return self._store.execute_on_state(state_id, decide_named)
 
 
-def _state(snapshot: Snapshot, state_id: str) -> IndexedGraphState:
+def _state(snapshot: LedgerSnapshot, state_id: str) -> IndexedGraphState:
     stream = state_stream(state_id)
     snapshot.refuse(stream)
     return IndexedGraphState(snapshot.tables, snapshot.txn, stream)

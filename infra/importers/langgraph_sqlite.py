@@ -22,7 +22,7 @@ from chatledger.domain.undecodable import UNDECODABLE
 
 from ..agents.cutting import is_cut
 from ..agents.threads import Threads
-from ..ledger import Ledger
+from ..ledger.ledger import Ledger
 
 FORMAT: Final = "langgraph"
 _COLUMNS: Final = {

@@ -14,7 +14,7 @@ from chatledger.domain.agents.record import CheckpointRecord
 from chatledger.domain.errors import ConfigurationError, InvalidValueError
 
 from ..agents.threads import StoredCheckpoint, Threads
-from ..ledger import Ledger
+from ..ledger.ledger import Ledger
 from .expectations import Expectations
 from .packing import unpack
 from .reader import Reader

@@ -1,5 +1,1 @@
-"""The ledger: what users hold."""
-
-from .ledger import Ledger
-
-__all__ = ["Ledger"]
+"""The ledger, which users hold, and its port: what it asks of the store that it stands on."""

@@ -9,15 +9,11 @@ from chatledger.domain.rules import check_id
 from chatledger.domain.runs.events import MessagesAnnotated
 from chatledger.domain.values import Annotation
 
-from ..store import Store
+from .port import LedgerPart
 
 
-class AnnotationMethods:
+class AnnotationMethods(LedgerPart):
     """The part of a ledger that is about annotations."""
-
-    @property
-    def _store(self) -> Store:
-        raise NotImplementedError
 
     def annotate(
         self,

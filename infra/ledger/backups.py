@@ -6,15 +6,12 @@ from chatledger.projections.system_errors import system_errors
 
 from ..backup.values import Backup
 from ..quarantine import Refusal
-from ..store import Progress, Store, no_progress
+from ..store import Progress, no_progress
+from .port import LedgerPart
 
 
-class BackupMethods:
+class BackupMethods(LedgerPart):
     """The part of a ledger that takes backups."""
-
-    @property
-    def _store(self) -> Store:
-        raise NotImplementedError
 
     @system_errors("the backup can not be taken")
     def backup(self, folder: str | os.PathLike[str], *, progress: Progress | None = None) -> Backup:
@@ -42,7 +39,7 @@ class BackupMethods:
         """
         from ..backup.writing import write_backup
 
-        store = self._store
+        store = self._store.whole("backup")
         store.check_open()
         refuse = store.index.refuse
         quarantined = refuse.streams if isinstance(refuse, Refusal) else ()

@@ -14,15 +14,11 @@ from chatledger.domain.rules import check_id, check_time
 from chatledger.domain.values import AnyHead, Branch
 
 from ..messages import new_id
-from ..store import Store
+from .port import LedgerPart
 
 
-class BranchMethods:
+class BranchMethods(LedgerPart):
     """The part of a ledger that is about branches."""
-
-    @property
-    def _store(self) -> Store:
-        raise NotImplementedError
 
     def create_branch(
         self,

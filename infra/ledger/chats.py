@@ -26,19 +26,16 @@ from chatledger.projections.indexed_chat import IndexedChat
 from ..clock import clock_ms
 from ..expiring import Ending, moment_ms
 from ..messages import new_id
-from ..store import RETRY_S, Store
+from ..store import RETRY_S
 from ..sweeper import sweep
+from .port import LedgerPart
 
 ChatUpdater = Callable[[Chat], "dict[str, Any] | None"]
 """The present chat to the values to change, `{"title": ..., "metadata": ..., "expires_at": ...}`; None to change nothing."""
 
 
-class ChatMethods:
+class ChatMethods(LedgerPart):
     """The part of a ledger that is about chats as a whole."""
-
-    @property
-    def _store(self) -> Store:
-        raise NotImplementedError
 
     def create_chat(
         self,

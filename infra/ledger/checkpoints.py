@@ -6,15 +6,11 @@ from chatledger.domain.rules import check_id, check_time
 from chatledger.domain.values import Checkpoint
 
 from ..messages import new_id
-from ..store import Store
+from .port import LedgerPart
 
 
-class CheckpointMethods:
+class CheckpointMethods(LedgerPart):
     """The part of a ledger that is about checkpoints."""
-
-    @property
-    def _store(self) -> Store:
-        raise NotImplementedError
 
     def set_checkpoint(self, chat_id: str, name: str, message_id: str, *, created_at: int | None = None) -> Checkpoint:
         """

@@ -10,15 +10,11 @@ from chatledger.domain.rules import check_id
 from chatledger.domain.values import Chat
 
 from ..messages import new_id
-from ..store import Store
+from .port import LedgerPart
 
 
-class ForkMethods:
+class ForkMethods(LedgerPart):
     """The part of a ledger that forks whole chats."""
-
-    @property
-    def _store(self) -> Store:
-        raise NotImplementedError
 
     def fork_chat(
         self,

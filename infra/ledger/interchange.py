@@ -1,6 +1,7 @@
 """Whole conversations in and out."""
 
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Final, TypeVar
 
 import msgspec
@@ -8,6 +9,7 @@ import msgspec
 from chatledger.domain.decide.imports import decide_import, import_result, rest_of
 from chatledger.domain.errors import ChatNotFoundError
 from chatledger.domain.events import Body
+from chatledger.domain.graph import make_graph
 from chatledger.domain.imported import (
     ImportedBranch,
     ImportedChat,
@@ -19,24 +21,21 @@ from chatledger.domain.imported import (
 )
 from chatledger.domain.rules import check_id
 from chatledger.domain.runs.values import RegenerationRecord
-from chatledger.domain.values import Branch, Checkpoint, Message
+from chatledger.domain.values import Branch, Checkpoint, Graph, Message
+from chatledger.projections.collector import only_new_collected
 from chatledger.projections.indexed_chat import IndexedChat
 
 from ..deciding import MAX_COMMIT_EVENTS, Decide
 from ..importers.check import validate_chat
 from ..messages import new_id
-from ..store import Store
+from .port import LedgerPart
 
 _COMMIT_EVENTS: Final = MAX_COMMIT_EVENTS // 2
 T = TypeVar("T", ImportedMessage, ImportedBranch, ImportedCheckpoint, ImportedRegeneration)
 
 
-class InterchangeMethods:
-    """The part of a ledger that imports and exports conversations."""
-
-    @property
-    def _store(self) -> Store:
-        raise NotImplementedError
+class InterchangeMethods(LedgerPart):
+    """The part of a ledger that is about whole conversations."""
 
     def import_chat(self, chat: ImportedChat, *, chat_id: str | None = None) -> ImportResult:
         """
@@ -81,33 +80,51 @@ class InterchangeMethods:
         """
         check_id(chat_id, "chat_id")
         with self._store.snapshot() as snapshot:
-            state = snapshot.chat(chat_id)
-            chat = state.chat
-            if chat is None:
-                raise ChatNotFoundError(chat_id)
-            said = state.annotations()
-            messages = [
-                (at, msgspec.structs.replace(message, annotation=said.get(message.id)))
-                for at, message in state.chains.all_messages()
-            ]
-            branches, checkpoints = state.branches(), state.checkpoints()
-            runs = state.runs()
-            regenerations = [] if state.run_rows is None else state.run_rows.regenerations()
-        messages.sort(key=lambda item: item[0])
-        return ImportedChat(
-            id=chat.id,
-            user_id=chat.user_id,
-            title=chat.title,
-            metadata=chat.metadata,
-            created_at=chat.created_at,
-            updated_at=chat.updated_at,
-            expires_at=chat.expires_at,
-            messages=tuple(_exported(ImportedMessage, message) for _, message in messages),
-            branches=tuple(_exported(ImportedBranch, branch) for branch in branches),
-            checkpoints=tuple(_exported(ImportedCheckpoint, checkpoint) for checkpoint in checkpoints),
-            runs=tuple(msgspec.structs.replace(run, chat_id="") for run in runs),
-            regenerations=tuple(_exported(ImportedRegeneration, one) for one in regenerations),
-        )
+            return exported_chat(snapshot.chat(chat_id))
+
+    def graph(self, chat_id: str) -> Graph:
+        """
+        The whole DAG of a chat: all messages by `created_at` (ties in log order), branches and checkpoints.
+
+        An unknown chat has none of them. Source: the LMDB index at `position`.
+        """
+        check_id(chat_id, "chat_id")
+        with self._store.snapshot() as snapshot:
+            chat = snapshot.chat(chat_id)
+            if chat.record is None:
+                return Graph(chat_id=chat_id, nodes=[], branches=[], checkpoints=[])
+            branches, checkpoints = chat.branches(), chat.checkpoints()
+            with only_new_collected(chat.record.message_count):
+                messages = sorted(chat.chains.all_messages(), key=itemgetter(0))
+        return make_graph(chat_id, (message for _, message in messages), branches, checkpoints)
+
+
+def exported_chat(state: IndexedChat) -> ImportedChat:
+    """Return a whole conversation as an index has it. Raises `ChatNotFoundError` when it has none."""
+    chat = state.chat
+    if chat is None:
+        raise ChatNotFoundError(state.chat_id)
+    said = state.annotations()
+    messages = [
+        (at, msgspec.structs.replace(message, annotation=said.get(message.id)))
+        for at, message in state.chains.all_messages()
+    ]
+    messages.sort(key=lambda item: item[0])
+    regenerations = [] if state.run_rows is None else state.run_rows.regenerations()
+    return ImportedChat(
+        id=chat.id,
+        user_id=chat.user_id,
+        title=chat.title,
+        metadata=chat.metadata,
+        created_at=chat.created_at,
+        updated_at=chat.updated_at,
+        expires_at=chat.expires_at,
+        messages=tuple(_exported(ImportedMessage, message) for _, message in messages),
+        branches=tuple(_exported(ImportedBranch, branch) for branch in state.branches()),
+        checkpoints=tuple(_exported(ImportedCheckpoint, checkpoint) for checkpoint in state.checkpoints()),
+        runs=tuple(msgspec.structs.replace(run, chat_id="") for run in state.runs()),
+        regenerations=tuple(_exported(ImportedRegeneration, one) for one in regenerations),
+    )
 
 
 def _exported(form: type[T], value: Message | Branch | Checkpoint | RegenerationRecord) -> T:

@@ -1,20 +1,15 @@
 """`Ledger`: conversations on a log, read from an index."""
 
-from operator import itemgetter
 from types import TracebackType
-from typing import Self, cast
+from typing import Final, Self
 from weakref import WeakSet
 
 from chatledger.domain.errors import AccessDeniedError, LedgerClosedError
-from chatledger.domain.graph import make_graph
 from chatledger.domain.rules import check_id
-from chatledger.domain.values import Graph
-from chatledger.projections.collector import only_new_collected
 
 from ..owned import OwnedStore
 from ..scratch import Scratch
 from ..shared import Shared, release
-from ..store import Store
 from ..sweeper import Sweeper
 from .annotations import AnnotationMethods
 from .backups import BackupMethods
@@ -25,6 +20,7 @@ from .forks import ForkMethods
 from .interchange import InterchangeMethods
 from .log import LogMethods
 from .messages import MessageMethods
+from .port import LedgerStore
 from .projections import ProjectionMethods
 from .proof import ProofMethods
 from .regenerations import RegenerationMethods
@@ -33,8 +29,10 @@ from .saves import SaveMethods
 from .search import SearchMethods
 from .time_travel import TimeTravelMethods
 
+_CLOSED: Final = "the ledger is closed; open it again"
 
-class Ledger(
+
+class LedgerMethods(
     ChatMethods,
     MessageMethods,
     BranchMethods,
@@ -52,6 +50,10 @@ class Ledger(
     ProjectionMethods,
     BackupMethods,
 ):
+    """All methods of a ledger, on whichever store."""
+
+
+class Ledger(LedgerMethods):
     """
     Conversations, kept as events on a log and answered from an index. Made by `chatledger.open`.
 
@@ -65,10 +67,9 @@ class Ledger(
         self._sweeper = None if sweep_every_s is None else Sweeper(self.sweep, every_s=sweep_every_s)
 
     @property
-    def _store(self) -> Store:
+    def _store(self) -> LedgerStore:
         if self._is_closed:
-            msg = "the ledger is closed; open it again"
-            raise LedgerClosedError(msg)
+            raise LedgerClosedError(_CLOSED)
         return self._shared.store
 
     @property
@@ -77,22 +78,6 @@ class Ledger(
 
     def _is_over(self) -> bool:
         return self._is_closed
-
-    def graph(self, chat_id: str) -> Graph:
-        """
-        The whole DAG of a chat: all messages by `created_at` (ties in log order), branches and checkpoints.
-
-        An unknown chat has none of them. Source: the LMDB index at `position`.
-        """
-        check_id(chat_id, "chat_id")
-        with self._store.snapshot() as snapshot:
-            chat = snapshot.chat(chat_id)
-            if chat.record is None:
-                return Graph(chat_id=chat_id, nodes=[], branches=[], checkpoints=[])
-            branches, checkpoints = chat.branches(), chat.checkpoints()
-            with only_new_collected(chat.record.message_count):
-                messages = sorted(chat.chains.all_messages(), key=itemgetter(0))
-        return make_graph(chat_id, (message for _, message in messages), branches, checkpoints)
 
     def for_user(self, user_id: str) -> "Ledger":
         """
@@ -145,22 +130,20 @@ class OwnedLedger(Ledger):
 
     def __init__(self, whole: Ledger, user_id: str) -> None:
         super().__init__(whole._shared)  # noqa: SLF001 - it stands on the same store
-        self._whole, self._user_id = whole, user_id
+        self._whole, self.user_id = whole, user_id
 
     @property
-    def _store(self) -> Store:
-        if self._is_closed:
-            msg = "the ledger is closed; open it again"
-            raise LedgerClosedError(msg)
-        # It offers that part of a store which is one user's, and refuses the rest.
-        return cast("Store", OwnedStore(self._whole._store, self._user_id))  # noqa: SLF001 - as above
+    def _store(self) -> LedgerStore:
+        if self._is_over():
+            raise LedgerClosedError(_CLOSED)
+        return OwnedStore(self._shared.store, self.user_id)
 
     def _is_over(self) -> bool:
         return self._is_closed or self._whole._is_over()  # noqa: SLF001 - as above
 
     def for_user(self, user_id: str) -> Ledger:
         """The same for the same user; refused for another one."""
-        if check_id(user_id, "user_id", empty=True) != self._user_id:
+        if check_id(user_id, "user_id", empty=True) != self.user_id:
             msg = "this ledger is limited to another user; use the ledger that it was made from"
             raise AccessDeniedError(msg)
         return OwnedLedger(self._whole, user_id)

@@ -13,17 +13,14 @@ from ..context import acting
 from ..feed import WHOLE, Cursor, Feed, FeedFilter, FeedInfo, claim, drop_feed, list_feeds
 from ..history import HistoryFilter
 from ..owners import Owners
-from ..store import RETRY_S, Progress, Store, no_progress
+from ..store import RETRY_S, Progress, no_progress
+from .port import LedgerPart
 
 
-class LogMethods:
+class LogMethods(LedgerPart):
     """The part of a ledger that is about its log."""
 
     _cursors: "WeakSet[Cursor]"
-
-    @property
-    def _store(self) -> Store:
-        raise NotImplementedError
 
     def _is_over(self) -> bool:
         raise NotImplementedError
@@ -207,7 +204,7 @@ class LogMethods:
             InvalidValueError: There is no such part of the index.
             ProjectionError: The projection failed again.
         """
-        store = self._store
+        store = self._store.whole("rebuild")
         store.check_open()
         if only is None:
             store.rebuild(progress or no_progress)

@@ -19,19 +19,14 @@ from chatledger.domain.events import MessagesAppended, Recorded
 from chatledger.domain.rules import check_count, check_id
 from chatledger.domain.values import Divergence, Message, NewMessage
 from chatledger.projections.chains import Chains, Place
-from chatledger.projections.index import Snapshot
 from chatledger.projections.indexed_chat import IndexedChat
 
 from ..messages import as_drafts
-from ..store import Store
+from .port import LedgerPart, LedgerSnapshot, LedgerStore, store_of
 
 
-class MessageMethods:
+class MessageMethods(LedgerPart):
     """The part of a ledger that is about messages."""
-
-    @property
-    def _store(self) -> Store:
-        raise NotImplementedError
 
     def append(
         self,
@@ -63,12 +58,13 @@ class MessageMethods:
         """
         check_id(chat_id, "chat_id")
         drafts = as_drafts(messages)
-        written = self._store.execute(
+        store = self._store
+        written = store.execute(
             chat_id,
             lambda state, now: decide_append(state, drafts, branch=branch, expected_head=expected_head, now=now),
             kind=MessagesAppended,
         )
-        return self._stored(chat_id, drafts, written)
+        return _stored(store, chat_id, drafts, written)
 
     def add_messages(self, chat_id: str, messages: Iterable[NewMessage | Fragment]) -> list[Message]:
         """
@@ -90,26 +86,11 @@ class MessageMethods:
         """
         check_id(chat_id, "chat_id")
         drafts = as_drafts(messages)
-        written = self._store.execute(
+        store = self._store
+        written = store.execute(
             chat_id, lambda state, now: decide_add_messages(state, drafts, now=now), kind=MessagesAppended
         )
-        return self._stored(chat_id, drafts, written)
-
-    def _stored(self, chat_id: str, drafts: list[NewMessage], written: list[Recorded]) -> list[Message]:
-        """The messages as they are stored: those just written, and those that were there."""
-        new = {
-            message.id: msgspec.structs.replace(message, chat_id=chat_id)
-            for recorded in written
-            for message in _bodies(recorded)
-        }
-        ids = [draft.id for draft in drafts if draft.id is not None]
-        if new and new.keys().isdisjoint(ids):
-            return list(new.values())  # a command repeated under its id, with messages that got new ids
-        if new.keys() >= set(ids):
-            return [new[message_id] for message_id in ids]
-        with self._store.snapshot() as snapshot:
-            chat = snapshot.chat(chat_id)
-            return [message for message_id in ids if (message := new.get(message_id) or chat.message(message_id))]
+        return _stored(store, chat_id, drafts, written)
 
     def get_message(self, message_id: str) -> Message | None:
         """
@@ -249,7 +230,7 @@ class MessageMethods:
 
 
 def begin_append(
-    ledger: MessageMethods,
+    ledger: LedgerPart,
     chat_id: str,
     drafts: list[NewMessage],
     *,
@@ -262,7 +243,7 @@ def begin_append(
 
     Returns what gives the answer then, or raises what the log said; None when only `append` can tell what is the matter.
     """
-    store = ledger._store  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - it is one of its methods, in two parts
+    store = store_of(ledger)
     command = store.submit(
         chat_id,
         lambda state, now: decide_append(state, drafts, branch=branch, expected_head=expected_head, now=now),
@@ -273,9 +254,26 @@ def begin_append(
     def end() -> list[Message] | None:
         if command.sealed and isinstance(command.error, ChatledgerError):
             raise command.error
-        return ledger._stored(chat_id, drafts, command.written) if command.written else None  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - as above
+        return _stored(store, chat_id, drafts, command.written) if command.written else None
 
     return end
+
+
+def _stored(store: LedgerStore, chat_id: str, drafts: list[NewMessage], written: list[Recorded]) -> list[Message]:
+    """Return the messages as they are stored: those just written, and those that were there."""
+    new = {
+        message.id: msgspec.structs.replace(message, chat_id=chat_id)
+        for recorded in written
+        for message in _bodies(recorded)
+    }
+    ids = [draft.id for draft in drafts if draft.id is not None]
+    if new and new.keys().isdisjoint(ids):
+        return list(new.values())  # a command repeated under its id, with messages that got new ids
+    if new.keys() >= set(ids):
+        return [new[message_id] for message_id in ids]
+    with store.snapshot() as snapshot:
+        chat = snapshot.chat(chat_id)
+        return [message for message_id in ids if (message := new.get(message_id) or chat.message(message_id))]
 
 
 def _bodies(recorded: Recorded) -> tuple[Message, ...]:
@@ -306,14 +304,14 @@ def _empty(limit: int | None, before: str | None) -> list[Message]:
     return []
 
 
-def _find(snapshot: Snapshot, message_id: str) -> tuple[IndexedChat, Place]:
+def _find(snapshot: LedgerSnapshot, message_id: str) -> tuple[IndexedChat, Place]:
     found = snapshot.find(check_id(message_id, "message_id"))
     if found is None:
         raise MessageNotFoundError(message_id)
     return found
 
 
-def _find_both(snapshot: Snapshot, a: str, b: str) -> tuple[IndexedChat, Place, Place]:
+def _find_both(snapshot: LedgerSnapshot, a: str, b: str) -> tuple[IndexedChat, Place, Place]:
     chat, place = _find(snapshot, a)
     other = chat.place(check_id(b, "message_id"))
     if other is None:

@@ -5,16 +5,12 @@ from contextlib import AbstractContextManager, contextmanager
 
 from chatledger.projections.custom.rows import ProjectionView
 
-from ..custom_projections import ProjectionInfo
-from ..store import Store
+from ..custom_projections import CustomProjections, ProjectionInfo
+from .port import LedgerPart, LedgerStore, store_of
 
 
-class ProjectionMethods:
+class ProjectionMethods(LedgerPart):
     """The part of a ledger that is about custom projections."""
-
-    @property
-    def _store(self) -> Store:
-        raise NotImplementedError
 
     @contextmanager
     def projection(self, name: str) -> Generator[ProjectionView]:
@@ -41,8 +37,7 @@ class ProjectionMethods:
 
         Source: the LMDB index at `position`.
         """
-        self._store.check_open()
-        return self._store.projections.infos()
+        return _of_all_users(self._store).infos()
 
     def drop_projection(self, name: str) -> bool:
         """
@@ -50,16 +45,19 @@ class ProjectionMethods:
 
         A process that still has it builds it anew as well, when it reads it.
         """
-        self._store.check_open()
-        return self._store.projections.drop(name)
+        return _of_all_users(self._store).drop(name)
 
 
 def begin_view(
-    ledger: ProjectionMethods, name: str
+    ledger: LedgerPart, name: str
 ) -> tuple[ProjectionView, Callable[[], None], Callable[[], AbstractContextManager[None]]]:
     """The rows of a projection, what ends them, and what is entered for as long as they are open."""
-    store = ledger._store  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - of the class above
-    store.check_open()
-    projections = store.projections
+    projections = _of_all_users(store_of(ledger))
     view = projections.view(name)
     return view, lambda: projections.end_view(view), projections.inside
+
+
+def _of_all_users(store: LedgerStore) -> CustomProjections:
+    whole = store.whole("projections")
+    whole.check_open()
+    return whole.projections

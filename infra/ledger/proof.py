@@ -6,15 +6,12 @@ from chatledger.projections.system_errors import system_errors
 
 from ..clock import clock_ms
 from ..signing import PemSource, check_signature, load_private_key, load_public_key, sign
-from ..store import Progress, Store, no_progress
+from ..store import Progress, no_progress
+from .port import LedgerPart
 
 
-class ProofMethods:
+class ProofMethods(LedgerPart):
     """The part of a ledger that proves what it holds."""
-
-    @property
-    def _store(self) -> Store:
-        raise NotImplementedError
 
     @system_errors("verifying")
     def verify(
@@ -55,7 +52,7 @@ class ProofMethods:
         """
         from chatledger.projections.proof.verification import verify
 
-        store = self._store
+        store = self._store.whole("verify")
         store.check_open()
         if anchor is not None:
             check_signature(anchor, None if public_key is None else load_public_key(public_key))
@@ -92,8 +89,8 @@ class ProofMethods:
         """
         from chatledger.projections.proof.verification import read_heads
 
+        store = self._store.whole("anchor")
         private_key = load_private_key(key)
-        store = self._store
         store.check_open()
         store.scratch.remove_abandoned()
         with store.scratch.folder() as folder:

@@ -27,15 +27,11 @@ from chatledger.domain.runs.values import (
 from chatledger.projections.indexed_chat import IndexedChat
 
 from ..messages import new_id
-from ..store import Store
+from .port import LedgerPart
 
 
-class RegenerationMethods:
+class RegenerationMethods(LedgerPart):
     """The part of a ledger that is about repeating runs after an edit."""
-
-    @property
-    def _store(self) -> Store:
-        raise NotImplementedError
 
     def plan_regeneration(self, chat_id: str, message_id: str, max_cascade: int = MAX_CASCADE) -> RegenerationPlan:
         """

@@ -25,15 +25,11 @@ from chatledger.projections.run_rows import MESSAGE, THREAD, TRIGGER
 
 from ..deciding import Decide, Kind
 from ..messages import as_drafts, new_id
-from ..store import Store
+from .port import LedgerPart
 
 
-class RunMethods:
+class RunMethods(LedgerPart):
     """The part of a ledger that is about runs of assistants."""
-
-    @property
-    def _store(self) -> Store:
-        raise NotImplementedError
 
     def record_run(
         self,

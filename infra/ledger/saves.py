@@ -11,7 +11,7 @@ from chatledger.domain.saving import Save, SavePreview, SaveResult
 from chatledger.projections.indexed_chat import IndexedChat
 
 from ..clock import clock_ms
-from ..store import Store
+from .port import LedgerPart
 
 MAX_LOST_SWAPS: Final = 5
 """How often in a row others may move the head before a save gives up."""
@@ -21,12 +21,8 @@ class _OutrunError(Exception):
     """Others moved the head too often. No `ChatledgerError`: those are decided on again when others wrote meanwhile."""
 
 
-class SaveMethods:
+class SaveMethods(LedgerPart):
     """The part of a ledger that is about saves."""
-
-    @property
-    def _store(self) -> Store:
-        raise NotImplementedError
 
     def save(self, chat_id: str, save: Save) -> SaveResult:
         """

@@ -11,22 +11,17 @@ from chatledger.domain.rules import check_count, check_id
 from chatledger.domain.search.query import parse
 from chatledger.domain.search.snippets import Snippets, literal_snippet
 from chatledger.domain.values import SearchHit, SearchHits
-from chatledger.projections.index import Snapshot
 from chatledger.projections.indexed_chat import IndexedChat
 from chatledger.projections.search.ranking import Filter
 from chatledger.projections.system_errors import system_errors
 
-from ..store import Store
+from .port import LedgerPart, LedgerSnapshot
 
 DEFAULT_LIMIT = 20
 
 
-class SearchMethods:
+class SearchMethods(LedgerPart):
     """The part of a ledger that searches."""
-
-    @property
-    def _store(self) -> Store:
-        raise NotImplementedError
 
     @system_errors("searching")
     def search(
@@ -100,7 +95,7 @@ class SearchMethods:
         return SearchHits(hits, is_degraded=answer.is_degraded)
 
 
-def _chat_nos(snapshot: Snapshot, chat: IndexedChat | None, user_id: str | None) -> list[int]:
+def _chat_nos(snapshot: LedgerSnapshot, chat: IndexedChat | None, user_id: str | None) -> list[int]:
     """The numbers of the chats to search."""
     if chat is None:
         return snapshot.chat_nos(user_id=user_id)

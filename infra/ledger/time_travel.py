@@ -4,19 +4,15 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from ..scratch import Scratch
-from ..store import Store
 from ..time_travel import MomentStore, moment_at
+from .port import LedgerPart
 
 if TYPE_CHECKING:
     from .view import LedgerView
 
 
-class TimeTravelMethods:
+class TimeTravelMethods(LedgerPart):
     """The part of a ledger that looks back."""
-
-    @property
-    def _store(self) -> Store:
-        raise NotImplementedError
 
     @property
     def _scratch(self) -> Scratch:

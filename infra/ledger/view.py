@@ -4,31 +4,31 @@ import functools
 from collections.abc import Callable
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import Concatenate, ParamSpec, Self, TypeVar, cast
+from typing import Concatenate, ParamSpec, Self, TypeVar
 
-from ..store import Store
-from ..time_travel import MomentStore, PastEvents, UnfoldedError
-from .ledger import Ledger
+from ..time_travel import MomentStore, UnfoldedError
+from .ledger import LedgerMethods
+from .port import LedgerStore
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class _Reader(Ledger):
-    """The methods of a ledger, on the store of a moment. The view shows those that only read."""
+class _Reader(LedgerMethods):
+    """The methods of a ledger, on a store of a moment. The view shows those that only read."""
 
-    def __init__(self, moments: MomentStore, store: MomentStore | PastEvents) -> None:
+    def __init__(self, moments: MomentStore, store: LedgerStore) -> None:
         self._moments, self._read = moments, store
 
     @property
-    def _store(self) -> Store:
-        return cast("Store", self._read)  # reading asks for nothing that it does not have
+    def _store(self) -> LedgerStore:
+        return self._read
 
     def _is_over(self) -> bool:
         return self._moments.is_closed
 
 
-def _then(method: Callable[Concatenate[Ledger, P], T]) -> Callable[Concatenate["LedgerView", P], T]:
+def _then(method: Callable[Concatenate[LedgerMethods, P], T]) -> Callable[Concatenate["LedgerView", P], T]:
     """The same method, answering as it did at the moment of the view."""
 
     def ask(self: "LedgerView", /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -44,7 +44,7 @@ def _then(method: Callable[Concatenate[Ledger, P], T]) -> Callable[Concatenate["
     return ask
 
 
-def _until_then(method: Callable[Concatenate[Ledger, P], T]) -> Callable[Concatenate["LedgerView", P], T]:
+def _until_then(method: Callable[Concatenate[LedgerMethods, P], T]) -> Callable[Concatenate["LedgerView", P], T]:
     """The same method, on the events up to the moment of the view."""
 
     def ask(self: "LedgerView", /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -71,41 +71,41 @@ class LedgerView:
         self._reader = _Reader(store, store)
         self._historian = _Reader(store, store.log_only)
 
-    get_chat = _then(Ledger.get_chat)
-    list_chats = _then(Ledger.list_chats)
+    get_chat = _then(LedgerMethods.get_chat)
+    list_chats = _then(LedgerMethods.list_chats)
 
-    get_message = _then(Ledger.get_message)
-    get_messages = _then(Ledger.get_messages)
-    get_chain = _then(Ledger.get_chain)
-    has_children = _then(Ledger.has_children)
-    children = _then(Ledger.children)
-    siblings = _then(Ledger.siblings)
-    common_ancestor = _then(Ledger.common_ancestor)
-    diff = _then(Ledger.diff)
+    get_message = _then(LedgerMethods.get_message)
+    get_messages = _then(LedgerMethods.get_messages)
+    get_chain = _then(LedgerMethods.get_chain)
+    has_children = _then(LedgerMethods.has_children)
+    children = _then(LedgerMethods.children)
+    siblings = _then(LedgerMethods.siblings)
+    common_ancestor = _then(LedgerMethods.common_ancestor)
+    diff = _then(LedgerMethods.diff)
 
-    get_branch = _then(Ledger.get_branch)
-    get_active_branch = _then(Ledger.get_active_branch)
-    list_branches = _then(Ledger.list_branches)
+    get_branch = _then(LedgerMethods.get_branch)
+    get_active_branch = _then(LedgerMethods.get_active_branch)
+    list_branches = _then(LedgerMethods.list_branches)
 
-    get_checkpoint = _then(Ledger.get_checkpoint)
-    list_checkpoints = _then(Ledger.list_checkpoints)
+    get_checkpoint = _then(LedgerMethods.get_checkpoint)
+    list_checkpoints = _then(LedgerMethods.list_checkpoints)
 
-    get_annotations = _then(Ledger.get_annotations)
-    get_run = _then(Ledger.get_run)
-    runs = _then(Ledger.runs)
-    get_context = _then(Ledger.get_context)
-    plan_regeneration = _then(Ledger.plan_regeneration)
-    get_regeneration = _then(Ledger.get_regeneration)
-    regenerations = _then(Ledger.regenerations)
-    forks = _then(Ledger.forks)
+    get_annotations = _then(LedgerMethods.get_annotations)
+    get_run = _then(LedgerMethods.get_run)
+    runs = _then(LedgerMethods.runs)
+    get_context = _then(LedgerMethods.get_context)
+    plan_regeneration = _then(LedgerMethods.plan_regeneration)
+    get_regeneration = _then(LedgerMethods.get_regeneration)
+    regenerations = _then(LedgerMethods.regenerations)
+    forks = _then(LedgerMethods.forks)
 
-    search = _then(Ledger.search)
+    search = _then(LedgerMethods.search)
 
-    export_chat = _then(Ledger.export_chat)
-    graph = _then(Ledger.graph)
-    owner_of = _then(Ledger.owner_of)
+    export_chat = _then(LedgerMethods.export_chat)
+    graph = _then(LedgerMethods.graph)
+    owner_of = _then(LedgerMethods.owner_of)
 
-    history = _until_then(Ledger.history)
+    history = _until_then(LedgerMethods.history)
 
     @property
     def position(self) -> int:

@@ -11,8 +11,9 @@ from chatledger.domain.state import NO_STREAM, Tombstone
 from chatledger.projections.log_entries import is_foreign_at
 from chatledger.projections.past_index import PastIndex
 
+from ..ledger.port import LedgerStore
 from ..store import RETRY_S
-from .moment import Moment, ReadableStore
+from .moment import Moment
 from .snapshot import Unfolded
 
 _REQUEST_EVENTS: Final = 50
@@ -20,7 +21,7 @@ _REQUEST_EVENTS: Final = 50
 _CHUNK_EVENTS: Final = 1000
 
 
-def fold_chats(store: ReadableStore, past: PastIndex, moment: Moment, chats: Sequence[Unfolded]) -> None:
+def fold_chats(store: LedgerStore, past: PastIndex, moment: Moment, chats: Sequence[Unfolded]) -> None:
     """
     Fold chats up to a moment, and note which are complete. Those that were deleted meanwhile are not.
 
@@ -45,7 +46,7 @@ def _last_position(moment: Moment, chats: Iterable[Unfolded]) -> int:
     return min(moment.position, max(chat.last_position for chat in chats))
 
 
-def _fold_one(store: ReadableStore, past: PastIndex, moment: Moment, chat: Unfolded) -> None:
+def _fold_one(store: LedgerStore, past: PastIndex, moment: Moment, chat: Unfolded) -> None:
     try:
         following = _apply_up_to(store, past, moment, chat)
         _check_follows(past, chat, following)
@@ -57,7 +58,7 @@ def _fold_one(store: ReadableStore, past: PastIndex, moment: Moment, chat: Unfol
     past.note_complete([chat.chat_no])
 
 
-def _apply_up_to(store: ReadableStore, past: PastIndex, moment: Moment, chat: Unfolded) -> Recorded | None:
+def _apply_up_to(store: LedgerStore, past: PastIndex, moment: Moment, chat: Unfolded) -> Recorded | None:
     """Apply the events of a chat, and return the one after them: there is one, as the chat changed since the moment."""
     after = max(chat.chat_no - 1, past.head(chat.chat_id).position)
     while page := store.log.read_chat(chat.chat_id, after=after):
@@ -71,7 +72,7 @@ def _apply_up_to(store: ReadableStore, past: PastIndex, moment: Moment, chat: Un
     return None
 
 
-def _without_foreign(store: ReadableStore, page: Sequence[Recorded]) -> list[Recorded]:
+def _without_foreign(store: LedgerStore, page: Sequence[Recorded]) -> list[Recorded]:
     with store.snapshot() as snapshot:
         return [
             recorded
@@ -95,13 +96,13 @@ def _check_follows(past: PastIndex, chat: Unfolded, following: Recorded | None) 
         raise ChainIntegrityError(msg, chat_id=chat.chat_id)
 
 
-def _is_living(store: ReadableStore, chat: Unfolded) -> bool:
+def _is_living(store: LedgerStore, chat: Unfolded) -> bool:
     store.catch_up(None, RETRY_S)
     with store.snapshot() as snapshot:
         return snapshot.chat(chat.chat_id).chat_no == chat.chat_no
 
 
-def _fold_in_order(store: ReadableStore, past: PastIndex, moment: Moment, chats: Sequence[Unfolded]) -> list[Unfolded]:
+def _fold_in_order(store: LedgerStore, past: PastIndex, moment: Moment, chats: Sequence[Unfolded]) -> list[Unfolded]:
     """Fold chats by reading the log once; returns those whose events did not follow each other."""
     wanted = {chat.chat_id: chat for chat in chats}
     tombstones = _tombstones(chats)

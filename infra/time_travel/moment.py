@@ -1,9 +1,7 @@
-"""A moment in the past of a log, and what is asked of a store to read from it."""
+"""A moment in the past of a log, and finding it."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
@@ -12,60 +10,13 @@ from chatledger.domain.events import Recorded
 from chatledger.domain.foreign import is_foreign
 from chatledger.domain.rules import check_count
 from chatledger.domain.state import StreamHead
-from chatledger.projections.index import Snapshot
 
 from ..deciding import MAX_COMMIT_EVENTS
+from ..ledger.port import LedgerLog, LedgerStore
 from ..store import RETRY_S
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
-
-
-class ReadableLog(Protocol):
-    """The part of a log that time travel reads."""
-
-    def read(self, after: int, limit: int = ...) -> Sequence[Recorded]:
-        """The events after a position, in order; empty at the end of the log."""
-        ...
-
-    def read_chat(self, chat_id: str, *, after: int) -> Sequence[Recorded]:
-        """The events of one chat after a position, in order; empty at the end."""
-        ...
-
-    def event_at(self, position: int) -> Recorded | None:
-        """The event at a position; None where it was erased, or beyond the end."""
-        ...
-
-    def last_position(self) -> int:
-        """The position of the last event; 0 for an empty log."""
-        ...
-
-
-class ReadableStore(Protocol):
-    """The part of a store that time travel reads: of all chats, or of those of one owner."""
-
-    @property
-    def log(self) -> ReadableLog:
-        """Where events are."""
-        ...
-
-    def snapshot(self) -> AbstractContextManager[Snapshot]:
-        """The index as it is now."""
-        ...
-
-    def events(
-        self, after: int, *, chat_id: str | None = None, is_closed: Callable[[], bool] = ...
-    ) -> Iterator[Recorded]:
-        """The events that are on the log after a position, whole commits at a time."""
-        ...
-
-    def catch_up(self, position: int | None, timeout_s: float) -> int:
-        """Take in everything up to the present end of the log; returns the position reached."""
-        ...
-
-    def check_open(self) -> None:
-        """Raise `LedgerClosedError` after it was closed."""
-        ...
 
 
 class Moment(msgspec.Struct, frozen=True):
@@ -88,7 +39,7 @@ class Moment(msgspec.Struct, frozen=True):
         return head.position <= self.position and (self.time is None or head.occurred_at <= self.time)
 
 
-def moment_at(store: ReadableStore, at: int | datetime) -> Moment:
+def moment_at(store: LedgerStore, at: int | datetime) -> Moment:
     """
     The moment of a position, or of a time.
 
@@ -116,7 +67,7 @@ def moment_at(store: ReadableStore, at: int | datetime) -> Moment:
     return Moment(_end_of_commit(store.log, position))
 
 
-def position_of(store: ReadableStore, moment: Moment) -> int:
+def position_of(store: LedgerStore, moment: Moment) -> int:
     """
     The position of the last event up to a moment. For a time it is found by halving the log.
 
@@ -135,7 +86,7 @@ def position_of(store: ReadableStore, moment: Moment) -> int:
     return low
 
 
-def _next_event(log: ReadableLog, after: int) -> Recorded | None:
+def _next_event(log: LedgerLog, after: int) -> Recorded | None:
     while page := log.read(after, 1):
         if not is_foreign(page[0]):
             return page[0]
@@ -143,7 +94,7 @@ def _next_event(log: ReadableLog, after: int) -> Recorded | None:
     return None
 
 
-def _end_of_commit(log: ReadableLog, position: int) -> int:
+def _end_of_commit(log: LedgerLog, position: int) -> int:
     """The same position, or the one before the commit of which the rest comes later: nobody ever saw half of one."""
     recorded = log.event_at(position) if position else None
     if recorded is None or not recorded.event.rest:

@@ -1,20 +1,24 @@
 """The index as it stood at a moment: unchanged chats from the live index, the others from an index of the past."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple, Never
 
 from chatledger.domain.state import Tombstone
 from chatledger.domain.values import Chat
 from chatledger.projections.catalogue import Cursor
 from chatledger.projections.chains import Place
 from chatledger.projections.environment import Transaction
-from chatledger.projections.index import Snapshot
 from chatledger.projections.indexed_chat import IndexedChat
 from chatledger.projections.keys import order_key, scope
 from chatledger.projections.past_index import PastChat, PastIndex
 from chatledger.projections.tables import Tables
 
+from ..ledger.port import LedgerSnapshot, refused
 from .moment import Moment
+
+WHY: Final = (
+    "is not for a view of an earlier moment, which only reads chats; use the ledger that the view was made from"
+)
 
 
 class Unfolded(NamedTuple):
@@ -41,16 +45,32 @@ class UnfoldedError(Exception):
         self.chats, self.searched = chats, searched
 
 
-class MomentSnapshot:
+class MomentSnapshotRefusals:
+    """The members of `LedgerSnapshot` that a snapshot of a moment refuses: they are not of that moment."""
+
+    thread = refused("thread", WHY)
+
+    @property
+    def state(self) -> Never:
+        """Raise `AccessDeniedError`."""
+        refused("state", WHY)()
+
+
+class MomentSnapshot(MomentSnapshotRefusals):
     """
-    What `Snapshot` offers, of a moment. What belongs to it never changes, except that chats are deleted.
+    The `LedgerSnapshot` of a moment. What belongs to it never changes, except that chats are deleted.
 
     Nothing is folded inside it: reading the log takes long, and the index of the past can not grow while it is read.
     """
 
-    def __init__(self, live: Snapshot, moment: Moment, past: tuple[PastIndex, Transaction] | None) -> None:
+    def __init__(self, live: LedgerSnapshot, moment: Moment, past: tuple[PastIndex, Transaction] | None) -> None:
         self._live, self._moment, self._past = live, moment, past
         self._is_searched_there = False
+
+    @property
+    def user_id(self) -> str | None:
+        """The only user whose chats are there; None when those of all are."""
+        return self._live.user_id
 
     @property
     def txn(self) -> Transaction:
@@ -61,6 +81,10 @@ class MomentSnapshot:
     def tables(self) -> Tables:
         """The tables of that index."""
         return self._past[0].tables if self._past is not None and self._is_searched_there else self._live.tables
+
+    def refuse(self, stream: str) -> None:
+        """Raise `QuarantinedError` when a stream lost events since; see `Snapshot.refuse`."""
+        self._live.refuse(stream)
 
     def chat(self, chat_id: str, *, even_quarantined: bool = False) -> IndexedChat:
         """The chat of that id; its record is None when there was none, or is no more."""

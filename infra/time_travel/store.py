@@ -4,22 +4,42 @@ import contextlib
 import threading
 import weakref
 from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import Never
 
 from chatledger.domain.errors import LedgerClosedError
 from chatledger.domain.events import Recorded
-from chatledger.projections.index import Snapshot
 from chatledger.projections.indexed_chat import IndexedChat
 from chatledger.projections.past_index import PastIndex
 
+from ..ledger.port import LedgerSnapshot, LedgerStore, refused
 from ..scratch import Scratch
 from .folding import fold_chats
-from .moment import Moment, ReadableLog, ReadableStore, position_of
-from .snapshot import MomentSnapshot, UnfoldedError
+from .moment import Moment, position_of
+from .snapshot import WHY, MomentSnapshot, UnfoldedError
 
 
-class MomentStore:
+class MomentRefusals:
+    """The members of `LedgerStore` that a store of a moment refuses: what writes, and what is not of that moment."""
+
+    delete_thread = refused("delete_thread", WHY)
+    execute = refused("execute", WHY)
+    execute_on_state = refused("execute_on_state", WHY)
+    execute_on_thread = refused("execute_on_thread", WHY)
+    finish_erasures = refused("finish_erasures", WHY)
+    page = refused("page", WHY)
+    submit = refused("submit", WHY)
+    sweep_large = refused("sweep_large", WHY)
+    whole = refused("whole", WHY)
+
+    @property
+    def log(self) -> Never:
+        """Raise `AccessDeniedError`: the log has what was written since."""
+        refused("log", WHY)()
+
+
+class MomentStore(MomentRefusals):
     """
-    Read-only. A question about chats that changed since raises `UnfoldedError`; after `prepare` it is answered.
+    The `LedgerStore` of a moment. A question about chats that changed since raises `UnfoldedError`; after `prepare` it is answered.
 
     Args:
         source: The store as it is now, or what shows a part of it; asked for it every time, so that closing is noticed.
@@ -27,7 +47,7 @@ class MomentStore:
         scratch: Where chats may lie that were folded.
     """
 
-    def __init__(self, source: Callable[[], ReadableStore], moment: Moment, scratch: Scratch) -> None:
+    def __init__(self, source: Callable[[], LedgerStore], moment: Moment, scratch: Scratch) -> None:
         self._source, self._moment, self._scratch = source, moment, scratch
         self._folding = threading.Lock()
         self._past: PastIndex | None = None
@@ -54,7 +74,7 @@ class MomentStore:
         return PastEvents(self)
 
     @property
-    def source(self) -> ReadableStore:
+    def source(self) -> LedgerStore:
         """
         The store as it is now.
 
@@ -95,7 +115,7 @@ class MomentStore:
                 with source.snapshot() as live:
                     past.copy_chats(live.txn, live.tables, self._unchanged(live, needed.searched))
 
-    def _unchanged(self, live: Snapshot, chat_numbers: Sequence[int]) -> list[int]:
+    def _unchanged(self, live: LedgerSnapshot, chat_numbers: Sequence[int]) -> list[int]:
         """Those chats that are still as they were."""
         records = ((chat_no, IndexedChat(live.tables, live.txn, "", chat_no).record) for chat_no in chat_numbers)
         return [chat_no for chat_no, record in records if record is not None and self._moment.is_after(record.head)]
@@ -145,9 +165,9 @@ class MomentStore:
         return past
 
 
-class PastEvents:
+class PastEvents(MomentRefusals):
     """
-    Read-only: the events up to a moment, beside the index as it is now.
+    The `LedgerStore` of a history: the events up to a moment, beside the index as it is now.
 
     Whose chat an event belongs to is a question about the present: the owner of a chat never changes, and of a deleted one the
     tombstone tells.
@@ -156,12 +176,7 @@ class PastEvents:
     def __init__(self, moments: MomentStore) -> None:
         self._moments = moments
 
-    @property
-    def log(self) -> ReadableLog:
-        """The log as it is now."""
-        return self._moments.source.log
-
-    def snapshot(self) -> contextlib.AbstractContextManager[Snapshot]:
+    def snapshot(self) -> contextlib.AbstractContextManager[LedgerSnapshot]:
         """The index as it is now."""
         return self._moments.source.snapshot()
 

@@ -102,7 +102,7 @@ from chatledger.infra.doctor.replica import ReplicaSetAside, set_replica_aside
 from chatledger.infra.encryption import Encryption
 from chatledger.infra.engine import AsyncContextEngine, ContextEngine
 from chatledger.infra.feed import AsyncFeed, Feed, FeedInfo
-from chatledger.infra.ledger import Ledger
+from chatledger.infra.ledger.ledger import Ledger
 from chatledger.infra.ledger.view import LedgerView
 from chatledger.infra.login import Login
 from chatledger.infra.messages import assistant, assistant_text, message, user

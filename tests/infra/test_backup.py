@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.infra.backup_world import answers, content, fill, run_and_kill, word
+from tests.infra.test_ledger_world import store_behind
 
 import chatledger
 from chatledger import (
@@ -400,7 +401,7 @@ def test_a_hole_without_an_explanation(tmp_path: Path, monkeypatch: pytest.Monke
     """Positions that hold nothing and that no tombstone accounts for stop the backup of a dense log."""
     with chatledger.open("memory:") as ledger:
         fill(ledger)
-        log = ledger._store.log  # pyright: ignore[reportPrivateUsage] - what a user can not do
+        log = store_behind(ledger).log
         log.erase("c", first_position=20, before=22)
         with pytest.raises(ChainIntegrityError, match=r"deleted chats account for 0 only|last event is at"):
             write_backup(log, tmp_path / "backup", progress=lambda _done, _total: None)

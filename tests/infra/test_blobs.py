@@ -14,6 +14,7 @@ import pytest
 from eventsourcing.persistence import JSONTranscoder
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.infra.test_ledger_world import store_behind
 from tests.support.soak import examples
 
 import chatledger
@@ -52,7 +53,7 @@ def strands(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BlobStra
         "path": str(tmp_path / "ledger"),
     }[request.param]
     with chatledger.open(location) as ledger:
-        yield ledger._store.log.blobs._strands
+        yield store_behind(ledger).log.blobs._strands
 
 
 # --- Strands

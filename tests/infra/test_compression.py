@@ -13,7 +13,7 @@ import zstandard
 from eventsourcing.persistence import StoredEvent
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.infra.test_ledger_world import check_chat, texts
+from tests.infra.test_ledger_world import check_chat, store_behind, texts
 
 import chatledger
 from chatledger import ConfigurationError, CorruptStateError, user
@@ -112,7 +112,7 @@ def test_switching_it_on_and_off(location: str) -> None:
             ledger.append("c", [user(f"{turn} {LONG}")])
             ledger.rebuild()
             check_chat(ledger, "c")
-            states = [record.state for record in ledger._store.log._recorder.select_notifications(0, 100)]
+            states = [record.state for record in store_behind(ledger).log._recorder.select_notifications(0, 100)]
     assert [is_compressed(state) for state in states] == [False, False, True, False, True]
     assert len(states[2]) < len(states[1]) / 5
     with chatledger.open(location) as ledger:
@@ -133,7 +133,7 @@ def test_a_damaged_compressed_record() -> None:
     with chatledger.open("memory:", compression="zstd") as ledger:
         ledger.create_chat("c", "u")
         ledger.append("c", [user(LONG)])
-        recorder: Any = ledger._store.log._recorder
+        recorder: Any = store_behind(ledger).log._recorder
         record = recorder.select_notifications(2, 1)[0]
         state = bytearray(record.state)
         state[-1] ^= 1

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.infra.custom_world import Forks, Words, counted, expected, generations, say
+from tests.infra.test_ledger_world import store_behind
 from tests.support.soak import examples
 
 import chatledger
@@ -79,7 +80,7 @@ def test_a_projection_follows_every_write(tmp_path: Path, kind: str) -> None:
             assert counted(ledger) == {"ada": 3 * number}
         with ledger.projection("words") as rows:
             assert rows.of("c").get("words") == 15
-            assert rows.position == ledger._store.index.state.position  # pyright: ignore[reportPrivateUsage]
+            assert rows.position == store_behind(ledger).index.state.position
         ledger.delete_chat("c")
         assert counted(ledger) == {}
         with ledger.projection("words") as rows:
@@ -230,11 +231,11 @@ def test_a_process_without_it_deletes(
         monkeypatch.setattr(stale, "GRACE_S", 0.0)
         with chatledger.open(location) as ledger:
             assert ledger.projections() == []
-            assert not ledger._store.index.is_scrub_due  # pyright: ignore[reportPrivateUsage]
+            assert not store_behind(ledger).index.is_scrub_due
     with chatledger.open(location, projections=[Words()]) as ledger:
         assert expected(ledger) == counted(ledger) == {"bob": 3 * DEEP}
-        ledger._store.finish_erasures()  # pyright: ignore[reportPrivateUsage]
-        assert not ledger._store.index.is_scrub_due  # pyright: ignore[reportPrivateUsage]
+        store_behind(ledger).finish_erasures()
+        assert not store_behind(ledger).index.is_scrub_due
 
 
 def test_deleted_text_leaves_the_files(location: str, tmp_path: Path) -> None:

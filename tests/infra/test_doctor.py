@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from tests.infra.backup_world import block, content, fill, reopened, word
 from tests.infra.test_cli_world import run
+from tests.infra.test_ledger_world import store_behind
 
 import chatledger
 from chatledger import (
@@ -77,7 +78,7 @@ def test_a_healthy_directory(data: Path) -> None:
 def test_the_files_say_what_the_server_says(data: Path) -> None:
     """Read from its blocks, the log has the records that the server gives, and none that was erased."""
     with chatledger.open(data) as ledger:
-        log = ledger._store.log  # pyright: ignore[reportPrivateUsage] - no user sees raw records
+        log = store_behind(ledger).log
         served = {record.id: record.state for record in log.stored(0)}
     entries = list(read_blocks(data / "log" / "jetstream" / "$G" / "streams" / STREAM, STREAM))
     gone = {entry.position for entry in entries if isinstance(entry, Deleted)}

@@ -20,7 +20,7 @@ from tests.infra.encrypted_world import KEY, SECRETS, found_in, in_memory  # noq
 from tests.infra.test_cli_world import finish, start
 from tests.infra.test_jetstream_world import TOKEN, running
 from tests.infra.test_ledger_damage import by_hand
-from tests.infra.test_ledger_world import check_chat, texts
+from tests.infra.test_ledger_world import check_chat, store_behind, texts
 
 import chatledger
 from chatledger import (
@@ -115,8 +115,8 @@ def test_the_memory_log_and_its_index(in_memory: Path) -> None:  # noqa: F811 - 
     with chatledger.open("memory:", encryption=ENCRYPTION) as ledger:
         fill(ledger)
         check_filled(ledger)
-        assert ledger._store.index._generations.root.is_relative_to(in_memory)
-        stored = ledger._store.log._recorder.select_notifications(0, 10)
+        assert store_behind(ledger).index._generations.root.is_relative_to(in_memory)
+        stored = store_behind(ledger).log._recorder.select_notifications(0, 10)
         assert all(record.state.startswith(b"\xc1E\x02k1") for record in stored)
 
     assert [path for path in in_memory.rglob("*") if path.is_file()] == []
@@ -187,7 +187,7 @@ def test_changing_the_key(location: str) -> None:
     with chatledger.open(location, encryption=Encryption([new, KEY])) as ledger:
         ledger.append("c", [user("with the new key")])
         check_filled(ledger)
-        states = [record.state for record in ledger._store.log._recorder.select_notifications(0, 100)]
+        states = [record.state for record in store_behind(ledger).log._recorder.select_notifications(0, 100)]
         assert [state[3:5] for state in states] == [b"k1"] * (len(states) - 1) + [b"k2"]
     with chatledger.open(location, encryption=Encryption([KEY, new])) as ledger:
         ledger.rebuild()
@@ -264,7 +264,7 @@ def test_a_record_in_another_place(file: Path, source: int, target: int) -> None
 def test_clear_text_in_between(file: Path, tmp_path: Path) -> None:
     """A record in clear, though a proper one, is refused in an encrypted log."""
     with chatledger.open(f"sqlite:///{file}", encryption=ENCRYPTION) as ledger:
-        mapper = ledger._store.log._mapper
+        mapper = store_behind(ledger).log._mapper
         second = list(ledger.history())[1]
         plain = type(mapper)(mapper.transcoder).to_stored_event(second.event)
     _set_row(file, 2, plain.state)
@@ -306,7 +306,7 @@ def test_an_index_on_a_disk_must_be_wanted(location: str, tmp_path: Path) -> Non
     with chatledger.open(location, encryption=Encryption(KEY, index_at_rest="plain"), index=index) as ledger:
         fill(ledger)
         check_filled(ledger)
-        assert ledger._store.scratch.base == index
+        assert store_behind(ledger).scratch.base == index
     assert found_in(index) >= {"message", "title"}
     assert found_in(index.with_name("ledger")) == set()
 
@@ -314,7 +314,7 @@ def test_an_index_on_a_disk_must_be_wanted(location: str, tmp_path: Path) -> Non
 def test_an_index_in_memory_by_name(location: str, in_memory: Path, tmp_path: Path) -> None:  # noqa: F811 - the fixture
     with chatledger.open(location, encryption=ENCRYPTION, index=in_memory / "mine") as ledger:
         fill(ledger)
-        assert ledger._store.scratch.base == in_memory / "mine"
+        assert store_behind(ledger).scratch.base == in_memory / "mine"
 
     assert found_in(tmp_path) == set()
     assert (in_memory / "mine" / "CURRENT").exists()
@@ -324,7 +324,7 @@ def test_the_index_is_shared_and_private(location: str, in_memory: Path) -> None
     """It stays for the next process of the same user, and only for that user."""
     with chatledger.open(location, encryption=ENCRYPTION) as ledger:
         fill(ledger)
-        folder = index_folder(ledger._store.log.identity)
+        folder = index_folder(store_behind(ledger).log.identity)
     assert folder.is_relative_to(in_memory)
     assert (folder / "CURRENT").read_text() == "1\n"
     assert {oct(path.stat().st_mode & 0o077) for path in (folder, folder.parent)} == {"0o0"}
@@ -357,7 +357,7 @@ def test_the_index_of_a_ledger_that_is_gone_is_removed(tmp_path: Path, in_memory
             fill(ledger)
     with chatledger.open(kept, encryption=ENCRYPTION) as ledger:
         check_filled(ledger)
-        (folder,) = {index_folder(ledger._store.log.identity)}
+        (folder,) = {index_folder(store_behind(ledger).log.identity)}
 
     assert folder in folders_in(in_memory)
     assert len(folders_in(in_memory)) == (2 if how == "made anew" else 1)

@@ -17,6 +17,7 @@ from tempfile import TemporaryDirectory
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.infra.test_ledger_world import store_behind
 from tests.support.soak import examples
 
 import chatledger
@@ -64,7 +65,7 @@ def test_rebuild_after_an_interrupted_erasure(
     """Whatever part of a deleted chat is still on the log, a rebuild does not show it, and then finishes erasing it."""
     with chatledger.open(location, durability="fast") as ledger:
         _fill(ledger)
-        store = ledger._store
+        store = store_behind(ledger)
 
         def crash(chat_id: str, *, first_position: int, before: int) -> None:
             _half_erased(store.log, chat_id, erased)
@@ -95,7 +96,7 @@ def test_reopening_finishes_an_erasure(tmp_path: Path, monkeypatch: pytest.Monke
             raise Crash
 
         with monkeypatch.context() as patch:
-            patch.setattr(ledger._store.log, "erase", crash)
+            patch.setattr(store_behind(ledger).log, "erase", crash)
             with pytest.raises(Crash):
                 ledger.delete_chat("doomed")
     with chatledger.open(tmp_path, durability="fast") as ledger:
@@ -173,7 +174,7 @@ def test_what_a_reader_holds_goes_when_it_ends(tmp_path: Path) -> None:
     """A snapshot that is older than the deletion delays the end of the erasure, not the deletion; then it happens by itself."""
     with chatledger.open(f"sqlite:///{tmp_path}/log.db") as ledger:
         _fill(ledger)
-        with ledger._store.snapshot() as snapshot:
+        with store_behind(ledger).snapshot() as snapshot:
             deleting = threading.Thread(target=ledger.delete_chat, args=("doomed",))
             deleting.start()
             deleting.join()
@@ -273,7 +274,7 @@ def test_lost_events_are_not_taken_for_erased_ones(location: str) -> None:
     with chatledger.open(location, durability="fast") as ledger:
         _fill(ledger)
         ledger.create_chat("later", "ada")
-        _half_erased(ledger._store.log, "other", [13])
+        _half_erased(store_behind(ledger).log, "other", [13])
         with pytest.raises(chatledger.ChainIntegrityError):
             ledger.rebuild()
 

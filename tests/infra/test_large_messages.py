@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import pytest
 from tests.infra.encrypted_world import in_memory
+from tests.infra.test_ledger_world import store_behind
 
 import chatledger
 from chatledger import (
@@ -81,7 +82,7 @@ def same(is_same: bool) -> bool:  # noqa: FBT001 - of large texts, which pytest 
 
 
 def stored_names(ledger: Ledger) -> list[str]:
-    return ledger._store.log.blobs._strands.names()
+    return store_behind(ledger).log.blobs._strands.names()
 
 
 def files_with(folder: Path, text: str) -> list[str]:
@@ -90,7 +91,7 @@ def files_with(folder: Path, text: str) -> list[str]:
 
 def later(monkeypatch: pytest.MonkeyPatch, ledger: Ledger) -> None:
     """The time at which dead writers are not waited for any more."""
-    blobs = ledger._store.log.blobs
+    blobs = store_behind(ledger).log.blobs
     now = blobs._clock() + LEASE_MS + 1
     monkeypatch.setattr(blobs, "_clock", lambda: now)
 
@@ -226,7 +227,7 @@ def test_an_append_that_is_refused_leaves_nothing_in_use(ledger: Ledger, monkeyp
 def test_what_a_crash_left_of_a_deletion(opener: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that dies after the events are erased: the data are erased when the ledger is opened again."""
     ledger = opener()
-    if ledger._store.log.identity.startswith("memory"):
+    if store_behind(ledger).log.identity.startswith("memory"):
         ledger.close()
         pytest.skip("a log in memory dies with its process")
     ledger.create_chat("a", "ada")
@@ -244,7 +245,7 @@ def test_what_a_crash_left_of_a_deletion(opener: Open, monkeypatch: pytest.Monke
 def test_data_are_gone_with_a_lost_index(opener: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An index that is built anew does not know what was to be erased; it looks at what is stored."""
     with opener() as ledger:
-        if ledger._store.log.identity.startswith("memory"):
+        if store_behind(ledger).log.identity.startswith("memory"):
             pytest.skip("a log in memory dies with its process")
         ledger.create_chat("a", "ada")
         ledger.append("a", [user(words(40_000))])
@@ -252,7 +253,11 @@ def test_data_are_gone_with_a_lost_index(opener: Open, tmp_path: Path, monkeypat
             patch.setattr(erasing_large.LargeDataEraser, "finish", _die)
             with pytest.raises(Killed):
                 ledger.delete_chat("a")
-        root = ledger._store.index._generations.root if hasattr(ledger._store.index._generations, "root") else None
+        root = (
+            store_behind(ledger).index._generations.root
+            if hasattr(store_behind(ledger).index._generations, "root")
+            else None
+        )
     folders = [root] if root is not None else [path for path in tmp_path.rglob("*index*") if path.is_dir()]
     for folder in folders:
         for file in sorted(folder.rglob("*"), reverse=True):
@@ -367,7 +372,7 @@ def test_verify_names_the_event_without_its_data(ledger: Ledger) -> None:
     ledger.append("a", [user("x"), user(words(40_000))])
     at = ledger.position
     ledger.append("b", [user("small")])
-    strands = ledger._store.log.blobs._strands
+    strands = store_behind(ledger).log.blobs._strands
     (name,) = strands.names()
     last = strands.last(name)
     assert last is not None
@@ -384,7 +389,7 @@ def test_a_lost_stream_of_data_is_found(tmp_path: Path) -> None:
     with chatledger.open(tmp_path) as ledger:
         ledger.create_chat("a", "ada")
         ledger.append("a", [user(words(40_000))])
-        log = ledger._store.log
+        log = store_behind(ledger).log
         assert isinstance(log, JetStreamLog)
         log._client.call(delete_stream, log._client, "chatledger-blobs")
         with pytest.raises(CorruptStateError, match="missing") as caught:
@@ -402,7 +407,7 @@ def test_pages_of_large_events_are_small(ledger: Ledger, monkeypatch: pytest.Mon
     middle = ledger.position - 2
     with ledger.context(command_id="once"):
         assert ledger.append("a", [user(text, id=str(number)) for number, text in enumerate(texts)])[0].id == "0"
-    assert len(ledger._store.log.read(0)) < 8
+    assert len(store_behind(ledger).log.read(0)) < 8
     assert same([one.text for one in ledger.get_messages("a")] == texts)
     ledger.rebuild()
     ledger.append("a", [user("more")])
@@ -416,7 +421,7 @@ def test_events_that_are_erased_while_they_are_read(ledger: Ledger, monkeypatch:
     """A reader has the records of events whose chat is deleted before it asks for the data: they are passed over."""
     ledger.append("a", [user(words(40_000))])
     ledger.append("b", [user("small")])
-    log = ledger._store.log
+    log = store_behind(ledger).log
     whole = log._mapper.read
     is_first = [True]
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import nats
 import pytest
-from tests.infra.test_ledger_world import check_chat, lagging, length, snapshot, text, texts
+from tests.infra.test_ledger_world import check_chat, lagging, length, snapshot, store_behind, text, texts
 
 import chatledger
 from chatledger import (
@@ -126,7 +126,7 @@ def test_the_last_event_is_erased_while_somebody_opens(path: Path, monkeypatch: 
     """A deletion between a look at the end of the log and one at its last event is no loss: its tombstone came after both."""
     fill(path, "one")
     with chatledger.open(path) as ledger:
-        log, seen = ledger._store.log, ledger._store.index.state  # pyright: ignore[reportPrivateUsage] - what opening looks at
+        log, seen = store_behind(ledger).log, store_behind(ledger).index.state
         look = log.event_at
 
         def delete_before(position: int) -> Recorded | None:
@@ -141,7 +141,7 @@ def test_the_last_event_is_erased_while_somebody_opens(path: Path, monkeypatch: 
         def find_nothing(position: int) -> None:
             del position
 
-        deletion = ledger._store.index.state  # pyright: ignore[reportPrivateUsage]
+        deletion = store_behind(ledger).index.state
         monkeypatch.setattr(log, "event_at", find_nothing)
         with pytest.raises(LogRegressedError):
             refuse_if_regressed(log, position=deletion.position, event_hash=deletion.hash)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from tests.contracts.store_world import together
-from tests.infra.test_ledger_world import check_chat, ids, is_owner, text, texts
+from tests.infra.test_ledger_world import check_chat, ids, is_owner, store_behind, text, texts
 
 import chatledger
 from chatledger import ANY, Ledger, LedgerClosedError
@@ -239,7 +239,7 @@ def test_closing_while_others_work(path: Path) -> None:
 def test_an_append_that_closing_cancelled(path: Path) -> None:
     """Its outcome is unknown, and that is what the caller is told."""
     with chatledger.open(path, durability="fast") as ledger:
-        appends: Any = ledger._store.log.begin_appends()
+        appends: Any = store_behind(ledger).log.begin_appends()
         cancelled: Future[int] = Future()
         cancelled.cancel()
         outcome = appends._outcome(("c", (), 0), cancelled, NOT_SENT)

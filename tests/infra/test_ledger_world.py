@@ -17,6 +17,8 @@ import chatledger
 from chatledger import ANY, ChatledgerError, Ledger, Message, NewMessage, Recorded
 from chatledger.domain.codec import encode_event, event_hash
 from chatledger.domain.folded import FoldedChat
+from chatledger.infra.ledger.port import store_of
+from chatledger.infra.store import Store
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 ANYWHERE: Final = "$any"
@@ -151,6 +153,11 @@ def snapshot(ledger: Ledger, chat_ids: list[str]) -> list[Any]:
 def internals(ledger: Ledger) -> Any:
     """The store behind a ledger, for tests that look inside."""
     return cast("Any", ledger)._store
+
+
+def store_behind(ledger: Ledger) -> Store:
+    """The same with its type, of a ledger of all users."""
+    return store_of(ledger).whole("repair")
 
 
 # Ledgers that lag behind

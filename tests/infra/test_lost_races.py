@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
+from tests.infra.test_ledger_world import store_behind
 
 import chatledger
 from chatledger import ChatExistsError, Ledger, NewMessage
@@ -31,7 +32,7 @@ def test_an_index_that_lost_a_chat_is_told_from_another_writer(monkeypatch: pyte
     with chatledger.open("memory:") as ledger:
         ledger.create_chat("c", "ada")
         ledger.create_chat("d", "ada")
-        ledger._store.index.update(
+        store_behind(ledger).index.update(
             lambda generation, txn: txn.delete(b"c" + id_key("c"), db=generation.tables.chat_ids)
         )
         assert ledger.get_chat("c") is None
@@ -51,7 +52,7 @@ def test_an_index_that_lost_a_chat_is_told_from_another_writer(monkeypatch: pyte
 @contextmanager
 def others_write(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
     """Somebody writes to another chat whenever the end of the log is looked for: a dozen times there is something new."""
-    store = ledger._store
+    store = store_behind(ledger)
     catch_up = store.projector.catch_up
     left = iter(range(12))
 
@@ -103,7 +104,7 @@ def test_a_command_with_nothing_to_write_ends_while_others_write(
         return []
 
     with others_write(ledger, monkeypatch):
-        assert ledger._store.execute("c", nothing, kind=None) == []
+        assert store_behind(ledger).execute("c", nothing, kind=None) == []
 
     assert len(decided) == 2
 
@@ -118,14 +119,14 @@ def test_a_command_that_is_refused_ends_while_others_write(ledger: Ledger, monke
         raise ChatExistsError(CHAT)
 
     with others_write(ledger, monkeypatch), pytest.raises(ChatExistsError):
-        ledger._store.execute("c", refuse, kind=None)
+        store_behind(ledger).execute("c", refuse, kind=None)
 
     assert len(decided) == 2
 
 
 def test_a_race_that_is_lost_after_many_attempts_is_no_damage(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     """Seen under load: an index that lacks nothing was called damaged, after one lost race among attempts that wrote nothing."""
-    store = ledger._store
+    store = store_behind(ledger)
     attempts: list[int] = []
 
     def lose_at_last(state: IndexedChat, now: int) -> list[Body]:
@@ -145,14 +146,14 @@ def test_a_log_that_refuses_for_ever_is_no_damage_of_the_index(ledger: Ledger, m
     def refuse(*args: object, **kwargs: object) -> list[int]:
         raise LostRaceError
 
-    monkeypatch.setattr(ledger._store.log, "append", refuse)
+    monkeypatch.setattr(store_behind(ledger).log, "append", refuse)
     with pytest.raises(UpdateConflictError, match=r"'c'.* [1-9][0-9] attempts"):
-        ledger._store.execute("c", retitle, kind=None, timeout_s=0.5)
+        store_behind(ledger).execute("c", retitle, kind=None, timeout_s=0.5)
 
 
 def test_a_chat_of_another_user_is_no_damage(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who loses the race for a new chat does not see it; that is as it should be."""
-    store = ledger._store
+    store = store_behind(ledger)
 
     def create(state: IndexedChat, now: int) -> list[Body]:
         del now
@@ -177,7 +178,7 @@ def test_pauses_stay_short_however_many_there_were(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(time, "sleep", pauses.append)
     with chatledger.open("memory:") as ledger:
         for attempts in (1, 2, 5_001):
-            ledger._store._await_other("c", attempts, time.monotonic() + 60)
+            store_behind(ledger)._await_other("c", attempts, time.monotonic() + 60)
 
     assert len(pauses) == 2
     assert all(0 <= pause <= 0.05 for pause in pauses)

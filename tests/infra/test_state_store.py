@@ -712,7 +712,7 @@ class Rows:
 
 def with_rows(store: StateStore, change: Callable[[Rows], Any]) -> None:
     """Change rows behind the back of the store."""
-    live = store._stored._store.index._live  # pyright: ignore[reportPrivateUsage]
+    live = store._stored._store.whole("repair").index._live  # pyright: ignore[reportPrivateUsage]
     assert live is not None
     live.env.update(lambda txn: change(Rows(txn, live.tables.states)))
 

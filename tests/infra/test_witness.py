@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from tests.faults.deaths import kill, server_pid
 from tests.faults.matrix import ANOTHER_BOOT
 from tests.infra.test_jetstream_world import TOKEN, running
+from tests.infra.test_ledger_world import store_behind
 
 import chatledger
 from chatledger import LogRegressedError, user
@@ -260,7 +261,7 @@ def test_nodes_share_what_they_have_seen(tmp_path: Path) -> None:
             ledger.append("c", [user("one")])
             last = next(iter(ledger.history(after=1)))
         with chatledger.open(location, index=tmp_path / "two" / "index") as ledger:
-            log = ledger._store.log  # pyright: ignore[reportPrivateUsage] - no user sees it
+            log = store_behind(ledger).log
             assert SharedWitness(log).read() == LastSeen(last.position, last.hash)
             assert (log.bookmarks(), ledger.feeds()) == ([], [])
             SharedWitness(log).write(LastSeen(1, HASHES[1]))

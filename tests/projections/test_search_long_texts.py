@@ -5,6 +5,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from tests.infra.test_ledger_world import store_behind
 
 import chatledger
 from chatledger import Ledger, user
@@ -103,7 +104,7 @@ def test_a_long_text_is_not_read_for_a_snippet(
 def test_an_index_with_wrong_landmarks_is_noticed(ledger: Ledger) -> None:
     """`verify` compares them with the texts."""
     ledger.verify()
-    store = ledger._store  # pyright: ignore[reportPrivateUsage]
+    store = store_behind(ledger)
     store.index.update(
         lambda generation, txn: txn.put(b"\0\0\0\0\0\0\0\1\x06\0\0\0\1", b"\1\0\0\0", db=generation.tables.search)
     )

@@ -1,0 +1,222 @@
+"""The port of a ledger: what it asks of its store, which may be the whole one, or one user's, or one moment's part of it."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Literal, Never, Protocol
+
+from chatledger.domain.errors import AccessDeniedError
+from chatledger.domain.events import Recorded
+from chatledger.domain.values import Chat
+from chatledger.projections.agents.indexed_thread import IndexedThread
+from chatledger.projections.catalogue import Cursor
+from chatledger.projections.chains import Place
+from chatledger.projections.environment import Transaction
+from chatledger.projections.generation import IndexState
+from chatledger.projections.indexed_chat import IndexedChat
+from chatledger.projections.tables import Tables
+
+from ..deciding import Decide, DecideOnState, DecideOnThread, Kind
+from ..group_commit import Command
+from ..log.bookmarks import Bookmark
+from ..store import Store
+
+AdminTask = Literal["anchor", "backup", "projections", "rebuild", "repair", "verify"]
+"""What concerns the chats of all users: only the whole store is for it, and the others refuse it by this name."""
+
+
+class LedgerLog(Protocol):
+    """The events of the log, and the positions of named feeds: everybody's, or one user's. See `EventLog`."""
+
+    @property
+    def identity(self) -> str:
+        """Tells the log from others."""
+        ...
+
+    def last_position(self) -> int:
+        """Return the position of the last event, whosever it is; 0 for an empty log."""
+        ...
+
+    def wait(self, after: int, timeout_s: float) -> bool:
+        """Wait until anybody's event follows a position; False when the time is over or the log was closed."""
+        ...
+
+    def read(self, after: int, limit: int = ...) -> Sequence[Recorded]:
+        """Return the next events after a position, in order; none at the end of the log."""
+        ...
+
+    def read_chat(self, chat_id: str, *, after: int, limit: int = ..., after_version: int = ...) -> Sequence[Recorded]:
+        """Return the next events of one chat after a position (and a version), in order; none at the end."""
+        ...
+
+    def event_at(self, position: int) -> Recorded | None:
+        """Return the event at a position; None where it was erased, or beyond the end."""
+        ...
+
+    def load_bookmark(self, key: str) -> Bookmark | None:
+        """Return where the member of a named feed stands; None when nothing is kept under that key."""
+        ...
+
+    def save_bookmark(self, bookmark: Bookmark) -> Bookmark:
+        """Keep a bookmark in place of the one with its revision, and return it with the new revision."""
+        ...
+
+    def bookmarks(self) -> list[Bookmark]:
+        """Return all bookmarks, in no order."""
+        ...
+
+    def drop_bookmark(self, key: str) -> None:
+        """Forget a bookmark; nothing happens when there is none."""
+        ...
+
+
+class LedgerSnapshot(Protocol):
+    """The index at one moment, inside one transaction: everybody's, one user's, or as it stood earlier. See `Snapshot`."""
+
+    @property
+    def user_id(self) -> str | None:
+        """The only user whose chats are there; None when those of all are."""
+        ...
+
+    @property
+    def state(self) -> IndexState:
+        """How far the index is; counts over everybody's events."""
+        ...
+
+    @property
+    def txn(self) -> Transaction:
+        """The transaction."""
+        ...
+
+    @property
+    def tables(self) -> Tables:
+        """The tables of its environment: for reading what belongs to a chat that this snapshot gave."""
+        ...
+
+    def refuse(self, stream: str) -> None:
+        """Raise `QuarantinedError` when a stream lost events, or has a foreign message on its subject."""
+        ...
+
+    def chat(self, chat_id: str, *, even_quarantined: bool = ...) -> IndexedChat:
+        """Return the chat of that id; its record is None when there is none."""
+        ...
+
+    def thread(self, thread_id: str, *, even_quarantined: bool = ...) -> IndexedThread:
+        """Return the thread of that id; its record is None when there is none."""
+        ...
+
+    def chat_nos(self, *, user_id: str | None = ...) -> list[int]:
+        """Return the numbers of all chats, or of those of an owner, the last changed first."""
+        ...
+
+    def find(self, message_id: str) -> tuple[IndexedChat, Place] | None:
+        """Return the chat that a message belongs to, and where the message is in it."""
+        ...
+
+    def list_chats(
+        self,
+        *,
+        user_id: str | None = ...,
+        entry: tuple[str, str | float] | None = ...,
+        limit: int | None = ...,
+        offset: int = ...,
+        after: Cursor | None = ...,
+    ) -> list[Chat]:
+        """Return chats by `updated_at`, newest first, ties by id."""
+        ...
+
+
+class LedgerStore(Protocol):
+    """All that ledgers, and what stands on them, know of a store. See `Store` for details and errors."""
+
+    @property
+    def log(self) -> LedgerLog:
+        """Where the events are."""
+        ...
+
+    def check_open(self) -> None:
+        """Raise `LedgerClosedError` after the store was closed."""
+        ...
+
+    def snapshot(self) -> AbstractContextManager[LedgerSnapshot]:
+        """Return the index as it is, inside a transaction."""
+        ...
+
+    def execute(self, chat_id: str, decide: Decide, *, kind: Kind | None, timeout_s: float = ...) -> list[Recorded]:
+        """Decide on the present state of a chat, write and apply; return the events that were written."""
+        ...
+
+    def execute_on_thread(self, thread_id: str, decide: DecideOnThread) -> list[Recorded]:
+        """Do the same for a thread of agents."""
+        ...
+
+    def execute_on_state(self, state_id: str, decide: DecideOnState) -> list[Recorded]:
+        """Do the same for the state of a graph."""
+        ...
+
+    def submit(self, chat_id: str, decide: Decide, kind: Kind, on_end: Callable[[], object]) -> Command:
+        """Begin what `execute` does, in another thread, which calls `on_end` when it is over."""
+        ...
+
+    def delete_thread(self, thread_id: str) -> None:
+        """Delete a thread of agents, and erase its events."""
+        ...
+
+    def finish_erasures(self) -> None:
+        """Erase what deleted chats left on the log and in the index."""
+        ...
+
+    def sweep_large(self) -> int:
+        """Erase large data that no event refers to, and return how many there were."""
+        ...
+
+    def catch_up(self, position: int | None, timeout_s: float) -> int:
+        """Take in everything up to the present end of the log, or to `position`; return the position reached."""
+        ...
+
+    def page(self, after: int, *, chat_id: str | None = ..., limit: int = ...) -> Sequence[Recorded]:
+        """Return about so many of the next events after a position, whole commits at a time; none at the end of the log."""
+        ...
+
+    def events(
+        self, after: int, *, chat_id: str | None = ..., is_closed: Callable[[], bool] = ...
+    ) -> Iterator[Recorded]:
+        """Yield the events that are on the log after a position."""
+        ...
+
+    def whole(self, task: AdminTask) -> Store:
+        """
+        Return the store of all users.
+
+        Raises:
+            AccessDeniedError: This one is limited to one user or one moment, and does no such task.
+        """
+        ...
+
+
+def refused(name: str, why: str) -> Callable[..., Never]:
+    """Return a method that raises `AccessDeniedError`: a member of the port that a restricted store does not have."""
+
+    def refuse(*_args: object, **_options: object) -> Never:
+        msg = f"{name} {why}"
+        raise AccessDeniedError(msg)
+
+    return refuse
+
+
+class LedgerPart:
+    """A part of a ledger: its methods on one matter."""
+
+    @property
+    def _store(self) -> LedgerStore:
+        """The store, if the ledger is open. Raises `LedgerClosedError`."""
+        raise NotImplementedError
+
+
+def store_of(ledger: LedgerPart) -> LedgerStore:
+    """
+    Return what a ledger stands on, for the parts of chatledger that are not among its methods.
+
+    Raises:
+        LedgerClosedError: The ledger is closed.
+    """
+    return ledger._store  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # users are not to see it
