@@ -16,8 +16,8 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import Any, cast
 
-from tests.infra.test_jetstream_world import eventually
-from tests.infra.test_ledger_world import text
+from tests.support.jetstream_world import eventually
+from tests.support.ledger_world import text
 
 import chatledger
 from chatledger import Ledger

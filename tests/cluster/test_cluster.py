@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 from tests.cluster.cluster_world import NAMES, READY_S, Cluster, Writers, clustered, configuration, under_load
 from tests.infra.test_cli_world import run
-from tests.infra.test_jetstream_world import eventually, new_name
-from tests.infra.test_ledger_world import text, texts
+from tests.support.jetstream_world import eventually, new_name
+from tests.support.ledger_world import text, texts
 from tests.support.soak import IS_SOAK
 
 import chatledger

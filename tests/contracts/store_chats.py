@@ -11,7 +11,7 @@ from tests.contracts.store_world import (
     metadata_of,
     together,
 )
-from tests.infra.test_ledger_world import check_chat, check_lists, length, text
+from tests.support.ledger_world import check_chat, check_lists, length, text
 
 from chatledger import (
     ANY,

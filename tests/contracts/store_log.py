@@ -14,7 +14,7 @@ from tests.contracts.store_world import (
     together,
     try_append,
 )
-from tests.infra.test_ledger_world import check_chat, ids, length, snapshot, text
+from tests.support.ledger_world import check_chat, ids, length, snapshot, text
 
 from chatledger import (
     ANY,

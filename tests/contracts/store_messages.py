@@ -7,7 +7,7 @@ from tests.contracts.store_world import (
     Contract,
     calls,
 )
-from tests.infra.test_ledger_world import check_chat, ids, length, text
+from tests.support.ledger_world import check_chat, ids, length, text
 
 from chatledger import (
     BranchNotFoundError,

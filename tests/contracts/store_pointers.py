@@ -5,7 +5,7 @@ from tests.contracts.store_world import (
     Contract,
     anything,
 )
-from tests.infra.test_ledger_world import ids, length, text
+from tests.support.ledger_world import ids, length, text
 
 from chatledger import (
     ANY,

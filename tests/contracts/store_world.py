@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar, cast
 
 import pytest
-from tests.infra.test_ledger_world import check_chat, text
+from tests.support.ledger_world import check_chat, text
 
 import chatledger
 from chatledger import (

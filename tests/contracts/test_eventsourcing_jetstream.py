@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 from eventsourcing.persistence import Tracking
 from eventsourcing.utils import Environment, get_topic
-from tests.infra.test_jetstream_world import TOKEN, connected, running
+from tests.support.jetstream_world import TOKEN, connected, running
 
 import chatledger.jetstream
 from chatledger.jetstream import (

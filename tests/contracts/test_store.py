@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from tests.contracts.store import StoreContract
 from tests.contracts.store_world import World, play
-from tests.infra.test_jetstream_world import TOKEN, running
+from tests.support.jetstream_world import TOKEN, running
 
 import chatledger
 

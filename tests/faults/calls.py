@@ -5,7 +5,7 @@ import hashlib
 from random import Random
 from typing import Any, Final
 
-from tests.infra.test_agent_threads import tree_of
+from tests.support.agent_threads import tree_of
 
 from chatledger import ANY, ChatNotFoundError, ContextEngine, Ledger, NewMessage, user
 from chatledger.domain.agents.decide import CheckpointPut

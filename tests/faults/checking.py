@@ -16,7 +16,7 @@ from typing import Any, Final, cast
 import msgspec
 from tests.faults.calls import BARE, WRITTEN, Call, content
 from tests.faults.journal import Operation, lines, operations
-from tests.infra.test_ledger_world import check_chat
+from tests.support.ledger_world import check_chat
 
 import chatledger
 from chatledger import Ledger, Recorded

@@ -8,7 +8,7 @@ from random import Random
 from typing import Any, Final, Literal
 
 import msgspec
-from tests.infra.test_agent_threads import tree_of
+from tests.support.agent_threads import tree_of
 
 import chatledger
 from chatledger import Encryption, Ledger, NewMessage

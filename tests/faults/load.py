@@ -18,7 +18,7 @@ from typing import Any, Final
 import msgspec
 from tests.faults.calls import content
 from tests.faults.deaths import server_pid
-from tests.infra.test_ledger_world import internals
+from tests.support.ledger_world import internals
 
 import chatledger
 from chatledger import ChatledgerError, Ledger, NewMessage

@@ -23,8 +23,8 @@ import msgspec
 from tests.faults.calls import content
 from tests.faults.deaths import kill, server_pid
 from tests.faults.nursery import ROOT
-from tests.infra.test_agent_threads import tree_of
-from tests.infra.test_ledger_world import snapshot
+from tests.support.agent_threads import tree_of
+from tests.support.ledger_world import snapshot
 
 import chatledger
 from chatledger import (

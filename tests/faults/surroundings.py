@@ -10,7 +10,7 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from tests.infra.test_jetstream_world import TOKEN, Relay, Server
+from tests.support.jetstream_world import TOKEN, Relay, Server
 
 DISK_BYTES: Final = 512 * 1024 * 1024
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from tests.infra.test_ledger_world import check_chat, ids, internals, lagging, length, text
+from tests.support.ledger_world import check_chat, ids, internals, lagging, length, text
 
 import chatledger
 from chatledger import ChatledgerError, Ledger, NewMessage

@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from tests.infra.test_ledger_world import check_chat, text, texts
+from tests.support.ledger_world import check_chat, text, texts
 
 import chatledger
 from chatledger import ChainIntegrityError

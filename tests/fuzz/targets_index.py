@@ -6,8 +6,8 @@ from typing import Any, Final
 import numpy as np
 from tests.fuzz.fuzz_inputs import only_ours
 from tests.fuzz.fuzz_target import Bench, Maker, Target
-from tests.infra.test_ledger_world import internals
 from tests.projections.making import dump
+from tests.support.ledger_world import internals
 
 import chatledger
 from chatledger import Ledger, user

@@ -10,7 +10,7 @@ from typing import Any, Final, Self, cast
 
 import pytest
 from anyio.from_thread import BlockingPortal, start_blocking_portal
-from tests.infra.test_ledger_world import check_chat, internals, length
+from tests.support.ledger_world import check_chat, internals, length
 
 import chatledger
 from chatledger import AsyncContextEngine, AsyncLedger, ContextEngine, Fragment, Ledger, LogUnavailableError, Message

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Self, cast
 
 import nats
-from tests.infra.test_jetstream_world import TOKEN, Server
+from tests.support.jetstream_world import TOKEN, Server
 
 import chatledger
 from chatledger import Ledger

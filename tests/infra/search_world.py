@@ -6,7 +6,7 @@ from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from typing import Any, Final, cast
 
 import pytest
-from tests.infra.test_ledger_world import internals
+from tests.support.ledger_world import internals
 
 from chatledger import Ledger, Message
 from chatledger.domain.search.query import All, Either, Phrase, Query, Without, Word, parse

@@ -19,7 +19,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
-from tests.infra.test_jetstream_world import eventually
+from tests.support.jetstream_world import eventually
 
 DAY = timedelta(days=1)
 

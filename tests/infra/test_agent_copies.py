@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.infra.test_agent_threads import put, values_of
+from tests.support.agent_threads import put, values_of
 
 import chatledger
 from chatledger.domain.agents.events import AgentContentPut, AgentThreadCopied

@@ -10,34 +10,21 @@ from pathlib import Path
 import anyio
 import msgspec
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
     Encoding,
     NoEncryption,
     PrivateFormat,
-    PublicFormat,
 )
 from tests.infra.proof_world import SqliteFile, fill, say, verify_at
-from tests.infra.test_ledger_world import internals
+from tests.support.anchor_keys import KEY, OTHER, pem_of, public_pem_of
+from tests.support.ledger_world import internals
 
 import chatledger
 from chatledger import Anchor, ChainIntegrityError, ConfigurationError, InvalidValueError
 from chatledger.domain.anchors import digest_of
 from chatledger.domain.codec import decode_event, encode_event
-
-
-def pem_of(key: Ed25519PrivateKey) -> bytes:
-    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-
-
-def public_pem_of(key: Ed25519PrivateKey) -> bytes:
-    return key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
-
-
-KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
-OTHER = Ed25519PrivateKey.from_private_bytes(bytes(range(1, 33)))
 
 
 @pytest.fixture(scope="module")

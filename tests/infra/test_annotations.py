@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.infra.test_ledger_world import check_chat, text
+from tests.support.ledger_world import check_chat, text
 from tests.support.soak import examples
 
 import chatledger

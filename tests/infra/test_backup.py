@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.infra.backup_world import answers, content, fill, run_and_kill, word
-from tests.infra.test_ledger_world import store_behind
+from tests.support.ledger_world import store_behind
 
 import chatledger
 from chatledger import (

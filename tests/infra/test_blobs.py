@@ -14,7 +14,7 @@ import pytest
 from eventsourcing.persistence import JSONTranscoder
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.infra.test_ledger_world import store_behind
+from tests.support.ledger_world import store_behind
 from tests.support.soak import examples
 
 import chatledger

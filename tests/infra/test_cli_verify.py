@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 from tests.infra.proof_world import SqliteFile, fill
-from tests.infra.test_anchor import KEY, OTHER, pem_of, public_pem_of
 from tests.infra.test_cli_world import fails, run
+from tests.support.anchor_keys import KEY, OTHER, pem_of, public_pem_of
 
 import chatledger
 

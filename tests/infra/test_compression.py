@@ -13,7 +13,7 @@ import zstandard
 from eventsourcing.persistence import StoredEvent
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.infra.test_ledger_world import check_chat, store_behind, texts
+from tests.support.ledger_world import check_chat, store_behind, texts
 
 import chatledger
 from chatledger import ConfigurationError, CorruptStateError, user

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.infra.custom_world import Forks, Words, counted, expected, generations, say
-from tests.infra.test_ledger_world import store_behind
+from tests.support.ledger_world import store_behind
 from tests.support.soak import examples
 
 import chatledger

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from tests.infra.backup_world import block, content, fill, reopened, word
 from tests.infra.test_cli_world import run
-from tests.infra.test_ledger_world import store_behind
+from tests.support.ledger_world import store_behind
 
 import chatledger
 from chatledger import (

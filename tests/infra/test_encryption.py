@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 from tests.infra.encrypted_world import KEY, SECRETS, found_in, in_memory  # noqa: F401 - a fixture
 from tests.infra.test_cli_world import finish, start
-from tests.infra.test_jetstream_world import TOKEN, running
-from tests.infra.test_ledger_damage import by_hand
-from tests.infra.test_ledger_world import check_chat, store_behind, texts
+from tests.support.damage_by_hand import by_hand
+from tests.support.jetstream_world import TOKEN, running
+from tests.support.ledger_world import check_chat, store_behind, texts
 
 import chatledger
 from chatledger import (

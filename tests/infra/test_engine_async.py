@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
-from tests.infra.test_ledger_world import check_chat, internals
+from tests.support.ledger_world import check_chat, internals
 
 import chatledger
 from chatledger import AsyncContextEngine, AsyncLedger, ContextEngine, LogUnavailableError, assistant, user

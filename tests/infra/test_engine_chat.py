@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.contracts.store_world import together
 from tests.infra.engine_world import KINDS, EngineWorld
-from tests.infra.test_ledger_world import length
+from tests.support.ledger_world import length
 
 from chatledger import Chat, ContextEngine, InvalidValueError, user
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.contracts.store_world import together
 from tests.infra.engine_world import KINDS, EngineWorld
-from tests.infra.test_ledger_world import Worker, check_chat
+from tests.support.ledger_world import Worker, check_chat
 
 from chatledger import ContextEngine, HeadConflictError, LogUnavailableError, assistant, user
 
@@ -155,7 +155,7 @@ def test_an_engine_beside_another_process(tmp_path: Path) -> None:
 
 def test_a_log_that_fails_now_and_then(world: EngineWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every third append fails, before or after writing: with retries all turns are there once."""
-    from tests.infra.test_ledger_world import internals
+    from tests.support.ledger_world import internals
 
     world.engine().save()
     log = internals(world.ledger).log

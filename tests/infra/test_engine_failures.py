@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from tests.infra.engine_world import KINDS, EngineWorld, FailingLog, data, shown
-from tests.infra.test_ledger_world import lagging, length
+from tests.support.ledger_world import lagging, length
 
 from chatledger import (
     AmbiguousEditError,

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 from tests.infra.engine_world import KINDS, EngineWorld, as_set, data, shown
-from tests.infra.test_ledger_world import length
+from tests.support.ledger_world import length
 
 import chatledger
 from chatledger import (

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from tests.infra.engine_world import KINDS, EngineWorld, data, shown
-from tests.infra.test_ledger_world import length
+from tests.support.ledger_world import length
 
 from chatledger import Fragment, InvalidValueError, MissingCodecError, NewMessage, UnknownLazyTypeError, assistant, user
 from chatledger.domain.context.fragment import Lazy

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from tests.infra.engine_world import KINDS, EngineWorld, as_set, data, shown, texts
-from tests.infra.test_ledger_world import length
+from tests.support.ledger_world import length
 
 from chatledger import (
     AsyncContextEngine,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.infra.engine_world import KINDS, USER, EngineWorld, as_set, data, shown
-from tests.infra.test_ledger_world import length
+from tests.support.ledger_world import length
 
 from chatledger import (
     AmbiguousEditError,
@@ -545,7 +545,7 @@ def test_an_unknown_way_out_is_refused(world: EngineWorld, on_conflict: Any, is_
 
 def test_five_lost_swaps_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     """Then `HeadConflictError`; nothing is stored, the messages wait with their ids, and a later save goes through (SM-48)."""
-    from tests.infra.test_ledger_world import internals
+    from tests.support.ledger_world import internals
 
     from chatledger.infra.log import LostRaceError
 

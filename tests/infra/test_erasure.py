@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.infra.test_ledger_world import store_behind
+from tests.support.ledger_world import store_behind
 from tests.support.soak import examples
 
 import chatledger

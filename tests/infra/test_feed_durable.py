@@ -13,8 +13,8 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.infra.test_jetstream_world import eventually
-from tests.infra.test_ledger_world import ROOT, internals, text
+from tests.support.jetstream_world import eventually
+from tests.support.ledger_world import ROOT, internals, text
 from tests.support.soak import examples
 
 import chatledger

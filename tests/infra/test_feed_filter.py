@@ -6,7 +6,7 @@ from typing import Any, cast
 import anyio
 import anyio.lowlevel
 import pytest
-from tests.infra.test_ledger_world import internals
+from tests.support.ledger_world import internals
 
 import chatledger
 from chatledger import InvalidValueError, Ledger, Recorded, user

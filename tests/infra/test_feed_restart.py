@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.infra.test_jetstream_world import TOKEN, Server, connected, eventually
-from tests.infra.test_ledger_world import internals, text
+from tests.support.jetstream_world import TOKEN, Server, connected, eventually
+from tests.support.ledger_world import internals, text
 
 import chatledger
 from chatledger import ConfigurationError, Ledger, LogUnavailableError

@@ -7,8 +7,8 @@ from itertools import chain
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.infra.test_jetstream_world import eventually
-from tests.infra.test_ledger_world import text
+from tests.support.jetstream_world import eventually
+from tests.support.ledger_world import text
 from tests.support.soak import examples
 
 import chatledger

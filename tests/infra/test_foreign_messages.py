@@ -11,8 +11,8 @@ from typing import Any, cast
 import pytest
 from tests.infra.foreign_world import STREAM, World, of, worlds
 from tests.infra.test_cli_world import run
-from tests.infra.test_jetstream_world import eventually
-from tests.infra.test_ledger_damage import by_hand
+from tests.support.damage_by_hand import by_hand
+from tests.support.jetstream_world import eventually
 
 import chatledger
 from chatledger import ChainIntegrityError, Ledger, QuarantinedError, user

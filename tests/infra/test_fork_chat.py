@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.infra.test_ledger_world import check_chat, text
+from tests.support.ledger_world import check_chat, text
 
 import chatledger
 from chatledger import (

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.contracts.store_world import together
-from tests.infra.test_ledger_world import check_chat, check_lists, ids, internals, length, text, texts
+from tests.support.ledger_world import check_chat, check_lists, ids, internals, length, text, texts
 from tests.support.soak import examples
 
 import chatledger

@@ -18,7 +18,7 @@ from eventsourcing.persistence import (
     StoredEvent,
     Tracking,
 )
-from tests.infra.test_jetstream_world import (
+from tests.support.jetstream_world import (
     Proxy,
     Server,
     connected,

@@ -16,7 +16,7 @@ import pytest
 from eventsourcing.persistence import DataError, IntegrityError
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.infra.test_jetstream_world import Server, connected, event, inserted, new_name, new_recorder, running
+from tests.support.jetstream_world import Server, connected, event, inserted, new_name, new_recorder, running
 from tests.support.soak import examples
 
 from chatledger.infra.embedded.probe import get_server_info

@@ -13,7 +13,7 @@ import pytest
 from eventsourcing.persistence import DataError, PersistenceError, ProgrammingError, Tracking
 from hypothesis import example, given
 from hypothesis import strategies as st
-from tests.infra.test_jetstream_world import (
+from tests.support.jetstream_world import (
     Server,
     connected,
     event,

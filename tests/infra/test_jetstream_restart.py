@@ -22,7 +22,7 @@ from eventsourcing.persistence import (
     ProgrammingError,
 )
 from eventsourcing.utils import Environment
-from tests.infra.test_jetstream_world import (
+from tests.support.jetstream_world import (
     TOKEN,
     Server,
     connected,

@@ -12,7 +12,7 @@ from langgraph.types import Command
 from tests.infra.langgraph_programs import PROGRAMS, asking, run_nested
 from tests.infra.langgraph_world import Calls
 from tests.infra.test_cli_world import run
-from tests.infra.test_langgraph_threads import Point
+from tests.support.langgraph_points import Point
 
 import chatledger
 from chatledger.domain.errors import InvalidValueError

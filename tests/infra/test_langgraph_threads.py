@@ -3,7 +3,6 @@
 # White-box: what savers keep is looked at, and some of their methods are replaced.
 # pyright: reportPrivateUsage=false, reportIncompatibleMethodOverride=false, reportUnknownLambdaType=false
 
-import dataclasses
 import json
 from collections.abc import Generator
 from pathlib import Path
@@ -14,6 +13,7 @@ from langchain_core.messages import HumanMessage
 from langgraph.types import Command
 from tests.infra.langgraph_programs import asking, fan_out, nested, react
 from tests.infra.langgraph_world import Calls, config, thread
+from tests.support.langgraph_points import Point
 
 import chatledger
 from chatledger.domain.errors import (
@@ -269,13 +269,6 @@ class TestDeletion:
             with pytest.raises(InvalidValueError, match="chatledger:thread:"):
                 create("chatledger:thread:t", "ada")
         assert ledger.last_position() == 0
-
-
-@dataclasses.dataclass
-class Point:
-    """A class of the user's."""
-
-    x: int
 
 
 class TestSerializers:

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import pytest
 from tests.infra.encrypted_world import in_memory
-from tests.infra.test_ledger_world import store_behind
+from tests.support.ledger_world import store_behind
 
 import chatledger
 from chatledger import (

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.infra.test_ledger_world import text
+from tests.support.ledger_world import text
 
 import chatledger
 from chatledger import InvalidValueError, Ledger, Message, MessageNotFoundError

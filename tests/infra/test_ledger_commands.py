@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.contracts.store_world import anything, together
-from tests.infra.test_ledger_world import check_chat, length, text
+from tests.support.ledger_world import check_chat, length, text
 
 import chatledger
 from chatledger import ConfigurationError, InvalidValueError, Ledger, NewMessage, PayloadTooLargeError

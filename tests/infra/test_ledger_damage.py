@@ -1,15 +1,14 @@
 """Logs and indexes that are not what they were: nothing is written to a log that lost events."""
 
-import asyncio
 import contextlib
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-import nats
 import pytest
-from tests.infra.test_ledger_world import check_chat, lagging, length, snapshot, store_behind, text, texts
+from tests.support.damage_by_hand import by_hand
+from tests.support.ledger_world import check_chat, lagging, length, snapshot, store_behind, text, texts
 
 import chatledger
 from chatledger import (
@@ -24,14 +23,9 @@ from chatledger import (
 )
 from chatledger.domain.events import Recorded
 from chatledger.infra.doctor.store_files import StoreFiles
-from chatledger.infra.embedded import DataDirectory, EmbeddedServer
+from chatledger.infra.embedded import DataDirectory
 from chatledger.infra.locations import STREAM
 from chatledger.infra.log.regression import refuse_if_regressed
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "data"
 
 
 def fill(path: Path, *contents: str) -> None:
@@ -39,21 +33,6 @@ def fill(path: Path, *contents: str) -> None:
         ledger.upsert_chat("c", "u")
         for content in contents:
             ledger.append("c", [text(content)])
-
-
-def by_hand(path: Path, work: Callable[[Any], Any]) -> Any:
-    """What a raw client of the directory's server does."""
-    server = EmbeddedServer.acquire(DataDirectory(path), durability="always", stream=STREAM)
-
-    async def run() -> Any:
-        client = await cast("Any", nats).connect(**server.endpoint.connect_options())
-        try:
-            return await work(client.jetstream())
-        finally:
-            await client.close()
-
-    with server:
-        return asyncio.run(run())
 
 
 def last_sequence(path: Path) -> int:

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.infra.test_jetstream_world import TOKEN, Server, eventually
-from tests.infra.test_ledger_world import Worker, text
+from tests.support.jetstream_world import TOKEN, Server, eventually
+from tests.support.ledger_world import Worker, text
 
 import chatledger
 from chatledger import Ledger, LedgerClosedError, Recorded

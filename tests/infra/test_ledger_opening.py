@@ -4,13 +4,12 @@ import fcntl
 import json
 import os
 import socket
-import threading
 from pathlib import Path
-from typing import Any
 
 import pytest
-from tests.infra.test_jetstream_world import TOKEN, eventually, hold_port, running
-from tests.infra.test_ledger_world import Worker, text, texts
+from tests.support.jetstream_world import TOKEN, eventually, hold_port, running
+from tests.support.ledger_world import Worker, text, texts
+from tests.support.refused_openings import refused
 
 import chatledger
 from chatledger import (
@@ -33,21 +32,6 @@ def filled(path: Path) -> Path:
         ledger.create_chat("c", "u")
         ledger.append("c", [text("stays")])
     return path
-
-
-def refused(
-    location: str | Path,
-    error: type[ConfigurationError | LogUnavailableError],
-    match: str | None = None,
-    **options: Any,
-) -> None:
-    """Opening raises that error, and leaves neither threads nor processes."""
-    before = set(threading.enumerate())
-    with pytest.raises(error, match=match) as caught:
-        chatledger.open(location, **options)
-    assert isinstance(caught.value, error)
-    left = {thread.name for thread in set(threading.enumerate()) - before if thread.name.startswith("chatledger")}
-    assert not left
 
 
 def tree(path: Path) -> dict[str, bytes]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.contracts.store_world import count_up, metadata_of, together
-from tests.infra.test_ledger_world import check_chat, check_lists, ids, internals, length, snapshot, text, texts
+from tests.support.ledger_world import check_chat, check_lists, ids, internals, length, snapshot, text, texts
 
 import chatledger
 from chatledger import (

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from tests.contracts.store_world import together
-from tests.infra.test_ledger_world import check_chat, ids, is_owner, store_behind, text, texts
+from tests.support.ledger_world import check_chat, ids, is_owner, store_behind, text, texts
 
 import chatledger
 from chatledger import ANY, Ledger, LedgerClosedError

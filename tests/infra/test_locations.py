@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 from tests.contracts.store_world import together
-from tests.infra.test_jetstream_world import TOKEN, hold_port, running
-from tests.infra.test_ledger_opening import refused
-from tests.infra.test_ledger_world import text, texts
+from tests.support.jetstream_world import TOKEN, hold_port, running
+from tests.support.ledger_world import text, texts
+from tests.support.refused_openings import refused
 
 import chatledger
 from chatledger import ConfigurationError, LogUnavailableError

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 from tests.infra.secure_world import DAY, Authority, Operated, serving, user_key
 from tests.infra.test_cli_world import run
-from tests.infra.test_ledger_world import text, texts
+from tests.support.ledger_world import text, texts
 
 import chatledger
 from chatledger import ConfigurationError, Login, LogRefusedError

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
-from tests.infra.test_ledger_world import store_behind
+from tests.support.ledger_world import store_behind
 
 import chatledger
 from chatledger import ChatExistsError, Ledger, NewMessage

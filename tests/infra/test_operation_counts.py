@@ -14,7 +14,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import Phase, given, settings
 from tests.infra.operation_counting import counting
-from tests.infra.test_agent_threads import tree_of
+from tests.support.agent_threads import tree_of
 
 import chatledger
 from chatledger import Ledger, user

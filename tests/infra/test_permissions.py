@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from eventsourcing.persistence import InterfaceError
 from tests.infra.secure_world import serving
-from tests.infra.test_jetstream_world import eventually
-from tests.infra.test_ledger_world import text, texts
+from tests.support.jetstream_world import eventually
+from tests.support.ledger_world import text, texts
 
 import chatledger
 from chatledger import AccessDeniedError, Ledger, Login

@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from tests.infra.test_ledger_world import Outcome, Worker, check_chat, text, texts
+from tests.support.ledger_world import Outcome, Worker, check_chat, text, texts
 from tests.support.soak import IS_SOAK
 
 import chatledger

@@ -4,7 +4,7 @@
 
 import hypothesis.strategies as st
 from hypothesis import given, settings
-from tests.infra.test_agent_threads import put, tree_of
+from tests.support.agent_threads import put, tree_of
 from tests.support.soak import examples
 
 import chatledger

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 from tests.infra.backup_world import answers, content, fill, reopened, run_and_kill, word
-from tests.infra.test_anchor import KEY, pem_of, public_pem_of
 from tests.infra.test_cli_world import ask, fails, run
+from tests.support.anchor_keys import KEY, pem_of, public_pem_of
 
 import chatledger
 from chatledger import ChainIntegrityError, ConfigurationError, CorruptStateError, LedgerLockedError, user

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.infra.test_ledger_world import text
+from tests.support.ledger_world import text
 
 import chatledger
 from chatledger import (

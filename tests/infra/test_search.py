@@ -15,7 +15,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.infra.search_world import check_against_scan, drop_search, ids, messages_in_log_order, ranks
-from tests.infra.test_ledger_world import Worker, internals
+from tests.support.ledger_world import Worker, internals
 from tests.support.soak import examples
 
 import chatledger

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.infra.secure_world import serving
-from tests.infra.test_jetstream_world import new_name
+from tests.support.jetstream_world import new_name
 
 import chatledger
 from chatledger import ConfigurationError

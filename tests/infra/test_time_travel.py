@@ -14,7 +14,6 @@ import anyio
 import pytest
 from hypothesis import given, settings
 from tests.infra.search_world import drop_search
-from tests.infra.test_ledger_world import internals, text
 from tests.infra.time_travel_world import (
     CHATS,
     OWNERS,
@@ -26,6 +25,7 @@ from tests.infra.time_travel_world import (
     check_walk,
     found,
 )
+from tests.support.ledger_world import internals, text
 from tests.support.soak import examples
 
 import chatledger

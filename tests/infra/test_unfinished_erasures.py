@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from eventsourcing.persistence import OperationalError
-from tests.infra.test_jetstream_world import TOKEN, Relay, Server
+from tests.support.jetstream_world import TOKEN, Relay, Server
 
 import chatledger
 from chatledger import Ledger, NewMessage

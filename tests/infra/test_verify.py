@@ -16,7 +16,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tests.infra.proof_world import SqliteFile, fill, say, verify_at, writing
-from tests.infra.test_ledger_world import internals, lagging
+from tests.support.ledger_world import internals, lagging
 from tests.support.soak import examples
 
 import chatledger

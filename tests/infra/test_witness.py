@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.faults.deaths import kill, server_pid
 from tests.faults.matrix import ANOTHER_BOOT
-from tests.infra.test_jetstream_world import TOKEN, running
-from tests.infra.test_ledger_world import store_behind
+from tests.support.jetstream_world import TOKEN, running
+from tests.support.ledger_world import store_behind
 
 import chatledger
 from chatledger import LogRegressedError, user

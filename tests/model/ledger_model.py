@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.infra.test_ledger_world import ANYWHERE
+from tests.support.ledger_world import ANYWHERE
 
 from chatledger import (
     BranchExistsError,

@@ -21,8 +21,8 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 from tests.infra.engine_world import EngineWorld, FailingLog
-from tests.infra.test_ledger_world import check_chat, snapshot
 from tests.model.engine_machine import EngineModel, ModelEngine, RefusedError, Saved, Waiting
+from tests.support.ledger_world import check_chat, snapshot
 from tests.support.soak import IS_SOAK
 
 from chatledger import ChatledgerError, ContextEngine, Message, SaveResult, assistant, user

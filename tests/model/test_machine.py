@@ -25,8 +25,8 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from tests.infra.test_ledger_world import ANYWHERE, Outcome, Worker, check_chat, check_lists, perform, snapshot
 from tests.model.ledger_model import Draft, Model, answer_of
+from tests.support.ledger_world import ANYWHERE, Outcome, Worker, check_chat, check_lists, perform, snapshot
 from tests.support.soak import IS_SOAK
 
 import chatledger

@@ -1,4 +1,4 @@
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.domain.making import CHAT, Command, Story, commands, tell, user
+from tests.domain.making import CHAT, Command, Story, tell, user
 from tests.projections.making import (
     IDENTITY,
     MAP_BYTES,
@@ -21,26 +21,17 @@ from tests.projections.making import (
     rows,
     story_answers,
 )
+from tests.support.index_scripts import CHATS, apply_paged, erased, scripts
 from tests.support.soak import examples
 
 from chatledger.domain.codec import Envelope, seal
 from chatledger.domain.decide.branches import decide_activate
 from chatledger.domain.errors import ChainIntegrityError, CorruptStateError, LedgerClosedError
-from chatledger.domain.events import ChatDeleted, ChatUpdated, Recorded
+from chatledger.domain.events import ChatUpdated, Recorded
 from chatledger.domain.state import stream_head
 from chatledger.projections.generation import Erasure
 from chatledger.projections.index import Index
 from chatledger.projections.keys import id_key, number
-
-CHATS = ("c0", "c1", "0f8fad5b-d9cb-469f-a165-70867728950e", "x" * 2048)
-scripts = st.lists(commands, min_size=1, max_size=3).map(lambda parts: [command for part in parts for command in part])
-
-
-def apply_paged(index: Index, events: Sequence[Recorded], page: int) -> None:
-    read, position = reader(events, page), 0
-    while found := read(position):
-        index.apply(found)
-        position = found[-1].position
 
 
 @given(scripts, st.sampled_from([1, 2, 7, 1000]))
@@ -315,16 +306,6 @@ index.rebuild(read)
     with opened(tmp_path, story.events) as index:
         assert story_answers(story, [CHAT]) == answers(index, [CHAT])
     assert 1 == sum(entry.is_dir() for entry in tmp_path.iterdir())
-
-
-def erased(story: Story) -> list[Recorded]:
-    """The log after the erasure of all deleted chats."""
-    gone: set[int] = set()
-    for event in story.events:
-        if isinstance(event.body, ChatDeleted):
-            first = event.body.first_position
-            gone |= {e.position for e in story.events[first - 1 : event.position - 1] if e.chat_id == event.chat_id}
-    return [event for event in story.events if event.position not in gone]
 
 
 @given(scripts)

@@ -22,7 +22,7 @@ from tests.projections.custom_making import (
     tallied,
 )
 from tests.projections.making import live, opened, reader
-from tests.projections.test_index import CHATS, apply_paged, erased, scripts
+from tests.support.index_scripts import CHATS, apply_paged, erased, scripts
 from tests.support.soak import examples
 
 from chatledger.domain.errors import (

@@ -8,7 +8,7 @@ from pathlib import Path
 from struct import Struct
 
 import pytest
-from tests.projections.test_scrub import opened
+from tests.support.scrubbed_index import opened
 
 from chatledger.projections.scrub_pages import PageFile, UnknownFormatError
 

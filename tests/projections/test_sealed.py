@@ -6,8 +6,8 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.infra.test_ledger_world import internals, text
 from tests.projections.making import dump
+from tests.support.ledger_world import internals, text
 
 import chatledger
 from chatledger import CorruptStateError, Ledger, LogRegressedError

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.infra.search_world import build_search, drop_search, generation, search_rows, small_blocks
-from tests.infra.test_ledger_world import internals
+from tests.support.ledger_world import internals
 from tests.support.soak import examples
 
 import chatledger

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.infra.search_world import small_blocks
-from tests.projections.test_search_index import WORDS, Action, Append, World, actions, queries
+from tests.support.search_actions import WORDS, Action, Append, World, actions, queries
 from tests.support.soak import examples
 
 import chatledger

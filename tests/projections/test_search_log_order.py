@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.infra.search_world import generation, messages_in_log_order
-from tests.infra.test_ledger_world import internals
+from tests.support.ledger_world import internals
 from tests.support.soak import examples
 
 import chatledger

@@ -5,7 +5,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from tests.infra.test_ledger_world import store_behind
+from tests.support.ledger_world import store_behind
 
 import chatledger
 from chatledger import Ledger, user

@@ -1,0 +1,86 @@
+"""Threads of agents for tests: putting values, and reading them back."""
+
+from typing import Any, cast
+
+import pytest
+
+import chatledger
+from chatledger.domain.agents.content import (
+    DIGEST_BYTES,
+    DictNode,
+    Leaf,
+    ListNode,
+    Parts,
+    dict_piece,
+    leaf_pieces,
+    list_piece,
+)
+from chatledger.domain.agents.decide import CheckpointPut, Tree
+from chatledger.infra.agents.threads import StoredCheckpoint, Threads
+
+
+def tree_of(value: Any) -> Tree:
+    """A value in pieces, with text as leaves."""
+    if isinstance(value, list):
+        children = [tree_of(element) for element in cast("list[Any]", value)]
+        piece = list_piece([child.digest for child in children])
+        return Tree(piece.digest, piece.content, children)
+    if isinstance(value, dict):
+        items = {key: tree_of(element) for key, element in cast("dict[str, Any]", value).items()}
+        piece = dict_piece({key: child.digest for key, child in items.items()})
+        return Tree(piece.digest, piece.content, list(items.values()))
+    *parts, whole = leaf_pieces("text", value.encode())
+    return Tree(whole.digest, whole.content, [Tree(part.digest, part.content) for part in parts])
+
+
+def value_of(stored: StoredCheckpoint, digest: bytes) -> Any:
+    """The value that was put in."""
+    content = stored.pieces[digest]
+    if isinstance(content, Leaf):
+        return content.data.decode()
+    children = [content.children[at : at + DIGEST_BYTES] for at in range(0, len(content.children), DIGEST_BYTES)]
+    if isinstance(content, Parts):
+        return "".join(value_of(stored, child) for child in children)
+    if isinstance(content, DictNode):
+        return {key: value_of(stored, child) for key, child in zip(content.keys, children, strict=True)}
+    assert isinstance(content, ListNode)
+    kept: list[Any] = value_of(stored, content.base)[: content.keep] if content.base else []
+    return [*kept, *(value_of(stored, child) for child in children)]
+
+
+def put(
+    threads: Threads,
+    thread_id: str,
+    checkpoint_id: str,
+    values: dict[str, Any],
+    *,
+    parent_id: str | None = None,
+    namespace: str = "",
+    **more: Any,
+) -> None:
+    """Store a checkpoint with these values."""
+    threads.put_checkpoint(
+        thread_id,
+        CheckpointPut(
+            namespace=namespace,
+            checkpoint_id=checkpoint_id,
+            parent_id=parent_id,
+            checkpoint=("text", b"checkpoint " + checkpoint_id.encode()),
+            metadata=("text", b"metadata"),
+            values={name: tree_of(value) for name, value in values.items()},
+            **more,
+        ),
+    )
+
+
+def values_of(stored: StoredCheckpoint | None) -> dict[str, Any]:
+    """The values of the channels of a checkpoint that is there."""
+    assert stored is not None
+    return {name: value_of(stored, digest) for name, digest in stored.record.channels.items()}
+
+
+@pytest.fixture
+def threads() -> Any:
+    """Threads on a ledger in memory."""
+    with chatledger.open("memory:") as ledger:
+        yield Threads(ledger)
