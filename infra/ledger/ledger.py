@@ -11,49 +11,14 @@ from ..owned import OwnedStore
 from ..scratch import Scratch
 from ..shared import Shared, release
 from ..sweeper import Sweeper
-from .annotations import AnnotationMethods
-from .backups import BackupMethods
-from .branches import BranchMethods
-from .chats import ChatMethods
-from .checkpoints import CheckpointMethods
-from .forks import ForkMethods
-from .interchange import InterchangeMethods
-from .log import LogMethods
-from .messages import MessageMethods
+from .methods import LedgerMethods
 from .port import LedgerStore
-from .projections import ProjectionMethods
-from .proof import ProofMethods
-from .regenerations import RegenerationMethods
-from .runs import RunMethods
-from .saves import SaveMethods
-from .search import SearchMethods
 from .time_travel import TimeTravelMethods
 
 _CLOSED: Final = "the ledger is closed; open it again"
 
 
-class LedgerMethods(
-    ChatMethods,
-    MessageMethods,
-    BranchMethods,
-    CheckpointMethods,
-    AnnotationMethods,
-    RunMethods,
-    RegenerationMethods,
-    ForkMethods,
-    SaveMethods,
-    SearchMethods,
-    InterchangeMethods,
-    LogMethods,
-    TimeTravelMethods,
-    ProofMethods,
-    ProjectionMethods,
-    BackupMethods,
-):
-    """All methods of a ledger, on whichever store."""
-
-
-class Ledger(LedgerMethods):
+class Ledger(LedgerMethods, TimeTravelMethods):
     """
     Conversations, kept as events on a log and answered from an index. Made by `chatledger.open`.
 

@@ -1,14 +1,11 @@
 """Time travel: reading as of an earlier moment."""
 
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from ..scratch import Scratch
 from ..time_travel import MomentStore, moment_at
 from .port import LedgerPart
-
-if TYPE_CHECKING:
-    from .view import LedgerView
+from .view import LedgerView
 
 
 class TimeTravelMethods(LedgerPart):
@@ -18,7 +15,7 @@ class TimeTravelMethods(LedgerPart):
     def _scratch(self) -> Scratch:
         raise NotImplementedError
 
-    def as_of(self, moment: int | datetime) -> "LedgerView":
+    def as_of(self, moment: int | datetime) -> LedgerView:
         """
         A read-only view of the ledger as it stood at an earlier moment. Use it as a context manager, or close it.
 
@@ -35,6 +32,4 @@ class TimeTravelMethods(LedgerPart):
             InvalidValueError: The position is beyond the end of the log, or the time has no time zone.
             LogUnavailableError: The log did not answer.
         """
-        from .view import LedgerView
-
         return LedgerView(MomentStore(lambda: self._store, moment_at(self._store, moment), self._scratch))

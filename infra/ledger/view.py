@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Concatenate, ParamSpec, Self, TypeVar
 
 from ..time_travel import MomentStore, UnfoldedError
-from .ledger import LedgerMethods
+from .methods import LedgerMethods
 from .port import LedgerStore
 
 P = ParamSpec("P")
