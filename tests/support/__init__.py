@@ -1,1 +1,0 @@
-"""What tests share: none of it is a test."""
