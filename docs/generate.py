@@ -28,18 +28,16 @@ from chatledger import (
     renderers,
     tokens,
 )
-from chatledger.domain import errors, events, values
-from chatledger.domain.drawing.outline import COLLAPSE_AFTER
-from chatledger.domain.engine.base import EngineBase
-from chatledger.domain.engine.branching import Branching
-from chatledger.domain.engine.chat import ChatUpdates
-from chatledger.domain.engine.engine import Engine
-from chatledger.domain.engine.inspecting import Inspecting
-from chatledger.domain.engine.reading import Reading
-from chatledger.domain.engine.saving import Saving
-from chatledger.domain.events import Event, Recorded
-from chatledger.domain.runs.values import MAX_CASCADE
-from chatledger.domain.vocabulary import BODIES
+from chatledger.domain import errors, values
+from chatledger.domain.chat import events
+from chatledger.domain.chat.events import Event, Recorded
+from chatledger.domain.chat.runs import MAX_CASCADE
+from chatledger.domain.context.engine.base import ChatUpdates, EngineBase
+from chatledger.domain.context.engine.engine import Branching, Engine
+from chatledger.domain.context.engine.reading import Inspecting, Reading
+from chatledger.domain.context.engine.saving import Saving
+from chatledger.domain.draw.outline import COLLAPSE_AFTER
+from chatledger.domain.log.codec import BODIES
 from chatledger.infra.ledger.search import DEFAULT_LIMIT
 from docs.docstrings import blocks_of, doc_of, join, line_of, text_of, tree_of
 from docs.limits import limits_page
@@ -187,7 +185,7 @@ def pages() -> dict[str, str]:
 
 def cli_page() -> str | None:
     """The page of the command line, which the command line writes itself; None while there is none."""
-    writer = getattr(import_module("chatledger.infra.cli"), "reference", None)
+    writer = getattr(import_module("chatledger.infra.entrypoints.cli"), "reference", None)
     return None if writer is None else cast("str", writer())
 
 

@@ -4,8 +4,231 @@ import contextlib
 import fcntl
 import os
 import shutil
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from pathlib import Path
+from typing import Final, Self
+
+import lmdb
+import msgspec
+
+from chatledger.domain.chat.events import Recorded, StreamDeleted
+from chatledger.domain.chat.state import stream_head
+from chatledger.domain.errors import UNDECODABLE, LogRegressedError
+
+from .lmdb.environment import Environment, Transaction
+from .lmdb.keys import number, to_number
+from .lmdb.page_check import find_damage
+from .lmdb.tables import Tables
+from .log.applying import Page, Settings, writer_of
+
+SCHEMA: Final = b"12"
+"""Changes whenever rows or keys do; an index of another schema is rebuilt."""
+
+_STATE, _SCHEMA, _IDENTITY, _RETIRED = b"state", b"schema", b"identity", b"retired"
+_ERASURE, _TRACKING = b"erasure:", b"tracking:"
+_SOILED, _SCRUBBED = b"soiled", b"scrubbed"
+
+
+class IndexState(msgspec.Struct, frozen=True, array_like=True):
+    """
+    How far an index is: the position of the last event and its hash.
+
+    `missing` counts the positions before it that held no event, `erased` the events that tombstones account for.
+    """
+
+    position: int = 0
+    hash: bytes = b""
+    missing: int = 0
+    erased: int = 0
+
+
+class Erasure(msgspec.Struct, frozen=True, array_like=True):
+    """A deleted chat whose events, from `first_position` to before `tombstone_position`, are to go from the log."""
+
+    chat_id: str
+    first_position: int
+    tombstone_position: int
+
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+_decode_state: Final = msgspec.msgpack.Decoder(IndexState).decode
+_decode_erasure: Final = msgspec.msgpack.Decoder(Erasure).decode
+
+
+def read_state(path: Path, identity: str) -> IndexState | None:
+    """
+    Return how far a generation went that does not serve any more, such as one that was open when the machine went down.
+
+    None where its pages do not hang together, or it was built from another log.
+    """
+    file = path / "data.mdb"
+    try:
+        if find_damage(file) is not None:
+            return None
+        env = lmdb.open(str(path), readonly=True, lock=False, max_dbs=1, map_size=max(file.stat().st_size, 1 << 20))
+    except (OSError, lmdb.Error):
+        return None
+    try:
+        meta = env.open_db(b"meta", create=False)
+        with env.begin(db=meta) as txn:
+            raw = txn.get(_STATE)
+            is_ours = txn.get(_IDENTITY) == identity.encode()
+        return _decode_state(raw) if is_ours and raw is not None else None
+    except (lmdb.Error, *UNDECODABLE):
+        return None
+    finally:
+        env.close()
+
+
+class RetiredError(Exception):
+    """Another generation took over."""
+
+
+class Generation:
+    """An environment with its tables."""
+
+    def __init__(self, number: int, path: Path, *, map_bytes: int) -> None:
+        self.number = number
+        self.env = Environment(path, map_bytes=map_bytes)
+        self.stale_since_s: float | None = None
+        try:
+            self.tables = Tables(self.env)
+        except BaseException:
+            self.env.close()
+            raise
+        self.env.forget_memory_when(self._soiled, otherwise=self.note_soiled)
+
+    @classmethod
+    def create(cls, number: int, path: Path, *, map_bytes: int) -> Self:
+        """A new one; where that fails, nothing of it is left."""
+        try:
+            return cls(number, path, map_bytes=map_bytes)
+        except BaseException:
+            shutil.rmtree(path, ignore_errors=True)
+            raise
+
+    def discard(self) -> None:
+        """Close it and remove its files: it was not finished."""
+        self.env.close()
+        shutil.rmtree(self.env.path, ignore_errors=True)
+
+    def describe(self, identity: str) -> None:
+        """Note what log this generation is built from."""
+
+        def change(txn: Transaction) -> None:
+            txn.put(_SCHEMA, SCHEMA, db=self.tables.meta)
+            txn.put(_IDENTITY, identity.encode(), db=self.tables.meta)
+
+        self.env.update(change)
+
+    def mismatch(self, identity: str) -> str | None:
+        """Why this generation can not serve that log; None when it can."""
+        with self.env.reading() as txn:
+            schema = txn.get(_SCHEMA, db=self.tables.meta)
+            built_from = txn.get(_IDENTITY, db=self.tables.meta)
+        if schema != SCHEMA:
+            return f"it has schema {(schema or b'?').decode()}, this version reads {SCHEMA.decode()}"
+        return None if built_from == identity.encode() else "it was built from another log"
+
+    def state(self, txn: Transaction) -> IndexState:
+        """How far the generation is."""
+        raw = txn.get(_STATE, db=self.tables.meta)
+        return IndexState() if raw is None else _decode_state(raw)
+
+    def is_retired(self, txn: Transaction) -> bool:
+        """Whether another generation took over."""
+        return txn.get(_RETIRED, db=self.tables.meta) is not None
+
+    def retire(self, txn: Transaction) -> None:
+        """Send everybody to the current generation."""
+        txn.put(_RETIRED, b"", db=self.tables.meta)
+
+    def apply(self, txn: Transaction, events: Sequence[Recorded], settings: Settings) -> IndexState:
+        """
+        Take events in that follow each other on the log; those that were applied before are passed over.
+
+        Raises:
+            ChainIntegrityError: They do not follow what was applied before.
+        """
+        state = self.state(txn)
+        fresh = [recorded for recorded in events if recorded.position > state.position]
+        if not fresh:
+            return state
+        page = Page(txn, self.tables, state.position, settings)
+        for recorded in fresh:
+            page.take(recorded)
+        for tombstone in page.buried:
+            self._put_erasure(txn, tombstone)
+        page.flush()
+        position = fresh[-1].position
+        settings.custom.follow(txn, self.tables, page.applied, before=state.position, after=position)
+        state = IndexState(position, fresh[-1].hash, state.missing + page.missing, state.erased + page.erased)
+        txn.put(_STATE, _encode(state), db=self.tables.meta)
+        self.put_tracking(txn, settings.application, position)
+        return state
+
+    def has_applied(self, txn: Transaction, recorded: Recorded) -> bool:
+        """
+        Whether an event that is on the log was applied, by whomever.
+
+        Raises:
+            LogRegressedError: Another one was, at its position: the log lost its end, and gives the positions out again.
+        """
+        position = self.state(txn).position
+        if recorded.position > position:
+            return False
+        if self.head_position(txn, recorded.chat_id) < recorded.position:
+            raise LogRegressedError(last_position=recorded.position, seen_position=position)
+        return True
+
+    def head_position(self, txn: Transaction, stream: str) -> int:
+        """The position of the last event of a stream that is shown; 0 when there is none."""
+        return stream_head(writer_of(self.tables, txn, stream)).position
+
+    def _put_erasure(self, txn: Transaction, recorded: Recorded) -> None:
+        body = recorded.body
+        assert isinstance(body, StreamDeleted), "it is a tombstone"
+        erasure = Erasure(recorded.chat_id, body.first_position, recorded.position)
+        txn.put(_ERASURE + number(recorded.position), _encode(erasure), db=self.tables.meta)
+        self.note_soiled(txn)
+
+    def note_soiled(self, txn: Transaction) -> None:
+        """Note that this transaction deletes what must not stay in the file."""
+        txn.put(_SOILED, number(to_number(self._soiled(txn)) + 1), db=self.tables.meta)
+
+    def _soiled(self, txn: Transaction) -> bytes:
+        return txn.get(_SOILED, default=number(0), db=self.tables.meta)
+
+    def scrub_due(self, txn: Transaction) -> bytes | None:
+        """What `note_scrubbed` takes when the file was scrubbed of all that was deleted so far; None when it was already."""
+        soiled = self._soiled(txn)
+        return None if soiled == txn.get(_SCRUBBED, default=number(0), db=self.tables.meta) else soiled
+
+    def note_scrubbed(self, txn: Transaction, due: bytes) -> None:
+        """Note that the file has nothing of what had been deleted when `due` was read."""
+        txn.put(_SCRUBBED, due, db=self.tables.meta)
+
+    def erasures(self, txn: Transaction) -> list[Erasure]:
+        """The deleted chats whose events may still be on the log."""
+        cursor = txn.cursor(self.tables.meta)
+        found, erasures = cursor.set_range(_ERASURE), list[Erasure]()
+        while found and cursor.key().startswith(_ERASURE):
+            erasures.append(_decode_erasure(cursor.value()))
+            found = cursor.next()
+        return erasures
+
+    def finish_erasure(self, txn: Transaction, erasure: Erasure) -> None:
+        """Note that the events are gone."""
+        txn.delete(_ERASURE + number(erasure.tombstone_position), db=self.tables.meta)
+
+    def tracking(self, txn: Transaction, application: str) -> int | None:
+        """How far a projection of that application is."""
+        raw = txn.get(_TRACKING + application.encode(), db=self.tables.meta)
+        return None if raw is None else to_number(raw)
+
+    def put_tracking(self, txn: Transaction, application: str, position: int) -> None:
+        """Note how far a projection of that application is."""
+        txn.put(_TRACKING + application.encode(), number(position), db=self.tables.meta)
 
 
 class Generations:

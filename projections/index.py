@@ -10,26 +10,22 @@ from typing import Final, TypeVar
 
 import lmdb
 
-from chatledger.domain.errors import CorruptStateError, LedgerClosedError
-from chatledger.domain.events import Recorded
-from chatledger.domain.undecodable import UNDECODABLE
+from chatledger.domain.chat.events import Recorded
+from chatledger.domain.errors import UNDECODABLE, CorruptStateError, LedgerClosedError
 from chatledger.domain.values import Chat
 
-from .agents.indexed_thread import IndexedThread
-from .applying import Settings, refuse_foreign
-from .catalogue import Cursor, list_chats, listed
-from .chains import Place
-from .environment import INITIAL_MAP_BYTES, Transaction, UncleanStopError
-from .generation import Erasure, Generation, IndexState, RetiredError, read_state
-from .generations import Generations
-from .indexed_chat import IndexedChat
-from .large_data import dropped_large, finish_drop, is_large_used, large_digests
-from .quarantine import Refuse, pass_over, refuse_nothing
-from .scrub import scrub_files
-from .search import building
-from .system_errors import unusable
-from .tables import Tables
-from .tracking import PositionRecorder
+from .chat.chains import Place
+from .chat.lists import Cursor, dropped_large, finish_drop, is_large_used, large_digests, list_chats, listed
+from .chat.reader import IndexedChat
+from .generations import Erasure, Generation, Generations, IndexState, RetiredError, read_state
+from .lmdb.environment import INITIAL_MAP_BYTES, Transaction, UncleanStopError
+from .lmdb.scrub import scrub_files
+from .lmdb.system_errors import unusable
+from .lmdb.tables import Tables
+from .log.applying import Refuse, Settings, pass_over, refuse_foreign, refuse_nothing
+from .log.tracking import PositionRecorder
+from .search import indexer as building
+from .thread.reader import IndexedThread
 
 T = TypeVar("T")
 ReadLog = Callable[[int], Sequence[Recorded]]

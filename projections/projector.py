@@ -5,10 +5,10 @@ import time
 from collections.abc import Sequence
 from typing import Final, Protocol
 
+from chatledger.domain.chat.events import Recorded, StreamDeleted
 from chatledger.domain.errors import ChainIntegrityError
-from chatledger.domain.events import Recorded, StreamDeleted
 
-from .generation import IndexState
+from .generations import IndexState
 from .index import Index
 
 PAGE_EVENTS: Final = 1000

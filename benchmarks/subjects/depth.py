@@ -11,7 +11,7 @@ import msgspec
 import chatledger
 from chatledger import Ledger, Message, NewMessage
 from chatledger.infra.ledger.port import store_of
-from chatledger.projections.chains import Chains, Place
+from chatledger.projections.chat.chains import Chains, Place
 
 from ..data import Conversations
 from ..measure import Row, check_equal, take_turns

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import chatledger
 from chatledger import Ledger, LedgerView, Message, Recorded
-from chatledger.domain.folded import FoldedChat
+from chatledger.domain.chat.replay import FoldedChat
 
 from ..data import Conversations
 from ..measure import Row, check_equal

@@ -8,11 +8,11 @@ from msgspec import structs
 
 import chatledger
 from chatledger import Ledger
-from chatledger.infra.embedded import DataDirectory
-from chatledger.infra.embedded.preflight import check_store
-from chatledger.infra.embedded.seals import read_seals, write_seals
 from chatledger.infra.ledger.port import store_of
-from chatledger.infra.locations import STREAM
+from chatledger.infra.log.nats_server import DataDirectory
+from chatledger.infra.log.nats_server.preflight import check_store
+from chatledger.infra.log.nats_server.seals import read_seals, write_seals
+from chatledger.infra.store.opening.locations import STREAM
 
 from ..data import Conversations
 from ..measure import Row, take_turns

@@ -6,11 +6,9 @@ from typing import Any, Final, Literal
 import msgspec
 
 from ..errors import InvalidValueError
-from ..rules import encoded
-from .copying import copied
-from .fragment import Fragment, as_fragment, is_fragment, is_lazy_fragment, is_message_fragment
-from .predicates import OnError, Predicate, judge
-from .reminder_context import ReminderContext, ask, check_function
+from ..limits import encoded
+from .fragments import Fragment, as_fragment, copied, is_fragment, is_lazy_fragment, is_message_fragment
+from .predicates import OnError, Predicate, ReminderContext, ask, check_function, judge
 
 REMINDER: Final = "reminder"
 """The name of such fragments, and the place in their metadata that holds the `Reminder`."""

@@ -5,8 +5,8 @@ from typing import Any, cast
 
 import msgspec
 
-from ..text import plain_text
-from .ui_message import ASSISTANT, USER, UIMessage, is_ui_message
+from ..values import plain_text
+from .messages import ASSISTANT, USER, UIMessage, is_ui_message
 
 ChainMessage = tuple[str, Any, int]
 """Name, data and `created_at` of a message."""

@@ -4,9 +4,9 @@ from typing import Any
 
 from msgspec import UNSET, UnsetType
 
-from chatledger.domain.decide.annotations import decide_annotate
-from chatledger.domain.rules import check_id
-from chatledger.domain.runs.events import MessagesAnnotated
+from chatledger.domain.chat.decide_runs import decide_annotate
+from chatledger.domain.chat.events import MessagesAnnotated
+from chatledger.domain.limits import check_id
 from chatledger.domain.values import Annotation
 
 from .port import LedgerPart

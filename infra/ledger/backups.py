@@ -2,11 +2,11 @@
 
 import os
 
-from chatledger.projections.system_errors import system_errors
+from chatledger.projections.lmdb.system_errors import system_errors
 
-from ..backup.values import Backup
-from ..quarantine import Refusal
-from ..store import Progress, no_progress
+from ..store.backup.manifest import Backup
+from ..store.quarantine import Refusal
+from ..store.store import Progress, no_progress
 from .port import LedgerPart
 
 
@@ -37,7 +37,7 @@ class BackupMethods(LedgerPart):
         Source: the log itself; the index is not asked. `chatledger.check_backup` reads a backup back, `chatledger.restore`
         makes a ledger of it.
         """
-        from ..backup.writing import write_backup
+        from ..store.backup.writing import write_backup
 
         store = self._store.whole("backup")
         store.check_open()

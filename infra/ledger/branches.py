@@ -2,18 +2,13 @@
 
 from typing import Literal
 
-from chatledger.domain.decide.branches import (
-    decide_activate,
-    decide_create_branch,
-    decide_fork,
-    decide_move_head,
-)
+from chatledger.domain.chat.decide_branches import decide_activate, decide_create_branch, decide_fork, decide_move_head
+from chatledger.domain.chat.events import BranchActivated, BranchCreated, HeadMoved, Recorded
 from chatledger.domain.errors import BranchNotFoundError, HeadConflictError, InvalidValueError
-from chatledger.domain.events import BranchActivated, BranchCreated, HeadMoved, Recorded
-from chatledger.domain.rules import check_id, check_time
+from chatledger.domain.limits import check_id, check_time
 from chatledger.domain.values import AnyHead, Branch
 
-from ..messages import new_id
+from .drafts import new_id
 from .port import LedgerPart
 
 

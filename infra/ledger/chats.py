@@ -9,26 +9,25 @@ from typing import Any, NamedTuple, cast
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from chatledger.domain.decide.chats import (
+from chatledger.domain.chat.decide_chats import (
     decide_create_chat,
     decide_delete_chat,
     decide_update_chat,
     decide_upsert_chat,
 )
+from chatledger.domain.chat.events import Body, ChatCreated, ChatDeleted, ChatUpdated, Recorded
 from chatledger.domain.errors import ChatNotFoundError, InvalidValueError, UpdateConflictError
-from chatledger.domain.events import Body, ChatCreated, ChatDeleted, ChatUpdated, Recorded
-from chatledger.domain.rules import check_count, check_id
+from chatledger.domain.limits import check_count, check_id
 from chatledger.domain.values import Chat
-from chatledger.projections.catalogue import Cursor
-from chatledger.projections.expiry import due_chats
-from chatledger.projections.indexed_chat import IndexedChat
+from chatledger.projections.chat.lists import Cursor, due_chats
+from chatledger.projections.chat.reader import IndexedChat
 
-from ..clock import clock_ms
-from ..expiring import Ending, moment_ms
-from ..messages import new_id
-from ..store import RETRY_S
-from ..sweeper import sweep
+from ..log.envelope import clock_ms
+from ..store.store import RETRY_S
+from .drafts import new_id
+from .expiry import Ending, moment_ms
 from .port import LedgerPart
+from .sweeper import sweep
 
 ChatUpdater = Callable[[Chat], "dict[str, Any] | None"]
 """The present chat to the values to change, `{"title": ..., "metadata": ..., "expires_at": ...}`; None to change nothing."""

@@ -1,11 +1,11 @@
 """Checkpoints: named bookmarks of messages."""
 
-from chatledger.domain.decide.checkpoints import decide_delete_checkpoint, decide_set_checkpoint
-from chatledger.domain.events import CheckpointDeleted, CheckpointSet
-from chatledger.domain.rules import check_id, check_time
+from chatledger.domain.chat.decide_branches import decide_delete_checkpoint, decide_set_checkpoint
+from chatledger.domain.chat.events import CheckpointDeleted, CheckpointSet
+from chatledger.domain.limits import check_id, check_time
 from chatledger.domain.values import Checkpoint
 
-from ..messages import new_id
+from .drafts import new_id
 from .port import LedgerPart
 
 

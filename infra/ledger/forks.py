@@ -2,14 +2,14 @@
 
 from typing import Any
 
-from chatledger.domain.decide.branches import check_target
-from chatledger.domain.decide.chats import require_chat
-from chatledger.domain.events import ChatCreated
-from chatledger.domain.forking import BRANCHED_FROM, BRANCHED_FROM_CHAT, ChatFork, decide_fork_chat
-from chatledger.domain.rules import check_id
+from chatledger.domain.chat.decide_branches import check_target
+from chatledger.domain.chat.decide_chats import require_chat
+from chatledger.domain.chat.events import ChatCreated
+from chatledger.domain.chat.fork import BRANCHED_FROM, BRANCHED_FROM_CHAT, ChatFork, decide_fork_chat
+from chatledger.domain.limits import check_id
 from chatledger.domain.values import Chat
 
-from ..messages import new_id
+from .drafts import new_id
 from .port import LedgerPart
 
 

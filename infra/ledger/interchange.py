@@ -6,11 +6,10 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from chatledger.domain.decide.imports import decide_import, import_result, rest_of
-from chatledger.domain.errors import ChatNotFoundError
-from chatledger.domain.events import Body
-from chatledger.domain.graph import make_graph
-from chatledger.domain.imported import (
+from chatledger.domain.chat.decide_import import decide_import, import_result, rest_of
+from chatledger.domain.chat.events import Body
+from chatledger.domain.chat.import_check import validate_chat
+from chatledger.domain.chat.interchange import (
     ImportedBranch,
     ImportedChat,
     ImportedCheckpoint,
@@ -19,15 +18,15 @@ from chatledger.domain.imported import (
     ImportResult,
     renamed,
 )
-from chatledger.domain.rules import check_id
-from chatledger.domain.runs.values import RegenerationRecord
-from chatledger.domain.values import Branch, Checkpoint, Graph, Message
-from chatledger.projections.collector import only_new_collected
-from chatledger.projections.indexed_chat import IndexedChat
+from chatledger.domain.chat.runs import RegenerationRecord
+from chatledger.domain.errors import ChatNotFoundError
+from chatledger.domain.limits import check_id
+from chatledger.domain.values import Branch, Checkpoint, Graph, Message, make_graph
+from chatledger.projections.chat.messages import only_new_collected
+from chatledger.projections.chat.reader import IndexedChat
 
-from ..deciding import MAX_COMMIT_EVENTS, Decide
-from ..importers.check import validate_chat
-from ..messages import new_id
+from ..store.commands import MAX_COMMIT_EVENTS, Decide
+from .drafts import new_id
 from .port import LedgerPart
 
 _COMMIT_EVENTS: Final = MAX_COMMIT_EVENTS // 2

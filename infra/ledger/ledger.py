@@ -5,15 +5,15 @@ from typing import Final, Self
 from weakref import WeakSet
 
 from chatledger.domain.errors import AccessDeniedError, LedgerClosedError
-from chatledger.domain.rules import check_id
+from chatledger.domain.limits import check_id
 
-from ..owned import OwnedStore
-from ..scratch import Scratch
-from ..shared import Shared, release
-from ..sweeper import Sweeper
+from ..store.opening.registry import Shared, release
+from ..store.temp_folders import Scratch
 from .methods import LedgerMethods
 from .port import LedgerStore
-from .time_travel import TimeTravelMethods
+from .scopes.user_store import OwnedStore
+from .sweeper import Sweeper
+from .view import TimeTravelMethods
 
 _CLOSED: Final = "the ledger is closed; open it again"
 

@@ -5,16 +5,16 @@ from contextlib import AbstractContextManager
 from datetime import datetime
 from weakref import WeakSet
 
+from chatledger.domain.chat.events import Recorded
 from chatledger.domain.errors import InvalidValueError
-from chatledger.domain.events import Recorded
-from chatledger.domain.rules import check_count, check_id
+from chatledger.domain.limits import check_count, check_id
 
-from ..context import acting
-from ..feed import WHOLE, Cursor, Feed, FeedFilter, FeedInfo, claim, drop_feed, list_feeds
-from ..history import HistoryFilter
-from ..owners import Owners
-from ..store import RETRY_S, Progress, no_progress
+from ..log.envelope import acting
+from ..store.store import RETRY_S, Progress, no_progress
+from .feed import WHOLE, Cursor, Feed, FeedFilter, FeedInfo, claim, drop_feed, list_feeds
+from .feed.filter import HistoryFilter
 from .port import LedgerPart
+from .scopes.user_store import Owners
 
 
 class LogMethods(LedgerPart):

@@ -5,8 +5,9 @@ from collections.abc import Callable, Iterable
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from chatledger.domain.context.fragment import Fragment
-from chatledger.domain.decide.messages import decide_add_messages, decide_append
+from chatledger.domain.chat.decide_messages import decide_add_messages, decide_append
+from chatledger.domain.chat.events import MessagesAppended, Recorded
+from chatledger.domain.context.fragments import Fragment
 from chatledger.domain.errors import (
     BranchNotFoundError,
     ChatledgerError,
@@ -15,13 +16,12 @@ from chatledger.domain.errors import (
     MessageNotFoundError,
     WrongChatError,
 )
-from chatledger.domain.events import MessagesAppended, Recorded
-from chatledger.domain.rules import check_count, check_id
+from chatledger.domain.limits import check_count, check_id
 from chatledger.domain.values import Divergence, Message, NewMessage
-from chatledger.projections.chains import Chains, Place
-from chatledger.projections.indexed_chat import IndexedChat
+from chatledger.projections.chat.chains import Chains, Place
+from chatledger.projections.chat.reader import IndexedChat
 
-from ..messages import as_drafts
+from .drafts import as_drafts
 from .port import LedgerPart, LedgerSnapshot, LedgerStore, store_of
 
 

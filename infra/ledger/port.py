@@ -4,21 +4,21 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Literal, Never, Protocol
 
+from chatledger.domain.chat.events import Recorded
 from chatledger.domain.errors import AccessDeniedError
-from chatledger.domain.events import Recorded
 from chatledger.domain.values import Chat
-from chatledger.projections.agents.indexed_thread import IndexedThread
-from chatledger.projections.catalogue import Cursor
-from chatledger.projections.chains import Place
-from chatledger.projections.environment import Transaction
-from chatledger.projections.generation import IndexState
-from chatledger.projections.indexed_chat import IndexedChat
-from chatledger.projections.tables import Tables
+from chatledger.projections.chat.chains import Place
+from chatledger.projections.chat.lists import Cursor
+from chatledger.projections.chat.reader import IndexedChat
+from chatledger.projections.generations import IndexState
+from chatledger.projections.lmdb.environment import Transaction
+from chatledger.projections.lmdb.tables import Tables
+from chatledger.projections.thread.reader import IndexedThread
 
-from ..deciding import Decide, DecideOnState, DecideOnThread, Kind
-from ..group_commit import Command
 from ..log.bookmarks import Bookmark
-from ..store import Store
+from ..store.commands import Decide, DecideOnState, DecideOnThread, Kind
+from ..store.group_commit import Command
+from ..store.store import Store
 
 AdminTask = Literal["anchor", "backup", "projections", "rebuild", "repair", "verify"]
 """What concerns the chats of all users: only the whole store is for it, and the others refuse it by this name."""

@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager, contextmanager
 
 from chatledger.projections.custom.rows import ProjectionView
 
-from ..custom_projections import CustomProjections, ProjectionInfo
+from ..store.custom_projections import CustomProjections, ProjectionInfo
 from .port import LedgerPart, LedgerStore, store_of
 
 

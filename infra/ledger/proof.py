@@ -1,12 +1,12 @@
 """Proof that nothing was changed: verifying the log and the index, and anchors for third parties."""
 
-from chatledger.domain.anchors import Anchor
-from chatledger.domain.verification import Verification
-from chatledger.projections.system_errors import system_errors
+from chatledger.domain.proof.anchors import Anchor
+from chatledger.domain.proof.verification import Verification
+from chatledger.projections.lmdb.system_errors import system_errors
 
-from ..clock import clock_ms
-from ..signing import PemSource, check_signature, load_private_key, load_public_key, sign
-from ..store import Progress, no_progress
+from ..log.envelope import clock_ms
+from ..store.signing import PemSource, check_signature, load_private_key, load_public_key, sign
+from ..store.store import Progress, no_progress
 from .port import LedgerPart
 
 
@@ -50,7 +50,7 @@ class ProofMethods(LedgerPart):
             ConfigurationError: The key can not be read, or `cryptography` is missing.
             LogUnavailableError: The log did not answer.
         """
-        from chatledger.projections.proof.verification import verify
+        from chatledger.projections.verify.verification import verify
 
         store = self._store.whole("verify")
         store.check_open()
@@ -87,7 +87,7 @@ class ProofMethods(LedgerPart):
 
         Source: the log; the index is not asked.
         """
-        from chatledger.projections.proof.verification import read_heads
+        from chatledger.projections.verify.verification import read_heads
 
         store = self._store.whole("anchor")
         private_key = load_private_key(key)

@@ -3,30 +3,24 @@
 from collections.abc import Collection
 from typing import Literal
 
-from chatledger.domain.decide.branches import check_target
-from chatledger.domain.decide.chats import require_chat
-from chatledger.domain.decide.regenerations import (
+from chatledger.domain.chat.decide_branches import check_target
+from chatledger.domain.chat.decide_chats import require_chat
+from chatledger.domain.chat.events import MessagesAnnotated, RegenerationApproved, RegenerationBegun, RunRecorded
+from chatledger.domain.chat.regeneration import (
     decide_approve,
     decide_begin_regeneration,
     decide_mark_stale,
     decide_repeat_run,
+    describe_regeneration,
+    plan_regeneration,
     require_step,
 )
+from chatledger.domain.chat.runs import MAX_CASCADE, MessageRun, Regeneration, RegenerationPlan, RegenerationRecord
 from chatledger.domain.errors import InvalidValueError
-from chatledger.domain.rules import check_id
-from chatledger.domain.runs.events import MessagesAnnotated, RegenerationApproved, RegenerationBegun, RunRecorded
-from chatledger.domain.runs.plan import plan_regeneration
-from chatledger.domain.runs.steps import describe_regeneration
-from chatledger.domain.runs.values import (
-    MAX_CASCADE,
-    MessageRun,
-    Regeneration,
-    RegenerationPlan,
-    RegenerationRecord,
-)
-from chatledger.projections.indexed_chat import IndexedChat
+from chatledger.domain.limits import check_id
+from chatledger.projections.chat.reader import IndexedChat
 
-from ..messages import new_id
+from .drafts import new_id
 from .port import LedgerPart
 
 

@@ -3,10 +3,9 @@
 from collections.abc import Sequence
 from typing import get_args
 
-from chatledger.domain.context.fragment import Fragment
-from chatledger.domain.decide.branches import check_target
-from chatledger.domain.decide.chats import require_chat
-from chatledger.domain.decide.runs import (
+from chatledger.domain.chat.decide_branches import check_target
+from chatledger.domain.chat.decide_chats import require_chat
+from chatledger.domain.chat.decide_runs import (
     Answer,
     NewRun,
     decide_complete_run,
@@ -14,17 +13,17 @@ from chatledger.domain.decide.runs import (
     decide_record_run,
     decide_start_run,
 )
+from chatledger.domain.chat.events import Body, MessagesAppended, RunChanged, RunRecorded
+from chatledger.domain.chat.runs import PYTHON, RUN_STATUSES, MessageRun, RunStatus
+from chatledger.domain.context.fragments import Fragment
 from chatledger.domain.errors import InvalidValueError
-from chatledger.domain.events import Body, MessagesAppended
-from chatledger.domain.rules import check_count, check_id
-from chatledger.domain.runs.events import RunChanged, RunRecorded
-from chatledger.domain.runs.values import PYTHON, RUN_STATUSES, MessageRun, RunStatus
+from chatledger.domain.limits import check_count, check_id
 from chatledger.domain.values import Message, NewMessage
-from chatledger.projections.indexed_chat import IndexedChat
-from chatledger.projections.run_rows import MESSAGE, THREAD, TRIGGER
+from chatledger.projections.chat.reader import IndexedChat
+from chatledger.projections.chat.runs import MESSAGE, THREAD, TRIGGER
 
-from ..deciding import Decide, Kind
-from ..messages import as_drafts, new_id
+from ..store.commands import Decide, Kind
+from .drafts import as_drafts, new_id
 from .port import LedgerPart
 
 

@@ -2,15 +2,14 @@
 
 from typing import Final
 
-from chatledger.domain.decide.messages import find_branch
-from chatledger.domain.decide.save import decide_save, save_result
+from chatledger.domain.chat.decide_messages import find_branch
+from chatledger.domain.chat.events import Body, BranchCreated, MessagesAppended
+from chatledger.domain.chat.save import Save, SavePreview, SaveResult, decide_save, save_result
 from chatledger.domain.errors import HeadConflictError
-from chatledger.domain.events import Body, BranchCreated, MessagesAppended
-from chatledger.domain.rules import check_id
-from chatledger.domain.saving import Save, SavePreview, SaveResult
-from chatledger.projections.indexed_chat import IndexedChat
+from chatledger.domain.limits import check_id
+from chatledger.projections.chat.reader import IndexedChat
 
-from ..clock import clock_ms
+from ..log.envelope import clock_ms
 from .port import LedgerPart
 
 MAX_LOST_SWAPS: Final = 5

@@ -7,13 +7,13 @@ from typing import cast
 import msgspec
 
 from chatledger.domain.errors import BranchNotFoundError, InvalidValueError
-from chatledger.domain.rules import check_count, check_id
+from chatledger.domain.limits import check_count, check_id
 from chatledger.domain.search.query import parse
 from chatledger.domain.search.snippets import Snippets, literal_snippet
 from chatledger.domain.values import SearchHit, SearchHits
-from chatledger.projections.indexed_chat import IndexedChat
+from chatledger.projections.chat.reader import IndexedChat
+from chatledger.projections.lmdb.system_errors import system_errors
 from chatledger.projections.search.ranking import Filter
-from chatledger.projections.system_errors import system_errors
 
 from .port import LedgerPart, LedgerSnapshot
 
@@ -72,7 +72,7 @@ class SearchMethods(LedgerPart):
         names = _check_roles(roles)
         times = _check_moment(since, "since"), _check_moment(until, "until")
         # NumPy takes a tenth of a second to import: only for those who search.
-        from chatledger.projections.search import asking
+        from chatledger.projections.search import search as asking
 
         parsed = parse(text)
         with self._store.snapshot() as snapshot:

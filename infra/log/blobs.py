@@ -23,14 +23,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from chatledger.domain.errors import ChatledgerError, CorruptStateError, LogUnavailableError
-from chatledger.domain.undecodable import UNDECODABLE
+from chatledger.domain.errors import UNDECODABLE, ChatledgerError, CorruptStateError, LogUnavailableError
 
-from ..clock import clock_ms
-from .blob_strands import BlobStrands, StrandMovedError
+from .blob_storage import BlobStrands, StrandMovedError
+from .envelope import clock_ms
 
 if TYPE_CHECKING:
-    from .keys import Key, Keyring
+    from .cipher import Key, Keyring
 
 T = TypeVar("T")
 

@@ -7,8 +7,7 @@ from typing import Final
 import msgspec
 from msgspec import structs
 
-from chatledger.domain.errors import CorruptStateError
-from chatledger.domain.undecodable import UNDECODABLE
+from chatledger.domain.errors import UNDECODABLE, CorruptStateError
 
 
 class Bookmark(msgspec.Struct, frozen=True, kw_only=True):

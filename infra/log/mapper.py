@@ -7,17 +7,15 @@ from uuid import UUID
 from eventsourcing.persistence import Mapper, MapperDeserialisationError, Notification, StoredEvent
 from eventsourcing.utils import register_topic
 
-from chatledger.domain.codec import Sealed, decode_any, decode_event, encode_event, event_hash
+from chatledger.domain.chat.events import Event, Recorded
 from chatledger.domain.errors import ChatledgerError, ConfigurationError, CorruptStateError, UnsupportedFormatError
-from chatledger.domain.events import Event, Recorded
-from chatledger.domain.foreign import foreign_message
-from chatledger.domain.large_data import find_large, has_references, put_together, with_references
-from chatledger.domain.vocabulary import BODIES
+from chatledger.domain.log.codec import BODIES, Sealed, decode_any, decode_event, encode_event, event_hash
+from chatledger.domain.log.large_data import find_large, has_references, put_together, with_references
+from chatledger.domain.log.tombstones import foreign_message
 
 from .blobs import Blobs, MissingBlobError
-from .cipher import RecordCipher, UnknownKeyError, UnreadableRecordError, is_encrypted, place_of
+from .cipher import Keyring, RecordCipher, UnknownKeyError, UnreadableRecordError, is_encrypted, place_of
 from .compression import ZstdCompressor, is_compressed
-from .keys import Keyring
 
 Place = tuple[str, int, str]
 """Where a record stands: a chat, a version and a topic; or for large data, their name, the number of the part and its upload."""

@@ -9,7 +9,7 @@ from typing import Any
 from eventsourcing.persistence import JSONTranscoder, Notification, StoredEvent
 from eventsourcing.popo import POPOApplicationRecorder
 
-from .blob_strands import CHUNK_BYTES, MemoryStrands
+from .blob_storage import CHUNK_BYTES, MemoryStrands
 from .bookmarks import Bookmark
 from .mapper import StructMapper
 from .port import EventLog, LostRaceError, refuse_unless_empty

@@ -16,7 +16,7 @@ from eventsourcing.persistence import (
     Notification,
 )
 
-from chatledger.domain.codec import Sealed
+from chatledger.domain.chat.events import Recorded
 from chatledger.domain.errors import (
     AccessDeniedError,
     ChainIntegrityError,
@@ -28,21 +28,49 @@ from chatledger.domain.errors import (
     LogRefusedError,
     LogUnavailableError,
 )
-from chatledger.domain.events import Recorded
+from chatledger.domain.log.codec import Sealed
 
-from ..jetstream.errors import (
-    LoginRefusedError,
-    NotPermittedError,
-    OutcomeUnknownError,
-    StorageFullError,
-    StreamAbsentError,
-)
-from .appends import Appends
-from .blob_strands import BlobStrands
+from .blob_storage import BlobStrands
 from .blobs import Blobs, MissingBlobError
 from .bookmarks import Bookmark
 from .cipher import RecordCipher, is_encrypted
 from .mapper import StructMapper
+from .nats.errors import LoginRefusedError, NotPermittedError, OutcomeUnknownError, StorageFullError, StreamAbsentError
+
+Outcome = list[int] | Exception
+"""The positions of the events of a commit, or what `EventLog.append` raises."""
+
+
+class Appends:
+    """Commits that any log can write: one after the other, when all are there."""
+
+    def __init__(self, log: "EventLog") -> None:
+        self._log = log
+        self._commits: list[tuple[str, Sequence[Sealed], int]] = []
+        self._is_silent = False
+
+    def add(self, chat_id: str, events: Sequence[Sealed], expected_position: int) -> None:
+        """Take a commit in; see `EventLog.append`. Never waits."""
+        self._commits.append((chat_id, events, expected_position))
+
+    def finish(self) -> list[Outcome]:
+        """Wait for all of them: what became of each. To be called in any case, and by the same thread."""
+        return [self._write(*commit) for commit in self._commits]
+
+    def _write(self, chat_id: str, events: Sequence[Sealed], expected_position: int) -> Outcome:
+        return self._tried(chat_id, lambda: self._log.append(chat_id, events, expected_position=expected_position))
+
+    def _tried(self, chat_id: str, write: Callable[[], list[int]]) -> Outcome:
+        """What became of a commit. When the log did not answer for one, nobody waits as long for each of the others."""
+        if self._is_silent:
+            msg = f"chat {chat_id!r}: the log did not answer. The outcome is unknown; retrying is safe"
+            return LogUnavailableError(msg)
+        try:
+            return write()
+        except Exception as error:  # noqa: BLE001 - it is raised where that commit comes from
+            self._is_silent = isinstance(error, LogUnavailableError)
+            return error
+
 
 T = TypeVar("T")
 

@@ -6,8 +6,8 @@ from msgspec import structs
 
 from chatledger.domain.errors import AccessDeniedError, ChatledgerError
 
-from ..clock import clock_ms
 from .bookmarks import Bookmark
+from .envelope import clock_ms
 from .port import EventLog, LostRaceError
 from .witness import LastSeen
 

@@ -21,7 +21,7 @@ from eventsourcing.utils import Environment
 
 from chatledger.domain.errors import ConfigurationError, LedgerClosedError, LogUnavailableError
 
-from .blob_tables import SqlStrands, Value
+from .blob_storage import SqlStrands, Value
 from .bookmarks import Bookmark, decode_bookmark, decode_bookmarks, encode_bookmark
 from .mapper import StructMapper
 from .port import EventLog, LostRaceError, refuse_unless_empty, translated

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Final
 import lmdb
 import msgspec
 
+from chatledger.domain.chat.events import Recorded, StreamDeleted
 from chatledger.domain.errors import InvalidValueError
-from chatledger.domain.events import Recorded, StreamDeleted
 
-from ..environment import Transaction
-from ..tables import Tables
+from ..lmdb.environment import Transaction
+from ..lmdb.tables import Tables
 from .projection import Projection
 from .records import SERVING, ProjectionRecord, load, load_all, new_record, note_dead, save
 from .rows import ProjectionRows, Reach

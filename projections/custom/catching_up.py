@@ -1,18 +1,69 @@
 """Bringing a custom projection to the position of the index: page by page, with everybody else reading and writing."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
 
 import msgspec
 
-from chatledger.domain.errors import ProjectionError
-from chatledger.domain.events import Recorded
+from chatledger.domain.chat.events import Recorded, StreamDeleted
+from chatledger.domain.errors import ChainIntegrityError, ProjectionError
 
-from ..environment import Transaction
-from ..generation import Generation
+from ..generations import Generation
 from ..index import Index, ReadLog, Snapshot
+from ..lmdb.environment import Transaction
 from .attached import Entry, apply_events
-from .links import Links
 from .records import BUILDING, SERVING, ProjectionRecord, drop, forget, is_dead, load, new_record, save
+
+_MAX_STREAMS: Final = 65_536
+
+
+class Links:
+    """
+    Finds events that are missing, repeated or altered, between those that are read.
+
+    What it remembers is bounded: of streams beyond the 65,536 that were seen last only `verify` tells.
+    """
+
+    def __init__(self) -> None:
+        self._position = 0
+        self._hashes: dict[str, bytes] = {}
+        self._is_whole = True
+
+    def check(self, after: int, events: Iterable[Recorded], *, end: int) -> "Links":
+        """
+        What is known after some more events, those of the log from position `after` up to `end`.
+
+        Raises:
+            ChainIntegrityError: They do not follow what was seen before.
+        """
+        found = Links()
+        if after == self._position:
+            found._hashes, found._is_whole = dict(self._hashes) if self._hashes else {}, self._is_whole
+        else:
+            found._is_whole = False
+        found._position = end
+        for recorded in events:
+            found._take(recorded)
+        return found
+
+    def _take(self, recorded: Recorded) -> None:
+        before = self._hashes.pop(recorded.chat_id, None)
+        self._hashes[recorded.chat_id] = recorded.hash
+        if len(self._hashes) > _MAX_STREAMS:
+            del self._hashes[next(iter(self._hashes))]
+            self._is_whole = False
+        if isinstance(recorded.body, StreamDeleted):
+            return
+        follows = recorded.event.previous_hash == before if before is not None else recorded.version == 1
+        if not follows and (before is not None or self._is_whole):
+            msg = (
+                f"position {recorded.position} is version {recorded.version} of chat {recorded.chat_id!r}, which does not "
+                "follow the event before it: events are missing or altered. Restore the log from a backup"
+            )
+            raise ChainIntegrityError(
+                msg, chat_id=recorded.chat_id, position=recorded.position, version=recorded.version
+            )
+
 
 Report = Callable[[int, int], None]
 """(position reached, position of the index)."""

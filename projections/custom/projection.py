@@ -3,9 +3,9 @@
 from abc import ABC, abstractmethod
 from typing import Any, Final
 
+from chatledger.domain.chat.events import Recorded
 from chatledger.domain.errors import InvalidValueError
-from chatledger.domain.events import Recorded
-from chatledger.domain.rules import check_count, check_id
+from chatledger.domain.limits import check_count, check_id
 
 from .rows import ProjectionRows
 

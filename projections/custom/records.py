@@ -4,12 +4,12 @@ from typing import Final
 
 import msgspec
 
-from chatledger.domain.events import Recorded, StreamDeleted
+from chatledger.domain.chat.events import Recorded, StreamDeleted
 
-from ..environment import Transaction, drop_prefixed, prefixed
-from ..keys import id_key, number, to_number
-from ..tables import Tables
-from .row_keys import stream_digest
+from ..lmdb.environment import Transaction, drop_prefixed, prefixed
+from ..lmdb.keys import id_key, number, to_number
+from ..lmdb.tables import Tables
+from .rows import stream_digest
 
 SERVING: Final = b"custom:serving:"
 """The rows that are read."""

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from ..environment import Transaction
+from ..lmdb.environment import Transaction
 from .records import drop, drop_rows, load_all, save
 
 if TYPE_CHECKING:
-    from ..generation import Generation
+    from ..generations import Generation
 
 GRACE_S: Final = 15.0
 """How long a process that has such a projection is given to catch up; it looks every 5 seconds."""

@@ -10,9 +10,8 @@ import numpy as np
 from chatledger.domain.search.query import All, Either, Phrase, Query, Without, Word
 from chatledger.domain.search.snippets import MAX_SNIPPET_TOKENS, Known, sought
 
-from .arrays import is_in
 from .few import MAX_FEW, FewDocuments, Leaf, Starts, TooManyError, best_of_few
-from .postings import Postings
+from .postings import Postings, is_in
 from .ranking import K1, B, Filter, Hit, rarity
 from .reader import SearchReader
 

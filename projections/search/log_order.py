@@ -7,12 +7,12 @@ import msgspec
 import numpy as np
 
 from chatledger.domain.errors import ChainIntegrityError
-from chatledger.domain.text import plain_text
+from chatledger.domain.values import plain_text
 
-from ..chains import Chains
-from ..environment import prefixed
-from ..keys import Tag, chat_key, page_key
-from ..sealed import unseal
+from ..chat.chains import Chains
+from ..lmdb.checksums import unseal
+from ..lmdb.environment import prefixed
+from ..lmdb.keys import Tag, chat_key, page_key
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

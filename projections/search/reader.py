@@ -11,13 +11,15 @@ import numpy as np
 from chatledger.domain.search.query import Phrase, Word
 from chatledger.domain.search.tokens import LANDMARK_TERMS
 
-from ..environment import Transaction
-from ..recent_messages import RecentMessages
-from .arrays import is_first, is_in
+from ..chat.messages import RecentMessages
+from ..lmdb.environment import Transaction
+from .indexer import terms_in
 from .postings import (
     DOC_SHIFT,
     Part,
     Postings,
+    is_first,
+    is_in,
     occurrences_in,
     occurrences_of,
     occurrences_of_each,
@@ -34,7 +36,6 @@ from .rows import (
     postings_of,
     states,
 )
-from .writer import terms_in
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

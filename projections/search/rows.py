@@ -7,8 +7,8 @@ from typing import Final, NamedTuple
 
 import lmdb
 
-from ..environment import Transaction
-from ..keys import id_key, number
+from ..lmdb.environment import Transaction
+from ..lmdb.keys import id_key, number
 
 _STATE, _ROLE, _DOCUMENTS, _PENDING, _TERM, _LANDMARKS = b"\x01", b"\x02", b"\x03", b"\x04", b"\x05", b"\x06"
 _END: Final = b"\x00"

@@ -11,9 +11,20 @@ State for conversations with AI agents: a DAG of immutable messages on an append
 
 import typing as _t
 
-from chatledger.domain.anchors import Anchor, AnchorLeaf, InclusionProof
-from chatledger.domain.context.fragment import Fragment
-from chatledger.domain.engine.reading import Head, Resolved
+from chatledger.domain.chat.events import Recorded
+from chatledger.domain.chat.runs import (
+    MessageRun,
+    PlannedRun,
+    Regeneration,
+    RegenerationPlan,
+    RegenerationStep,
+    RunData,
+    RunEnd,
+    RunMetadata,
+)
+from chatledger.domain.chat.save import Save, SavePreview, SaveResult
+from chatledger.domain.context.engine.reading import Head, Resolved
+from chatledger.domain.context.fragments import Fragment
 from chatledger.domain.errors import (
     AccessDeniedError,
     AlreadyExistsError,
@@ -66,10 +77,8 @@ from chatledger.domain.errors import (
     UpdateConflictError,
     WrongChatError,
 )
-from chatledger.domain.events import Recorded
-from chatledger.domain.runs.stream import RunData, RunEnd, RunMetadata
-from chatledger.domain.runs.values import MessageRun, PlannedRun, Regeneration, RegenerationPlan, RegenerationStep
-from chatledger.domain.saving import Save, SavePreview, SaveResult
+from chatledger.domain.proof.anchors import Anchor, AnchorLeaf, InclusionProof
+from chatledger.domain.proof.verification import Verification
 from chatledger.domain.values import (
     ANY,
     Annotation,
@@ -86,30 +95,27 @@ from chatledger.domain.values import (
     SearchHit,
     SearchHits,
 )
-from chatledger.domain.verification import Verification
-from chatledger.infra.async_ledger import AsyncLedger
-from chatledger.infra.async_view import AsyncLedgerView
-from chatledger.infra.backup.checking import check_backup
-from chatledger.infra.backup.restoring import restore
-from chatledger.infra.backup.values import Backup
-from chatledger.infra.custom_projections import ProjectionInfo
-from chatledger.infra.doctor.account import CorrectedEvent, KeptEvents, LostData, LostEvents, Repair
-from chatledger.infra.doctor.diagnosing import diagnose
-from chatledger.infra.doctor.findings import Diagnosis, Finding
-from chatledger.infra.doctor.giving_up import give_up
-from chatledger.infra.doctor.repairing import repair
-from chatledger.infra.doctor.replica import ReplicaSetAside, set_replica_aside
-from chatledger.infra.encryption import Encryption
-from chatledger.infra.engine import AsyncContextEngine, ContextEngine
-from chatledger.infra.feed import AsyncFeed, Feed, FeedInfo
+from chatledger.infra.admin.backup.checking import check_backup
+from chatledger.infra.admin.backup.restoring import restore
+from chatledger.infra.admin.doctor.account import CorrectedEvent, KeptEvents, LostData, LostEvents, Repair
+from chatledger.infra.admin.doctor.diagnosing import diagnose
+from chatledger.infra.admin.doctor.findings import Diagnosis, Finding
+from chatledger.infra.admin.doctor.removing import give_up
+from chatledger.infra.admin.doctor.repairing import repair
+from chatledger.infra.admin.replicas import ReplicaDamage, ReplicaSetAside, compare_replicas, set_replica_aside
+from chatledger.infra.ledger.aio.async_ledger import AsyncLedger, AsyncLedgerView
+from chatledger.infra.ledger.drafts import assistant, assistant_text, message, user
+from chatledger.infra.ledger.engine import AsyncContextEngine, ContextEngine
+from chatledger.infra.ledger.feed import AsyncFeed, Feed, FeedInfo
 from chatledger.infra.ledger.ledger import Ledger
+from chatledger.infra.ledger.open import open_async_ledger as open_async
+from chatledger.infra.ledger.open import open_ledger as open  # noqa: A004 - `chatledger.open` reads as `gzip.open` does
 from chatledger.infra.ledger.view import LedgerView
-from chatledger.infra.login import Login
-from chatledger.infra.messages import assistant, assistant_text, message, user
-from chatledger.infra.opening import open_async_ledger as open_async
-from chatledger.infra.opening import open_ledger as open  # noqa: A004 - `chatledger.open` reads as `gzip.open` does
-from chatledger.infra.quarantine import QuarantinedStream
-from chatledger.infra.replicas import ReplicaDamage, compare_replicas
+from chatledger.infra.log.nats.login import Login
+from chatledger.infra.store.backup.manifest import Backup
+from chatledger.infra.store.custom_projections import ProjectionInfo
+from chatledger.infra.store.opening.encryption import Encryption
+from chatledger.infra.store.quarantine import QuarantinedStream
 from chatledger.projections.custom.projection import Projection
 from chatledger.projections.custom.rows import ProjectionRows, ProjectionView
 

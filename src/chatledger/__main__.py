@@ -1,6 +1,6 @@
 """`python -m chatledger` and the script `chatledger`."""
 
-from chatledger.infra.cli import main
+from chatledger.infra.entrypoints.cli import main
 
 if __name__ == "__main__":
     main()

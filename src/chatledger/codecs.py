@@ -2,9 +2,8 @@
 
 from chatledger.domain.context.formats.message_format import OPENAI, UI, MessageFormat
 from chatledger.domain.context.formats.to_openai import to_openai
-from chatledger.infra.codecs.making import langchain_message, openai_message
-from chatledger.infra.codecs.message_formats import LANGCHAIN, message_format
-from chatledger.infra.codecs.to_langchain import to_langchain
+from chatledger.infra.ledger.engine.formats.by_name import LANGCHAIN, langchain_message, message_format, openai_message
+from chatledger.infra.ledger.engine.formats.langchain import to_langchain
 
 __all__ = [
     "LANGCHAIN",

@@ -1,6 +1,6 @@
 """What happened to a chat: the classes of `Recorded.body`, one for each type of event."""
 
-from chatledger.domain.events import (
+from chatledger.domain.chat.events import (
     Body,
     BranchActivated,
     BranchCreated,

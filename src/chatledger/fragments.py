@@ -21,8 +21,7 @@ from chatledger.domain.context.builders import (
     term,
     workflow,
 )
-from chatledger.domain.context.conversion import Conversions, from_fragment, to_fragment
-from chatledger.domain.context.fragment import (
+from chatledger.domain.context.fragments import (
     Codec,
     Fragment,
     FragmentData,
@@ -32,9 +31,10 @@ from chatledger.domain.context.fragment import (
     is_lazy_fragment,
     is_message_fragment,
 )
-from chatledger.domain.context.ui_message import last_assistant_message
-from chatledger.infra.computed import compute, compute_now
-from chatledger.infra.computed_kinds import Cancellation, LoadContext, requires_sandbox
+from chatledger.domain.context.fragments_json import Conversions, from_fragment, to_fragment
+from chatledger.domain.context.messages import last_assistant_message
+from chatledger.infra.ledger.engine.computed import compute, compute_now
+from chatledger.infra.ledger.engine.computed_tree import Cancellation, LoadContext, requires_sandbox
 
 __all__ = [
     "Cancellation",

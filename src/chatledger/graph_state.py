@@ -1,17 +1,19 @@
 """The state of an agent's graph: a ready-made schema, reducers, transitions, those who watch them, and a store of its versions."""
 
-from chatledger.domain.graph_state.ids import StateKey, parse_state_id, state_id
-from chatledger.domain.graph_state.initial import DEFAULT_OPTIONS
-from chatledger.domain.graph_state.reducers import (
+from chatledger.domain.graph.events import StateKey, parse_state_id, state_id
+from chatledger.domain.graph.reducers import (
+    AGENT_REDUCERS,
     Reducer,
+    Reducers,
     append_messages,
     last_write,
     merge_docs,
     merge_metadata,
     merge_tasks,
+    reduce_state,
 )
-from chatledger.domain.graph_state.reduction import AGENT_REDUCERS, Reducers, reduce_state
-from chatledger.domain.graph_state.schema import (
+from chatledger.domain.graph.schema import (
+    DEFAULT_OPTIONS,
     AgentState,
     ChatTurn,
     Document,
@@ -23,13 +25,11 @@ from chatledger.domain.graph_state.schema import (
     Tasks,
     ToolResult,
 )
-from chatledger.domain.graph_state.transition import CountChange, StateDiff, Transition, get_state_diff, transition
-from chatledger.infra.graph_state.async_store import AsyncStateStore
-from chatledger.infra.graph_state.observers import StateObserver, StateObservers
-from chatledger.infra.graph_state.settings import Checkpointing, Nodes
-from chatledger.infra.graph_state.starting import initial_state
-from chatledger.infra.graph_state.store import StateStore
-from chatledger.infra.graph_state.values import ResumePoint, StateInfo, StateStats, StateUpdate, StateVersion
+from chatledger.domain.graph.transition import CountChange, StateDiff, Transition, get_state_diff, transition
+from chatledger.infra.ledger.graph.observers import StateObserver, StateObservers
+from chatledger.infra.ledger.graph.settings import Checkpointing, Nodes
+from chatledger.infra.ledger.graph.state_store import AsyncStateStore, StateStore, initial_state
+from chatledger.infra.ledger.graph.values import ResumePoint, StateInfo, StateStats, StateUpdate, StateVersion
 
 __all__ = [
     "AGENT_REDUCERS",

@@ -1,6 +1,6 @@
 """Reading conversations from elsewhere, and our own lossless export."""
 
-from chatledger.domain.imported import (
+from chatledger.domain.chat.interchange import (
     ImportedBranch,
     ImportedChat,
     ImportedCheckpoint,
@@ -8,7 +8,7 @@ from chatledger.domain.imported import (
     ImportedRegeneration,
     ImportResult,
 )
-from chatledger.infra.importers import FORMATS, Problem, detect_format, read_chats, validate_chat, write_chats
+from chatledger.infra.exchange.importers import FORMATS, Problem, detect_format, read_chats, validate_chat, write_chats
 
 __all__ = [
     "FORMATS",

@@ -4,23 +4,18 @@ NATS JetStream as a persistence module of the eventsourcing library: `PERSISTENC
 The library looks through this namespace for the one factory class; no second one may be imported here.
 """
 
-from chatledger.infra.jetstream.client import JetStreamClient
-from chatledger.infra.jetstream.endpoint import Endpoint
-from chatledger.infra.jetstream.errors import (
-    DamagedLogError,
-    OutcomeUnknownError,
-    StorageFullError,
-    StreamAbsentError,
-)
-from chatledger.infra.jetstream.factory import JetStreamFactory
-from chatledger.infra.jetstream.recorders import (
+from chatledger.infra.log.nats.client import JetStreamClient
+from chatledger.infra.log.nats.endpoint import Endpoint
+from chatledger.infra.log.nats.errors import DamagedLogError, OutcomeUnknownError, StorageFullError, StreamAbsentError
+from chatledger.infra.log.nats.factory import JetStreamFactory
+from chatledger.infra.log.nats.recorders import (
     JetStreamAggregateRecorder,
     JetStreamApplicationRecorder,
     JetStreamProcessRecorder,
     JetStreamTrackingRecorder,
 )
-from chatledger.infra.jetstream.stream import StreamState
-from chatledger.infra.jetstream.subscription import JetStreamSubscription
+from chatledger.infra.log.nats.stream import StreamState
+from chatledger.infra.log.nats.subscription import JetStreamSubscription
 
 __all__ = [
     "DamagedLogError",

@@ -1,8 +1,23 @@
 """Reminders: what the model is told with a user message when the time has come; see `reminder`."""
 
-from chatledger.domain.context.folding import strip_reminders
+from chatledger.domain.context.calendar_predicates import (
+    day_changed,
+    hour_changed,
+    month_changed,
+    season_changed,
+    week_changed,
+    year_changed,
+)
+from chatledger.domain.context.content_predicates import (
+    Count,
+    content_includes,
+    content_matches,
+    content_pattern,
+    last_assistant_length,
+)
 from chatledger.domain.context.predicates import (
     Predicate,
+    ReminderContext,
     after_turn,
     and_,
     elapsed_exceeds,
@@ -16,23 +31,8 @@ from chatledger.domain.context.predicates import (
     usage_exceeds,
     within_last_n,
 )
-from chatledger.domain.context.predicates_calendar import (
-    day_changed,
-    hour_changed,
-    month_changed,
-    season_changed,
-    week_changed,
-    year_changed,
-)
-from chatledger.domain.context.predicates_content import (
-    Count,
-    content_includes,
-    content_matches,
-    content_pattern,
-    last_assistant_length,
-)
-from chatledger.domain.context.reminder_context import ReminderContext
 from chatledger.domain.context.reminders import is_reminder, reminder
+from chatledger.domain.context.reminders_in_messages import strip_reminders
 from chatledger.domain.context.summary import ChainSummary, summarise
 
 __all__ = [

@@ -10,7 +10,7 @@ from chatledger.domain.context.estimate import (
     estimate,
     rough_tokens,
 )
-from chatledger.infra.tokenizers import Encoding, tokenizer, tokens_of
+from chatledger.infra.ledger.engine.tokenizers import Encoding, tokenizer, tokens_of
 
 __all__ = [
     "Encoding",

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cluster.cluster_world import NAMES, READY_S, Cluster, Writers, clustered, configuration, under_load
-from tests.infra.test_cli_world import run
+from tests.support.cli_world import run
+from tests.support.cluster_world import NAMES, READY_S, Cluster, Writers, clustered, configuration, under_load
 from tests.support.jetstream_world import eventually, new_name
 from tests.support.ledger_world import text, texts
 from tests.support.soak import IS_SOAK

@@ -22,7 +22,7 @@ from chatledger import (
     SelfParentError,
     WrongChatError,
 )
-from chatledger.domain.large_data import MAX_MESSAGE_BYTES
+from chatledger.domain.log.large_data import MAX_MESSAGE_BYTES
 
 
 class MessageContract(Contract):

@@ -5,10 +5,10 @@ from typing import Any
 import msgspec
 import pytest
 from hypothesis import given
-from tests.domain.json_values import ids, json_values
+from tests.support.json_values import ids, json_values
 
 from chatledger.domain.errors import InvalidValueError
-from chatledger.domain.rules import (
+from chatledger.domain.limits import (
     MAX_JSON_DEPTH,
     check_count,
     check_id,

@@ -2,9 +2,9 @@ from typing import Any
 
 import pytest
 from hypothesis import given
-from tests.domain.json_values import json_values
+from tests.support.json_values import json_values
 
-from chatledger.domain.text import plain_text, preview
+from chatledger.domain.values import plain_text, preview
 
 UI = {
     "id": "u1",

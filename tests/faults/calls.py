@@ -8,8 +8,8 @@ from typing import Any, Final
 from tests.support.agent_threads import tree_of
 
 from chatledger import ANY, ChatNotFoundError, ContextEngine, Ledger, NewMessage, user
-from chatledger.domain.agents.decide import CheckpointPut
-from chatledger.infra.agents.threads import Threads
+from chatledger.domain.thread.decide import CheckpointPut
+from chatledger.infra.ledger.threads import Threads
 
 Call = dict[str, Any]
 

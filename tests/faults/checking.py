@@ -20,9 +20,9 @@ from tests.support.ledger_world import check_chat
 
 import chatledger
 from chatledger import Ledger, Recorded
-from chatledger.domain.agents.streams import thread_of, thread_stream
-from chatledger.domain.codec import encode_event, event_hash
-from chatledger.domain.events import BranchCreated, ChatCreated, MessagesAppended, StreamDeleted
+from chatledger.domain.chat.events import BranchCreated, ChatCreated, MessagesAppended, StreamDeleted
+from chatledger.domain.log.codec import encode_event, event_hash
+from chatledger.domain.thread.events import thread_of, thread_stream
 
 MOST_FINDINGS: Final = 20
 

@@ -7,16 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from chatledger.infra.erasing import Eraser
-from chatledger.infra.log.jetstream import JetStreamLog
-from chatledger.infra.log.jetstream_appends import JetStreamAppends
-from chatledger.projections.chat_writer import ChatWriter
-from chatledger.projections.environment import Environment
-from chatledger.projections.generation import Generation
-from chatledger.projections.generations import Generations
+from chatledger.infra.log.nats.event_log import JetStreamAppends, JetStreamLog
+from chatledger.infra.store.erasure import Eraser
+from chatledger.projections.chat.writer import ChatWriter
+from chatledger.projections.generations import Generation, Generations
 from chatledger.projections.index import Index
+from chatledger.projections.lmdb.environment import Environment
+from chatledger.projections.lmdb.scrub import PageFile
 from chatledger.projections.projector import Projector
-from chatledger.projections.scrub_pages import PageFile
 
 POINTS: Final[dict[str, tuple[type, str, bool]]] = {
     "append: before the publish": (JetStreamLog, "append", True),

@@ -12,15 +12,15 @@ from tests.support.agent_threads import tree_of
 
 import chatledger
 from chatledger import Encryption, Ledger, NewMessage
-from chatledger.domain.agents.decide import CheckpointPut
-from chatledger.domain.agents.streams import thread_stream
-from chatledger.domain.graph_state.ids import state_stream
+from chatledger.domain.graph.events import state_stream
+from chatledger.domain.thread.decide import CheckpointPut
+from chatledger.domain.thread.events import thread_stream
 from chatledger.graph_state import StateStore, state_id
-from chatledger.infra.agents.threads import Threads
-from chatledger.infra.doctor.diagnosing import diagnose
-from chatledger.infra.log.jetstream import JetStreamLog
+from chatledger.infra.admin.doctor.diagnosing import diagnose
+from chatledger.infra.ledger.threads import Threads
+from chatledger.infra.log.nats.event_log import JetStreamLog
 from chatledger.infra.log.sql import SqliteLog
-from chatledger.infra.memory_folder import RUNTIME_DIR_ENV
+from chatledger.infra.store.temp_folders import RUNTIME_DIR_ENV
 
 Kind = Literal["plain", "zstd", "encrypted", "sqlite"]
 Act = Literal["chat", "sweep", "thread", "state", "backup"]

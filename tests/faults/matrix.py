@@ -31,10 +31,10 @@ from tests.faults.nursery import ROOT
 
 import chatledger
 from chatledger import ChainIntegrityError, CorruptStateError, Encryption, Ledger, NewMessage
-from chatledger.infra.embedded import DataDirectory
-from chatledger.infra.embedded.blocks import block_files, read_frames
-from chatledger.infra.embedded.seals import Seals
-from chatledger.infra.memory_folder import memory_folder
+from chatledger.infra.log.nats_server import DataDirectory
+from chatledger.infra.log.nats_server.blocks import block_files, read_frames
+from chatledger.infra.log.nats_server.seals import Seals
+from chatledger.infra.store.temp_folders import memory_folder
 
 STOPS: Final = ("closed", "writer killed", "both killed")
 KINDS: Final = ("plain", "zstd", "encrypted", "large data")

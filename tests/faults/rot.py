@@ -35,8 +35,8 @@ from chatledger import (
     LogUnavailableError,
     NewMessage,
 )
-from chatledger.domain.agents.decide import CheckpointPut
-from chatledger.infra.agents.threads import Threads
+from chatledger.domain.thread.decide import CheckpointPut
+from chatledger.infra.ledger.threads import Threads
 
 CHATS: Final = [f"chat {number}" for number in range(8)]
 TRIAL_S: Final = 90.0

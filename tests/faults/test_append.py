@@ -18,10 +18,10 @@ from tests.support.ledger_world import check_chat, ids, internals, lagging, leng
 
 import chatledger
 from chatledger import ChatledgerError, Ledger, NewMessage
-from chatledger.infra.deciding import Deciding
-from chatledger.infra.jetstream.errors import ConnectionLostError
-from chatledger.projections.chat_writer import ChatWriter
-from chatledger.projections.generation import Generation
+from chatledger.infra.log.nats.errors import ConnectionLostError
+from chatledger.infra.store.commands import Deciding
+from chatledger.projections.chat.writer import ChatWriter
+from chatledger.projections.generations import Generation
 
 
 class DeathError(Exception):
@@ -166,7 +166,7 @@ def test_the_server_dies_during_an_append(tmp_path: Path, fault: Fault, at: int)
 @pytest.mark.parametrize("when", ["before the publish", "after the publish", "after two publishes"])
 def test_the_server_dies_around_the_publish(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str) -> None:
     """The server dies with the message on its way, or its ack: the append is resolved by looking, not by guessing."""
-    from chatledger.infra.jetstream import append as module
+    from chatledger.infra.log.nats import append as module
 
     path = tmp_path / "data"
     send = cast("Any", module)._send

@@ -10,12 +10,12 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.infra.backup_world import block, content, fill, word
+from tests.support.backup_world import block, content, fill, word
 from tests.support.soak import IS_SOAK
 
 import chatledger
 from chatledger import user
-from chatledger.infra.doctor import exchange
+from chatledger.infra.admin.doctor import exchange
 
 REPAIR = "import sys, chatledger; chatledger.repair(sys.argv[1])"
 ROUNDS = 14 if IS_SOAK else 2

@@ -10,12 +10,12 @@ from tests.recorded.record_states import SAMPLES as STATE_SAMPLES
 from tests.recorded.record_threads import SAMPLES as THREAD_SAMPLES
 
 from chatledger import Anchor, AnchorLeaf, Encryption
-from chatledger.domain.large_data import LargeData, digest_of, with_references
-from chatledger.infra.encryption import keyring_of
+from chatledger.domain.log.large_data import LargeData, digest_of, with_references
 from chatledger.infra.log.bookmarks import Bookmark, encode_bookmark
 from chatledger.infra.log.cipher import RecordCipher
 from chatledger.infra.log.compression import ZstdCompressor
 from chatledger.infra.log.mapper import StructMapper
+from chatledger.infra.store.opening.encryption import keyring_of
 
 KEY: Final = "k:q83vASNFZ4mrze8BI0VniavN7wEjRWeJEDJUdpi63P4="
 

@@ -8,11 +8,11 @@ from typing import Any, Final
 
 import msgspec
 from tests.fuzz.fuzz_target import Bench, Maker, Target
-from tests.infra.backup_world import fill
+from tests.support.backup_world import fill
 
 import chatledger
-from chatledger.infra.backup.checking import check_backup
-from chatledger.infra.backup.manifest import HEADS, MANIFEST, SEGMENT, BackupFolder
+from chatledger.infra.admin.backup.checking import check_backup
+from chatledger.infra.store.backup.manifest import HEADS, MANIFEST, SEGMENT, BackupFolder
 
 
 def make_backup(folder: Path) -> dict[str, bytes]:

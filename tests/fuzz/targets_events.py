@@ -8,9 +8,9 @@ from tests.fuzz.fuzz_samples import SampleEvent, events, mappers, records, refer
 from tests.fuzz.fuzz_target import Bench, Maker, Target, chosen, numbered
 
 from chatledger import Recorded
-from chatledger.domain.codec import decode_event
-from chatledger.domain.events import Event
-from chatledger.domain.large_data import LargeData, put_together, references_in
+from chatledger.domain.chat.events import Event
+from chatledger.domain.log.codec import decode_event
+from chatledger.domain.log.large_data import LargeData, put_together, references_in
 from chatledger.infra.log.compression import MARK
 
 

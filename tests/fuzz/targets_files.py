@@ -12,11 +12,11 @@ from tests.fuzz.fuzz_target import Bench, Maker, Target, chosen
 
 import chatledger
 from chatledger import user
-from chatledger.infra.doctor.store_files import StoreFiles, stream_folder
-from chatledger.infra.embedded import DataDirectory
-from chatledger.infra.quarantine import Note, Quarantine
-from chatledger.projections.page_check import find_damage
-from chatledger.projections.scrub_pages import PageFile, UnknownFormatError
+from chatledger.infra.admin.doctor.store_files import StoreFiles, stream_folder
+from chatledger.infra.log.nats_server import DataDirectory
+from chatledger.infra.store.quarantine import Note, Quarantine
+from chatledger.projections.lmdb.page_check import find_damage
+from chatledger.projections.lmdb.scrub import PageFile, UnknownFormatError
 
 PAGE: Final = 4096
 _PATCH: Final = Struct("<BHB")

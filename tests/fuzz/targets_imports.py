@@ -15,9 +15,9 @@ import msgspec
 from tests.fuzz.fuzz_target import Bench, Maker, Target
 
 import chatledger
-from chatledger.domain.undecodable import UNDECODABLE
+from chatledger.domain.errors import UNDECODABLE
 from chatledger.importers import read_chats, validate_chat, write_chats
-from chatledger.infra.importers.langgraph_sqlite import import_saver_file, is_saver_file
+from chatledger.infra.exchange.importers.langgraph_sqlite import import_saver_file, is_saver_file
 
 DATA: Final = Path(__file__).resolve().parents[1] / "data"
 

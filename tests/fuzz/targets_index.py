@@ -6,15 +6,15 @@ from typing import Any, Final
 import numpy as np
 from tests.fuzz.fuzz_inputs import only_ours
 from tests.fuzz.fuzz_target import Bench, Maker, Target
-from tests.projections.making import dump
 from tests.support.ledger_world import internals
+from tests.support.naive_index import dump
 
 import chatledger
 from chatledger import Ledger, user
-from chatledger.domain.agents.content import dict_piece, leaf_pieces, list_piece
-from chatledger.domain.agents.decide import CheckpointPut, Tree
-from chatledger.infra.agents.threads import Threads
-from chatledger.projections.environment import Transaction
+from chatledger.domain.content import dict_piece, leaf_pieces, list_piece
+from chatledger.domain.thread.decide import CheckpointPut, Tree
+from chatledger.infra.ledger.threads import Threads
+from chatledger.projections.lmdb.environment import Transaction
 from chatledger.projections.search.postings import Part, occurrences_of, pack, unpack, unpack_few
 
 TABLES: Final = (

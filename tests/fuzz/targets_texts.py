@@ -21,18 +21,18 @@ from chatledger import Anchor, ChatledgerError, Encryption
 from chatledger.codecs import openai_message
 from chatledger.domain.search.query import parse
 from chatledger.fragments import to_fragment
-from chatledger.infra.embedded import probe
-from chatledger.infra.importers.source import decode_json
-from chatledger.infra.jetstream.append import Message
-from chatledger.infra.jetstream.line import Line, LineBrokenError
-from chatledger.infra.jetstream.reading import TOPIC, VERSION, LogMessage
-from chatledger.infra.jetstream.records import Records, version_of
-from chatledger.infra.jetstream.stream import event_prefix
-from chatledger.infra.jetstream.subjects import ORIGINATOR_ID, check_stream_name, raw_id, stream_name, token
+from chatledger.infra.exchange.importers.source import decode_json
 from chatledger.infra.log.bookmarks import Bookmark, decode_bookmark
-from chatledger.infra.log.keys import Keyring, read_keys
-from chatledger.infra.login import Login
-from chatledger.infra.servers import Place, read_place, without_secrets
+from chatledger.infra.log.cipher import Keyring, read_keys
+from chatledger.infra.log.nats.append import Message
+from chatledger.infra.log.nats.blocking_connection import Line, LineBrokenError
+from chatledger.infra.log.nats.login import Login
+from chatledger.infra.log.nats.reading import TOPIC, VERSION, LogMessage
+from chatledger.infra.log.nats.records import Records, version_of
+from chatledger.infra.log.nats.stream import event_prefix
+from chatledger.infra.log.nats.subjects import ORIGINATOR_ID, check_stream_name, raw_id, stream_name, token
+from chatledger.infra.log.nats_server import health as probe
+from chatledger.infra.store.opening.nats_locations import Place, read_place, without_secrets
 
 QUERIES: Final = (b'salt AND (pepper OR "sea salt") NOT tom*', "漢字 OR กก".encode(), b'((("a b"*) OR c) NOT d)')
 OPENAI_MESSAGES: Final = (

@@ -15,8 +15,8 @@ from tests.support.soak import examples
 
 import chatledger
 from chatledger import CorruptStateError
-from chatledger.infra.backup.checking import check_backup
-from chatledger.infra.backup.manifest import MANIFEST
+from chatledger.infra.admin.backup.checking import check_backup
+from chatledger.infra.store.backup.manifest import MANIFEST
 
 
 @pytest.fixture(scope="module")

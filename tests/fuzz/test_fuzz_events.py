@@ -9,7 +9,7 @@ from tests.fuzz.fuzz_samples import SampleEvent, events, mappers
 from tests.fuzz.targets_events import framed
 
 from chatledger import CorruptStateError
-from chatledger.domain.codec import decode_event
+from chatledger.domain.log.codec import decode_event
 from chatledger.infra.log.compression import MAX_BYTES, ZstdCompressor
 
 

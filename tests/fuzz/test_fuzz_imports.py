@@ -2,7 +2,7 @@
 Foreign files that are imported: the ledger stays as it was after an error.
 
 `test_fuzz_targets` reads such files with other bytes, archives and databases among them, and
-`tests/infra/test_importers_damage.py` changes the values in their texts.
+`tests/infra/exchange/test_importers_damage.py` changes the values in their texts.
 """
 
 import tempfile
@@ -19,7 +19,7 @@ from tests.support.soak import examples
 
 import chatledger
 from chatledger import InvalidValueError
-from chatledger.infra.importers.langgraph_sqlite import import_saver_file
+from chatledger.infra.exchange.importers.langgraph_sqlite import import_saver_file
 
 
 @pytest.fixture(scope="module")

@@ -12,10 +12,10 @@ from tests.support.soak import examples
 
 import chatledger
 from chatledger import CorruptStateError, Ledger
-from chatledger.domain.agents.content import DIGEST_BYTES, ListNode
-from chatledger.infra.agents.threads import Threads
-from chatledger.projections.agents.indexed_thread import StoredContent
+from chatledger.domain.content import DIGEST_BYTES, ListNode
+from chatledger.infra.ledger.threads import Threads
 from chatledger.projections.search.postings import Part, occurrences_of, unpack, unpack_few
+from chatledger.projections.thread.reader import StoredContent
 
 FEW = settings(max_examples=examples(12), deadline=None)
 

@@ -20,8 +20,8 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from tests.infra.engine_world import EngineWorld, FailingLog
 from tests.model.engine_machine import EngineModel, ModelEngine, RefusedError, Saved, Waiting
+from tests.support.engine_world import EngineWorld, FailingLog
 from tests.support.ledger_world import check_chat, snapshot
 from tests.support.soak import IS_SOAK
 

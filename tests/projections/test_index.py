@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.domain.making import CHAT, Command, Story, tell, user
-from tests.projections.making import (
+from tests.support.index_scripts import CHATS, apply_paged, erased, scripts
+from tests.support.naive_index import (
     IDENTITY,
     MAP_BYTES,
     all_rows,
@@ -21,17 +21,17 @@ from tests.projections.making import (
     rows,
     story_answers,
 )
-from tests.support.index_scripts import CHATS, apply_paged, erased, scripts
 from tests.support.soak import examples
+from tests.support.stories import CHAT, Command, Story, tell, user
 
-from chatledger.domain.codec import Envelope, seal
-from chatledger.domain.decide.branches import decide_activate
+from chatledger.domain.chat.decide_branches import decide_activate
+from chatledger.domain.chat.events import ChatUpdated, Recorded
+from chatledger.domain.chat.state import stream_head
 from chatledger.domain.errors import ChainIntegrityError, CorruptStateError, LedgerClosedError
-from chatledger.domain.events import ChatUpdated, Recorded
-from chatledger.domain.state import stream_head
-from chatledger.projections.generation import Erasure
+from chatledger.domain.log.codec import Envelope, seal
+from chatledger.projections.generations import Erasure
 from chatledger.projections.index import Index
-from chatledger.projections.keys import id_key, number
+from chatledger.projections.lmdb.keys import id_key, number
 
 
 @given(scripts, st.sampled_from([1, 2, 7, 1000]))

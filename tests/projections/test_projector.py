@@ -2,11 +2,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from tests.domain.making import CHAT, Story, user
-from tests.projections.making import answers, opened, story_answers
+from tests.support.naive_index import answers, opened, story_answers
+from tests.support.stories import CHAT, Story, user
 
+from chatledger.domain.chat.events import ChatDeleted, ChatUpdated, Recorded
 from chatledger.domain.errors import ChainIntegrityError
-from chatledger.domain.events import ChatDeleted, ChatUpdated, Recorded
 from chatledger.projections.projector import Projector
 
 

@@ -11,8 +11,7 @@ from typing import Any
 
 import msgspec
 
-from chatledger.domain.codec import Envelope, seal
-from chatledger.domain.events import (
+from chatledger.domain.chat.events import (
     Body,
     BranchActivated,
     BranchCreated,
@@ -22,17 +21,16 @@ from chatledger.domain.events import (
     CheckpointDeleted,
     CheckpointSet,
     HeadMoved,
+    MessagesAnnotated,
     MessagesAppended,
     Recorded,
-)
-from chatledger.domain.runs.events import (
-    MessagesAnnotated,
     RegenerationApproved,
     RegenerationBegun,
     RunChanged,
     RunRecorded,
 )
-from chatledger.domain.runs.values import MessageRun, PlannedRun
+from chatledger.domain.chat.runs import MessageRun, PlannedRun
+from chatledger.domain.log.codec import Envelope, seal
 from chatledger.domain.values import Message
 
 SAMPLES = Path(__file__).parent / "events.json"

@@ -6,10 +6,9 @@ from typing import Any
 
 from tests.recorded.record import make_samples
 
-from chatledger.domain.agents.content import Leaf, ListNode, Parts, Piece, dict_piece
-from chatledger.domain.events import Body
-from chatledger.domain.graph_state.events import FieldRef, StateContentPut, StateDeleted, StatePut
-from chatledger.domain.graph_state.ids import state_id, state_stream
+from chatledger.domain.chat.events import Body
+from chatledger.domain.content import Leaf, ListNode, Parts, Piece, dict_piece
+from chatledger.domain.graph.events import FieldRef, StateContentPut, StateDeleted, StatePut, state_id, state_stream
 
 SAMPLES = Path(__file__).parent / "states.json"
 

@@ -6,7 +6,8 @@ from typing import Any
 
 from tests.recorded.record import make_samples
 
-from chatledger.domain.agents.content import (
+from chatledger.domain.chat.events import Body
+from chatledger.domain.content import (
     Leaf,
     ListNode,
     Piece,
@@ -16,7 +17,7 @@ from chatledger.domain.agents.content import (
     leaf_pieces,
     list_piece,
 )
-from chatledger.domain.agents.events import (
+from chatledger.domain.thread.events import (
     AgentCheckpointPut,
     AgentCheckpointsDeleted,
     AgentContentPut,
@@ -25,9 +26,8 @@ from chatledger.domain.agents.events import (
     AgentWritesPut,
     Skeleton,
     WriteSlot,
+    thread_stream,
 )
-from chatledger.domain.agents.streams import thread_stream
-from chatledger.domain.events import Body
 
 SAMPLES = Path(__file__).parent / "threads.json"
 

@@ -9,10 +9,9 @@ from tests.recorded.record import SAMPLES
 from tests.recorded.record_states import SAMPLES as STATE_SAMPLES
 from tests.recorded.record_threads import SAMPLES as THREAD_SAMPLES
 
-from chatledger.domain.codec import decode_event, encode_event, event_hash
-from chatledger.domain.events import Event, Recorded
-from chatledger.domain.folded import FoldedChat
-from chatledger.domain.vocabulary import BODIES
+from chatledger.domain.chat.events import Event, Recorded
+from chatledger.domain.chat.replay import FoldedChat
+from chatledger.domain.log.codec import BODIES, decode_event, encode_event, event_hash
 
 BODY = Event.__struct_fields__.index("body")
 RECORDED: list[dict[str, Any]] = json.loads(SAMPLES.read_text())

@@ -5,18 +5,9 @@ from typing import Any, cast
 import pytest
 
 import chatledger
-from chatledger.domain.agents.content import (
-    DIGEST_BYTES,
-    DictNode,
-    Leaf,
-    ListNode,
-    Parts,
-    dict_piece,
-    leaf_pieces,
-    list_piece,
-)
-from chatledger.domain.agents.decide import CheckpointPut, Tree
-from chatledger.infra.agents.threads import StoredCheckpoint, Threads
+from chatledger.domain.content import DIGEST_BYTES, DictNode, Leaf, ListNode, Parts, dict_piece, leaf_pieces, list_piece
+from chatledger.domain.thread.decide import CheckpointPut, Tree
+from chatledger.infra.ledger.threads import StoredCheckpoint, Threads
 
 
 def tree_of(value: Any) -> Tree:

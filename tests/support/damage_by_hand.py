@@ -8,8 +8,8 @@ from typing import Any, cast
 import nats
 import pytest
 
-from chatledger.infra.embedded import DataDirectory, EmbeddedServer
-from chatledger.infra.locations import STREAM
+from chatledger.infra.log.nats_server import DataDirectory, EmbeddedServer
+from chatledger.infra.store.opening.locations import STREAM
 
 
 @pytest.fixture

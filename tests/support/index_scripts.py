@@ -3,12 +3,10 @@
 from collections.abc import Sequence
 
 from hypothesis import strategies as st
-from tests.domain.making import Story, commands
-from tests.projections.making import (
-    reader,
-)
+from tests.support.naive_index import reader
+from tests.support.stories import Story, commands
 
-from chatledger.domain.events import ChatDeleted, Recorded
+from chatledger.domain.chat.events import ChatDeleted, Recorded
 from chatledger.projections.index import Index
 
 CHATS = ("c0", "c1", "0f8fad5b-d9cb-469f-a165-70867728950e", "x" * 2048)

@@ -14,10 +14,10 @@ import msgspec
 
 import chatledger
 from chatledger import ANY, ChatledgerError, Ledger, Message, NewMessage, Recorded
-from chatledger.domain.codec import encode_event, event_hash
-from chatledger.domain.folded import FoldedChat
+from chatledger.domain.chat.replay import FoldedChat
+from chatledger.domain.log.codec import encode_event, event_hash
 from chatledger.infra.ledger.port import store_of
-from chatledger.infra.store import Store
+from chatledger.infra.store.store import Store
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 ANYWHERE: Final = "$any"

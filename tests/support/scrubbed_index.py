@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from hypothesis import strategies as st
-from tests.projections.making import dump
+from tests.support.naive_index import dump
 
-from chatledger.projections.environment import Transaction
-from chatledger.projections.generation import Generation
+from chatledger.projections.generations import Generation
+from chatledger.projections.lmdb.environment import Transaction
 
 TABLES = ("meta", "chat_ids", "message_ids", "order", "rows", "search")
 TOKEN = re.compile(rb"<[0-9]{6}>")

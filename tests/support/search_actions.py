@@ -5,10 +5,7 @@ from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 from hypothesis import strategies as st
-from tests.infra.search_world import (
-    check_against_scan,
-    messages_in_log_order,
-)
+from tests.support.search_world import check_against_scan, messages_in_log_order
 
 from chatledger import Ledger, Message, NewMessage
 from chatledger.domain.values import SearchHits

@@ -31,7 +31,7 @@ from chatledger import (
     assistant,
     user,
 )
-from chatledger.domain.context.fragment import Fragment
+from chatledger.domain.context.fragments import Fragment
 from chatledger.importers import ImportedChat, ImportResult, Problem, detect_format, read_chats
 
 

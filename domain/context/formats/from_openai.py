@@ -16,13 +16,35 @@ from collections.abc import Mapping
 from typing import Any, Final, Protocol, cast, runtime_checkable
 
 from ...errors import InvalidValueError
-from ...rules import same_json
-from ..ui_message import ASSISTANT, USER, UIMessage
-from .details import CALL_PROVIDER, OWNER, kept, part_details, with_details
-from .openai_parts import OPENAI, REFUSAL, VERBATIM, part_of, refusal_part
-from .plain import object_at, plain_object, text_at, without
-from .roles import DEVELOPER, SYSTEM, role_of
-from .tool_calls import arguments_of, call_part, tool_name, tool_part, verbatim_call, verbatim_call_type
+from ...limits import same_json
+from ..messages import ASSISTANT, USER, UIMessage
+from .parts import (
+    OPENAI,
+    REFUSAL,
+    VERBATIM,
+    arguments_of,
+    call_part,
+    part_of,
+    refusal_part,
+    tool_name,
+    tool_part,
+    verbatim_call,
+    verbatim_call_type,
+)
+from .plain import (
+    CALL_PROVIDER,
+    DEVELOPER,
+    OWNER,
+    SYSTEM,
+    kept,
+    object_at,
+    part_details,
+    plain_object,
+    role_of,
+    text_at,
+    with_details,
+    without,
+)
 
 CUSTOM: Final = "custom"
 _CONSUMED: Final = ("role", "content", "name", "tool_call_id", "tool_calls", REFUSAL)

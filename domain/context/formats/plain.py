@@ -1,11 +1,13 @@
-"""Messages and their parts as plain JSON values."""
+"""Messages and their parts as plain JSON values: roles, and what a message of another format carries beside."""
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
 from ...errors import InvalidValueError
-from ...rules import MAX_JSON_DEPTH, json_copy
+from ...limits import MAX_JSON_DEPTH, json_copy
+from ..messages import ASSISTANT, USER, UIMessage
 
 _MAX_INPUT_DEPTH: Final = MAX_JSON_DEPTH // 2
 """How deep the arguments of a tool call may nest to be stored parsed: they stand a few levels deep in a message."""
@@ -73,3 +75,63 @@ def text_at(fields: Mapping[str, Any], key: str) -> str | None:
     """The text under a key, or None."""
     value = fields.get(key)
     return value if isinstance(value, str) else None
+
+
+DEVELOPER: Final = "developer"
+SYSTEM: Final = "system"
+TOOL: Final = "tool"
+FUNCTION: Final = "function"
+_NOT_IN_NAMES: Final = re.compile(r"[\s<|\\/>]+")
+_MAX_NAME: Final = 64
+
+
+def role_of(role: str, *, name: str | None, call_id: str | None) -> str:
+    """
+    The role that a message has for a model.
+
+    Of the roles that the API knows `tool` needs the id of the call it answers, and `function` a name. A message of any other
+    role is from the user: that gives it no authority that it should not have.
+    """
+    is_known = role in {SYSTEM, USER, ASSISTANT} or (role == TOOL and call_id is not None)
+    return role if is_known or (role == FUNCTION and name is not None) else USER
+
+
+def model_role(stored: UIMessage) -> tuple[str, str | None]:
+    """The role that a message has for a model, see `role_of`, and the name of its participant if it has one."""
+    details = details_of(stored)
+    role, name = stored["role"], text_at(details, "name")
+    found = role_of(role, name=name, call_id=text_at(details, "tool_call_id"))
+    is_placed = found == role or "role" in object_at(details, "openai")
+    return found, name if name is not None or is_placed else participant(role)
+
+
+def participant(role: str) -> str:
+    """A role as the name of a participant, with the characters and the length that the API allows."""
+    return _NOT_IN_NAMES.sub("_", role)[:_MAX_NAME]
+
+
+OWNER: Final = "chatledger"
+PROVIDER: Final = "providerMetadata"
+CALL_PROVIDER: Final = "callProviderMetadata"
+
+
+def details_of(message: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What is kept for a message."""
+    return object_at(message, "metadata", OWNER)
+
+
+def part_details(part: Mapping[str, Any], form: str, *, place: str = PROVIDER) -> Mapping[str, Any]:
+    """What one format keeps for a part."""
+    return object_at(part, place, OWNER, form)
+
+
+def kept(**details: Any) -> dict[str, Any]:
+    """The details but for those that say nothing."""
+    return {key: value for key, value in details.items() if value is not None and value is not False and value != {}}
+
+
+def with_details(part: dict[str, Any], form: str, details: dict[str, Any], *, place: str = PROVIDER) -> dict[str, Any]:
+    """The part with what a format keeps for it, if anything."""
+    if not details:
+        return part
+    return {**part, place: {**part.get(place, {}), OWNER: {form: details}}}

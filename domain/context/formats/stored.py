@@ -5,8 +5,8 @@ from typing import Any, Final, NamedTuple, TypeGuard, cast
 
 from ...errors import InvalidValueError
 from ...values import Message, NewMessage
-from ..fragment import as_fragment, is_fragment, stored_form
-from ..ui_message import USER, UIMessage, is_ui_message, ui_message
+from ..fragments import as_fragment, is_fragment, stored_form
+from ..messages import USER, UIMessage, is_ui_message, ui_message
 from .from_openai import is_openai_message, ui_of
 from .plain import compact
 

@@ -11,17 +11,23 @@ from typing import Any
 
 import msgspec
 
-from ...rules import json_copy
-from ..fragment import Fragment
-from ..ui_message import ASSISTANT, USER, UIMessage, message_fragment
-from .details import details_of
+from ...limits import json_copy
+from ..fragments import Fragment
+from ..messages import ASSISTANT, USER, UIMessage, message_fragment
 from .from_openai import Dumpable, is_bare_text, openai_call, ui_of
-from .openai_parts import OPENAI, VERBATIM, content_part, refusal_field
-from .plain import object_at, text_at
-from .roles import DEVELOPER, SYSTEM, TOOL, model_role
-from .steps import Step, model_steps
+from .parts import (
+    OPENAI,
+    VERBATIM,
+    Step,
+    content_part,
+    is_tool_part,
+    model_steps,
+    outcome_of,
+    refusal_field,
+    verbatim_call_type,
+)
+from .plain import DEVELOPER, SYSTEM, TOOL, details_of, model_role, object_at, text_at
 from .stored import as_ui_message, stored_of
-from .tool_calls import is_tool_part, outcome_of, verbatim_call_type
 
 
 class OpenAICodec(msgspec.Struct, frozen=True):

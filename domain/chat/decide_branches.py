@@ -1,0 +1,114 @@
+"""Decisions on branches and checkpoints."""
+
+from typing import Literal
+
+from ..errors import BranchExistsError, HeadConflictError, MessageNotFoundError, WrongChatError
+from ..limits import check_id
+from ..values import AnyHead
+from .decide_chats import require_chat
+from .decide_messages import find_branch
+from .events import Body, BranchActivated, BranchCreated, CheckpointDeleted, CheckpointSet, HeadMoved
+from .fork import next_name
+from .state import ChatState
+
+
+def decide_create_branch(
+    state: ChatState, name: str, head_message_id: str | None, *, activate: bool, branch_id: str, created_at: int
+) -> list[Body]:
+    """
+    A new branch with a head of this chat, or an empty one.
+
+    Raises:
+        ChatNotFoundError, MessageNotFoundError, WrongChatError: The chat or the head is not there.
+        BranchExistsError: The name is taken.
+    """
+    require_chat(state)
+    check_id(name, "branch name")
+    check_target(state, head_message_id)
+    if state.branch(name) is not None:
+        raise BranchExistsError(state.chat_id, name)
+    return [BranchCreated(branch_id, name, head_message_id, created_at, activate)]
+
+
+def decide_fork(
+    state: ChatState, message_id: str, *, activate: bool, branch_id: str, created_at: int, base: str | None = None
+) -> list[Body]:
+    """
+    A new branch at a message, named after `base` (the active branch when None): `<base>-v<N+1>`.
+
+    Raises:
+        ChatNotFoundError, MessageNotFoundError, WrongChatError: The chat or the message is not there.
+    """
+    record = require_chat(state)
+    check_target(state, check_id(message_id, "message_id"))
+    name = next_name(
+        record.active_branch if base is None else base,
+        named_after=state.branches_named_after,
+        is_taken=lambda name: state.branch(name) is not None,
+    )
+    return [BranchCreated(branch_id, name, message_id, created_at, activate)]
+
+
+def decide_activate(state: ChatState, name: str) -> list[Body]:
+    """
+    Another active branch; nothing when it is the active one already.
+
+    Raises:
+        ChatNotFoundError, BranchNotFoundError: The chat or the branch is not there.
+    """
+    branch = find_branch(state, check_id(name, "branch"))
+    return [] if branch.is_active else [BranchActivated(branch.id, branch.name)]
+
+
+def decide_move_head(
+    state: ChatState, name: str, message_id: str | None, *, expected: str | Literal[AnyHead.ANY] | None
+) -> list[Body]:
+    """
+    A branch pointed at another message, if its head is `expected`; nothing when it is there already.
+
+    Raises:
+        ChatNotFoundError, BranchNotFoundError, MessageNotFoundError, WrongChatError: Something is not there.
+        HeadConflictError: The head is neither `expected` nor `ANY` was given.
+    """
+    branch = find_branch(state, check_id(name, "branch"))
+    check_target(state, message_id)
+    head = branch.head_message_id
+    if not isinstance(expected, AnyHead) and expected != head:
+        raise HeadConflictError(state.chat_id, name, expected=expected, actual=head)
+    return [] if head == message_id else [HeadMoved(branch.id, name, head, message_id)]
+
+
+def check_target(state: ChatState, message_id: str | None) -> None:
+    """Raise `MessageNotFoundError` or `WrongChatError` unless the message belongs to this chat; None is no message."""
+    if message_id is None or state.has_message(check_id(message_id, "message_id")):
+        return
+    if state.is_elsewhere(message_id):
+        raise WrongChatError(message_id, chat_id=state.chat_id)
+    raise MessageNotFoundError(message_id, chat_id=state.chat_id)
+
+
+def decide_set_checkpoint(
+    state: ChatState, name: str, message_id: str, *, checkpoint_id: str, created_at: int
+) -> list[Body]:
+    """
+    A bookmark of a message. Setting a name again keeps its id; each setting is an event, so earlier targets stay known.
+
+    Raises:
+        ChatNotFoundError, MessageNotFoundError, WrongChatError: The chat or the message is not there.
+    """
+    require_chat(state)
+    check_id(name, "checkpoint name")
+    check_target(state, check_id(message_id, "message_id"))
+    existing = state.checkpoint(name)
+    return [CheckpointSet(checkpoint_id if existing is None else existing.id, name, message_id, created_at)]
+
+
+def decide_delete_checkpoint(state: ChatState, name: str) -> list[Body]:
+    """
+    A bookmark removed; nothing when there is none of that name.
+
+    Raises:
+        ChatNotFoundError: There is no such chat.
+    """
+    require_chat(state)
+    return [] if state.checkpoint(check_id(name, "checkpoint name")) is None else [CheckpointDeleted(name)]

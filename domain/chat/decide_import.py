@@ -1,0 +1,300 @@
+"""The decision to take a whole conversation in."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, Final
+
+import msgspec
+
+from ..errors import InvalidValueError, MessageNotFoundError
+from ..limits import check_id, check_metadata, check_optional_id, check_time
+from ..values import MAIN, Annotation, Branch, NewMessage
+from .decide_chats import decide_create_chat, require_chat
+from .decide_messages import missing_messages
+from .events import (
+    Body,
+    BranchCreated,
+    ChatCreated,
+    CheckpointSet,
+    HeadMoved,
+    MessagesAnnotated,
+    MessagesAppended,
+    RegenerationBegun,
+    RunRecorded,
+)
+from .interchange import ImportedBranch, ImportedChat, ImportedMessage, ImportedRegeneration, ImportResult
+from .runs import RUN_STATUSES, MessageRun
+from .state import ChatState
+
+
+def decide_import(
+    state: ChatState,
+    chat: ImportedChat,
+    *,
+    ids: Sequence[str],
+    now: int,
+    limit: int | None = None,
+    branches_before: int | None = None,
+) -> list[Body]:
+    """
+    What a chat lacks of an imported one: the chat itself, messages, branches, checkpoints, annotations, runs.
+
+    What is there stays: a branch that exists only moves forward, when the imported head descends from its head; the active
+    branch of an existing chat, its title, its end, its checkpoints, annotations and runs are not touched. So a repeated import
+    has nothing to do.
+
+    Args:
+        state: The chat as it is, if it is.
+        chat: As an importer read it.
+        ids: New ids for branches, checkpoints and runs that have none: one for each event, and one more.
+        now: The time, in milliseconds.
+        limit: Decide on so many events at most; the rest is decided when called again.
+        branches_before: The chat is what `rest_of` left, so its messages are there and all of it was checked, and so many
+            branches came before.
+
+    Raises:
+        ChatNotFoundError: The chat was deleted before the rest of it came.
+        MessageConflictError, ParentNotFoundError, SelfParentError: A message does not fit to what is stored.
+        MessageNotFoundError: A branch, checkpoint, annotation or run names a message that the import does not have.
+        InvalidValueError: A value breaks a rule.
+    """
+    new_ids = iter(ids)
+    known = {message.id: message.parent_id for message in chat.messages}
+    if branches_before is not None:
+        require_chat(state)
+        rest = list(islice(_pointers(state, chat, known, new_ids, now, first=branches_before), limit))
+        _check_stored(state, rest)
+        return rest
+    is_new = state.record is None
+    bodies: list[Body] = _create(state, chat, new_ids) if is_new else []
+    added = missing_messages(state, [_draft(message) for message in chat.messages], now=now)
+    main_head = _main_head(chat, known) if is_new else None
+    if added:
+        bodies.append(MessagesAppended(tuple(added), MAIN if main_head else None, None, main_head))
+    bodies.extend(_pointers(state, chat, known, new_ids, now))
+    return bodies[:limit]
+
+
+def rest_of(chat: ImportedChat, written: Sequence[Body]) -> ImportedChat:
+    """What is left of an imported chat to decide on, when these events of it were written: all of them, in their order."""
+    names = {body.name for body in written if isinstance(body, BranchCreated)}
+    names |= {body.branch for body in written if isinstance(body, HeadMoved)}
+    branches = sorted(chat.branches, key=_is_passive)
+    done = max((at for at, branch in enumerate(branches, 1) if branch.name in names), default=0)
+    checkpoints = {body.name for body in written if isinstance(body, CheckpointSet)}
+    runs = {body.run.run_id for body in written if isinstance(body, RunRecorded)}
+    return msgspec.structs.replace(
+        chat,
+        branches=tuple(branches[done:]),
+        checkpoints=tuple(one for one in chat.checkpoints if one.name not in checkpoints),
+        runs=tuple(run for run in chat.runs if run.run_id not in runs),
+    )
+
+
+def _check_stored(state: ChatState, bodies: Sequence[Body]) -> None:
+    """Refuse pointers to messages that went with the chat which they were for: it was deleted, and begun anew by others."""
+    for body in bodies:
+        if isinstance(body, BranchCreated):
+            at = body.head_message_id
+        elif isinstance(body, HeadMoved):
+            at = body.to_head
+        elif isinstance(body, CheckpointSet):
+            at = body.message_id
+        else:
+            continue
+        if at is not None and not state.has_message(at):
+            raise MessageNotFoundError(at, chat_id=state.chat_id)
+
+
+def _is_passive(branch: ImportedBranch) -> bool:
+    return not branch.is_active
+
+
+def _pointers(
+    state: ChatState,
+    chat: ImportedChat,
+    known: Mapping[str, str | None],
+    new_ids: Iterator[str],
+    now: int,
+    *,
+    first: int = 0,
+) -> Iterator[Body]:
+    """What is missing besides the messages: branches, checkpoints, annotations and runs."""
+    is_new = state.record is None
+    # The active branch comes first, so that it is active also when the rest waits for another commit.
+    for number, branch in enumerate(sorted(chat.branches, key=_is_passive), first):
+        check_id(branch.name, "branch name")
+        _check_known(chat, known, branch.head_message_id)
+        if is_new and branch.name == MAIN:
+            continue
+        existing = state.branch(branch.name)
+        if existing is None:
+            yield _branch_created(branch, new_ids, now + number, activate=is_new and branch.is_active)
+        elif _is_behind(state, existing, branch, known):
+            yield HeadMoved(existing.id, existing.name, existing.head_message_id, branch.head_message_id)
+    yield from _checkpoints(state, chat, known, new_ids, now)
+    yield from missing_annotations(state, chat, known)
+    yield from missing_runs(state, chat, known, new_ids)
+
+
+def import_result(chat_id: str, bodies: Sequence[Body]) -> ImportResult:
+    """What these events of an import changed."""
+    return ImportResult(
+        chat_id=chat_id,
+        is_new=any(isinstance(body, ChatCreated) for body in bodies),
+        messages_added=sum(len(body.messages) for body in bodies if isinstance(body, MessagesAppended)),
+        branches_added=sum(isinstance(body, ChatCreated | BranchCreated) for body in bodies),
+        heads_moved=sum(isinstance(body, HeadMoved) for body in bodies),
+        checkpoints_set=sum(isinstance(body, CheckpointSet) for body in bodies),
+        messages_annotated=sum(len(body.message_ids) for body in bodies if isinstance(body, MessagesAnnotated)),
+        runs_added=sum(isinstance(body, RunRecorded) for body in bodies),
+        regenerations_added=sum(isinstance(body, RegenerationBegun) for body in bodies),
+    )
+
+
+def _draft(message: ImportedMessage) -> NewMessage:
+    return NewMessage(
+        message.name,
+        message.data,
+        id=message.id,
+        type=message.type,
+        parent_id=message.parent_id,
+        created_at=message.created_at,
+        sender_id=message.sender_id,
+        agent_id=message.agent_id,
+        reply_to=message.reply_to,
+    )
+
+
+def _create(state: ChatState, chat: ImportedChat, new_ids: Iterator[str]) -> list[Body]:
+    main = next((branch for branch in chat.branches if branch.name == MAIN), None)
+    return decide_create_chat(
+        state,
+        user_id=chat.user_id,
+        title=chat.title,
+        metadata=chat.metadata,
+        branch_id=(main.id if main is not None else None) or next(new_ids),
+        created_at=chat.created_at,
+        expires_at=chat.expires_at,
+    )
+
+
+def _main_head(chat: ImportedChat, known: Mapping[str, str | None]) -> str | None:
+    for branch in chat.branches:
+        if branch.name == MAIN:
+            _check_known(chat, known, branch.head_message_id)
+            return branch.head_message_id
+    return None
+
+
+def _branch_created(branch: ImportedBranch, new_ids: Iterator[str], now: int, *, activate: bool) -> Body:
+    created_at = now if branch.created_at is None else check_time(branch.created_at, "created_at of a branch")
+    return BranchCreated(branch.id or next(new_ids), branch.name, branch.head_message_id, created_at, activate)
+
+
+def _is_behind(state: ChatState, existing: Branch, imported: ImportedBranch, known: Mapping[str, str | None]) -> bool:
+    """Whether the imported head descends from the head that the branch has."""
+    head, at = existing.head_message_id, imported.head_message_id
+    if head == at or at is None:
+        return False
+    if head is None:
+        return True
+    while at is not None and not state.has_message(at):
+        at = known[at]
+        if at == head:
+            return True
+    return at is not None and at != head and state.is_ancestor(head, at)
+
+
+def _checkpoints(
+    state: ChatState, chat: ImportedChat, known: Mapping[str, str | None], new_ids: Iterator[str], now: int
+) -> Iterator[Body]:
+    for checkpoint in chat.checkpoints:
+        check_id(checkpoint.name, "checkpoint name")
+        _check_known(chat, known, checkpoint.message_id)
+        if state.checkpoint(checkpoint.name) is None:
+            created_at = now if checkpoint.created_at is None else check_time(checkpoint.created_at, "created_at")
+            yield CheckpointSet(checkpoint.id or next(new_ids), checkpoint.name, checkpoint.message_id, created_at)
+
+
+def _check_known(chat: ImportedChat, known: Mapping[str, str | None], message_id: str | None) -> None:
+    if message_id is not None and message_id not in known:
+        raise MessageNotFoundError(message_id, chat_id=chat.id)
+
+
+_encode: Final = msgspec.msgpack.Encoder(order="deterministic").encode
+Known = Mapping[str, str | None]
+"""The messages of the import, with their parents."""
+
+
+def missing_annotations(state: ChatState, chat: ImportedChat, known: Known) -> Iterator[Body]:
+    """Annotations of messages that have none here; one event for all that say the same."""
+    said: dict[bytes, tuple[dict[str, Any], list[str]]] = {}
+    for message in chat.messages:
+        annotation = message.annotation
+        if annotation is None or state.annotation(message.id) is not None:
+            continue
+        if annotation.replaced_by is not None:
+            _check_references(chat, known, annotation.replaced_by)
+            if annotation.replaced_by == message.id:
+                msg = f"message {message.id!r} can not be replaced by itself"
+                raise InvalidValueError(msg)
+        changes = _changes(annotation)
+        if changes:
+            said.setdefault(_encode(changes), (changes, []))[1].append(message.id)
+    for changes, message_ids in said.values():
+        yield MessagesAnnotated(tuple(message_ids), changes)
+
+
+def missing_runs(state: ChatState, chat: ImportedChat, known: Known, new_ids: Iterator[str]) -> Iterator[Body]:
+    """Regenerations and runs whose ids the chat does not have, as they were; the runs in their order."""
+    for regeneration in chat.regenerations:
+        if state.regeneration(check_id(regeneration.id, "regeneration id")) is None:
+            yield _begun(chat, known, regeneration)
+    for run in chat.runs:
+        if state.run(check_id(run.run_id, "run_id")) is None:
+            yield RunRecorded(
+                msgspec.structs.replace(_checked(chat, known, run), id=run.id or next(new_ids), chat_id="")
+            )
+
+
+def _changes(annotation: Annotation) -> dict[str, Any]:
+    plain = Annotation()
+    changes = {name: getattr(annotation, name) for name in annotation.__struct_fields__}
+    changes["metadata"] = check_metadata(annotation.metadata) or {}
+    return {name: value for name, value in changes.items() if value != getattr(plain, name)}
+
+
+def _begun(chat: ImportedChat, known: Known, regeneration: ImportedRegeneration) -> Body:
+    _check_references(chat, known, regeneration.edited_message_id)
+    _check_references(chat, known, regeneration.new_message_id)
+    return RegenerationBegun(
+        regeneration.id,
+        regeneration.edited_message_id,
+        regeneration.new_message_id,
+        regeneration.runs,
+        regeneration.approved,
+        None
+        if regeneration.created_at is None
+        else check_time(regeneration.created_at, "created_at of a regeneration"),
+    )
+
+
+def _checked(chat: ImportedChat, known: Known, run: MessageRun) -> MessageRun:
+    for name in ("thread_id", "assistant_id", "runtime"):
+        check_id(getattr(run, name), name)
+    for name in ("checkpoint_id", "repeats", "regeneration_id"):
+        check_optional_id(getattr(run, name), name)
+    for name in ("created_at", "updated_at"):
+        check_time(getattr(run, name), f"{name} of a run")
+    for message_id in (run.trigger_message_id, run.message_id, *run.references):
+        _check_references(chat, known, message_id)
+    if run.status not in RUN_STATUSES:
+        msg = f"the status of run {run.run_id!r} is {run.status!r}, not one of {', '.join(RUN_STATUSES)}"
+        raise InvalidValueError(msg)
+    return run
+
+
+def _check_references(chat: ImportedChat, known: Known, message_id: str | None) -> None:
+    if message_id is not None and message_id not in known:
+        raise MessageNotFoundError(message_id, chat_id=chat.id)

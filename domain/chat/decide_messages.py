@@ -1,0 +1,181 @@
+"""Decisions on messages. Messages never change: an id that is stored already is either the same message or refused."""
+
+from collections.abc import Container, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from ..errors import (
+    BranchNotFoundError,
+    HeadConflictError,
+    InvalidValueError,
+    MessageConflictError,
+    MessageNotFoundError,
+    ParentNotFoundError,
+    SelfParentError,
+)
+from ..limits import check_id, check_optional_id, check_time, json_copy, same_json
+from ..values import Branch, Message, NewMessage
+from .decide_chats import require_chat
+from .events import Body, MessagesAppended
+from .state import ChatState
+
+
+def decide_append(
+    state: ChatState,
+    drafts: Sequence[NewMessage],
+    *,
+    branch: str | None,
+    expected_head: str | UnsetType | None,
+    now: int,
+) -> list[Body]:
+    """
+    Messages chained onto the head of a branch, which moves to the last of them.
+
+    Drafts have ids. Nothing when all of them are stored already, one after the other, on the branch's chain: so a call
+    that is repeated, because its answer was lost, changes nothing.
+
+    Raises:
+        ChatNotFoundError, BranchNotFoundError: There is no such chat or branch.
+        HeadConflictError: The branch is not at `expected_head`, or not at the parent that the first message names.
+        MessageConflictError: An id is stored with other content or elsewhere.
+        InvalidValueError: A value breaks a rule.
+    """
+    messages = [check_message(draft, now) for draft in drafts]
+    target = find_branch(state, branch)
+    if not messages or _is_stored_chain(state, messages, target):
+        return []
+    head = target.head_message_id
+    if expected_head is not UNSET and expected_head != head:
+        raise HeadConflictError(state.chat_id, target.name, expected=expected_head, actual=head)
+    seen: set[str] = set()
+    chained: list[Message] = []
+    parent_id = head
+    for message in messages:
+        if message.parent_id == message.id:
+            raise SelfParentError(message.id)
+        if message.id in seen or state.has_message(message.id):
+            raise MessageConflictError(message.id, chat_id=state.chat_id)
+        _check_not_elsewhere(state, message)
+        if message.parent_id is not None and message.parent_id != parent_id:
+            if not chained:
+                raise HeadConflictError(state.chat_id, target.name, expected=message.parent_id, actual=head)
+            msg = (
+                f"message {message.id!r} names the parent {message.parent_id!r}, but append chains it onto {parent_id!r}; "
+                "use add_messages for explicit parents"
+            )
+            raise InvalidValueError(msg)
+        _check_reply(state, message, seen)
+        chained.append(msgspec.structs.replace(message, parent_id=parent_id))
+        seen.add(message.id)
+        parent_id = message.id
+    return [MessagesAppended(tuple(chained), target.name, head, parent_id)]
+
+
+def decide_add_messages(state: ChatState, drafts: Sequence[NewMessage], *, now: int) -> list[Body]:
+    """
+    Messages with explicit parents, moving no head. Those that are stored already with equal content are left out.
+
+    Raises:
+        ChatNotFoundError: There is no such chat.
+        SelfParentError, ParentNotFoundError: A parent is the message itself, or stored neither in this chat nor earlier
+            in the call.
+        MessageConflictError: An id is stored with other content, or in another chat.
+        InvalidValueError: A value breaks a rule.
+    """
+    require_chat(state)
+    added = missing_messages(state, drafts, now=now)
+    return [MessagesAppended(tuple(added))] if added else []
+
+
+def missing_messages(state: ChatState, drafts: Sequence[NewMessage], *, now: int) -> list[Message]:
+    """Those of the messages that the chat does not have yet, checked as `decide_add_messages` says."""
+    added: dict[str, Message] = {}
+    for draft in drafts:
+        message = check_message(draft, now)
+        if message.parent_id == message.id:
+            raise SelfParentError(message.id)
+        known = added.get(message.id) or state.message(message.id)
+        if known is not None:
+            if known.parent_id != message.parent_id or not is_same_message(known, message):
+                raise MessageConflictError(message.id, chat_id=state.chat_id)
+            continue
+        _check_not_elsewhere(state, message)
+        parent_id = message.parent_id
+        if parent_id is not None and parent_id not in added and not state.has_message(parent_id):
+            raise ParentNotFoundError(message.id, parent_id=parent_id, chat_id=state.chat_id)
+        _check_reply(state, message, added)
+        added[message.id] = message
+    return list(added.values())
+
+
+def check_message(draft: Any, now: int) -> Message:
+    """The message that a draft describes, checked and copied; without its chat and with the parent as given."""
+    if not isinstance(draft, NewMessage):
+        msg = f"expected a NewMessage, not {type(draft).__name__}; chatledger.user(text) makes one from text"
+        raise InvalidValueError(msg)
+    message_id = check_id(draft.id, "message id")
+    what = f"message {message_id!r}"
+    if draft.sender_id is not None and draft.agent_id is not None:
+        msg = f"{what} has both sender_id and agent_id; it comes from a human or from an agent"
+        raise InvalidValueError(msg)
+    return Message(
+        id=message_id,
+        parent_id=check_optional_id(draft.parent_id, f"parent_id of {what}"),
+        name=check_id(draft.name, f"name of {what}"),
+        type=check_optional_id(draft.type, f"type of {what}"),
+        data=json_copy(draft.data, f"data of {what}"),
+        created_at=now if draft.created_at is None else check_time(draft.created_at, f"created_at of {what}"),
+        sender_id=check_optional_id(draft.sender_id, f"sender_id of {what}"),
+        agent_id=check_optional_id(draft.agent_id, f"agent_id of {what}"),
+        reply_to=check_optional_id(draft.reply_to, f"reply_to of {what}"),
+    )
+
+
+def is_same_message(a: Message, b: Message) -> bool:
+    """Whether name, type, data and attribution are equal; parent and time are not looked at."""
+    return (a.name, a.type, a.sender_id, a.agent_id, a.reply_to) == (
+        b.name,
+        b.type,
+        b.sender_id,
+        b.agent_id,
+        b.reply_to,
+    ) and same_json(a.data, b.data)
+
+
+def find_branch(state: ChatState, name: str | None) -> Branch:
+    """The branch of that name, the active one for None. Raises `ChatNotFoundError` or `BranchNotFoundError`."""
+    record = require_chat(state)
+    name = record.active_branch if name is None else check_id(name, "branch")
+    found = state.branch(name)
+    if found is None:
+        raise BranchNotFoundError(state.chat_id, name)
+    return found
+
+
+def _is_stored_chain(state: ChatState, messages: Sequence[Message], branch: Branch) -> bool:
+    """Whether just these messages stand, one after the other, on the branch's chain."""
+    previous: Message | None = None
+    for message in messages:
+        stored = state.message(message.id)
+        if stored is None or not is_same_message(stored, message):
+            return False
+        if message.parent_id is not None and message.parent_id != stored.parent_id:
+            return False
+        if previous is not None and stored.parent_id != previous.id:
+            return False
+        previous = stored
+    head = branch.head_message_id
+    return previous is not None and head is not None and state.is_ancestor(previous.id, head)
+
+
+def _check_not_elsewhere(state: ChatState, message: Message) -> None:
+    if state.is_elsewhere(message.id):
+        raise MessageConflictError(message.id, chat_id=state.chat_id, other_chat=True)
+
+
+def _check_reply(state: ChatState, message: Message, earlier: Container[str]) -> None:
+    target = message.reply_to
+    if target is not None and target not in earlier and not state.has_message(target):
+        raise MessageNotFoundError(target, chat_id=state.chat_id)

@@ -1,0 +1,277 @@
+"""Decisions on runs and annotations. A run that is recorded twice is one run, and a run that has ended never changes."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from ..errors import InvalidValueError, RunConflictError, RunNotFoundError, RunStatusError
+from ..limits import check_id, check_metadata, check_optional_id, same_json
+from ..values import Annotation, NewMessage
+from .decide_branches import check_target
+from .decide_chats import require_chat
+from .decide_messages import decide_append
+from .events import Body, MessagesAnnotated, RunChanged, RunRecorded
+from .runs import PYTHON, MessageRun, RunStatus
+from .state import ChatState
+
+
+class NewRun(msgspec.Struct, frozen=True, kw_only=True):
+    """A run to record, see `MessageRun`. With `status` None it is completed if it has a message, else running."""
+
+    id: str
+    run_id: str
+    thread_id: str
+    assistant_id: str
+    runtime: str = PYTHON
+    trigger_message_id: str | None = None
+    references: Sequence[str] = ()
+    message_id: str | None = None
+    checkpoint_id: str | None = None
+    status: RunStatus | None = None
+    repeats: str | None = None
+    regeneration_id: str | None = None
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """A message that a run produced, to be appended to a branch, the active one when None."""
+
+    draft: NewMessage
+    branch: str | None = None
+
+
+def decide_record_run(state: ChatState, new: NewRun, *, answer: Answer | None = None, now: int) -> list[Body]:
+    """
+    A new run, with its answer if it has one already. Nothing when it is recorded.
+
+    Raises:
+        ChatNotFoundError, BranchNotFoundError, MessageNotFoundError, WrongChatError: Something is not there.
+        RunConflictError: The run is recorded with other fields.
+        InvalidValueError: A value breaks a rule.
+    """
+    require_chat(state)
+    message_id = _check_new(new, answer)
+    known = state.run(new.run_id)
+    if known is not None:
+        _check_same(state, known, new, message_id)
+        return []
+    for target in (new.trigger_message_id, *new.references, new.message_id):
+        check_target(state, target)
+    return [
+        *_appended(state, answer, new.trigger_message_id, new.assistant_id, now),
+        RunRecorded(
+            MessageRun(
+                id=new.id,
+                run_id=new.run_id,
+                thread_id=new.thread_id,
+                assistant_id=new.assistant_id,
+                runtime=new.runtime,
+                trigger_message_id=new.trigger_message_id,
+                references=list(new.references),
+                message_id=message_id,
+                checkpoint_id=new.checkpoint_id,
+                status=new.status or ("running" if message_id is None else "completed"),
+                created_at=now,
+                updated_at=now,
+                repeats=new.repeats,
+                regeneration_id=new.regeneration_id,
+            )
+        ),
+    ]
+
+
+def decide_start_run(state: ChatState, run_id: str) -> list[Body]:
+    """A pending run goes on; nothing when it is running. Raises `RunNotFoundError`, `RunStatusError`."""
+    run = require_run(state, run_id)
+    if run.status == "running":
+        return []
+    return [_moved(state, run, {"status": "running"})]
+
+
+def decide_fail_run(state: ChatState, run_id: str, *, checkpoint_id: str | None = None) -> list[Body]:
+    """A run ends without an answer; nothing when it did. Raises `RunNotFoundError`, `RunStatusError`."""
+    run = require_run(state, run_id)
+    check_optional_id(checkpoint_id, "checkpoint_id")
+    if run.status == "error" and checkpoint_id in {None, run.checkpoint_id}:
+        return []
+    return [_moved(state, run, {"status": "error", **_given(checkpoint_id=checkpoint_id)})]
+
+
+def decide_complete_run(
+    state: ChatState,
+    run_id: str,
+    *,
+    message_id: str | None = None,
+    answer: Answer | None = None,
+    checkpoint_id: str | None = None,
+    now: int,
+) -> list[Body]:
+    """
+    A run ends with what it produced, which takes the place of what the run produced that it repeats. Nothing when it did.
+
+    Raises:
+        ChatNotFoundError, RunNotFoundError, BranchNotFoundError, MessageNotFoundError, WrongChatError: Something is not there.
+        RunStatusError: It ended before, otherwise.
+        InvalidValueError: A value breaks a rule.
+    """
+    run = require_run(state, run_id)
+    message_id = _produced(message_id, answer)
+    check_optional_id(checkpoint_id, "checkpoint_id")
+    is_same = message_id in {None, run.message_id} and checkpoint_id in {None, run.checkpoint_id}
+    if run.status == "completed" and is_same:
+        return []
+    produced = _given(message_id=message_id, checkpoint_id=checkpoint_id)
+    changed = _moved(state, run, {"status": "completed", **produced})
+    if answer is None:
+        check_target(state, message_id)
+    return [
+        *_appended(state, answer, run.trigger_message_id, run.assistant_id, now),
+        changed,
+        *_replaced(state, run, message_id),
+    ]
+
+
+def require_run(state: ChatState, run_id: str) -> MessageRun:
+    """The run of that id. Raises `ChatNotFoundError` or `RunNotFoundError`."""
+    require_chat(state)
+    run = state.run(check_id(run_id, "run_id"))
+    if run is None:
+        raise RunNotFoundError(state.chat_id, run_id)
+    return run
+
+
+def _check_new(new: NewRun, answer: Answer | None) -> str | None:
+    """The message that the run produced, of a run whose values keep the rules."""
+    for name in ("run_id", "thread_id", "assistant_id", "runtime"):
+        check_id(getattr(new, name), name)
+    for name in ("trigger_message_id", "checkpoint_id"):
+        check_optional_id(getattr(new, name), name)
+    if isinstance(new.references, str):
+        msg = "references must be a list of message ids"
+        raise InvalidValueError(msg)
+    for reference in new.references:
+        check_id(reference, "a reference")
+    if new.status not in {None, "pending", "running", "completed"}:
+        msg = f"a run begins as pending, running or completed, not {new.status!r}"
+        raise InvalidValueError(msg)
+    message_id = _produced(new.message_id, answer)
+    if message_id is not None and new.status not in {None, "completed"}:
+        msg = f"run {new.run_id!r} has an answer, so it is completed, not {new.status}"
+        raise InvalidValueError(msg)
+    return message_id
+
+
+def _produced(message_id: str | None, answer: Answer | None) -> str | None:
+    check_optional_id(message_id, "message_id")
+    if answer is None:
+        return message_id
+    if message_id is not None:
+        msg = "give either a message_id or the answer itself, not both"
+        raise InvalidValueError(msg)
+    return check_id(getattr(answer.draft, "id", None), "message id")
+
+
+def _check_same(state: ChatState, known: MessageRun, new: NewRun, message_id: str | None) -> None:
+    """Refuse another run under the same id. What was learned of it since it was recorded does not matter."""
+    names = ("thread_id", "assistant_id", "runtime", "trigger_message_id", "repeats", "regeneration_id")
+    different = [name for name in names if getattr(known, name) != getattr(new, name)]
+    if known.references != list(new.references):
+        different.append("references")
+    if message_id not in {None, known.message_id}:
+        different.append("message_id")
+    if new.checkpoint_id not in {None, known.checkpoint_id}:
+        different.append("checkpoint_id")
+    if new.status == "completed" and known.status != "completed":
+        different.append("status")
+    if different:
+        why = f"is recorded with another {', '.join(different)}; use a new run id"
+        raise RunConflictError(state.chat_id, known.run_id, why=why)
+
+
+def _moved(state: ChatState, run: MessageRun, changes: dict[str, Any]) -> RunChanged:
+    wanted: str = changes["status"]
+    if run.is_ended or (wanted == "running" and run.status != "pending"):
+        raise RunStatusError(state.chat_id, run.run_id, status=run.status, wanted=wanted)
+    return RunChanged(run.run_id, changes)
+
+
+def _given(**values: str | None) -> dict[str, str]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _appended(
+    state: ChatState, answer: Answer | None, trigger_message_id: str | None, assistant_id: str, now: int
+) -> list[Body]:
+    """The answer at the head of its branch, with who it comes from and what it replies to."""
+    if answer is None:
+        return []
+    draft = answer.draft
+    if isinstance(draft, NewMessage):
+        is_unsigned = draft.agent_id is None and draft.sender_id is None
+        draft = msgspec.structs.replace(
+            draft,
+            agent_id=assistant_id if is_unsigned else draft.agent_id,
+            reply_to=trigger_message_id if draft.reply_to is None else draft.reply_to,
+        )
+    return decide_append(state, [draft], branch=answer.branch, expected_head=UNSET, now=now)
+
+
+def _replaced(state: ChatState, run: MessageRun, message_id: str | None) -> list[Body]:
+    before = None if run.repeats is None else state.run(run.repeats)
+    if before is None or before.message_id is None or message_id in {None, before.message_id}:
+        return []
+    return annotations(state, [before.message_id], {"stale": True, "replaced_by": message_id})
+
+
+def decide_annotate(
+    state: ChatState,
+    message_id: str,
+    *,
+    stale: bool | UnsetType = UNSET,
+    replaced_by: str | UnsetType | None = UNSET,
+    hidden: bool | UnsetType = UNSET,
+    metadata: dict[str, Any] | UnsetType | None = UNSET,
+) -> list[Body]:
+    """
+    Another annotation; UNSET leaves, None clears. Nothing when all is as it was.
+
+    Raises:
+        ChatNotFoundError, MessageNotFoundError, WrongChatError: The chat or a message is not there.
+        InvalidValueError: A value breaks a rule, or a message would replace itself.
+    """
+    require_chat(state)
+    check_target(state, check_id(message_id, "message_id"))
+    changes: dict[str, Any] = {}
+    for name, value in (("stale", stale), ("hidden", hidden)):
+        if value is not UNSET:
+            if not isinstance(value, bool):
+                msg = f"{name} must be True or False, not {value!r}"
+                raise InvalidValueError(msg)
+            changes[name] = value
+    if replaced_by is not UNSET:
+        changes["replaced_by"] = _replacement(state, message_id, replaced_by)
+    if metadata is not UNSET:
+        changes["metadata"] = check_metadata(metadata) or {}
+    return annotations(state, [message_id], changes)
+
+
+def annotations(state: ChatState, message_ids: Sequence[str], changes: dict[str, Any]) -> list[Body]:
+    """Changes of the annotations of messages: of those that do not say so already."""
+    changing = [message_id for message_id in message_ids if not _says(state.annotation(message_id), changes)]
+    return [MessagesAnnotated(tuple(changing), changes)] if changing else []
+
+
+def _replacement(state: ChatState, message_id: str, replaced_by: str | None) -> str | None:
+    if replaced_by is None:
+        return None
+    check_target(state, check_id(replaced_by, "replaced_by"))
+    if replaced_by == message_id:
+        msg = f"message {message_id!r} can not be replaced by itself"
+        raise InvalidValueError(msg)
+    return replaced_by
+
+
+def _says(annotation: Annotation | None, changes: dict[str, Any]) -> bool:
+    known = Annotation() if annotation is None else annotation
+    return all(same_json(getattr(known, name), value) for name, value in changes.items())

@@ -1,0 +1,127 @@
+"""Forks: names of new branches, and a new chat that begins with the messages of another one up to a message."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+from msgspec import to_builtins
+
+from ..errors import ChatExistsError
+from ..limits import MAX_ID_BYTES, check_metadata
+from ..values import MAIN, Message
+from .decide_import import decide_import
+from .events import Body, MessagesAnnotated
+from .interchange import ImportedBranch, ImportedChat, ImportedMessage, renamed
+from .state import ChatState
+
+_ROOM: Final = 24  # `-v` and the digits of any number
+_GENERATED: Final = re.compile(r"(-v\d+)+$")
+
+
+def bases_of(name: str) -> list[str]:
+    """The names for which a branch `name` counts when the next automatic name is chosen: itself, and each part before `-v`."""
+    bases = [name]
+    at = name.find("-v", 1)
+    while at != -1:
+        bases.append(name[:at])
+        at = name.find("-v", at + 1)
+    return bases
+
+
+def next_name(base: str, *, named_after: Callable[[str], int], is_taken: Callable[[str], bool]) -> str:
+    """
+    The name of the next branch made from branch `base`: `<base>-v<N+1>`, or the next free number.
+
+    N counts the branches that are named `base` or start with `<base>-v`. Where forks of forks made a name too long to
+    extend, counting starts over from the name without its generated endings, cut to what leaves room for a number.
+    """
+    number = named_after(base) + 1
+    if len(base.encode()) + _ROOM > MAX_ID_BYTES:
+        base = _GENERATED.sub("", base).encode()[: MAX_ID_BYTES - _ROOM].decode(errors="ignore")
+        number = named_after(base) + 1
+    while is_taken(name := f"{base}-v{number}"):
+        number += 1
+    return name
+
+
+BRANCHED_FROM: Final = "branched_from"
+BRANCHED_FROM_CHAT: Final = "branched_from_chat"
+"""The metadata entries of a forked chat: the message up to which it was copied, and the chat of that."""
+
+
+class ChatFork(msgspec.Struct, frozen=True, kw_only=True):
+    """A fork to be made: the `chain` of a message of the chat `source_id`, and the new chat with its owner."""
+
+    source_id: str
+    chain: Sequence[Message]
+    user_id: str
+    title: str | None
+    metadata: dict[str, Any] | None = None
+
+    @property
+    def links(self) -> dict[str, Any]:
+        """What the new chat says of where it comes from."""
+        return {BRANCHED_FROM: self.chain[-1].id, BRANCHED_FROM_CHAT: self.source_id}
+
+
+def decide_fork_chat(
+    state: ChatState, fork: ChatFork, *, new_ids: Mapping[str, str], branch_id: str, now: int
+) -> list[Body]:
+    """
+    The new chat with copies of the messages and of their annotations. Nothing when this fork was made already.
+
+    What a copy says of messages that are not copied is left out: a reply, or the message that replaces it.
+
+    Args:
+        state: The new chat, which is not there.
+        fork: What to copy.
+        new_ids: For each message the id of its copy.
+        branch_id: A new id.
+        now: The time in ms.
+
+    Raises:
+        ChatExistsError: There is another chat of that id.
+        InvalidValueError: A value breaks a rule.
+    """
+    metadata = {**(check_metadata(fork.metadata) or {}), **fork.links}
+    profile = state.profile
+    if profile is not None:
+        known = profile.metadata or {}
+        if profile.user_id == fork.user_id and all(known.get(name) == value for name, value in fork.links.items()):
+            return []
+        raise ChatExistsError(state.chat_id)
+    chat = ImportedChat(
+        id=state.chat_id,
+        user_id=fork.user_id,
+        title=fork.title,
+        metadata=metadata,
+        messages=tuple(_copied(message, new_ids) for message in fork.chain),
+        branches=(ImportedBranch(name=MAIN, head_message_id=fork.chain[-1].id, is_active=True),),
+    )
+    bodies = decide_import(state, renamed(chat, state.chat_id, new_ids), ids=[branch_id], now=now)
+    return [*bodies, *(MessagesAnnotated(*said) for message in fork.chain for said in _said(message, new_ids))]
+
+
+def _copied(message: Message, new_ids: Mapping[str, str]) -> ImportedMessage:
+    return ImportedMessage(
+        id=message.id,
+        parent_id=message.parent_id,
+        name=message.name,
+        data=message.data,
+        type=message.type,
+        created_at=message.created_at,
+        sender_id=message.sender_id,
+        agent_id=message.agent_id,
+        reply_to=message.reply_to if message.reply_to in new_ids else None,
+    )
+
+
+def _said(message: Message, new_ids: Mapping[str, str]) -> Iterator[tuple[tuple[str], dict[str, Any]]]:
+    """What is to be said of the copy of a message, if anything."""
+    if message.annotation is None:
+        return
+    replaced_by = new_ids.get(message.annotation.replaced_by or "")
+    changes: dict[str, Any] = to_builtins(msgspec.structs.replace(message.annotation, replaced_by=replaced_by))
+    if changes:  # only what differs from nothing
+        yield (new_ids[message.id],), changes

@@ -1,0 +1,235 @@
+"""The rules a foreign conversation must keep before anything of it is written."""
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any, Generic, TypeVar, cast
+
+import msgspec
+
+from ..errors import ChainIntegrityError, InvalidValueError
+from ..limits import MAX_ID_BYTES
+from ..values import Annotation
+from .import_tree import Reporter, sort_parents_first
+from .interchange import ImportedChat, ImportedMessage, ImportedRegeneration
+from .runs import MessageRun
+
+T = TypeVar("T")
+
+
+def repair_annotations(
+    chat_id: str, messages: Sequence[ImportedMessage], *, report: Reporter
+) -> tuple[ImportedMessage, ...]:
+    """Annotations as stored, but for replacements that are not there."""
+    known = {message.id for message in messages}
+    return tuple(_repaired(chat_id, message, known, report) for message in messages)
+
+
+def repair_runs(
+    chat_id: str,
+    runs: Iterable[tuple[MessageRun, int | None]],
+    messages: Sequence[ImportedMessage],
+    *,
+    report: Reporter,
+) -> tuple[MessageRun, ...]:
+    """Runs as stored, without those that name messages which are not there."""
+    kept = _Kept[MessageRun]("run", chat_id, messages, report)
+    for run, line in runs:
+        kept.take(run.run_id, run, [run.trigger_message_id, run.message_id, *run.references], line)
+    return tuple(kept.found.values())
+
+
+def repair_regenerations(
+    chat_id: str,
+    regenerations: Iterable[tuple[ImportedRegeneration, int | None]],
+    messages: Sequence[ImportedMessage],
+    *,
+    report: Reporter,
+) -> tuple[ImportedRegeneration, ...]:
+    """Regenerations as stored, without those whose messages are not there."""
+    kept = _Kept[ImportedRegeneration]("regeneration", chat_id, messages, report)
+    for one, line in regenerations:
+        kept.take(one.id, one, [one.edited_message_id, one.new_message_id], line)
+    return tuple(kept.found.values())
+
+
+class _Kept(Generic[T]):
+    """What has an id of its own and names messages that are there; the rest is reported."""
+
+    def __init__(self, what: str, chat_id: str, messages: Sequence[ImportedMessage], report: Reporter) -> None:
+        self._what, self._chat_id, self._report = what, chat_id, report
+        self._known = {message.id for message in messages}
+        self.found: dict[str, T] = {}
+
+    def take(self, item_id: str, item: T, named: Iterable[str | None], line: int | None) -> None:
+        what = f"{self._what} {item_id!r} of chat {self._chat_id!r}"
+        lost = lost_message(self._known, *named)
+        if not item_id or item_id in self.found:
+            self._report.broken(f"{what} has an empty or repeated id; skipped", line=line)
+        elif lost is not None:
+            self._report.unlinked(f"the message {lost!r} of {what} is not there; skipped", line=line)
+        else:
+            self.found[item_id] = item
+
+
+def lost_message(known: Iterable[str], *named: str | None) -> str | None:
+    """The first named message that is not known."""
+    return next((message_id for message_id in named if message_id is not None and message_id not in known), None)
+
+
+def _repaired(chat_id: str, message: ImportedMessage, known: set[str], report: Reporter) -> ImportedMessage:
+    annotation = message.annotation
+    if annotation is None or annotation.replaced_by is None:
+        return message
+    if annotation.replaced_by in known and annotation.replaced_by != message.id:
+        return message
+    fault = f"message {annotation.replaced_by!r} can not replace message {message.id!r} of chat {chat_id!r}; left out"
+    report.unlinked(fault, line=None)
+    without = msgspec.structs.replace(annotation, replaced_by=None)
+    return msgspec.structs.replace(message, annotation=None if without == Annotation() else without)
+
+
+def describe_id_fault(value: object) -> str | None:
+    """What is wrong with an id (1 to 2,048 bytes of UTF-8, no NUL), or None."""
+    if not isinstance(value, str):
+        return "is not a text"
+    if not value:
+        return "is empty"
+    if "\0" in value:
+        return "contains a NUL"
+    try:
+        size = len(value.encode())
+    except UnicodeEncodeError:
+        return "contains a lone surrogate"
+    return f"has {size} bytes, more than {MAX_ID_BYTES}" if size > MAX_ID_BYTES else None
+
+
+def describe_json_fault(value: Any) -> str | None:
+    """What keeps a value from being read back as it was written, or None. Iterative, so depth does not matter."""
+    pending: list[Any] = [value]
+    while pending:
+        item = pending.pop()
+        if item is None or isinstance(item, bool | int):
+            continue
+        if isinstance(item, float):
+            if not math.isfinite(item):
+                return "a number is not finite"
+        elif isinstance(item, str):
+            if not _is_encodable(item):
+                return "a text contains a lone surrogate"
+        elif isinstance(item, list):
+            pending.extend(cast("list[Any]", item))
+        elif isinstance(item, dict):
+            members = cast("dict[Any, Any]", item)
+            if not all(isinstance(key, str) and _is_encodable(key) for key in members):
+                return "a key is not an encodable text"
+            pending.extend(members.values())
+        else:
+            return f"{type(item).__name__} is not a JSON type"
+    return None
+
+
+def _is_encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def validate_chat(chat: ImportedChat) -> None:
+    """
+    Check that a chat can be written as it is; nothing is repaired.
+
+    Raises:
+        ChainIntegrityError: The parents form a cycle, or a parent, head, checkpoint, annotation or run names no message of
+            the chat.
+        InvalidValueError: An id or name breaks a rule or is taken, data are no JSON value, a child comes before its
+            parent, or not exactly one branch is active.
+
+    """
+    if not isinstance(chat, ImportedChat):
+        msg = f"expected an ImportedChat, not {type(chat).__name__}; read_chats yields them, export_chat returns one"
+        raise InvalidValueError(msg)
+    where = f"chat {chat.id!r}"
+    _require(describe_id_fault(chat.id), f"the id of {where}")
+    _require(describe_json_fault(chat.metadata), f"the metadata of {where}")
+    for message in chat.messages:
+        _check_message(where, message)
+    _check_unique(where, "message id", (message.id for message in chat.messages))
+    _check_parents(where, chat.messages)
+    _check_pointers(where, chat)
+    _check_runs(where, chat)
+
+
+def _check_message(where: str, message: ImportedMessage) -> None:
+    _require(describe_id_fault(message.id), f"the id of message {message.id!r} of {where}")
+    if not message.name:
+        msg = f"message {message.id!r} of {where} has no name"
+        raise InvalidValueError(msg)
+    _require(describe_json_fault(message.data), f"the data of message {message.id!r} of {where}")
+    if message.annotation is not None:
+        fault = describe_json_fault(message.annotation.metadata)
+        _require(fault, f"the metadata of the annotation of message {message.id!r} of {where}")
+
+
+def _check_parents(where: str, messages: tuple[ImportedMessage, ...]) -> None:
+    def refuse(_: str, fault: str) -> None:
+        msg = f"{where}: {fault}"
+        raise ChainIntegrityError(msg)
+
+    order = sort_parents_first({message.id: message.parent_id for message in messages}, on_fault=refuse)
+    for message, first in zip(messages, order, strict=True):
+        if message.id != first:
+            msg = f"{where}: message {message.id!r} comes before its parent; order parents before children"
+            raise InvalidValueError(msg)
+
+
+def _check_pointers(where: str, chat: ImportedChat) -> None:
+    known = {message.id for message in chat.messages}
+    heads = [(f"branch {branch.name!r}", branch.head_message_id) for branch in chat.branches]
+    marks = [(f"checkpoint {checkpoint.name!r}", checkpoint.message_id) for checkpoint in chat.checkpoints]
+    replaced = [
+        (f"the annotation of message {message.id!r}", message.annotation.replaced_by)
+        for message in chat.messages
+        if message.annotation is not None
+    ]
+    for what, target in heads + marks + replaced:
+        if target is not None and target not in known:
+            msg = f"{what} of {where} names message {target!r}, which is not there"
+            raise ChainIntegrityError(msg)
+    _check_unique(where, "branch name", (branch.name for branch in chat.branches))
+    _check_unique(where, "checkpoint name", (checkpoint.name for checkpoint in chat.checkpoints))
+    active = sum(branch.is_active for branch in chat.branches)
+    if active != 1:
+        msg = f"{where} has {active} active branches; exactly one must be active"
+        raise InvalidValueError(msg)
+
+
+def _check_runs(where: str, chat: ImportedChat) -> None:
+    known = {message.id for message in chat.messages}
+    named: list[tuple[str, tuple[str | None, ...]]] = [
+        (f"run {run.run_id!r}", (run.trigger_message_id, run.message_id, *run.references)) for run in chat.runs
+    ]
+    named += [(f"regeneration {one.id!r}", (one.edited_message_id, one.new_message_id)) for one in chat.regenerations]
+    for what, message_ids in named:
+        lost = lost_message(known, *message_ids)
+        if lost is not None:
+            msg = f"{what} of {where} names message {lost!r}, which is not there"
+            raise ChainIntegrityError(msg)
+    _check_unique(where, "run id", (run.run_id for run in chat.runs))
+    _check_unique(where, "regeneration id", (one.id for one in chat.regenerations))
+
+
+def _check_unique(where: str, what: str, names: Iterable[str]) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if not name or name in seen:
+            msg = f"{where} has an empty {what}" if not name else f"{where} has the {what} {name!r} twice"
+            raise InvalidValueError(msg)
+        seen.add(name)
+
+
+def _require(fault: str | None, what: str) -> None:
+    if fault is not None:
+        msg = f"{what}: {fault}"
+        raise InvalidValueError(msg)

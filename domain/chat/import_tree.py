@@ -1,0 +1,223 @@
+"""
+From loose records to a tree: parents first, no cycles, a branch for every leaf.
+
+All walks are loops, never recursion, and visit each message a bounded number of times: conversations may be deep.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import msgspec
+
+from ..errors import ChainIntegrityError, InvalidValueError
+from ..limits import MAX_UNPACKED_BYTES
+from .interchange import ImportedBranch, ImportedCheckpoint, ImportedMessage, Problem
+
+
+class Reporter:
+    """The problems of one source. Messages name chats, messages and lines, never content or user ids."""
+
+    def __init__(
+        self,
+        source: str,
+        *,
+        strict: bool,
+        on_problem: Callable[[Problem], None],
+        max_unpacked_bytes: int = MAX_UNPACKED_BYTES,
+    ) -> None:
+        self.source, self.max_unpacked_bytes = source, max_unpacked_bytes
+        self._strict = strict
+        self._on_problem = on_problem
+
+    def within(self, member: str) -> "Reporter":
+        """The same, for a file inside this one."""
+        return Reporter(
+            f"{self.source}, {member}",
+            strict=self._strict,
+            on_problem=self._on_problem,
+            max_unpacked_bytes=self.max_unpacked_bytes,
+        )
+
+    def broken(self, message: str, *, line: int | None = None) -> None:
+        """A record that cannot be used as it stands. Raises InvalidValueError when reading strictly."""
+        problem = Problem(source=self.source, line=line, message=message)
+        if self._strict:
+            raise InvalidValueError(str(problem).removesuffix("; skipped"))
+        self._on_problem(problem)
+
+    def unlinked(self, message: str, *, line: int | None = None) -> None:
+        """A reference that leads nowhere, or in a circle. Raises ChainIntegrityError when reading strictly."""
+        problem = Problem(source=self.source, line=line, message=message)
+        if self._strict:
+            raise ChainIntegrityError(str(problem).removesuffix("; skipped"))
+        self._on_problem(problem)
+
+
+Located = tuple[ImportedMessage, int | None]
+_SHOWN_IDS = 5
+MAIN = "main"
+
+
+def sort_parents_first(
+    parents: Mapping[str, str | None], *, on_fault: Callable[[str, str], None]
+) -> dict[str, str | None]:
+    """
+    Order messages so that every parent comes before its children, otherwise as given.
+
+    A parent that is not among the keys is cut off. Of a cycle, the member given first is cut off from its parent. Each cut
+    is told to `on_fault(message_id, description)` before it is made, so raising there refuses instead.
+
+    Returns:
+        The parent of each message after the cuts, in the new order.
+
+    """
+    rank = {message_id: number for number, message_id in enumerate(parents)}
+    links = dict(parents)
+    placed: dict[str, str | None] = {}
+    for start in parents:
+        path: dict[str, None] = {}
+        at: str | None = start
+        while at is not None and at not in placed:
+            if at in path:
+                first = _cut_cycle(list(path), at, rank, on_fault)
+                links[first] = None
+                # Every walk ends in one cycle at most, so it starts again at most once.
+                path, at = {}, start
+                continue
+            path[at] = None
+            parent = links[at]
+            if parent is not None and parent not in links:
+                on_fault(at, f"message {at!r} names the parent {parent!r}, which is not there")
+                links[at] = parent = None
+            at = parent
+        for message_id in reversed(path):
+            placed[message_id] = links[message_id]
+    return placed
+
+
+def _cut_cycle(path: list[str], entry: str, rank: dict[str, int], on_fault: Callable[[str, str], None]) -> str:
+    cycle = path[path.index(entry) :]
+    first = min(cycle, key=rank.__getitem__)
+    shown = ", ".join(repr(member) for member in cycle[:_SHOWN_IDS])
+    more = ", ..." if len(cycle) > _SHOWN_IDS else ""
+    on_fault(first, f"{len(cycle)} message(s) are their own ancestors: {shown}{more}")
+    return first
+
+
+class MessageIds:
+    """Which chat of a source uses which message id: an id belongs to one chat only."""
+
+    def __init__(self) -> None:
+        self._chats: dict[str, str] = {}
+
+    def claim(self, message_id: str, chat_id: str) -> str:
+        """The chat that owns the id: `chat_id`, unless another one was first."""
+        return self._chats.setdefault(message_id, chat_id)
+
+
+def link_messages(
+    chat_id: str, records: Iterable[Located], *, ids: MessageIds, report: Reporter
+) -> tuple[ImportedMessage, ...]:
+    """
+    The messages of one chat, parents first.
+
+    Repeated records are dropped. A record whose id is taken by other content or another chat is reported and dropped; a
+    message whose parent is missing, and the first member of a cycle, are reported and become roots.
+    """
+    kept: dict[str, ImportedMessage] = {}
+    lines: dict[str, int | None] = {}
+    for message, line in records:
+        owner = ids.claim(message.id, chat_id)
+        if owner != chat_id:
+            report.broken(
+                f"message {message.id!r} of chat {chat_id!r} is already in chat {owner!r}; skipped", line=line
+            )
+        elif message.id not in kept:
+            kept[message.id], lines[message.id] = message, line
+        elif not _is_same(kept[message.id], message):
+            report.broken(f"message {message.id!r} appears again with other content; the first one counts", line=line)
+
+    def tell(message_id: str, fault: str) -> None:
+        report.unlinked(f"{fault}; {message_id!r} becomes a root of chat {chat_id!r}", line=lines[message_id])
+
+    order = sort_parents_first({key: message.parent_id for key, message in kept.items()}, on_fault=tell)
+    return tuple(
+        kept[key] if kept[key].parent_id == parent else msgspec.structs.replace(kept[key], parent_id=parent)
+        for key, parent in order.items()
+    )
+
+
+def _is_same(message: ImportedMessage, other: ImportedMessage) -> bool:
+    # Encoded, because True equals 1 in Python and differs in JSON.
+    try:
+        return msgspec.json.encode(message) == msgspec.json.encode(other)
+    except RecursionError:
+        return False
+
+
+def branch_leaves(messages: Sequence[ImportedMessage], *, main_head: str | None) -> tuple[ImportedBranch, ...]:
+    """An active `main` at the given head, and `main-v2`, `main-v3`, ... for the other leaves in the order of the messages."""
+    parents = {message.parent_id for message in messages}
+    others = [message.id for message in messages if message.id not in parents and message.id != main_head]
+    return (
+        ImportedBranch(name=MAIN, head_message_id=main_head, is_active=True),
+        *(ImportedBranch(name=f"{MAIN}-v{number}", head_message_id=leaf) for number, leaf in enumerate(others, 2)),
+    )
+
+
+def repair_branches(
+    chat_id: str,
+    branches: Iterable[tuple[ImportedBranch, int | None]],
+    messages: Sequence[ImportedMessage],
+    *,
+    report: Reporter,
+) -> tuple[ImportedBranch, ...]:
+    """Named branches as stored, without those that point nowhere, and with exactly one active."""
+    known = {message.id for message in messages}
+    kept: dict[str, ImportedBranch] = {}
+    has_active = False
+    for branch, line in branches:
+        what = f"branch {branch.name!r} of chat {chat_id!r}"
+        if not branch.name or branch.name in kept:
+            report.broken(f"{what} has an empty or repeated name; skipped", line=line)
+        elif branch.head_message_id is not None and branch.head_message_id not in known:
+            report.unlinked(f"the head {branch.head_message_id!r} of {what} is not there; branch skipped", line=line)
+        elif branch.is_active and has_active:
+            report.broken(f"{what} is active besides another one; imported as inactive", line=line)
+            kept[branch.name] = msgspec.structs.replace(branch, is_active=False)
+        else:
+            kept[branch.name] = branch
+            has_active = has_active or branch.is_active
+    if not kept:
+        report.broken(f"chat {chat_id!r} has no usable branch; one is made for each leaf")
+        return branch_leaves(messages, main_head=_last_leaf(messages))
+    if not has_active:
+        chosen = MAIN if MAIN in kept else next(iter(kept))
+        report.broken(f"chat {chat_id!r} has no active branch; {chosen!r} becomes active")
+        kept[chosen] = msgspec.structs.replace(kept[chosen], is_active=True)
+    return tuple(kept.values())
+
+
+def _last_leaf(messages: Sequence[ImportedMessage]) -> str | None:
+    # Parents come first, so nothing follows from the last message.
+    return messages[-1].id if messages else None
+
+
+def repair_checkpoints(
+    chat_id: str,
+    checkpoints: Iterable[tuple[ImportedCheckpoint, int | None]],
+    messages: Sequence[ImportedMessage],
+    *,
+    report: Reporter,
+) -> tuple[ImportedCheckpoint, ...]:
+    """Checkpoints as stored, without those that point nowhere."""
+    known = {message.id for message in messages}
+    kept: dict[str, ImportedCheckpoint] = {}
+    for checkpoint, line in checkpoints:
+        what = f"checkpoint {checkpoint.name!r} of chat {chat_id!r}"
+        if not checkpoint.name or checkpoint.name in kept:
+            report.broken(f"{what} has an empty or repeated name; skipped", line=line)
+        elif checkpoint.message_id not in known:
+            report.unlinked(f"the message {checkpoint.message_id!r} of {what} is not there; skipped", line=line)
+        else:
+            kept[checkpoint.name] = checkpoint
+    return tuple(kept.values())

@@ -1,0 +1,187 @@
+"""A whole conversation as importers hand it in and exports hand it out."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar, cast
+
+import msgspec
+
+from ..values import Annotation
+from .runs import MessageRun, PlannedRun
+
+R = TypeVar("R", MessageRun, PlannedRun)
+_New = Callable[[str | None], str | None]
+"""The new id of a message; None stays."""
+
+
+class ImportedMessage(msgspec.Struct, frozen=True, kw_only=True):
+    """
+    One message of a foreign conversation.
+
+    `data` is any JSON value, `created_at` integer milliseconds since the epoch (UTC), None where the source does not say.
+    `annotation` is what was said of it later.
+    """
+
+    id: str
+    parent_id: str | None
+    name: str
+    data: Any
+    type: str | None = "message"
+    created_at: int | None = None
+    sender_id: str | None = None
+    agent_id: str | None = None
+    reply_to: str | None = None
+    annotation: Annotation | None = None
+
+
+class ImportedBranch(msgspec.Struct, frozen=True, kw_only=True):
+    """A named pointer to a head message; None is an empty branch."""
+
+    name: str
+    head_message_id: str | None
+    created_at: int | None = None
+    is_active: bool = False
+    id: str | None = None
+
+
+class ImportedCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """A named bookmark on a message."""
+
+    name: str
+    message_id: str
+    created_at: int | None = None
+    id: str | None = None
+
+
+class ImportedRegeneration(msgspec.Struct, frozen=True, kw_only=True):
+    """The repetition of runs after an edit: of which runs, and which of them a human approved."""
+
+    id: str
+    edited_message_id: str
+    new_message_id: str
+    runs: tuple[PlannedRun, ...] = ()
+    approved: tuple[str, ...] = ()
+    created_at: int | None = None
+
+
+class ImportedChat(msgspec.Struct, frozen=True, kw_only=True):
+    """
+    A whole conversation.
+
+    Parents come before their children in `messages`, and exactly one of `branches` is active. `runs` are in the order in
+    which they were recorded; one with an empty `id` gets a new one.
+    """
+
+    id: str
+    user_id: str
+    title: str | None
+    metadata: dict[str, Any] | None
+    messages: tuple[ImportedMessage, ...]
+    branches: tuple[ImportedBranch, ...]
+    checkpoints: tuple[ImportedCheckpoint, ...] = ()
+    created_at: int | None = None
+    updated_at: int | None = None
+    expires_at: int | None = None
+    runs: tuple[MessageRun, ...] = ()
+    regenerations: tuple[ImportedRegeneration, ...] = ()
+
+
+class ImportResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What an import changed; a repeated one changes nothing."""
+
+    chat_id: str
+    is_new: bool = False
+    messages_added: int = 0
+    branches_added: int = 0
+    heads_moved: int = 0
+    checkpoints_set: int = 0
+    messages_annotated: int = 0
+    runs_added: int = 0
+    regenerations_added: int = 0
+
+
+def renamed(chat: ImportedChat, chat_id: str, new_ids: Mapping[str, str]) -> ImportedChat:
+    """
+    The same conversation under another id and with other message ids, as it can stand beside the original.
+
+    A UIMessage carries its id in its data too; it is changed there as well.
+    """
+
+    def new(message_id: str | None) -> str | None:
+        return None if message_id is None else new_ids.get(message_id, message_id)
+
+    return msgspec.structs.replace(
+        chat,
+        id=chat_id,
+        messages=tuple(
+            msgspec.structs.replace(
+                message,
+                id=new(message.id),
+                parent_id=new(message.parent_id),
+                reply_to=new(message.reply_to),
+                data=_with_id(message, new_ids),
+                annotation=_renamed_annotation(message.annotation, new),
+            )
+            for message in chat.messages
+        ),
+        branches=tuple(
+            msgspec.structs.replace(branch, id=None, head_message_id=new(branch.head_message_id))
+            for branch in chat.branches
+        ),
+        checkpoints=tuple(
+            msgspec.structs.replace(checkpoint, id=None, message_id=new(checkpoint.message_id))
+            for checkpoint in chat.checkpoints
+        ),
+        runs=tuple(msgspec.structs.replace(_renamed_run(run, new), id="") for run in chat.runs),
+        regenerations=tuple(
+            msgspec.structs.replace(
+                regeneration,
+                edited_message_id=new(regeneration.edited_message_id),
+                new_message_id=new(regeneration.new_message_id),
+                runs=tuple(_renamed_run(run, new) for run in regeneration.runs),
+            )
+            for regeneration in chat.regenerations
+        ),
+    )
+
+
+def _renamed_annotation(annotation: Annotation | None, new: _New) -> Annotation | None:
+    return annotation and msgspec.structs.replace(annotation, replaced_by=new(annotation.replaced_by))
+
+
+def _renamed_run(run: R, new: _New) -> R:
+    return msgspec.structs.replace(
+        run,
+        trigger_message_id=new(run.trigger_message_id),
+        message_id=new(run.message_id),
+        references=[new(reference) for reference in run.references],
+    )
+
+
+def _with_id(message: ImportedMessage, new_ids: Mapping[str, str]) -> Any:
+    data: Any = message.data
+    if not isinstance(data, dict):
+        return data
+    fields = cast("dict[str, Any]", data)
+    return {**fields, "id": new_ids[message.id]} if fields.get("id") == message.id else fields
+
+
+__all__ = [
+    "ImportedBranch",
+    "ImportedChat",
+    "ImportedCheckpoint",
+    "ImportedMessage",
+    "ImportedRegeneration",
+    "Problem",
+]
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True):
+    """A broken record or a warning. `line` counts from 1 and is None where the format has no lines."""
+
+    source: str
+    line: int | None
+    message: str
+
+    def __str__(self) -> str:
+        place = self.source if self.line is None else f"{self.source}, line {self.line}"
+        return f"{place}: {self.message}"

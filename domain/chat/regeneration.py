@@ -1,0 +1,315 @@
+"""Regenerations: which runs an edit makes stale, how far their repetition is, and the decisions on it."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from ..errors import (
+    InvalidValueError,
+    PlanOutdatedError,
+    RegenerationNotFoundError,
+    RunConflictError,
+    RunNotFoundError,
+    RunStatusError,
+)
+from ..limits import check_count, check_id
+from .decide_branches import check_target
+from .decide_chats import require_chat
+from .decide_runs import NewRun, annotations, decide_record_run
+from .events import Body, MessagesAnnotated, RegenerationApproved, RegenerationBegun
+from .runs import (
+    Cause,
+    MessageRun,
+    PlannedRun,
+    Regeneration,
+    RegenerationPlan,
+    RegenerationRecord,
+    RegenerationStep,
+    RunStatus,
+    StepStatus,
+)
+from .state import ChatState
+
+
+def plan_regeneration(
+    chat_id: str, message_id: str, runs: Sequence[MessageRun], *, max_cascade: int
+) -> RegenerationPlan:
+    """
+    The runs that an edit of a message makes stale.
+
+    A run is stale when its trigger or one of its references is the edited message, or a message produced by a stale run.
+
+    Args:
+        chat_id: The chat.
+        message_id: The message that is edited.
+        runs: All runs of the chat, in the order in which they were recorded.
+        max_cascade: So many of them, all depths together, need no approval.
+
+    Raises:
+        InvalidValueError: `max_cascade` is negative.
+    """
+    check_count(max_cascade, "max_cascade")
+    reached = _reach(message_id, runs)
+    planned = [
+        PlannedRun(
+            run_id=run.run_id,
+            assistant_id=run.assistant_id,
+            runtime=run.runtime,
+            trigger_message_id=run.trigger_message_id,
+            message_id=run.message_id,
+            checkpoint_id=run.checkpoint_id,
+            depth=reached[number][0],
+            cause=reached[number][1],
+            thread_id=run.thread_id,
+            references=list(run.references),
+        )
+        for number, run in enumerate(runs)
+        if number in reached
+    ]
+    run_ids = [run.run_id for run in planned]
+    return RegenerationPlan(
+        chat_id=chat_id,
+        edited_message_id=message_id,
+        runs=planned,
+        stale_message_ids=list(dict.fromkeys(run.message_id for run in planned if run.message_id is not None)),
+        automatic=run_ids[:max_cascade],
+        awaiting_approval=run_ids[max_cascade:],
+        max_cascade=max_cascade,
+        needs_approval=len(run_ids) > max_cascade,
+    )
+
+
+def _reach(message_id: str, runs: Sequence[MessageRun]) -> dict[int, tuple[int, Cause]]:
+    """The numbers of the stale runs, each with the steps to it and what the last of them was."""
+    triggered, referring = defaultdict[str, list[int]](list), defaultdict[str, list[int]](list)
+    for number, run in enumerate(runs):
+        if run.trigger_message_id is not None:
+            triggered[run.trigger_message_id].append(number)
+        for reference in run.references:
+            referring[reference].append(number)
+    reached: dict[int, tuple[int, Cause]] = {}
+    seen, edge, depth = {message_id}, [message_id], 0
+    while edge:
+        depth += 1
+        found: dict[int, tuple[int, Cause]] = {}
+        for number in _of(referring, edge):
+            found[number] = depth, "reference"
+        for number in _of(triggered, edge):
+            found[number] = depth, "trigger"
+        new = {number: how for number, how in found.items() if number not in reached}
+        reached |= new
+        edge = [made for number in new if (made := runs[number].message_id) is not None and made not in seen]
+        seen.update(edge)
+    return reached
+
+
+def _of(numbers: dict[str, list[int]], message_ids: Iterable[str]) -> Iterable[int]:
+    return (number for message_id in message_ids for number in numbers.get(message_id, ()))
+
+
+def describe_regeneration(chat_id: str, record: RegenerationRecord, attempts: Sequence[MessageRun]) -> Regeneration:
+    """
+    A regeneration with its steps.
+
+    A step is ready when it is approved and the earlier steps whose messages it needs are done. What later steps produce,
+    where runs refer to each other in circles, is not waited for.
+
+    Args:
+        chat_id: The chat.
+        record: What was written down when it began.
+        attempts: The runs of this regeneration, in the order in which they were recorded.
+    """
+    last = {attempt.repeats: attempt for attempt in attempts}
+    replaced = {record.edited_message_id: record.new_message_id}
+    for planned in record.runs:
+        attempt = last.get(planned.run_id)
+        if planned.message_id is not None and attempt is not None and attempt.message_id is not None:
+            # The edited message stays what it was edited to, also where a circle leads back to it.
+            replaced.setdefault(planned.message_id, attempt.message_id)
+    undone: set[str] = set()
+    steps: list[RegenerationStep] = []
+    for planned in record.runs:
+        attempt = last.get(planned.run_id)
+        status = _status(planned, attempt, undone, is_approved=planned.run_id in record.approved)
+        if status != "completed" and planned.message_id is not None and planned.message_id != record.edited_message_id:
+            undone.add(planned.message_id)
+        steps.append(_step(planned, status, attempt, replaced))
+    return Regeneration(
+        id=record.id,
+        chat_id=chat_id,
+        edited_message_id=record.edited_message_id,
+        new_message_id=record.new_message_id,
+        created_at=record.created_at,
+        steps=steps,
+    )
+
+
+def _status(planned: PlannedRun, attempt: MessageRun | None, undone: set[str], *, is_approved: bool) -> StepStatus:
+    if attempt is not None:
+        return attempt.status
+    if not is_approved:
+        return "awaiting_approval"
+    return "waiting" if not undone.isdisjoint([planned.trigger_message_id or "", *planned.references]) else "ready"
+
+
+def _step(
+    planned: PlannedRun, status: StepStatus, attempt: MessageRun | None, replaced: Mapping[str, str]
+) -> RegenerationStep:
+    if attempt is not None:
+        return RegenerationStep(
+            repeats=planned,
+            status=status,
+            trigger_message_id=attempt.trigger_message_id,
+            references=list(attempt.references),
+            run=attempt,
+        )
+    trigger = planned.trigger_message_id
+    return RegenerationStep(
+        repeats=planned,
+        status=status,
+        trigger_message_id=None if trigger is None else replaced.get(trigger, trigger),
+        references=[replaced.get(reference, reference) for reference in planned.references],
+        run=None,
+    )
+
+
+def decide_mark_stale(state: ChatState, plan: RegenerationPlan) -> list[Body]:
+    """
+    The messages that the planned runs produced are stale, and not yet replaced. Nothing when they are.
+
+    Raises:
+        ChatNotFoundError, MessageNotFoundError, WrongChatError: The chat or a message is not there.
+    """
+    require_chat(state)
+    for message_id in plan.stale_message_ids:
+        check_target(state, message_id)
+    return annotations(state, plan.stale_message_ids, {"stale": True, "replaced_by": None})
+
+
+def decide_begin_regeneration(
+    state: ChatState, plan: RegenerationPlan, *, regeneration_id: str, new_message_id: str
+) -> list[Body]:
+    """
+    Runs are to be repeated for a message that takes the place of the edited one. Nothing when this was begun already.
+
+    Raises:
+        ChatNotFoundError, MessageNotFoundError, WrongChatError: The chat or the new message is not there.
+        RunConflictError: A regeneration of another message has this id.
+        PlanOutdatedError: Planning now gives another plan.
+    """
+    require_chat(state)
+    check_id(regeneration_id, "regeneration_id")
+    check_target(state, check_id(new_message_id, "new_message_id"))
+    edited = plan.edited_message_id
+    known = state.regeneration(regeneration_id)
+    if known is not None:
+        if (known.edited_message_id, known.new_message_id) == (edited, new_message_id):
+            return []
+        why = f"is the regeneration after an edit of {known.edited_message_id!r}; use a new id"
+        raise RunConflictError(state.chat_id, regeneration_id, why=why)
+    if plan != plan_regeneration(state.chat_id, edited, state.runs(), max_cascade=plan.max_cascade):
+        raise PlanOutdatedError(state.chat_id, edited)
+    bodies = decide_mark_stale(state, plan)
+    if edited != new_message_id:
+        replaced = {"replaced_by": new_message_id}
+        # Where runs refer to each other in circles it may be among those that were just marked as not replaced.
+        is_marked = edited in plan.stale_message_ids
+        bodies += [MessagesAnnotated((edited,), replaced)] if is_marked else annotations(state, [edited], replaced)
+    return [
+        *bodies,
+        RegenerationBegun(regeneration_id, edited, new_message_id, tuple(plan.runs), tuple(plan.automatic)),
+    ]
+
+
+def decide_approve(state: ChatState, regeneration_id: str, run_ids: Collection[str] | None) -> list[Body]:
+    """
+    More of its runs may be repeated, all when None. Nothing when they may already.
+
+    Raises:
+        ChatNotFoundError, RegenerationNotFoundError, RunNotFoundError: The chat, the regeneration or a run of it is not there.
+    """
+    record = require_regeneration(state, regeneration_id)
+    planned = [run.run_id for run in record.runs]
+    if isinstance(run_ids, str):
+        msg = "run_ids must be a list of run ids"
+        raise InvalidValueError(msg)
+    for run_id in run_ids or ():
+        if run_id not in planned:
+            raise RunNotFoundError(state.chat_id, run_id)
+    wanted = planned if run_ids is None else run_ids
+    approved = tuple(run_id for run_id in planned if run_id in wanted and run_id not in record.approved)
+    return [RegenerationApproved(regeneration_id, approved)] if approved else []
+
+
+def decide_repeat_run(
+    state: ChatState,
+    regeneration_id: str,
+    repeats: str,
+    *,
+    record_id: str,
+    run_id: str,
+    is_new_id: bool,
+    status: RunStatus,
+    now: int,
+) -> list[Body]:
+    """
+    A new run on the same thread, of the same assistant, triggered by what is new. Nothing when there is one and it did not fail.
+
+    Args:
+        state: The chat.
+        regeneration_id: The regeneration.
+        repeats: The run id of the run to repeat.
+        record_id: The id of the record.
+        run_id: The id of the new run.
+        is_new_id: Whether the caller leaves the id to the ledger, so that a run which is there already will do.
+        status: `running` or `pending`.
+        now: The time in ms.
+
+    Raises:
+        ChatNotFoundError, RegenerationNotFoundError, RunNotFoundError: The chat, the regeneration or a run of it is not there.
+        RunStatusError: It is not approved, or waits for others.
+        RunConflictError: Another run repeats it already, or the id is taken.
+    """
+    step = require_step(state, regeneration_id, repeats)
+    run = step.run
+    if run is not None and (run.run_id == run_id or (run.status != "error" and is_new_id)):
+        return []
+    if run is not None and run.status != "error":
+        raise RunConflictError(state.chat_id, run.run_id, why=f"repeats {repeats!r} already, and is {run.status}")
+    if step.status not in {"ready", "error"}:
+        raise RunStatusError(state.chat_id, repeats, status=step.status, wanted=status)
+    planned = step.repeats
+    new = NewRun(
+        id=record_id,
+        run_id=run_id,
+        thread_id=planned.thread_id,
+        assistant_id=planned.assistant_id,
+        runtime=planned.runtime,
+        trigger_message_id=step.trigger_message_id,
+        references=step.references,
+        status=status,
+        repeats=planned.run_id,
+        regeneration_id=regeneration_id,
+    )
+    bodies = decide_record_run(state, new, now=now)
+    if not bodies:
+        raise RunConflictError(state.chat_id, run_id, why="is an earlier attempt, which failed; use a new run id")
+    return bodies
+
+
+def require_regeneration(state: ChatState, regeneration_id: str) -> RegenerationRecord:
+    """The regeneration of that id. Raises `ChatNotFoundError` or `RegenerationNotFoundError`."""
+    require_chat(state)
+    record = state.regeneration(check_id(regeneration_id, "regeneration_id"))
+    if record is None:
+        raise RegenerationNotFoundError(state.chat_id, regeneration_id)
+    return record
+
+
+def require_step(state: ChatState, regeneration_id: str, repeats: str) -> RegenerationStep:
+    """The step of a regeneration that repeats this run. Raises as `require_regeneration`, and `RunNotFoundError`."""
+    record = require_regeneration(state, regeneration_id)
+    regeneration = describe_regeneration(state.chat_id, record, state.runs(regeneration_id=regeneration_id))
+    for step in regeneration.steps:
+        if step.repeats.run_id == repeats:
+            return step
+    raise RunNotFoundError(state.chat_id, repeats)

@@ -1,0 +1,191 @@
+"""A chat folded from its events in memory: the plain way to read a log, for replay and as a check of the index."""
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from ..errors import ChainIntegrityError, MessageNotFoundError
+from ..values import Annotation, Branch, Chat, Checkpoint, Message
+from .events import Recorded
+from .fork import bases_of
+from .run_state import RunChanges
+from .runs import MessageRun, RegenerationRecord
+from .state import BranchRecord, Changes, ChatProfile, ChatRecord, Tombstone, describe_chat, evolve
+
+
+class FoldedChat:
+    """
+    The state of one chat after the events applied so far; a `ChatState`.
+
+    Example:
+        chat = FoldedChat("trip")
+        for recorded in ledger.history("trip"):
+            chat.apply(recorded)
+    """
+
+    def __init__(self, chat_id: str, events: Iterable[Recorded] = ()) -> None:
+        self.chat_id = chat_id
+        self.record: ChatRecord | None = None
+        self.profile: ChatProfile | None = None
+        self.tombstone: Tombstone | None = None
+        self._branches: dict[str, BranchRecord] = {}
+        self._checkpoints: dict[str, Checkpoint] = {}
+        self._messages: dict[str, Message] = {}
+        self._depths: dict[str, int] = {}
+        self._runs: dict[str, MessageRun] = {}
+        self._regenerations: dict[str, RegenerationRecord] = {}
+        for recorded in events:
+            self.apply(recorded)
+
+    def apply(self, recorded: Recorded) -> Changes:
+        """Take the next event in. Raises `ChainIntegrityError` when it does not follow."""
+        changes = evolve(self, recorded)
+        self._check(changes, recorded)
+        if changes.record is None:
+            self._branches, self._checkpoints, self._messages, self._depths = {}, {}, {}, {}
+            self._runs, self._regenerations = {}, {}
+            self.profile = None
+        self.record = changes.record
+        self.profile = changes.profile or self.profile
+        self.tombstone = changes.tombstone or self.tombstone
+        for message in changes.messages:
+            self._add(message)
+        if changes.branch is not None:
+            self._branches[changes.branch.name] = changes.branch
+        if changes.checkpoint is not None:
+            self._checkpoints[changes.checkpoint.name] = changes.checkpoint
+        if changes.dropped_checkpoint is not None:
+            del self._checkpoints[changes.dropped_checkpoint]
+        if changes.runs is not None:
+            self._take(changes.runs)
+        return changes
+
+    def _take(self, changes: RunChanges) -> None:
+        for message_id, annotation in changes.annotations:
+            message = self._messages[message_id]
+            self._messages[message_id] = msgspec.structs.replace(message, annotation=annotation)
+        if changes.run is not None:
+            self._runs[changes.run.run_id] = msgspec.structs.replace(changes.run, chat_id=self.chat_id)
+        if changes.regeneration is not None:
+            self._regenerations[changes.regeneration.id] = changes.regeneration
+
+    def _check(self, changes: Changes, recorded: Recorded) -> None:
+        """Refuse changes that point at messages which the chat does not have, before anything of them is applied."""
+        added: set[str] = set()
+        targets = [
+            None if changes.branch is None else changes.branch.head_message_id,
+            None if changes.checkpoint is None else changes.checkpoint.message_id,
+        ]
+        for message in changes.messages:
+            if message.id in self._messages or message.id in added:
+                raise self._damage(recorded, f"adds message {message.id!r} a second time")
+            if message.parent_id is not None and not (
+                message.parent_id in self._messages or message.parent_id in added
+            ):
+                raise self._damage(recorded, f"names the parent {message.parent_id!r}, which the chat does not have")
+            added.add(message.id)
+        for target in targets:
+            if target is not None and target not in self._messages and target not in added:
+                raise self._damage(recorded, f"names message {target!r}, which the chat does not have")
+
+    def _damage(self, recorded: Recorded, what: str) -> ChainIntegrityError:
+        msg = f"the event at position {recorded.position} of chat {self.chat_id!r} {what}"
+        return ChainIntegrityError(msg, chat_id=self.chat_id, position=recorded.position)
+
+    def _add(self, message: Message) -> None:
+        self._messages[message.id] = msgspec.structs.replace(message, chat_id=self.chat_id)
+        self._depths[message.id] = 0 if message.parent_id is None else self._depths[message.parent_id] + 1
+
+    @property
+    def chat(self) -> Chat | None:
+        """The chat itself, or None before its creation and after its deletion."""
+        return describe_chat(self.record, self.profile)
+
+    @property
+    def messages(self) -> list[Message]:
+        """All messages on all branches, in log order."""
+        return list(self._messages.values())
+
+    @property
+    def branches(self) -> list[Branch]:
+        """By `created_at`, ties by name."""
+        return sorted(
+            (branch for name in self._branches if (branch := self.branch(name))), key=lambda b: (b.created_at, b.name)
+        )
+
+    @property
+    def checkpoints(self) -> list[Checkpoint]:
+        """By `created_at`, newest first, ties by name."""
+        return sorted(self._checkpoints.values(), key=lambda c: (-c.created_at, c.name))
+
+    def branch(self, name: str) -> Branch | None:
+        """The branch of that name."""
+        found = self._branches.get(name)
+        if found is None or self.record is None:
+            return None
+        head = found.head_message_id
+        return Branch(
+            id=found.id,
+            chat_id=self.chat_id,
+            name=found.name,
+            head_message_id=head,
+            is_active=found.name == self.record.active_branch,
+            message_count=0 if head is None else self._depths[head] + 1,
+            created_at=found.created_at,
+        )
+
+    def checkpoint(self, name: str) -> Checkpoint | None:
+        """The checkpoint of that name."""
+        return self._checkpoints.get(name)
+
+    def message(self, message_id: str) -> Message | None:
+        """The message of that id."""
+        return self._messages.get(message_id)
+
+    def has_message(self, message_id: str) -> bool:
+        """Whether the chat has that message."""
+        return message_id in self._messages
+
+    def annotation(self, message_id: str) -> Annotation | None:
+        """What was said of the message later."""
+        message = self._messages.get(message_id)
+        return None if message is None else message.annotation
+
+    def run(self, run_id: str) -> MessageRun | None:
+        """The run of that id."""
+        return self._runs.get(run_id)
+
+    def runs(self, *, regeneration_id: str | None = None) -> list[MessageRun]:
+        """The runs in the order in which they were recorded: all, or those of one regeneration."""
+        runs = self._runs.values()
+        return [run for run in runs if regeneration_id is None or run.regeneration_id == regeneration_id]
+
+    def regeneration(self, regeneration_id: str) -> RegenerationRecord | None:
+        """The regeneration of that id."""
+        return self._regenerations.get(regeneration_id)
+
+    def is_elsewhere(self, message_id: str) -> bool:
+        """Always false: only this chat is known here."""
+        del message_id
+        return False
+
+    def is_ancestor(self, message_id: str, descendant_id: str) -> bool:
+        """Whether the chain of `descendant_id` contains `message_id`."""
+        return any(message.id == message_id for message in self._upwards(descendant_id))
+
+    def branches_named_after(self, base: str) -> int:
+        """The number of branches named `base` or starting with `<base>-v`."""
+        return sum(base in bases_of(name) for name in self._branches)
+
+    def get_chain(self, head_message_id: str) -> list[Message]:
+        """The messages from the root to `head_message_id`, oldest first."""
+        if head_message_id not in self._messages:
+            raise MessageNotFoundError(head_message_id, chat_id=self.chat_id)
+        return list(self._upwards(head_message_id))[::-1]
+
+    def _upwards(self, message_id: str) -> Iterator[Message]:
+        at: str | None = message_id
+        while at is not None:
+            message = self._messages[at]
+            yield message
+            at = message.parent_id

@@ -1,0 +1,131 @@
+"""What the events about runs and annotations change in a chat."""
+
+from collections.abc import Sequence
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+
+from ..values import Annotation
+from .events import Body, MessagesAnnotated, Recorded, RegenerationApproved, RegenerationBegun, RunChanged, RunRecorded
+from .runs import MessageRun, RegenerationRecord
+
+S = TypeVar("S", Annotation, MessageRun)
+
+_CHANGING = frozenset({"status", "message_id", "checkpoint_id"})
+
+
+class RunState(Protocol):
+    """What decisions about runs and annotations ask of a chat."""
+
+    def has_message(self, message_id: str) -> bool:
+        """Whether the message belongs to this chat."""
+        ...
+
+    def annotation(self, message_id: str) -> Annotation | None:
+        """What was said of the message later; None for nothing."""
+        ...
+
+    def run(self, run_id: str) -> MessageRun | None:
+        """The run of that id."""
+        ...
+
+    def runs(self, *, regeneration_id: str | None = None) -> Sequence[MessageRun]:
+        """The runs in the order in which they were recorded: all, or those of one regeneration."""
+        ...
+
+    def regeneration(self, regeneration_id: str) -> RegenerationRecord | None:
+        """The regeneration of that id."""
+        ...
+
+
+class RunChanges(msgspec.Struct, frozen=True, kw_only=True):
+    """Annotations by message id, None to drop; a run, new or changed from `before`; a regeneration, new or changed."""
+
+    annotations: tuple[tuple[str, Annotation | None], ...] = ()
+    run: MessageRun | None = None
+    before: MessageRun | None = None
+    regeneration: RegenerationRecord | None = None
+
+    @property
+    def is_new_run(self) -> bool:
+        """Whether the run was not there before."""
+        return self.run is not None and self.before is None
+
+
+class MisfitError(Exception):
+    """The event does not fit to the state before it."""
+
+
+def fold_runs(state: RunState, recorded: Recorded) -> RunChanges:
+    """What one of the events of `RUN_BODIES` changes. Raises `MisfitError`."""
+    body = recorded.body
+    match body:
+        case MessagesAnnotated():
+            _require_messages(state, body.message_ids)
+            return RunChanges(annotations=tuple((one, annotated(state, one, body.changes)) for one in body.message_ids))
+        case RunRecorded(run=run):
+            if state.run(run.run_id) is not None:
+                msg = f"there is a run {run.run_id!r} already"
+                raise MisfitError(msg)
+            _require_messages(state, [run.trigger_message_id, run.message_id, *run.references])
+            return RunChanges(run=run)
+        case RunChanged():
+            return _changed(state, body, recorded.event.occurred_at)
+        case _:
+            return RunChanges(regeneration=_regeneration(state, body, recorded.event.occurred_at))
+
+
+def annotated(state: RunState, message_id: str, changes: dict[str, Any]) -> Annotation | None:
+    """The annotation of a message after changes; None when it says nothing any more. Raises `MisfitError`."""
+    after = _with(state.annotation(message_id) or Annotation(), changes, frozenset(Annotation.__struct_fields__))
+    return None if after == Annotation() else after
+
+
+def _changed(state: RunState, body: RunChanged, now: int) -> RunChanges:
+    before = state.run(body.run_id)
+    if before is None:
+        msg = f"there is no run {body.run_id!r} at that point"
+        raise MisfitError(msg)
+    after = _with(before, body.changes, _CHANGING)
+    _require_messages(state, [after.message_id])
+    return RunChanges(run=msgspec.structs.replace(after, updated_at=max(before.updated_at, now)), before=before)
+
+
+def _regeneration(state: RunState, body: Body, now: int) -> RegenerationRecord:
+    if isinstance(body, RegenerationBegun):
+        if state.regeneration(body.regeneration_id) is not None:
+            msg = f"there is a regeneration {body.regeneration_id!r} already"
+            raise MisfitError(msg)
+        _require_messages(state, [body.edited_message_id, body.new_message_id])
+        return RegenerationRecord(
+            body.regeneration_id,
+            body.edited_message_id,
+            body.new_message_id,
+            body.runs,
+            body.approved,
+            now if body.created_at is None else body.created_at,
+        )
+    assert isinstance(body, RegenerationApproved), body
+    known = state.regeneration(body.regeneration_id)
+    if known is None:
+        msg = f"there is no regeneration {body.regeneration_id!r} at that point"
+        raise MisfitError(msg)
+    return msgspec.structs.replace(known, approved=(*known.approved, *body.run_ids))
+
+
+def _with(value: S, changes: dict[str, Any], changing: frozenset[str]) -> S:
+    if not changes.keys() <= changing:
+        msg = "it changes what can not change"
+        raise MisfitError(msg)
+    fields = {name: getattr(value, name) for name in value.__struct_fields__}
+    try:
+        return msgspec.convert({**fields, **changes}, type(value))
+    except msgspec.ValidationError as error:
+        raise MisfitError(str(error)) from error
+
+
+def _require_messages(state: RunState, message_ids: Sequence[str | None]) -> None:
+    for message_id in message_ids:
+        if message_id is not None and not state.has_message(message_id):
+            msg = f"it names message {message_id!r}, which the chat does not have"
+            raise MisfitError(msg)

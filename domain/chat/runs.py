@@ -1,0 +1,202 @@
+"""What is known of runs, and of their repetition. All are frozen; times are integer milliseconds since the epoch."""
+
+from typing import Any, Final, Literal, Self, get_args
+
+import msgspec
+
+from ..thread.namespaces import assistant_namespace
+
+RunStatus = Literal["pending", "running", "completed", "error"]
+StepStatus = Literal["awaiting_approval", "waiting", "ready", "pending", "running", "completed", "error"]
+Cause = Literal["trigger", "reference"]
+
+RUN_STATUSES: Final = get_args(RunStatus)
+ENDED: Final = frozenset({"completed", "error"})
+PYTHON: Final = "python"
+"""The runtime of a run that names none."""
+MAX_CASCADE: Final = 5
+"""How many runs are repeated after an edit before a human is asked."""
+
+
+class MessageRun(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """
+    One run of an assistant: what triggered it and what it produced.
+
+    Args:
+        id: A UUID of the record.
+        run_id: The caller's id of the run, unique in the chat.
+        thread_id: The agent thread on which it runs.
+        chat_id: The chat.
+        assistant_id: Whose run it is.
+        runtime: What executes it.
+        trigger_message_id: The message that set it off.
+        references: Further messages that the trigger refers to.
+        message_id: The message it produced; None until there is one.
+        checkpoint_id: Of its thread: where to fork or replay from.
+        status: `pending`, `running`, `completed` or `error`. The last two are final.
+        created_at, updated_at: When it was recorded, and when its status changed last.
+        repeats: The run id of the run that this one repeats after an edit.
+        regeneration_id: The regeneration that this is a step of.
+    """
+
+    # `chat_id` has a default so that records inside one chat need not repeat it; answers always carry it.
+    id: str
+    run_id: str
+    thread_id: str
+    chat_id: str = ""
+    assistant_id: str
+    runtime: str = PYTHON
+    trigger_message_id: str | None = None
+    references: list[str] = msgspec.field(default_factory=list[str])
+    message_id: str | None = None
+    checkpoint_id: str | None = None
+    status: RunStatus
+    created_at: int
+    updated_at: int
+    repeats: str | None = None
+    regeneration_id: str | None = None
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether its status is final."""
+        return self.status in ENDED
+
+
+class PlannedRun(msgspec.Struct, frozen=True, kw_only=True):
+    """
+    A run that an edit makes stale, as it was recorded.
+
+    `depth` counts the steps from the edited message, 1 for a run that depends on it directly. `cause` says by what it is
+    reached in so many steps: its `trigger`, or one of its references.
+    """
+
+    run_id: str
+    assistant_id: str
+    runtime: str
+    trigger_message_id: str | None
+    message_id: str | None
+    checkpoint_id: str | None
+    depth: int
+    cause: Cause
+    thread_id: str
+    references: list[str]
+
+
+class RegenerationPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """
+    What an edit of a message makes stale. Nothing is started or written.
+
+    Args:
+        chat_id: The chat.
+        edited_message_id: The message as it was before the edit.
+        runs: In the order in which they were recorded, so that each comes after those it depends on.
+        stale_message_ids: The messages that these runs produced.
+        automatic: The ids of the first `max_cascade` runs.
+        awaiting_approval: The ids of the others, which a human has to approve.
+        max_cascade: The bound.
+        needs_approval: Whether any run awaits approval.
+    """
+
+    chat_id: str
+    edited_message_id: str
+    runs: list[PlannedRun]
+    stale_message_ids: list[str]
+    automatic: list[str]
+    awaiting_approval: list[str]
+    max_cascade: int
+    needs_approval: bool
+
+
+class RegenerationRecord(msgspec.Struct, frozen=True, array_like=True):
+    """What was written down of a regeneration; how far it is, the records of its runs tell."""
+
+    id: str
+    edited_message_id: str
+    new_message_id: str
+    runs: tuple[PlannedRun, ...]
+    approved: tuple[str, ...]
+    created_at: int
+
+
+class RegenerationStep(msgspec.Struct, frozen=True, kw_only=True):
+    """
+    A run that is to be repeated, and how far that is.
+
+    Args:
+        repeats: The run as it was before the edit.
+        status: `awaiting_approval`; `waiting` for earlier steps; `ready` to be repeated; or the status of the new run.
+        trigger_message_id: What triggers the new run: the new message, or what was produced anew, as far as it is there.
+        references: The same of the references.
+        run: The record of the new run, the last one when it was attempted several times.
+    """
+
+    repeats: PlannedRun
+    status: StepStatus
+    trigger_message_id: str | None
+    references: list[str]
+    run: MessageRun | None
+
+
+class Regeneration(msgspec.Struct, frozen=True, kw_only=True):
+    """The repetition of runs after an edit: which are done, and what is next."""
+
+    id: str
+    chat_id: str
+    edited_message_id: str
+    new_message_id: str
+    created_at: int
+    steps: list[RegenerationStep]
+
+    @property
+    def ready(self) -> list[RegenerationStep]:
+        """The steps that can be repeated now; more follow when these are done."""
+        return [step for step in self.steps if step.status == "ready"]
+
+    @property
+    def is_done(self) -> bool:
+        """Whether every run has been repeated to its end."""
+        return all(step.status == "completed" for step in self.steps)
+
+
+class RunMetadata(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="metadata"):
+    """Which run it is. `checkpoint_ns` is the namespace that its state is stored under."""
+
+    run_id: str
+    thread_id: str
+    assistant_id: str
+    checkpoint_ns: str
+
+    @classmethod
+    def of(cls, run: MessageRun, *, checkpoint_ns: str | None = None) -> Self:
+        """
+        The first record of a run; `checkpoint_ns` where it is not that of the assistant.
+
+        Raises:
+            NamespaceError: The assistant's id can not name a namespace.
+        """
+        namespace = assistant_namespace(run.assistant_id) if checkpoint_ns is None else checkpoint_ns
+        return cls(run_id=run.run_id, thread_id=run.thread_id, assistant_id=run.assistant_id, checkpoint_ns=namespace)
+
+
+class RunData(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="data"):
+    """A piece of the answer, or whatever the run has to say; `type` tells what `content` is."""
+
+    content: Any
+    type: str
+
+
+class RunEnd(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="end"):
+    """How the run ended."""
+
+    run_id: str
+    checkpoint_id: str | None
+    status: RunStatus
+
+    @classmethod
+    def of(cls, run: MessageRun) -> Self:
+        """The last record of a run."""
+        return cls(run_id=run.run_id, checkpoint_id=run.checkpoint_id, status=run.status)
+
+
+RunStreamRecord = RunMetadata | RunData | RunEnd
+"""What `msgspec.json.decode(line, type=RunStreamRecord)` reads."""

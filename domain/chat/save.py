@@ -1,0 +1,239 @@
+"""Saves: what one is asked for and says, and the decision which messages are new, which are edits, and where they are chained."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal, cast, get_args
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from ..context.reminders_in_messages import strip_reminders
+from ..errors import (
+    AmbiguousEditError,
+    HeadConflictError,
+    InvalidValueError,
+    MessageConflictError,
+    MessageNotFoundError,
+    WrongChatError,
+)
+from ..values import Branch, Message, NewMessage
+from .decide_messages import check_message, find_branch, is_same_message
+from .events import Body, BranchCreated, MessagesAppended
+from .fork import next_name
+from .state import ChatState
+
+OnConflict = Literal["rebase", "fork", "raise"]
+"""What a save does when the branch moved since it was read: go on from where it is now, branch off from where it was read, or refuse."""
+
+
+class Save(msgspec.Struct, frozen=True, kw_only=True):
+    """
+    Messages to save on a branch.
+
+    Args:
+        drafts: New and edited messages in order, each with an id, no id twice.
+        spare_ids: For each draft the id that it gets if it is an edit, whose own id is taken.
+        branch: The name of the branch.
+        read_head: The head that the writer has seen, None for an empty branch; UNSET when any will do.
+        on_conflict: What to do when the head is another one now.
+        branch_id: The id of the branch, if one is made.
+    """
+
+    drafts: tuple[NewMessage, ...]
+    spare_ids: tuple[str, ...]
+    branch: str
+    read_head: str | UnsetType | None = UNSET
+    on_conflict: OnConflict = "rebase"
+    branch_id: str
+
+
+class SaveResult(msgspec.Struct, frozen=True, kw_only=True):
+    """
+    What a save left behind.
+
+    Args:
+        head_message_id: The head of the branch now; None when it is empty.
+        branch: The branch that was written to: another than before when messages were edited.
+        message_ids: The ids of the given messages as they are stored, in order; of skipped ones too, which were stored before.
+        id_map: From the id that was given to the id that it is stored under, of each message that got another one.
+    """
+
+    head_message_id: str | None
+    branch: str
+    message_ids: list[str]
+    id_map: dict[str, str]
+
+
+class SavePreview(msgspec.Struct, frozen=True, kw_only=True):
+    """
+    The chain as it would be after a save; `saved` of its messages, the last ones, are not stored yet.
+
+    `read_head` is the head that the branch of the save has at this moment.
+    """
+
+    read_head: str | None
+    branch: str
+    head_message_id: str | None
+    messages: list[Message]
+    saved: int
+
+
+def renamed_data(data: Any, old_id: str, new_id: str) -> Any:
+    """The data of a message that gets another id, with that id in them if they carry the old one."""
+    if not isinstance(data, dict):
+        return data
+    fields = cast("dict[str, Any]", data)
+    return {**fields, "id": new_id} if "id" in fields and (fields["id"] == old_id or "parts" in fields) else fields
+
+
+def decide_save(state: ChatState, save: Save, *, now: int) -> list[Body]:
+    """
+    One commit for a whole save; messages never change, so an edit makes a branch.
+
+    A draft whose id is stored on the branch's chain with equal content is skipped: nothing when that holds for all. One
+    that is stored with other content is an edit: it gets its spare id, and the save goes to one new branch, which begins
+    at the parent of the earliest edited message and becomes the active one. Everything else is chained onto the head.
+
+    Raises:
+        ChatNotFoundError, BranchNotFoundError: There is no such chat or branch.
+        AmbiguousEditError: The edited messages do not lie on one chain.
+        HeadConflictError: The branch moved since it was read, and `on_conflict` is `raise`.
+        WrongChatError: An id is used in another chat.
+        MessageConflictError: A spare id is taken.
+        MessageNotFoundError: A `reply_to`, or with `fork` the head that was read, is not in the chat.
+        InvalidValueError: A value breaks a rule.
+    """
+    _check_save(save)
+    target = find_branch(state, save.branch)
+    edits: list[Message] = []
+    fresh: list[Message] = []
+    new_ids: dict[str, str] = {}
+    for draft, spare_id in zip(save.drafts, save.spare_ids, strict=True):
+        message = check_message(draft, now)
+        stored = _stored(state, message)
+        if stored is not None:
+            if not _says_the_same(stored, message):
+                edits.append(stored)
+            elif _is_on_chain(state, message.id, target):
+                continue
+            new_ids[message.id] = spare_id
+            data = renamed_data(message.data, message.id, spare_id)
+            message = msgspec.structs.replace(message, id=spare_id, data=data)
+            if state.has_message(spare_id) or state.is_elsewhere(spare_id):
+                raise MessageConflictError(spare_id, chat_id=state.chat_id)
+        fresh.append(message)
+    if not fresh:
+        return []
+    _check_moved(save, target)
+    created = _new_branch(state, save, target, edits, now=now)
+    name, head = (target.name, target.head_message_id) if created is None else (created.name, created.head_message_id)
+    chained = _chained(state, fresh, head, new_ids)
+    appended = MessagesAppended(tuple(chained), name, head, chained[-1].id)
+    return [appended] if created is None else [created, appended]
+
+
+def save_result(save: Save, bodies: Iterable[Body], *, head_message_id: str | None) -> SaveResult:
+    """What a save says whose events these are; `head_message_id` is that of its branch, for a save without events."""
+    appended = [body for body in bodies if isinstance(body, MessagesAppended)]
+    stored = {message.id for body in appended for message in body.messages}
+    ids = [
+        spare_id if spare_id in stored else str(draft.id)
+        for draft, spare_id in zip(save.drafts, save.spare_ids, strict=True)
+    ]
+    return SaveResult(
+        head_message_id=appended[-1].to_head if appended else head_message_id,
+        branch=(appended[-1].branch or save.branch) if appended else save.branch,
+        message_ids=ids,
+        id_map={str(draft.id): new for draft, new in zip(save.drafts, ids, strict=True) if draft.id != new},
+    )
+
+
+def _stored(state: ChatState, message: Message) -> Message | None:
+    stored = state.message(message.id)
+    if stored is None and state.is_elsewhere(message.id):
+        raise WrongChatError(message.id, chat_id=state.chat_id)
+    return stored
+
+
+def _says_the_same(stored: Message, message: Message) -> bool:
+    """Whether this is the stored message, with or without the reminders that were folded into it when it was saved."""
+    if is_same_message(stored, message):
+        return True
+    stripped = strip_reminders(stored.data)
+    return stripped is not stored.data and is_same_message(msgspec.structs.replace(stored, data=stripped), message)
+
+
+def _is_on_chain(state: ChatState, message_id: str, branch: Branch) -> bool:
+    return branch.head_message_id is not None and state.is_ancestor(message_id, branch.head_message_id)
+
+
+def _check_save(save: Save) -> None:
+    if save.on_conflict not in get_args(OnConflict):
+        msg = f"on_conflict must be one of {', '.join(get_args(OnConflict))}, not {save.on_conflict!r}"
+        raise InvalidValueError(msg)
+    if len(save.spare_ids) != len(save.drafts):
+        msg = f"a save of {len(save.drafts)} drafts needs as many spare ids, not {len(save.spare_ids)}"
+        raise InvalidValueError(msg)
+    ids: set[str | None] = set()
+    for draft in save.drafts:
+        if draft.id in ids:
+            msg = f"message {draft.id!r} is given twice in one save; give its last form only"
+            raise InvalidValueError(msg)
+        ids.add(draft.id)
+
+
+def _check_moved(save: Save, target: Branch) -> None:
+    expected, actual = save.read_head, target.head_message_id
+    if save.on_conflict == "raise" and expected is not UNSET and expected != actual:
+        raise HeadConflictError(target.chat_id, target.name, expected=expected, actual=actual)
+
+
+def _new_branch(
+    state: ChatState, save: Save, target: Branch, edits: Sequence[Message], *, now: int
+) -> BranchCreated | None:
+    """The branch that the save goes to, if it is not the one it was read from."""
+    if edits:
+        head = _earliest(state, edits).parent_id
+    elif save.on_conflict == "fork" and save.read_head is not UNSET and save.read_head != target.head_message_id:
+        head = save.read_head
+        if head is not None and not state.has_message(head):
+            raise MessageNotFoundError(head, chat_id=state.chat_id)
+    else:
+        return None
+    name = next_name(
+        target.name, named_after=state.branches_named_after, is_taken=lambda name: state.branch(name) is not None
+    )
+    return BranchCreated(save.branch_id, name, head, now, is_active=True)
+
+
+def _earliest(state: ChatState, edits: Sequence[Message]) -> Message:
+    """The one of these that is nearest to the root, if they lie on one chain."""
+    earliest = deepest = edits[0]
+    for edit in edits[1:]:
+        if state.is_ancestor(deepest.id, edit.id):
+            deepest = edit
+        elif not state.is_ancestor(edit.id, deepest.id):
+            msg = (
+                f"messages {deepest.id!r} and {edit.id!r} of chat {state.chat_id!r} are edited in one save, but do not lie "
+                "on one chain; save the edits one by one"
+            )
+            raise AmbiguousEditError(msg)
+        if state.is_ancestor(edit.id, earliest.id):
+            earliest = edit
+    return earliest
+
+
+def _chained(state: ChatState, messages: Iterable[Message], head: str | None, new_ids: dict[str, str]) -> list[Message]:
+    """The messages, each the parent of the next, with answers to edited messages following them to their new ids."""
+    earlier: set[str] = set()
+    chained: list[Message] = []
+    for message in messages:
+        reply_to = message.reply_to
+        if reply_to is not None:
+            if new_ids.get(reply_to) in earlier:
+                reply_to = new_ids[reply_to]
+            elif reply_to not in earlier and not state.has_message(reply_to):
+                raise MessageNotFoundError(reply_to, chat_id=state.chat_id)
+        chained.append(msgspec.structs.replace(message, parent_id=head, reply_to=reply_to))
+        head = message.id
+        earlier.add(message.id)
+    return chained

@@ -1,0 +1,388 @@
+"""
+The state of a chat and the one fold over its events.
+
+A state is a snapshot that is asked for what a decision needs: the index answers from one LMDB transaction, `FoldedChat`
+from dictionaries. `evolve` says what an event changes in it; whoever keeps a state applies those changes to its tables.
+So the projection, replay and time travel share one fold, and none loads a whole chat to change a part of it.
+"""
+
+from typing import Protocol
+
+import msgspec
+
+from ..errors import ChainIntegrityError
+from ..graph.events import STATE_BODIES
+from ..log.codec import NO_HASH, NO_TRAIL, extended
+from ..thread.events import AGENT_BODIES
+from ..values import MAIN, Branch, Chat, Checkpoint, Message
+from .events import (
+    RUN_BODIES,
+    BranchActivated,
+    BranchCreated,
+    ChatCreated,
+    ChatDeleted,
+    ChatUpdated,
+    CheckpointDeleted,
+    CheckpointSet,
+    HeadMoved,
+    MessagesAppended,
+    Recorded,
+    StreamDeleted,
+)
+from .run_state import MisfitError, RunChanges, RunState, fold_runs
+
+
+class StreamHead(msgspec.Struct, frozen=True, array_like=True):
+    """
+    The last event of a chat: what the next one builds on. `position` is 0 before the first.
+
+    `trail` tells where all of them stand on the log, see `trails.py`.
+    """
+
+    version: int
+    position: int
+    hash: bytes
+    occurred_at: int = -(2**63)
+    trail: bytes = NO_TRAIL
+
+
+NO_STREAM = StreamHead(version=0, position=0, hash=NO_HASH)
+
+
+class ChatRecord(msgspec.Struct, frozen=True, array_like=True):
+    """The part of a chat that changes with every event; its size does not depend on the chat's."""
+
+    first_position: int
+    first_version: int
+    head: StreamHead
+    created_at: int
+    updated_at: int
+    message_count: int
+    branch_count: int
+    checkpoint_count: int
+    active_branch: str
+    run_count: int = 0
+
+
+class ChatProfile(msgspec.Struct, frozen=True, array_like=True):
+    """The part of a chat that only `update_chat` changes."""
+
+    id: str
+    user_id: str
+    title: str | None = None
+    metadata: dict[str, object] | None = None
+    expires_at: int | None = None
+
+
+def describe_chat(record: ChatRecord | None, profile: ChatProfile | None) -> Chat | None:
+    """The chat as users see it; None when there is none."""
+    if record is None or profile is None:
+        return None
+    return Chat(
+        id=profile.id,
+        user_id=profile.user_id,
+        title=profile.title,
+        metadata=profile.metadata,
+        created_at=record.created_at,
+        updated_at=record.updated_at,
+        message_count=record.message_count,
+        branch_count=record.branch_count,
+        expires_at=profile.expires_at,
+    )
+
+
+class Tombstone(msgspec.Struct, frozen=True, array_like=True):
+    """What is left of a deleted chat; a new chat of the same id continues its stream."""
+
+    head: StreamHead
+    deleted_at: int
+    command_id: str | None = None
+    owner_digest: str | None = None
+
+
+class BranchRecord(msgspec.Struct, frozen=True, array_like=True):
+    """A branch without what follows from elsewhere (whether it is active, how long its chain is)."""
+
+    id: str
+    name: str
+    head_message_id: str | None
+    created_at: int
+
+
+class StreamRecord(Protocol):
+    """What changes with every event of a stream."""
+
+    @property
+    def head(self) -> StreamHead:
+        """The last event."""
+        ...
+
+
+class StreamState(Protocol):
+    """What a stream of the log tells of, a chat or a thread, as it stood at one moment."""
+
+    @property
+    def chat_id(self) -> str:
+        """The id of the stream."""
+        ...
+
+    @property
+    def record(self) -> StreamRecord | None:
+        """None when there is no such thing."""
+        ...
+
+    @property
+    def tombstone(self) -> Tombstone | None:
+        """Its last deletion."""
+        ...
+
+
+class ChatState(RunState, Protocol):
+    """One chat as it stood at one moment. Asking twice gives the same answer."""
+
+    @property
+    def chat_id(self) -> str:
+        """The id that was asked for, whether or not there is such a chat."""
+        ...
+
+    @property
+    def record(self) -> ChatRecord | None:
+        """None when there is no such chat."""
+        ...
+
+    @property
+    def profile(self) -> ChatProfile | None:
+        """None when there is no such chat."""
+        ...
+
+    @property
+    def tombstone(self) -> Tombstone | None:
+        """The last deletion of a chat of this id."""
+        ...
+
+    def branch(self, name: str) -> Branch | None:
+        """The branch of that name."""
+        ...
+
+    def checkpoint(self, name: str) -> Checkpoint | None:
+        """The checkpoint of that name."""
+        ...
+
+    def message(self, message_id: str) -> Message | None:
+        """The message, if it belongs to this chat."""
+        ...
+
+    def is_elsewhere(self, message_id: str) -> bool:
+        """Whether another chat has a message of this id."""
+        ...
+
+    def is_ancestor(self, message_id: str, descendant_id: str) -> bool:
+        """Whether the chain of `descendant_id` contains `message_id`. Both belong to this chat."""
+        ...
+
+    def branches_named_after(self, base: str) -> int:
+        """The number of branches named `base` or starting with `<base>-v`."""
+        ...
+
+
+class Changes(msgspec.Struct, frozen=True, kw_only=True):
+    """What an event changes: rows to put, and names of rows to drop. `record` None ends the chat and all its rows."""
+
+    record: ChatRecord | None
+    profile: ChatProfile | None = None
+    tombstone: Tombstone | None = None
+    messages: tuple[Message, ...] = ()
+    branch: BranchRecord | None = None
+    is_new_branch: bool = False
+    checkpoint: Checkpoint | None = None
+    dropped_checkpoint: str | None = None
+    runs: RunChanges | None = None
+
+
+def stream_head(state: StreamState) -> StreamHead:
+    """The last event of a stream, be what it tells of alive or deleted."""
+    if state.record is not None:
+        return state.record.head
+    return NO_STREAM if state.tombstone is None else state.tombstone.head
+
+
+def trail_after(last: StreamHead, recorded: Recorded) -> bytes:
+    """The trail of the chat with one event more than the last one."""
+    before = NO_TRAIL if isinstance(recorded.event.body, StreamDeleted) else last.trail
+    return extended(before, recorded.position, recorded.hash)
+
+
+def evolve(state: ChatState, recorded: Recorded) -> Changes:
+    """
+    What an event changes in the state before it. The single fold.
+
+    Raises:
+        ChainIntegrityError: The event does not follow the state: a version is missing, repeated or altered.
+    """
+    event = recorded.event
+    body = event.body
+    last = stream_head(state)
+    is_next = event.originator_version == last.version + 1 and event.previous_hash == last.hash
+    if not is_next or event.originator_id != state.chat_id:
+        check_follows(state, recorded)
+    times = (event.occurred_at, getattr(body, "created_at", None), getattr(body, "expires_at", None))
+    if not all(map(_is_time, times)):
+        raise misplaced(recorded, "its time is beyond the calendar")
+    head = StreamHead(
+        event.originator_version, recorded.position, recorded.hash, event.occurred_at, trail_after(last, recorded)
+    )
+    if isinstance(body, ChatCreated):
+        return _created(state, recorded, body, head)
+    if isinstance(body, ChatDeleted):
+        return Changes(record=None, tombstone=Tombstone(head, event.occurred_at, event.command_id, body.owner_digest))
+    before = state.record
+    if before is None:
+        raise misplaced(recorded, "there is no such chat at that point")
+    if isinstance(body, MessagesAppended):  # first, for nearly all are
+        return _appended(state, recorded, body, before, head)
+    if isinstance(body, AGENT_BODIES):
+        raise misplaced(recorded, "it is of a thread, not of a chat")
+    if isinstance(body, STATE_BODIES):
+        raise misplaced(recorded, "it is of a graph's state, not of a chat")
+    record = msgspec.structs.replace(before, head=head)
+    if isinstance(body, ChatUpdated):
+        return _updated(state, recorded, body, record)
+    if isinstance(body, RUN_BODIES):
+        return _runs_changed(state, recorded, record)
+    return _pointers_changed(state, recorded, record)
+
+
+def _pointers_changed(state: ChatState, recorded: Recorded, record: ChatRecord) -> Changes:
+    """What an event about branches and checkpoints changes."""
+    body = recorded.body
+    if isinstance(body, BranchCreated):
+        if state.branch(body.name) is not None:
+            raise misplaced(recorded, f"there is a branch {body.name!r} already")
+        record = msgspec.structs.replace(
+            record,
+            branch_count=record.branch_count + 1,
+            active_branch=body.name if body.is_active else record.active_branch,
+        )
+        branch = BranchRecord(body.branch_id, body.name, body.head_message_id, body.created_at)
+        return Changes(record=record, branch=branch, is_new_branch=True)
+    if isinstance(body, BranchActivated):
+        if state.branch(body.name) is None:
+            raise misplaced(recorded, f"there is no branch {body.name!r} at that point")
+        return Changes(record=msgspec.structs.replace(record, active_branch=body.name))
+    if isinstance(body, HeadMoved):
+        return Changes(record=record, branch=_moved(state, recorded, body.branch, body.to_head))
+    if isinstance(body, CheckpointSet):
+        return _checkpoint_set(state, body, record)
+    assert isinstance(body, CheckpointDeleted), body
+    if state.checkpoint(body.name) is None:
+        raise misplaced(recorded, f"there is no checkpoint {body.name!r} at that point")
+    record = msgspec.structs.replace(record, checkpoint_count=record.checkpoint_count - 1)
+    return Changes(record=record, dropped_checkpoint=body.name)
+
+
+def check_follows(state: StreamState, recorded: Recorded) -> None:
+    """Raise `ChainIntegrityError` when an event is not the next one of its stream."""
+    last = stream_head(state)
+    event = recorded.event
+    if recorded.chat_id != state.chat_id:
+        raise misplaced(recorded, f"it is of another chat than {state.chat_id!r}")
+    if isinstance(event.body, StreamDeleted) and event.originator_version > last.version + 1:
+        return  # a tombstone explains the hole before it: those events are erased
+    if event.originator_version != last.version + 1:
+        raise misplaced(recorded, f"version {last.version + 1} was expected")
+    if event.previous_hash != last.hash:
+        raise misplaced(recorded, "it does not name the hash of the event before it")
+
+
+def _is_time(time: int | None) -> bool:
+    return time is None or -(2**63) <= time < 2**63
+
+
+def misplaced(recorded: Recorded, why: str) -> ChainIntegrityError:
+    """The error that an event does not follow what was before it."""
+    msg = (
+        f"event {recorded.version} of chat {recorded.chat_id!r} at position {recorded.position} does not follow: {why}. "
+        "Events are missing, repeated or altered; restore the log from a backup"
+    )
+    return ChainIntegrityError(msg, chat_id=recorded.chat_id, position=recorded.position)
+
+
+def _created(state: ChatState, recorded: Recorded, body: ChatCreated, head: StreamHead) -> Changes:
+    if state.record is not None:
+        raise misplaced(recorded, "the chat exists already")
+    time = recorded.event.occurred_at
+    created_at = time if body.created_at is None else body.created_at
+    record = ChatRecord(
+        first_position=recorded.position,
+        first_version=head.version,
+        head=head,
+        created_at=created_at,
+        updated_at=max(time, created_at),
+        message_count=0,
+        branch_count=1,
+        checkpoint_count=0,
+        active_branch=MAIN,
+    )
+    return Changes(
+        record=record,
+        profile=ChatProfile(recorded.chat_id, body.user_id, body.title, body.metadata, body.expires_at),
+        branch=BranchRecord(body.branch_id, MAIN, None, created_at),
+        is_new_branch=True,
+    )
+
+
+def _updated(state: ChatState, recorded: Recorded, body: ChatUpdated, record: ChatRecord) -> Changes:
+    profile = state.profile
+    assert profile is not None, "a chat with a record has a profile"
+    title, metadata, expires_at = (body.changes.get(name) for name in ("title", "metadata", "expires_at"))
+    is_sound = (
+        isinstance(title, str | None) and isinstance(metadata, dict | None) and isinstance(expires_at, int | None)
+    )
+    if not (is_sound and _is_time(expires_at) and body.changes.keys() <= {"title", "metadata", "expires_at"}):
+        raise misplaced(recorded, "it changes what can not change")
+    return Changes(
+        record=msgspec.structs.replace(record, updated_at=max(record.updated_at, recorded.event.occurred_at)),
+        profile=msgspec.structs.replace(profile, **body.changes),
+    )
+
+
+def _appended(
+    state: ChatState, recorded: Recorded, body: MessagesAppended, record: ChatRecord, head: StreamHead
+) -> Changes:
+    record = msgspec.structs.replace(
+        record,
+        head=head,
+        message_count=record.message_count + len(body.messages),
+        updated_at=max(record.updated_at, recorded.event.occurred_at),
+    )
+    branch = None if body.branch is None else _moved(state, recorded, body.branch, body.to_head)
+    return Changes(record=record, messages=body.messages, branch=branch)
+
+
+def _runs_changed(state: ChatState, recorded: Recorded, record: ChatRecord) -> Changes:
+    try:
+        runs = fold_runs(state, recorded)
+    except MisfitError as error:
+        raise misplaced(recorded, str(error)) from error
+    return Changes(record=msgspec.structs.replace(record, run_count=record.run_count + runs.is_new_run), runs=runs)
+
+
+def _moved(state: ChatState, recorded: Recorded, name: str, to_head: str | None) -> BranchRecord:
+    branch = state.branch(name)
+    if branch is None:
+        raise misplaced(recorded, f"there is no branch {name!r} at that point")
+    return BranchRecord(branch.id, branch.name, to_head, branch.created_at)
+
+
+def _checkpoint_set(state: ChatState, body: CheckpointSet, record: ChatRecord) -> Changes:
+    is_new = state.checkpoint(body.name) is None
+    return Changes(
+        record=msgspec.structs.replace(record, checkpoint_count=record.checkpoint_count + is_new),
+        checkpoint=Checkpoint(
+            id=body.checkpoint_id,
+            chat_id=state.chat_id,
+            name=body.name,
+            message_id=body.message_id,
+            created_at=body.created_at,
+        ),
+    )

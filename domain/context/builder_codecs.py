@@ -1,0 +1,142 @@
+"""The codecs of built fragments: values, so that fragments compare by what they say."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, cast
+
+import msgspec
+
+from ..errors import FragmentConversionError
+from ..limits import MAX_JSON_DEPTH
+from .fragments import Fragment, stored_form
+
+TYPE: Final = "type"
+"""The key of a serialized fragment that names its builder."""
+
+
+class BuiltCodec(msgspec.Struct, frozen=True):
+    """What the codecs of all builders have in common: a serialized form `{"type": <builder>, ...fields}`."""
+
+    type: str
+
+    def shallow(self) -> dict[str, Any]:
+        """The serialized form, with the fragments in it as they are."""
+        raise NotImplementedError
+
+    def decode(self) -> Any:
+        """The data, made anew at each call."""
+        raise NotImplementedError
+
+    def encode(self) -> dict[str, Any]:
+        """
+        The serialized form, fragments in it included.
+
+        Raises:
+            MissingCodecError: A fragment in it has no codec.
+            FragmentConversionError: A fragment in it has no serialized form, or the form would be too deep.
+        """
+        return cast("dict[str, Any]", serialized(self.shallow(), encoded))
+
+
+class TextCodec(BuiltCodec, frozen=True):
+    """Data that are one text, serialized as one field."""
+
+    field: str
+    text: str
+
+    def shallow(self) -> dict[str, Any]:
+        """The text under the name of its field."""
+        return {TYPE: self.type, self.field: self.text}
+
+    def decode(self) -> str:
+        """The text."""
+        return self.text
+
+
+class ObjectCodec(BuiltCodec, frozen=True):
+    """Data that are an object. Lists are kept as tuples: nobody else can change them."""
+
+    fields: tuple[tuple[str, Any], ...]
+
+    @classmethod
+    def of(cls, builder: str, data: Mapping[str, Any]) -> "ObjectCodec":
+        """The codec of these fields."""
+        return cls(builder, tuple((name, _frozen(value)) for name, value in data.items()))
+
+    def shallow(self) -> dict[str, Any]:
+        """The fields."""
+        return {TYPE: self.type, **self.decode()}
+
+    def decode(self) -> dict[str, Any]:
+        """The fields as an object."""
+        return {name: _thawed(value) for name, value in self.fields}
+
+
+class GlossaryCodec(BuiltCodec, frozen=True):
+    """Data that are a list of terms, serialized as an object."""
+
+    entries: tuple[tuple[str, str], ...]
+
+    def shallow(self) -> dict[str, Any]:
+        """The expressions by their terms."""
+        return {TYPE: self.type, "entries": dict(self.entries)}
+
+    def decode(self) -> list[dict[str, str]]:
+        """One object per term."""
+        return [{"term": term, "expression": expression} for term, expression in self.entries]
+
+
+def encoded(fragment: Fragment) -> Mapping[str, Any]:
+    """
+    What the codec of a fragment serializes it to; of a built one, fragments in it as they are.
+
+    Raises:
+        MissingCodecError: It has no codec, or is still lazy.
+        FragmentConversionError: The codec gives no object with a text `type`.
+    """
+    codec = fragment.codec
+    form = codec.shallow() if isinstance(codec, BuiltCodec) and fragment.lazy is None else stored_form(fragment)
+    if not isinstance(form, Mapping) or not isinstance(cast("Mapping[Any, Any]", form).get(TYPE), str):
+        msg = f"the codec of fragment {fragment.name!r} encodes to no object with a text `type`"
+        raise FragmentConversionError(msg)
+    return cast("Mapping[str, Any]", form)
+
+
+def serialized(value: Any, encode: Callable[[Fragment], Any]) -> Any:
+    """
+    A copy of a value with each fragment in it, at any depth, replaced by what `encode` gives for it.
+
+    Raises:
+        FragmentConversionError: The copy would be nested too deep for JSON.
+    """
+    top = [value]
+    pending: list[tuple[Any, Any, int]] = [(top, 0, 0)]
+    while pending:  # not recursive: what a codec gives may be nested as deep as somebody likes
+        container, key, depth = pending.pop()
+        inner = container[key]
+        if isinstance(inner, Fragment):
+            inner = encode(inner)
+        if not isinstance(inner, Mapping | list | tuple):
+            container[key] = inner
+            continue
+        if depth >= MAX_JSON_DEPTH:
+            msg = f"the serialized form of a fragment would be nested more than {MAX_JSON_DEPTH} levels deep"
+            raise FragmentConversionError(msg)
+        copy, steps = _opened(cast("Any", inner))
+        container[key] = copy
+        pending.extend((copy, step, depth + 1) for step in steps)
+    return top[0]
+
+
+def _opened(value: Mapping[Any, Any] | list[Any] | tuple[Any, ...]) -> tuple[Any, Iterable[Any]]:
+    """A shallow copy that can be changed, and its keys or indexes."""
+    if isinstance(value, Mapping):
+        return dict(value), list(value)
+    return list(value), range(len(value))
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(cast("list[Any]", value)) if isinstance(value, list) else value
+
+
+def _thawed(value: Any) -> Any:
+    return list(cast("tuple[Any, ...]", value)) if isinstance(value, tuple) else value

@@ -1,0 +1,232 @@
+"""What a context engine holds: its fragments, its branch, and how it comes by them."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Self
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from ...chat.save import Save
+from ...errors import InvalidValueError, OwnerMismatchError
+from ...limits import check_id, check_metadata, check_optional_id, same_json
+from ...values import Branch, Chat
+from ..estimate import add_usage, usage_of
+from ..fragments import Fragment, copied, is_lazy_fragment, is_message_fragment
+from ..messages import as_fragments
+from .port import Port
+
+
+class Pending(msgspec.Struct, frozen=True):
+    """A message that waits for a save, and the id it gets if its own is taken by a message it edits."""
+
+    fragment: Fragment
+    spare_id: str
+
+
+class Attempt(msgspec.Struct, frozen=True):
+    """A save whose outcome is unknown: repeating it under its command id makes sure that it happened once."""
+
+    save: Save
+    command_id: str
+    pending: tuple[Pending, ...]
+
+
+class EngineBase:
+    """
+    State and first use of a context engine.
+
+    Args:
+        port: The outside.
+        chat_id: The chat; created on first use.
+        user_id: Its owner.
+        metadata: Merged over the chat's own on first use.
+        sandbox: What computed values get that ask for one.
+    """
+
+    def __init__(
+        self, port: Port, chat_id: str, user_id: str, *, metadata: dict[str, Any] | None, sandbox: Any
+    ) -> None:
+        self._port = port
+        self._chat_id = check_id(chat_id, "chat_id")
+        self._user_id = check_id(user_id, "user_id")
+        self._metadata = check_metadata(metadata)
+        self._sandbox = sandbox
+        self._context: list[Fragment] = []
+        self._pending: list[Pending] = []
+        self._unsettled: Attempt | None = None
+        self._chat: Chat | None = None
+        self._branch: str | None = None
+        self._read_head: str | UnsetType | None = UNSET
+
+    @property
+    def chat_id(self) -> str:
+        """The id of the chat."""
+        return self._chat_id
+
+    @property
+    def user_id(self) -> str:
+        """The id of its owner."""
+        return self._user_id
+
+    @property
+    def sandbox(self) -> Any:
+        """What computed values get that ask for one."""
+        return self._sandbox
+
+    @property
+    def branch(self) -> str | None:
+        """The name of the branch that the engine is on; None before first use."""
+        return self._branch
+
+    @property
+    def head_message_id(self) -> str | None:
+        """The head of that branch as the engine last read it; None while it was empty, and before first use."""
+        return None if self._read_head is UNSET else self._read_head
+
+    @property
+    def chat(self) -> Chat | None:
+        """The chat as the engine last read it; None before first use."""
+        return self._chat
+
+    @property
+    def fragments(self) -> list[Fragment]:
+        """The context fragments, which make up the system prompt."""
+        return list(self._context)
+
+    @property
+    def pending(self) -> list[Fragment]:
+        """The messages that the next save stores, as they were set."""
+        return [entry.fragment for entry in self._pending]
+
+    def set(self, *fragments: Fragment | Any) -> Self:
+        """Add context fragments and messages; see `ContextEngine.set`. Not awaited, for nothing is written."""
+        given = [_checked(fragment) for fragment in as_fragments(fragments)]
+        messages = [fragment for fragment in given if is_message_fragment(fragment)]
+        context = self._merged_context(copied(fragment) for fragment in given if not is_message_fragment(fragment))
+        for message in messages:
+            if message.id is None and not is_lazy_fragment(message):
+                msg = f"message fragment {message.name!r} has no id; user(), assistant() and message() give it one"
+                raise InvalidValueError(msg)
+        self._context = context
+        self._pending.extend(Pending(message, self._port.new_id()) for message in messages)
+        return self
+
+    def unset(self, fragment_id: str) -> bool:
+        """Remove the context fragment of that id from the system prompt; returns whether there was one."""
+        check_id(fragment_id, "fragment_id")
+        kept = [fragment for fragment in self._context if fragment.id != fragment_id]
+        found = len(kept) < len(self._context)
+        self._context = kept
+        return found
+
+    def discard(self) -> list[Fragment]:
+        """
+        Drop the pending messages, and return them. What is stored stays.
+
+        Of a save whose outcome is unknown they may be stored; then they are, and the next one goes on from there.
+        """
+        dropped = self.pending
+        self._pending, self._unsettled = [], None
+        return dropped
+
+    def _merged_context(self, given: Iterable[Fragment]) -> list[Fragment]:
+        context = list(self._context)
+        for fragment in given:
+            same = [at for at, known in enumerate(context) if fragment.id is not None and known.id == fragment.id]
+            if same:
+                context[same[0]] = fragment
+            else:
+                context.append(fragment)
+        return context
+
+    async def _ready(self) -> str:
+        """Open the chat on first use; the name of the branch."""
+        if self._branch is not None:
+            return self._branch
+        opened = await self._port.open_chat(self._chat_id, self._user_id, self._metadata)
+        if opened.chat.user_id != self._user_id:
+            raise OwnerMismatchError(self._chat_id)
+        chat = opened.chat
+        given = self._metadata
+        if given and not same_json({**(chat.metadata or {}), **given}, chat.metadata):
+            chat = await self._port.update_chat(
+                self._chat_id,
+                lambda chat: {"metadata": {**(chat.metadata or {}), **given}},
+                command_id=self._port.new_id(),
+            )
+        self._chat = chat
+        self._adopt(opened.branch)
+        return opened.branch.name
+
+    def _adopt(self, branch: Branch) -> None:
+        """Be on a branch, having seen its head."""
+        self._branch, self._read_head = branch.name, branch.head_message_id
+
+    def _move_to(self, branch: Branch) -> None:
+        """Leave for another branch; what waited to be saved belonged to the old one."""
+        self._adopt(branch)
+        self._pending, self._unsettled = [], None
+
+    def _drop(self, saved: Sequence[Pending]) -> None:
+        """Take away what was saved; what was set meanwhile stays."""
+        done = {id(entry) for entry in saved}
+        self._pending = [entry for entry in self._pending if id(entry) not in done]
+
+
+def _checked(fragment: Fragment) -> Fragment:
+    """A fragment that can be set: a message with a wrong id, once in the queue, would make every save fail."""
+    check_optional_id(fragment.id, f"the id of fragment {fragment.name!r}")
+    if fragment.type not in ("fragment", "message"):
+        msg = f"the type of fragment {fragment.name!r} must be 'fragment' or 'message', not {fragment.type!r}"
+        raise InvalidValueError(msg)
+    return fragment
+
+
+class ChatUpdates(EngineBase):
+    """The part of a context engine that changes the chat as a whole."""
+
+    async def update_chat(
+        self, *, title: str | UnsetType | None = UNSET, metadata: dict[str, Any] | None = None
+    ) -> Chat:
+        """
+        Set the title, and merge metadata over what is stored; concurrent calls lose nothing.
+
+        Args:
+            title: The new title; None clears it, left out it stays.
+            metadata: The keys to set; others stay.
+
+        Returns:
+            The chat afterwards.
+        """
+        given = check_metadata(metadata) or {}
+
+        def merge(chat: Chat) -> dict[str, Any] | None:
+            changes: dict[str, Any] = {} if title is UNSET else {"title": title}
+            if given:
+                changes["metadata"] = {**(chat.metadata or {}), **given}
+            return changes or None
+
+        return await self._update(merge)
+
+    async def track_usage(self, usage: Mapping[str, Any]) -> Chat:
+        """
+        Add token counts to `metadata["usage"]`, field by field, nested ones too. Concurrent calls lose nothing.
+
+        Args:
+            usage: Counts, and objects of them, under whatever names the provider gives them: `input_tokens`, `prompt_tokens`,
+                `total_tokens`, ... None counts as absent. `raw`, what the provider said, replaces the one before.
+
+        Raises:
+            InvalidValueError: A count is no number of at least 0.
+        """
+
+        def add(chat: Chat) -> dict[str, Any] | None:
+            metadata = chat.metadata or {}
+            return {"metadata": {**metadata, "usage": add_usage(usage_of(chat), usage)}}
+
+        return await self._update(add)
+
+    async def _update(self, updater: Any) -> Chat:
+        await self._ready()
+        self._chat = await self._port.update_chat(self._chat_id, updater)
+        return self._chat

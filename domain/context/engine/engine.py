@@ -1,0 +1,117 @@
+"""The context engine whole, with its branches and checkpoints."""
+
+from ...errors import CheckpointNotFoundError, EmptyChatError
+from ...values import Branch, Checkpoint
+from .base import ChatUpdates, EngineBase
+from .reading import Inspecting
+from .saving import Saving
+
+
+class Branching(EngineBase):
+    """The part of a context engine that goes back, aside and elsewhere. Each call is one commit."""
+
+    async def rewind(self, message_id: str) -> Branch:
+        """
+        Go back to a message: a new branch begins there, becomes the active one and the engine's. Pending messages are dropped.
+
+        What is said next follows that message. The old branch keeps its head, so nothing that was saved is lost.
+
+        Args:
+            message_id: A message of the chat, on any branch.
+
+        Returns:
+            The new branch, named after the one the engine was on: `main-v2`, `main-v3`, ...
+
+        Raises:
+            MessageNotFoundError: There is no such message.
+            WrongChatError: It belongs to another chat.
+        """
+        base = await self._ready()
+        branch = await self._port.fork(self._chat_id, message_id, base=base, activate=True)
+        self._move_to(branch)
+        return branch
+
+    async def btw(self) -> Branch:
+        """
+        Open a side branch at the present head, for a question by the way. The engine stays where it is, pending messages too.
+
+        Returns:
+            The side branch. `switch_branch(branch.name)` goes there.
+
+        Raises:
+            EmptyChatError: The branch has no stored message yet.
+        """
+        base = await self._ready()
+        return await self._port.fork(self._chat_id, await self._head(base), base=base, activate=False)
+
+    async def switch_branch(self, name: str) -> Branch:
+        """
+        Go to another branch and make it the active one. Pending messages are dropped.
+
+        Args:
+            name: Of a branch of the chat; `Ledger.list_branches` has them all. That of the present one drops what is pending.
+
+        Raises:
+            BranchNotFoundError: There is no such branch; everything is as before.
+        """
+        await self._ready()
+        branch = await self._port.set_active_branch(self._chat_id, name)
+        self._move_to(branch)
+        return branch
+
+    async def refresh(self) -> Branch:
+        """
+        Read the chat anew and go to its active branch, which another engine may have changed. Pending messages are kept.
+
+        An engine works on its own branch until it moves itself.
+        """
+        await self._ready()
+        self._chat = await self._port.get_chat(self._chat_id)
+        branch = await self._port.get_active_branch(self._chat_id)
+        self._adopt(branch)
+        return branch
+
+    async def checkpoint(self, name: str) -> Checkpoint:
+        """
+        Bookmark the head of the branch; pending messages do not count.
+
+        A name that is set again points to the new head and keeps its id. `restore` comes back here.
+
+        Args:
+            name: Any text of 1 to 2,048 bytes.
+
+        Raises:
+            EmptyChatError: The branch has no stored message yet.
+        """
+        branch = await self._ready()
+        return await self._port.set_checkpoint(self._chat_id, name, await self._head(branch))
+
+    async def restore(self, name: str) -> Branch:
+        """
+        Go back to a checkpoint: as `rewind` to its message. No branch is moved.
+
+        Returns:
+            The new branch, as of `rewind`.
+
+        Raises:
+            CheckpointNotFoundError: There is no such checkpoint.
+        """
+        await self._ready()
+        checkpoint = await self._port.get_checkpoint(self._chat_id, name)
+        if checkpoint is None:
+            raise CheckpointNotFoundError(self._chat_id, name)
+        return await self.rewind(checkpoint.message_id)
+
+    async def _head(self, branch: str) -> str:
+        head = (await self._port.get_branch(self._chat_id, branch)).head_message_id
+        if head is None:
+            raise EmptyChatError(self._chat_id, branch)
+        return head
+
+
+class Engine(Saving, Inspecting, Branching, ChatUpdates):
+    """
+    A context engine over a port. Its methods are awaited; over a port that answers at once they never suspend.
+
+    Made for one task or thread at a time, as a file is; several engines may work on one chat.
+    """

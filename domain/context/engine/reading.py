@@ -1,0 +1,243 @@
+"""Reading: the context that a model gets, what it costs, and all that an engine holds."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from ...chat.save import SavePreview
+from ...errors import InvalidValueError
+from ...render.prepared import Renderer
+from ...render.xml import XmlRenderer
+from ...values import Message
+from ..estimate import Estimate, Models, Tokenizer, estimate, rough_tokens
+from ..formats.message_format import MessageFormat
+from ..fragments import Fragment, stored_form
+from ..messages import ASSISTANT, fragment_of, is_ui_message
+from ..reminders import prompt_fragments
+from ..summary import is_real_user_message
+from .saving import PendingMessages
+
+
+class Resolved(msgspec.Struct, frozen=True, kw_only=True):
+    """
+    What a model gets.
+
+    Args:
+        system_prompt: The context fragments, rendered.
+        messages: The conversation, oldest first, in the form of the chosen format.
+    """
+
+    system_prompt: str
+    messages: list[Any]
+
+
+class Head(msgspec.Struct, frozen=True, kw_only=True):
+    """The last message of a conversation: its id, and its name, which is the role."""
+
+    id: str
+    name: str
+
+
+class Reading(PendingMessages):
+    """The part of a context engine that reads."""
+
+    async def resolve(self, renderer: Renderer | None = None, *, format: str | MessageFormat = "ui") -> Resolved:  # noqa: A002 - what it is
+        """
+        Return the system prompt and the messages for a model. Nothing is stored, but for the chat on first use.
+
+        The messages are those of the branch after a save at this moment: pending ones come last, and a pending edit stands
+        in place of what it edits, without what came after that.
+
+        Args:
+            renderer: How the context fragments are written; `XmlRenderer()` when None.
+            format: The form of the messages: `ui` as they are stored, `openai`, `langchain`, or a `MessageFormat`. None of
+                them holds the system prompt.
+
+        Returns:
+            The system prompt, empty without context fragments, and the messages, oldest first.
+
+        Raises:
+            OwnerMismatchError: The chat belongs to another user.
+            ResolverError: A computed value failed.
+            AmbiguousEditError, WrongChatError, UnknownLazyTypeError, MissingCodecError: What a save would raise.
+        """
+        form = self._port.message_format(format)
+        preview = await self._preview()
+        return Resolved(system_prompt=await self._prompt(renderer), messages=_in_form(preview.messages, form))
+
+    async def get_messages(self, *, format: str | MessageFormat = "ui") -> list[Any]:  # noqa: A002 - as above
+        """
+        Return the messages of `resolve`, but for those of the assistant without parts, which models refuse.
+
+        For programs that make their own system prompt: context fragments are neither computed nor rendered.
+
+        Args:
+            format: As for `resolve`.
+        """
+        form = self._port.message_format(format)
+        preview = await self._preview()
+        return _in_form([message for message in preview.messages if not _is_hollow(message)], form)
+
+    async def head_message(self) -> Head | None:
+        """
+        Return id and name of the last message, pending or stored; None when there is none.
+
+        Raises:
+            InvalidValueError: The last pending message is lazy and has no id yet.
+        """
+        branch = await self._ready()
+        if self._pending:
+            fragment = self._pending[-1].fragment
+            if fragment.id is None:
+                msg = f"the last pending message, {fragment.name!r}, has no id before it is resolved or saved"
+                raise InvalidValueError(msg)
+            return Head(id=fragment.id, name=fragment.name)
+        messages = await self._port.get_messages(self._chat_id, branch, limit=1, before=None)
+        return Head(id=messages[0].id, name=messages[0].name) if messages else None
+
+    async def first_user_message(self) -> Message | None:
+        """Return the first message of the conversation that a user wrote, stored or pending; None when there is none."""
+        preview = await self._preview()
+        return next((one for one in preview.messages if is_real_user_message(one.name, one.data)), None)
+
+    async def turn_count(self) -> int:
+        """Count the user messages, stored and pending, but for those that a program put in (`synthetic` in their metadata)."""
+        preview = await self._preview()
+        return sum(is_real_user_message(message.name, message.data) for message in preview.messages)
+
+    async def _prompt(self, renderer: Renderer | None) -> str:
+        context = await self._computed()
+        return written_by(renderer).render(prompt_fragments(context))
+
+    async def _computed(self) -> list[Fragment]:
+        """The context fragments, with computed values put in place for good."""
+        before = list(self._context)
+        after = await self._port.compute(before, context=self, sandbox=self._sandbox)
+        computed = {id(old): new for old, new in zip(before, after, strict=True)}
+        self._context = [computed.get(id(fragment), fragment) for fragment in self._context]
+        return after
+
+    async def _preview(self) -> SavePreview:
+        """The chain as it would be after a save; afterwards the engine has seen the head of its branch."""
+        branch = await self._ready()
+        entries = await self._ready_to_save()
+        preview = await self._port.preview_save(self._chat_id, self._save_of(entries, branch, on_conflict="rebase"))
+        self._read_head = preview.read_head
+        return preview
+
+
+def written_by(renderer: Renderer | None) -> Renderer:
+    """The renderer that is meant: XML when None."""
+    if renderer is None:
+        return XmlRenderer()
+    if not isinstance(renderer, Renderer):
+        msg = f"a renderer is a value such as chatledger.renderers.XmlRenderer(), not {renderer!r}"
+        raise InvalidValueError(msg)
+    return renderer
+
+
+def _in_form(messages: Sequence[Message], form: MessageFormat) -> list[Any]:
+    return [model for message in messages for model in form.to_model(message.name, message.data)]
+
+
+def _is_hollow(message: Message) -> bool:
+    return message.name == ASSISTANT and is_ui_message(message.data) and not message.data["parts"]
+
+
+_NO_MODELS: Final[Models] = {}
+
+
+class Inspecting(Reading):
+    """The part of a context engine that tells about itself."""
+
+    async def estimate(
+        self,
+        model_id: str,
+        renderer: Renderer | None = None,
+        *,
+        models: Models = _NO_MODELS,
+        tokenizer: Tokenizer = rough_tokens,
+    ) -> Estimate:
+        """
+        Return the tokens and the price of what `resolve` gives, as the input of a model. Nothing is fetched.
+
+        Args:
+            model_id: A key of `models`.
+            renderer: How context fragments are written; `XmlRenderer()` when None.
+            models: Prices and limits by model, see `chatledger.tokens.ModelInfo`.
+            tokenizer: Counts the tokens of a text; a quarter of the characters by default.
+
+        Raises:
+            ModelNotFoundError: `models` does not have it.
+        """
+        preview = await self._preview()
+        context = await self._computed()
+        return _estimate(context, preview.messages, model_id, renderer, models, tokenizer)
+
+    async def inspect(
+        self,
+        model_id: str | None = None,
+        renderer: Renderer | None = None,
+        *,
+        models: Models = _NO_MODELS,
+        tokenizer: Tokenizer = rough_tokens,
+    ) -> dict[str, Any]:
+        """
+        Return all that the engine holds, as JSON values, for a debugger or a bug report.
+
+        Args:
+            model_id: A key of `models`; without one there is no estimate.
+            renderer: How context fragments are written; `XmlRenderer()` when None.
+            models: As for `estimate`.
+            tokenizer: As for `estimate`.
+
+        Returns:
+            `estimate`, `rendered` (the system prompt), `fragments` (with `context`, `pending` and `persisted`), `graph`, and
+            `meta` (with `chat_id`, `branch` and `timestamp`, in ms).
+
+        Raises:
+            ModelNotFoundError: `models` does not have it.
+        """
+        branch = await self._ready()
+        entries = await self._ready_to_save()
+        stored = await self._port.preview_save(self._chat_id, self._save_of((), branch, on_conflict="rebase"))
+        context = await self._computed()
+        written = written_by(renderer)
+        costs = None
+        if model_id is not None:
+            preview = await self._preview()
+            costs = msgspec.to_builtins(_estimate(context, preview.messages, model_id, renderer, models, tokenizer))
+        return {
+            "estimate": costs,
+            "rendered": written.render(prompt_fragments(context)),
+            "fragments": {
+                "context": [{"id": one.id, "name": one.name, "rendered": written.render([one])} for one in context],
+                "pending": [_described(entry.fragment) for entry in entries],
+                "persisted": [_described(fragment_of(message)) for message in stored.messages],
+            },
+            "graph": msgspec.to_builtins(await self._port.get_graph(self._chat_id)),
+            "meta": {"chat_id": self._chat_id, "branch": branch, "timestamp": self._port.clock_ms()},
+        }
+
+
+def _estimate(
+    context: Iterable[Fragment],
+    messages: Iterable[Message],
+    model_id: str,
+    renderer: Renderer | None,
+    models: Models,
+    tokenizer: Tokenizer,
+) -> Estimate:
+    written = written_by(renderer)
+    return estimate(
+        [*prompt_fragments(context), *map(fragment_of, messages)],
+        model_id,
+        models=models,
+        tokenizer=tokenizer,
+        render=lambda fragment: written.render([fragment]),
+    )
+
+
+def _described(fragment: Fragment) -> dict[str, Any]:
+    return {"id": fragment.id, "name": fragment.name, "data": stored_form(fragment)}

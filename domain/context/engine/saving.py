@@ -1,0 +1,283 @@
+"""Saving: what was set becomes part of the conversation."""
+
+from collections.abc import Mapping, Sequence
+from itertools import count
+from typing import Any, Final, cast, get_args
+
+import msgspec
+
+from ...chat.save import OnConflict, Save, SaveResult
+from ...errors import (
+    AccessDeniedError,
+    AlreadyExistsError,
+    ConflictError,
+    InvalidValueError,
+    LogFullError,
+    NotFoundError,
+    UnknownLazyTypeError,
+    WrongChatError,
+)
+from ...render.xml import XmlRenderer
+from ...values import Message
+from ..estimate import usage_of
+from ..fragments import Fragment, Lazy, is_message_fragment, stored_form
+from ..messages import (
+    ASSISTANT,
+    ATTRIBUTION,
+    LAST_ASSISTANT,
+    USER,
+    StoredCodec,
+    as_fragments,
+    draft_of,
+    fragment_of,
+    from_ui_message,
+    is_ui_message,
+    message_fragment,
+    ui_message,
+)
+from ..predicates import ReminderContext
+from ..reminders import is_reminder
+from ..reminders_in_messages import fold_reminders
+from ..summary import ChainSummary, is_real_user_message, summarise, with_unsaved
+from .base import Attempt, EngineBase, Pending
+
+_PAGE: Final = 50
+
+
+class PendingMessages(EngineBase):
+    """Lazy fragments resolved, messages of one id merged, reminders folded in."""
+
+    async def _resolved(self) -> list[Pending]:
+        """The pending messages with lazy ones resolved, and the last one of each id at the place of the first."""
+        entries = [await self._resolve_lazy(entry) for entry in self._pending]
+        if self._unsettled is not None:
+            # The spare ids of a save whose outcome is unknown may be stored already.
+            entries = [msgspec.structs.replace(entry, spare_id=self._port.new_id()) for entry in entries]
+        places: dict[str | None, int] = {}
+        kept: list[Pending] = []
+        for entry in entries:
+            place = places.setdefault(entry.fragment.id, len(kept))
+            if place < len(kept):
+                kept[place] = entry
+            else:
+                kept.append(entry)
+        return kept
+
+    async def _resolve_lazy(self, entry: Pending) -> Pending:
+        lazy = entry.fragment.lazy
+        if lazy is None:
+            return entry
+        if lazy.type != LAST_ASSISTANT:
+            raise UnknownLazyTypeError(lazy.type)
+        found = self._pending_assistant_before(entry) or await self._last_stored_assistant()
+        metadata = {} if found is None else {key: found.metadata[key] for key in ATTRIBUTION if key in found.metadata}
+        message_id = None if found is None else found.id
+        return msgspec.structs.replace(entry, fragment=_assistant(lazy, message_id or entry.spare_id, metadata))
+
+    async def _ready_to_save(self) -> list[Pending]:
+        """The pending messages as a save stores them: resolved, merged, with reminders folded in."""
+        entries = await self._resolved()
+        reminders = [fragment for fragment in self._context if is_reminder(fragment)]
+        if not (reminders and any(entry.fragment.name == USER for entry in entries)):
+            return entries
+        branch = await self._ready()
+        preview = await self._port.preview_save(self._chat_id, self._save_of(entries, branch, on_conflict="rebase"))
+        stored, new = preview.messages[: -preview.saved], preview.messages[-preview.saved :]
+        if not preview.saved:
+            return entries
+        last = max(
+            (at for at, message in enumerate(new) if is_real_user_message(message.name, message.data)), default=None
+        )
+        if last is None:
+            return entries
+        chain = summarise((message.name, message.data, message.created_at) for message in stored)
+        chain = with_unsaved(chain, ((message.name, message.data) for message in new[:last]))
+        return [
+            await self._with_reminders(entry, reminders, chain) if _becomes(entry, new[last]) else entry
+            for entry in entries
+        ]
+
+    async def _with_reminders(self, entry: Pending, reminders: list[Fragment], chain: ChainSummary) -> Pending:
+        chat = await self._port.get_chat(self._chat_id)
+        message = fold_reminders(
+            stored_form(entry.fragment),
+            reminders,
+            ReminderContext(now_ms=self._port.clock_ms(), chain=chain, usage=usage_of(chat)),
+            render=lambda fragment: XmlRenderer().render([fragment]),
+            new_ids=(f"{entry.spare_id}-{number}" for number in count(1)),
+            on_error=self._port.report,
+        )
+        return msgspec.structs.replace(
+            entry, fragment=msgspec.structs.replace(entry.fragment, codec=StoredCodec(message))
+        )
+
+    def _pending_assistant_before(self, lazy: Pending) -> Fragment | None:
+        """The last pending answer when the correction was set; one that came later is not what it corrects."""
+        found = None
+        for entry in self._pending:
+            if entry is lazy:
+                break
+            if entry.fragment.name == ASSISTANT and entry.fragment.lazy is None:
+                found = entry.fragment
+        return found
+
+    async def _last_stored_assistant(self) -> Fragment | None:
+        branch = await self._ready()
+        before: str | None = None
+        while page := await self._port.get_messages(self._chat_id, branch, limit=_PAGE, before=before):
+            for message in reversed(page):
+                if message.name == ASSISTANT:
+                    return fragment_of(message)
+            before = page[0].id
+        return None
+
+    def _save_of(self, entries: Sequence[Pending], branch: str, *, on_conflict: OnConflict) -> Save:
+        return Save(
+            drafts=tuple(draft_of(entry.fragment) for entry in entries),
+            spare_ids=tuple(entry.spare_id for entry in entries),
+            branch=branch,
+            read_head=self._read_head,
+            on_conflict=on_conflict,
+            branch_id=self._port.new_id(),
+        )
+
+
+def _assistant(lazy: Lazy, message_id: str, metadata: dict[str, Any]) -> Fragment:
+    if not isinstance(lazy.content, str):
+        msg = f"the content of a lazy {lazy.type!r} fragment must be text, not {type(lazy.content).__name__}"
+        raise InvalidValueError(msg)
+    data = ui_message(ASSISTANT, lazy.content, message_id)
+    return message_fragment(ASSISTANT, StoredCodec(data), message_id, metadata=metadata)
+
+
+def _becomes(entry: Pending, message: Message) -> bool:
+    """Whether this is the message that the entry is saved as, under its own id or its spare one."""
+    return message.id in {entry.fragment.id, entry.spare_id}
+
+
+_NOTHING_WRITTEN: Final = (
+    AccessDeniedError,
+    AlreadyExistsError,
+    ConflictError,
+    InvalidValueError,
+    LogFullError,
+    NotFoundError,
+    WrongChatError,
+)
+"""After any other error the save may have happened."""
+
+
+class Saving(PendingMessages):
+    """The part of a context engine that writes messages."""
+
+    async def save(self, *, on_conflict: OnConflict = "rebase") -> SaveResult:
+        """
+        Store the messages that were set: one commit, all or nothing.
+
+        Messages never change. One whose id is stored with other content is an edit: it gets a new id, and the whole save
+        goes to one new branch, which begins at the parent of the earliest edited message and becomes the engine's. Stored
+        messages that were not edited are not copied; the old branch keeps its head. Equal messages are skipped.
+
+        After a failure everything is as before, and the messages still wait. Where the outcome is unknown
+        (`LogUnavailableError`), the next call first makes sure that this save happened once.
+
+        Args:
+            on_conflict: If others added to the branch since this engine last read it (resolve, save, rewind, refresh):
+                `rebase` chains onto what they added, `fork` makes a branch where this engine stood, `raise` refuses, edits
+                too. With the other two, edits make a branch at what they edit, wherever the head is.
+
+        Returns:
+            The new head, the branch, and the ids of the messages as they are stored. With nothing pending, the head as it is.
+
+        Raises:
+            OwnerMismatchError: The chat belongs to another user.
+            AmbiguousEditError: The edited messages do not lie on one chain; save them one by one.
+            HeadConflictError: The branch moved and `on_conflict` is `raise`, or it moved five times in a row.
+            WrongChatError: The id of a message is used in another chat.
+            PayloadTooLargeError: A message exceeds the size limit of an event.
+            UnknownLazyTypeError, MissingCodecError, InvalidValueError: A message cannot be stored as it is.
+        """
+        _check_on_conflict(on_conflict)
+        branch = await self._ready()
+        settled = await self._settle()
+        if not self._pending:
+            if settled is not None:
+                return settled
+            now = await self._port.get_branch(self._chat_id, branch)
+            self._adopt(now)
+            return SaveResult(head_message_id=now.head_message_id, branch=branch, message_ids=[], id_map={})
+        entries = tuple(self._pending)
+        save = self._save_of(await self._ready_to_save(), self._branch or branch, on_conflict=on_conflict)
+        saved = await self._carry_out(Attempt(save, self._port.new_id(), entries))
+        return saved if settled is None else _joined(settled, saved)
+
+    async def continue_turn(self, content: str | Mapping[str, Any] | Fragment) -> str:
+        """
+        Save the user's input with all that is pending, and return an id for the coming answer: `assistant(answer, id=...)`.
+
+        So the input is stored before the model is asked, and the id is known while the answer is still streaming. Nothing is
+        stored for the answer before it is saved itself. Saving another one under the same id is an edit. When it fails, the
+        input is pending: go on with `save`, not with the same call, which would add it again.
+
+        Args:
+            content: Text, a UIMessage or a message fragment. One of the assistant, which continues its turn, needs an
+                id; the id under which it is stored is returned.
+
+        Raises:
+            InvalidValueError: The message is of the assistant and has no id, or it is of neither user nor assistant.
+        """
+        given = self._turn_of(content)
+        self.set(given)
+        result = await self.save()
+        if given.name == USER:
+            return self._port.new_id()
+        return result.id_map.get(cast("str", given.id), cast("str", given.id))
+
+    def _turn_of(self, content: Any) -> Fragment:
+        if isinstance(content, str):
+            content = {"role": USER, "parts": [{"type": "text", "text": content}]}
+        if is_ui_message(content):
+            given = cast("Mapping[str, Any]", content)
+            own: str | None = given.get("id")
+            if own is None and given["role"] != USER:
+                msg = "a message of the assistant that continues a turn needs an id, that of the answer it continues"
+                raise InvalidValueError(msg)
+            fragment = from_ui_message(given, self._port.new_id() if own is None else own)
+        else:
+            (fragment,) = as_fragments([content])
+        if not is_message_fragment(fragment) or fragment.name not in {USER, ASSISTANT} or fragment.id is None:
+            msg = f"a turn continues with a message of the user, or of the assistant with its id, not {fragment.name!r}"
+            raise InvalidValueError(msg)
+        return fragment
+
+    async def _settle(self) -> SaveResult | None:
+        """Make sure that the last attempt, if its outcome is unknown, happened; once, thanks to its command id."""
+        return None if self._unsettled is None else await self._carry_out(self._unsettled)
+
+    async def _carry_out(self, attempt: Attempt) -> SaveResult:
+        self._unsettled = attempt
+        try:
+            result = await self._port.save(self._chat_id, attempt.save, command_id=attempt.command_id)
+        except _NOTHING_WRITTEN:
+            self._unsettled = None
+            raise
+        self._unsettled = None
+        self._branch, self._read_head = result.branch, result.head_message_id
+        self._drop(attempt.pending)
+        return result
+
+
+def _check_on_conflict(on_conflict: str) -> None:
+    """Refuse an unknown way out also when there is nothing to save, before the chat is opened."""
+    if on_conflict not in get_args(OnConflict):
+        msg = f"on_conflict must be one of {', '.join(get_args(OnConflict))}, not {on_conflict!r}"
+        raise InvalidValueError(msg)
+
+
+def _joined(first: SaveResult, second: SaveResult) -> SaveResult:
+    return SaveResult(
+        head_message_id=second.head_message_id,
+        branch=second.branch,
+        message_ids=[*first.message_ids, *second.message_ids],
+        id_map={**first.id_map, **second.id_map},
+    )

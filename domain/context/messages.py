@@ -1,0 +1,169 @@
+"""
+Messages in the widely used UI-message shape, as fragments.
+
+    {"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Plan a weekend in Riga"}]}
+
+Its text parts are what a reader reads; other parts (tool calls, reasoning, files, data) and `metadata` are kept as given.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, cast
+
+import msgspec
+
+from ..errors import InvalidValueError
+from ..limits import check_id
+from ..values import Message, NewMessage
+from .fragments import Codec, Fragment, Lazy, as_fragment, stored_form
+
+UIMessage = dict[str, Any]
+"""An object with `id`, `role` and `parts`, and `metadata` if it has any."""
+
+LAST_ASSISTANT: Final = "last-assistant"
+ASSISTANT: Final = "assistant"
+USER: Final = "user"
+
+
+class StoredCodec(msgspec.Struct, frozen=True):
+    """Data whose model form is their storage form: what a UIMessage needs."""
+
+    data: Any
+
+    def encode(self) -> Any:
+        """The data."""
+        return self.data
+
+    def decode(self) -> Any:
+        """The data."""
+        return self.data
+
+
+def is_ui_message(value: Any) -> bool:
+    """Whether this is an object with a text `role` and a list of `parts`."""
+    if not isinstance(value, Mapping):
+        return False
+    mapping = cast("Mapping[str, Any]", value)
+    return isinstance(mapping.get("role"), str) and isinstance(mapping.get("parts"), list)
+
+
+def ui_message(role: str, text: str, message_id: str) -> UIMessage:
+    """A UIMessage with one text part."""
+    return {"id": message_id, "role": role, "parts": [{"type": "text", "text": text}]}
+
+
+def message_fragment(
+    name: str, codec: Codec, message_id: str, *, metadata: Mapping[str, Any] | None = None
+) -> Fragment:
+    """A fragment that is stored in the conversation under this name and id."""
+    return Fragment(
+        name,
+        id=check_id(message_id, "message id"),
+        type="message",
+        persist=True,
+        codec=codec,
+        metadata=dict(metadata or {}),
+    )
+
+
+def from_ui_message(value: Any, message_id: str, *, role: str | None = None) -> Fragment:
+    """
+    A fragment of a UIMessage, with copied parts, under `message_id`.
+
+    Args:
+        value: The message. Its own `id` gives way to `message_id`.
+        message_id: The id of fragment and message.
+        role: Replaces the role of the message; kept when None.
+
+    Raises:
+        InvalidValueError: It is no UIMessage.
+    """
+    if not is_ui_message(value):
+        msg = f"expected text or a UIMessage, an object with `role` and `parts`, not {type(value).__name__}"
+        raise InvalidValueError(msg)
+    mapping = cast("Mapping[str, Any]", value)
+    name = mapping["role"] if role is None else role
+    copied = {**mapping, "id": message_id, "role": name, "parts": _copied_parts(mapping["parts"])}
+    return message_fragment(name, StoredCodec({"id": message_id, **copied}), message_id)
+
+
+def last_assistant_message(content: str) -> Fragment:
+    """
+    Correct the most recent assistant message without knowing its id.
+
+    A context engine resolves it: into the last pending assistant message, else the last stored one of the branch, else
+    a new one. Correcting a stored message is an edit: each save of a correction makes a branch. Correcting a pending
+    message replaces it, and saving equal content does nothing.
+    """
+    if not isinstance(content, str):
+        msg = f"the content of last_assistant_message must be text, not {type(content).__name__}"
+        raise InvalidValueError(msg)
+    return Fragment(ASSISTANT, type="message", persist=True, lazy=Lazy(LAST_ASSISTANT, content))
+
+
+def _copied_parts(parts: list[Any]) -> list[Any]:
+    """The parts, copied; a reasoning part that repeats the provider's item id of an earlier one is dropped."""
+    seen: set[str] = set()
+    copied: list[Any] = []
+    for part in parts:
+        item = _reasoning_item(part)
+        if item is not None:
+            if item in seen:
+                continue
+            seen.add(item)
+        copied.append(dict(cast("Mapping[str, Any]", part)) if isinstance(part, Mapping) else part)
+    return copied
+
+
+def _reasoning_item(part: Any) -> str | None:
+    """The id that the provider gave a reasoning part, under the name of whichever provider."""
+    if not isinstance(part, Mapping):
+        return None
+    mapping = cast("Mapping[str, Any]", part)
+    providers = mapping.get("providerMetadata")
+    if mapping.get("type") != "reasoning" or not isinstance(providers, Mapping):
+        return None
+    for details in cast("Mapping[str, Any]", providers).values():
+        item = cast("Mapping[str, Any]", details).get("itemId") if isinstance(details, Mapping) else None
+        if isinstance(item, str):
+            return item
+    return None
+
+
+ATTRIBUTION: Final[tuple[str, ...]] = ("sender_id", "agent_id", "reply_to", "created_at")
+"""What the metadata of a message fragment may say about where it comes from; see `NewMessage`."""
+
+_TYPE: Final = "type"
+"""There too, of messages that are stored under another type than `message`."""
+
+
+def attribution(**given: Any) -> dict[str, Any]:
+    """The metadata of a message fragment that say where it comes from; what is None is left out."""
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def draft_of(fragment: Fragment) -> NewMessage:
+    """
+    The message that a fragment is stored as.
+
+    Raises:
+        MissingCodecError: The fragment has no codec, or is still lazy.
+    """
+    given: dict[str, Any] = {_TYPE: fragment.type}
+    given |= {name: fragment.metadata[name] for name in (*ATTRIBUTION, _TYPE) if name in fragment.metadata}
+    return NewMessage(fragment.name, stored_form(fragment), id=fragment.id, **given)
+
+
+def fragment_of(value: NewMessage | Message) -> Fragment:
+    """The fragment of a message, with its id and where it comes from."""
+    if value.id is None:
+        msg = f"message {value.name!r} has no id; chatledger.user(text) makes messages that have one"
+        raise InvalidValueError(msg)
+    given = attribution(sender_id=value.sender_id, agent_id=value.agent_id, reply_to=value.reply_to)
+    if value.type != "message":
+        given[_TYPE] = value.type
+    return message_fragment(value.name, StoredCodec(value.data), value.id, metadata=given)
+
+
+def as_fragments(values: Iterable[Any]) -> list[Fragment]:
+    """Fragments, mappings of their shape, and messages, as fragments."""
+    return [fragment_of(value) if isinstance(value, NewMessage | Message) else as_fragment(value) for value in values]

@@ -1,0 +1,145 @@
+"""
+The DAG of a chat as a tree of lines.
+
+    [chat: trip]
+
+    a1f0c2d3 (user): "Plan a weekend in Riga"
+    ├── b7e1aa90 (assistant): "Old Town first?"
+    │   └── c9d2 (user): "Yes" <- [main] {draft}
+    └── d4e5f6a7 (assistant): "Try the coast" <- [main-v2 *]
+
+    Legend: * = active branch, {...} = checkpoint
+"""
+
+from collections.abc import Iterator
+from typing import Final, Literal, get_args
+
+import msgspec
+
+from ..errors import InvalidValueError
+from ..values import Graph
+from .outline import COLLAPSE_AFTER, Part, flat, messages_left_out, outline, short_id
+
+Style = Literal["ascii", "unicode"]
+
+LEGEND: Final = "Legend: * = active branch, {...} = checkpoint"
+
+
+class _Strokes(msgspec.Struct, frozen=True):
+    fork: str
+    last: str
+    bar: str
+    gap: str = "    "
+
+
+_STROKES: Final[dict[Style, _Strokes]] = {
+    "unicode": _Strokes(fork="├── ", last="└── ", bar="│   "),
+    "ascii": _Strokes(fork="|-- ", last="+-- ", bar="|   "),
+}
+
+
+class DrawnLine(msgspec.Struct, frozen=True, kw_only=True):
+    """
+    One line of the tree in its parts, so that they can be coloured. `str()` puts them together.
+
+    Args:
+        prefix: The strokes before it.
+        id, role, content: Of the message as they are shown; empty for collapsed messages.
+        branches: Name and whether it is the active one, of the branches whose head this is.
+        checkpoints: The names of those on this message.
+        is_active: Whether it lies on the chain of the active branch.
+        note: Why a message with a parent is drawn as a root, else empty.
+        skipped: How many messages this line stands for, 0 for one that is shown.
+    """
+
+    prefix: str
+    id: str = ""
+    role: str = ""
+    content: str = ""
+    branches: tuple[tuple[str, bool], ...] = ()
+    checkpoints: tuple[str, ...] = ()
+    is_active: bool = False
+    note: str = ""
+    skipped: int = 0
+
+    @property
+    def markers(self) -> str:
+        """The branches, checkpoints and the note behind a message."""
+        names = ", ".join(f"{name} *" if is_active else name for name, is_active in self.branches)
+        parts = (
+            f" <- [{names}]" if names else "",
+            f" {{{', '.join(self.checkpoints)}}}" if self.checkpoints else "",
+            f" ({self.note})" if self.note else "",
+        )
+        return "".join(parts)
+
+    def __str__(self) -> str:
+        if self.skipped:
+            return self.prefix + messages_left_out(self.skipped)
+        return f'{self.prefix}{self.id} ({self.role}): "{self.content}"{self.markers}'
+
+
+def visualize_graph(graph: Graph, style: Style = "unicode", collapse_after: int | None = COLLAPSE_AFTER) -> str:
+    """
+    Draw the DAG of a chat as a tree of lines.
+
+    Args:
+        graph: As `Ledger.graph` returns it. Children are drawn in the order of creation. Data from elsewhere may lack
+            parents, or have cycles: such messages are drawn as roots with a note.
+        style: How the edges look: `unicode` or `ascii`.
+        collapse_after: Longer runs of messages that are only children with one child each, without branch or checkpoint,
+            are shown by their first and last two. None shows all of them.
+
+    Returns:
+        Lines without a line break at the end. Their number follows the forks, branches and checkpoints, not the length of
+        the chains.
+
+    Raises:
+        InvalidValueError: There is no such style, `collapse_after` is no number of messages, or two messages have the
+            same id.
+    """
+    lines = [str(line) for line in draw_lines(graph, style=style, collapse_after=collapse_after)]
+    head = f"[chat: {flat(graph.chat_id)}]"
+    return "\n".join([head, "", *lines, "", LEGEND] if lines else [head, "", "(empty)"])
+
+
+def draw_lines(
+    graph: Graph, *, style: Style = "unicode", collapse_after: int | None = COLLAPSE_AFTER
+) -> Iterator[DrawnLine]:
+    """The lines of the trees alone, one by one. See `visualize_graph`."""
+    if style not in get_args(Style):
+        msg = f"style must be 'ascii' or 'unicode', not {style!r}"
+        raise InvalidValueError(msg)
+    return _lines(outline(graph, collapse_after=collapse_after), _STROKES[style])
+
+
+def _lines(parts: Iterator[Part], strokes: _Strokes) -> Iterator[DrawnLine]:
+    indents = [""]
+    """The strokes before the connectors, by depth."""
+    for part in parts:
+        indent = indents[part.depth]
+        del indents[part.depth + 1 :]
+        if part.depth == 0:
+            prefix = below = ""
+        elif part.is_last:
+            prefix, below = indent + strokes.last, indent + strokes.gap
+            indents[part.depth] = ""  # nobody else stands there, and in long chains these take room
+        else:
+            prefix, below = indent + strokes.fork, indent + strokes.bar
+        indents.append(below)
+        yield _line(part, prefix)
+
+
+def _line(part: Part, prefix: str) -> DrawnLine:
+    if part.node is None:
+        return DrawnLine(prefix=prefix, is_active=part.is_active, skipped=part.skipped)
+    return DrawnLine(
+        prefix=prefix,
+        id=short_id(part.node.id),
+        role=flat(part.node.role),
+        content=flat(part.node.content),
+        branches=tuple((flat(name), is_active) for name, is_active in part.branches),
+        checkpoints=tuple(map(flat, part.checkpoints)),
+        is_active=part.is_active,
+        note=part.note,
+    )

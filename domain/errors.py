@@ -1,0 +1,534 @@
+"""
+Everything chatledger raises on purpose, named by what the caller may conclude.
+
+    ChatledgerError
+    ├─ InvalidValueError            the call cannot succeed as written; nothing was written        (also ValueError)
+    │  ├─ SelfParentError           a message names itself as its parent
+    │  ├─ PayloadTooLargeError      an event would exceed the size limit
+    │  ├─ AmbiguousEditError        one save edits messages that do not lie on one chain
+    │  ├─ MissingCodecError         a message fragment has no codec, or is still lazy
+    │  ├─ NamespaceError            the namespace or the id of an assistant is malformed
+    │  ├─ UnknownLazyTypeError      nobody knows how to resolve such a lazy fragment
+    │  └─ FragmentConversionError   a fragment cannot be converted to or from its serialized form
+    ├─ ResolverError                a computed value inside a fragment failed
+    ├─ NotFoundError                there is no such thing, or it is not yours to see             (also LookupError)
+    │  ├─ ChatNotFoundError
+    │  ├─ MessageNotFoundError
+    │  │  └─ ParentNotFoundError    the parent is not stored in the same chat
+    │  ├─ BranchNotFoundError
+    │  ├─ CheckpointNotFoundError
+    │  ├─ RunNotFoundError
+    │  ├─ RegenerationNotFoundError
+    │  └─ ModelNotFoundError        there are no prices and limits of that model
+    ├─ WrongChatError               the message belongs to another chat; nothing was written
+    ├─ AlreadyExistsError           the name or id is taken; nothing was written
+    │  ├─ ChatExistsError
+    │  ├─ BranchExistsError
+    │  ├─ CheckpointExistsError     the checkpoint id of a thread stands for another content or parent
+    │  ├─ RunConflictError          the run id, or that of a regeneration, stands for something else
+    │  └─ MessageConflictError      the message id exists with other content, or in another chat
+    ├─ EmptyChatError               the branch has no stored message yet
+    ├─ ConflictError                somebody else was faster; nothing was written, read again and decide anew
+    │  ├─ HeadConflictError         the branch moved since it was read
+    │  ├─ RunStatusError            the run has ended, or is not at the point where that can happen
+    │  ├─ PlanOutdatedError         runs changed since the regeneration was planned
+    │  ├─ UpdateConflictError       `update_chat` could not commit before its deadline
+    │  ├─ CheckpointConflictError   another writer or run went on from the same checkpoint of a thread
+    │  └─ StateConflictError        another version of a graph's state came meanwhile
+    ├─ RuntimeMismatchError         another runtime wrote the checkpoint, and alone can resume it
+    ├─ AccessDeniedError            this identity may not do that
+    │  └─ OwnerMismatchError        the chat belongs to another user
+    ├─ ConfigurationError           the ledger cannot be opened like this; nothing was changed
+    │  ├─ LedgerLockedError         another process owns the data directory and cannot be reached
+    │  ├─ UnsupportedFormatError    the data were written by a newer chatledger
+    │  └─ LogRefusedError           the log's server refused the credentials
+    ├─ LogUnavailableError          the log did not answer; the outcome may be unknown, retrying is safe
+    │  ├─ LogFullError              the disk or the log's storage is full; nothing was written
+    │  └─ ResourceError             no file descriptor, memory or temporary folder; retry when there is
+    ├─ ChainIntegrityError          a cycle or a dangling parent in foreign data, or a hole or mismatch in stored events
+    │  ├─ LogRegressedError         the log ends before a position that was already seen
+    │  └─ QuarantinedError          the chat or thread lost events, or has foreign messages; nothing is shown or added
+    ├─ CorruptStateError            a stored value cannot be decoded or verified
+    ├─ ProjectionError              a custom projection failed, or another version of it is in use
+    └─ LedgerClosedError            the ledger was closed, or opened before a fork
+
+Every class carries its facts as attributes. Messages name chats, messages, branches and positions, never user ids or content.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+
+def _rebuild(cls: type["ChatledgerError"], message: str, facts: dict[str, Any]) -> "ChatledgerError":
+    error = cls.__new__(cls)
+    Exception.__init__(error, message)
+    error.__dict__.update(facts)
+    return error
+
+
+class ChatledgerError(Exception):
+    """Base of every error that chatledger raises on purpose."""
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        # The default calls the class with `args`, which most of these classes do not take.
+        return _rebuild, (type(self), str(self), dict(self.__dict__))
+
+
+class InvalidValueError(ChatledgerError, ValueError):
+    """An id, name, number or JSON value breaks a rule. Nothing was written."""
+
+
+class NotFoundError(ChatledgerError, LookupError):
+    """There is no such thing, or it is not yours to see."""
+
+
+class AlreadyExistsError(ChatledgerError):
+    """The name or id is taken. Nothing was written."""
+
+
+class ConflictError(ChatledgerError):
+    """Somebody else was faster. Nothing was written; read again and decide anew."""
+
+
+class AccessDeniedError(ChatledgerError):
+    """This identity may not do that."""
+
+
+class ConfigurationError(ChatledgerError):
+    """The ledger cannot be opened like this. Nothing was changed."""
+
+
+class ChatNotFoundError(NotFoundError):
+    """The chat does not exist, or is not yours to see."""
+
+    def __init__(self, chat_id: str) -> None:
+        super().__init__(f"no chat {chat_id!r}; create it with create_chat or upsert_chat")
+        self.chat_id = chat_id
+
+
+class MessageNotFoundError(NotFoundError):
+    """The message does not exist, or is not yours to see."""
+
+    def __init__(self, message_id: str, *, chat_id: str | None = None) -> None:
+        where = "" if chat_id is None else f" in chat {chat_id!r}"
+        super().__init__(f"no message {message_id!r}{where}")
+        self.message_id, self.chat_id = message_id, chat_id
+
+
+class ParentNotFoundError(MessageNotFoundError):
+    """The parent is stored neither in this chat nor earlier in the same call. Nothing was written."""
+
+    def __init__(self, message_id: str, *, parent_id: str, chat_id: str) -> None:
+        super().__init__(parent_id, chat_id=chat_id)
+        self.args = (
+            (
+                f"message {message_id!r} names the parent {parent_id!r}, which is not in chat {chat_id!r}; "
+                "parents come before their children"
+            ),
+        )
+        self.message_id, self.parent_id = message_id, parent_id
+
+
+class BranchNotFoundError(NotFoundError):
+    """The chat has no branch of that name."""
+
+    def __init__(self, chat_id: str, branch: str) -> None:
+        super().__init__(f"chat {chat_id!r} has no branch {branch!r}; list_branches shows what it has")
+        self.chat_id, self.branch = chat_id, branch
+
+
+class CheckpointNotFoundError(NotFoundError):
+    """The chat has no checkpoint of that name."""
+
+    def __init__(self, chat_id: str, checkpoint: str) -> None:
+        super().__init__(f"chat {chat_id!r} has no checkpoint {checkpoint!r}; list_checkpoints shows what it has")
+        self.chat_id, self.checkpoint = chat_id, checkpoint
+
+
+class RunNotFoundError(NotFoundError):
+    """The chat has no such run."""
+
+    def __init__(self, chat_id: str, run_id: str) -> None:
+        super().__init__(f"chat {chat_id!r} has no run {run_id!r}; record it first")
+        self.chat_id, self.run_id = chat_id, run_id
+
+
+class RegenerationNotFoundError(NotFoundError):
+    """The chat has no such regeneration."""
+
+    def __init__(self, chat_id: str, regeneration_id: str) -> None:
+        super().__init__(f"chat {chat_id!r} has no regeneration {regeneration_id!r}; begin_regeneration makes one")
+        self.chat_id, self.regeneration_id = chat_id, regeneration_id
+
+
+class ModelNotFoundError(NotFoundError):
+    """There are no prices and limits of that model."""
+
+    def __init__(self, model_id: str) -> None:
+        super().__init__(f"no model {model_id!r}; give its prices and limits in the table of models")
+        self.model_id = model_id
+
+
+class WrongChatError(ChatledgerError):
+    """The message belongs to another chat. Nothing was written."""
+
+    def __init__(self, message_id: str, *, chat_id: str) -> None:
+        super().__init__(f"message {message_id!r} does not belong to chat {chat_id!r}")
+        self.message_id, self.chat_id = message_id, chat_id
+
+
+class EmptyChatError(ChatledgerError):
+    """The branch has no stored message yet."""
+
+    def __init__(self, chat_id: str, branch: str) -> None:
+        super().__init__(f"branch {branch!r} of chat {chat_id!r} has no stored message yet; append one first")
+        self.chat_id, self.branch = chat_id, branch
+
+
+class ChatExistsError(AlreadyExistsError):
+    """A chat with that id exists already. Nothing was written."""
+
+    def __init__(self, chat_id: str) -> None:
+        super().__init__(f"chat {chat_id!r} exists already; upsert_chat returns the existing one")
+        self.chat_id = chat_id
+
+
+class BranchExistsError(AlreadyExistsError):
+    """The chat has a branch of that name already. Nothing was written."""
+
+    def __init__(self, chat_id: str, branch: str) -> None:
+        super().__init__(
+            f"chat {chat_id!r} has a branch {branch!r} already; choose another name, or let fork choose one"
+        )
+        self.chat_id, self.branch = chat_id, branch
+
+
+class MessageConflictError(AlreadyExistsError):
+    """The message id exists with other content, or in another chat. Nothing was written; messages never change."""
+
+    def __init__(self, message_id: str, *, chat_id: str, other_chat: bool = False) -> None:
+        why = "is used in another chat" if other_chat else "exists with other content or another parent"
+        super().__init__(f"message id {message_id!r} {why}; chat {chat_id!r} was not changed, use a new id")
+        self.message_id, self.chat_id, self.other_chat = message_id, chat_id, other_chat
+
+
+class CheckpointExistsError(AlreadyExistsError):
+    """The id of a checkpoint stands for another content or parent. Nothing was written; checkpoints never change."""
+
+    def __init__(self, thread_id: str, namespace: str, checkpoint_id: str) -> None:
+        super().__init__(
+            f"checkpoint {checkpoint_id!r} of thread {thread_id!r} (namespace {namespace!r}) is stored with other content or "
+            "another parent, and was not changed; give what is new an id of its own"
+        )
+        self.thread_id, self.namespace, self.checkpoint_id = thread_id, namespace, checkpoint_id
+
+
+class RunConflictError(AlreadyExistsError):
+    """The run id, or that of a regeneration, stands for something else in the chat. Nothing was written."""
+
+    def __init__(self, chat_id: str, run_id: str, *, why: str) -> None:
+        super().__init__(f"{run_id!r} of chat {chat_id!r} {why}")
+        self.chat_id, self.run_id = chat_id, run_id
+
+
+class SelfParentError(InvalidValueError):
+    """A message names itself as its parent. Nothing was written."""
+
+    def __init__(self, message_id: str) -> None:
+        super().__init__(
+            f"message {message_id!r} names itself as its parent; name an earlier message, or none for a root"
+        )
+        self.message_id = message_id
+
+
+class PayloadTooLargeError(InvalidValueError):
+    """An event would exceed the configured size limit. Nothing was written; content is never cut."""
+
+    def __init__(self, chat_id: str, *, size_bytes: int, limit_bytes: int, what: str = "an event of chat") -> None:
+        super().__init__(
+            f"{what} {chat_id!r} takes {size_bytes:,} bytes, the limit is {limit_bytes:,}; "
+            "store large content elsewhere and keep a reference to it"
+        )
+        self.chat_id, self.size_bytes, self.limit_bytes = chat_id, size_bytes, limit_bytes
+
+
+class AmbiguousEditError(InvalidValueError):
+    """One save edits messages that do not lie on one chain. Nothing was written."""
+
+
+class MissingCodecError(InvalidValueError):
+    """A message fragment has no codec, or is still lazy, where its data are needed. Nothing was written."""
+
+    def __init__(self, name: str, *, fragment_id: str | None = None) -> None:
+        which = "" if fragment_id is None else f" (id {fragment_id!r})"
+        super().__init__(
+            f"message fragment {name!r}{which} has no codec, or is still lazy; user(), assistant() and message() make "
+            "fragments that have one, and a context engine resolves lazy ones"
+        )
+        self.name, self.fragment_id = name, fragment_id
+
+
+class UnknownLazyTypeError(InvalidValueError):
+    """Nobody knows how to resolve a lazy fragment of this type. Nothing was written."""
+
+    def __init__(self, lazy_type: str) -> None:
+        super().__init__(
+            f"unknown lazy type {lazy_type!r}; last_assistant_message() makes one of type 'last-assistant'"
+        )
+        self.lazy_type = lazy_type
+
+
+class NamespaceError(InvalidValueError):
+    """A namespace or the id of an assistant is malformed."""
+
+
+class FragmentConversionError(InvalidValueError):
+    """A fragment cannot be converted to or from its serialized form."""
+
+
+class ResolverError(ChatledgerError):
+    """A computed value inside a fragment failed; `path` says which. The cause is chained."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"the computed value at {path} {reason}")
+        self.path = path
+
+
+class HeadConflictError(ConflictError):
+    """
+    A branch moved since it was read.
+
+    Nothing was written. Read the chain from `actual` and decide again.
+    """
+
+    def __init__(self, chat_id: str, branch: str, *, expected: str | None, actual: str | None) -> None:
+        super().__init__(
+            f"branch {branch!r} of chat {chat_id!r} is at {actual!r}, expected {expected!r}; read it again and retry"
+        )
+        self.chat_id, self.branch, self.expected, self.actual = chat_id, branch, expected, actual
+
+
+class RunStatusError(ConflictError):
+    """The run has ended, which is final, or is not at the point where that can happen. Nothing was written."""
+
+    def __init__(self, chat_id: str, run_id: str, *, status: str, wanted: str) -> None:
+        hint = {
+            "awaiting_approval": "approve_regeneration allows it",
+            "waiting": "repeat the runs that it depends on first",
+            "running": "only a pending run can be started",
+        }.get(status, "that is final; record a new run")
+        super().__init__(f"run {run_id!r} of chat {chat_id!r} is {status!r} and can not become {wanted!r}: {hint}")
+        self.chat_id, self.run_id, self.status, self.wanted = chat_id, run_id, status, wanted
+
+
+class PlanOutdatedError(ConflictError):
+    """Runs of the chat changed since the regeneration was planned. Nothing was written."""
+
+    def __init__(self, chat_id: str, message_id: str) -> None:
+        super().__init__(f"runs of chat {chat_id!r} changed since the edit of {message_id!r} was planned; plan again")
+        self.chat_id, self.message_id = chat_id, message_id
+
+
+class UpdateConflictError(ConflictError):
+    """A command lost every race for its chat until its deadline. Nothing was written."""
+
+    def __init__(self, chat_id: str, *, attempts: int) -> None:
+        super().__init__(f"chat {chat_id!r} kept changing: {attempts} attempts lost the race; try again")
+        self.chat_id, self.attempts = chat_id, attempts
+
+
+class CheckpointConflictError(ConflictError):
+    """
+    Another writer, or another run of the same one, went on from the same checkpoint of a thread.
+
+    Nothing was written; read the thread again.
+    """
+
+    def __init__(
+        self, thread_id: str, namespace: str, *, parent_id: str | None, latest_id: str, is_own: bool = False
+    ) -> None:
+        who = "another run of this saver" if is_own else "another writer"
+        super().__init__(
+            f"thread {thread_id!r} (namespace {namespace!r}) was continued from checkpoint {parent_id!r} by {who} and is at "
+            f"{latest_id!r}; read it again, or fork by naming the checkpoint"
+        )
+        self.thread_id, self.namespace, self.parent_id, self.latest_id = thread_id, namespace, parent_id, latest_id
+        self.is_own = is_own
+
+
+class StateConflictError(ConflictError):
+    """Another version of a graph's state came meanwhile. Nothing was written; read the state again."""
+
+    def __init__(self, state_id: str, *, expected: int, actual: int) -> None:
+        super().__init__(
+            f"state {state_id!r} is at version {actual}, and the change was made for version {expected}; read it again and "
+            "decide anew (0 stands for no state)"
+        )
+        self.state_id, self.expected, self.actual = state_id, expected, actual
+
+
+class RuntimeMismatchError(ChatledgerError):
+    """A checkpoint was written by another runtime, which alone can resume it."""
+
+    def __init__(self, thread_id: str, checkpoint_id: str, *, found: str, expected: str) -> None:
+        super().__init__(
+            f"checkpoint {checkpoint_id!r} of thread {thread_id!r} was written by runtime {found!r}, and this is {expected!r}: "
+            "resume it there, or begin a new thread"
+        )
+        self.thread_id, self.checkpoint_id, self.found, self.expected = thread_id, checkpoint_id, found, expected
+
+
+class OwnerMismatchError(AccessDeniedError):
+    """The chat belongs to another user. Nothing was written."""
+
+    def __init__(self, chat_id: str) -> None:
+        super().__init__(f"chat {chat_id!r} belongs to another user")
+        self.chat_id = chat_id
+
+
+class LedgerLockedError(ConfigurationError):
+    """Another process owns the data directory and cannot be reached."""
+
+
+class UnsupportedFormatError(ConfigurationError):
+    """The data were written by a newer chatledger; upgrade to read them."""
+
+
+class LogRefusedError(ConfigurationError):
+    """The log's server refused the credentials."""
+
+
+class LogUnavailableError(ChatledgerError):
+    """
+    The log did not answer in time.
+
+    The outcome of a write may be unknown. Retrying it is safe: it happens at most once.
+    """
+
+
+class LogFullError(LogUnavailableError):
+    """The disk, or what the server allows the log, is full. Nothing was written; free space and retry."""
+
+
+class ResourceError(LogUnavailableError):
+    """
+    The operating system refuses what a call needs, such as a file descriptor, memory or a temporary folder.
+
+    Stored data are not affected. Retrying is safe when the cause is gone; the message names it.
+    """
+
+
+class ChainIntegrityError(ChatledgerError):
+    """A cycle or a dangling parent in foreign data, or a hole or mismatch in stored events."""
+
+    def __init__(
+        self, message: str, *, chat_id: str | None = None, position: int | None = None, version: int | None = None
+    ) -> None:
+        super().__init__(message)
+        self.chat_id, self.position, self.version = chat_id, position, version
+
+
+class LogRegressedError(ChainIntegrityError):
+    """The log ends before a position that was already seen, so acknowledged events are gone. Nothing is written to it."""
+
+    def __init__(self, *, last_position: int, seen_position: int) -> None:
+        what = (
+            f"the log ends at position {last_position}, but position {seen_position} was already seen"
+            if last_position < seen_position
+            else f"the event at position {seen_position} of the log is not the one that was seen there"
+        )
+        super().__init__(
+            f"{what}: acknowledged events are missing. Restore the log from a backup. To accept the loss of a directory's log, run "
+            "'chatledger doctor --repair'; of another one, remove its index and its witness"
+        )
+        self.last_position, self.seen_position = last_position, seen_position
+
+
+class QuarantinedError(ChainIntegrityError):
+    """
+    A chat or thread is set apart: nothing of it is shown, and nothing is added to it. Others are served.
+
+    It lost events that nothing could bring back, or somebody else published messages on its subject.
+    """
+
+
+class CorruptStateError(ChatledgerError):
+    """A stored value cannot be decoded or verified. Where it is, as far as that is known, is in the attributes."""
+
+    def __init__(
+        self, message: str, *, chat_id: str | None = None, position: int | None = None, version: int | None = None
+    ) -> None:
+        super().__init__(message)
+        self.chat_id, self.position, self.version = chat_id, position, version
+
+
+class ProjectionError(ChatledgerError):
+    """A custom projection can not be read: it failed, or another version of it is in use. Everything else goes on."""
+
+    def __init__(self, name: str, reason: str, *, position: int | None = None) -> None:
+        super().__init__(f"projection {name!r} {reason}")
+        self.name, self.position = name, position
+
+
+class LedgerClosedError(ChatledgerError):
+    """The ledger was closed, or this process was forked from the one that opened it."""
+
+
+__all__ = (
+    "AccessDeniedError",
+    "AlreadyExistsError",
+    "AmbiguousEditError",
+    "BranchExistsError",
+    "BranchNotFoundError",
+    "ChainIntegrityError",
+    "ChatExistsError",
+    "ChatNotFoundError",
+    "ChatledgerError",
+    "CheckpointConflictError",
+    "CheckpointExistsError",
+    "CheckpointNotFoundError",
+    "ConfigurationError",
+    "ConflictError",
+    "CorruptStateError",
+    "EmptyChatError",
+    "FragmentConversionError",
+    "HeadConflictError",
+    "InvalidValueError",
+    "LedgerClosedError",
+    "LedgerLockedError",
+    "LogFullError",
+    "LogRefusedError",
+    "LogRegressedError",
+    "LogUnavailableError",
+    "MessageConflictError",
+    "MessageNotFoundError",
+    "MissingCodecError",
+    "ModelNotFoundError",
+    "NamespaceError",
+    "NotFoundError",
+    "OwnerMismatchError",
+    "ParentNotFoundError",
+    "PayloadTooLargeError",
+    "PlanOutdatedError",
+    "ProjectionError",
+    "QuarantinedError",
+    "RegenerationNotFoundError",
+    "ResolverError",
+    "ResourceError",
+    "RunConflictError",
+    "RunNotFoundError",
+    "RunStatusError",
+    "RuntimeMismatchError",
+    "SelfParentError",
+    "StateConflictError",
+    "UnknownLazyTypeError",
+    "UnsupportedFormatError",
+    "UpdateConflictError",
+    "WrongChatError",
+)
+
+
+UNDECODABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""The second for text that is no UTF-8, the third for what is nested more deeply than Python recurses."""

@@ -1,0 +1,205 @@
+"""The record of a stored graph state and of its versions, and the decisions on it."""
+
+from typing import Protocol
+
+import msgspec
+
+from ..chat.events import Body
+from ..chat.state import StreamHead, Tombstone
+from ..content import Content
+from ..errors import CorruptStateError, PayloadTooLargeError, StateConflictError
+from ..thread.decide import portions_of
+from .chunks import Cut, Missing
+from .events import FieldRef, StateContentPut, StateDeleted, StatePut, shown_id
+
+
+class GraphStateRecord(msgspec.Struct, frozen=True, array_like=True):
+    """The part of a stored state that changes with every event. Times are in ms."""
+
+    state_id: str
+    first_position: int
+    first_version: int
+    head: StreamHead
+    created_at: int
+    updated_at: int
+    version: int = 0
+    node: str | None = None
+    size_bytes: int = 0
+    expires_at: int | None = None
+
+
+class VersionRecord(msgspec.Struct, frozen=True, array_like=True):
+    """One version of a state, without its content."""
+
+    version: int
+    fields: dict[str, FieldRef]
+    node: str | None
+    parent: int | None
+    stored_at: int
+    is_final: bool
+
+    @property
+    def size_bytes(self) -> int:
+        """How many bytes the whole state takes encoded, whatever it shares with other versions."""
+        return sum(len(name.encode()) + ref.size_bytes for name, ref in self.fields.items())
+
+
+class StoredGraphState(Protocol):
+    """One stored state as it stood at one moment."""
+
+    @property
+    def chat_id(self) -> str:
+        """The id of its stream."""
+        ...
+
+    @property
+    def record(self) -> GraphStateRecord | None:
+        """None when there is no such state."""
+        ...
+
+    @property
+    def tombstone(self) -> Tombstone | None:
+        """Its last deletion."""
+        ...
+
+    def version(self, version: int) -> VersionRecord | None:
+        """A version."""
+        ...
+
+    def content(self, digest: bytes) -> Content | None:
+        """A piece of any version; of a list all elements."""
+        ...
+
+
+def is_expired(record: GraphStateRecord, moment_ms: int) -> bool:
+    """Whether a state counts as absent at a moment."""
+    return record.expires_at is not None and record.expires_at <= moment_ms
+
+
+class StateDraft(msgspec.Struct, frozen=True, kw_only=True):
+    """
+    A version to be stored.
+
+    Args:
+        state_id: The state.
+        values: Of each field, its value in pieces; None where it is that of the parent.
+        node: What wrote it.
+        parent: The version that it was made from.
+        expected_version: The newest version that the writer knows of, 0 for none; None when that does not matter.
+        ttl_ms: After how many ms without another version it expires.
+        limit_bytes: How much the state may take encoded.
+    """
+
+    state_id: str
+    values: dict[str, Cut | None]
+    node: str | None = None
+    parent: int | None = None
+    is_final: bool = False
+    expected_version: int | None = None
+    ttl_ms: int | None = None
+    limit_bytes: int | None = None
+
+
+def decide_put_state(state: StoredGraphState, draft: StateDraft, moment_ms: int) -> list[Body]:
+    """
+    The next version, with the pieces that no version has; on a state that has expired, the first one of a new life.
+
+    Raises:
+        StateConflictError: There is another newest version than was expected, or the parent is gone.
+        PayloadTooLargeError: The state is larger than it may be.
+    """
+    record, bodies = state.record, list[Body]()
+    if record is not None and is_expired(record, moment_ms):
+        bodies.append(_tombstone(record, "expired"))
+        record = None
+    newest = 0 if record is None else record.version
+    if draft.expected_version not in {None, newest}:
+        raise StateConflictError(shown_id(draft.state_id), expected=draft.expected_version or 0, actual=newest)
+    parent = None if record is None or draft.parent is None else state.version(draft.parent)
+    fields = _fields(draft, parent, newest)
+    version = VersionRecord(newest + 1, fields, draft.node, draft.parent, moment_ms, draft.is_final)
+    if draft.limit_bytes is not None and version.size_bytes > draft.limit_bytes:
+        raise PayloadTooLargeError(
+            shown_id(draft.state_id), size_bytes=version.size_bytes, limit_bytes=draft.limit_bytes, what="the state"
+        )
+
+    def stored(digest: bytes) -> Content | None:
+        return None if record is None else _intact_content(state, digest)
+
+    missing = Missing(stored)
+    before = parent if parent is not None or record is None else _intact_version(state, newest)
+    for name, value in draft.values.items():
+        if value is not None:
+            earlier = None if before is None else before.fields.get(name)
+            missing.add(value, None if earlier is None else earlier.digest)
+    *earlier_pieces, last = portions_of(missing.found)
+    put = StatePut(
+        state_id=draft.state_id,
+        version=version.version,
+        fields=fields,
+        pieces=last,
+        node=draft.node,
+        parent=draft.parent,
+        is_final=draft.is_final,
+        expires_at=None if draft.ttl_ms is None else moment_ms + draft.ttl_ms,
+    )
+    return [*bodies, *map(StateContentPut, earlier_pieces), put]
+
+
+def _intact_content(state: StoredGraphState, digest: bytes) -> Content | None:
+    """A piece; a damaged one counts as missing, and is stored again."""
+    try:
+        return state.content(digest)
+    except CorruptStateError:
+        return None
+
+
+def _intact_version(state: StoredGraphState, version: int) -> VersionRecord | None:
+    """A version; a damaged one counts as missing, and nothing is said to have grown out of it."""
+    try:
+        return state.version(version)
+    except CorruptStateError:
+        return None
+
+
+def _fields(draft: StateDraft, parent: VersionRecord | None, newest: int) -> dict[str, FieldRef]:
+    fields: dict[str, FieldRef] = {}
+    for name, value in draft.values.items():
+        if value is not None:
+            fields[name] = FieldRef(value.digest, value.size_bytes)
+        elif parent is None or name not in parent.fields:
+            raise StateConflictError(shown_id(draft.state_id), expected=draft.parent or 0, actual=newest)
+        else:
+            fields[name] = parent.fields[name]
+    return fields
+
+
+def decide_delete_state(
+    state: StoredGraphState, *, reason: str, before: int | None = None, expired_at: int | None = None
+) -> list[Body]:
+    """
+    The tombstone of a state; nothing when there is none.
+
+    Args:
+        state: The state.
+        reason: Why it ends.
+        before: Only if its last version is from before this moment, in ms.
+        expired_at: Or only if it has expired at this one.
+    """
+    record = state.record
+    if record is None:
+        return []
+    if before is not None and record.updated_at < before:
+        return [_tombstone(record, "too_old")]
+    if expired_at is not None and is_expired(record, expired_at):
+        return [_tombstone(record, "expired")]
+    return [] if before is not None or expired_at is not None else [_tombstone(record, reason)]
+
+
+def _tombstone(record: GraphStateRecord, reason: str) -> StateDeleted:
+    return StateDeleted(
+        first_position=record.first_position,
+        event_count=record.head.version - record.first_version + 1,
+        version_count=record.version,
+        reason=reason,
+    )

@@ -1,0 +1,1 @@
+"""What stands on a log: the encoding of events, the hash chain, large data, tombstones. Pure."""

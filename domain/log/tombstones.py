@@ -1,0 +1,58 @@
+"""Tombstones, which tell their owners from others without naming anybody, and foreign messages, which no chatledger wrote."""
+
+from hashlib import sha256
+from typing import ClassVar, Final
+
+from ..chat.events import Body, ChatDeleted, Event, Recorded
+from ..thread.events import AgentThreadDeleted
+
+
+def owner_digest(chat_id: str, user_id: str) -> str:
+    """
+    What stays of the owner of a deleted chat: 32 hexadecimal digits, different for each chat of an owner.
+
+    Who knows the user id can check it, so that owners find their own tombstones. It hides ids that cannot be guessed, such
+    as random ones; it does not hide one of a list that somebody tries.
+    """
+    identity = chat_id.encode()
+    return sha256(b"owner:%d:%s%s" % (len(identity), identity, user_id.encode())).hexdigest()[:32]
+
+
+def is_owner_of_deleted(body: ChatDeleted | AgentThreadDeleted, chat_id: str, user_id: str) -> bool:
+    """Whether a user owned the chat of that tombstone; False for one that was written before tombstones could tell."""
+    return body.owner_digest is not None and body.owner_digest == owner_digest(chat_id, user_id)
+
+
+REMOVED_PREFIX: Final = "chatledger:lost:foreign:"
+"""What the id of the stream begins with whose tombstone accounts for foreign messages that were removed from the log."""
+
+
+class ForeignMessage(Body, frozen=True):
+    """What stands in place of an event where the log has something else. It is never written."""
+
+    TOPIC: ClassVar[str] = "chatledger.foreign_message/1"
+    why: str
+
+
+def foreign_message(position: int, stream: str, content: bytes, why: str) -> Recorded:
+    """A foreign message where it stands on the log, on the subject of a stream; "" for one that belongs to none."""
+    event = Event(stream, 0, "", 0, b"", ForeignMessage(why))
+    return Recorded(position, event, sha256(content).digest())
+
+
+def is_foreign(recorded: Recorded) -> bool:
+    """Whether this is a foreign message."""
+    return isinstance(recorded.event.body, ForeignMessage)
+
+
+def removed_stream(until: int, unique: str) -> str:
+    """The stream of the tombstone that accounts for the foreign messages up to a position."""
+    return f"{REMOVED_PREFIX}{until}:{unique}"
+
+
+def removed_until(stream: str) -> int | None:
+    """Up to which position a tombstone of that stream accounts for foreign messages; None for other streams."""
+    if not stream.startswith(REMOVED_PREFIX):
+        return None
+    until, _, unique = stream.removeprefix(REMOVED_PREFIX).partition(":")
+    return int(until) if unique and until.isascii() and until.isdecimal() else None

@@ -1,0 +1,111 @@
+"""Checkpoints that are in the index, as events anew: for copies whose source is erased, and for other namespaces."""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+
+import msgspec
+
+from ..chat.events import Body
+from ..content import Content, Piece, references_of
+from .decide import portions_of
+from .events import AgentCheckpointPut, AgentCheckpointsDeleted, AgentContentPut, AgentWritesPut, Skeleton, WriteSlot
+from .record import CheckpointRecord, StoredWrite, ThreadState
+
+
+class Restatement(msgspec.Struct, frozen=True):
+    """
+    A checkpoint that shall be in another namespace too.
+
+    Args:
+        namespace, checkpoint_id: Where it is.
+        to_namespace: Where it shall be.
+        to_parent: The id of its parent there.
+    """
+
+    namespace: str
+    checkpoint_id: str
+    to_namespace: str
+    to_parent: str | None
+
+
+def decide_restate(state: ThreadState, moves: Sequence[Restatement]) -> list[Body]:
+    """Checkpoints with their writes, in other namespaces of the same thread; those that are there already stay as they are."""
+    bodies: list[Body] = []
+    for move in moves:
+        record = state.checkpoint(move.namespace, move.checkpoint_id)
+        if record is None:
+            continue
+        if state.checkpoint(move.to_namespace, move.checkpoint_id) is None:
+            there = msgspec.structs.replace(record, namespace=move.to_namespace, parent_id=move.to_parent)
+            bodies.append(_checkpoint_put(there))
+        taken = {(write.task_id, write.index) for write in state.writes(move.to_namespace, move.checkpoint_id)}
+        writes = state.writes(move.namespace, move.checkpoint_id)
+        missing = [write for write in writes if (write.task_id, write.index) not in taken]
+        bodies += _writes_put(move.to_namespace, move.checkpoint_id, missing)
+    return bodies
+
+
+def restated(state: ThreadState, namespace: str, checkpoint_id: str, written: Collection[bytes]) -> list[Body]:
+    """
+    A checkpoint and its writes as events that need nothing of other threads: of a copy, whose source is to be erased.
+
+    `written` are the digests of pieces that such events before these ones hold.
+    """
+    record, writes = state.checkpoint(namespace, checkpoint_id), state.writes(namespace, checkpoint_id)
+    found: dict[bytes, Content] = {}
+    channels = {} if record is None else record.channels
+    _collect(state.content, [*channels.values(), *(write.digest for write in writes)], found, written)
+    bodies: list[Body] = [
+        AgentContentPut(portion) for portion in portions_of([Piece(*item) for item in found.items()]) if portion
+    ]
+    if record is not None:
+        bodies.append(_checkpoint_put(record))
+    bodies += _writes_put(namespace, checkpoint_id, writes)
+    if record is not None and (record.is_orphan or record.skeleton is not None):
+        bare = () if record.skeleton is None else (Skeleton(namespace, checkpoint_id, record.skeleton),)
+        orphans = ((namespace, checkpoint_id),) if record.is_orphan else ()
+        bodies.append(AgentCheckpointsDeleted("pruned", skeletons=bare, orphans=orphans))
+    return bodies
+
+
+def _writes_put(namespace: str, checkpoint_id: str, writes: Sequence[StoredWrite]) -> Iterator[Body]:
+    by_task: dict[tuple[str, str], list[WriteSlot]] = {}
+    for write in writes:
+        slot = WriteSlot(write.index, write.channel, write.digest)
+        by_task.setdefault((write.task_id, write.task_path), []).append(slot)
+    for (task_id, task_path), slots in by_task.items():
+        yield AgentWritesPut(namespace, checkpoint_id, task_id, task_path, tuple(slots), pieces=())
+
+
+def _collect(
+    content_of: Callable[[bytes], Content | None],
+    roots: Iterable[bytes],
+    found: dict[bytes, Content],
+    written: Collection[bytes],
+) -> None:
+    stack = [(digest, False) for digest in roots]
+    while stack:
+        digest, is_done = stack.pop()
+        if digest in found or digest in written:
+            continue
+        content = content_of(digest)
+        if content is None:
+            continue
+        if is_done:
+            found[digest] = content
+        else:
+            stack.append((digest, True))
+            stack.extend((child, False) for child in references_of(content))
+
+
+def _checkpoint_put(record: CheckpointRecord) -> AgentCheckpointPut:
+    return AgentCheckpointPut(
+        namespace=record.namespace,
+        checkpoint_id=record.checkpoint_id,
+        parent_id=record.parent_id,
+        checkpoint=record.checkpoint,
+        metadata=record.metadata,
+        channels=record.channels,
+        pieces=(),
+        runtime=record.runtime,
+        run_id=record.run_id,
+    )

@@ -1,0 +1,366 @@
+"""Decisions on threads: which events an operation on the checkpoints of agents takes."""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from ..chat.events import Body
+from ..content import Content, ListNode, Piece, grown_from, size_of
+from ..errors import (
+    AlreadyExistsError,
+    CheckpointConflictError,
+    CheckpointExistsError,
+    InvalidValueError,
+    NotFoundError,
+)
+from ..limits import check_id
+from ..log.codec import MAX_EVENT_BYTES
+from ..log.tombstones import owner_digest
+from .events import (
+    AgentCheckpointPut,
+    AgentCheckpointsDeleted,
+    AgentContentPut,
+    AgentThreadCopied,
+    AgentThreadDeleted,
+    AgentWritesPut,
+    CheckpointKey,
+    Serialized,
+    Skeleton,
+    WriteSlot,
+)
+from .namespaces import is_within
+from .record import CheckpointRecord, ThreadRecord, ThreadState, ancestors
+
+
+def portions_of(pieces: Sequence[Piece], most_bytes: int = MAX_EVENT_BYTES // 2) -> Iterator[tuple[Piece, ...]]:
+    """The pieces, as many together as one event holds; at least one portion."""
+    portion: list[Piece] = []
+    used = 0
+    for piece in pieces:
+        size = size_of([piece])
+        if portion and used + size > most_bytes:
+            yield tuple(portion)
+            portion, used = [], 0
+        portion.append(piece)
+        used += size
+    yield tuple(portion)
+
+
+MAX_CHECKPOINT_ID_BYTES: Final = 200
+"""Checkpoint ids are part of keys, in whose order they are listed."""
+_MAX_STEPS_BACK: Final = 100
+
+
+class Tree(NamedTuple):
+    """A value in pieces: its own, and those that it is made of."""
+
+    digest: bytes
+    content: Content
+    children: "Sequence[Tree]" = ()
+
+
+class CheckpointPut(msgspec.Struct, frozen=True, kw_only=True):
+    """
+    A checkpoint to be stored.
+
+    Args:
+        values: Of each channel that changed, its value.
+        inherited: The channels that have the parent's value if `same_in` says so, and none if not.
+        kept: Of each channel that has the parent's value if `same_in` says so, what makes it if not.
+        same_in: Of a parent, the channels that have the same value there, as they stand at the same version.
+        runtime: What writes it, and alone can resume it.
+        expected_latest: The newest checkpoint of the namespace that the writer knows of; UNSET when that does not matter.
+    """
+
+    namespace: str
+    checkpoint_id: str
+    parent_id: str | None
+    checkpoint: Serialized
+    metadata: Serialized
+    values: Mapping[str, Tree]
+    inherited: Sequence[str] = ()
+    kept: Mapping[str, Callable[[], Tree]] = msgspec.field(default_factory=dict[str, Callable[[], Tree]])
+    same_in: Callable[[CheckpointRecord], Collection[str]] = lambda _parent: ()
+    runtime: str = "python"
+    run_id: str | None = None
+    owner: str | None = None
+    expected_latest: str | msgspec.UnsetType | None = msgspec.UNSET
+
+
+def decide_put_checkpoint(
+    state: ThreadState, put: CheckpointPut, *, is_own: Callable[[str], bool] = lambda _checkpoint_id: False
+) -> list[Body]:
+    """
+    The checkpoint with what the thread does not have of it; nothing when it is stored already, equal in all.
+
+    `is_own` says which checkpoints the writer may put others beside, whatever it expects.
+
+    Raises:
+        CheckpointConflictError: Another checkpoint came meanwhile.
+        CheckpointExistsError: It is stored already, and differs.
+        InvalidValueError: An id breaks a rule, or the checkpoint would be its own ancestor.
+    """
+    check_namespace(put.namespace)
+    check_checkpoint_id(put.checkpoint_id)
+    if put.parent_id is not None:
+        check_checkpoint_id(put.parent_id)
+    # Nearly always the parent is the newest one, and the checkpoint newer than that: then one row says it all.
+    newest = next(iter(state.checkpoints(put.namespace)), None)
+    parent = _named(state, put.namespace, put.parent_id, newest)
+    before = {} if parent is None else parent.channels
+    same = () if parent is None or not (put.kept or put.inherited) else put.same_in(parent)
+    values = {**put.values, **{name: make() for name, make in put.kept.items() if name not in same}}
+    channels = {name: before[name] for name in (*put.inherited, *put.kept) if name in same}
+    channels |= {name: tree.digest for name, tree in values.items()}
+    known = _named(state, put.namespace, put.checkpoint_id, newest)
+    if known is not None:
+        if not _is_equal(known, put, channels):
+            raise CheckpointExistsError(state.thread_id, put.namespace, put.checkpoint_id)
+        if known.skeleton is None:
+            return []
+    else:
+        _check_acyclic(state, put, parent)
+        if put.expected_latest is not msgspec.UNSET:
+            _check_latest(state, put, newest, is_own)
+    pieces = _Missing(state)
+    for name, tree in values.items():
+        pieces.add(tree, before.get(name))
+    *earlier, last = portions_of(pieces.found)
+    body = AgentCheckpointPut(
+        namespace=put.namespace,
+        checkpoint_id=put.checkpoint_id,
+        parent_id=put.parent_id,
+        checkpoint=put.checkpoint,
+        metadata=put.metadata,
+        channels=channels,
+        pieces=last,
+        runtime=put.runtime,
+        run_id=put.run_id,
+        owner=put.owner,
+    )
+    return [*map(AgentContentPut, earlier), body]
+
+
+def _named(
+    state: ThreadState, namespace: str, checkpoint_id: str | None, newest: CheckpointRecord | None
+) -> CheckpointRecord | None:
+    """A checkpoint of a namespace whose newest one, skeleton or not, is this."""
+    if checkpoint_id is None or newest is None or checkpoint_id > newest.checkpoint_id:
+        return None
+    return newest if checkpoint_id == newest.checkpoint_id else state.checkpoint(namespace, checkpoint_id)
+
+
+def _is_equal(known: CheckpointRecord, put: CheckpointPut, channels: dict[str, bytes]) -> bool:
+    """Whether it is put again as it is stored; of a skeleton as far as it is there. What is inherited has the same versions."""
+    if (known.parent_id, known.checkpoint, known.metadata, known.runtime, known.run_id) != (
+        put.parent_id,
+        put.checkpoint,
+        put.metadata,
+        put.runtime,
+        put.run_id,
+    ):
+        return False
+    named = known.channels.keys() if known.skeleton is not None else known.channels.keys() | channels.keys()
+    return all(known.channels.get(name) == channels.get(name) for name in named if name not in put.inherited)
+
+
+def _check_acyclic(state: ThreadState, put: CheckpointPut, parent: CheckpointRecord | None) -> None:
+    """Only a checkpoint that comes after its children can be its own ancestor: others have none."""
+    is_ancestor = put.parent_id == put.checkpoint_id
+    if parent is not None and state.is_awaited(put.namespace, put.checkpoint_id):
+        line = (parent, *ancestors(parent, lambda checkpoint_id: state.checkpoint(put.namespace, checkpoint_id)))
+        is_ancestor |= any(one.parent_id == put.checkpoint_id and not one.is_orphan for one in line)
+    if is_ancestor:
+        msg = (
+            f"checkpoint {put.checkpoint_id!r} of thread {state.thread_id!r} (namespace {put.namespace!r}) can not be below "
+            f"{put.parent_id!r}: it would be its own ancestor"
+        )
+        raise InvalidValueError(msg)
+
+
+def _check_latest(
+    state: ThreadState, put: CheckpointPut, newest: CheckpointRecord | None, is_own: Callable[[str], bool]
+) -> None:
+    latest = newest if newest is None or newest.skeleton is None else state.latest(put.namespace)
+    if latest is None or is_own(latest.checkpoint_id):
+        return
+    if not _is_on_path(state, put.namespace, latest.checkpoint_id, put.expected_latest):
+        raise CheckpointConflictError(
+            state.thread_id, put.namespace, parent_id=put.parent_id, latest_id=latest.checkpoint_id
+        )
+
+
+def _is_on_path(state: ThreadState, namespace: str, checkpoint_id: str, tip_id: object) -> bool:
+    """
+    Whether a checkpoint is the tip, or an ancestor of it.
+
+    An ancestor is the latest when the clocks of two machines differ: ids are made of times.
+    """
+    for _ in range(_MAX_STEPS_BACK):
+        if tip_id == checkpoint_id:
+            return True
+        tip = state.checkpoint(namespace, tip_id) if isinstance(tip_id, str) else None
+        if tip is None:
+            return False
+        tip_id = tip.parent_id
+    return False
+
+
+def decide_put_writes(
+    state: ThreadState,
+    *,
+    namespace: str,
+    checkpoint_id: str,
+    task_id: str,
+    task_path: str,
+    writes: Sequence[tuple[int, str, Tree]],
+    owner: str | None = None,
+) -> list[Body]:
+    """A task's writes as (index, channel, value), without those whose slots are taken; nothing when none is left."""
+    check_namespace(namespace)
+    check_checkpoint_id(checkpoint_id)
+    check_id(task_id, "task_id", empty=True)
+    taken = {write.index: write for write in state.writes_of_task(namespace, checkpoint_id, task_id)}
+    kept: dict[int, tuple[str, Tree]] = {}
+    for index, channel, tree in writes:
+        if index >= 0 and (index in taken or index in kept):
+            continue
+        if index in taken and (taken[index].channel, taken[index].digest) == (channel, tree.digest):
+            continue
+        kept[index] = (channel, tree)
+    if not kept:
+        return []
+    pieces = _Missing(state)
+    for _, tree in kept.values():
+        pieces.add(tree, None)
+    *earlier, last = portions_of(pieces.found)
+    slots = tuple(WriteSlot(index, channel, tree.digest) for index, (channel, tree) in kept.items())
+    body = AgentWritesPut(namespace, checkpoint_id, task_id, task_path, slots, last, owner)
+    return [*map(AgentContentPut, earlier), body]
+
+
+def decide_delete_namespaces(state: ThreadState, *, within: str | None, reason: str) -> list[Body]:
+    """All checkpoints and writes of a namespace and those below it; with None the whole thread and its stream."""
+    record = state.record
+    if record is None:
+        return []
+    if within is None:
+        return [
+            AgentThreadDeleted(
+                first_position=record.first_position,
+                event_count=record.head.version - record.first_version + 1,
+                checkpoint_count=record.checkpoint_count,
+                owner_digest=None if record.owner is None else owner_digest(state.chat_id, record.owner),
+            )
+        ]
+    found = tuple(name for name in state.namespaces() if is_within(name, within))
+    return [AgentCheckpointsDeleted(reason, namespaces=found)] if found else []
+
+
+def decide_delete_checkpoints(
+    state: ThreadState,
+    *,
+    reason: str,
+    checkpoints: Iterable[CheckpointKey] = (),
+    skeletons: Iterable[Skeleton] = (),
+) -> list[Body]:
+    """Checkpoints with their writes; those that stay below a removed one become orphans."""
+    gone = {key: None for key in checkpoints if state.checkpoint(*key) is not None or state.writes(*key)}
+    bare = list(skeletons)
+    if not (gone or bare):
+        return []
+    removed = gone.keys() | {(skeleton.namespace, skeleton.checkpoint_id) for skeleton in bare}
+    orphans = [
+        (one.namespace, one.checkpoint_id)
+        for namespace in dict.fromkeys(namespace for namespace, _ in removed)
+        for one in state.checkpoints(namespace)
+        if one.parent_id is not None
+        and not one.is_orphan
+        and (namespace, one.checkpoint_id) not in removed
+        and (namespace, one.parent_id) in removed
+    ]
+    body = AgentCheckpointsDeleted(reason, checkpoints=tuple(gone), skeletons=tuple(bare), orphans=tuple(orphans))
+    return _split_deletion(body)
+
+
+def _split_deletion(body: AgentCheckpointsDeleted, most: int = 1_000) -> list[Body]:
+    """The same, where long ids of many checkpoints would not fit into one event."""
+    keys: list[Body] = [
+        AgentCheckpointsDeleted(body.reason, checkpoints=body.checkpoints[at : at + most])
+        for at in range(most, len(body.checkpoints), most)
+    ]
+    bare: list[Body] = [
+        AgentCheckpointsDeleted(body.reason, skeletons=body.skeletons[at : at + most])
+        for at in range(0, len(body.skeletons), most)
+    ]
+    return [
+        AgentCheckpointsDeleted(body.reason, checkpoints=body.checkpoints[:most], orphans=body.orphans),
+        *keys,
+        *bare,
+    ]
+
+
+def decide_copy(
+    state: ThreadState, source: ThreadState, *, within: str | None = None, owner: str | None = None
+) -> list[Body]:
+    """
+    The thread takes over what the source has.
+
+    Raises:
+        NotFoundError: There is no source.
+        AlreadyExistsError: The target has checkpoints already, within that namespace.
+    """
+    record = check_source(state, source)
+    if any(within is None or is_within(name, within) for name in state.namespaces()):
+        msg = f"thread {state.thread_id!r} is not empty: thread {source.thread_id!r} can not be copied to it"
+        raise AlreadyExistsError(msg)
+    return [AgentThreadCopied(source.thread_id, within, owner if owner is not None else record.owner)]
+
+
+def check_source(state: ThreadState, source: ThreadState) -> ThreadRecord:
+    """The thread to copy from. Raises `NotFoundError` when there is none."""
+    record = source.record
+    if record is None:
+        msg = f"no thread {source.thread_id!r} to copy to {state.thread_id!r}"
+        raise NotFoundError(msg)
+    return record
+
+
+class _Missing:
+    """The pieces of values that a thread does not have, each before those that are made of it."""
+
+    def __init__(self, state: ThreadState) -> None:
+        self._state = state
+        self._seen: set[bytes] = set()
+        self.found: list[Piece] = []
+
+    def add(self, tree: Tree, before: bytes | None) -> None:
+        """Add a value; `before` is that of the same channel a step earlier."""
+        if tree.digest in self._seen or self._state.has_content(tree.digest):
+            return
+        content, children = tree.content, tree.children
+        if isinstance(content, ListNode) and before is not None:
+            base = self._state.content(before)
+            if isinstance(base, ListNode):
+                content = grown_from(content.children, before, base.children)
+                children = children[content.keep :]
+        for child in children:
+            self.add(child, None)
+        self._seen.add(tree.digest)
+        self.found.append(Piece(tree.digest, content))
+
+
+def check_namespace(namespace: str) -> str:
+    """A namespace: any text of up to 2,048 bytes, empty too."""
+    return check_id(namespace, "checkpoint_ns", empty=True)
+
+
+def check_checkpoint_id(checkpoint_id: str) -> str:
+    """An id of a checkpoint."""
+    check_id(checkpoint_id, "checkpoint_id")
+    size = len(checkpoint_id.encode())
+    if size > MAX_CHECKPOINT_ID_BYTES:
+        msg = f"checkpoint_id takes {size:,} bytes, at most {MAX_CHECKPOINT_ID_BYTES} are allowed"
+        raise InvalidValueError(msg)
+    return checkpoint_id

@@ -1,0 +1,1 @@
+"""Administration: backups read back and restored, diagnosis and repair, replicas, speed on this machine."""

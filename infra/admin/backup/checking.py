@@ -1,0 +1,159 @@
+"""Reading a backup back: digests, frames, and the chain of every stream."""
+
+import os
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+from eventsourcing.persistence import JSONTranscoder
+
+from chatledger.domain.chat.events import Recorded
+from chatledger.domain.errors import ChainIntegrityError, ConfigurationError
+from chatledger.projections.generations import Generation
+from chatledger.projections.lmdb.environment import INITIAL_MAP_BYTES
+from chatledger.projections.verify.walk import Walk
+
+from ...log.cipher import RecordCipher, is_encrypted
+from ...log.mapper import StructMapper
+from ...store.backup.manifest import Backup, BackupFolder, Manifest
+from ...store.backup.segments import Frame, Segment, read_segment
+from ...store.opening.encryption import Encryption, keyring_of, scratch_beside
+from ...store.store import no_progress
+from ...store.temp_folders import Scratch
+
+Progress = Callable[[int, int], None]
+_READ_PAGE: Final = 1000
+
+
+class BackupLog:
+    """A backup, read as the log that it was taken from; a `WalkedLog`."""
+
+    def __init__(self, home: BackupFolder, manifest: Manifest, mapper: StructMapper) -> None:
+        self._home, self._manifest, self._mapper = home, manifest, mapper
+        self._ends = [segment.last for segment in manifest.segments]
+        self._loaded: tuple[str, list[Frame]] = ("", [])
+
+    @property
+    def is_dense(self) -> bool:
+        """As of the log."""
+        return self._manifest.is_dense
+
+    is_checked = False
+
+    def frames(self, after: int = 0) -> Iterator[Frame]:
+        """The records after a position, in order."""
+        for segment in self._manifest.segments[bisect_right(self._ends, after) :]:
+            yield from (frame for frame in self._load(segment) if frame.position > after)
+
+    def read(self, after: int, limit: int) -> Sequence[Recorded]:
+        """The events after a position, in order; empty at the end."""
+        page: list[Recorded] = []
+        for frame in self.frames(after):
+            page.append(self._mapper.recorded(frame.notification()))
+            if len(page) == limit:
+                break
+        return page
+
+    def read_chat(self, chat_id: str, *, after: int) -> Sequence[Recorded]:
+        """The events of one chat after a position, in order."""
+        page: list[Recorded] = []
+        for frame in self.frames(after):
+            if frame.stream == chat_id:
+                page.append(self._mapper.recorded(frame.notification()))
+                if len(page) == _READ_PAGE:
+                    break
+        return page
+
+    def event_at(self, position: int) -> Recorded | None:
+        """The event at a position; None where there is none."""
+        for frame in self.frames(position - 1):
+            return self._mapper.recorded(frame.notification()) if frame.position == position else None
+        return None
+
+    def last_position(self) -> int:
+        """The position of the last event; 0 for an empty log."""
+        return self._manifest.position
+
+    def _load(self, segment: Segment) -> list[Frame]:
+        name, frames = self._loaded
+        if name != segment.file:
+            frames = list(read_segment(self._home.path, segment))
+            self._loaded = (segment.file, frames)
+        return frames
+
+
+def open_backup(folder: str | os.PathLike[str], encryption: Encryption | None) -> tuple[BackupLog, Manifest]:
+    """A backup to read events from. Raises `ConfigurationError`, `CorruptStateError`, `UnsupportedFormatError`."""
+    home = BackupFolder(folder)
+    manifest = home.require()
+    cipher = None if encryption is None else RecordCipher(keyring_of(encryption))
+    return BackupLog(home, manifest, StructMapper(JSONTranscoder(), cipher=cipher)), manifest
+
+
+def check_backup(
+    folder: str | os.PathLike[str],
+    *,
+    encryption: Encryption | None = None,
+    files_only: bool = False,
+    progress: Progress | None = None,
+) -> Backup:
+    """
+    Read a backup back: every file has its digest, every event follows the one before it in its chat. Changes nothing.
+
+    Args:
+        folder: Where it lies.
+        encryption: The keys, when the log is encrypted.
+        files_only: Check the files against their digests and not the events in them, for which no keys are needed.
+        progress: Called with (position reached, last position).
+
+    Raises:
+        ConfigurationError: There is no backup, or the keys of an encrypted one were not given.
+        CorruptStateError, ChainIntegrityError: It is damaged, and where.
+        UnsupportedFormatError: A newer chatledger wrote it.
+    """
+    progress = progress or no_progress
+    log, manifest = open_backup(folder, encryption)
+    home = BackupFolder(folder)
+    home.read_heads(manifest)
+    if files_only:
+        _check_files(log, manifest, progress)
+        return manifest.describe(home.path)
+    first = next(log.frames(), None)
+    if encryption is None and first is not None and is_encrypted(first.state):
+        msg = (
+            "the backup is of an encrypted log: give its keys, or check its files only (files_only=True, --files-only)"
+        )
+        raise ConfigurationError(msg)
+    scratch = Scratch() if encryption is None else scratch_beside(None)
+    scratch.remove_abandoned()
+    with scratch.folder() as place:
+        generation = Generation(0, place, map_bytes=INITIAL_MAP_BYTES)
+        try:
+            walk = Walk(log, generation, watch=None, progress=lambda at: progress(at, manifest.position))
+            walk.finish()
+        finally:
+            generation.env.close()
+    counted = sum(segment.count for segment in manifest.segments)
+    if (walk.state.position, walk.state.hash, walk.event_count + walk.foreign_count) != (
+        manifest.position,
+        manifest.hash,
+        counted,
+    ):
+        msg = (
+            f"the backup in {home.path} ends at position {walk.state.position:,} with {walk.event_count:,} events, but its "
+            f"manifest says position {manifest.position:,} and {counted:,} events"
+        )
+        raise ChainIntegrityError(msg, position=walk.state.position)
+    return manifest.describe(home.path)
+
+
+def _check_files(log: BackupLog, manifest: Manifest, progress: Progress) -> None:
+    versions: dict[str, int] = {}
+    for frame in log.frames():
+        if not frame.topic:
+            continue  # the place of a foreign message
+        if frame.version <= versions.get(frame.stream, 0):
+            msg = f"event {frame.version} of chat {frame.stream!r} stands after event {versions[frame.stream]}"
+            raise ChainIntegrityError(msg, chat_id=frame.stream, position=frame.position, version=frame.version)
+        versions[frame.stream] = frame.version
+        progress(frame.position, manifest.position)

@@ -1,0 +1,233 @@
+"""Making a log from a backup: every record at its position, then everything verified."""
+
+import contextlib
+import fcntl
+import os
+import shutil
+from collections.abc import Callable, Generator, Iterator, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from eventsourcing.persistence import Notification
+from msgspec import structs
+
+from chatledger.domain.errors import ChainIntegrityError, ConfigurationError, LedgerLockedError
+
+from ...ledger.ledger import Ledger
+from ...log.bookmarks import decode_bookmark
+from ...log.envelope import clock_ms
+from ...log.nats.login import Login
+from ...log.nats_server import DataDirectory
+from ...log.nats_server.directory import LOST_AND_FOUND
+from ...log.port import EventLog
+from ...store.backup.manifest import Backup, Manifest
+from ...store.opening.encryption import Encryption
+from ...store.opening.locations import Options, open_shared
+from ...store.quarantine import Note, Quarantine
+from ...store.store import no_progress
+from ..open_log import LogOnly, log_at
+from .checking import BackupLog, open_backup
+
+Progress = Callable[[int, int], None]
+_PAGE: Final = 250
+_DRAFT: Final = ".restoring"
+
+
+def restore(
+    folder: str | os.PathLike[str],
+    location: str | os.PathLike[str],
+    *,
+    encryption: Encryption | None = None,
+    login: Login | None = None,
+    timeout_s: float = 15.0,
+    progress: Progress | None = None,
+) -> Backup:
+    """
+    Make a ledger from a backup, in an empty place, and verify all of it.
+
+    Every event stands at the position that it had; so tombstones, anchors, and positions that somebody noted stay right. Named
+    feeds go on where they were when the backup was taken. What differs: the log has a new identity, and its server has new
+    times of arrival. Interrupted at any point, nothing is at the location that would open; restore again.
+
+    Args:
+        folder: The backup.
+        location: As for `chatledger.open`, except `memory:`. A directory that does not exist or is empty; a stream or
+            database without events.
+        encryption: The keys of an encrypted log.
+        login: Only for servers: how to log in, as for `chatledger.open`. It must be allowed to make streams.
+        timeout_s: The budget of one operation on the log.
+        progress: Called with (positions done, positions in all); each counts twice, written and verified.
+
+    Returns:
+        What was restored.
+
+    Raises:
+        ConfigurationError: The place is not empty, or can not be used; there is no backup; or its keys are missing.
+        CorruptStateError, ChainIntegrityError: The backup is damaged, or what was restored is not what it says.
+        UnsupportedFormatError: A newer chatledger wrote the backup.
+        LogRefusedError, AccessDeniedError: The server refuses the login, or the login may not make the streams.
+        LogUnavailableError: The log did not answer.
+    """
+    backup, manifest = open_backup(folder, encryption)
+    report = progress or no_progress
+    place = os.fspath(location)
+    options = _Options(encryption, login, timeout_s)
+    run = _Run(backup, manifest, options, progress=report)
+    if place == "memory:":
+        msg = "a ledger in memory ends with its process; restore into a directory, nats://, sqlite:// or postgresql://"
+        raise ConfigurationError(msg)
+    if "://" in place:
+        if manifest.quarantined:
+            names = ", ".join(repr(one.id) for one in manifest.quarantined)
+            msg = f"the backup has chats that lost events ({names}), which only a directory can refuse: restore it into one, and give them up there"
+            raise ConfigurationError(msg)
+        run.into(place, is_stream_made=True)
+    else:
+        options.log_only(create=None).check_place("path", place)
+        with _drafted(DataDirectory(place).path) as draft:
+            run.into(str(draft))
+            _note_quarantine(draft, manifest)
+    return manifest.describe(Path(folder).expanduser().absolute())
+
+
+class _Options(NamedTuple):
+    """How the place is opened, several times."""
+
+    encryption: Encryption | None
+    login: Login | None
+    timeout_s: float
+
+    def log_only(self, *, create: bool | None) -> LogOnly:
+        return LogOnly(create=create, timeout_s=self.timeout_s, encryption=self.encryption, login=self.login)
+
+    def whole(self) -> Options:
+        return Options(timeout_s=self.timeout_s, encryption=self.encryption, login=self.login)
+
+
+class _Run:
+    def __init__(self, backup: BackupLog, manifest: Manifest, options: _Options, *, progress: Progress) -> None:
+        self._backup, self._manifest, self._progress = backup, manifest, progress
+        self._options = options
+        self._bookmarks = [decode_bookmark(raw.encode(), 0) for raw in manifest.bookmarks]  # before anything is written
+
+    def into(self, location: str, *, is_stream_made: bool = False) -> None:
+        """Fill the log at a location, and verify it."""
+        create = is_stream_made or None
+        with log_at(location, self._options.log_only(create=create)) as log:
+            is_again = log.drop_partial()
+            if not is_again:
+                self._fill(log)
+        if is_again:
+            with log_at(location, self._options.log_only(create=create)) as log:
+                self._fill(log)
+        self._verify(location)
+
+    def _fill(self, log: EventLog) -> None:
+        manifest = self._manifest
+        if log.is_dense and manifest.missing > manifest.erased:
+            msg = (
+                f"{manifest.missing - manifest.erased:,} positions of this log never held an event, as is usual in a database; "
+                "on a NATS server that would mean lost events. Restore it into postgresql:// or sqlite://"
+            )
+            raise ConfigurationError(msg)
+        log.fill(self._pages())
+        for bookmark in self._bookmarks:
+            log.save_bookmark(structs.replace(bookmark, log_id=log.identity))
+
+    def _pages(self) -> Iterator[Sequence[Notification]]:
+        page: list[Notification] = []
+        for frame in self._backup.frames():
+            page.append(frame.notification())
+            if len(page) == _PAGE:
+                yield page
+                self._progress(page[-1].id, 2 * self._manifest.position)
+                page = []
+        if page:
+            yield page
+
+    def _verify(self, location: str) -> None:
+        manifest = self._manifest
+        with Ledger(open_shared(location, self._options.whole())) as ledger:
+            # Twice the positions: `verify` itself reads and compares them.
+            found = ledger.verify(
+                progress=lambda done, total: self._progress(
+                    manifest.position + (done * manifest.position // total if total else 0), 2 * manifest.position
+                )
+            )
+            last = None
+            for recorded in ledger.history(after=max(0, manifest.position - 1)):
+                last = recorded
+        counted = sum(segment.count for segment in manifest.segments)
+        hash_ = b"" if last is None else last.hash
+        if (found.position, found.event_count + found.foreign_count, hash_) != (
+            manifest.position,
+            counted,
+            manifest.hash,
+        ):
+            msg = (
+                f"what was restored ends at position {found.position:,} with {found.event_count:,} events, but the backup says "
+                f"position {manifest.position:,} and {counted:,} events. Check the backup: 'chatledger backup --check'"
+            )
+            raise ChainIntegrityError(msg, position=found.position)
+
+
+def _note_quarantine(directory: Path, manifest: Manifest) -> None:
+    """What lost events before the backup was taken is refused in the restored directory, too."""
+    if manifest.quarantined:
+        why = "the log was damaged before the backup was taken"
+        streams = tuple(manifest.quarantined)
+        note = Note(made_at=clock_ms(), why=why, kept_as="", log_id=manifest.log_id, streams=streams)
+        Quarantine(directory).add("restored", note)
+
+
+@contextlib.contextmanager
+def _drafted(target: Path) -> Generator[Path]:
+    """A directory beside the target, which takes its place when the `with` ends well."""
+    try:
+        _check_empty(target)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        draft = target.with_name(target.name + _DRAFT)
+        draft.mkdir(mode=0o700, exist_ok=True)
+        with _alone(draft):
+            shutil.rmtree(draft / "data", ignore_errors=True)  # of an interrupted restore
+            yield draft / "data"
+            (draft / "data").rename(target)
+            _sync(target.parent)
+            shutil.rmtree(draft, ignore_errors=True)
+    except OSError as error:
+        msg = f"the backup can not be restored to {target}: {error}"
+        raise ConfigurationError(msg) from error
+
+
+def _check_empty(target: Path) -> None:
+    if target.is_dir() and not any(target.iterdir()):
+        return
+    if target.is_dir() and {entry.name for entry in target.iterdir()} == {LOST_AND_FOUND}:
+        msg = f"{target} is the root of a volume, which can not be replaced as a whole; restore into a folder inside it"
+        raise ConfigurationError(msg)
+    if target.exists():
+        msg = f"{target} is not empty, and a backup is restored into an empty place only; move it away, or give another"
+        raise ConfigurationError(msg)
+
+
+@contextlib.contextmanager
+def _alone(draft: Path) -> Generator[None]:
+    """Keep another restore to the same place out; the kernel frees the lock of a killed one."""
+    descriptor = os.open(draft / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            msg = f"another process restores a backup into {draft}; wait for it"
+            raise LedgerLockedError(msg) from error
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,296 @@
+"""Looking at a ledger from outside, without changing it: what is wrong, and what can be done."""
+
+import os
+from collections.abc import Iterable
+from contextlib import closing
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from eventsourcing.persistence import JSONTranscoder, Notification
+
+from chatledger.domain.errors import ChatledgerError, ConfigurationError
+
+from ...log.bookmarks import Bookmark
+from ...log.cipher import RecordCipher
+from ...log.mapper import StructMapper
+from ...log.nats.login import Login
+from ...log.nats_server import DataDirectory
+from ...log.nats_server.lock import OwnerLock
+from ...log.nats_server.preflight import check_store
+from ...log.port import READ_PAGE, EventLog
+from ...store.opening.encryption import Encryption, keyring_of
+from ...store.opening.locations import STREAM, open_unshared
+from ...store.opening.nats_locations import without_secrets
+from ..open_log import LogOnly
+from .chains import ChainScan
+from .findings import Diagnosis, Findings
+from .index_check import IndexWitness, check_erasures, read_index
+from .places import check_format, check_leftovers, check_owner, check_permissions, check_quarantine, check_room
+from .store_files import StoreFiles, stream_folder
+
+_SHOWN = 20
+_CORRECT = (
+    "do not open it, a server cuts off what follows; 'chatledger doctor --repair' corrects it, and nothing is lost"
+)
+_REPAIR = "do not open it, a server cuts off what follows; 'chatledger doctor --repair', with --backup FOLDER if there is a backup; or restore a backup"
+
+
+def diagnose(
+    location: str | os.PathLike[str],
+    *,
+    index: str | os.PathLike[str] | None = None,
+    encryption: Encryption | None = None,
+    login: Login | None = None,
+    timeout_s: float = 15.0,
+) -> Diagnosis:
+    """
+    Say what is wrong with a ledger and what can be done, also when it does not open. Changes nothing.
+
+    Of a directory that nobody has open, the files of the log are read without a server, because a server that meets damage
+    cuts it out of the files. Elsewhere the log is read through its server.
+
+    Args:
+        location: As for `chatledger.open`, except `memory:`.
+        index: The folder of the index, where it is not at its usual place.
+        encryption: The keys of an encrypted log.
+        login: Only for servers: how to log in, as for `chatledger.open`; it has to be allowed to read.
+        timeout_s: The budget of one operation on a server.
+
+    Raises:
+        ConfigurationError: There is nothing at that location, or the log is encrypted and no key was given.
+    """
+    text = os.fspath(location)
+    if text == "memory:":
+        msg = "a ledger in memory is gone with its process; there is nothing to look at"
+        raise ConfigurationError(msg)
+    found = Findings()
+    options = LogOnly(
+        index=index, durability="fast", create=False, timeout_s=timeout_s, encryption=encryption, login=login
+    )
+    options.check_place(text.partition("://")[0] if "://" in text else "path", text)
+    look = _Look(found, options)
+    scan = look.elsewhere(text) if "://" in text else look.at_directory(DataDirectory(text))
+    return Diagnosis(
+        location=without_secrets(text) if "://" in text else text,
+        findings=found.sorted(),
+        event_count=0 if scan is None else scan.event_count,
+        stream_count=0 if scan is None else len(scan.heads),
+        position=0 if scan is None else scan.position,
+    )
+
+
+def mapper_of(encryption: Encryption | None) -> StructMapper:
+    """What reads the records of a log."""
+    cipher = None if encryption is None else RecordCipher(keyring_of(encryption))
+    return StructMapper(JSONTranscoder(), cipher=cipher)
+
+
+_REMOVE = "keep whoever writes them out of the stream; 'chatledger doctor --repair' removes them"
+
+
+class _Look:
+    def __init__(self, found: Findings, options: LogOnly) -> None:
+        self._found, self._options = found, options
+        self._mapper = mapper_of(options.encryption)
+
+    def at_directory(self, directory: DataDirectory) -> ChainScan | None:
+        found = self._found
+        if not directory.path.is_dir():
+            beside = directory.path.with_name(f"{directory.path.name}.repairing")
+            hint = f"; an interrupted repair left {beside}" if beside.exists() else ""
+            msg = f"there is no ledger at {directory.path}{hint}"
+            raise ConfigurationError(msg)
+        if not check_format(directory, found):
+            return None
+        check_permissions(directory, found)
+        check_room(directory.path, found)
+        check_quarantine(directory, found)
+        lock = OwnerLock.try_take(directory.lock_file)
+        try:
+            check_leftovers(directory, found, is_in_use=lock is None)
+            check_erasures(directory, found, is_in_use=lock is None)
+            if lock is not None:
+                return self._from_files(directory)
+            if check_owner(directory, found):
+                return self.elsewhere(str(directory.path))
+            return None
+        finally:
+            if lock is not None:
+                lock.release()
+
+    def _from_files(self, directory: DataDirectory) -> ChainScan | None:
+        root = self._options.index or directory.index
+        if not stream_folder(directory).is_dir():
+            is_known = (root / "CURRENT").exists()
+            what = (
+                "the folder of the log is gone, though there is an index of it" if is_known else "there is no log yet"
+            )
+            remedy = "restore a backup" if is_known else "nothing: opening the ledger makes one"
+            self._found.add("error" if is_known else "note", "log-missing", directory.log, what, remedy)
+            return None
+        store = StoreFiles(directory)
+        self._mapper.blobs = store.read_large(self._mapper)
+        self._name_damage(store)
+        if store.identity is None:
+            what = "what the server knows of the stream can not be read"
+            self._found.add("error", "stream-damaged", stream_folder(directory) / "meta.inf", what, _REPAIR)
+        scan = self._scan(store.stored(), ChainScan(store.doubtful))
+        witness = read_index(root, store.identity, self._found)
+        scan.distrust_unproven({} if witness is None else witness.heads)
+        self._judge(scan, is_dense=True, last=store.last, witness=witness, bookmarks=store.bookmarks())
+        self._check_store(directory)
+        return scan
+
+    def _check_store(self, directory: DataDirectory) -> None:
+        """Say why no server would start on the files, where nothing that was found says it."""
+        if any(finding.severity == "error" for finding in self._found.sorted()):
+            return
+        try:
+            check_store(directory, STREAM)
+        except ChatledgerError as error:
+            self._found.add("error", "store-refused", directory.log, str(error), _REPAIR)
+
+    def _name_damage(self, store: StoreFiles) -> None:
+        """Say which bytes of the files are no intact record, and of which event they are, where that is known."""
+        for damage in store.damages[:_SHOWN]:
+            whose = "" if damage.position is None else f" of {_event(store, damage.position)}"
+            what = f"the record{whose} from byte {damage.offset:,} on is damaged, {damage.length:,} bytes"
+            if not whose:
+                what = f"{damage.length:,} bytes from byte {damage.offset:,} on are no record"
+            self._found.add("error", "file-damaged", damage.file, what, _REPAIR)
+        if len(store.damages) > _SHOWN:
+            what = f"so are {len(store.damages) - _SHOWN:,} more places"
+            self._found.add("error", "file-damaged", "the log", what, _REPAIR)
+        for one in store.corrected[:_SHOWN]:
+            is_event = one.file.is_relative_to(store.folder)
+            whose = _event(store, one.position) if is_event else f"position {one.position}"
+            what = f"bit {one.bit:,} of the record of {whose} from byte {one.offset:,} on is flipped; its checksum says which one"
+            self._found.add("error", "bit-flipped", one.file, what, _CORRECT)
+        for position in store.unreadable[:_SHOWN]:
+            what = "the headers of its record are damaged"
+            self._found.add("error", "event-unreadable", f"position {position}", what, _REPAIR)
+
+    def elsewhere(self, location: str) -> ChainScan | None:
+        """A log that is read through its server, or an SQLite file."""
+        if location.startswith("sqlite:"):
+            check_room(require_file(location).parent, self._found)
+        try:
+            with closing(open_unshared(location, self._options)) as opened:
+                return self._through(opened.log, self._options.index or opened.index_folder)
+        except ChatledgerError as error:
+            remedy = "see the message; a log whose records are damaged is restored from a backup"
+            self._found.add("error", "log-refused", without_secrets(location), str(error), remedy)
+            return None
+
+    def _through(self, log: EventLog, root: Path) -> ChainScan:
+        try:
+            log.check_keys()
+        except ConfigurationError:
+            raise
+        except ChatledgerError as error:
+            self._found.add("error", "event-unreadable", "the first or last event", str(error), _REPAIR)
+        self._mapper.is_checked_below, self._mapper.is_in_clear = log.is_checked, self._mapper.cipher is None
+        scan = self._scan(stored_on(log), ChainScan(is_checked=log.is_checked))
+        witness = read_index(root, log.identity, self._found)
+        self._judge(scan, is_dense=log.is_dense, last=log.last_position(), witness=witness, bookmarks=log.bookmarks())
+        return scan
+
+    def _scan(self, records: Iterable[Notification], scan: ChainScan) -> ChainScan:
+        scan.run(records, self._mapper.recorded)
+        return scan
+
+    def _judge(
+        self,
+        scan: ChainScan,
+        *,
+        is_dense: bool,
+        last: int,
+        witness: IndexWitness | None,
+        bookmarks: Iterable[Bookmark],
+    ) -> None:
+        add = self._found.add
+        for position, stream, why in scan.unreadable[:_SHOWN]:
+            add("error", "event-unreadable", f"position {position}, chat {stream!r}", why, _REPAIR)
+        for broken in list(scan.breaks.values())[:_SHOWN]:
+            what = f"event {broken.version} at position {broken.position} does not follow: {broken.why}"
+            add("error", "chain-broken", f"chat {broken.stream!r}", what, _REPAIR)
+        if len(scan.breaks) > _SHOWN:
+            what = f"so do {len(scan.breaks) - _SHOWN:,} more chats"
+            add("error", "chain-broken", "the log", what, _REPAIR)
+        for stream in sorted(scan.unerased)[:_SHOWN]:
+            what = "it was deleted, and some of its events are still on the log: erasing them was interrupted"
+            add("warning", "erasure-pending", f"chat {stream!r}", what, "open the ledger: that finishes it")
+        for position, stream, why in scan.foreign[:_SHOWN]:
+            where = f"position {position}, chat {stream!r}" if stream else f"position {position}"
+            what = f"a message that is no event of chatledger: {why}"
+            what += ". The chat is refused because of it" if stream else ". It is passed over"
+            add("error" if stream else "warning", "foreign-message", where, what, _REMOVE)
+        if len(scan.foreign) > _SHOWN:
+            add("warning", "foreign-message", "the log", f"so are {len(scan.foreign) - _SHOWN:,} more", _REMOVE)
+        if is_dense and scan.lost:
+            holes = f"; positions without an event: {_ranges(scan.holes)}" if scan.holes else ""
+            what = f"{scan.lost:,} events are gone or do not follow, and no deletion accounts for them{holes}"
+            add("error", "events-lost", "the log", what, _REPAIR)
+        if is_dense and last > scan.position:
+            what = f"position {last} was given out, and the last event is at {scan.position}"
+            add("error", "tail-lost", f"position {last}", what, _REPAIR)
+        if witness is not None:
+            self._compare(scan, witness)
+        for bookmark in bookmarks:
+            if bookmark.position > max(last, scan.position):
+                what = f"it has handled position {bookmark.position}, and the log ends at {scan.position}"
+                remedy = f"after restoring the log, ledger.forget_feed({bookmark.name!r}) if it handles events anew"
+                add("error", "feed-ahead", f"feed {bookmark.name!r}", what, remedy)
+
+    def _compare(self, scan: ChainScan, witness: IndexWitness) -> None:
+        add, state = self._found.add, witness.state
+        if state.position > scan.position:
+            what = f"the index has seen position {state.position}, and the last event of the log is at {scan.position}"
+            add("error", "log-regressed", f"position {state.position}", what, _REPAIR)
+        elif state.position == scan.hash_position and state.hash != scan.hash:
+            what = "the event there is not the one that the index has seen: the end was lost, and positions given out again"
+            add("error", "position-reused", f"position {state.position}", what, _REPAIR)
+        shown = 0
+        for stream, (version, digest) in witness.heads.items():
+            known, known_digest = scan.heads.get(stream, (0, b""))
+            is_replaced = known == version and known_digest != digest
+            if stream in scan.breaks or not (known < version or is_replaced):
+                continue
+            shown += 1
+            if shown <= _SHOWN:
+                what = (
+                    f"event {version} is not the one that the index has seen"
+                    if is_replaced
+                    else f"the index has seen event {version}, the log ends with event {known}"
+                )
+                add("error", "chat-differs", f"chat {stream!r}", what, _REPAIR)
+
+
+def _event(store: StoreFiles, position: int) -> str:
+    """The event at a position, as its record says, which may be damaged there too."""
+    record = store.records.get(position)
+    if record is None:
+        return f"position {position}"
+    return f"event {record.originator_version} of chat {record.originator_id!r} at position {position}"
+
+
+def require_file(location: str) -> Path:
+    """The file of an SQLite log. Raises `ConfigurationError` when there is none, which opening it would make."""
+    file = Path(unquote(urlsplit(location).path.removeprefix("/"))).expanduser().absolute()
+    if not file.is_file():
+        msg = f"there is no ledger at {file}"
+        raise ConfigurationError(msg)
+    return file
+
+
+def stored_on(log: EventLog) -> Iterable[Notification]:
+    """All records of a log, in order."""
+    after = 0
+    while page := log.stored(after, READ_PAGE):
+        yield from page
+        after = page[-1].id
+
+
+def _ranges(holes: list[tuple[int, int]]) -> str:
+    shown = [f"{first}-{last}" if last > first else str(first) for first, last in holes[:_SHOWN]]
+    return ", ".join([*shown, "..."] if len(holes) > _SHOWN else shown)

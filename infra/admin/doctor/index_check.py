@@ -1,0 +1,159 @@
+"""Checks of what is beside the log: an index, which knows what was lost, and erasures that were interrupted."""
+
+import contextlib
+from collections.abc import Generator, Iterator, Mapping
+from pathlib import Path
+
+import lmdb
+import msgspec
+
+from chatledger.domain.chat.state import stream_head
+from chatledger.domain.errors import ChatledgerError, CorruptStateError
+from chatledger.projections.chat.reader import IndexedChat
+from chatledger.projections.generations import Generation, Generations, IndexState
+from chatledger.projections.index import Snapshot
+from chatledger.projections.lmdb.environment import INITIAL_MAP_BYTES, UncleanStopError
+from chatledger.projections.lmdb.page_check import find_damage
+
+from ...log.nats_server import DataDirectory
+from ...log.nats_server.erasures import CHECKED, find_unfinished, interrupted, is_due
+from .findings import Findings, Severity
+
+
+def check_erasures(directory: DataDirectory, found: Findings, *, is_in_use: bool) -> None:
+    """What erasures that were interrupted left in the files; while a server uses them, whether there were any."""
+    left = [] if is_in_use else list(find_unfinished(directory))
+    opening = "open the ledger: that overwrites it"
+    remedy = opening if is_due(directory) else f"rm {directory.path / CHECKED}, then {opening}"
+    for one in left:
+        what = (
+            f"{len(one.places):,} deleted events can still be read in it: a server died before it had overwritten them"
+            if one.places
+            else "a copy of a block that a server did not finish, with what was being erased from it"
+        )
+        found.add("warning", "erasure-unfinished", one.file, what, remedy)
+    marks = interrupted(directory)
+    if marks and not left:
+        what = f"{len(marks):,} erasures were interrupted, and may not be finished"
+        found.add(
+            "warning",
+            "erasure-unfinished",
+            marks[0],
+            what,
+            "close the ledger everywhere and open it: that finishes them",
+        )
+
+
+_REBUILT = "nothing: it is built anew from the log at the next open"
+
+
+class IndexWitness:
+    """
+    What an index knows of the log.
+
+    Args:
+        state: How far it is.
+        heads: Version and hash of the last event of each chat, by id.
+    """
+
+    def __init__(self, state: IndexState, heads: Mapping[str, tuple[int, bytes]]) -> None:
+        self.state, self.heads = state, heads
+
+
+def read_index(root: Path, identity: str | None, found: Findings) -> IndexWitness | None:
+    """What the index in a folder knows of the log with that identity; None when it can not serve."""
+    if not (root / "CURRENT").exists():
+        found.add("note", "index-missing", root, "there is no index", _REBUILT)
+        return None
+    generations = Generations(root)
+    number = generations.current
+    if number is None or not generations.path(number).is_dir():
+        found.add("warning", "index-damaged", root / "CURRENT", "it names no generation that is there", _REBUILT)
+        return None
+    if generations.has_others:
+        what = "it has generations besides the current one: of an interrupted build, or still in use"
+        found.add("note", "index-leftover", root, what, "nothing: they are removed when nobody uses them")
+    damage = page_damage(root)
+    if damage is not None:
+        found.add("warning", "index-damaged", generations.path(number), damage, _remedy(root))
+        return None
+    try:
+        with _opened(generations.path(number), number) as generation:
+            reason = None if identity is None else generation.mismatch(identity)
+            if reason is not None:
+                is_old = reason.startswith("it has schema")
+                severity: Severity = "note" if is_old else "warning"
+                kind = "index-outdated" if is_old else "index-foreign"
+                found.add(severity, kind, generations.path(number), reason, _REBUILT)
+                return None
+            return _read(generation, found)
+    except UncleanStopError:
+        what = "the machine went down while it was open, so it can not be trusted"
+        found.add("note", "index-unclean", generations.path(number), what, _REBUILT)
+    except (ChatledgerError, OSError, ValueError) as error:
+        if "already open in this process" in str(error):
+            what = "this process has it open, so it is in use and is not looked at again"
+            found.add("note", "index-in-use", generations.path(number), what, "nothing")
+            return None
+        found.add("warning", "index-damaged", generations.path(number), str(error), _remedy(root))
+    return None
+
+
+def page_damage(root: Path) -> str | None:
+    """What is wrong with the pages of the current generation, on which LMDB would end this process."""
+    number = Generations(root).current if (root / "CURRENT").exists() else None
+    if number is None:
+        return None
+    try:
+        return find_damage(Generations(root).path(number) / "data.mdb")
+    except OSError as error:
+        return f"its pages can not be read: {error}"
+
+
+def _remedy(root: Path) -> str:
+    return (
+        f"close the ledger everywhere; 'chatledger doctor --repair' sets the index of a directory aside, else rm -r {root}; "
+        "it is built anew from the log"
+    )
+
+
+@contextlib.contextmanager
+def _opened(path: Path, number: int) -> Generator[Generation]:
+    generation = Generation(number, path, map_bytes=INITIAL_MAP_BYTES)
+    try:
+        yield generation
+    finally:
+        generation.env.close()
+
+
+def _read(generation: Generation, found: Findings) -> IndexWitness:
+    try:
+        with generation.env.reading() as txn:
+            snapshot = Snapshot(generation, txn)
+            erasures, large = snapshot.erasures(), snapshot.dropped_large()
+            if erasures or large:
+                what = (
+                    f"{len(erasures):,} deletions, and {len(large):,} pieces of large data, are not erased from the log yet: "
+                    "that was interrupted"
+                )
+                found.add("warning", "erasure-pending", generation.env.path, what, "open the ledger: that finishes it")
+            elif snapshot.is_scrub_due:
+                what = "its file still has content of what was deleted"
+                found.add("note", "erasure-pending", generation.env.path, what, "nothing: the next open cleans it")
+            heads: dict[str, tuple[int, bytes]] = {}
+            for chat_id, chat in snapshot_chats(snapshot):
+                head = stream_head(chat)
+                heads[chat_id] = (head.version, head.hash)
+            return IndexWitness(snapshot.state, heads)
+    except (lmdb.Error, msgspec.MsgspecError, ValueError) as error:
+        raise CorruptStateError(str(error)) from error
+
+
+def snapshot_chats(snapshot: Snapshot) -> Iterator[tuple[str, IndexedChat]]:
+    """Each chat of an index with its id."""
+    for chat_no in snapshot.chat_nos():
+        chat = IndexedChat(snapshot.tables, snapshot.txn, "", chat_no)
+        profile = chat.profile
+        if profile is not None:
+            chat.chat_id = profile.id
+            yield profile.id, chat

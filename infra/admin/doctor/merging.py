@@ -1,0 +1,156 @@
+"""The records of a damaged log and those of a backup, by position."""
+
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+from eventsourcing.persistence import Notification
+
+from chatledger.domain.chat.events import StreamDeleted
+from chatledger.domain.errors import ChatledgerError
+
+from ...log.mapper import StructMapper
+from ...store.quarantine import Quarantine
+from ..backup.checking import BackupLog
+from .store_files import StoreFiles
+
+DOCTOR: Final = "chatledger:doctor"
+"""The actor of what a repair writes."""
+LOST: Final = "chatledger:lost:"
+"""What the id of the stream begins with whose tombstone accounts for events that are lost."""
+
+
+class Rewritten(msgspec.Struct):
+    """
+    What an earlier repair wrote anew of a chat.
+
+    Args:
+        first: The version with which that begins.
+        positions: Where it stands.
+        is_touched: Whether somebody wrote to the chat since.
+    """
+
+    first: int
+    positions: set[int]
+    is_touched: bool = False
+
+
+class MergedLog:
+    """
+    What is known of a log: its records, and those of a backup where it has none, or others.
+
+    Args:
+        store: The files of the log.
+        mapper: Reads their records.
+        backup: A backup of this log, or of what it was before an earlier repair.
+        is_repaired: Whether it is the latter: it fills holes, and replaces nothing but what that repair wrote anew.
+        quarantine: What earlier repairs noted.
+
+    Attributes:
+        from_backup: How many records only the backup has.
+        dropped: Positions of what earlier repairs wrote, in place of which the backup has the events themselves.
+        not_replaced: Chats for which that is not so, because they were written to since.
+        rewritten: What earlier repairs wrote anew, and is still there, by chat.
+    """
+
+    def __init__(
+        self,
+        store: StoreFiles,
+        mapper: StructMapper,
+        backup: BackupLog | None,
+        quarantine: Quarantine,
+        *,
+        is_repaired: bool,
+    ) -> None:
+        self._store, self._mapper, self._backup, self._is_repaired = store, mapper, backup, is_repaired
+        self.from_backup = self._filled = 0
+        self.dropped: set[int] = set()
+        self._lost_before: dict[int, int] = {}
+        self.not_replaced: set[str] = set()
+        self.rewritten = self._find_rewritten() if quarantine.notes() else {}
+        if is_repaired and self.rewritten:
+            self._choose({stream: one.seen for stream, one in quarantine.lost().items()})
+
+    def records(self) -> Iterator[Notification]:
+        """All by position; a backup was read back with its digests, so what it has is right."""
+        backed: dict[int, Notification] = {}
+        if self._backup is not None:
+            frames = (frame.notification() for frame in self._backup.frames())
+            backed = {one.id: one for one in frames if not self._is_superseded(one)}
+        records = self._store.records
+        self.from_backup = self._filled = 0
+        for position in sorted(records.keys() | backed.keys()):
+            there, saved = records.get(position), backed.get(position)
+            if saved is None or (self._is_repaired and there is not None):
+                assert there is not None, "it stands in one of the two"
+                if self._is_repaired and str(there.originator_id).startswith(LOST):
+                    self._drop_tombstone(there)
+                elif position not in self.dropped:
+                    yield there
+                continue
+            self.from_backup += there is None or self._is_other(there, saved)
+            self._filled += there is None
+            self._store.doubtful.discard(position)
+            yield saved
+
+    @property
+    def explained(self) -> int:
+        """How many positions hold no event now because of earlier repairs: what they lost, and what they wrote."""
+        lost = sum(self._lost_before.values())
+        return len(self.dropped) + lost - min(lost, self._filled)
+
+    def _drop_tombstone(self, record: Notification) -> None:
+        """Drop what accounts for the losses of an earlier repair: the backup may have some of them."""
+        self.dropped.add(record.id)
+        try:
+            body = self._mapper.recorded(record).body
+        except ChatledgerError:
+            return
+        self._lost_before[record.id] = body.event_count if isinstance(body, StreamDeleted) else 0
+
+    def _is_other(self, there: Notification, saved: Notification) -> bool:
+        if there == saved:
+            return False
+        try:
+            return self._mapper.recorded(there).hash != self._mapper.recorded(saved).hash
+        except ChatledgerError:
+            return True
+
+    def _is_superseded(self, saved: Notification) -> bool:
+        """Whether an earlier repair wrote anew what a record of the backup says, and that stays."""
+        known = self.rewritten.get(str(saved.originator_id)) if self._is_repaired else None
+        return known is not None and saved.originator_version >= known.first
+
+    def _find_rewritten(self) -> dict[str, Rewritten]:
+        found: dict[str, Rewritten] = {}
+        for record in self._store.stored():
+            stream = str(record.originator_id)
+            if stream.startswith(LOST):
+                continue
+            try:
+                event = self._mapper.recorded(record).event
+            except ChatledgerError:
+                continue
+            if event.actor == DOCTOR:
+                one = found.setdefault(stream, Rewritten(event.originator_version, set()))
+                one.positions.add(record.id)
+            elif stream in found:
+                found[stream].is_touched = True
+        return found
+
+    def _choose(self, seen: dict[str, int]) -> None:
+        """Give up what was written anew of chats that the backup has as far as they were seen."""
+        assert self._backup is not None, "it is one of the log before the repair"
+        last: dict[str, int] = {}
+        for frame in self._backup.frames():
+            record = frame.notification()
+            stream = str(record.originator_id)
+            last[stream] = max(last.get(stream, 0), record.originator_version)
+        for stream, one in list(self.rewritten.items()):
+            if stream not in seen or last.get(stream, 0) < seen[stream]:
+                continue
+            if one.is_touched:
+                self.not_replaced.add(stream)
+            else:
+                self.dropped |= one.positions
+                del self.rewritten[stream]

@@ -1,0 +1,131 @@
+"""What can be told of a data directory from its files: format, owner, permissions, room, leftovers."""
+
+import contextlib
+import os
+import shutil
+import time
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from chatledger.domain.errors import UNDECODABLE, ChatledgerError
+
+from ...log.nats_server import DataDirectory
+from ...log.nats_server.directory import FORMAT, FORMAT_FILE, FormatRecord
+from ...log.nats_server.health import get_command, get_server_info
+from ...store.quarantine import Quarantine, describe
+from ...store.temp_folders import Scratch
+from .findings import Findings
+
+_LOW_BYTES: Final = 1024**3
+_FULL_BYTES: Final = 64 * 1024**2
+_OLD_S: Final = 24 * 3600
+
+
+def check_format(directory: DataDirectory, found: Findings) -> bool:
+    """Whether it is a directory of ours that this version reads."""
+    file = directory.path / FORMAT_FILE
+    try:
+        number = msgspec.json.decode(file.read_bytes(), type=FormatRecord).format
+    except FileNotFoundError:
+        found.add("error", "not-a-ledger", directory.path, f"it has no {FORMAT_FILE}", "give the directory of a ledger")
+        return False
+    except (OSError, *UNDECODABLE) as error:
+        what, remedy = f"it can not be read: {error}", f'write {{"format":{FORMAT}}} into it, if the rest is in order'
+        found.add("error", "format-damaged", file, what, remedy)
+        return True
+    if number > FORMAT:
+        what = f"it has format {number}, this version reads up to {FORMAT}"
+        found.add("error", "format-newer", file, what, "upgrade chatledger")
+        return False
+    return True
+
+
+def check_permissions(directory: DataDirectory, found: Findings) -> None:
+    """Who else may read it, and whether we may."""
+    mode = directory.path.stat().st_mode & 0o777
+    if mode & 0o077:
+        what, remedy = f"other users may enter it (mode {mode:04o})", f"chmod 700 {directory.path}"
+        found.add("warning", "readable-by-others", directory.path, what, remedy)
+    refused: list[Path] = []
+    for folder, _, names in os.walk(directory.path):
+        for path in (Path(folder), *(Path(folder) / name for name in names)):
+            needed = os.R_OK | os.W_OK | (os.X_OK if path.is_dir() else 0)
+            if path.exists() and not os.access(path, needed):
+                refused.append(path)
+    if refused:
+        what = f"this user may not read and write it, nor {len(refused) - 1:,} others" if refused[1:] else "no access"
+        found.add("error", "no-access", refused[0], what, f"chown -R the user of the ledger {directory.path}")
+
+
+def check_room(path: Path, found: Findings) -> None:
+    """Whether the disk has room."""
+    free = shutil.disk_usage(path).free
+    if free < _LOW_BYTES:
+        what = f"the disk has {free / 1024**2:,.0f} MiB left"
+        remedy = "free space; a full log refuses appends, and a full index can not be written"
+        found.add("error" if free < _FULL_BYTES else "warning", "disk-full", path, what, remedy)
+
+
+def check_leftovers(directory: DataDirectory, found: Findings, *, is_in_use: bool) -> None:
+    """What earlier processes left behind."""
+    ports = list(directory.path.glob("nats-server_*.ports"))
+    if not is_in_use and (ports or directory.endpoint_file.exists()):
+        what = "the last process that used it was killed, or the machine went down"
+        found.add("note", "unclean-stop", directory.path, what, "nothing: the next one to open it tidies up")
+    for suffix in (".restoring", ".repairing"):
+        beside = directory.path.with_name(directory.path.name + suffix)
+        if beside.exists():
+            what, remedy = "an interrupted restore or repair left it", f"rm -r {beside}, when none is running"
+            found.add("note", "leftover", beside, what, remedy)
+    _check_scratch(found)
+
+
+def check_quarantine(directory: DataDirectory, found: Findings) -> None:
+    """What repairs set aside, and which chats are refused since."""
+    quarantine = Quarantine(directory.path)
+    try:
+        notes, refused = quarantine.notes(), quarantine.refused()
+    except ChatledgerError as error:
+        found.add("error", "quarantine-damaged", quarantine.folder, str(error), "as it says")
+        return
+    for stream_id, (folder, stream) in sorted(refused.items()):
+        remedy = "'chatledger doctor --repair --backup FOLDER' with a backup that has them, or --give-up to serve what is left"
+        found.add("error", "quarantined", f"chat {stream_id!r}", describe(folder, stream), remedy)
+    for folder, note in notes.items():
+        if note.kept_as and Path(note.kept_as).exists():
+            what = f"{note.why}; what was damaged is kept as {note.kept_as}, also conversations that were deleted since"
+            found.add("note", "set-aside", folder, what, "remove that when you need it no more")
+
+
+def _check_scratch(found: Findings) -> None:
+    """Folders of `verify` and of ledgers in memory go with their process, unless that is killed."""
+    oldest = time.time() - _OLD_S
+    left: list[Path] = []
+    for path in Scratch().abandoned():
+        with contextlib.suppress(FileNotFoundError):
+            if path.stat().st_mtime < oldest:
+                left.append(path)
+    if left:
+        what = f"{len(left):,} scratch folders of killed processes are older than a day"
+        found.add("note", "scratch", left[0], what, "'chatledger verify' removes them, of any ledger")
+
+
+def check_owner(directory: DataDirectory, found: Findings) -> bool:
+    """The lock is held: say by whom. Whether a server answers."""
+    record = directory.read_endpoint()
+    if record is None:
+        what = "another process holds it and has not published a server: it is starting, or not ours"
+        found.add("error", "locked", directory.lock_file, what, f"try again; 'fuser {directory.lock_file}' names it")
+        return False
+    info = get_server_info(record.url)
+    if info is not None and info.server_name == record.server_name:
+        who = f"process {record.owner_pid} has it open, with the server {record.server_pid}"
+        if get_command(record.owner_pid) is None:
+            who = f"its owner, process {record.owner_pid}, is gone or in another container; the server {record.server_pid} lives"
+        found.add("note", "in-use", directory.lock_file, who, "nothing")
+        return True
+    what = f"process {record.owner_pid} holds it, and its server, process {record.server_pid}, does not answer"
+    found.add("error", "server-silent", directory.lock_file, what, "end that process, then open the ledger again")
+    return False

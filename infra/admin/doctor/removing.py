@@ -1,0 +1,101 @@
+"""Removing foreign messages from a log while it is in use, and giving up chats that lost events."""
+
+import os
+
+from chatledger.domain.chat.events import ChatDeleted
+from chatledger.domain.errors import ConfigurationError
+from chatledger.domain.log.codec import NO_HASH, Envelope, seal
+from chatledger.domain.log.tombstones import removed_stream
+
+from ...ledger.drafts import new_id
+from ...log import EventLog
+from ...log.envelope import clock_ms
+from ...log.nats.login import Login
+from ...log.nats_server import DataDirectory
+from ...store.opening.encryption import Encryption
+from ...store.quarantine import Quarantine, QuarantinedStream
+from ..open_log import LogOnly, log_at
+from .chains import ChainScan
+from .diagnosing import require_file, stored_on
+from .merging import DOCTOR
+
+
+def remove_foreign(
+    location: str | os.PathLike[str],
+    *,
+    encryption: Encryption | None,
+    login: Login | None,
+    timeout_s: float,
+    reason: str,
+) -> ChainScan:
+    """
+    Delete foreign messages, of which a tombstone says first that their positions are not those of lost events.
+
+    Interrupted at any point, doing it again completes it.
+
+    Returns:
+        What was found before.
+    """
+    options = LogOnly(create=False, timeout_s=timeout_s, encryption=encryption, login=login)
+    with log_at(location, options) as log:
+        log.check_keys()
+        scan = ChainScan(is_checked=log.is_checked)
+        scan.run(stored_on(log), log.decode)
+        fresh = [position for position, _, _ in scan.foreign if position > scan.removed_until]
+        if fresh:
+            _account_for(log, fresh, reason)
+        log.remove([position for position, _, _ in scan.foreign])
+        return scan
+
+
+def _account_for(log: EventLog, positions: list[int], reason: str) -> None:
+    stream = removed_stream(positions[-1], new_id())
+    count = len(positions)
+    sealed = seal(
+        [ChatDeleted(positions[0], count, message_count=0, branch_count=0, checkpoint_count=0)],
+        chat_id=stream,
+        version=count,
+        previous_hash=NO_HASH,
+        occurred_at=clock_ms(),
+        event_ids=[new_id()],
+        envelope=Envelope(actor=DOCTOR, correlation_id=reason),
+    )
+    log.append(stream, sealed, expected_position=0)
+
+
+def check_removable(location: str, *, has_backup: bool) -> None:
+    """Raise `ConfigurationError` where there is nothing, or a repair would have to do more than remove messages."""
+    if location == "memory:" or has_backup:
+        msg = (
+            f"only directories are repaired with a backup; restore that of {location!r} into a new place instead. Without one, "
+            "a repair removes what others published into the log"
+        )
+        raise ConfigurationError(msg)
+    if location.startswith("sqlite:"):
+        require_file(location)
+
+
+def give_up(location: str | os.PathLike[str], chat_id: str) -> QuarantinedStream:
+    """
+    Serve what is left of a chat that a repair put into quarantine. That it lost events stays noted there.
+
+    Processes that have the ledger open refuse it until they open it again.
+
+    Args:
+        location: The directory of the ledger.
+        chat_id: The chat; of a thread of agents or a state of a graph the id of its stream, as the doctor names it.
+
+    Returns:
+        How many events it has, and had at least.
+
+    Raises:
+        ConfigurationError: It is no directory of a ledger.
+        NotFoundError: The chat is not in quarantine.
+        CorruptStateError: The notes of the quarantine can not be read.
+    """
+    text = os.fspath(location)
+    directory = DataDirectory(text).path
+    if "://" in text or text == "memory:" or not directory.is_dir():
+        msg = f"{text!r} is no directory; only repaired directories have a quarantine"
+        raise ConfigurationError(msg)
+    return Quarantine(directory).give_up(chat_id, now=clock_ms())

@@ -1,0 +1,409 @@
+"""Making a sound log beside a damaged one, from what is intact, from a backup, and from the index."""
+
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from itertools import chain, count
+from pathlib import Path
+from typing import Final
+
+from eventsourcing.persistence import Notification
+from msgspec import structs
+
+from chatledger.domain.chat.events import ChatDeleted
+from chatledger.domain.errors import ChatledgerError, ConfigurationError, LedgerLockedError
+from chatledger.domain.log.codec import NO_HASH, Envelope, seal
+from chatledger.projections.index import Index
+
+from ...ledger.drafts import new_id
+from ...ledger.ledger import Ledger
+from ...log.envelope import clock_ms
+from ...log.mapper import StructMapper
+from ...log.nats.login import Login
+from ...log.nats_server import DataDirectory
+from ...log.nats_server.lock import OwnerLock
+from ...log.witness import read_last_seen
+from ...store.opening.encryption import Encryption
+from ...store.opening.locations import Options, open_shared
+from ...store.opening.nats_locations import without_secrets
+from ...store.quarantine import Note, Quarantine, QuarantinedStream
+from ..backup.checking import BackupLog, open_backup
+from ..open_log import LogOnly, log_at
+from .account import Accounts, CorrectedEvent, Repair
+from .chains import ChainScan
+from .diagnosing import mapper_of
+from .exchange import finish_interrupted, put_in_place, remove_draft
+from .findings import Findings
+from .index_check import page_damage
+from .merging import DOCTOR, LOST, MergedLog
+from .places import check_format
+from .recreating import Recreation, heads_of
+from .removing import check_removable, remove_foreign
+from .salvaging import Readable, Salvage, read_record
+from .store_files import StoreFiles, stream_folder
+
+_PAGE: Final = 250
+_PAGE_BYTES: Final = 8 * 1024 * 1024
+
+
+def repair(
+    location: str | os.PathLike[str],
+    *,
+    backup: str | os.PathLike[str] | None = None,
+    encryption: Encryption | None = None,
+    login: Login | None = None,
+    timeout_s: float = 15.0,
+) -> Repair:
+    """
+    Replace the damaged log of a directory by a sound one. The damaged directory is kept under another name.
+
+    A record in which one bit is flipped is corrected by its checksum, and nothing of it is lost. Every event that can be trusted
+    keeps its position: those of the log whose chain holds, and those of the backup. Where a chat lost events, what the index
+    knows of it is written anew, marked in its history, and then what the log has behind the damage; a message that is
+    lost and that others name is stood for by a placeholder named `lost`. A chat of which something is missing is in
+    quarantine: every question about it is a `QuarantinedError`, until a repair with a backup brings it back or `give_up` accepts
+    what is left. Where the log is sound and the pages of the index are damaged, the index is set aside and built anew.
+
+    Of a log elsewhere, e.g. on a NATS server, only foreign messages are removed: what others published into it. It may be in
+    use meanwhile. Where such a log lost events, a backup is restored into a new place.
+
+    Args:
+        location: A directory that nobody has open, or where another log is.
+        backup: A backup of this log; for directories only.
+        encryption: The keys of an encrypted log.
+        login: Only for servers: how to log in, as for `chatledger.open`; it has to be allowed to write and to delete.
+        timeout_s: The budget of one operation on the log.
+
+    Raises:
+        ConfigurationError: There is no ledger, or the backup is of another log.
+        LedgerLockedError: Somebody has it open.
+        CorruptStateError, ChainIntegrityError: The backup is damaged, or what was made is not sound; nothing was replaced.
+    """
+    text = os.fspath(location)
+    if "://" in text or text == "memory:":
+        check_removable(text, has_backup=backup is not None)
+        return _remove_foreign(text, encryption, login, timeout_s)
+    directory = DataDirectory(text)
+    finish_interrupted(directory.path, draft_of(directory))
+    if not directory.path.is_dir():
+        msg = f"there is no ledger at {directory.path}"
+        raise ConfigurationError(msg)
+    found = Findings()
+    if not check_format(directory, found):
+        msg = f"{directory.path}: {found.sorted()[0].what}"
+        raise ConfigurationError(msg)
+    lock = OwnerLock.try_take(directory.lock_file)
+    if lock is None:
+        msg = f"somebody has {directory.path} open; close it everywhere before it is repaired"
+        raise LedgerLockedError(msg)
+    try:
+        done = _Run(directory, backup, encryption, timeout_s).run()
+    finally:
+        lock.release()
+    if done.index_kept_as is not None:
+        with Ledger(open_shared(text, Options(timeout_s=timeout_s, encryption=encryption))) as ledger:
+            ledger.verify()
+    return done
+
+
+def _remove_foreign(location: str, encryption: Encryption | None, login: Login | None, timeout_s: float) -> Repair:
+    reason = f"repair {datetime.fromtimestamp(clock_ms() // 1000, UTC):%Y%m%dT%H%M%SZ}: foreign messages were removed"
+    scan = remove_foreign(location, encryption=encryption, login=login, timeout_s=timeout_s, reason=reason)
+    return Repair(
+        location=without_secrets(location),
+        kept_as=None,
+        event_count=scan.event_count,
+        from_backup=0,
+        lost_count=0,
+        recreated=(),
+        cut=(),
+        correlation_id=reason,
+        released=tuple(sorted({stream for _, stream, _ in scan.foreign if stream})),
+        removed_count=len(scan.foreign),
+    )
+
+
+class _Run:
+    def __init__(
+        self,
+        directory: DataDirectory,
+        backup: str | os.PathLike[str] | None,
+        encryption: Encryption | None,
+        timeout_s: float,
+    ) -> None:
+        self._directory, self._encryption, self._timeout_s = directory, encryption, timeout_s
+        self._mapper: StructMapper = mapper_of(encryption)
+        self._store = StoreFiles(directory)
+        self._mapper.blobs = self._large = self._store.read_large(self._mapper)
+        self._quarantine = Quarantine(directory.path)
+        saved: BackupLog | None = None
+        is_repaired = False
+        if backup is not None:
+            saved, manifest = open_backup(backup, encryption)
+            before = {note.log_id for note in self._quarantine.notes().values()}
+            is_repaired = self._store.identity != manifest.log_id and manifest.log_id in before
+            if self._store.identity not in {None, manifest.log_id} and not is_repaired:
+                msg = f"{backup} is the backup of another log than {directory.path} has"
+                raise ConfigurationError(msg)
+        self._merged = MergedLog(self._store, self._mapper, saved, self._quarantine, is_repaired=is_repaired)
+        self._stamp = _unused_stamp(directory)
+        self._reason = f"repair {self._stamp}: the log was damaged"
+        self._kept_as = _kept_as(directory, self._stamp)
+
+    def run(self) -> Repair:
+        """Do it."""
+        remove_draft(draft_of(self._directory))  # of an interrupted repair
+        index, seen = self._copy_of_index()
+        seen = max(seen, self._witnessed())
+        heads = {} if index is None else heads_of(index)
+        scan = ChainScan(self._store.doubtful)
+        scan.run(self._merged.records(), self._mapper.recorded)
+        for chat_id, (version, digest) in heads.items():
+            if scan.heads.get(chat_id) not in {None, (version, digest)} and scan.heads[chat_id][0] == version:
+                scan.distrust(chat_id, "the index has seen another event there")
+        scan.distrust_unproven(heads)
+        last = max(self._store.last, scan.position, seen)
+        is_damaged = bool(
+            scan.breaks or scan.unreadable or scan.foreign or self._store.damages or self._store.corrected
+        )
+        is_damaged |= self._large.is_incomplete
+        if not (is_damaged or self._merged.from_backup or scan.lost or last > scan.position):
+            return self._sound(scan)
+        return self._rewrite(scan, index, heads, seen=seen, last=last)
+
+    def _rewrite(
+        self,
+        scan: ChainScan,
+        index: Index | None,
+        heads: Mapping[str, tuple[int, bytes]],
+        *,
+        seen: int,
+        last: int,
+    ) -> Repair:
+        accounts = Accounts(scan, {chat_id: version for chat_id, (version, _) in heads.items()})
+        kept = self._sort(scan, accounts, heads)
+        versions = {str(one.originator_id): one.originator_version for one in kept}
+        holes = self._account_for_lost(kept, last)
+        from_backup = self._merged.from_backup
+        draft = self._draft()
+        self._fill(draft / "data", kept)
+        options = Options(timeout_s=self._timeout_s, encryption=self._encryption)
+        with Ledger(open_shared(str(draft / "data"), options)) as ledger:
+            recreation = Recreation()
+            with ledger.context(actor=DOCTOR, correlation_id=self._reason):
+                if index is not None:
+                    recreation = Recreation.run(ledger, index, seen=seen)
+                salvage = self._salvage(ledger, scan, {chat_id: heads[chat_id][0] for chat_id in recreation.done})
+            ledger.verify()
+        if index is not None:
+            index.close()
+        lost_count = max(0, holes - self._merged.explained - accounts.readable_count - len(scan.foreign))
+        lost = accounts.lost(recreation.done, count=lost_count)
+        gone = {one.chat_id for one in lost if not one.is_content_kept} | {one.chat_id for one in salvage.lost_data}
+        cut = sorted(stream for stream in scan.breaks if stream not in recreation.done or stream in gone)
+        released = self._set_apart(draft / "data", cut, versions, accounts, salvage)
+        put_in_place(draft / "data", self._directory.path, self._kept_as)
+        shutil.rmtree(draft, ignore_errors=True)
+        return Repair(
+            location=str(self._directory.path),
+            kept_as=str(self._kept_as),
+            event_count=len(kept) - (holes > 0),
+            from_backup=from_backup,
+            lost_count=lost_count,
+            removed_count=len(scan.foreign),
+            recreated=tuple(sorted(recreation.done)),
+            cut=tuple(cut),
+            correlation_id=self._reason,
+            released=tuple(sorted(released)),
+            corrected=tuple(self._corrected()),
+            lost=lost,
+            kept_after=salvage.kept(),
+            lost_data=tuple(salvage.lost_data),
+            not_replaced=tuple(sorted(self._merged.not_replaced)),
+        )
+
+    def _fill(self, place: Path, kept: Sequence[Notification]) -> None:
+        """Write the new log."""
+        with log_at(str(place), LogOnly(timeout_s=self._timeout_s, encryption=self._encryption)) as log:
+            log.fill(self._pages(kept))
+            for bookmark in self._store.bookmarks():
+                log.save_bookmark(structs.replace(bookmark, log_id=log.identity))
+
+    def _sort(self, scan: ChainScan, accounts: Accounts, heads: Mapping[str, tuple[int, bytes]]) -> list[Notification]:
+        """The records that stay where they are; of chats that lost some, note which can be read."""
+        behind = {chat_id for chat_id, (version, _) in heads.items() if scan.heads.get(chat_id, (0, b""))[0] < version}
+        unreadable = {position for position, _, _ in scan.unreadable}
+        foreign = {position for position, _, _ in scan.foreign}
+        kept: list[Notification] = []
+        for record in self._merged.records():
+            if record.id in foreign:
+                continue
+            is_kept = accounts.is_kept(record)
+            if is_kept:
+                kept.append(record)
+            stream = str(record.originator_id)
+            if stream in scan.breaks or stream in behind or record.id in unreadable:
+                accounts.note(record, is_readable=is_kept or self._read(record, scan) is not None)
+        return kept
+
+    def _read(self, record: Notification, scan: ChainScan) -> Readable | None:
+        return None if record.id in scan.unproven else read_record(self._mapper, record)
+
+    def _salvage(self, ledger: Ledger, scan: ChainScan, recreated: Mapping[str, int]) -> Salvage:
+        """Write anew what can be read behind the damage, and the index does not have."""
+        salvage = Salvage(ledger)
+        for record in self._merged.records():
+            stream = str(record.originator_id)
+            if stream not in scan.breaks:
+                continue
+            base = max(scan.keeps[stream], recreated.get(stream, 0))
+            readable = self._read(record, scan) if record.originator_version > base else None
+            if readable is not None:
+                salvage.take(readable, base=base)
+        return salvage
+
+    def _corrected(self) -> Iterator[CorrectedEvent]:
+        """What was corrected, with the names of the files as they are now."""
+        stream = stream_folder(self._directory)
+        for one in self._store.corrected:
+            record = self._store.records.get(one.position) if one.file.is_relative_to(stream) else None
+            yield CorrectedEvent(
+                file=str(self._kept_as / one.file.relative_to(self._directory.path)),
+                offset=one.offset,
+                bit=one.bit,
+                position=one.position,
+                chat_id=None if record is None else str(record.originator_id),
+                version=None if record is None else record.originator_version,
+            )
+
+    def _sound(self, scan: ChainScan) -> Repair:
+        """The log needs no repair, but maybe the index."""
+        shutil.rmtree(self._draft(), ignore_errors=True)
+        damage = page_damage(self._directory.index)
+        kept_as = None
+        if damage is not None:
+            note = Note(made_at=clock_ms(), why=f"the index was damaged: {damage}", kept_as="")
+            kept_as = str(self._quarantine.take_in(self._directory.index, self._stamp, note))
+        return Repair(
+            location=str(self._directory.path),
+            kept_as=None,
+            event_count=scan.event_count,
+            from_backup=0,
+            lost_count=0,
+            recreated=(),
+            cut=(),
+            correlation_id=self._reason,
+            index_kept_as=kept_as,
+        )
+
+    def _set_apart(
+        self, repaired: Path, cut: Sequence[str], versions: Mapping[str, int], accounts: Accounts, salvage: Salvage
+    ) -> list[str]:
+        """Note in the repaired directory what is not whole; returns what was not, and is now."""
+        self._quarantine.copy_to(repaired)
+        quarantine = Quarantine(repaired)
+        now = clock_ms()
+        whole = {stream: version for stream, version in versions.items() if stream not in cut}
+        for stream, one in self._merged.rewritten.items():
+            if stream in whole:
+                whole[stream] = one.first - 1
+        released = quarantine.release(whole, now=now)
+        after = {one.chat_id: sum(last - first + 1 for first, last in one.versions) for one in salvage.kept()}
+        streams = tuple(
+            QuarantinedStream(stream, versions.get(stream, 0), accounts.seen(stream), kept_after=after.get(stream, 0))
+            for stream in cut
+        )
+        note = Note(
+            made_at=now,
+            why="the log was damaged",
+            kept_as=str(self._kept_as),
+            log_id=self._store.identity or "",
+            streams=streams,
+        )
+        quarantine.add(self._stamp, note)
+        return released
+
+    def _account_for_lost(self, kept: list[Notification], last: int) -> int:
+        """
+        A tombstone at the end, so that the holes are explained and no position is given out twice.
+
+        Returns:
+            For how many positions it accounts.
+        """
+        scan = ChainScan()
+        scan.run(kept, self._mapper.recorded)
+        lost = scan.lost + last - scan.position
+        if lost <= 0:
+            return 0
+        first = scan.holes[0][0] if scan.holes else scan.position + 1
+        body = ChatDeleted(first, lost, message_count=0, branch_count=0, checkpoint_count=0)
+        (sealed,) = seal(
+            [body],
+            chat_id=f"{LOST}{new_id()}",
+            version=lost,
+            previous_hash=NO_HASH,
+            occurred_at=clock_ms(),
+            event_ids=[new_id()],
+            envelope=Envelope(actor=DOCTOR, correlation_id=self._reason),
+        )
+        stored = self._mapper.store_sealed(sealed)
+        kept.append(Notification(stored.originator_id, stored.originator_version, stored.topic, stored.state, last + 1))
+        return lost
+
+    def _pages(self, records: Sequence[Notification]) -> Iterator[Sequence[Notification]]:
+        """The records with their large data, a few at a time."""
+        page: list[Notification] = []
+        size = 0
+        for record in records:
+            whole = self._mapper.whole(record)
+            if page and (len(page) == _PAGE or size + len(whole.state) > _PAGE_BYTES):
+                yield page
+                page, size = [], 0
+            page.append(whole)
+            size += len(whole.state)
+        yield page
+
+    def _copy_of_index(self) -> tuple[Index | None, int]:
+        """The index as a witness, opened as a copy; and the last position that it has seen."""
+        identity = self._store.identity
+        if identity is None or not (self._directory.index / "CURRENT").exists():
+            return None, 0
+        if page_damage(self._directory.index) is not None:
+            return None, 0
+        copy = self._draft() / "index"
+        shutil.copytree(self._directory.index, copy)
+        index = Index(copy, identity=identity)
+        try:
+            if index.open() is None:
+                return index, index.state.position
+        except (ChatledgerError, OSError):
+            pass
+        return None, 0
+
+    def _witnessed(self) -> int:
+        """The last position that was acknowledged, as far as the witness knows."""
+        seen = read_last_seen(self._directory.witness)
+        return 0 if seen is None else seen.position
+
+    def _draft(self) -> Path:
+        draft = draft_of(self._directory)
+        draft.mkdir(mode=0o700, exist_ok=True)
+        return draft
+
+
+def draft_of(directory: DataDirectory) -> Path:
+    """Where a repair makes the sound directory."""
+    return directory.path.with_name(directory.path.name + ".repairing")
+
+
+def _unused_stamp(directory: DataDirectory) -> str:
+    """The time, for names; with a number where another repair was in the same second."""
+    now = datetime.fromtimestamp(clock_ms() // 1000, UTC)
+    stamps = chain([f"{now:%Y%m%dT%H%M%SZ}"], (f"{now:%Y%m%dT%H%M%SZ}-{number}" for number in count(2)))
+    folder = Quarantine(directory.path).folder
+    return next(one for one in stamps if not (_kept_as(directory, one).exists() or (folder / one).exists()))
+
+
+def _kept_as(directory: DataDirectory, stamp: str) -> Path:
+    return directory.path.with_name(f"{directory.path.name}.damaged-{stamp}")

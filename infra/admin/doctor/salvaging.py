@@ -1,0 +1,154 @@
+"""Keeping what could be read behind the damage of a chat: it is written anew, in order, as far as it makes sense."""
+
+from eventsourcing.persistence import Notification
+
+from chatledger.domain.chat.events import MessagesAppended, Recorded
+from chatledger.domain.errors import ChatledgerError, CorruptStateError
+from chatledger.domain.graph.events import is_state_stream
+from chatledger.domain.log.codec import decode_event
+from chatledger.domain.log.large_data import LargeData, has_references, put_together
+from chatledger.domain.thread.events import thread_of
+from chatledger.projections.graph.reader import IndexedGraphState
+
+from ...ledger.drafts import new_id
+from ...ledger.ledger import Ledger
+from ...ledger.port import store_of
+from ...log.blobs import MissingBlobError
+from ...log.mapper import StructMapper
+from .account import KeptEvents, LostData, describe_ranges, ranges_of
+from .refitting import LOST_NAME, encode_text, refit_chat, refit_state, refit_thread
+
+
+class Readable:
+    """
+    An event that could be read behind damage, maybe without its large data.
+
+    Attributes:
+        recorded: The event; what is said of lost large data stands in place of these.
+        lost_data: Which messages lack data.
+    """
+
+    def __init__(self, recorded: Recorded, lost_data: tuple[LostData, ...] = ()) -> None:
+        self.recorded, self.lost_data = recorded, lost_data
+
+
+def read_record(mapper: StructMapper, record: Notification) -> Readable | None:
+    """Return what a record says; None when it can not be read."""
+    try:
+        return Readable(mapper.recorded(record))
+    except CorruptStateError:
+        pass
+    except ChatledgerError:
+        return None
+    lost: dict[str, int] = {}
+
+    def fetch(part: LargeData) -> bytes | bytearray:
+        try:
+            if mapper.blobs is not None:
+                return mapper.blobs.get(part.digest, part.size)
+        except (ChatledgerError, MissingBlobError):
+            pass
+        text = f"[{part.size:,} bytes were lost when the log was damaged, with the SHA-256 {part.digest.hex()}]"
+        lost[text] = part.size
+        return encode_text(text)
+
+    chat_id, version = str(record.originator_id), record.originator_version
+    try:
+        state = mapper.unpack(record.state, (chat_id, version, record.topic))
+        if not has_references(state):
+            return None
+        event = decode_event(record.topic, put_together(state, fetch))
+    except ChatledgerError:
+        return None
+    if (event.originator_id, event.originator_version) != (chat_id, version) or not isinstance(
+        event.body, MessagesAppended
+    ):
+        return None
+    lacking = [
+        LostData(chat_id=chat_id, message_id=message.id, version=version, size=size)
+        for message in event.body.messages
+        for text, size in lost.items()
+        if encode_text(text) in encode_text(message.data)
+    ]
+    return Readable(Recorded(record.id, event, b""), tuple(lacking))
+
+
+class Salvage:
+    """
+    Writes events anew that do not follow, each as a commit of its own.
+
+    Args:
+        ledger: On the repaired log.
+
+    Attributes:
+        lost_data: Messages that were kept without their large data.
+    """
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._kept: dict[str, list[int]] = {}
+        self._unusable: dict[str, list[int]] = {}
+        self._placeholders: dict[str, list[str]] = {}
+        self._gaps: dict[str, set[int]] = {}
+        self._last: dict[str, int] = {}
+        self.lost_data: list[LostData] = []
+
+    def take(self, readable: Readable, *, base: int) -> None:
+        """
+        Take the next event of a chat.
+
+        Args:
+            readable: The event.
+            base: The version up to which the chat is whole without it.
+        """
+        recorded = readable.recorded
+        stream, version = recorded.chat_id, recorded.version
+        gaps = self._gaps.setdefault(stream, set())
+        gaps.update(range(self._last.get(stream, base) + 1, version))
+        self._last[stream] = version
+        try:
+            written = self._write(recorded, gaps)
+        except ChatledgerError:  # it does not fit: nothing was written
+            written = []
+        target = self._kept if written else self._unusable
+        target.setdefault(stream, []).append(version)
+        if written:
+            self.lost_data += readable.lost_data
+        made = [
+            message.id
+            for one in written
+            if isinstance(one.body, MessagesAppended)
+            for message in one.body.messages
+            if message.type == LOST_NAME
+        ]
+        self._placeholders.setdefault(stream, []).extend(made)
+
+    def _write(self, recorded: Recorded, gaps: set[int]) -> list[Recorded]:
+        store, stream = store_of(self._ledger).whole("repair"), recorded.chat_id
+        thread_id = thread_of(stream)
+        if thread_id is not None:
+            return store.execute_on_thread(thread_id, lambda state, _now: refit_thread(recorded, state))
+        if is_state_stream(stream):
+            return store.execute_on_stream(
+                stream,
+                lambda snapshot: IndexedGraphState(snapshot.tables, snapshot.txn, stream),
+                lambda state, _now: refit_state(recorded, state),
+                kind=None,
+            )
+        said = f"Lost versions of the chat: {describe_ranges(ranges_of(gaps))}"
+
+        return store.execute(
+            stream, lambda state, _now: refit_chat(recorded, state, gap=said, new_id=new_id), kind=None
+        )
+
+    def kept(self) -> tuple[KeptEvents, ...]:
+        """What was kept, by chat."""
+        return tuple(
+            KeptEvents(
+                chat_id=stream,
+                versions=ranges_of(self._kept.get(stream, ())),
+                unusable=ranges_of(self._unusable.get(stream, ())),
+                placeholders=tuple(self._placeholders.get(stream, ())),
+            )
+            for stream in sorted(self._last)
+        )

@@ -1,0 +1,242 @@
+"""The log of a data directory, read from its files while no server runs on them. Nothing is changed."""
+
+import contextlib
+from collections import OrderedDict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from eventsourcing.persistence import DataError, Notification
+
+from chatledger.domain.errors import UNDECODABLE, ChatledgerError, CorruptStateError
+from chatledger.domain.log.large_data import digest_of
+
+from ...log.blob_storage import MemoryStrands
+from ...log.blobs import Blobs, Chunk, MissingBlobError, Packer, chunk_in, completed_in
+from ...log.bookmarks import Bookmark, decode_bookmark
+from ...log.nats.event_log import BLOBS, FEEDS
+from ...log.nats.reading import TOPIC, VERSION
+from ...log.nats.records import FOREIGN_TOPIC
+from ...log.nats.restoring import FILLER
+from ...log.nats.stream import LOG_ID, event_prefix, tracking_prefix
+from ...log.nats.subjects import ORIGINATOR_ID, decode_header, raw_id, token
+from ...log.nats_server import DataDirectory
+from ...log.nats_server.blocks import BlockRecord, DamagedBytes, Deleted, block_files
+from ...store.opening.locations import STREAM
+from .bit_correction import BitCorrection, CorrectedRecord
+
+_OPEN_FILES: Final = 3
+"""So many block files, of 8 MB mostly, are kept in memory: the parts of large data stand one after the other."""
+
+
+class FileBlobs(Blobs):
+    """
+    The large data in the files of a stream. Whatever parts are there are put together, and their digest says whether that is right.
+
+    Args:
+        folder: Of the stream.
+        stream: Its name.
+        packer: How they are stored.
+
+    Attributes:
+        corrected: The records in which one bit was flipped, which is corrected.
+        damages: Bytes of files that are no intact record.
+        is_incomplete: Whether some were asked for of which no entry says any more that they are complete, so that a ledger misses them.
+    """
+
+    def __init__(self, folder: Path, stream: str, packer: Packer) -> None:
+        super().__init__(MemoryStrands(chunk_bytes=0), packer)
+        self._blocks = BitCorrection(folder, stream)
+        self.corrected: list[CorrectedRecord] = []
+        self.damages: list[DamagedBytes] = []
+        self.is_incomplete = False
+        self._complete: set[str] = set()
+        self._prefix = f"{stream}.b."
+        self._parts: dict[str, dict[str, dict[int, tuple[Path, int]]]] = {}
+        """Where the parts are: by name, upload and number, the file and the position."""
+        self._cached: OrderedDict[Path, dict[int, Chunk]] = OrderedDict()
+        for file in block_files(folder):
+            self._note(file)
+
+    def get(self, digest: bytes, size: int) -> bytearray:
+        """As declared in `Blobs`."""
+        for name in self._names(digest):
+            for upload_id, parts in reversed(self._parts.get(name, {}).items()):
+                data = self._joined(name, upload_id, parts)
+                if len(data) == size and digest_of(memoryview(data)) == digest:
+                    self.is_incomplete |= upload_id not in self._complete
+                    return data
+        msg = f"its large data, with SHA-256 {digest.hex()}, are damaged or missing"
+        raise MissingBlobError(msg)
+
+    def _joined(self, name: str, upload_id: str, parts: dict[int, tuple[Path, int]]) -> bytearray:
+        data = bytearray()
+        for number in range(len(parts)):
+            place = parts.get(number)
+            chunk = None if place is None else self._chunks(place[0]).get(place[1])
+            try:
+                data += b"" if chunk is None else self._unpacked(chunk.data, (name, number, upload_id))
+            except ChatledgerError:
+                return bytearray()
+        return data
+
+    def _note(self, file: Path) -> None:
+        block = self._blocks.block(file)
+        self.corrected += block.corrected
+        self.damages += [DamagedBytes(file, damage.offset, damage.length) for damage in block.scan.damages]
+        for entry in self._blocks.records_in(block):
+            chunk = _chunk(entry)
+            with contextlib.suppress(*UNDECODABLE):
+                self._complete.add(completed_in(entry.payload) or "")
+            if chunk is not None and entry.subject.startswith(self._prefix):
+                uploads = self._parts.setdefault(entry.subject.removeprefix(self._prefix), {})
+                uploads.setdefault(chunk.upload_id, {})[chunk.number] = (file, entry.position)
+
+    def _chunks(self, file: Path) -> dict[int, Chunk]:
+        """The parts in a file, by position."""
+        found = self._cached.get(file)
+        if found is None:
+            entries = self._blocks.records_in(self._blocks.block(file))
+            found = {entry.position: chunk for entry in entries if (chunk := _chunk(entry)) is not None}
+            self._cached[file] = found
+            if len(self._cached) > _OPEN_FILES:
+                self._cached.popitem(last=False)
+        self._cached.move_to_end(file)
+        return found
+
+
+def _chunk(entry: BlockRecord) -> Chunk | None:
+    try:
+        return chunk_in(entry.payload)
+    except UNDECODABLE:
+        return None
+
+
+_FILLERS = tracking_prefix(STREAM) + token(FILLER)
+
+
+class StoreFiles:
+    """
+    The stream of a data directory.
+
+    Attributes:
+        records: The stored events that can be read, and foreign messages, by position; what had one flipped bit is
+            corrected.
+        doubtful: Those of them whose checksum is wrong: the chain may prove that the event is right all the same.
+        corrected: Records in which one bit was flipped.
+        damages: Bytes of block files that are no intact record, of the streams beside it too.
+        unreadable: Positions whose record is damaged in its headers.
+        last: The highest position that has a record, readable or not: the last event of all is never deleted.
+    """
+
+    def __init__(self, directory: DataDirectory) -> None:
+        self._folder = directory.log / "jetstream" / "$G" / "streams"
+        self.records: dict[int, Notification] = {}
+        self.doubtful: set[int] = set()
+        self.corrected: list[CorrectedRecord] = []
+        self.damages: list[DamagedBytes] = []
+        self.unreadable: list[int] = []
+        self.last = 0
+        self._bookmarks = self._read_bookmarks()
+        deleted: set[int] = set()
+        blocks = BitCorrection(self._folder / STREAM, STREAM)
+        for entry in blocks.entries():
+            if isinstance(entry, DamagedBytes):
+                self.damages.append(entry)
+                continue
+            if isinstance(entry, Deleted):
+                deleted.add(entry.position)
+                continue
+            self.last = max(self.last, entry.position)
+            if entry.subject != _FILLERS:
+                self._take(entry)
+        self.corrected += blocks.corrected
+        for position in deleted:
+            self.records.pop(position, None)
+        self.doubtful &= self.records.keys()
+
+    def read_large(self, packer: Packer) -> FileBlobs:
+        """The large data of the events."""
+        blobs = FileBlobs(self._folder / (STREAM + BLOBS), STREAM + BLOBS, packer)
+        self.corrected += blobs.corrected
+        self.damages += blobs.damages
+        return blobs
+
+    def _take(self, entry: BlockRecord) -> None:
+        try:
+            self.records[entry.position] = _notification(entry)
+            if not entry.is_intact:
+                self.doubtful.add(entry.position)
+        except (KeyError, ValueError, DataError):
+            if {TOPIC, VERSION} & entry.headers.keys():
+                self.unreadable.append(entry.position)
+            else:
+                self.records[entry.position] = _foreign(entry)
+
+    @property
+    def folder(self) -> Path:
+        """Where the server keeps the stream."""
+        return self._folder / STREAM
+
+    @property
+    def identity(self) -> str | None:
+        """The identity of the log; None when the file that says so can not be read."""
+        try:
+            found = msgspec.json.decode((self._folder / STREAM / "meta.inf").read_bytes(), type=dict[str, Any])
+            return f"{found.get('metadata', {}).get(LOG_ID, '')}@{found['Created']}"
+        except (OSError, *UNDECODABLE, KeyError, AttributeError):
+            return None
+
+    def stored(self) -> Sequence[Notification]:
+        """The records, in order."""
+        return [self.records[position] for position in sorted(self.records)]
+
+    def bookmarks(self) -> list[Bookmark]:
+        """Where the named feeds stand, as far as that can be read."""
+        return self._bookmarks
+
+    def _read_bookmarks(self) -> list[Bookmark]:
+        newest: dict[str, BlockRecord] = {}
+        name = STREAM + FEEDS
+        gone: set[int] = set()
+        blocks = BitCorrection(self._folder / name, name)
+        for entry in blocks.entries():
+            if isinstance(entry, DamagedBytes):
+                self.damages.append(entry)
+            elif isinstance(entry, Deleted):
+                gone.add(entry.position)
+            elif entry.is_intact:
+                newest[entry.subject] = entry
+        self.corrected += blocks.corrected
+        found: list[Bookmark] = []
+        for entry in newest.values():
+            if entry.position not in gone:
+                with contextlib.suppress(CorruptStateError):
+                    found.append(decode_bookmark(entry.payload, 0))
+        return found
+
+
+def _foreign(entry: BlockRecord) -> Notification:
+    """A message of others, as recorders give it."""
+    originator = ""
+    if entry.subject.startswith(event_prefix(STREAM)):
+        with contextlib.suppress(DataError):
+            originator = raw_id(entry.subject.removeprefix(event_prefix(STREAM)), entry.headers.get(ORIGINATOR_ID))
+    return Notification(originator, 0, FOREIGN_TOPIC, entry.payload, entry.position)
+
+
+def _notification(entry: BlockRecord) -> Notification:
+    token = entry.subject.removeprefix(event_prefix(STREAM))
+    return Notification(
+        raw_id(token, entry.headers.get(ORIGINATOR_ID)),
+        int(entry.headers[VERSION]),
+        decode_header(entry.headers[TOPIC]),
+        entry.payload,
+        entry.position,
+    )
+
+
+def stream_folder(directory: DataDirectory) -> Path:
+    """Where the server keeps the stream."""
+    return directory.log / "jetstream" / "$G" / "streams" / STREAM

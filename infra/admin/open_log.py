@@ -1,0 +1,23 @@
+"""A log without an index: for restoring into it, and for looking at it when the ledger does not open."""
+
+import os
+from collections.abc import Generator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from ..log import EventLog
+from ..store.opening.locations import Options, open_unshared
+
+
+class LogOnly(Options):
+    """Options with which a location gives its log."""
+
+    def witness(self, folder: Path, log: EventLog, *, is_synced: bool = True, is_shared: bool = False) -> None:
+        """Nothing is written, so nothing is noted."""
+
+
+@contextmanager
+def log_at(location: str | os.PathLike[str], options: LogOnly) -> Generator[EventLog]:
+    """The log at a location. Raises `ChatledgerError` as `chatledger.open` does, where that is not about the index."""
+    with closing(open_unshared(location, options)) as opened:
+        yield opened.log

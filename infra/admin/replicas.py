@@ -1,0 +1,262 @@
+"""The copies of a log that the servers of a cluster have: comparing them, and growing a damaged one again from the others."""
+
+import os
+import time
+from collections import Counter
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from chatledger.domain.errors import ConfigurationError
+
+from ..log.envelope import clock_ms
+from ..log.nats.client import JetStreamClient
+from ..log.nats.errors import StreamAbsentError
+from ..log.nats.event_log import BLOBS, FEEDS
+from ..log.nats.login import Login
+from ..log.nats.server_copies import Member, Members, digests_on_each, members_of, servers_of
+from ..log.nats.stream import stream_info
+from ..log.port import translated
+from ..store.opening.locations import STREAM
+from ..store.opening.nats_locations import read_place
+from ..store.quarantine import FOLDER, Note, Quarantine
+
+_GROWTH_PAUSE_S: Final = 0.5
+
+
+class ReplicaSetAside(msgspec.Struct, frozen=True):
+    """
+    What was moved out of the store of a server.
+
+    Args:
+        server: Its name.
+        streams: Whose copies these are.
+        kept_as: The folder that they are in now.
+    """
+
+    server: str
+    streams: tuple[str, ...]
+    kept_as: str
+
+
+def set_replica_aside(
+    location: str,
+    server: str,
+    store: str | os.PathLike[str],
+    *,
+    login: Login | None = None,
+    timeout_s: float = 30.0,
+) -> ReplicaSetAside:
+    """
+    Set a server's copy of a log aside, so that it copies everything from the others when it is started again.
+
+    To be called on the machine of a server that `compare_replicas` names, while that server is stopped. Nothing is moved unless
+    the others form a majority and agree on every position. Afterwards start the server, and compare again.
+
+    Args:
+        location: `nats://` with the other servers of the cluster, as for `open`.
+        server: The name of the stopped server, its `server_name`.
+        store: Its `store_dir`.
+        login: How to log in, as for `open`.
+        timeout_s: How long to wait until the others know that it is stopped, and the budget of one operation.
+
+    Returns:
+        Where the copies are now, inside the `store_dir`. Remove them when the comparison finds nothing.
+
+    Raises:
+        ConfigurationError: The server runs, keeps no copy, or is not that of the store; the others are too few, or differ.
+        LogUnavailableError: The others do not answer.
+    """
+    place = read_place(location, stream=STREAM, login=login, replicas=None)
+    client = JetStreamClient(place.connect, timeout_s=timeout_s)
+    try:
+        with translated(f"stream {place.stream!r}"):
+            groups = {place.stream: _checked(client, place.stream, server, timeout_s)}
+            for suffix in BESIDE:
+                try:
+                    groups[place.stream + suffix] = _checked(client, place.stream + suffix, server, timeout_s)
+                except StreamAbsentError:
+                    continue
+    finally:
+        client.close()
+    return _move(Path(store).expanduser().absolute(), server, groups)
+
+
+def _checked(client: JetStreamClient, stream: str, server: str, timeout_s: float) -> str:
+    """The Raft group of a stream, whose other servers are whole."""
+    members = _await_stopped(client, stream, server, time.monotonic() + timeout_s)
+    others = {one.name for one in members.replicas if one.name != server and one.is_current and not one.is_offline}
+    others.add(members.leader)
+    if 2 * len(others) <= len(members.replicas) + 1:
+        msg = f"of the servers of stream {stream!r} only {', '.join(sorted(others))} are there and whole: start the others first"
+        raise ConfigurationError(msg)
+    differing = differences_between(client, stream, others)
+    if differing:
+        msg = f"the other servers differ too ({'; '.join(map(str, differing))}), so nobody knows which copy is right; restore a backup"
+        raise ConfigurationError(msg)
+    return members.raft_group
+
+
+def _await_stopped(client: JetStreamClient, stream: str, server: str, ends_at: float) -> Members:
+    while True:
+        members = client.call(members_of, client, stream)
+        found: Member | None = next((one for one in members.replicas if one.name == server), None)
+        if found is None and server != members.leader:
+            known = ", ".join(sorted([members.leader, *(one.name for one in members.replicas)]))
+            msg = f"server {server!r} keeps no copy of stream {stream!r}; these do: {known}"
+            raise ConfigurationError(msg)
+        if found is not None and found.is_offline and members.leader:
+            return members
+        if time.monotonic() > ends_at:
+            msg = f"server {server!r} is running; stop it before its files are moved, and start it afterwards"
+            raise ConfigurationError(msg)
+        time.sleep(_GROWTH_PAUSE_S)
+
+
+def _move(store: Path, server: str, groups: dict[str, str]) -> ReplicaSetAside:
+    """Move the folders of streams and of their Raft groups: without both, the server would believe that nothing is missing."""
+    folders: list[Path] = []
+    for stream, group in groups.items():
+        for pattern in (f"jetstream/*/streams/{stream}", f"jetstream/*/_js_/{group}"):
+            found = list(store.glob(pattern))
+            if len(found) != 1:
+                msg = f"{store} is not the store_dir of a server with stream {stream!r}: there are {len(found)} of {pattern} in it"
+                raise ConfigurationError(msg)
+            folders += found
+    now = datetime.fromtimestamp(clock_ms() // 1000, UTC)
+    stamp = f"{now:%Y%m%dT%H%M%SZ}"
+    target = store / FOLDER / stamp
+    note = Note(made_at=clock_ms(), why=f"the copy of server {server!r} differed from the others", kept_as=str(target))
+    Quarantine(store).add(stamp, note)
+    for folder in folders:
+        moved = target / folder.relative_to(store)
+        moved.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.rename(moved)
+    return ReplicaSetAside(server, tuple(groups), str(target))
+
+
+BESIDE: Final = (FEEDS, BLOBS)
+"""What the names of the streams end with that belong to a log."""
+_SHOWN: Final = 5
+_PAGE: Final = 5000
+_BEHIND_S: Final = 3.0
+"""How long servers may differ because one is behind."""
+_AGAIN_S: Final = 0.2
+
+
+class ReplicaDamage(msgspec.Struct, frozen=True):
+    """
+    What one server has of a stream that most others have otherwise.
+
+    Args:
+        server: The name of the server.
+        stream: The name of the stream.
+        missing: Positions that it lacks, ascending.
+        altered: Positions where it has something else, ascending.
+    """
+
+    server: str
+    stream: str
+    missing: tuple[int, ...]
+    altered: tuple[int, ...]
+
+    def __str__(self) -> str:
+        parts = [_counted(self.missing, "lacks"), _counted(self.altered, "has something else at")]
+        return f"server {self.server!r}, stream {self.stream!r}: {' and '.join(part for part in parts if part)}"
+
+
+def _counted(positions: Sequence[int], verb: str) -> str:
+    if not positions:
+        return ""
+    shown = ", ".join(map(str, positions[:_SHOWN])) + (", …" if len(positions) > _SHOWN else "")
+    return f"{verb} {len(positions):,} position{'s' if len(positions) > 1 else ''} ({shown})"
+
+
+def compare_replicas(
+    location: str, *, login: Login | None = None, timeout_s: float = 15.0, page: int = _PAGE
+) -> list[ReplicaDamage]:
+    """
+    Read a log from each server that keeps a copy of it, and tell where they differ.
+
+    Erasing and appending may go on meanwhile. Where no two servers agree, each of them is reported.
+
+    Args:
+        location: `nats://` with servers of the cluster, as for `open`.
+        login: How to log in, as for `open`.
+        timeout_s: The budget of one page.
+        page: How many positions to compare at once.
+
+    Returns:
+        What differs, by stream and server; nothing when all is well. The streams of named feeds and of large data are among them.
+
+    Raises:
+        ConfigurationError: There are no replicas.
+        LogUnavailableError: A server that keeps a copy does not answer.
+    """
+    place = read_place(location, stream=STREAM, login=login, replicas=None)
+    client = JetStreamClient(place.connect, timeout_s=timeout_s)
+    try:
+        with translated(f"stream {place.stream!r}"):
+            found = _compare(client, place.stream, page)
+            for suffix in BESIDE:
+                try:
+                    found += _compare(client, place.stream + suffix, page)
+                except StreamAbsentError:
+                    continue
+            return found
+    finally:
+        client.close()
+
+
+def _compare(client: JetStreamClient, stream: str, page: int) -> list[ReplicaDamage]:
+    servers = client.call(servers_of, client, stream)
+    if len(servers) < 2:
+        msg = f"no more than one server keeps a copy of stream {stream!r}, so there is nothing to compare; see replicas of open"
+        raise ConfigurationError(msg)
+    return differences_between(client, stream, servers, page=page)
+
+
+def differences_between(
+    client: JetStreamClient, stream: str, servers: set[str], *, page: int = _PAGE
+) -> list[ReplicaDamage]:
+    """What these servers have otherwise than most of them; they are to be reachable."""
+    last = client.call(stream_info, client, stream).state.last
+    missing: dict[str, list[int]] = {name: [] for name in servers}
+    altered: dict[str, list[int]] = {name: [] for name in servers}
+    for first in range(1, last + 1, page):
+        for position, held in _differences(client, stream, servers, first, min(first + page - 1, last)).items():
+            right = _right(list(held.values()))
+            for name, digest in held.items():
+                if digest != right:
+                    (missing if digest is None else altered)[name].append(position)
+    return [
+        ReplicaDamage(name, stream, tuple(missing[name]), tuple(altered[name]))
+        for name in sorted(servers)
+        if missing[name] or altered[name]
+    ]
+
+
+def _differences(
+    client: JetStreamClient, stream: str, servers: set[str], first: int, last: int
+) -> dict[int, dict[str, bytes | None]]:
+    """The positions from `first` to `last` where servers differ for longer than they may be behind, and what each has."""
+    ends_at = time.monotonic() + _BEHIND_S
+    while True:
+        held = client.call(lambda: digests_on_each(client, stream, servers, first=first, last=last))
+        positions = {position for digests in held.values() for position in digests}
+        every = {position: {name: held[name].get(position) for name in servers} for position in sorted(positions)}
+        different = {position: found for position, found in every.items() if len(set(found.values())) > 1}
+        if not different or time.monotonic() > ends_at:
+            return different
+        time.sleep(_AGAIN_S)
+
+
+def _right(held: Sequence[bytes | None]) -> bytes | None:
+    """What a position should hold: what most servers have there, else anything rather than nothing."""
+    best, count = Counter(held).most_common(1)[0]
+    if 2 * count > len(held):
+        return best
+    return Counter(digest for digest in held if digest is not None).most_common(1)[0][0]

@@ -1,1 +1,0 @@
-"""Threads of agents on a ledger."""

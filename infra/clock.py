@@ -1,8 +1,0 @@
-"""The clock."""
-
-import time
-
-
-def clock_ms() -> int:
-    """The time, in milliseconds since the Unix epoch."""
-    return time.time_ns() // 1_000_000

@@ -1,0 +1,75 @@
+"""`backup` and `restore`: the log copied while it is in use, and a ledger made from the copy."""
+
+import os
+from pathlib import Path
+
+import click
+
+from ...admin.backup.checking import check_backup
+from ...admin.backup.restoring import restore
+from ...store.backup.manifest import Backup
+from ...store.opening.encryption import KEY_ENV, Encryption
+from .options import Settings, json_option, ledger_at, location_option, login_for
+from .output import count, fields_of, print_json, print_text, progress_bar
+
+_FOLDER = click.Path(file_okay=False, path_type=Path)
+
+
+@click.command("backup")
+@click.argument("folder", metavar="FOLDER", type=_FOLDER)
+@click.option("--check", "is_check", is_flag=True, help="Read the backup back instead, and verify every hash chain.")
+@click.option(
+    "--files-only", is_flag=True, help="With --check: only the digests of its files, for which no key is needed."
+)
+@json_option
+@location_option()
+@click.pass_obj
+def backup_command(settings: Settings, *, folder: Path, is_check: bool, files_only: bool, as_json: bool) -> None:
+    """
+    Back up the log into a folder, or bring the backup there up to date.
+
+    Others may write meanwhile. A later run adds what is new and removes what was deleted since. Encrypted events stay so,
+    and no key is in the backup.
+    """
+    if files_only and not is_check:
+        msg = "--files-only needs --check"
+        raise click.UsageError(msg)
+    if is_check:
+        with progress_bar("checking") as progress:
+            found = check_backup(folder, encryption=_keys(), files_only=files_only, progress=progress)
+        _report(found, "The backup is sound", as_json=as_json)
+        return
+    with ledger_at(settings) as ledger, progress_bar("backing up") as progress:
+        made = ledger.backup(folder, progress=progress)
+    _report(made, f"Added {count(made.added_count, 'event')}, removed {made.erased_count:,}", as_json=as_json)
+
+
+@click.command("restore")
+@click.argument("folder", metavar="FOLDER", type=_FOLDER)
+@click.argument("place", metavar="[PLACE]", required=False)
+@json_option
+@location_option()
+@click.pass_obj
+def restore_command(settings: Settings, *, folder: Path, place: str | None, as_json: bool) -> None:
+    """
+    Make a ledger from a backup, in an empty place, and verify it.
+
+    PLACE is a new directory, nats://host:port/stream, sqlite:///file.db or postgresql://host/database; --location when it is
+    left out. Every event keeps its position. When it is interrupted, run it again.
+    """
+    with progress_bar("restoring") as progress:
+        target = place or settings.location
+        found = restore(folder, target, encryption=_keys(), login=login_for(target), progress=progress)
+    _report(found, "Restored and verified", as_json=as_json)
+
+
+def _keys() -> Encryption | None:
+    return Encryption.from_environment() if KEY_ENV in os.environ else None
+
+
+def _report(found: Backup, what: str, *, as_json: bool) -> None:
+    if as_json:
+        print_json(fields_of(found))
+        return
+    held = f"{count(found.event_count, 'event')} of {count(found.stream_count, 'chat')}"
+    print_text(f"{what}: {held} up to position {found.position:,}, {found.size_bytes:,} bytes.")

@@ -1,0 +1,141 @@
+"""`chats`: which conversations there are."""
+
+import re
+from itertools import islice
+from typing import Literal
+
+import click
+import msgspec
+from rich.text import Text
+
+from chatledger.domain.draw.outline import flat
+from chatledger.domain.errors import ChatNotFoundError
+from chatledger.domain.values import Chat
+
+from .lookup import unknown_chat
+from .options import Settings, json_option, ledger_at, limit_option, location_option
+from .output import console, count, fields_of, format_minute, print_json_list, print_lines, print_text
+
+_NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+
+
+def _metadata_entry(
+    ctx: click.Context, parameter: click.Parameter, value: str | None
+) -> tuple[str, str | float] | None:
+    """`KEY=VALUE`: a text, unless it reads as a JSON number, true or false; a text in quotes always is one."""
+    if value is None:
+        return None
+    key, equals, text = value.partition("=")
+    if not key or not equals:
+        msg = f"{value!r} is not KEY=VALUE"
+        raise click.BadParameter(msg, ctx, parameter)
+    if _NUMBER.fullmatch(text) or text in {"true", "false"} or (len(text) > 1 and text[0] == text[-1] == '"'):
+        try:
+            return key, msgspec.json.decode(text, type=str | bool | int | float)
+        except msgspec.DecodeError:
+            return key, text
+    return key, text
+
+
+_FULL_WIDTH = 110
+"""In narrower terminals the owner and the time give way."""
+_LEAST_TITLE, _OWNER_WIDTH = 12, 12
+_GAP = "  "
+
+
+@click.command("chats")
+@click.option("--user", "user_id", metavar="ID", help="Only chats of this owner.")
+@click.option(
+    "--meta",
+    callback=_metadata_entry,
+    metavar="KEY=VALUE",
+    help="Only chats with this entry in their metadata. Numbers, true and false are such, unless quoted: 'year=\"2026\"'.",
+)
+@limit_option("chats")
+@click.option("--after", metavar="CHAT", help="Only those listed after this chat: the last one of the page before.")
+@json_option
+@location_option()
+@click.pass_obj
+def chats_command(
+    settings: Settings,
+    *,
+    user_id: str | None,
+    meta: tuple[str, str | float] | None,
+    limit: int | None,
+    after: str | None,
+    as_json: bool,
+) -> None:
+    """
+    List the chats, those changed last first.
+
+    With --json, an array with one chat a line.
+    """
+    with ledger_at(settings) as ledger:
+        # One more than asked for tells whether there is another page.
+        page = None if limit is None else limit + 1
+        try:
+            found = ledger.list_chats(user_id=user_id, metadata=meta, limit=page, after=after)
+        except ChatNotFoundError:
+            raise unknown_chat(ledger, str(after)) from None
+        has_chats = bool(found) or bool(ledger.list_chats(limit=1))
+    shown = list(islice(found, limit))
+    if as_json:
+        print_json_list(map(fields_of, shown))
+    elif not found:
+        print_text("No chat matches." if has_chats else "No chats yet: 'chatledger import FILE' takes some in.")
+    else:
+        print_lines(chat_rows(shown))
+        if limit is not None and shown and len(found) > limit:
+            print_text(f"More with --after {shown[-1].id}", "dim")
+
+
+def chat_rows(chats: list[Chat]) -> list[Text]:
+    """Chats as lines of a table: ids whole; on a terminal titles are cut, and on a narrow one some columns left out."""
+    out = console()
+    width = out.width if out.file.isatty() else None
+    is_full = width is None or width >= _FULL_WIDTH
+    columns = [
+        _column("chat", [chat.id for chat in chats], style="cyan"),
+        _column("messages", [f"{chat.message_count:,}" for chat in chats], align="right"),
+        _column("branches", [f"{chat.branch_count:,}" for chat in chats], align="right"),
+    ]
+    if is_full:
+        columns += [
+            _column("changed (UTC)", [format_minute(chat.updated_at) for chat in chats], style="dim"),
+            _column("owner", [chat.user_id for chat in chats], width=None if width is None else _OWNER_WIDTH),
+        ]
+    used = sum(column[0].cell_len + len(_GAP) for column in columns)
+    room = None if width is None else max(width - used, _LEAST_TITLE)
+    columns.append(_column("title", [chat.title or "" for chat in chats], width=room))
+    rows = [Text(_GAP).join(cells) for cells in zip(*columns, strict=True)]
+    for row in rows:
+        row.rstrip()
+    return rows
+
+
+def _column(
+    title: str,
+    values: list[str],
+    *,
+    style: str = "",
+    align: Literal["left", "right"] = "left",
+    width: int | None = None,
+) -> list[Text]:
+    """A heading and cells, all equally wide; at most `width`."""
+    cells = [Text(title, style="bold"), *(Text(flat(value), style=style) for value in values)]
+    longest = max(cell.cell_len for cell in cells)
+    for cell in cells:
+        cell.truncate(longest if width is None else min(longest, width), overflow="ellipsis")
+        cell.align(align, longest if width is None else min(longest, width))
+    return cells
+
+
+def chat_heading(chat: Chat, *, checkpoints: int) -> list[Text]:
+    """What a chat is, on two lines."""
+    numbers = (
+        count(chat.message_count, "message"),
+        count(chat.branch_count, "branch", "branches"),
+        count(checkpoints, "checkpoint"),
+    )
+    facts = [f"chat {chat.id}", *([f"owner {chat.user_id}"] if chat.user_id else []), *numbers]
+    return [Text(flat(chat.title or chat.id), style="bold"), Text(flat(" · ".join(facts)), style="dim")]

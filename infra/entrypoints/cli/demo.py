@@ -1,0 +1,214 @@
+"""`demo`: what chatledger does, shown on sample conversations."""
+
+import contextlib
+import tempfile
+import time
+from collections.abc import Generator
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final
+
+import click
+from rich.text import Text
+
+from chatledger.domain.values import Branch
+
+from ...ledger.drafts import assistant, user
+from ...ledger.ledger import Ledger
+from ..demo import sample_chats
+from .chats import chat_rows
+from .events import event_line
+from .options import Settings, ledger_at, location_option
+from .output import count, print_lines, print_text
+from .show import print_conversation, whole_chat
+from .tree import best_style, print_tree
+
+CHAT: Final = "riga"
+REWIND_TO: Final = "riga-6"
+CHECKPOINT: Final = "first-plan"
+_SHOWN_EVENTS: Final = 12
+
+
+class Scene:
+    """Prints the steps of the demo one after the other, with their numbers."""
+
+    def __init__(self) -> None:
+        self._number = 0
+
+    def begin(self, title: str, *explanation: str) -> None:
+        """A heading and what is to be seen under it."""
+        self._number += 1
+        print_lines([Text(), Text(f"{self._number}. {title}", style="bold reverse")])
+        for line in explanation:
+            print_text(line, "dim")
+        print_text()
+
+
+@click.command("demo")
+@location_option()
+@click.pass_obj
+def demo_command(settings: Settings) -> None:
+    """
+    Show it all on sample conversations, in seconds.
+
+    Import, tree, chain, rewind, checkpoint, history, rebuild. The ledger of the demo is a temporary directory, which is removed at the end; with --location it stays there.
+    """
+    began = time.monotonic()
+    with _demo_ledger(settings) as ledger:
+        scene = Scene()
+        _import(ledger, scene)
+        _tree(ledger, scene)
+        _chain(ledger, scene)
+        _rewind(ledger, scene)
+        _restore(ledger, scene)
+        _history(ledger, scene)
+        _rebuild(ledger, scene)
+    _what_next(settings, time.monotonic() - began)
+
+
+@contextlib.contextmanager
+def _demo_ledger(settings: Settings) -> Generator[Ledger]:
+    """A temporary ledger. One in the environment is not asked for, so samples do not come into it by accident."""
+    if settings.is_named:
+        with ledger_at(settings, create=True) as ledger:
+            yield ledger
+        return
+    with tempfile.TemporaryDirectory(prefix="chatledger-demo-") as folder:
+        settings.location = str(Path(folder) / "data")
+        with ledger_at(settings, create=True) as ledger:
+            yield ledger
+
+
+def _import(ledger: Ledger, scene: Scene) -> None:
+    scene.begin(
+        "Import conversations",
+        "A real NATS JetStream server runs in a directory of its own; each conversation becomes events on its log.",
+    )
+    with ledger.context(actor="demo"):
+        results = [ledger.import_chat(chat) for chat in sample_chats()]
+    print_lines(chat_rows([chat for result in results if (chat := ledger.get_chat(result.chat_id))]))
+    added = sum(result.messages_added for result in results)
+    print_text()
+    print_text(f"{count(added, 'new message')}, {count(ledger.position, 'event')} on the log.")
+
+
+def _tree(ledger: Ledger, scene: Scene) -> None:
+    scene.begin(
+        "A conversation is a DAG",
+        "Messages never change. An edited question or a second answer is a sibling, and a branch is a pointer to a head:",
+        "main asks for the cost, main-v2 has another answer to that, inland an edited question. {first-plan} is a bookmark.",
+    )
+    _draw(ledger, CHAT)
+    print_lines(
+        [Text(), Text("Long runs without forks are collapsed, so a chat of a million messages still fits:"), Text()]
+    )
+    _draw(ledger, "sensor")
+
+
+def _chain(ledger: Ledger, scene: Scene) -> None:
+    scene.begin("Walk a chain", "From the root to the head of the active branch, as a model would get it.")
+    branch = _active(ledger)
+    print_text(f"{CHAT}, branch {branch.name} *", "bold green")
+    print_conversation(ledger.get_messages(CHAT), ledger.list_checkpoints(CHAT))
+
+
+def _rewind(ledger: Ledger, scene: Scene) -> None:
+    scene.begin(
+        "Rewind, and go on from there",
+        "fork() starts a branch at an earlier message and activates it; append() continues. The old branch keeps its head.",
+    )
+    with ledger.context(actor="ada"):
+        branch = ledger.fork(CHAT, REWIND_TO)
+        ledger.append(
+            CHAT,
+            [
+                user("Can we do that by bicycle instead of the train?"),
+                assistant(
+                    "One way, yes: 55 km along the Gauja, mostly flat. Take the train back, bicycles ride for 2 €."
+                ),
+            ],
+        )
+    print_text(f"branch {branch.name} began at {REWIND_TO}, and is active now:")
+    print_text()
+    _draw(ledger, CHAT)
+
+
+def _restore(ledger: Ledger, scene: Scene) -> None:
+    scene.begin(
+        "Restore a checkpoint",
+        f"{{{CHECKPOINT}}} names a message. Restoring it is a branch at that message: nothing is undone.",
+    )
+    checkpoint = ledger.get_checkpoint(CHAT, CHECKPOINT)
+    assert checkpoint is not None, "the sample has that checkpoint"
+    with ledger.context(actor="ada"):
+        ledger.set_active_branch(CHAT, "main")  # a fork is named after the active branch
+        branch = ledger.fork(CHAT, checkpoint.message_id)
+    print_text(f"branch {branch.name} * is at the checkpoint, and reads:", "bold green")
+    print_conversation(ledger.get_messages(CHAT, limit=1), ledger.list_checkpoints(CHAT))
+    others = [other for other in ledger.list_branches(CHAT) if other.name != branch.name]
+    print_text()
+    print_text(f"The other branches are as they were: {', '.join(other.name for other in others)}.")
+
+
+def _history(ledger: Ledger, scene: Scene) -> None:
+    scene.begin(
+        "Read the history",
+        "Each change is an immutable event, with its position, time, actor, and the hash of the event before it.",
+    )
+    events = list(ledger.history(CHAT))
+    hidden = len(events) - _SHOWN_EVENTS
+    if hidden > 0:
+        print_text(f"        {count(hidden, 'event')} before these", "dim")
+    print_lines(event_line(event, with_chat=False) for event in islice(events, max(hidden, 0), None))
+
+
+def _rebuild(ledger: Ledger, scene: Scene) -> None:
+    scene.begin(
+        "Throw the index away, and build it from the log",
+        "Every answer so far came from an LMDB index. It is a cache: the log alone is the truth.",
+    )
+    before, began = answers(ledger), time.monotonic()
+    ledger.rebuild()
+    took_ms = (time.monotonic() - began) * 1000
+    after = answers(ledger)
+    print_text(f"Rebuilt from {count(ledger.position, 'event')} in {took_ms:.0f} ms.")
+    same = sum(before[question] == after.get(question) for question in before)
+    is_same = before == after
+    verdict = "nothing changed" if is_same else "THE ANSWERS DIFFER, which is a bug: please report it"
+    print_text(f"{same:,} of {len(before):,} answers are the same: {verdict}.", "bold green" if is_same else "bold red")
+
+
+def answers(ledger: Ledger) -> dict[str, Any]:
+    """What the index says: chats, messages, branches, checkpoints, the chain of each branch, and the drawing data."""
+    chats = ledger.list_chats()
+    found: dict[str, Any] = {"chats": chats}
+    for chat in chats:
+        found[f"{chat.id} whole"] = whole_chat(ledger, chat)
+        found[f"{chat.id} graph"] = ledger.graph(chat.id)
+        for branch in ledger.list_branches(chat.id):
+            found[f"{chat.id} chain of {branch.name}"] = ledger.get_messages(chat.id, branch=branch.name)
+    return found
+
+
+def _draw(ledger: Ledger, chat_id: str) -> None:
+    print_tree(ledger.graph(chat_id), style=best_style(ascii_only=False))
+
+
+def _active(ledger: Ledger) -> Branch:
+    branch = ledger.get_active_branch(CHAT)
+    assert branch is not None, "a chat has an active branch"
+    return branch
+
+
+def _what_next(settings: Settings, took_s: float) -> None:
+    print_lines([Text(), Text(f"That was all of it, in {took_s:.1f} s. Next:", style="bold"), Text()])
+    place = f" --location {settings.location}" if settings.is_named else ""
+    steps = [
+        ("chatledger import FILE", "take in a ChatGPT export, an OpenAssistant file, or your own"),
+        (f"chatledger chats{place}", "list the chats"),
+        (f"chatledger show CHAT{place}", "draw one; --messages reads its active branch"),
+        (f"chatledger watch{place}", "see changes as they happen, from any process"),
+        ("chatledger demo --location ./demo", "run this again, and keep the ledger to look around in"),
+    ]
+    width = max(len(command) for command, _ in steps)
+    print_lines(Text.assemble("  ", (command.ljust(width), "cyan"), f"   {what}") for command, what in steps)

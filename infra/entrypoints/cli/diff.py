@@ -1,0 +1,236 @@
+"""`diff`: how two branches, checkpoints, messages or moments of a chat differ."""
+
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from typing import Any, Final, NamedTuple
+
+import click
+from rich.text import Text
+
+from chatledger.domain.chat.interchange import ImportedChat, ImportedMessage
+from chatledger.domain.draw.outline import flat
+from chatledger.domain.errors import ChatNotFoundError, NotFoundError
+from chatledger.domain.proof.verification import Comparison, Difference, compare_chats
+from chatledger.domain.values import Branch, Message, preview
+
+from ...ledger.ledger import Ledger
+from .lookup import Reader, describe_beginning, require_chat
+from .options import Settings, chat_argument, json_option, ledger_at, location_option, point_in_log
+from .output import count, print_json, print_lines, role_style
+from .show import message_object
+
+_NOW: Final = "@now"
+_SHORT: Final = 8
+_FIELDS: Final = {"user_id": "owner", "title": "title", "metadata": "metadata", "active_branch": "active branch"}
+
+
+@click.command("diff")
+@chat_argument
+@click.argument("a", metavar="A")
+@click.argument("b", metavar="B")
+@json_option
+@location_option()
+@click.pass_obj
+def diff_command(settings: Settings, *, chat_id: str, a: str, b: str, as_json: bool) -> None:
+    """
+    Show how A and B differ: two branches, checkpoints or messages of a chat, or two moments.
+
+    Of branches, checkpoints and messages (by name, or by id) the chains are compared: their last common message, and what only A
+    and only B has after it. A moment is @POSITION or @TIME (ISO 8601, UTC unless it has an offset), or @now: what was
+    changed, moved and added between the two. With --json, one object.
+    """
+    moments = [name.startswith("@") for name in (a, b)]
+    if moments[0] != moments[1]:
+        moment, other = (a, b) if moments[0] else (b, a)
+        msg = f"{moment} is a moment and {other} is not; compare two moments, such as {moment} and {_NOW}"
+        raise click.UsageError(msg, click.get_current_context())
+    points = [_moment(name) for name in (a, b)] if moments[0] else None
+    with ledger_at(settings) as ledger:
+        if points is None:
+            _diff_chains(ledger, chat_id, a, b, as_json=as_json)
+        else:
+            _diff_moments(ledger, chat_id, (a, b), points, as_json=as_json)
+
+
+def _moment(name: str) -> int | datetime | None:
+    """The moment that an argument names; None for now."""
+    if name == _NOW:
+        return None
+    try:
+        return point_in_log(name.removeprefix("@"))
+    except ValueError:
+        msg = f"{name} is no moment; give @POSITION, e.g. @120, or @TIME, e.g. @2026-02-07T17:29:24Z, or {_NOW}"
+        raise click.UsageError(msg, click.get_current_context()) from None
+
+
+# Chains
+
+
+class _Place(NamedTuple):
+    """What an argument names: what kind of thing, and where it points to."""
+
+    kind: str
+    name: str
+    message_id: str | None
+
+    def to_dict(self) -> dict[str, Any]:
+        return {self.kind: self.name, "head_message_id": self.message_id}
+
+
+def _diff_chains(ledger: Ledger, chat_id: str, a: str, b: str, *, as_json: bool) -> None:
+    require_chat(ledger, chat_id)
+    branches = ledger.list_branches(chat_id)
+    places = [_place(ledger, chat_id, branches, name) for name in (a, b)]
+    heads = [place.message_id for place in places]
+    common: Message | None = None
+    only: list[list[Message]]
+    if heads[0] is None or heads[1] is None:
+        only = [[] if head is None else ledger.get_chain(head) for head in heads]
+    else:
+        divergence = ledger.diff(heads[0], heads[1])
+        common, only = divergence.common, [divergence.only_a, divergence.only_b]
+    if as_json:
+        print_json(
+            {
+                "chat_id": chat_id,
+                "a": places[0].to_dict(),
+                "b": places[1].to_dict(),
+                "common": None if common is None else message_object(common),
+                "only_a": list(map(message_object, only[0])),
+                "only_b": list(map(message_object, only[1])),
+            }
+        )
+        return
+    print_lines(_chain_lines(places, common, only))
+
+
+def _place(ledger: Ledger, chat_id: str, branches: Iterable[Branch], name: str) -> _Place:
+    """
+    The branch, checkpoint or message of that name.
+
+    Raises:
+        NotFoundError: There is none, or several that point to different messages.
+    """
+    found = [_Place("branch", name, branch.head_message_id) for branch in branches if branch.name == name]
+    checkpoint = ledger.get_checkpoint(chat_id, name)
+    if checkpoint is not None:
+        found.append(_Place("checkpoint", name, checkpoint.message_id))
+    message = ledger.get_message(name)
+    if message is not None and message.chat_id == chat_id:
+        found.append(_Place("message", name, name))
+    if not found:
+        names = [branch.name for branch in branches]
+        names += [checkpoint.name for checkpoint in ledger.list_checkpoints(chat_id)]
+        msg = (
+            f"chat {chat_id!r} has no branch, checkpoint or message {name!r}; it has {', '.join(map(repr, names[:5]))}"
+        )
+        raise NotFoundError(msg + (f" and {len(names) - 5} more" if len(names) > 5 else ""))
+    if len({place.message_id for place in found}) > 1:
+        meanings = " and ".join(f"a {place.kind} at {place.message_id}" for place in found)
+        msg = f"{name!r} is {meanings}; name one of them by the id of its message"
+        raise NotFoundError(msg)
+    return found[0]
+
+
+def _chain_lines(places: Sequence[_Place], common: Message | None, only: Sequence[Sequence[Message]]) -> Iterator[Text]:
+    for sign, place, messages in zip("-+", places, only, strict=True):
+        place_of = "empty" if place.message_id is None else f"at {place.message_id}"
+        yield Text(f"{sign} {flat(place.kind)} {flat(place.name)}, {flat(place_of)}: ", style="bold").append(
+            f"{count(len(messages), 'message')} of its own", style="not bold"
+        )
+    if not any(only):
+        yield Text("The chains are equal.")
+        return
+    yield Text()
+    yield Text("  nothing in common", style="dim") if common is None else _message_line(" ", common)
+    for sign, messages in zip("-+", only, strict=True):
+        for message in messages:
+            yield _message_line(sign, message)
+
+
+def _message_line(sign: str, message: Message | ImportedMessage) -> Text:
+    colour = {"-": "red", "+": "green"}.get(sign, "dim")
+    line = Text(f"{sign} ", style=colour)
+    line.append(f"{flat(message.id)} ", style="dim")
+    line.append(f"({flat(message.name)})", style=role_style(message.name))
+    return line.append(f': "{flat(preview(message.data))}"', style=colour)
+
+
+# Moments
+
+
+def _diff_moments(
+    ledger: Ledger, chat_id: str, names: tuple[str, str], points: Sequence[int | datetime | None], *, as_json: bool
+) -> None:
+    states: list[ImportedChat | None] = []
+    positions: list[int] = []
+    for point in points:
+        with contextlib.ExitStack() as stack:
+            reader: Reader = ledger if point is None else stack.enter_context(ledger.as_of(point))
+            positions.append(reader.position)
+            states.append(_state(reader, chat_id))
+    if states == [None, None]:
+        msg = f"chat {chat_id!r} was there neither {names[0]} nor {names[1]}; {describe_beginning(ledger, chat_id)}"
+        raise NotFoundError(msg)
+    found = compare_chats(*states)
+    if as_json:
+        print_json(
+            {
+                "chat_id": chat_id,
+                "a": {"position": positions[0], "is_there": states[0] is not None},
+                "b": {"position": positions[1], "is_there": states[1] is not None},
+                "chat": found.chat,
+                "branches": found.branches,
+                "checkpoints": found.checkpoints,
+                "only_a": list(map(message_object, found.only_a)),
+                "only_b": list(map(message_object, found.only_b)),
+            }
+        )
+        return
+    print_lines(_moment_lines(chat_id, names, positions, states, found))
+
+
+def _state(reader: Reader, chat_id: str) -> ImportedChat | None:
+    try:
+        return reader.export_chat(chat_id)
+    except ChatNotFoundError:
+        return None
+
+
+def _moment_lines(
+    chat_id: str,
+    names: Sequence[str],
+    positions: Sequence[int],
+    states: Sequence[ImportedChat | None],
+    found: Comparison,
+) -> Iterator[Text]:
+    title = f"{chat_id} from position {positions[0]} to position {positions[1]}"
+    yield Text(flat(title), style="bold")
+    for state, name in zip(states, names, strict=True):
+        if state is None:
+            yield Text(flat(f"  not there {name}"), style="yellow")
+    if found.is_equal:
+        yield Text("Nothing differs.")
+        return
+    for difference in found.chat:
+        yield _difference_line(_FIELDS[difference.name], difference, is_id=False)
+    for difference in found.branches:
+        yield _difference_line(f"branch {difference.name}", difference, is_id=True)
+    for difference in found.checkpoints:
+        yield _difference_line(f"checkpoint {difference.name}", difference, is_id=True)
+    for sign, messages in (("-", found.only_a), ("+", found.only_b)):
+        for message in messages:
+            yield _message_line(sign, message)
+
+
+def _difference_line(what: str, difference: Difference, *, is_id: bool) -> Text:
+    before = _value(difference.a, is_id=is_id) if difference.in_a else "not there"
+    after = _value(difference.b, is_id=is_id) if difference.in_b else "not there"
+    return Text(f"  {flat(what)}: ", style="yellow").append(flat(f"{before} -> {after}"), style="not bold default")
+
+
+def _value(value: Any, *, is_id: bool) -> str:
+    if is_id:
+        return "empty" if value is None else str(value)[:_SHORT]
+    return "none" if value is None else preview(value)

@@ -1,0 +1,144 @@
+"""`doctor`: what is wrong with a ledger, and its repair."""
+
+import os
+from pathlib import Path
+
+import click
+from rich.text import Text
+
+from ...admin.doctor.diagnosing import diagnose
+from ...admin.doctor.findings import Diagnosis
+from ...admin.doctor.removing import give_up
+from ...admin.replicas import compare_replicas, set_replica_aside
+from ...store.opening.encryption import KEY_ENV, Encryption
+from .options import Settings, json_option, location_option, login_for
+from .output import count, fields_of, print_json, print_lines, print_text
+
+_STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}
+_FOLDER = click.Path(file_okay=False, path_type=Path)
+
+
+@click.command("doctor")
+@click.option("--repair", "is_repairing", is_flag=True, help="Make a sound log beside a damaged one.")
+@click.option("--backup", type=_FOLDER, metavar="FOLDER", help="With --repair: also take events from this backup.")
+@click.option(
+    "--give-up", "given_up", multiple=True, metavar="CHAT", help="Serve what is left of a chat that is in quarantine."
+)
+@click.option("--replicas", "is_comparing", is_flag=True, help="On a cluster: compare what each server has instead.")
+@click.option(
+    "--replica",
+    "server",
+    metavar="SERVER",
+    help="With --repair: set the copy of this stopped server of a cluster aside.",
+)
+@click.option("--store", type=_FOLDER, metavar="FOLDER", help="With --replica: the store_dir of that server.")
+@json_option
+@location_option()
+@click.pass_context
+def doctor_command(
+    ctx: click.Context,
+    *,
+    is_repairing: bool,
+    backup: Path | None,
+    given_up: tuple[str, ...],
+    is_comparing: bool,
+    server: str | None,
+    store: Path | None,
+    as_json: bool,
+) -> int:
+    """
+    Say what is wrong with a ledger and what can be done, also when it does not open.
+
+    Looks at files, lock, server, log, every hash chain, index and feeds, and changes nothing. With --repair, a damaged
+    directory that nobody has open is replaced by a sound one and kept under another name; from a log elsewhere, also while
+    it is in use, what others published into it is removed. A chat that lost events which
+    nothing could bring back is refused from then on, until --repair --backup restores it, or --give-up accepts what is left.
+    On a cluster, --replicas names servers whose copy is damaged; --repair --replica lets one copy from the others. Exit code 0
+    when there is nothing to do, 1 when there is.
+    """
+    _check_usage(is_repairing=is_repairing, backup=backup, given_up=given_up, server=server, store=store)
+    settings = ctx.ensure_object(Settings)
+    if given_up:
+        _give_up(settings.location, given_up, as_json=as_json)
+        return 0
+    if is_comparing:
+        return _compare(settings.location, as_json=as_json)
+    if server is not None and store is not None:
+        _set_aside(settings.location, server, store, as_json=as_json)
+        return 0
+    encryption = Encryption.from_environment() if KEY_ENV in os.environ else None
+    if is_repairing:
+        from ...admin.doctor.repairing import repair
+
+        done = repair(settings.location, backup=backup, encryption=encryption, login=login_for(settings.location))
+        if as_json:
+            print_json(fields_of(done))
+        else:
+            print_lines(Text(line) for line in done.describe())
+        return 0
+    diagnosis = diagnose(settings.location, encryption=encryption, login=login_for(settings.location))
+    if as_json:
+        print_json({"ok": diagnosis.is_healthy, **fields_of(diagnosis)})
+    else:
+        _print(diagnosis)
+    return 0 if diagnosis.is_healthy else 1
+
+
+def _check_usage(
+    *, is_repairing: bool, backup: Path | None, given_up: tuple[str, ...], server: str | None, store: Path | None
+) -> None:
+    msg = None
+    if (backup is not None or server is not None) and not is_repairing:
+        msg = "--backup and --replica need --repair"
+    elif given_up and is_repairing:
+        msg = "--give-up is for after --repair"
+    elif (server is None) != (store is None):
+        msg = "--replica and --store belong together: the server, and the folder where it keeps its streams"
+    if msg is not None:
+        raise click.UsageError(msg)
+
+
+def _compare(location: str, *, as_json: bool) -> int:
+    found = compare_replicas(location, login=login_for(location))
+    if as_json:
+        print_json([fields_of(damage) for damage in found])
+    elif found:
+        print_lines(Text(str(damage)) for damage in found)
+        print_text(
+            "Stop that server, run 'chatledger doctor --repair --replica SERVER --store FOLDER' there, start it.", "dim"
+        )
+    else:
+        print_text("All servers have the same.", "bold")
+    return 1 if found else 0
+
+
+def _set_aside(location: str, server: str, store: Path, *, as_json: bool) -> None:
+    done = set_replica_aside(location, server, store, login=login_for(location))
+    if as_json:
+        print_json(fields_of(done))
+        return
+    print_text(f"The copy of {server!r} is kept as {done.kept_as}. Start it: it copies everything from the others.")
+    print_text("Then run 'chatledger doctor --replicas'.", "dim")
+
+
+def _give_up(location: str, chat_ids: tuple[str, ...], *, as_json: bool) -> None:
+    done = [give_up(location, chat_id) for chat_id in chat_ids]
+    if as_json:
+        print_json([fields_of(one) for one in done])
+        return
+    print_lines(Text(f"Served again: {one.id!r}, with {one.kept:,} of at least {one.seen:,} events.") for one in done)
+
+
+def _print(diagnosis: Diagnosis) -> None:
+    for finding in diagnosis.findings:
+        print_lines(
+            [
+                Text.assemble((f"{finding.severity}: ", _STYLES[finding.severity]), f"{finding.where}: {finding.what}"),
+                Text(f"    {finding.remedy}", style="dim"),
+            ]
+        )
+    read = f"{count(diagnosis.event_count, 'event')} of {count(diagnosis.stream_count, 'chat')}"
+    if diagnosis.is_healthy:
+        print_text(f"Healthy: {read} up to position {diagnosis.position:,}.", "bold")
+    else:
+        print_text(f"Not healthy. What could be read: {read}.", "bold")

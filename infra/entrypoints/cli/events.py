@@ -1,0 +1,203 @@
+"""An event of the log in words."""
+
+from collections.abc import Sequence
+from typing import Final, cast
+
+from rich.text import Text
+
+from chatledger.domain.chat.events import (
+    Body,
+    BranchActivated,
+    BranchCreated,
+    ChatCreated,
+    ChatDeleted,
+    ChatUpdated,
+    CheckpointDeleted,
+    CheckpointSet,
+    HeadMoved,
+    MessagesAnnotated,
+    MessagesAppended,
+    Recorded,
+    RegenerationApproved,
+    RegenerationBegun,
+    RunChanged,
+    RunRecorded,
+)
+from chatledger.domain.draw.outline import flat
+from chatledger.domain.graph.events import StateContentPut, StateDeleted, StatePut, shown_id
+from chatledger.domain.thread.events import (
+    AgentCheckpointPut,
+    AgentCheckpointsDeleted,
+    AgentContentPut,
+    AgentThreadCopied,
+    AgentThreadDeleted,
+    AgentWritesPut,
+)
+from chatledger.domain.values import Message, preview
+
+from .output import count, format_time
+
+AGENT_STYLES = {
+    "agent_content_put": "cyan",
+    "agent_checkpoint_put": "cyan",
+    "agent_writes_put": "cyan",
+    "agent_checkpoints_deleted": "red",
+    "agent_thread_copied": "green",
+    "agent_thread_deleted": "bold red",
+}
+
+
+def describe_agent_event(body: Body) -> str:
+    """What an event of a thread did, in a few words; empty for other events."""
+    match body:
+        case AgentContentPut(pieces=pieces):
+            return count(len(pieces), "piece")
+        case AgentCheckpointPut() as put:
+            below = "" if put.parent_id is None else f" after {put.parent_id}"
+            return f"{put.checkpoint_id}{below}{_within(put.namespace)}, {count(len(put.pieces), 'new piece')}"
+        case AgentWritesPut() as put:
+            channels = ", ".join(dict.fromkeys(slot.channel for slot in put.writes))
+            return f"{channels} at {put.checkpoint_id}{_within(put.namespace)}"
+        case AgentCheckpointsDeleted() as deleted:
+            parts = [f"namespace {name!r}" for name in deleted.namespaces]
+            parts += [count(len(deleted.checkpoints), "checkpoint")] if deleted.checkpoints else []
+            parts += [f"{count(len(deleted.skeletons), 'checkpoint')} reduced"] if deleted.skeletons else []
+            return f"{', '.join(parts)} ({deleted.reason})"
+        case AgentThreadCopied(source_thread_id=source, within=within):
+            return f"from {source}" + ("" if within is None else _within(within))
+        case AgentThreadDeleted() as deleted:
+            return f"{count(deleted.checkpoint_count, 'checkpoint')} erased, {count(deleted.event_count, 'event')}"
+        case _:
+            return ""
+
+
+def _within(namespace: str) -> str:
+    return f" in {namespace}" if namespace else ""
+
+
+STATE_STYLES: Final = {"state_put": "blue", "state_deleted": "bold red"}
+
+
+def describe_state_event(body: Body) -> str:
+    """What an event did, in a few words; no user and no content."""
+    match body:
+        case StatePut(state_id=state_id, version=version, node=node, is_final=is_final):
+            by = "" if node is None else f", by {node}"
+            return f"{shown_id(state_id)} version {version}{by}{', final' if is_final else ''}"
+        case StateContentPut(pieces=pieces):
+            return f"{count(len(pieces), 'piece')} of the version that follows"
+        case StateDeleted(version_count=versions, reason=reason):
+            return f"{count(versions, 'version')} erased, {reason.replace('_', ' ')}"
+        case _:
+            return ""
+
+
+_SHOWN_MESSAGES: Final = 2
+_STYLES: Final = {
+    "chat_created": "bold green",
+    "chat_updated": "green",
+    "chat_deleted": "bold red",
+    "message_appended": "cyan",
+    "branch_created": "yellow",
+    "branch_activated": "yellow",
+    "head_moved": "yellow",
+    "checkpoint_set": "magenta",
+    "checkpoint_deleted": "magenta",
+    "message_annotated": "blue",
+    "run_recorded": "blue",
+    "run_changed": "blue",
+    "regeneration_begun": "blue",
+    "regeneration_approved": "blue",
+    **AGENT_STYLES,
+    **STATE_STYLES,
+}
+
+
+def event_line(recorded: Recorded, *, with_chat: bool = True) -> Text:
+    """Position, time, actor, kind, what happened, what it belongs to and was caused by, and the chat."""
+    line = Text(f"{recorded.position:>6}  ", style="bold")
+    line.append(f"{format_time(recorded.occurred_at)}  ", style="not bold dim")
+    line.append(f"{flat(recorded.actor or '-'):<6}  ", style="not bold")
+    line.append(f"{recorded.type:<16}  ", style=f"not bold {_STYLES.get(recorded.type, '')}")
+    line.append(flat(describe(recorded)), style="not bold")
+    event = recorded.event
+    for what, given in (("correlation", event.correlation_id), ("causation", event.causation_id)):
+        if given is not None:
+            line.append(f"  {what} {flat(given)}", style="not bold dim")
+    if with_chat:
+        line.append(f"  [{flat(recorded.chat_id)}]", style="not bold dim")
+    return line
+
+
+def describe(recorded: Recorded) -> str:
+    """What an event did, in a few words."""
+    match recorded.body:
+        case ChatCreated(user_id=user_id, title=title):
+            return _join(f'"{title}"' if title else "", f"owner {user_id}" if user_id else "no owner")
+        case ChatUpdated(changes=changes):
+            title = changes.get("title")
+            return _join(f'title "{title}"' if title else "", f"changed {', '.join(sorted(changes))}")
+        case ChatDeleted() as body:
+            erased = (
+                f"{count(body.message_count, 'message')} and {count(body.branch_count, 'branch', 'branches')} erased"
+            )
+            last_hash = recorded.event.previous_hash.hex()[:12]
+            return f"{erased}, {count(body.event_count, 'event')}, last hash {last_hash}"
+        case MessagesAppended(messages=messages, branch=branch):
+            return _join(_quote(messages), f"to {branch}" if branch is not None else "to no branch")
+        case BranchCreated(name=name, head_message_id=head, is_active=is_active):
+            return _join(f"{name} at {_short(head)}", "active" if is_active else "")
+        case BranchActivated(name=name):
+            return name
+        case HeadMoved(branch=branch, from_head=from_head, to_head=to_head):
+            return f"{branch} from {_short(from_head)} to {_short(to_head)}"
+        case CheckpointSet(name=name, message_id=message_id):
+            return f"{name} at {_short(message_id)}"
+        case CheckpointDeleted(name=name):
+            return name
+        case _:
+            return _describe_runs(recorded)
+
+
+def _describe_runs(recorded: Recorded) -> str:
+    match recorded.body:
+        case MessagesAnnotated(message_ids=message_ids, changes=changes):
+            which = _short(message_ids[0]) if len(message_ids) == 1 else count(len(message_ids), "message")
+            return _join(which, *(f"{name} {_shown(value)}" for name, value in changes.items()))
+        case RunRecorded(run=run):
+            trigger = run.trigger_message_id
+            what = "" if trigger is None else f"triggered by {_short(trigger)}"
+            repeats = "" if run.repeats is None else f"repeats {run.repeats}"
+            return _join(f"{run.run_id} of {run.assistant_id}", run.status, what, repeats)
+        case RunChanged(run_id=run_id, changes=changes):
+            made = changes.get("message_id")
+            return _join(run_id, str(changes.get("status", "")), "" if made is None else f"answer {_short(made)}")
+        case RegenerationBegun(edited_message_id=edited, new_message_id=new, runs=runs):
+            return _join(f"{_short(edited)} became {_short(new)}", f"{count(len(runs), 'run')} to repeat")
+        case RegenerationApproved(run_ids=run_ids):
+            return f"{count(len(run_ids), 'run')} approved"
+        case body:
+            return describe_agent_event(body) or describe_state_event(body)
+
+
+def _shown(value: object) -> str:
+    """An annotation's value: metadata by their names only."""
+    if isinstance(value, dict):
+        return "of " + (", ".join(sorted(cast("dict[str, object]", value))) or "nothing")
+    if isinstance(value, str):
+        return _short(value)
+    return "nothing" if value is None else "yes" if value else "no"
+
+
+def _quote(messages: Sequence[Message]) -> str:
+    shown = [f'{message.name} "{preview(message.data)}"' for message in messages[:_SHOWN_MESSAGES]]
+    rest = len(messages) - len(shown)
+    return ", ".join(shown) + (f" and {rest:,} more" if rest else "")
+
+
+def _short(message_id: str | None) -> str:
+    return "the start" if message_id is None else message_id[:8]
+
+
+def _join(*parts: str) -> str:
+    return ", ".join(part for part in parts if part)

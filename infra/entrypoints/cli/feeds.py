@@ -1,0 +1,151 @@
+"""`watch` and `feeds`: what happens, and who has seen how much of it."""
+
+import contextlib
+import re
+import signal
+import sys
+import threading
+from collections.abc import Generator
+from itertools import islice
+
+import click
+from rich.text import Text
+
+from chatledger.domain.chat.events import Recorded
+from chatledger.domain.draw.outline import flat
+from chatledger.domain.errors import NotFoundError
+from chatledger.domain.log.codec import BODIES
+
+from ...ledger.feed import Feed, FeedInfo
+from .events import event_line
+from .options import Settings, json_option, ledger_at, limit_option, location_option
+from .output import count, fields_of, format_time, print_json, print_json_list, print_lines, print_note, print_text
+
+
+def _share(ctx: click.Context, parameter: click.Parameter, value: str | None) -> tuple[int, int] | None:
+    if value is None:
+        return None
+    found = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", value)
+    if found is None:
+        msg = f"{value!r} is no share; 0/3, 1/3 and 2/3 are the three of three"
+        raise click.BadParameter(msg, ctx, parameter)
+    return int(found[1]), int(found[2])
+
+
+_TOPICS = sorted(body.TOPIC.removeprefix("chatledger.").rpartition("/")[0] for body in BODIES)
+
+
+@click.command("watch")
+@click.option("--chat", "chat_id", metavar="CHAT", help="Only events of this chat.")
+@click.option("--user", "user_id", metavar="ID", help="Only events of this owner's chats.")
+@click.option(
+    "--topic",
+    "topics",
+    multiple=True,
+    metavar="TOPIC",
+    type=click.Choice(_TOPICS),
+    help="Only events of this type, e.g. message_appended; may be repeated.",
+)
+@click.option("--name", metavar="NAME", help="Go on after what was printed under this name before.")
+@click.option("--share", metavar="I/N", callback=_share, help="Only chats of share I of N: 0/3, 1/3 or 2/3 of three.")
+@click.option(
+    "--after",
+    type=click.IntRange(min=0),
+    metavar="POSITION",
+    help="Begin after this position on the log: 0 for all there ever were. By default from now on; a new name from 0.",
+)
+@limit_option("events, then end")
+@json_option
+@location_option()
+@click.pass_obj
+def watch_command(
+    settings: Settings,
+    *,
+    chat_id: str | None,
+    user_id: str | None,
+    topics: tuple[str, ...],
+    name: str | None,
+    share: tuple[int, int] | None,
+    after: int | None,
+    limit: int | None,
+    as_json: bool,
+) -> None:
+    """
+    Print changes as they happen, until Ctrl-C.
+
+    By whatever process they are made. With --json, one object a line. To go on later, use --name, or give --after the last
+    position printed.
+    """
+    with contextlib.suppress(KeyboardInterrupt), ledger_at(settings, create=True) as ledger:
+        feed = ledger.feed(after, name=name, share=share, chat_id=chat_id, user_id=user_id, topics=topics or None)
+        if sys.stderr.isatty():
+            print_note(f"watching {ledger.location}, Ctrl-C ends it")
+        with feed:
+            _print_feed(feed, limit, as_json=as_json, with_chat=chat_id is None)
+
+
+def _print_feed(feed: Feed, limit: int | None, *, as_json: bool, with_chat: bool) -> None:
+    printed: Recorded | None = None
+    try:
+        for recorded in islice(feed, limit):
+            with _uninterrupted():
+                if as_json:
+                    print_json(recorded.to_dict())
+                else:
+                    print_lines([event_line(recorded, with_chat=with_chat)])
+                sys.stdout.flush()
+                printed = recorded
+    except KeyboardInterrupt:
+        pass  # the usual end
+    if printed is not None:
+        feed.ack(printed.position)
+
+
+@contextlib.contextmanager
+def _uninterrupted() -> Generator[None]:
+    """Let Ctrl-C wait until the end, so that what is printed and what is known to be printed are the same."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    asked: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: asked.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if asked:
+        raise KeyboardInterrupt
+
+
+@click.command("feeds")
+@click.option("--forget", "forgotten", metavar="NAME", help="Forget this name: it begins anew.")
+@json_option
+@location_option()
+@click.pass_obj
+def feeds_command(settings: Settings, *, forgotten: str | None, as_json: bool) -> None:
+    """
+    List the named feeds, with what they have handled and how far the log is ahead.
+
+    A name read in shares has a line for each.
+    """
+    with ledger_at(settings) as ledger:
+        if forgotten is not None and not ledger.forget_feed(forgotten):
+            msg = f"there is no feed {forgotten!r}; 'chatledger feeds' lists them"
+            raise NotFoundError(msg)
+        infos = ledger.feeds()
+    if as_json:
+        print_json_list(map(fields_of, infos))
+    elif forgotten is not None:
+        print_text(f"Forgot the feed {forgotten}.")
+    elif infos:
+        print_lines(map(_line, infos), is_cut=True)
+    else:
+        print_note("no feed has a name yet; 'chatledger watch --name NAME' makes one")
+
+
+def _line(info: FeedInfo) -> Text:
+    share = "" if info.share is None else f" {info.share[0]}/{info.share[1]}"
+    lag = f"{count(info.lag, 'position')} behind" if info.lag else "up to date"
+    return Text.assemble(
+        (flat(f"{info.name}{share}"), "bold"), f"  at {info.position:,}, {lag}  ", (format_time(info.saved_at), "dim")
+    )

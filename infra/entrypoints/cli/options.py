@@ -1,0 +1,169 @@
+"""What verbs have in common: where the ledger is, and the options that several of them take."""
+
+import contextlib
+import os
+import re
+import sys
+from collections.abc import Callable, Generator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+
+from chatledger.domain.errors import ConfigurationError
+
+from ...ledger.ledger import Ledger
+from ...ledger.open import open_ledger
+from ...log.nats.login import Login
+from ...store.opening.encryption import KEY_ENV, Encryption
+from ...store.opening.locations import DEFAULT_LOCATION
+from .output import progress_bar
+
+LOCATION_ENV: Final = "CHATLEDGER_LOCATION"
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Settings:
+    """What was said before and after the verb; the latter counts."""
+
+    def __init__(self) -> None:
+        self.location = DEFAULT_LOCATION
+        self.is_named = False
+        """Whether the command line names the location, rather than the environment or nobody."""
+        self.user_id: str | None = None
+        """For whom to act; None for everybody."""
+
+
+def location_option(*, envvar: str | None = None) -> Callable[[F], F]:
+    """`--location`, before the verb and after it."""
+
+    def keep(ctx: click.Context, parameter: click.Parameter, value: str | None) -> None:
+        settings = ctx.ensure_object(Settings)
+        if value is not None:
+            settings.location = value
+            source = ctx.get_parameter_source(str(parameter.name))
+            settings.is_named = source is click.core.ParameterSource.COMMANDLINE
+
+    return click.option(
+        "-l",
+        "--location",
+        metavar="PLACE",
+        envvar=envvar,
+        expose_value=False,
+        callback=keep,
+        help=f"Where the ledger is; {LOCATION_ENV} in the environment, else {DEFAULT_LOCATION}.",
+    )
+
+
+def _keep_user(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
+    ctx.ensure_object(Settings).user_id = value
+
+
+as_user_option = click.option(
+    "--as-user",
+    metavar="ID",
+    expose_value=False,
+    callback=_keep_user,
+    help="Act for this user: what belongs to others is not there.",
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+chat_argument = click.argument("chat_id", metavar="CHAT")
+
+
+def limit_option(what: str) -> Callable[[F], F]:
+    """`--limit`, with what it counts."""
+    return click.option("-n", "--limit", type=click.IntRange(0, sys.maxsize), metavar="N", help=f"At most N {what}.")
+
+
+def _point_in_log(ctx: click.Context, parameter: click.Parameter, value: str | None) -> int | datetime | None:
+    """Digits are a position, anything else an ISO 8601 time; UTC unless it has an offset."""
+    if value is None:
+        return None
+    try:
+        return point_in_log(value)
+    except ValueError:
+        msg = f"{value!r} is neither a position, e.g. 120, nor a time, e.g. 2026-02-07T17:29:24Z"
+        raise click.BadParameter(msg, ctx, parameter) from None
+
+
+def point_in_log(value: str) -> int | datetime:
+    """A position, in digits, or an ISO 8601 time; UTC unless it has an offset. Raises `ValueError`."""
+    return int(value) if re.fullmatch(r"[0-9]{1,18}", value) else aware_time(value)
+
+
+def _time(ctx: click.Context, parameter: click.Parameter, value: str | None) -> datetime | None:
+    """An ISO 8601 time; UTC unless it has an offset."""
+    try:
+        return None if value is None else aware_time(value)
+    except ValueError:
+        msg = f"{value!r} is no time, e.g. 2026-02-07T17:29:24Z"
+        raise click.BadParameter(msg, ctx, parameter) from None
+
+
+def aware_time(value: str) -> datetime:
+    """An ISO 8601 day or time; UTC unless it has an offset. Raises `ValueError`."""
+    moment = datetime.fromisoformat(value)
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+
+
+after_option = click.option(
+    "--after", type=click.IntRange(min=0), metavar="POSITION", help="Only events after this position on the log."
+)
+since_option = click.option(
+    "--since",
+    callback=_time,
+    metavar="TIME",
+    help="Only events at or after this time (ISO 8601, UTC unless it has an offset).",
+)
+at_option = click.option(
+    "--at",
+    callback=_point_in_log,
+    metavar="POSITION|TIME",
+    help="As it was at this position on the log, or this time (ISO 8601, UTC unless it has an offset).",
+)
+until_option = click.option(
+    "--until",
+    callback=_point_in_log,
+    metavar="POSITION|TIME",
+    help="Up to this position on the log, or this time (ISO 8601, UTC unless it has an offset).",
+)
+
+
+@contextlib.contextmanager
+def ledger_at(settings: Settings, *, create: bool = False, create_stream: bool = False) -> Generator[Ledger]:
+    """
+    The ledger that the options name, open. `create` is about directories, `create_stream` about servers.
+
+    Raises:
+        ConfigurationError: It is a directory that does not exist, and the verb would find nothing in a new one.
+    """
+    location = settings.location
+    is_path = "://" not in location and location != "memory:"
+    if is_path and not create and not _is_there(location):
+        msg = f"there is no ledger at {location}; 'chatledger import FILE' makes one, --location names another"
+        raise ConfigurationError(msg)
+    with progress_bar("building the index") as progress:
+        # Never an option of the command line, which every user of the machine can read.
+        encryption = Encryption.from_environment() if KEY_ENV in os.environ else None
+        ledger = open_ledger(
+            location,
+            create=create_stream or None,
+            progress=progress,
+            encryption=encryption,
+            login=login_for(location),
+        )
+    with ledger:
+        yield ledger if settings.user_id is None else ledger.for_user(settings.user_id)
+
+
+def login_for(location: str) -> Login | None:
+    """The login in the environment, where the location is on a server."""
+    return Login.from_environment() if location.startswith(("nats://", "tls://")) else None
+
+
+def _is_there(path: str) -> bool:
+    try:
+        return Path(path).expanduser().exists()
+    except (OSError, RuntimeError):  # a name that is too long, a user who has no home; opening it says more
+        return True

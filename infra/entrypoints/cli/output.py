@@ -1,0 +1,175 @@
+"""Printing: text for people, JSON for programs, errors and progress on stderr."""
+
+import contextlib
+import sys
+from collections.abc import Callable, Generator, Iterable
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bar
+from rich.text import Text
+
+from chatledger.domain.draw.outline import flat
+
+from ...store.store import Progress
+
+ROLE_STYLES: Final = {"user": "cyan", "assistant": "green", "system": "magenta", "tool": "yellow"}
+OTHER_ROLE: Final = "blue"
+HEAD, ACTIVE_HEAD, CHECKPOINT = "yellow", "bold green", "bold magenta"
+_WIDE: Final = 1_000_000
+# Line breaks and tabs stay; what else controls a terminal does not come from a conversation.
+_MULTILINE: Final = {code: " " for code in [*range(0x20), *range(0x7F, 0xA0)] if chr(code) not in "\n\t"}
+_QUICK_EVENTS: Final = 1000
+"""So many are done before a bar would be seen."""
+
+
+_consoles: dict[bool, Console] = {}
+
+
+class _Console(Console):
+    """Leaves a closed pipe to the command, which ends silently."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
+def console(*, stderr: bool = False) -> Console:
+    """
+    The console on the present stdout or stderr. Content is never taken for markup.
+
+    Output that is no terminal is not wrapped. Colours are for terminals; `FORCE_COLOR` and `NO_COLOR` say otherwise.
+    """
+    stream = sys.stderr if stderr else sys.stdout
+    # One for each stream, so that what is printed beside a progress bar does not break it.
+    known = _consoles.get(stderr)
+    if known is not None and known.file is stream:
+        return known
+    width = None if stream.isatty() else _WIDE
+    made = _Console(file=stream, width=width, markup=False, emoji=False, highlight=False)
+    _consoles[stderr] = made
+    return made
+
+
+def print_lines(lines: Iterable[Text], *, is_cut: bool = False) -> None:
+    """Print each text on one line, cut to the width of a terminal if asked for."""
+    out = console()
+    is_cut = is_cut and out.file.isatty()
+    for line in lines:
+        if out.color_system is None and not is_cut:
+            # A hundred thousand events go to a file this way.
+            out.file.write(line.plain + "\n")
+        elif is_cut:
+            out.print(line, no_wrap=True, overflow="ellipsis")
+        else:
+            out.print(line, soft_wrap=True)
+
+
+def print_text(text: str = "", style: str = "") -> None:
+    """Print a sentence for people on stdout."""
+    console().print(Text(flat(text), style=style))
+
+
+def print_error(message: str) -> None:
+    """Print a mistake on stderr, on one line."""
+    console(stderr=True).print(Text.assemble(("error: ", "bold red"), flat(message)), soft_wrap=True)
+
+
+def print_note(message: str) -> None:
+    """Print something that is no error on stderr, on one line."""
+    console(stderr=True).print(Text(flat(message), style="yellow"), soft_wrap=True)
+
+
+def print_json(value: Any) -> None:
+    """Print one JSON value on one line of stdout."""
+    sys.stdout.write(encode_json(value) + "\n")
+
+
+def print_json_list(values: Iterable[Any]) -> None:
+    """Print a JSON array with one value a line."""
+    sys.stdout.write("[")
+    between = "\n"
+    for value in values:
+        sys.stdout.write(between + encode_json(value))
+        between = ",\n"
+    sys.stdout.write("\n]\n")
+
+
+def encode_json(value: Any) -> str:
+    """As JSON on one line, in ASCII where the output cannot show more."""
+    text = msgspec.json.encode(value).decode()
+    encoding = (sys.stdout.encoding or "utf-8").lower()
+    if encoding.startswith("utf"):
+        return text
+    return "".join(part if part.isascii() else _escape(part) for part in text)
+
+
+def _escape(character: str) -> str:
+    units = character.encode("utf-16-be")
+    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
+
+
+def fields_of(struct: msgspec.Struct) -> dict[str, Any]:
+    """All fields by name, also those that have their default."""
+    return {name: getattr(struct, name) for name in struct.__struct_fields__}
+
+
+def multiline(text: str) -> str:
+    """A text as it is, without what would control a terminal."""
+    return text.replace("\r\n", "\n").replace("\r", "\n").expandtabs(4).translate(_MULTILINE)
+
+
+def format_time(milliseconds: int) -> str:
+    """UTC with milliseconds, as `--until` takes it."""
+    try:
+        moment = datetime.fromtimestamp(milliseconds // 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return f"{milliseconds} ms"
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{milliseconds % 1000:03}Z"
+
+
+def format_minute(milliseconds: int) -> str:
+    """UTC to the minute, for tables."""
+    return format_time(milliseconds)[:16].replace("T", " ")
+
+
+def count(number: int, thing: str, plural: str | None = None) -> str:
+    """`1 message`, `2,022 messages`."""
+    return f"{number:,} {thing if number == 1 else plural or thing + 's'}"
+
+
+def role_style(role: str) -> str:
+    """The colour of a role."""
+    return ROLE_STYLES.get(role, OTHER_ROLE)
+
+
+@contextlib.contextmanager
+def progress_bar(title: str) -> Generator[Progress]:
+    """A bar on stderr for (done, total), shown when it is worth it; nothing where stderr is no terminal."""
+    with contextlib.ExitStack() as stack:
+        bar: Bar | None = None
+
+        def show(done: int, total: int) -> None:
+            nonlocal bar
+            if bar is None and total > _QUICK_EVENTS and sys.stderr.isatty():
+                columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+                bar = stack.enter_context(Bar(*columns, console=console(stderr=True), transient=True))
+                bar.add_task(title)
+            if bar is not None:
+                bar.update(bar.task_ids[0], completed=done, total=total)
+
+        yield show
+
+
+@contextlib.contextmanager
+def pulse(title: str) -> Generator[Callable[[str], None]]:
+    """A bar on stderr for work of unknown length, which says what is being done; nothing where stderr is no terminal."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    columns = (BarColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
+    with Bar(*columns, console=console(stderr=True), transient=True) as bar:
+        task = bar.add_task(title, total=None)
+        yield lambda text: bar.update(task, description=flat(text))

@@ -1,0 +1,148 @@
+"""`search`: messages found by their words."""
+
+import re
+from datetime import datetime
+from typing import Any, Final
+
+import click
+from rich.padding import Padding
+from rich.text import Text
+
+from chatledger.domain.draw.outline import flat, short_id
+from chatledger.domain.values import SearchHit
+
+from ...ledger.ledger import Ledger
+from ...ledger.search import DEFAULT_LIMIT
+from .lookup import require_branch, require_chat
+from .options import Settings, aware_time, json_option, ledger_at, limit_option, location_option
+from .output import console, fields_of, format_time, print_json_list, print_lines, print_note, print_text, role_style
+
+_TAG: Final = re.compile("</?mark>")
+_MATCH_STYLE: Final = "bold red"
+
+
+def _moment(ctx: click.Context, parameter: click.Parameter, value: str | None) -> datetime | None:
+    """An ISO 8601 day or time; UTC unless it has an offset."""
+    if value is None:
+        return None
+    try:
+        return aware_time(value)
+    except ValueError:
+        msg = f"{value!r} is not a time, e.g. 2026-02-07 or 2026-02-07T17:29:24Z"
+        raise click.BadParameter(msg, ctx, parameter) from None
+
+
+@click.command("search")
+@click.argument("words", metavar="QUERY...", nargs=-1, required=True)
+@click.option("--chat", "chat_id", metavar="ID", help="Only in this chat.")
+@click.option("--user", "user_id", metavar="ID", help="Only in the chats of this owner.")
+@click.option("--role", "roles", metavar="NAME", multiple=True, help="Only messages of this role; can be repeated.")
+@click.option("--branch", metavar="NAME", help="Only messages on the chain of this branch; needs --chat.")
+@click.option(
+    "--since",
+    callback=_moment,
+    metavar="TIME",
+    help="Only messages created at this time or later (ISO 8601, UTC unless it has an offset).",
+)
+@click.option("--until", callback=_moment, metavar="TIME", help="Only messages created before this time.")
+@limit_option(f"messages, the best ones; {DEFAULT_LIMIT} by default")
+@click.option("--offset", type=click.IntRange(min=0), default=0, metavar="N", help="Leave out the N best ones.")
+@json_option
+@location_option()
+@click.pass_obj
+def search_command(
+    settings: Settings,
+    *,
+    words: tuple[str, ...],
+    chat_id: str | None,
+    user_id: str | None,
+    roles: tuple[str, ...],
+    branch: str | None,
+    since: datetime | None,
+    until: datetime | None,
+    limit: int | None,
+    offset: int,
+    as_json: bool,
+) -> None:
+    """
+    Find messages by their words, best first.
+
+    All words must occur, in any form: 'fox' finds 'Foxes'. There are AND, OR, NOT in capitals, "phrases", prefix* and
+    parentheses; quote them for the shell. A query that begins with a minus comes after '--'. With --json, an array with one hit a line: message, rank (lower is better), and the snippet with its marks.
+    """
+    if branch is not None and chat_id is None:
+        msg = "--branch is one of a chat; give --chat too"
+        raise click.UsageError(msg, click.get_current_context())
+    query = " ".join(words)
+    size = DEFAULT_LIMIT if limit is None else limit
+    with ledger_at(settings) as ledger:
+        _check_names(ledger, chat_id, branch)
+        # One more than asked for tells whether there is another page.
+        found = ledger.search(
+            query,
+            chat_id=chat_id,
+            user_id=user_id,
+            roles=roles,
+            branch=branch,
+            since=since,
+            until=until,
+            limit=size + 1,
+            offset=offset,
+        )
+    if found.is_degraded:
+        print_note("the search index is being built: of some chats, only messages with exactly this text are found")
+    shown = found[:size]
+    if as_json:
+        print_json_list(map(_hit_object, shown))
+        return
+    for hit in shown:
+        _print_hit(hit, with_chat=chat_id is None)
+    if not found:
+        print_text("No more messages match." if offset else _nothing(query))
+    elif len(found) > size > 0:
+        print_text(f"More with --offset {offset + size}", "dim")
+
+
+def _check_names(ledger: Ledger, chat_id: str | None, branch: str | None) -> None:
+    if chat_id is not None:
+        require_chat(ledger, chat_id)
+        if branch is not None:
+            require_branch(ledger, chat_id, branch)
+
+
+def _nothing(query: str) -> str:
+    if any(character.isalnum() for character in query):
+        return "No message matches."
+    return "No message matches: there is no letter or digit in the query."
+
+
+def _hit_object(hit: SearchHit) -> dict[str, Any]:
+    return fields_of(hit) | {"message": fields_of(hit.message)}
+
+
+def _print_hit(hit: SearchHit, *, with_chat: bool) -> None:
+    """Who, when and where on one line, and the snippet below."""
+    message = hit.message
+    head = Text(flat(message.name), style=f"bold {role_style(message.name)}")
+    head.append(f"  {format_time(message.created_at)}  {short_id(message.id)}", style="not bold dim default")
+    if with_chat:
+        head.append(f"  [{flat(message.chat_id)}]", style="not bold dim default")
+    passage = _passage(hit)
+    out = console()
+    if out.file.isatty():
+        print_lines([head])
+        out.print(Padding(passage, (0, 0, 0, 2)))
+    else:
+        print_lines([head, Text("  ").append_text(passage)])
+
+
+def _passage(hit: SearchHit) -> Text:
+    """The snippet on one line, with its matches in colour instead of between marks."""
+    snippet = " ".join(flat(hit.snippet).split())
+    if _TAG.search(hit.message.text):
+        # The message has such tags itself. Which are ours cannot be told, so all are shown.
+        return Text(snippet)
+    passage = Text()
+    for at, part in enumerate(_TAG.split(snippet)):
+        passage.append(part, style=_MATCH_STYLE if at % 2 else "")
+    return passage

@@ -1,0 +1,157 @@
+"""`verify` and `anchor`: proof that nothing was changed."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+from rich.text import Text
+
+from chatledger.domain.errors import ChainIntegrityError, ConfigurationError, CorruptStateError
+from chatledger.domain.proof.anchors import Anchor
+from chatledger.domain.proof.verification import Verification
+
+from .options import Settings, json_option, ledger_at, location_option
+from .output import count, fields_of, format_time, print_json, print_lines, print_note, print_text, progress_bar
+
+_SHOWN = 20
+_FILE = click.Path(dir_okay=False, path_type=Path)
+
+
+@click.command("verify")
+@click.option("--anchor", "anchor_file", type=_FILE, metavar="FILE", help="Also compare the log with this anchor.")
+@click.option(
+    "--public-key",
+    type=_FILE,
+    metavar="FILE",
+    help="The Ed25519 public key (PEM) of whom you trust to have signed the anchor; needs --anchor.",
+)
+@json_option
+@location_option()
+@click.pass_obj
+def verify_command(settings: Settings, *, anchor_file: Path | None, public_key: Path | None, as_json: bool) -> None:
+    """
+    Check every event of the log, and that the index says the same.
+
+    Names the first event that is not sound: missing, repeated, altered or out of order. With --anchor, it also finds whatever
+    was changed, dropped or moved since the anchor was signed, also by somebody who computed all hashes anew. Changes
+    nothing. Exit code 1 when something is wrong; with --json, 'ok' says the same.
+    """
+    if public_key is not None and anchor_file is None:
+        msg = "--public-key needs --anchor, whose signature it checks"
+        raise click.UsageError(msg)
+    try:
+        anchor = None if anchor_file is None else Anchor.from_json(_read(anchor_file))
+        with ledger_at(settings) as ledger, progress_bar("verifying") as progress:
+            found = ledger.verify(anchor=anchor, public_key=public_key, progress=progress)
+    except (ChainIntegrityError, CorruptStateError) as error:
+        if as_json:
+            _print_problem(error)
+        raise
+    if as_json:
+        print_json(_object(found, anchor, is_key_given=public_key is not None))
+    else:
+        _print_report(found, anchor, public_key)
+
+
+def _read(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        msg = f"the anchor can not be read: {error}"
+        raise ConfigurationError(msg) from error
+
+
+def _print_problem(error: ChainIntegrityError | CorruptStateError) -> None:
+    print_json(
+        {
+            "ok": False,
+            "error": type(error).__name__,
+            "message": str(error),
+            "position": error.position,
+            "chat_id": error.chat_id,
+            "version": error.version,
+        }
+    )
+
+
+def _object(found: Verification, anchor: Anchor | None, *, is_key_given: bool) -> dict[str, Any]:
+    known: dict[str, Any] = {"ok": True, **fields_of(found)}
+    if anchor is not None:
+        known["anchor"] = {
+            "position": anchor.position,
+            "created_at": anchor.created_at,
+            "count": anchor.count,
+            "key_id": anchor.key_id,
+            "is_key_given": is_key_given,
+        }
+    return known
+
+
+def _print_report(found: Verification, anchor: Anchor | None, public_key: Path | None) -> None:
+    deleted = f", {count(found.deletion_count, 'deletion')}" if found.deletion_count else ""
+    lines = [
+        f"The log is sound: {count(found.event_count, 'event')} up to position {found.position:,}{deleted}.",
+        f"The index equals it: {count(found.chat_count, 'chat')}, {count(found.message_count, 'message')}.",
+    ]
+    if anchor is not None:
+        erased = len(found.erased_since_anchor)
+        since = f", {count(erased, 'chat')} of it deleted since" if erased else ""
+        lines.append(
+            f"It has all that was anchored at position {anchor.position:,} on {format_time(anchor.created_at)}: "
+            f"{count(anchor.count, 'stream')}{since}."
+        )
+    print_lines(Text(line) for line in lines)
+    for one in found.foreign[:_SHOWN]:
+        whose = "" if one.chat_id is None else f", on the subject of chat {one.chat_id!r}, which is refused"
+        print_note(f"Position {one.position:,} holds a message that is no event of chatledger{whose}: {one.why}.")
+    if found.foreign_count:
+        print_note(f"{count(found.foreign_count, 'foreign message')}; 'chatledger doctor --repair' removes them.")
+    if anchor is not None and public_key is None:
+        print_note(
+            f"Signed with key {anchor.key_id}, which only the anchor vouches for; --public-key names the one you trust."
+        )
+
+
+@click.command("anchor")
+@click.option(
+    "--key",
+    type=_FILE,
+    required=True,
+    metavar="FILE",
+    help="An Ed25519 private key (PEM): openssl genpkey -algorithm ed25519 -out anchor.key",
+)
+@click.option("--out", type=_FILE, metavar="FILE", help="Write the anchor there instead of printing it.")
+@location_option()
+@click.pass_obj
+def anchor_command(settings: Settings, *, key: Path, out: Path | None) -> None:
+    """
+    Sign where every chat ends now.
+
+    The whole log is checked first. Keep the anchor where whoever can change the log can not change it. Later,
+    'verify --anchor FILE' tells whether anything before it was changed.
+    """
+    if out is not None and out.exists():
+        msg = f"{out} exists; an anchor is not overwritten, choose another name"
+        raise ConfigurationError(msg)
+    with ledger_at(settings) as ledger, progress_bar("reading the log") as progress:
+        anchor = ledger.anchor(key, progress=progress)
+    if out is None:
+        sys.stdout.write(anchor.to_json())
+        return
+    try:
+        with out.open("x", encoding="utf-8") as file:
+            file.write(anchor.to_json())
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        _refuse(out, error)
+    print_text(
+        f"Anchored {count(anchor.count, 'stream')} up to position {anchor.position:,} in {out}, signed with key {anchor.key_id}."
+    )
+
+
+def _refuse(out: Path, error: OSError) -> NoReturn:
+    msg = f"the anchor can not be written to {out}: {error}"
+    raise ConfigurationError(msg) from error

@@ -1,0 +1,72 @@
+"""A chat and the thread of an agent together: the answer that is seen is a message, and its run knows the checkpoint."""
+
+from langchain_core.runnables import RunnableConfig
+
+from chatledger.domain.chat.runs import MessageRun
+from chatledger.domain.context.fragments import Fragment
+from chatledger.domain.errors import InvalidValueError, NotFoundError
+from chatledger.domain.thread.namespaces import assistant_of
+from chatledger.domain.values import NewMessage
+
+from ...ledger.drafts import assistant
+from .saver import LedgerSaver
+
+
+def record_answer(
+    saver: LedgerSaver,
+    chat_id: str,
+    run_id: str,
+    answer: NewMessage | Fragment | str,
+    *,
+    thread_id: str | None = None,
+    trigger_message_id: str | None = None,
+    branch: str | None = None,
+) -> MessageRun:
+    """
+    An agent's visible answer becomes a message of the chat, with the run that made it and the checkpoint after it: one commit.
+
+    Args:
+        saver: A saver that is bound to the assistant. The checkpoint is the newest that the assistant has on the thread.
+        chat_id: The chat.
+        run_id: Your id of the run. It may be recorded already; then it ends with this answer.
+        answer: The message, or its text. Give it an id if you may repeat the call.
+        thread_id: The thread that the agent ran on; the one with the id of the chat when None.
+        trigger_message_id: The message that set the run off; for a run that is not recorded yet.
+        branch: Where the answer goes; the active branch when None.
+
+    Raises:
+        InvalidValueError: The saver is bound to no assistant.
+        NotFoundError: The assistant has no checkpoint on that thread, or there is no such chat.
+    """
+    thread_id = chat_id if thread_id is None else thread_id
+    assistant_id = None if saver.namespace is None else assistant_of(saver.namespace)
+    if assistant_id is None:
+        msg = "the saver is bound to no assistant, so whose answer it is cannot be told; use saver.for_assistant(...)"
+        raise InvalidValueError(msg)
+    state = saver.get_thread_state(thread_id)
+    if state is None:
+        msg = f"assistant {assistant_id!r} has no checkpoint on thread {thread_id!r}; run it first"
+        raise NotFoundError(msg)
+    checkpoint_id = state.checkpoint["checkpoint_id"]
+    message = assistant(answer) if isinstance(answer, str) else answer
+    if saver.ledger.get_run(chat_id, run_id) is not None:
+        return saver.ledger.complete_run(chat_id, run_id, answer=message, branch=branch, checkpoint_id=checkpoint_id)
+    return saver.ledger.record_run(
+        chat_id,
+        run_id,
+        thread_id=thread_id,
+        assistant_id=assistant_id,
+        trigger_message_id=trigger_message_id,
+        answer=message,
+        branch=branch,
+        checkpoint_id=checkpoint_id,
+    )
+
+
+def config_of_answer(saver: LedgerSaver, chat_id: str, message_id: str) -> RunnableConfig | None:
+    """Where the agent stood after an answer, as the config to go on from it or to fork; None when no run made the message."""
+    runs = [run for run in saver.ledger.runs(chat_id, message_id=message_id) if run.checkpoint_id is not None]
+    if not runs:
+        return None
+    run = runs[-1]
+    return {"configurable": {"thread_id": run.thread_id, "checkpoint_ns": "", "checkpoint_id": run.checkpoint_id}}

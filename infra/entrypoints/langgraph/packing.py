@@ -1,0 +1,208 @@
+"""
+The bookkeeping of a checkpoint in few bytes: it names every channel and version several times, and is written at each step.
+
+    [format, v, ts, names, versions, channel_versions, versions_seen, updated_channels]
+
+The last three hold places in `names` and `versions`. A name that every graph has is a number, and one that begins with
+`branch:to:` is the only item of a list, without that. A time is in us since the epoch, and a version of our own form a number.
+What has any other form stays as it is.
+"""
+
+import random
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, cast
+
+from chatledger.domain.errors import InvalidValueError, UnsupportedFormatError
+
+_DIGITS: Final = 32
+_RANDOM_DIGITS: Final = 8
+_RANDOM: Final = 10**_RANDOM_DIGITS
+_FORM: Final = f"%0{_DIGITS}d.%0{_RANDOM_DIGITS}d"
+_MAX_PACKED: Final = 2**63
+
+
+def next_version(current: Any) -> Any:
+    """
+    The version after another one, in the form of that one: threads of other savers go on as they began.
+
+    A new thread has text: a number of 32 digits, a dot, and 8 random digits.
+
+    Raises:
+        InvalidValueError: It is no version that a saver of LangGraph makes.
+    """
+    if current is None:
+        return _text(1)
+    if isinstance(current, int | float) and not isinstance(current, bool):
+        return current + 1
+    if isinstance(current, str):
+        number = current.partition(".")[0]
+        if number.isdecimal():
+            return _text(int(number) + 1)
+    msg = f"a channel version must be a number or text that begins with one, not {current!r}"
+    raise InvalidValueError(msg)
+
+
+def packed_version(version: Any) -> Any:
+    """A version in few bytes: one of ours as a number, other text as it is, and anything else as the only item of a list."""
+    if not isinstance(version, str):
+        return [version]
+    if len(version) != _DIGITS + 1 + _RANDOM_DIGITS or not version.isascii():
+        return version
+    number, dot, tail = version.partition(".")
+    if len(number) != _DIGITS or not (dot and number.isdecimal() and tail.isdecimal()):
+        return version
+    packed = int(number) * _RANDOM + int(tail)
+    return packed if packed < _MAX_PACKED else version
+
+
+def unpacked_version(packed: Any) -> Any:
+    """The version again."""
+    if isinstance(packed, int):
+        return _of_parts(*divmod(packed, _RANDOM))
+    return cast("list[Any]", packed)[0] if isinstance(packed, list) else packed
+
+
+def _text(number: int) -> str:
+    return _of_parts(number, random.randrange(_RANDOM))  # noqa: S311 - tells forks apart, hides nothing
+
+
+def _of_parts(number: int, tail: int) -> str:
+    return _FORM % (number, tail)
+
+
+_FORMAT: Final = 1
+_REQUIRED: Final = {"v", "ts", "id", "channel_versions", "versions_seen"}
+_KNOWN: Final = _REQUIRED | {"updated_channels"}
+_NO_KEY: Final = 0
+"""Stands for `updated_channels` where there is no such key."""
+_KINDS: Final[set[type[Any]]] = {str, int, float}
+_USUAL: Final = ("__start__", "__input__", "__pregel_tasks", "__interrupt__", "messages")
+_USUAL_PLACES: Final = {name: place for place, name in enumerate(_USUAL)}
+_BRANCH: Final = "branch:to:"
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_US: Final = timedelta(microseconds=1)
+
+
+def pack(checkpoint: Mapping[str, Any]) -> Any:
+    """A checkpoint without values, and without its id where it has the usual form; a copy of it where it has not."""
+    if not _is_usual(checkpoint):
+        return dict(checkpoint)
+    seen: dict[str, dict[str, Any]] = checkpoint["versions_seen"]
+    updated: list[str] | int | None = checkpoint.get("updated_channels", _NO_KEY)
+    names: dict[str, int] = {}
+    versions: dict[tuple[type[Any], Any], int] = {}
+
+    def places(of: dict[str, Any]) -> list[int]:
+        return [
+            place
+            for name, version in of.items()
+            for place in (
+                names.setdefault(name, len(names)),
+                versions.setdefault((cast("type[Any]", type(version)), version), len(versions)),
+            )
+        ]
+
+    current = places(checkpoint["channel_versions"])
+    by_node = [part for node, of in seen.items() for part in (names.setdefault(node, len(names)), places(of))]
+    of_updated = [names.setdefault(name, len(names)) for name in updated] if isinstance(updated, list) else updated
+    numbers = [packed_version(version) for _, version in versions]
+    return [
+        _FORMAT,
+        checkpoint["v"],
+        _packed_time(checkpoint["ts"]),
+        [*map(_packed_name, names)],
+        numbers,
+        current,
+        by_node,
+        of_updated,
+    ]
+
+
+def unpack(packed: Any, checkpoint_id: str) -> dict[str, Any]:
+    """
+    The checkpoint again, without values.
+
+    Raises:
+        UnsupportedFormatError: A newer chatledger wrote it.
+    """
+    if isinstance(packed, dict):
+        return cast("dict[str, Any]", packed)
+    if packed[0] != _FORMAT:
+        msg = f"checkpoint {checkpoint_id!r} has form {packed[0]!r}: a newer chatledger wrote it; upgrade to read it"
+        raise UnsupportedFormatError(msg)
+    _, v, time, packed_names, numbers, current, by_node, updated = packed
+    names = [*map(_name, packed_names)]
+    versions = [unpacked_version(number) for number in numbers]
+
+    def by_name(places: list[int]) -> dict[str, Any]:
+        paired = iter(places)
+        return {names[name]: versions[version] for name, version in zip(paired, paired, strict=True)}
+
+    checkpoint: dict[str, Any] = {
+        "v": v,
+        "ts": _time(time),
+        "id": checkpoint_id,
+        "channel_versions": by_name(current),
+        "versions_seen": {names[by_node[at]]: by_name(by_node[at + 1]) for at in range(0, len(by_node), 2)},
+    }
+    if updated != _NO_KEY:
+        checkpoint["updated_channels"] = None if updated is None else [names[place] for place in updated]
+    return checkpoint
+
+
+def versions_of(packed: Any) -> dict[str, Any]:
+    """The versions of its channels."""
+    if isinstance(packed, dict):
+        return cast("dict[str, dict[str, Any]]", packed)["channel_versions"]
+    _, _, _, names, numbers, current, *_ = packed
+    return {_name(names[current[at]]): unpacked_version(numbers[current[at + 1]]) for at in range(0, len(current), 2)}
+
+
+def _is_usual(checkpoint: Mapping[str, Any]) -> bool:
+    if not _REQUIRED <= checkpoint.keys() <= _KNOWN or type(checkpoint["versions_seen"]) is not dict:
+        return False
+    seen = cast("dict[Any, Any]", checkpoint["versions_seen"])
+    updated = checkpoint.get("updated_channels")
+    return (
+        (updated is None or (type(updated) is list and _are_text(cast("list[Any]", updated))))
+        and _are_text(seen)
+        and all(map(_has_versions, (checkpoint["channel_versions"], *seen.values())))
+    )
+
+
+def _has_versions(value: Any) -> bool:
+    """Whether it is a dict of versions by name, which plain equality tells apart."""
+    if type(value) is not dict:
+        return False
+    by_name = cast("dict[Any, Any]", value)
+    return _are_text(by_name) and _KINDS.issuperset(map(type, by_name.values()))
+
+
+def _are_text(values: Iterable[Any]) -> bool:
+    return all(type(value) is str for value in values)
+
+
+def _packed_name(name: str) -> int | str | list[str]:
+    if name.startswith(_BRANCH):
+        return [name.removeprefix(_BRANCH)]
+    return _USUAL_PLACES.get(name, name)
+
+
+def _name(packed: Any) -> str:
+    if isinstance(packed, list):
+        return _BRANCH + cast("list[str]", packed)[0]
+    return _USUAL[packed] if isinstance(packed, int) else packed
+
+
+def _packed_time(text: Any) -> Any:
+    try:
+        time = datetime.fromisoformat(text)
+        number = (time - _EPOCH) // _US
+    except (TypeError, ValueError):
+        return text
+    return number if _time(number) == text else text
+
+
+def _time(packed: Any) -> Any:
+    return (_EPOCH + packed * _US).isoformat() if isinstance(packed, int) else packed

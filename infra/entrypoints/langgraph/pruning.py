@@ -1,0 +1,160 @@
+"""Pruning and migration: which checkpoints may be removed, and which go into the namespace of their assistant."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+
+from chatledger.domain.errors import NamespaceError
+from chatledger.domain.thread.copies import Restatement
+from chatledger.domain.thread.events import CheckpointKey, Skeleton
+from chatledger.domain.thread.namespaces import ASSISTANT, assistant_namespace
+from chatledger.domain.thread.record import CheckpointRecord, ancestors
+from chatledger.projections.thread.reader import IndexedThread
+
+from ...ledger.threads import Removal
+
+_COUNTERS = "counters_since_delta_snapshot"
+MetadataOf = Callable[[CheckpointRecord], Any]
+
+
+def plan_prune(thread: IndexedThread, is_ours: Callable[[str], bool], metadata_of: MetadataOf) -> Removal:
+    """
+    All but the newest checkpoint of each namespace.
+
+    The namespace of a call of a subgraph (`node:task_id`) goes as a whole when the root checkpoint that it started from does:
+    nothing will resume it.
+    """
+    names = [name for name in thread.namespaces() if is_ours(name)]
+    records = {name: list(thread.checkpoints(name)) for name in names}
+    kept: dict[str, CheckpointRecord] = {}
+    for name in names:
+        newest = next((record for record in records[name] if record.skeleton is None), None)
+        if newest is not None:
+            kept[name] = newest
+    gone = {
+        (name, record.checkpoint_id)
+        for name in names
+        for record in records[name]
+        if name not in kept or record.checkpoint_id != kept[name].checkpoint_id
+    }
+    for name, newest in list(kept.items()):
+        if _is_over(name, newest, gone, names, metadata_of):
+            gone.add((name, newest.checkpoint_id))
+            del kept[name]
+    return _with_skeletons(thread, gone, metadata_of)
+
+
+def _is_over(
+    name: str, newest: CheckpointRecord, gone: set[CheckpointKey], names: list[str], metadata_of: MetadataOf
+) -> bool:
+    """Whether a namespace belongs to a call that began at a checkpoint which is removed."""
+    if ":" not in name.rpartition("|")[2] or (name.startswith("assistant:") and "|" not in name):
+        return False
+    parents: dict[str, str] = metadata_of(newest).get("parents") or {}
+    # The root of a bound saver is stored under its assistant.
+    roots = [other for other in names if other == "" or (name.startswith(f"{other}|") and "|" not in other)]
+    return any((root, parents.get("")) in gone for root in roots)
+
+
+def plan_removal(thread: IndexedThread, keys: Iterable[CheckpointKey], metadata_of: MetadataOf) -> Removal:
+    """These checkpoints."""
+    return _with_skeletons(thread, set(keys), metadata_of)
+
+
+def _with_skeletons(thread: IndexedThread, gone: set[CheckpointKey], metadata_of: MetadataOf) -> Removal:
+    needed: dict[CheckpointKey, set[str]] = {}
+    for namespace in dict.fromkeys(namespace for namespace, _ in gone):
+        records = {record.checkpoint_id: record for record in thread.checkpoints(namespace)}
+        for record in records.values():
+            if (namespace, record.checkpoint_id) not in gone and record.skeleton is None:
+                _note_needs(record, records, needed, metadata_of)
+    skeletons = [Skeleton(*key, tuple(sorted(needed[key]))) for key in sorted(gone) if key in needed]
+    return Removal([key for key in sorted(gone) if key not in needed], skeletons)
+
+
+def _note_needs(
+    record: CheckpointRecord,
+    records: dict[str, CheckpointRecord],
+    needed: dict[CheckpointKey, set[str]],
+    metadata_of: MetadataOf,
+) -> None:
+    """Note which ancestors a checkpoint needs for its delta channels: each up to the one that has a value."""
+    missing = delta_channels(record, metadata_of(record))
+    for ancestor in ancestors(record, records.get):
+        if not missing:
+            return
+        needed.setdefault((record.namespace, ancestor.checkpoint_id), set()).update(missing)
+        missing = {channel for channel in missing if channel not in ancestor.channels}
+
+
+def delta_channels(record: CheckpointRecord, metadata: Any) -> set[str]:
+    """The channels whose values a checkpoint has not itself: they are made from its ancestors."""
+    counters: dict[str, Any] = metadata.get(_COUNTERS) or {}
+    return {channel for channel in counters if channel not in record.channels}
+
+
+class Migration(msgspec.Struct, frozen=True):
+    """
+    What `migrate_namespace` did.
+
+    Args:
+        migrated: Of each assistant, how many checkpoints are in its namespace that came from elsewhere.
+        left: The others: their namespaces and ids. They name no assistant, or need a delta channel's writes of another one, or of a pruned one.
+    """
+
+    migrated: dict[str, int]
+    left: list[CheckpointKey]
+
+
+def plan_migration(
+    thread: IndexedThread, metadata_of: MetadataOf, is_wanted: Callable[[str], bool]
+) -> tuple[list[Restatement], Migration]:
+    """What is to be done, for the assistants whose namespaces are wanted."""
+    moves: list[Restatement] = []
+    migration = Migration({}, [])
+    roots: dict[str, str] = {}
+    names = [name for name in thread.namespaces() if not name.startswith(ASSISTANT)]
+    for name in sorted(names, key=bool):  # the root first: calls of subgraphs name its checkpoints
+        records = {one.checkpoint_id: one for one in thread.checkpoints(name) if one.skeleton is None}
+        metadata = {checkpoint_id: metadata_of(one) for checkpoint_id, one in records.items()}
+        owners = {checkpoint_id: _assistant(one, roots) for checkpoint_id, one in metadata.items()}
+        if not name:
+            roots.update({checkpoint_id: owner for checkpoint_id, owner in owners.items() if owner is not None})
+        left: set[str | None] = set()
+        for checkpoint_id in sorted(records):
+            owner = owners[checkpoint_id]
+            if owner is not None and not is_wanted(assistant_namespace(owner)):
+                continue
+            parent_id, is_near = _own_parent(records[checkpoint_id], records, owners)
+            is_cut = not is_near or parent_id in left
+            if owner is None or (is_cut and delta_channels(records[checkpoint_id], metadata[checkpoint_id])):
+                left.add(checkpoint_id)
+                migration.left.append((name, checkpoint_id))
+                continue
+            root = assistant_namespace(owner)
+            moves.append(Restatement(name, checkpoint_id, f"{root}|{name}" if name else root, parent_id))
+            migration.migrated[owner] = migration.migrated.get(owner, 0) + 1
+    return moves, migration
+
+
+def _assistant(metadata: Any, roots: dict[str, str]) -> str | None:
+    parents: dict[str, str] = metadata.get("parents") or {}
+    found: Any = metadata.get("assistant_id") or roots.get(parents.get("", ""))
+    try:
+        assistant_namespace(found)
+    except NamespaceError:
+        return None
+    return str(found)
+
+
+def _own_parent(
+    record: CheckpointRecord, records: dict[str, CheckpointRecord], owners: dict[str, str | None]
+) -> tuple[str | None, bool]:
+    """The nearest ancestor of the same assistant, and whether nothing lies between: neither another one's, nor what was pruned."""
+    is_near = True
+    for ancestor in ancestors(record, records.get):
+        if owners.get(ancestor.checkpoint_id) == owners[record.checkpoint_id]:
+            return ancestor.checkpoint_id, is_near
+        is_near = False
+    return None, record.parent_id is None

@@ -1,0 +1,298 @@
+"""Decoding values from pieces. What was decoded is kept and copied for the next reader, who may change what he got."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Protocol, cast
+
+from langgraph.checkpoint.serde.types import _DeltaSnapshot  # pyright: ignore[reportPrivateUsage]  # its only name
+from pydantic import BaseModel
+
+from chatledger.domain.content import Compound, Content, DictNode, Leaf, ListNode, Parts, split_digests
+from chatledger.domain.errors import ConfigurationError, CorruptStateError
+from chatledger.projections.lmdb.cache import Remembered
+
+_SEND: Final = "langgraph.send/1"
+_SNAPSHOT: Final = "langgraph.delta_snapshot/1"
+
+
+def taken_apart(value: Any) -> tuple[str, list[Any]] | None:
+    """The name of its form and what it carries; None for everything else."""
+    kind = cast("type[Any]", type(value))
+    if kind is _DeltaSnapshot:
+        return _SNAPSHOT, [value.value]
+    if kind.__name__ == "Send" and kind.__module__ == "langgraph.types" and getattr(value, "timeout", None) is None:
+        return _SEND, [value.node, value.arg]
+    return None
+
+
+def put_together(form: str, parts: list[Any]) -> Any:
+    """
+    The value again.
+
+    Raises:
+        ConfigurationError: It needs a library that is not there.
+        CorruptStateError: It is of a form that this version does not know.
+    """
+    if form == _SNAPSHOT and len(parts) == 1:
+        return _DeltaSnapshot(parts[0])
+    if form == _SEND and len(parts) == 2:
+        try:
+            from langgraph.types import Send
+        except ImportError as error:
+            msg = "this checkpoint sends packets to nodes, and reading them needs langgraph: pip install langgraph"
+            raise ConfigurationError(msg) from error
+        return Send(*parts)
+    msg = f"a stored value has the form {form!r}, which this version does not know; a newer one wrote it"
+    raise CorruptStateError(msg)
+
+
+Maker = Callable[[], Any]
+"""Makes a copy that shares nothing which can be changed."""
+
+_IMMUTABLE: Final = frozenset({str, bytes, int, float, bool, complex, type(None)})
+_new: Final[Callable[[Any], Any]] = object.__new__
+
+
+def _setter(name: str) -> Callable[[Any, Any], None]:
+    """What sets an attribute of a model, past the model's own checks and without looking for it each time."""
+    setter: Callable[[Any, Any], None] = vars(BaseModel)[name].__set__
+    return setter
+
+
+_set_fields, _set_given, _set_extra, _set_private = map(
+    _setter, ("__dict__", "__pydantic_fields_set__", "__pydantic_extra__", "__pydantic_private__")
+)
+
+
+class UncopiableError(Exception):
+    """A value that is neither immutable nor of a kind that is copied here; it is decoded for each reader."""
+
+
+def maker_of(value: Any) -> Maker:
+    """
+    What makes copies of a value, which may be changed afterwards.
+
+    Raises:
+        UncopiableError: Of such a value none is made.
+    """
+    kind = cast("type[Any]", type(value))
+    if kind in _IMMUTABLE:
+        return lambda: value
+    if kind is list:
+        return _list_maker(value) if value else list
+    if kind is dict:
+        return _dict_maker(value) if value else dict
+    if kind is tuple:
+        return _tuple_maker(value)
+    if is_message(kind):
+        return _message_maker(value)
+    raise UncopiableError
+
+
+def _list_maker(value: list[Any]) -> Maker:
+    if all(type(element) in _IMMUTABLE for element in value):
+        return list(value).copy
+    makers = [maker_of(element) for element in value]
+    return lambda: [make() for make in makers]
+
+
+def _tuple_maker(value: tuple[Any, ...]) -> Maker:
+    makers = [maker_of(element) for element in value]
+    return lambda: tuple(make() for make in makers)
+
+
+def _parted(value: dict[Any, Any]) -> tuple[dict[Any, Any], list[tuple[Any, Maker]]]:
+    """A dict as what can be shared, with places for the rest, and what makes the rest."""
+    changing = [(key, maker_of(item)) for key, item in value.items() if type(item) not in _IMMUTABLE]
+    return value | {key: None for key, _ in changing}, changing
+
+
+def _dict_maker(value: dict[Any, Any]) -> Maker:
+    fixed, changing = _parted(value)
+    if not changing:
+        return fixed.copy
+
+    def make() -> dict[Any, Any]:
+        fresh = fixed.copy()
+        for key, make_item in changing:
+            fresh[key] = make_item()
+        return fresh
+
+    return make
+
+
+def _message_maker(message: Any) -> Maker:
+    kind = cast("type[Any]", type(message))
+    if message.__pydantic_private__ is not None:
+        raise UncopiableError
+    fixed, changing = _parted(message.__dict__)
+    make_extra = maker_of(message.__pydantic_extra__)
+    given = set(message.__pydantic_fields_set__)
+    # Pydantic only ever adds to this set, and to a full one nothing: so copies share it, which halves the garbage
+    # collector's work on long lists of messages.
+    is_full = given >= kind.model_fields.keys()
+
+    def make() -> Any:
+        fresh, fields = _new(kind), fixed.copy()
+        for key, make_item in changing:
+            fields[key] = make_item()
+        _set_fields(fresh, fields)
+        _set_given(fresh, given if is_full else given.copy())
+        _set_extra(fresh, make_extra())
+        _set_private(fresh, None)
+        return fresh
+
+    return make
+
+
+_MESSAGES: Final[dict[type, bool]] = {}
+
+
+def is_message(kind: type) -> bool:
+    """Whether it is one of LangChain's own classes of messages; of others it is not known what they keep where."""
+    known = _MESSAGES.get(kind)
+    if known is None:
+        from langchain_core.messages import BaseMessage
+
+        known = _MESSAGES[kind] = issubclass(kind, BaseMessage) and kind.__module__.startswith("langchain_core.")
+    return known
+
+
+class Serializer(Protocol):
+    """What LangGraph calls a serde."""
+
+    def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
+        """A value as the name of its form, and bytes."""
+        ...
+
+    def loads_typed(self, data: tuple[str, bytes]) -> Any:
+        """The value."""
+        ...
+
+
+class Makers:
+    """What makes copies of the values that a serializer decoded, by digest. Lists have their own room: there is one more at each step."""
+
+    def __init__(self) -> None:
+        self._leaves: Remembered[bytes, Maker] = Remembered()
+        self._nodes: Remembered[bytes, Maker] = Remembered()
+
+    def get(self, digest: bytes) -> Maker | None:
+        """What makes the value of a piece."""
+        return self._nodes.get(digest) or self._leaves.get(digest)
+
+    def put_leaf(self, digest: bytes, make: Maker, serialized_bytes: int) -> None:
+        """Remember what makes a value that was serialized whole."""
+        self._leaves.put(digest, make, serialized_bytes * 4 + 1_000)
+
+    def put_node(self, digest: bytes, make: Maker, children: int) -> None:
+        """Remember what makes a value of others."""
+        self._nodes.put(digest, make, children * 8 + 500)
+
+
+class Reader:
+    """One reading of values that belong together; each gives objects of its own."""
+
+    def __init__(self, serializer: Serializer, makers: Makers) -> None:
+        self._serializer = serializer
+        self._makers = makers
+        self._here: dict[bytes, Maker] = {}
+
+    def is_known(self, digest: bytes) -> bool:
+        """Whether a piece and what it is made of need not be read, as its value is remembered; for this reader it stays so."""
+        if digest in self._here:
+            return True
+        known = self._makers.get(digest)
+        if known is not None:
+            self._here[digest] = known
+        return known is not None
+
+    def decode(self, digest: bytes, pieces: Mapping[bytes, Content]) -> Any:
+        """The value of a piece, where `pieces` has all that is not known."""
+        return self._maker(digest, pieces)()
+
+    def _maker(self, digest: bytes, pieces: Mapping[bytes, Content]) -> Maker:
+        known = self._here.get(digest)
+        if known is not None:
+            return known
+        content = pieces[digest]
+        if isinstance(content, ListNode):
+            return self._list_maker(digest, content, pieces)
+        if isinstance(content, Leaf | Parts):
+            data = _data_of(content, pieces)
+            make = self._leaf_maker(content.type, data)
+            self._makers.put_leaf(digest, make, len(data))
+        else:
+            makers = self._children(content, pieces)
+            make = (
+                _dict_reader(content.keys, makers)
+                if isinstance(content, DictNode)
+                else _form_maker(content.type, makers)
+            )
+            self._makers.put_node(digest, make, len(makers))
+        self._here[digest] = make
+        return make
+
+    def _children(self, content: ListNode | DictNode | Compound, pieces: Mapping[bytes, Content]) -> list[Maker]:
+        return [self._maker(child, pieces) for child in split_digests(content.children)]
+
+    def _list_maker(self, digest: bytes, content: ListNode, pieces: Mapping[bytes, Content]) -> "_ListMaker":
+        """Also those of the lists that it grew out of, which are likely to be asked for next."""
+        grown = [(digest, content)]
+        make: Maker | None = None
+        while content.base and (make := self._here.get(content.base)) is None:
+            base = pieces[content.base]
+            assert isinstance(base, ListNode), "who read the pieces has looked"
+            grown.append((content.base, base))
+            content = base
+        if not isinstance(make, _ListMaker | None):
+            msg = "a list grew out of what is no list: the index is damaged; rebuild it, the log is not affected"
+            raise CorruptStateError(msg)
+        made = make or _ListMaker([])
+        for name, node in reversed(grown):
+            made = _ListMaker(made.makers[: node.keep] + self._children(node, pieces))
+            self._here[name] = made
+            self._makers.put_node(name, made, len(made.makers))
+        return made
+
+    def _leaf_maker(self, type_name: str, data: bytes) -> Maker:
+        value = self._serializer.loads_typed((type_name, data))
+        try:
+            return maker_of(value)
+        except UncopiableError:
+            pass
+        first = [value]
+
+        def make() -> Any:
+            try:
+                return first.pop()
+            except IndexError:
+                return self._serializer.loads_typed((type_name, data))
+
+        return make
+
+
+class _ListMaker:
+    """Makes a list, and is where the makers of longer ones begin."""
+
+    __slots__ = ("makers",)
+
+    def __init__(self, makers: list[Maker]) -> None:
+        self.makers = makers
+
+    def __call__(self) -> list[Any]:
+        return [make() for make in self.makers]
+
+
+def _dict_reader(keys: Sequence[str], makers: Sequence[Maker]) -> Maker:
+    return lambda: dict(zip(keys, [make() for make in makers], strict=True))
+
+
+def _form_maker(form: str, makers: Sequence[Maker]) -> Maker:
+    return lambda: put_together(form, [make() for make in makers])
+
+
+def _data_of(content: Leaf | Parts, pieces: Mapping[bytes, Content]) -> bytes:
+    if isinstance(content, Leaf):
+        return content.data
+    parts = [pieces[digest] for digest in split_digests(content.children)]
+    return b"".join(part.data for part in parts if isinstance(part, Leaf))

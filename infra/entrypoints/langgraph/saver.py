@@ -1,0 +1,333 @@
+"""`LedgerSaver`: LangGraph's checkpoints as events on a ledger."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import (
+    WRITES_IDX_MAP,
+    ChannelVersions,
+    Checkpoint,
+    CheckpointMetadata,
+    CheckpointTuple,
+    DeltaChannelHistory,
+    get_checkpoint_id,
+    get_checkpoint_metadata,
+)
+from msgspec import UNSET
+
+from chatledger.domain.errors import (
+    CheckpointConflictError,
+    CheckpointExistsError,
+    InvalidValueError,
+    RuntimeMismatchError,
+)
+from chatledger.domain.thread.decide import CheckpointPut
+from chatledger.domain.thread.record import CheckpointRecord
+from chatledger.projections.chat.messages import only_new_collected
+from chatledger.projections.thread.reader import IndexedThread
+
+from ...ledger.threads import Removal
+from .async_twins import AsyncTwins
+from .bound import VALUES, thread_id_of
+from .delta import delta_history
+from .expectations import begin_flow
+from .packing import next_version, pack, versions_of
+from .pruning import plan_prune, plan_removal
+from .threads import ThreadQueries
+
+
+class LedgerSaver(ThreadQueries, AsyncTwins):  # pyright: ignore[reportIncompatibleVariableOverride]  # `serde` may be set
+    """
+    Keeps the checkpoints of LangGraph on a ledger: every step an event, read from the index.
+
+    Content is stored once: a step writes what is new in it, and forks and copies share what they have in common. Nothing is
+    overwritten. Safe for threads and tasks; the async methods run in worker threads.
+
+    Args:
+        ledger: The ledger, which stays open as long as the saver is used and is not closed by it.
+        serde: The serializer. By default LangGraph's own, and strict: it loads plain data, messages and other types that
+            LangGraph knows to be safe, and `allow`; of other classes the data remain.
+        allow: Classes that may be loaded besides, of the state of your graphs.
+        is_fenced: Refuse to go on from a checkpoint from which another writer, or a run at the same time, went on since it was read
+            as the latest one.
+        runtime: What is recorded as the writer; checkpoints of others are not resumed.
+    """
+
+    def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """
+        A checkpoint by its id, or the newest of the namespace; None when there is none.
+
+        Raises:
+            RuntimeMismatchError: Another runtime wrote it.
+        """
+        begin_flow()
+        thread_id, namespace = self._place(config)
+        checkpoint_id = get_checkpoint_id(config) or None
+        reader = self._values.reader()
+        found = self._threads.get(thread_id, namespace, checkpoint_id, is_known=reader.is_known)
+        if self._expectations is not None and checkpoint_id is not None:
+            self._expectations.note_named(thread_id, namespace, checkpoint_id)
+        elif self._expectations is not None:
+            latest_id = None if found is None else found.record.checkpoint_id
+            self._expectations.note_latest(thread_id, namespace, latest_id)
+        if found is None:
+            return None
+        if found.record.runtime != self._runtime:
+            raise RuntimeMismatchError(
+                thread_id, found.record.checkpoint_id, found=found.record.runtime, expected=self._runtime
+            )
+        return self._tuple(found, reader)
+
+    def list(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: dict[str, Any] | None = None,  # noqa: A002 - LangGraph's name
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> Iterator[CheckpointTuple]:
+        """
+        Checkpoints, newest first: of all threads, of a thread, of a namespace of it, or one.
+
+        Args:
+            config: `thread_id`, and `checkpoint_ns` and `checkpoint_id` when given. None: of all threads.
+            filter: What the metadata must equal, key by key.
+            before: Only checkpoints with smaller ids than this one's.
+            limit: At most so many; none when 0 or negative.
+        """
+        listed = self._listed(config, filter, before, limit)
+        while True:
+            # Whoever keeps them all has more and more containers, at all of which the collector would look time and again.
+            with only_new_collected():
+                found = next(listed, None)
+            if found is None:
+                return
+            yield found
+
+    def _listed(
+        self,
+        config: RunnableConfig | None,
+        wanted: dict[str, Any] | None,
+        before: RunnableConfig | None,
+        limit: int | None,
+    ) -> Iterator[CheckpointTuple]:
+        if limit is not None and limit <= 0:
+            return
+        configurable = {} if config is None else config.get("configurable", {})
+        thread_id = None if config is None else thread_id_of(config)
+        namespace = configurable.get("checkpoint_ns")
+        only = None if config is None else get_checkpoint_id(config) or None
+        bound = None if before is None else get_checkpoint_id(before) or None
+
+        def keep(_thread_id: str, record: CheckpointRecord) -> bool:
+            metadata: dict[str, Any] = self.serde.loads_typed(record.metadata) if wanted else {}
+            return all(metadata.get(key) == value for key, value in (wanted or {}).items())
+
+        reader = self._values.reader()
+        for found in self._threads.checkpoints(
+            thread_id,
+            None if namespace is None else self._stored(namespace),
+            within=self._root,
+            before=bound,
+            only=only,
+            keep=keep,
+            limit=limit,
+            is_known=reader.is_known,
+        ):
+            if bound is not None:
+                self._note_named(found.thread_id, found.record.namespace, found.record.checkpoint_id)
+            yield self._tuple(found, reader)
+        if bound is not None and thread_id is not None and namespace is not None:
+            # A graph that is replayed looks so for what a subgraph had then, and begins it anew when that was nothing.
+            self._note_named(thread_id, self._stored(namespace), None)
+
+    def _note_named(self, thread_id: str, namespace: str, checkpoint_id: str | None) -> None:
+        if self._expectations is not None:
+            self._expectations.note_named(thread_id, namespace, checkpoint_id)
+
+    def put(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        """
+        Store a checkpoint below the one that `config` names.
+
+        Returns:
+            The config of the new checkpoint.
+
+        Raises:
+            CheckpointConflictError: Another writer, or another run, went on from the same checkpoint.
+            CheckpointExistsError: It is stored with other content. To repeat a put is harmless.
+            InvalidValueError: It would be its own ancestor.
+        """
+        thread_id, namespace = self._place(config)
+        parent_id = get_checkpoint_id(config) or None
+        values, versions = checkpoint["channel_values"], checkpoint["channel_versions"]
+        full = get_checkpoint_metadata(config, metadata)
+        run_id = full.get("run_id")
+        kept = {name: value for name, value in values.items() if name not in new_versions and parent_id is not None}
+        put = CheckpointPut(
+            namespace=namespace,
+            checkpoint_id=checkpoint["id"],
+            parent_id=parent_id,
+            checkpoint=self.serde.dumps_typed(pack({key: part for key, part in checkpoint.items() if key != VALUES})),
+            metadata=self.serde.dumps_typed(full),
+            values={name: self._values.encode(value) for name, value in values.items() if name not in kept},
+            inherited=[name for name in versions if name not in values and name not in new_versions],
+            kept={name: partial(self._values.encode, value) for name, value in kept.items()},
+            same_in=partial(self._same_in, versions),
+            runtime=self._runtime,
+            run_id=run_id if isinstance(run_id, str) else None,
+            expected_latest=parent_id if self._is_continuing(thread_id, namespace, parent_id, full) else UNSET,
+        )
+        try:
+            self._put_expected(thread_id, put)
+        except CheckpointExistsError:
+            if not self._is_repeated(thread_id, put, checkpoint, full):
+                raise
+        return self._config(thread_id, namespace, checkpoint["id"])
+
+    def _is_repeated(
+        self, thread_id: str, put: CheckpointPut, checkpoint: Checkpoint, metadata: CheckpointMetadata
+    ) -> bool:
+        """Whether it is equal to the stored one once both are decoded: an encrypting serializer gives other bytes each time."""
+        stored = self._threads.get(thread_id, put.namespace, put.checkpoint_id)
+        if stored is None or (stored.record.parent_id, stored.record.runtime) != (put.parent_id, put.runtime):
+            return False
+        found = self._tuple(stored, self._values.reader())
+        known = {name: value for name, value in found.checkpoint[VALUES].items() if name not in put.inherited}
+        given: Any = self.serde.loads_typed(self.serde.dumps_typed([checkpoint, metadata]))
+        try:
+            return bool([{**found.checkpoint, VALUES: known}, found.metadata] == given)
+        except (TypeError, ValueError):  # such as arrays, which have no one answer
+            return False
+
+    def _put_expected(self, thread_id: str, put: CheckpointPut) -> None:
+        expectations = self._expectations
+        if expectations is None:
+            self._threads.put_checkpoint(thread_id, put)
+            return
+        is_own = partial(expectations.may_stand_beside, thread_id, put.namespace, put.parent_id)
+        try:
+            with expectations.putting(thread_id, put.namespace, put.checkpoint_id):
+                self._threads.put_checkpoint(thread_id, put, is_own=is_own)
+        except CheckpointConflictError as error:
+            if not expectations.was_put(thread_id, put.namespace, error.latest_id):
+                raise
+            raise CheckpointConflictError(
+                thread_id, put.namespace, parent_id=put.parent_id, latest_id=error.latest_id, is_own=True
+            ) from None
+
+    def _same_in(self, versions: Mapping[str, Any], parent: CheckpointRecord) -> Collection[str]:
+        """The channels whose values the parent has: those with the same version there."""
+        if parent.runtime != self._runtime:
+            return ()
+        before = versions_of(self.serde.loads_typed(parent.checkpoint))
+        return {name for name in parent.channels if name in before and before[name] == versions.get(name)}
+
+    def _is_continuing(
+        self, thread_id: str, namespace: str, parent_id: str | None, metadata: CheckpointMetadata
+    ) -> bool:
+        """Whether it is to continue the thread; a copy of a checkpoint, which stands beside it, is a fork."""
+        if self._expectations is None or metadata.get("source") == "fork":
+            return False
+        return self._expectations.is_continuing(thread_id, namespace, parent_id)
+
+    def put_writes(
+        self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
+    ) -> None:
+        """Store what a task wrote. The checkpoint may come later; what is repeated changes nothing."""
+        thread_id, namespace = self._place(config)
+        checkpoint_id = get_checkpoint_id(config)
+        if not checkpoint_id:
+            msg = f"writes of thread {thread_id!r} need a checkpoint_id in the config"
+            raise InvalidValueError(msg)
+        self._threads.put_writes(
+            thread_id,
+            namespace,
+            checkpoint_id,
+            task_id=task_id,
+            task_path=task_path,
+            writes=[
+                (WRITES_IDX_MAP.get(channel, position), channel, self._values.encode(value))
+                for position, (channel, value) in enumerate(writes)
+            ],
+        )
+
+    def delete_thread(self, thread_id: str) -> None:
+        """
+        Remove a thread, of a bound saver what is its assistant's; unknown ones are no error.
+
+        Without an assistant its events are erased from the log.
+        """
+        self._threads.delete(str(thread_id), within=self._root)
+
+    def delete_for_runs(self, run_ids: Sequence[str]) -> None:
+        """Remove the checkpoints that runs made, by `run_id` in the metadata; what later ones need of them stays."""
+        by_thread: dict[str, list[tuple[str, str]]] = {}
+        for run_id in run_ids:
+            for thread_id, namespace, checkpoint_id in self._threads.of_run(run_id):
+                if self._is_ours(namespace):
+                    by_thread.setdefault(thread_id, []).append((namespace, checkpoint_id))
+        for thread_id, keys in by_thread.items():
+            self._threads.remove(thread_id, partial(plan_removal, keys=keys, metadata_of=self._metadata), reason="runs")
+
+    def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        """
+        Give a new thread all that another one has, in one event; an unknown source is no error.
+
+        Raises:
+            AlreadyExistsError: The target is not empty.
+        """
+        source, target = str(source_thread_id), str(target_thread_id)
+        if any(map(self._is_ours, self._threads.namespaces(source))):
+            self._threads.copy(source, target, within=self._root)
+
+    def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+        """
+        Remove old checkpoints of threads.
+
+        Args:
+            thread_ids: The threads; unknown ones are no error.
+            strategy: `keep_latest` keeps the newest of each namespace and whatever it needs: its writes, interrupted
+                subgraphs, what its delta channels are made from. `delete` keeps nothing.
+
+        Raises:
+            TypeError: `thread_ids` is text.
+            ValueError: There is no such strategy.
+        """
+        if isinstance(thread_ids, str):
+            msg = "thread_ids must be a list of ids, not text"
+            raise TypeError(msg)
+        if strategy not in {"keep_latest", "delete"}:
+            msg = f"strategy must be 'keep_latest' or 'delete', not {strategy!r}"
+            raise InvalidValueError(msg)
+        for thread_id in map(str, thread_ids):
+            if strategy == "delete":
+                self.delete_thread(thread_id)
+                continue
+            self._threads.remove(thread_id, self._plan_prune, reason="pruned")
+
+    def _plan_prune(self, thread: IndexedThread) -> Removal:
+        return plan_prune(thread, self._is_ours, self._metadata)
+
+    def get_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, DeltaChannelHistory]:
+        """Of each channel the writes on the way to a checkpoint, oldest first, and the value that they start from."""
+        if not channels:
+            return {}
+        thread_id, namespace = self._place(config)
+        checkpoint_id = get_checkpoint_id(config) or None
+        with self._threads.reading(thread_id) as thread:
+            return delta_history(thread, namespace, checkpoint_id, channels, self._values.reader())
+
+    def get_next_version(self, current: Any, channel: None) -> Any:
+        """The version after `current`, which may be of any saver's form."""
+        del channel
+        return next_version(current)

@@ -1,0 +1,287 @@
+"""Questions about threads that LangGraph's interface does not have, and what is done to whole namespaces."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+from langgraph.checkpoint.base import CheckpointTuple
+from langgraph.checkpoint.serde.types import _DeltaSnapshot  # pyright: ignore[reportPrivateUsage]  # its only name
+
+from chatledger.domain.errors import InvalidValueError
+from chatledger.domain.limits import check_count
+from chatledger.domain.thread.namespaces import ASSISTANT
+from chatledger.domain.thread.record import StoredWrite
+
+from ...ledger.aio.awaiting import in_thread
+from ...ledger.threads import StoredCheckpoint, ThreadInfo
+from .bound import BoundSaver
+from .pruning import Migration, plan_migration
+
+_BRANCH, _JOIN, _HIDDEN = "branch:to:", "join:", "__"
+_START, _SENDS = "__start__", "__pregel_tasks"
+_PULL, _PUSH = "~__pregel_pull, ", "~__pregel_push, "
+_INTERRUPT, _ERROR = "__interrupt__", "__error__"
+_NEVER: Final = -1
+
+
+class ThreadTask(msgspec.Struct, frozen=True):
+    """
+    A task of the next step.
+
+    Args:
+        name: The node; empty when it cannot be told.
+        id: The id of the task; None while it has not written.
+        interrupts: What it waits for.
+        error: What it failed with.
+        is_done: Whether it has written what it writes.
+    """
+
+    name: str
+    id: str | None = None
+    interrupts: list[Any] = msgspec.field(default_factory=list[Any])
+    error: Any = None
+    is_done: bool = False
+
+
+class ThreadState(msgspec.Struct, frozen=True):
+    """
+    The state of a thread at a checkpoint.
+
+    Args:
+        values: Of each channel of the state its value at the checkpoint, without pending writes. A delta channel is there
+            only at its snapshots.
+        next: The nodes that are to run; packets to nodes first, and then by name. As LangGraph has it: of the newest
+            checkpoint without those that have run already, of one that was named and in a history with them.
+        tasks: Their tasks, with those that are done.
+        checkpoint: `thread_id`, `checkpoint_ns` as it is stored, and `checkpoint_id`.
+        metadata: That of the checkpoint.
+        created_at: When it was made, in ms since the epoch.
+        parent_checkpoint: As `checkpoint`; None at the first.
+        interrupts: What the tasks wait for.
+    """
+
+    values: dict[str, Any]
+    next: list[str]
+    tasks: list[ThreadTask]
+    checkpoint: dict[str, str]
+    metadata: dict[str, Any]
+    created_at: int
+    parent_checkpoint: dict[str, str] | None
+    interrupts: list[Any]
+
+
+def state_of(
+    found: CheckpointTuple,
+    writes: Sequence[StoredWrite],
+    *,
+    place: Mapping[str, str],
+    parent_id: str | None,
+    stored_at: int,
+    is_live: bool,
+) -> ThreadState:
+    """The state at a checkpoint; `writes` are its pending writes as they are stored, which count for what is live."""
+    checkpoint, values = found.checkpoint, found.checkpoint["channel_values"]
+    tasks = _tasks(_due(checkpoint, values), writes, found.pending_writes or [])
+    return ThreadState(
+        values={
+            name: _plain(value) for name, value in values.items() if not name.startswith((_BRANCH, _JOIN, _HIDDEN))
+        },
+        next=[task.name for task in tasks if task.name and not (is_live and task.is_done)],
+        tasks=tasks,
+        checkpoint=dict(place),
+        metadata=dict(found.metadata),
+        created_at=_time_of(checkpoint.get("ts"), stored_at),
+        parent_checkpoint=None if parent_id is None else {**place, "checkpoint_id": parent_id},
+        interrupts=[interrupt for task in tasks for interrupt in task.interrupts],
+    )
+
+
+def _plain(value: Any) -> Any:
+    return value.value if isinstance(value, _DeltaSnapshot) else value
+
+
+def _time_of(text: Any, stored_at: int) -> int:
+    try:
+        return round(datetime.fromisoformat(text).timestamp() * 1000)
+    except (TypeError, ValueError):
+        return stored_at
+
+
+def _due(checkpoint: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, str]:
+    """The tasks of the next step: what their path begins with, to the node. As LangGraph finds them, from the versions."""
+    versions, seen = checkpoint.get("channel_versions", {}), checkpoint.get("versions_seen", {})
+
+    def is_new(channel: str, node: str) -> bool:
+        before = seen.get(node, {}).get(channel)
+        return channel in values and (before is None or versions[channel] > before)
+
+    packets: list[Any] = values.get(_SENDS) or []
+    due = {f"{_PUSH}{number:010d}": str(packet.node) for number, packet in enumerate(packets)}
+    nodes: set[str] = set()
+    for channel in versions:
+        if channel == _START and is_new(channel, _START):
+            nodes.add(_START)
+        elif channel.startswith(_BRANCH) and is_new(channel, channel.removeprefix(_BRANCH)):
+            nodes.add(channel.removeprefix(_BRANCH))
+        elif channel.startswith(_JOIN):
+            awaited, _, node = channel.removeprefix(_JOIN).rpartition(":")
+            if is_new(channel, node) and set(values[channel]) >= set(awaited.split("+")):
+                nodes.add(node)
+    return due | {_PULL + node: node for node in sorted(nodes)}
+
+
+def _tasks(
+    due: Mapping[str, str], writes: Sequence[StoredWrite], pending: Sequence[tuple[str, str, Any]]
+) -> list[ThreadTask]:
+    ids: dict[str, str] = {}
+    done: set[str] = set()
+    for write in writes:
+        if write.task_path:
+            # After the number of a packet follows a sign of no importance here.
+            start = ", ".join(write.task_path.split(", ")[:2])
+            ids.setdefault(start, write.task_id)
+        if write.index >= 0:
+            done.add(write.task_id)
+    names = {**due} | {start: "" for start in ids if start not in due and start != _PULL + _START}
+    return [_task(name, ids.get(start), done, pending) for start, name in names.items()]
+
+
+def _task(name: str, task_id: str | None, done: set[str], pending: Sequence[tuple[str, str, Any]]) -> ThreadTask:
+    if task_id is None:
+        return ThreadTask(name)
+    own = [(channel, value) for owner, channel, value in pending if owner == task_id]
+    return ThreadTask(
+        name=name,
+        id=task_id,
+        interrupts=[one for channel, value in own if channel == _INTERRUPT for one in value],
+        error=next((value for channel, value in own if channel == _ERROR), None),
+        is_done=task_id in done,
+    )
+
+
+class ThreadQueries(BoundSaver):
+    """
+    The part of a saver that is about threads as a whole.
+
+    Namespaces are here those that are stored: `assistant:<id>`, and `assistant:<id>|<sub>` below it.
+    """
+
+    def threads(self) -> list[ThreadInfo]:
+        """The threads that have something of this saver's, the oldest first."""
+        return [info for info in self._threads.infos() if any(map(self._is_ours, info.namespaces))]
+
+    async def athreads(self) -> list[ThreadInfo]:
+        """As `threads`."""
+        return await in_thread(self.threads)
+
+    def get_thread_state(
+        self, thread_id: str, checkpoint_ns: str | None = None, checkpoint_id: str | None = None
+    ) -> ThreadState | None:
+        """
+        The state of an agent on a thread; None when there is none. Also of checkpoints that another runtime wrote, without values.
+
+        Args:
+            thread_id: The thread.
+            checkpoint_ns: The namespace, as it is stored. None: that of the saver's assistant; of a saver of all, the only one.
+            checkpoint_id: The checkpoint; the newest when None.
+
+        Raises:
+            InvalidValueError: There are several assistants, and none is named.
+        """
+        namespace = self._root if checkpoint_ns is None else checkpoint_ns
+        if namespace is None:
+            namespace = self._only_root(thread_id)
+        if namespace is None or not self._is_ours(namespace):
+            return None
+        found = self._threads.get(thread_id, namespace, checkpoint_id)
+        return None if found is None else self._thread_state(found, is_live=checkpoint_id is None)
+
+    async def aget_thread_state(
+        self, thread_id: str, checkpoint_ns: str | None = None, checkpoint_id: str | None = None
+    ) -> ThreadState | None:
+        """As `get_thread_state`."""
+        return await in_thread(lambda: self.get_thread_state(thread_id, checkpoint_ns, checkpoint_id))
+
+    def get_thread_history(
+        self, thread_id: str, checkpoint_ns: str | None = None, limit: int | None = 10, before: str | None = None
+    ) -> list[ThreadState]:
+        """
+        The states of a thread, newest first; none of an unknown one.
+
+        Args:
+            thread_id: The thread.
+            checkpoint_ns: Only of this namespace, as it is stored; of all when None.
+            limit: At most so many; all when None.
+            before: A checkpoint id; only those before it.
+        """
+        if limit is not None:
+            check_count(limit, "limit")
+        found = self._threads.checkpoints(thread_id, checkpoint_ns, within=self._root, before=before, limit=limit)
+        return list(map(self._thread_state, found)) if limit != 0 else []
+
+    async def aget_thread_history(
+        self, thread_id: str, checkpoint_ns: str | None = None, limit: int | None = 10, before: str | None = None
+    ) -> list[ThreadState]:
+        """As `get_thread_history`."""
+        return await in_thread(lambda: self.get_thread_history(thread_id, checkpoint_ns, limit, before))
+
+    def delete_namespace(self, thread_id: str, checkpoint_ns: str) -> None:
+        """
+        Remove a namespace of a thread with those below it, for when an assistant is replaced.
+
+        Raises:
+            InvalidValueError: It is another assistant's than the saver's.
+        """
+        if not self._is_ours(checkpoint_ns):
+            msg = f"this saver has {self._root!r} only, not {checkpoint_ns!r}; use the one that it was made from"
+            raise InvalidValueError(msg)
+        self._threads.delete(str(thread_id), within=checkpoint_ns)
+
+    async def adelete_namespace(self, thread_id: str, checkpoint_ns: str) -> None:
+        """As `delete_namespace`."""
+        await in_thread(lambda: self.delete_namespace(thread_id, checkpoint_ns))
+
+    def migrate_namespace(self, thread_id: str) -> Migration:
+        """
+        Copy checkpoints outside of assistants' namespaces to that of the assistant which their metadata name (`assistant_id`).
+
+        Their writes come too, and the line of each assistant: the parent of a copy is the nearest ancestor of the same
+        assistant. What is there already stays, and so do the originals; repeating copies nothing again.
+        """
+        with self._threads.reading(thread_id) as thread:
+            moves, migration = plan_migration(thread, self._metadata, self._is_ours)
+        self._threads.migrate(thread_id, moves)
+        return migration
+
+    async def amigrate_namespace(self, thread_id: str) -> Migration:
+        """As `migrate_namespace`."""
+        return await in_thread(lambda: self.migrate_namespace(thread_id))
+
+    def _only_root(self, thread_id: str) -> str | None:
+        roots = list(dict.fromkeys(map(_root_of, self._threads.namespaces(thread_id))))
+        if len(roots) > 1:
+            msg = f"thread {thread_id!r} has the namespaces {', '.join(map(repr, roots))}: say which one, or use for_assistant"
+            raise InvalidValueError(msg)
+        return roots[0] if roots else None
+
+    def _thread_state(self, found: StoredCheckpoint, *, is_live: bool = False) -> ThreadState:
+        record = found.record
+        place = {
+            "thread_id": found.thread_id,
+            "checkpoint_ns": record.namespace,
+            "checkpoint_id": record.checkpoint_id,
+        }
+        return state_of(
+            self._tuple(found, self._values.reader()),
+            found.writes if record.runtime == self._runtime else [],
+            place=place,
+            parent_id=found.parent_id,
+            stored_at=record.stored_at,
+            is_live=is_live,
+        )
+
+
+def _root_of(namespace: str) -> str:
+    """The namespace of the assistant that it belongs to; `""` when it is none's."""
+    return namespace.partition("|")[0] if namespace.startswith(ASSISTANT) else ""

@@ -1,0 +1,1 @@
+"""Conversations in and out: formats of messages, importers of foreign files, exports."""

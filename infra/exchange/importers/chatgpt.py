@@ -1,0 +1,347 @@
+"""
+ChatGPT data exports: `conversations.json`, one of its numbered parts, or the .zip that holds them.
+
+A conversation is a `mapping` of nodes with a parent and ordered children; `current_node` is the head of the branch the user
+saw last, which becomes `main`. Every other leaf gets a branch. Nodes without a message are structure: their children hang
+on the nearest message above, or become roots. Hidden and empty system messages are messages like any other.
+
+OpenAI publishes no schema. What is read here is what exports up to 2026 hold: https://github.com/mohamed-chs/convoviz
+(docs/dev/chatgpt-spec.md) and https://github.com/mitkury/chatgpt-export-parser.
+
+Of a message, `metadata` keeps the author's name, the recipient, the model, whether it was hidden, custom instructions and
+attachments.
+Dropped: citations, status, weight, feedback and moderation results.
+"""
+
+import lzma
+import re
+import zipfile
+import zlib
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from struct import error as StructError  # noqa: N812 - it is a class
+from typing import Any, Final, cast
+
+import msgspec
+
+from chatledger.domain.chat.import_check import describe_id_fault
+from chatledger.domain.chat.import_tree import MessageIds, Reporter, branch_leaves, sort_parents_first
+from chatledger.domain.chat.interchange import ImportedChat, ImportedMessage
+from chatledger.domain.errors import InvalidValueError
+
+from .source import Allowance, LimitedStream, decode_json, open_source, read_whole, refuse_unreadable
+
+_DATA_TYPE = "data-chatgpt"
+
+
+def make_parts(content: Any) -> list[dict[str, Any]]:
+    """
+    Text parts for what is text, and `{"type": "data-chatgpt", "data": ...}` with the original for everything else.
+
+    - `text`, `multimodal_text` and other types with `parts`: neighbouring texts are joined by a line break, objects such as
+      image pointers are kept in their place. The words of an `audio_transcription` are a text part before it.
+    - types with a `text` (`code`, `execution_output`, `system_error`, `tether_quote`, `sonic_webpage`, ...): that text, then
+      the other fields as data.
+    - any other (`thoughts`, `reasoning_recap`, `user_editable_context`, `tether_browsing_display`, ...): data.
+    """
+    if not isinstance(content, dict):
+        return [] if content is None else [_data(content)]
+    fields = cast("dict[str, Any]", content)
+    if isinstance(fields.get("parts"), list):
+        made = list(_join_texts(cast("list[Any]", fields["parts"])))
+        rest = {key: value for key, value in fields.items() if key not in {"content_type", "parts"}}
+    elif isinstance(fields.get("text"), str):
+        made = [_text(fields["text"])]
+        rest = {key: value for key, value in fields.items() if key != "text"}
+    else:
+        made, rest = [], fields
+    return [*made, _data(rest)] if rest else made
+
+
+def _join_texts(parts: list[Any]) -> Iterator[dict[str, Any]]:
+    texts: list[str] = []
+    for part in parts:
+        if isinstance(part, str):
+            texts.append(part)
+            continue
+        if texts:
+            yield _text("\n".join(texts))
+            texts = []
+        if isinstance(part, dict):
+            words = cast("dict[str, Any]", part).get("text")
+            if isinstance(words, str) and words:
+                yield _text(words)
+        yield _data(part)
+    if texts:
+        yield _text("\n".join(texts))
+
+
+def _text(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
+
+
+def _data(original: Any) -> dict[str, Any]:
+    return {"type": _DATA_TYPE, "data": original}
+
+
+_MEMBER = re.compile(r"conversations(-\d+)?\.json")
+_UNKNOWN_USER = "chatgpt"
+# The end of the year 9999; what lies beyond is no time, and may not even be a finite number.
+_LAST_SECOND = 253_402_300_800
+_KEPT_CHAT_FIELDS = ("default_model_slug", "gizmo_id", "is_archived", "is_starred", "conversation_origin")
+_UNPACKABLE: Final = (
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    StructError,
+    EOFError,
+    OSError,
+    RuntimeError,
+    ValueError,
+)
+"""RuntimeError is an encrypted member, NotImplementedError (its subclass) an unknown version or compression; ValueError a bad name."""
+
+
+def read_chatgpt(path: Path, report: Reporter) -> Iterator[ImportedChat]:
+    """The conversations of an export, in its order. Raises InvalidValueError when the file is no export at all."""
+    ids = MessageIds()
+    if _is_zip(path):
+        yield from _read_zip(path, ids, report)
+        return
+    text = read_whole(path, report.max_unpacked_bytes)
+    try:
+        conversations = _list_conversations(text, report)
+    except InvalidValueError as error:
+        msg = f"{path} is no ChatGPT export: {error}"
+        raise InvalidValueError(msg) from error
+    yield from _read_conversations(conversations, _UNKNOWN_USER, ids, report)
+
+
+def _is_zip(path: Path) -> bool:
+    with open_source(path) as stream:
+        return stream.read(4) == b"PK\x03\x04"
+
+
+def _read_zip(path: Path, ids: MessageIds, report: Reporter) -> Iterator[ImportedChat]:
+    try:
+        archive = zipfile.ZipFile(path)
+    except _UNPACKABLE as error:
+        refuse_unreadable(path, error)
+    with archive:
+        names = [name for name in archive.namelist() if not name.startswith("__MACOSX/")]
+        members = sorted(name for name in names if _MEMBER.fullmatch(PurePosixPath(name).name))
+        if not members:
+            msg = f"{path} holds no conversations.json, so it is no ChatGPT export"
+            raise InvalidValueError(msg)
+        user_id = _UNKNOWN_USER
+        allowance = Allowance(str(path), report.max_unpacked_bytes)
+        for name in names:
+            if PurePosixPath(name).name == "user.json":
+                user_id = _read_user(_read_member(archive, name, allowance, report)) or user_id
+        for name in members:
+            text = _read_member(archive, name, allowance, report)
+            if text is None:
+                continue
+            try:
+                conversations = _list_conversations(text, report.within(name))
+            except InvalidValueError as error:
+                report.within(name).broken(f"{error}; skipped")
+                continue
+            yield from _read_conversations(conversations, user_id, ids, report.within(name))
+
+
+def _read_member(archive: zipfile.ZipFile, name: str, allowance: Allowance, report: Reporter) -> bytes | None:
+    try:
+        with archive.open(name) as member:
+            return LimitedStream(member, allowance).read()
+    except InvalidValueError:
+        raise
+    except _UNPACKABLE as error:
+        report.broken(f"{name} cannot be unpacked: {error}; skipped")
+        return None
+
+
+def _read_user(text: bytes | None) -> str | None:
+    try:
+        user = decode_json(text or b"")[0]
+    except InvalidValueError:
+        return None
+    user_id = cast("dict[str, Any]", user).get("id") if isinstance(user, dict) else None
+    return user_id if isinstance(user_id, str) else None
+
+
+def _read_conversations(
+    conversations: list[Any], user_id: str, ids: MessageIds, report: Reporter
+) -> Iterator[ImportedChat]:
+    for number, conversation in enumerate(conversations, 1):
+        what = f"conversation {number}"
+        try:
+            value, _ = (
+                decode_json(bytes(conversation)) if isinstance(conversation, msgspec.Raw) else (conversation, False)
+            )
+        except InvalidValueError as error:
+            report.broken(f"{what}: {error}; skipped")
+            continue
+        if not isinstance(value, dict) or not isinstance(cast("dict[str, Any]", value).get("mapping"), dict):
+            report.broken(f"{what} has no mapping of messages; skipped")
+            continue
+        fields = cast("dict[str, Any]", value)
+        chat_id = fields.get("conversation_id") or fields.get("id")
+        fault = describe_id_fault(chat_id)
+        if fault is not None:
+            report.broken(f"the id of {what} {fault}; skipped")
+            continue
+        yield _make_chat(cast("str", chat_id), fields, user_id, ids, report)
+
+
+def _list_conversations(text: bytes, report: Reporter) -> list[Any]:
+    """The conversations, still encoded where possible: an export can be large, and one at a time is decoded then."""
+    try:
+        return msgspec.json.decode(text, type=list[msgspec.Raw])
+    except (ValueError, RecursionError):
+        value, is_repaired = decode_json(text)
+    if is_repaired:
+        report.broken("lone surrogates replaced by U+FFFD")
+    if isinstance(value, dict):
+        fields = cast("dict[str, Any]", value)
+        inner = fields.get("conversations")
+        return cast("list[Any]", inner) if isinstance(inner, list) else [fields]
+    if not isinstance(value, list):
+        msg = "a list of conversations is expected"
+        raise InvalidValueError(msg)
+    return cast("list[Any]", value)
+
+
+def _make_chat(chat_id: str, fields: dict[str, Any], user_id: str, ids: MessageIds, report: Reporter) -> ImportedChat:
+    nodes = {key: _as_node(node) for key, node in cast("dict[str, Any]", fields["mapping"]).items()}
+    parents = _link_nodes(chat_id, nodes, report)
+    found: dict[str, ImportedMessage] = {}
+    # The message a node stands for: its own, or that of the nearest node above which has one.
+    stands_for: dict[str, str | None] = {}
+    for key in _walk_in_order(parents, nodes):
+        parent = parents[key]
+        above = stands_for[parent] if parent is not None else None
+        message = _make_message(chat_id, key, nodes[key].get("message"), above, ids, report)
+        if message is not None:
+            found[key] = message
+        stands_for[key] = message.id if message is not None else above
+    messages = tuple(found.values())
+    title, owner = fields.get("title"), fields.get("owner")
+    return ImportedChat(
+        id=chat_id,
+        user_id=owner if isinstance(owner, str) and owner else user_id,
+        title=title if isinstance(title, str) else None,
+        metadata={"source": "chatgpt"} | {key: fields[key] for key in _KEPT_CHAT_FIELDS if fields.get(key) is not None},
+        messages=messages,
+        branches=branch_leaves(messages, main_head=_find_head(chat_id, fields, stands_for, messages, report)),
+        created_at=_milliseconds(fields.get("create_time")),
+        updated_at=_milliseconds(fields.get("update_time")),
+    )
+
+
+def _as_node(node: Any) -> dict[str, Any]:
+    return cast("dict[str, Any]", node) if isinstance(node, dict) else {}
+
+
+def _children(node: dict[str, Any]) -> list[Any]:
+    listed = node.get("children")
+    return cast("list[Any]", listed) if isinstance(listed, list) else []
+
+
+def _link_nodes(chat_id: str, nodes: dict[str, dict[str, Any]], report: Reporter) -> dict[str, str | None]:
+    """The parent of each node. Where a node names none, being listed as a child counts."""
+    listed: dict[str, str] = {}
+    for key, node in nodes.items():
+        for child in _children(node):
+            if isinstance(child, str):
+                listed.setdefault(child, key)
+    named: dict[str, str | None] = {}
+    for key, node in nodes.items():
+        parent = node.get("parent") if "parent" in node else listed.get(key)
+        named[key] = parent if isinstance(parent, str) else None
+    return sort_parents_first(
+        named, on_fault=lambda _, fault: report.unlinked(f"chat {chat_id!r}: {fault}; it becomes a root")
+    )
+
+
+def _walk_in_order(parents: dict[str, str | None], nodes: dict[str, dict[str, Any]]) -> Iterator[str]:
+    """Depth first, children as their parent lists them, those it does not list after them."""
+    below: dict[str | None, dict[str, None]] = {}
+    for key, parent in parents.items():
+        siblings = below.get(parent)
+        if siblings is None:
+            listed = _children(nodes[parent]) if parent is not None else []
+            siblings = {child: None for child in listed if isinstance(child, str) and parents.get(child) == parent}
+            below[parent] = siblings
+        siblings.setdefault(key)
+    pending = list(reversed(below.get(None, {})))
+    while pending:
+        key = pending.pop()
+        yield key
+        pending.extend(reversed(below.get(key, {})))
+
+
+def _make_message(
+    chat_id: str, key: str, message: Any, parent_id: str | None, ids: MessageIds, report: Reporter
+) -> ImportedMessage | None:
+    if message is None:
+        return None
+    fields = _as_node(message)
+    author = _as_node(fields.get("author"))
+    role = author.get("role")
+    fault = describe_id_fault(key)
+    if fault is not None or not isinstance(role, str) or not role:
+        report.broken(f"chat {chat_id!r}: message {key!r} {fault or 'has no author role'}; skipped")
+        return None
+    message_id = key
+    owner = ids.claim(key, chat_id)
+    if owner != chat_id:
+        # A conversation continued in a new one repeats its messages, and an id belongs to one chat only.
+        message_id = f"{chat_id}:{key}"
+        ids.claim(message_id, chat_id)
+        report.broken(f"chat {chat_id!r}: message {key!r} is already in chat {owner!r}; imported as {message_id!r}")
+    data: dict[str, Any] = {"id": message_id, "role": role, "parts": make_parts(fields.get("content"))}
+    metadata = _keep_metadata(fields, author)
+    return ImportedMessage(
+        id=message_id,
+        parent_id=parent_id,
+        name=role,
+        data=data | ({"metadata": metadata} if metadata else {}),
+        created_at=_milliseconds(fields.get("create_time")),
+    )
+
+
+def _keep_metadata(fields: dict[str, Any], author: dict[str, Any]) -> dict[str, Any]:
+    metadata = _as_node(fields.get("metadata"))
+    recipient = fields.get("recipient")
+    kept = {
+        "author_name": author.get("name"),
+        "recipient": None if recipient == "all" else recipient,
+        "model": metadata.get("model_slug"),
+        "is_hidden": metadata.get("is_visually_hidden_from_conversation") or None,
+        "user_context": metadata.get("user_context_message_data"),
+        "attachments": metadata.get("attachments"),
+    }
+    return {key: value for key, value in kept.items() if value is not None}
+
+
+def _find_head(
+    chat_id: str,
+    fields: dict[str, Any],
+    stands_for: dict[str, str | None],
+    messages: tuple[ImportedMessage, ...],
+    report: Reporter,
+) -> str | None:
+    current = fields.get("current_node")
+    if isinstance(current, str) and current in stands_for:
+        return stands_for[current]
+    head = messages[-1].id if messages else None
+    if head is not None:
+        report.unlinked(f"chat {chat_id!r}: current_node names no node; main ends at {head!r}")
+    return head
+
+
+def _milliseconds(seconds: Any) -> int | None:
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+        return None
+    return round(seconds * 1000) if abs(seconds) < _LAST_SECOND else None

@@ -1,0 +1,212 @@
+"""
+SQLite files of `@deepagents/context` (SqliteContextStore), read as versions 0.26 to 0.29 write them.
+
+Tables: `chats`, `messages`, `branches`, `checkpoints`; `messages_fts` is derived and not read. All times are milliseconds;
+those of chats are whole seconds times 1000. `metadata` of chats and `data` of messages are JSON texts.
+"""
+
+import math
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Generator, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+from chatledger.domain.chat.import_check import describe_id_fault
+from chatledger.domain.chat.import_tree import MessageIds, Reporter, link_messages, repair_branches, repair_checkpoints
+from chatledger.domain.chat.interchange import ImportedBranch, ImportedChat, ImportedCheckpoint, ImportedMessage
+from chatledger.domain.errors import InvalidValueError
+
+from .source import GZIP_MAGIC, READ_ERRORS, decode_json, open_source, refuse_unreadable
+
+_COLUMNS = {
+    "chats": ("id", "userId", "title", "metadata", "createdAt", "updatedAt"),
+    "messages": ("id", "chatId", "parentId", "name", "type", "data", "createdAt"),
+    "branches": ("id", "chatId", "name", "headMessageId", "isActive", "createdAt"),
+    "checkpoints": ("id", "chatId", "name", "messageId", "createdAt"),
+}
+
+
+def read_deepagents(path: Path, report: Reporter) -> Iterator[ImportedChat]:
+    """
+    The chats of a file, oldest first, in one consistent state even while others write.
+
+    Nothing is written to the file or beside it. Raises InvalidValueError when it is not such a file.
+    """
+    ids = MessageIds()
+    try:
+        with _open_database(path, report.max_unpacked_bytes) as database:
+            database.execute("BEGIN")
+            _check_schema(path, database)
+            _report_strays(database, report)
+            for row in _select(database, "chats", "ORDER BY createdAt, rowid"):
+                fault = describe_id_fault(row["id"])
+                if fault is None:
+                    yield _make_chat(row, database, ids, report)
+                else:
+                    report.broken(f"the id of a chat {fault}; skipped")
+    except (sqlite3.Error, UnicodeDecodeError) as error:  # the second when SQLite quotes damaged bytes in what it says
+        msg = f"{path} cannot be read as a SQLite file: {error}"
+        raise InvalidValueError(msg) from error
+
+
+@contextmanager
+def _open_database(path: Path, max_unpacked_bytes: int) -> Generator[sqlite3.Connection]:
+    with tempfile.TemporaryDirectory(prefix="chatledger-import-") as directory:
+        place = _unpack(path, Path(directory) / "import.db", max_unpacked_bytes)
+        mode = "mode=ro&immutable=1" if _has_idle_wal(place) else "mode=ro"
+        connection = sqlite3.connect(f"{place.resolve().as_uri()}?{mode}", uri=True, isolation_level=None)
+        with closing(connection):
+            connection.row_factory = sqlite3.Row
+            # Damaged text must not end the reading; its bytes fail the rules for texts one by one.
+            connection.text_factory = _decode_text
+            yield connection
+
+
+def _has_idle_wal(path: Path) -> bool:
+    # Opening a file in WAL mode creates -wal and -shm beside it, even read-only, and leaves them. Without a -wal nobody
+    # has it open, so `immutable` is safe and leaves nothing. Bytes 18 and 19 tell the mode: sqlite.org/fileformat.html.
+    try:
+        with path.open("rb") as stream:
+            is_wal = stream.read(20)[18:] == b"\x02\x02"
+    except OSError as error:
+        refuse_unreadable(path, error)
+    return is_wal and not path.with_name(f"{path.name}-wal").exists()
+
+
+def _decode_text(text: bytes) -> str:
+    return text.decode("utf-8", "surrogateescape")
+
+
+def _unpack(path: Path, target: Path, max_unpacked_bytes: int) -> Path:
+    with open_source(path, max_unpacked_bytes) as stream:
+        try:
+            with path.open("rb") as raw:
+                if raw.read(len(GZIP_MAGIC)) != GZIP_MAGIC:
+                    return path
+            with target.open("wb") as out:
+                shutil.copyfileobj(stream, out)
+        except READ_ERRORS as error:
+            refuse_unreadable(path, error)
+    return target
+
+
+def _check_schema(path: Path, database: sqlite3.Connection) -> None:
+    for table, columns in _COLUMNS.items():
+        present = {row["name"] for row in database.execute("SELECT name FROM pragma_table_info(?)", (table,))}
+        missing = [column for column in columns if column not in present]
+        if missing:
+            msg = f"{path} is no @deepagents/context file: table {table} lacks {', '.join(missing)}"
+            raise InvalidValueError(msg)
+
+
+def _select(database: sqlite3.Connection, table: str, rest: str, *values: str) -> list[sqlite3.Row]:
+    columns = ", ".join(_COLUMNS[table])
+    # All rows at once: a cursor that a refused record leaves open would outlive its database.
+    return database.execute(f"SELECT {columns} FROM {table} {rest}", values).fetchall()  # noqa: S608  # constants
+
+
+def _report_strays(database: sqlite3.Connection, report: Reporter) -> None:
+    for table in ("messages", "branches", "checkpoints"):
+        query = f"SELECT count(*) FROM {table} WHERE chatId NOT IN (SELECT id FROM chats)"  # noqa: S608  # constants
+        (count,) = database.execute(query).fetchone()
+        if count:
+            report.unlinked(f"{count} row(s) of table {table} belong to no chat; skipped")
+
+
+def _make_chat(row: sqlite3.Row, database: sqlite3.Connection, ids: MessageIds, report: Reporter) -> ImportedChat:
+    chat_id: str = row["id"]
+    mine = "WHERE chatId = ? ORDER BY rowid"
+    rows = (_make_message(chat_id, found, report) for found in _select(database, "messages", mine, chat_id))
+    messages = link_messages(chat_id, ((message, None) for message in rows if message), ids=ids, report=report)
+    branches = (
+        ImportedBranch(
+            id=_text(found["id"]),
+            name=_text(found["name"]) or "",
+            head_message_id=_text(found["headMessageId"]),
+            is_active=found["isActive"] == 1,
+            created_at=_milliseconds(found["createdAt"]),
+        )
+        for found in _select(database, "branches", mine, chat_id)
+    )
+    checkpoints = (
+        ImportedCheckpoint(
+            id=_text(found["id"]),
+            name=_text(found["name"]) or "",
+            message_id=_text(found["messageId"]) or "",
+            created_at=_milliseconds(found["createdAt"]),
+        )
+        for found in _select(database, "checkpoints", mine, chat_id)
+    )
+    return ImportedChat(
+        id=chat_id,
+        user_id=_text(row["userId"]) or "",
+        title=_text(row["title"]),
+        metadata=_decode_metadata(row, report),
+        messages=messages,
+        branches=repair_branches(chat_id, ((branch, None) for branch in branches), messages, report=report),
+        checkpoints=repair_checkpoints(chat_id, ((mark, None) for mark in checkpoints), messages, report=report),
+        created_at=_milliseconds(row["createdAt"]),
+        updated_at=_milliseconds(row["updatedAt"]),
+    )
+
+
+def _decode_metadata(row: sqlite3.Row, report: Reporter) -> dict[str, Any] | None:
+    if row["metadata"] is None:
+        return None
+    what = f"metadata of chat {row['id']!r}"
+    metadata = _decode(row["metadata"], what, report)
+    if isinstance(metadata, dict):
+        return cast("dict[str, Any]", metadata)
+    if metadata is not None and metadata is not _BROKEN:
+        report.broken(f"{what}: not a JSON object; skipped")
+    return None
+
+
+def _make_message(chat_id: str, row: sqlite3.Row, report: Reporter) -> ImportedMessage | None:
+    what = f"message {row['id']!r} of chat {chat_id!r}"
+    fault = describe_id_fault(row["id"])
+    if fault is None and row["parentId"] is not None:
+        fault = describe_id_fault(row["parentId"])
+    name = _text(row["name"])
+    if fault is not None or not name:
+        report.broken(f"{what}: {'an id ' + fault if fault else 'no name'}; skipped")
+        return None
+    data = _decode(row["data"], f"data of {what}", report)
+    if data is _BROKEN:
+        return None
+    return ImportedMessage(
+        id=row["id"],
+        parent_id=row["parentId"],
+        name=name,
+        type=_text(row["type"]),
+        data=data,
+        created_at=_milliseconds(row["createdAt"]),
+    )
+
+
+_BROKEN = object()
+
+
+def _decode(text: Any, what: str, report: Reporter) -> Any:
+    try:
+        value, is_repaired = decode_json(text.encode() if isinstance(text, str) else b"")
+    except (InvalidValueError, UnicodeEncodeError) as error:
+        reason = "not UTF-8" if isinstance(error, UnicodeEncodeError) else str(error)
+        report.broken(f"{what}: {reason}; skipped")
+        return _BROKEN
+    if is_repaired:
+        report.broken(f"{what}: lone surrogates replaced by U+FFFD")
+    return value
+
+
+def _text(value: Any) -> str | None:
+    """A text as stored, damaged bytes replaced; None for anything else."""
+    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else None
+
+
+def _milliseconds(value: Any) -> int | None:
+    # JavaScript numbers may be stored as floats; SQLite can hold an infinite one.
+    return int(value) if isinstance(value, int) or (isinstance(value, float) and math.isfinite(value)) else None

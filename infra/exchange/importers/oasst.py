@@ -1,0 +1,189 @@
+"""
+OpenAssistant Conversations (OASST1, OASST2): message files and tree files, https://huggingface.co/datasets/OpenAssistant.
+
+A message file has one message a line, in any order; a tree file one tree a line, replies nested in replies. One tree is one
+chat. Its `main` follows the best ranked replies to a leaf; every other leaf has its own branch.
+
+Dropped, because they describe the collection and not the conversation: rank (beyond choosing `main`), review counts and
+results, labels, emojis, detoxify scores, `model_name`, `synthetic`, `deleted`, and the language of single messages.
+"""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import IO, Any, NamedTuple, cast
+
+from chatledger.domain.chat.import_check import describe_id_fault, describe_json_fault
+from chatledger.domain.chat.import_tree import MessageIds, Reporter, branch_leaves, link_messages
+from chatledger.domain.chat.interchange import ImportedChat, ImportedMessage
+from chatledger.domain.errors import InvalidValueError
+
+from .source import decode_deep, decode_json, number_lines
+
+_NAMES = {"prompter": "user", "assistant": "assistant"}
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_TITLE_CHARACTERS = 60
+_UNKNOWN_USER = "oasst"
+
+
+class _Record(NamedTuple):
+    message: ImportedMessage
+    line: int
+    rank: float
+    user_id: str
+    lang: str | None
+
+
+def read_oasst(stream: IO[bytes], report: Reporter) -> Iterator[ImportedChat]:
+    """
+    The trees of a message or tree file.
+
+    Trees of a tree file come one by one. A message file need not be grouped, so its trees come when all of it was read, in
+    the order of their first messages.
+    """
+    ids = MessageIds()
+    scattered: dict[str, list[_Record]] = {}
+    for line, text in number_lines(stream, report):
+        fields = _decode(text, line, report)
+        if fields is None:
+            continue
+        if "prompt" in fields:
+            tree_id = _tree_id(fields, line, report)
+            if tree_id is not None:
+                groups = {tree_id: list(_flatten(fields["prompt"], line, report))}
+                yield from _make_chats(groups, ids, report)
+            continue
+        record = _make_record(fields, line, report)
+        tree_id = _tree_id(fields, line, report) if record is not None else None
+        if record is not None and tree_id is not None:
+            scattered.setdefault(tree_id, []).append(record)
+    yield from _make_chats(scattered, ids, report)
+
+
+def _decode(text: bytes, line: int, report: Reporter) -> dict[str, Any] | None:
+    try:
+        value, is_repaired = decode_json(text)
+    except InvalidValueError as error:
+        try:
+            value, is_repaired = decode_deep(text.decode()), False
+        except ValueError:
+            value, is_repaired = None, False
+        if value is None or describe_json_fault(value) is not None:
+            report.broken(f"{error}; skipped", line=line)
+            return None
+    if is_repaired:
+        report.broken("lone surrogates replaced by U+FFFD", line=line)
+    if not isinstance(value, dict):
+        report.broken("not a JSON object; skipped", line=line)
+        return None
+    return cast("dict[str, Any]", value)
+
+
+def _tree_id(fields: dict[str, Any], line: int, report: Reporter) -> str | None:
+    tree_id = fields.get("message_tree_id")
+    fault = describe_id_fault(tree_id)
+    if fault is not None:
+        report.broken(f"message_tree_id {fault}; skipped", line=line)
+        return None
+    return cast("str", tree_id)
+
+
+def _flatten(prompt: Any, line: int, report: Reporter) -> Iterator[_Record]:
+    """The messages of a nested tree, parents first. The nesting counts, whatever `parent_id` says."""
+    pending: list[tuple[Any, str | None]] = [(prompt, None)]
+    while pending:
+        node, parent_id = pending.pop()
+        if not isinstance(node, dict):
+            report.broken("a message is not a JSON object; skipped with its replies", line=line)
+            continue
+        fields = cast("dict[str, Any]", node)
+        record = _make_record({**fields, "parent_id": parent_id}, line, report)
+        if record is not None:
+            yield record
+            parent_id = record.message.id
+        replies: Any = fields.get("replies") or []
+        if isinstance(replies, list):
+            pending.extend((reply, parent_id) for reply in reversed(cast("list[Any]", replies)))
+        else:
+            report.broken("replies are not a list; skipped", line=line)
+
+
+def _make_record(fields: dict[str, Any], line: int, report: Reporter) -> _Record | None:
+    message_id, parent_id, text = fields.get("message_id"), fields.get("parent_id"), fields.get("text")
+    role, user_id, rank, lang = (fields.get(key) for key in ("role", "user_id", "rank", "lang"))
+    name = _NAMES.get(role) if isinstance(role, str) else None
+    fault = describe_id_fault(message_id)
+    if fault is not None:
+        report.broken(f"message_id {fault}; skipped", line=line)
+        return None
+    what = f"message {message_id!r}"
+    if parent_id is not None and (fault := describe_id_fault(parent_id)) is not None:
+        report.broken(f"parent_id of {what} {fault}; skipped", line=line)
+    elif name is None:
+        report.broken(f"role of {what} is neither prompter nor assistant; skipped", line=line)
+    elif not isinstance(text, str):
+        report.broken(f"text of {what} is not a text; skipped", line=line)
+    else:
+        author = user_id if isinstance(user_id, str) and user_id else None
+        message = ImportedMessage(
+            id=cast("str", message_id),
+            parent_id=parent_id,
+            name=name,
+            data={"id": message_id, "role": name, "parts": [{"type": "text", "text": text}]},
+            created_at=_milliseconds(fields.get("created_date"), what, line, report),
+            sender_id=author if name == "user" else None,
+        )
+        return _Record(
+            message=message,
+            line=line,
+            rank=rank if isinstance(rank, int | float) else float("inf"),
+            user_id=author or _UNKNOWN_USER,
+            lang=lang if isinstance(lang, str) else None,
+        )
+    return None
+
+
+def _milliseconds(date: Any, what: str, line: int, report: Reporter) -> int | None:
+    if date is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(date)
+        # Integer division, because the product of a float timestamp may be off by one.
+        return ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH) // timedelta(milliseconds=1)
+    except (TypeError, ValueError, OverflowError):
+        report.broken(f"created_date of {what} is not an ISO 8601 time; imported without", line=line)
+        return None
+
+
+def _make_chats(groups: dict[str, list[_Record]], ids: MessageIds, report: Reporter) -> Iterator[ImportedChat]:
+    for tree_id, records in groups.items():
+        found = ((record.message, record.line) for record in records)
+        messages = link_messages(tree_id, found, ids=ids, report=report)
+        # A tree without a usable message was reported message by message.
+        if messages:
+            yield _make_chat(tree_id, messages, {record.message.id: record for record in reversed(records)})
+
+
+def _make_chat(tree_id: str, messages: tuple[ImportedMessage, ...], by_id: dict[str, _Record]) -> ImportedChat:
+    root = by_id[messages[0].id]
+    return ImportedChat(
+        id=tree_id,
+        user_id=root.user_id,
+        title=" ".join(root.message.data["parts"][0]["text"].split())[:_TITLE_CHARACTERS] or None,
+        metadata={"source": "oasst"} | ({"lang": root.lang} if root.lang else {}),
+        messages=messages,
+        branches=branch_leaves(messages, main_head=_follow_best(messages, by_id)),
+        created_at=root.message.created_at,
+    )
+
+
+def _follow_best(messages: tuple[ImportedMessage, ...], by_id: dict[str, _Record]) -> str | None:
+    """The leaf that the best ranked replies lead to, from the first root; ties go to the earlier message."""
+    best: dict[str | None, str] = {}
+    for message in messages:
+        rival = best.setdefault(message.parent_id, message.id)
+        if message.parent_id is not None and by_id[message.id].rank < by_id[rival].rank:
+            best[message.parent_id] = message.id
+    head = best.get(None)
+    while head is not None and head in best:
+        head = best[head]
+    return head

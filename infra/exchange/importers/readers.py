@@ -1,0 +1,168 @@
+"""Which reader a file needs, and reading it."""
+
+import re
+from collections.abc import Callable, Iterator
+from hashlib import blake2b
+from itertools import islice
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+
+from chatledger.domain.chat.import_tree import Reporter
+from chatledger.domain.chat.interchange import ImportedChat, Problem
+from chatledger.domain.errors import InvalidValueError
+from chatledger.domain.limits import MAX_UNPACKED_BYTES
+
+from .chatgpt import read_chatgpt
+from .deepagents import read_deepagents
+from .jsonl import read_jsonl
+from .oasst import read_oasst
+from .source import READ_ERRORS, decode_json, number_lines, open_source, refuse_unreadable
+
+FORMATS = ("chatgpt", "chatledger", "deepagents", "oasst")
+_SUPPORTED = (
+    "supported are: oasst (OpenAssistant message or tree files, .jsonl), chatgpt (conversations.json or the export .zip), "
+    "deepagents (SQLite files of @deepagents/context), chatledger (our own export, .jsonl); each also as .gz"
+)
+_PEEK_BYTES = 65_536
+# The first lines may be the broken ones.
+_PEEK_LINES = 20
+_SIGNS = {b"SQLite format 3\0": "deepagents", b"PK\x03\x04": "chatgpt"}
+_CHATGPT_KEYS = re.compile(rb'"(mapping|conversations|current_node)"\s*:')
+
+
+def detect_format(path: str | Path, *, max_unpacked_bytes: int = MAX_UNPACKED_BYTES) -> str:
+    """
+    The format of a file, one of `FORMATS`, by its first bytes and never by its name.
+
+    Raises:
+        InvalidValueError: The file cannot be read, is empty, or is of no supported format; or its first lines are too large
+            when they are unpacked.
+
+    """
+    path = Path(path)
+    if path.is_dir():
+        msg = f"{path} is a directory; name a file in it. {_SUPPORTED}"
+        raise InvalidValueError(msg)
+    with open_source(path) as stream:
+        try:
+            start = stream.read(_PEEK_BYTES)
+        except READ_ERRORS as error:
+            refuse_unreadable(path, error)
+    if not start.removeprefix(b"\xef\xbb\xbf").strip():
+        msg = f"{path} is empty; {_SUPPORTED}"
+        raise InvalidValueError(msg)
+    for sign, name in _SIGNS.items():
+        if start.startswith(sign):
+            return name
+    found = _detect_json(path, start.removeprefix(b"\xef\xbb\xbf").lstrip(), max_unpacked_bytes)
+    if found is None:
+        msg = f"{path} has an unknown format; {_SUPPORTED}"
+        raise InvalidValueError(msg)
+    return found
+
+
+def _detect_json(path: Path, start: bytes, max_unpacked_bytes: int) -> str | None:
+    if start.startswith(b"["):
+        is_export = _CHATGPT_KEYS.search(start) or start[1:].lstrip().startswith(b"]")
+        return "chatgpt" if is_export else None
+    if not start.startswith(b"{"):
+        return None
+    quiet = Reporter(str(path), strict=False, on_problem=lambda _: None)
+    with open_source(path, max_unpacked_bytes) as stream:
+        for _, line in islice(number_lines(stream, quiet), _PEEK_LINES):
+            keys = _keys_of(line)
+            if keys & {"chatledger", "chat"}:
+                return "chatledger"
+            if keys & {"message_tree_id", "prompt", "message_id"}:
+                return "oasst"
+            if keys & {"mapping", "conversations"}:
+                return "chatgpt"
+    # A single conversation, indented over many lines.
+    return "chatgpt" if _CHATGPT_KEYS.search(start) else None
+
+
+def _keys_of(line: bytes) -> set[str]:
+    # A tree that is nested too deeply for the decoder still begins with its keys.
+    try:
+        value: Any = decode_json(line)[0]
+    except InvalidValueError:
+        return {"message_tree_id"} if line.startswith(b"{") and b'"message_tree_id"' in line[:_PEEK_BYTES] else set()
+    return set(cast("dict[str, Any]", value)) if isinstance(value, dict) else set()
+
+
+def read_chats(
+    path: str | Path,
+    *,
+    format: str | None = None,  # noqa: A002  # the word of the command line and the docs
+    strict: bool = False,
+    on_problem: Callable[[Problem], None],
+    max_unpacked_bytes: int = MAX_UNPACKED_BYTES,
+) -> Iterator[ImportedChat]:
+    """
+    The conversations of a foreign file, one by one; each passes `validate_chat`.
+
+    Args:
+        path: The file, gzip or not.
+        format: One of `FORMATS`; found out when None.
+        strict: Raise at the first problem instead of reporting it and going on.
+        on_problem: Called with each problem, before the chat it belongs to is yielded. What is broken is skipped; a message
+            whose parent is missing becomes a root; a cycle is cut at its first member.
+        max_unpacked_bytes: How large a compressed file may become when it is unpacked, 1 GiB by default; of a .zip, all
+            that is read of it together.
+
+    Raises:
+        InvalidValueError: The format is not supported, or the file cannot be read; at the call. While reading: it becomes
+            too large when it is unpacked; strictly, also a broken record.
+        ChainIntegrityError: While reading strictly: a cycle, or a parent, head or checkpoint that names no message.
+        UnsupportedFormatError: The file was written by a newer chatledger.
+
+    """
+    path = Path(path)
+    if format is not None and format not in FORMATS:
+        msg = f"format {format!r} is unknown; {_SUPPORTED}"
+        raise InvalidValueError(msg)
+    # Reading the start also tells a missing or empty file, whatever the format.
+    detected = detect_format(path, max_unpacked_bytes=max_unpacked_bytes) if format is None else format
+    if format is not None:
+        _check_readable(path)
+    report = Reporter(str(path), strict=strict, on_problem=on_problem, max_unpacked_bytes=max_unpacked_bytes)
+    return _drop_repeated(_read(path, detected, report), report)
+
+
+def _check_readable(path: Path) -> None:
+    with open_source(path) as stream:
+        try:
+            is_empty = not stream.read(1)
+        except READ_ERRORS as error:
+            refuse_unreadable(path, error)
+    if is_empty:
+        msg = f"{path} is empty; {_SUPPORTED}"
+        raise InvalidValueError(msg)
+
+
+def _read(path: Path, name: str, report: Reporter) -> Iterator[ImportedChat]:
+    if name == "chatgpt":
+        yield from read_chatgpt(path, report)
+    elif name == "deepagents":
+        yield from read_deepagents(path, report)
+    else:
+        with open_source(path, report.max_unpacked_bytes) as stream:
+            yield from (read_oasst if name == "oasst" else read_jsonl)(stream, report)
+
+
+def _drop_repeated(chats: Iterator[ImportedChat], report: Reporter) -> Iterator[ImportedChat]:
+    """Each chat id once. A digest is kept per chat, not the chat."""
+    digests: dict[str, bytes] = {}
+    for chat in chats:
+        try:
+            digest = blake2b(msgspec.json.encode(chat), digest_size=16).digest()
+        except RecursionError:
+            report.broken(f"chat {chat.id!r} holds a value that is nested too deeply; skipped")
+            continue
+        known = digests.setdefault(chat.id, digest)
+        if known is digest:
+            yield chat
+        elif known != digest:
+            report.broken(f"chat {chat.id!r} appears again with other content; the first one counts")

@@ -1,0 +1,239 @@
+"""Opening foreign files, compressed or not, and decoding their JSON."""
+
+import gzip
+import json
+import re
+import zlib
+from collections.abc import Generator, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import IO, Any, Final, NoReturn, cast
+
+import msgspec
+
+from chatledger.domain.chat.import_tree import Reporter
+from chatledger.domain.errors import InvalidValueError
+from chatledger.domain.limits import MAX_UNPACKED_BYTES
+
+_PIECE_BYTES: Final = 1024 * 1024
+
+
+class Allowance:
+    """How many bytes of one source may still be unpacked."""
+
+    def __init__(self, source: str, limit_bytes: int) -> None:
+        self._source, self._limit_bytes = source, limit_bytes
+        self.left_bytes = limit_bytes
+
+    def spend(self, size_bytes: int) -> None:
+        """Note what was unpacked. Raises `InvalidValueError` when it is more than was left."""
+        self.left_bytes -= size_bytes
+        if self.left_bytes < 0:
+            self.refuse()
+
+    def refuse(self) -> NoReturn:
+        """Raise `InvalidValueError` with the limit, and how to raise it."""
+        msg = (
+            f"{self._source} is more than {self._limit_bytes:,} bytes when it is unpacked, the limit; if you trust the file, "
+            "unpack it yourself, or raise the limit (--max-unpacked, max_unpacked_bytes)"
+        )
+        raise InvalidValueError(msg)
+
+
+class LimitedStream:
+    """What is unpacked from a stream, which ends with an error where the allowance does."""
+
+    def __init__(self, stream: IO[bytes], allowance: Allowance) -> None:
+        self._stream, self._allowance = stream, allowance
+
+    def read(self, size: int = -1) -> bytes:
+        """As of the stream."""
+        pieces: list[bytes] = []
+        while size != 0:
+            wanted = _PIECE_BYTES if size < 0 else min(size, _PIECE_BYTES)
+            piece = self._stream.read(wanted)
+            if not piece:
+                break
+            self._allowance.spend(len(piece))
+            pieces.append(piece)
+            size = size if size < 0 else size - len(piece)
+        return b"".join(pieces)
+
+    def readline(self) -> bytes:
+        """As of the stream."""
+        line = self._stream.readline(self._allowance.left_bytes + 1)
+        self._allowance.spend(len(line))
+        return line
+
+
+_SPACE = re.compile(r"[ \t\n\r]*")
+_DECODER = json.JSONDecoder()
+_CLOSING = {list: "]", dict: "}"}
+
+
+def decode_deep(text: str) -> Any:
+    """
+    Decode a JSON text with a loop and a stack of open containers.
+
+    Slower than the usual decoders by far, so it is meant for what they refuse. Raises ValueError when malformed.
+    """
+    result: list[Any] = []
+    stack: list[tuple[list[Any] | dict[str, Any], str]] = [(result, "")]
+    at = _skip(text, 0)
+    while True:
+        if text[at : at + 1] in {"[", "{"}:
+            opened: list[Any] | dict[str, Any] = [] if text[at] == "[" else {}
+            _put(stack[-1], opened)
+            at = _skip(text, at + 1)
+            if text[at : at + 1] != _CLOSING[type(opened)]:
+                key, at = _read_key(text, at, opened)
+                stack.append((opened, key))
+                continue
+            at += 1
+        else:
+            value, at = _DECODER.raw_decode(text, at)
+            _put(stack[-1], value)
+        at = _skip(text, at)
+        while len(stack) > 1 and text[at : at + 1] == _CLOSING[type(stack[-1][0])]:
+            stack.pop()
+            at = _skip(text, at + 1)
+        if len(stack) == 1:
+            if at != len(text):
+                raise _malformed(at)
+            return result[0]
+        if text[at : at + 1] != ",":
+            raise _malformed(at)
+        container = stack[-1][0]
+        key, at = _read_key(text, _skip(text, at + 1), container)
+        stack[-1] = (container, key)
+
+
+def _put(place: tuple[list[Any] | dict[str, Any], str], value: Any) -> None:
+    container, key = place
+    if isinstance(container, dict):
+        container[key] = value
+    else:
+        container.append(value)
+
+
+def _read_key(text: str, at: int, container: list[Any] | dict[str, Any]) -> tuple[str, int]:
+    if isinstance(container, list):
+        return "", at
+    if text[at : at + 1] != '"':
+        raise _malformed(at)
+    key, at = _DECODER.raw_decode(text, at)
+    at = _skip(text, at)
+    if text[at : at + 1] != ":":
+        raise _malformed(at)
+    return key, _skip(text, at + 1)
+
+
+def _skip(text: str, at: int) -> int:
+    space = _SPACE.match(text, at)
+    return at if space is None else space.end()
+
+
+def _malformed(at: int) -> ValueError:
+    return ValueError(f"JSON is malformed: unexpected character (character {at})")
+
+
+GZIP_MAGIC = b"\x1f\x8b"
+READ_ERRORS = (OSError, EOFError, zlib.error)
+_BOM = b"\xef\xbb\xbf"
+_BYTE = re.compile(r"\(byte (\d+)\)")
+
+
+def refuse_unreadable(path: Path, error: BaseException) -> NoReturn:
+    """Translate what reading a file raised."""
+    reason = (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
+    msg = f"{path} cannot be read: {reason}"
+    raise InvalidValueError(msg) from error
+
+
+@contextmanager
+def open_source(path: Path, max_unpacked_bytes: int = MAX_UNPACKED_BYTES) -> Generator[IO[bytes]]:
+    """
+    The bytes of a file, unpacked if they are gzip, whatever its name.
+
+    Raises InvalidValueError when it cannot be opened, and from reading when it becomes too large by being unpacked.
+    """
+    with ExitStack() as stack:
+        try:
+            raw = stack.enter_context(path.open("rb"))
+            is_packed = raw.read(len(GZIP_MAGIC)) == GZIP_MAGIC
+            raw.seek(0)
+        except OSError as error:
+            refuse_unreadable(path, error)
+        if is_packed:
+            unpacked = cast("IO[bytes]", stack.enter_context(gzip.GzipFile(fileobj=raw)))
+            yield cast("IO[bytes]", LimitedStream(unpacked, Allowance(str(path), max_unpacked_bytes)))
+        else:
+            yield raw
+
+
+def read_whole(path: Path, max_unpacked_bytes: int) -> bytes:
+    """All bytes of a file, unpacked. Raises InvalidValueError when it cannot be read to its end."""
+    with open_source(path, max_unpacked_bytes) as stream:
+        try:
+            return stream.read()
+        except READ_ERRORS as error:
+            refuse_unreadable(path, error)
+
+
+def number_lines(stream: IO[bytes], report: Reporter) -> Iterator[tuple[int, bytes]]:
+    """The lines that hold something, with their numbers from 1. Damaged compression ends them, and is reported."""
+    number = 0
+    while True:
+        try:
+            line = stream.readline()
+        except READ_ERRORS as error:
+            report.broken(f"the file cannot be read on after this line: {error}", line=number)
+            return
+        if not line:
+            return
+        number += 1
+        line = (line.removeprefix(_BOM) if number == 1 else line).strip()
+        if line:
+            yield number, line
+
+
+def decode_json(text: bytes) -> tuple[Any, bool]:
+    """
+    Decode JSON, and say whether lone surrogates were replaced by U+FFFD.
+
+    JavaScript escapes half an emoji as it stands, and one such text must not cost its whole file. Raises
+    InvalidValueError with the reason and place, never with content.
+    """
+    text = text.removeprefix(_BOM)
+    try:
+        return msgspec.json.decode(text), False
+    except RecursionError:
+        msg = "the JSON is nested too deeply"
+        raise InvalidValueError(msg) from None
+    except ValueError as error:
+        # msgspec.DecodeError, and UnicodeDecodeError from bytes that are no UTF-8.
+        repaired = _replace_lone_surrogates(text)
+        if repaired is None:
+            msg = f"not valid JSON: {_describe(error, text)}"
+            raise InvalidValueError(msg) from None
+        return repaired, True
+
+
+def _describe(error: ValueError, text: bytes) -> str:
+    # A UnicodeDecodeError carries the bytes it refused, and content stays out of messages.
+    reason = "not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
+    place = _BYTE.search(reason)
+    lines = text.count(b"\n", 0, int(place[1])) if place else 0
+    return f"{reason}, line {lines + 1}" if lines else reason
+
+
+def _replace_lone_surrogates(text: bytes) -> Any:
+    if b"\\u" not in text:
+        return None
+    try:
+        value = json.loads(text)
+        sound = json.dumps(value, ensure_ascii=False, allow_nan=False)
+        sound = sound.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+        return msgspec.json.decode(sound)
+    except (ValueError, RecursionError):
+        return None

@@ -1,9 +1,0 @@
-"""Feeds: the events of a log as they come, and how far those who handle them have come."""
-
-from .async_feed import AsyncFeed
-from .cursor import Cursor
-from .feed import Feed
-from .filter import FeedFilter
-from .members import WHOLE, FeedInfo, claim, drop_feed, list_feeds
-
-__all__ = ["WHOLE", "AsyncFeed", "Cursor", "Feed", "FeedFilter", "FeedInfo", "claim", "drop_feed", "list_feeds"]

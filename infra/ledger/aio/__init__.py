@@ -1,0 +1,1 @@
+"""The same ledger for asyncio and trio."""

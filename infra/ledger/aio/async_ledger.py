@@ -1,0 +1,371 @@
+"""`AsyncLedger`: the same ledger for asyncio and trio, each call in a worker thread."""
+
+import asyncio
+import threading
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable
+from contextlib import asynccontextmanager
+from datetime import datetime
+from functools import partial, update_wrapper
+from typing import Final, Self, TypeVar
+
+import anyio
+import anyio.to_thread
+from msgspec import UNSET, UnsetType
+
+from chatledger.domain.context.fragments import Fragment
+from chatledger.domain.errors import AccessDeniedError, LedgerClosedError
+from chatledger.domain.limits import check_id
+from chatledger.domain.values import Message, NewMessage
+from chatledger.projections.custom.rows import ProjectionView
+
+from ..drafts import as_drafts
+from ..feed import AsyncFeed, Cursor
+from ..ledger import Ledger
+from ..messages import begin_append
+from ..projections import begin_view
+from ..view import LedgerView
+from .awaiting import AsyncClosing, Runner, awaited, iterated
+
+
+class Waiting:
+    """The tasks of one event loop that wait for another thread: those that need not wait any more are woken together."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self._lock = threading.Lock()
+        self._ended: list[asyncio.Future[None]] = []
+
+    def end(self, future: "asyncio.Future[None]") -> None:
+        """Let who awaits this go on, soon; from any thread."""
+        with self._lock:
+            self._ended.append(future)
+            is_first = len(self._ended) == 1
+        if is_first:
+            try:
+                self.loop.call_soon_threadsafe(self._wake)
+            except RuntimeError:  # the loop was closed: nobody waits
+                self._ended.clear()
+
+    def _wake(self) -> None:
+        with self._lock:
+            ended, self._ended = self._ended, []
+        for future in ended:
+            if not future.done():
+                future.set_result(None)
+
+
+async def append(
+    self: "AsyncLedger",
+    chat_id: str,
+    messages: Iterable[NewMessage | Fragment],
+    *,
+    branch: str | None = None,
+    expected_head: str | UnsetType | None = UNSET,
+) -> list[Message]:
+    """As `Ledger.append`, awaited."""
+    waiting = self.waiting()
+    ledger = self.opened
+    if waiting is None or ledger is None:
+        return await self.run(
+            lambda ledger: ledger.append(chat_id, messages, branch=branch, expected_head=expected_head)
+        )
+    check_id(chat_id, "chat_id")
+    drafts = as_drafts(messages)
+    future: asyncio.Future[None] = waiting.loop.create_future()
+    end = begin_append(
+        ledger, chat_id, drafts, branch=branch, expected_head=expected_head, on_end=partial(waiting.end, future)
+    )
+    with anyio.CancelScope(shield=True):  # as the outcome is to be known
+        await future
+    stored = end()
+    if stored is None:
+        return await self.run(lambda ledger: ledger.append(chat_id, drafts, branch=branch, expected_head=expected_head))
+    return stored
+
+
+update_wrapper(append, Ledger.append)
+
+
+T = TypeVar("T")
+
+
+class AsyncLedgerView(AsyncClosing):
+    """
+    A `LedgerView` whose methods are awaited. Made by `AsyncLedger.as_of`; use it with `async with`, or close it.
+
+    Example:
+        async with await ledger.as_of(120) as view:
+            chat = await view.get_chat("trip")
+    """
+
+    def __init__(self, ledger: Runner[Ledger], view: LedgerView) -> None:
+        self._ledger, self._view = ledger, view
+
+    get_chat = awaited(LedgerView.get_chat)
+    list_chats = awaited(LedgerView.list_chats)
+
+    get_message = awaited(LedgerView.get_message)
+    get_messages = awaited(LedgerView.get_messages)
+    get_chain = awaited(LedgerView.get_chain)
+    has_children = awaited(LedgerView.has_children)
+    children = awaited(LedgerView.children)
+    siblings = awaited(LedgerView.siblings)
+    common_ancestor = awaited(LedgerView.common_ancestor)
+    diff = awaited(LedgerView.diff)
+
+    get_branch = awaited(LedgerView.get_branch)
+    get_active_branch = awaited(LedgerView.get_active_branch)
+    list_branches = awaited(LedgerView.list_branches)
+
+    get_checkpoint = awaited(LedgerView.get_checkpoint)
+    list_checkpoints = awaited(LedgerView.list_checkpoints)
+
+    get_annotations = awaited(LedgerView.get_annotations)
+    get_run = awaited(LedgerView.get_run)
+    runs = awaited(LedgerView.runs)
+    get_context = awaited(LedgerView.get_context)
+    plan_regeneration = awaited(LedgerView.plan_regeneration)
+    get_regeneration = awaited(LedgerView.get_regeneration)
+    regenerations = awaited(LedgerView.regenerations)
+    forks = awaited(LedgerView.forks)
+
+    search = awaited(LedgerView.search)
+
+    export_chat = awaited(LedgerView.export_chat)
+    graph = awaited(LedgerView.graph)
+    owner_of = awaited(LedgerView.owner_of)
+    get_position = awaited(LedgerView.get_position)
+
+    history = iterated(LedgerView.history)
+
+    async def run(self, call: Callable[[LedgerView], T]) -> T:
+        """The answer of a function of the view that runs in a worker thread: several calls for the price of one hop."""
+        return await self._ledger.run(lambda _: call(self._view))
+
+    async def close(self) -> None:
+        """Close the view; calling it again does nothing. The ledger stays open."""
+        await anyio.to_thread.run_sync(self._view.close)
+
+    def __repr__(self) -> str:
+        return f"<Async{repr(self._view)[1:]}"
+
+
+_THREADS: Final = 64
+
+
+class AsyncLedger(AsyncClosing):
+    """
+    A ledger whose methods are awaited and whose iterators are asynchronous. Made by `chatledger.open_async`.
+
+    It opens on first use, or on entering `async with`. Safe for tasks and threads. A call that is cancelled while it
+    writes is waited for, so that its outcome is known.
+    """
+
+    def __init__(self, opener: Callable[[], Ledger], location: str) -> None:
+        self._opener, self._location = opener, location
+        self._opening = threading.Lock()
+        self._ledger: Ledger | None = None
+        self._is_closed = False
+        self._limiter: anyio.CapacityLimiter | None = None
+        self._waiting: Waiting | None = None
+
+    create_chat = awaited(Ledger.create_chat)
+    upsert_chat = awaited(Ledger.upsert_chat)
+    get_chat = awaited(Ledger.get_chat)
+    update_chat = awaited(Ledger.update_chat)
+    list_chats = awaited(Ledger.list_chats)
+    delete_chat = awaited(Ledger.delete_chat)
+    sweep = awaited(Ledger.sweep)
+    due_chats = awaited(Ledger.due_chats)
+
+    append = append
+    add_messages = awaited(Ledger.add_messages)
+    get_message = awaited(Ledger.get_message)
+    get_messages = awaited(Ledger.get_messages)
+    get_chain = awaited(Ledger.get_chain)
+    has_children = awaited(Ledger.has_children)
+    children = awaited(Ledger.children)
+    siblings = awaited(Ledger.siblings)
+    common_ancestor = awaited(Ledger.common_ancestor)
+    diff = awaited(Ledger.diff)
+
+    create_branch = awaited(Ledger.create_branch)
+    fork = awaited(Ledger.fork)
+    get_branch = awaited(Ledger.get_branch)
+    get_active_branch = awaited(Ledger.get_active_branch)
+    set_active_branch = awaited(Ledger.set_active_branch)
+    move_head = awaited(Ledger.move_head)
+    list_branches = awaited(Ledger.list_branches)
+
+    set_checkpoint = awaited(Ledger.set_checkpoint)
+    get_checkpoint = awaited(Ledger.get_checkpoint)
+    list_checkpoints = awaited(Ledger.list_checkpoints)
+    delete_checkpoint = awaited(Ledger.delete_checkpoint)
+
+    annotate = awaited(Ledger.annotate)
+    get_annotations = awaited(Ledger.get_annotations)
+
+    record_run = awaited(Ledger.record_run)
+    start_run = awaited(Ledger.start_run)
+    complete_run = awaited(Ledger.complete_run)
+    fail_run = awaited(Ledger.fail_run)
+    get_run = awaited(Ledger.get_run)
+    runs = awaited(Ledger.runs)
+    get_context = awaited(Ledger.get_context)
+
+    plan_regeneration = awaited(Ledger.plan_regeneration)
+    mark_stale = awaited(Ledger.mark_stale)
+    begin_regeneration = awaited(Ledger.begin_regeneration)
+    approve_regeneration = awaited(Ledger.approve_regeneration)
+    repeat_run = awaited(Ledger.repeat_run)
+    get_regeneration = awaited(Ledger.get_regeneration)
+    regenerations = awaited(Ledger.regenerations)
+
+    fork_chat = awaited(Ledger.fork_chat)
+    forks = awaited(Ledger.forks)
+
+    save = awaited(Ledger.save)
+    preview_save = awaited(Ledger.preview_save)
+
+    search = awaited(Ledger.search)
+
+    import_chat = awaited(Ledger.import_chat)
+    export_chat = awaited(Ledger.export_chat)
+    graph = awaited(Ledger.graph)
+    history = iterated(Ledger.history)
+    get_position = awaited(Ledger.get_position)
+    feeds = awaited(Ledger.feeds)
+    forget_feed = awaited(Ledger.forget_feed)
+    owner_of = awaited(Ledger.owner_of)
+    sync = awaited(Ledger.sync)
+    rebuild = awaited(Ledger.rebuild)
+    projections = awaited(Ledger.projections)
+    drop_projection = awaited(Ledger.drop_projection)
+    verify = awaited(Ledger.verify)
+    anchor = awaited(Ledger.anchor)
+    backup = awaited(Ledger.backup)
+
+    context = staticmethod(Ledger.context)
+
+    def for_user(self, user_id: str) -> "AsyncLedger":
+        """This ledger, limited to what one user owns; see `Ledger.for_user`. Not awaited, for nothing is read."""
+        return OwnedAsyncLedger(self, check_id(user_id, "user_id", empty=True))
+
+    def feed(
+        self,
+        after: int | None = None,
+        *,
+        name: str | None = None,
+        share: tuple[int, int] | None = None,
+        chat_id: str | None = None,
+        user_id: str | None = None,
+        topics: Collection[str] | None = None,
+        follow: bool = True,
+        auto_ack: bool = True,
+    ) -> AsyncFeed:
+        """Changes in order and without holes, as they happen; see `Ledger.feed`. Ends when the ledger is closed."""
+
+        def begin(ledger: Ledger) -> Cursor:
+            return ledger.feed(
+                after,
+                name=name,
+                share=share,
+                chat_id=chat_id,
+                user_id=user_id,
+                topics=topics,
+                follow=follow,
+                auto_ack=auto_ack,
+            ).cursor
+
+        return AsyncFeed(self.run, begin, is_following=follow)
+
+    async def as_of(self, moment: int | datetime) -> AsyncLedgerView:
+        """A read-only view of the ledger as it stood at an earlier moment; see `Ledger.as_of`."""
+        return AsyncLedgerView(self, await self.run(lambda ledger: ledger.as_of(moment)))
+
+    @asynccontextmanager
+    async def projection(self, name: str) -> AsyncGenerator[ProjectionView]:
+        """
+        The rows of a projection, see `Ledger.projection`; use it with `async with`.
+
+        Inside, they are read without `await`, as they lie in memory that is mapped. To go through very many, use `run`.
+        """
+        view, end, inside = await self.run(lambda ledger: begin_view(ledger, name))
+        try:
+            with inside():
+                yield view
+        finally:
+            end()
+
+    async def run(self, call: Callable[[Ledger], T], *, abandon_on_cancel: bool = False) -> T:
+        """
+        The answer of a function of the ledger that runs in a worker thread: several calls for the price of one hop.
+
+        Example:
+            chat, branches = await ledger.run(lambda l: (l.get_chat("trip"), l.list_branches("trip")))
+        """
+        if self._limiter is None:
+            self._limiter = anyio.CapacityLimiter(_THREADS)
+        return await anyio.to_thread.run_sync(
+            lambda: call(self._open()), abandon_on_cancel=abandon_on_cancel, limiter=self._limiter
+        )
+
+    @property
+    def opened(self) -> Ledger | None:
+        """The ledger, if it is open."""
+        return self._ledger
+
+    def waiting(self) -> Waiting | None:
+        """The tasks of this event loop that wait for other threads; None where the loop is not asyncio's."""
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            return None
+        if self._waiting is None or self._waiting.loop is not loop:
+            self._waiting = Waiting(loop)
+        return self._waiting
+
+    def _open(self) -> Ledger:
+        with self._opening:
+            if self._is_closed:
+                msg = "the ledger is closed; open it again"
+                raise LedgerClosedError(msg)
+            if self._ledger is None:
+                self._ledger = self._opener()
+            return self._ledger
+
+    async def close(self) -> None:
+        """Close the ledger; calling it again does nothing. What was written stays."""
+        with self._opening:
+            self._is_closed = True
+            ledger, self._ledger = self._ledger, None
+        if ledger is not None:
+            await anyio.to_thread.run_sync(ledger.close)
+
+    async def __aenter__(self) -> Self:
+        await self.run(repr)
+        return self
+
+    def __repr__(self) -> str:
+        return f"<AsyncLedger {self._location}{' (closed)' if self._is_closed else ''}>"
+
+
+class OwnedAsyncLedger(AsyncLedger):
+    """An `AsyncLedger` that is limited to what one user owns, in the threads of the whole one."""
+
+    def __init__(self, whole: AsyncLedger, user_id: str) -> None:
+        super().__init__(lambda: whole._open().for_user(user_id), whole._location)  # noqa: SLF001 - it opens with it
+        self._whole, self.user_id = whole, user_id
+
+    append = awaited(Ledger.append)  # what the user may not see is looked at in the thread
+
+    def for_user(self, user_id: str) -> AsyncLedger:
+        """The same for the same user; refused for another one."""
+        if check_id(user_id, "user_id", empty=True) != self.user_id:
+            msg = "this ledger is limited to another user; use the ledger that it was made from"
+            raise AccessDeniedError(msg)
+        return OwnedAsyncLedger(self._whole, user_id)
+
+    async def run(self, call: Callable[[Ledger], T], *, abandon_on_cancel: bool = False) -> T:
+        """The answer of a function of the ledger, limited to the user's, that runs in a worker thread."""
+        return await self._whole.run(lambda _: call(self._open()), abandon_on_cancel=abandon_on_cancel)

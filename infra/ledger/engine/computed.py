@@ -1,0 +1,337 @@
+"""
+Computed values in fragments: functions, awaitables and iterables, replaced by what they give.
+
+    fragment("database", {"tables": list_tables, "version": read_version()})
+"""
+
+import functools
+import inspect
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping
+from typing import Any, Final, cast
+
+import anyio
+import anyio.abc
+import anyio.to_thread
+from anyio.from_thread import start_blocking_portal
+
+from chatledger.domain.context.fragments import Fragment, as_fragment
+from chatledger.domain.errors import InvalidValueError, ResolverError
+
+from .computed_tree import (
+    Cancellation,
+    Gap,
+    LoadContext,
+    Path,
+    Tree,
+    is_computed,
+    is_iterable,
+    is_one_shot,
+    leaves,
+    needs_sandbox,
+    only_begins,
+    takes_load_context,
+)
+
+MAX_ITEMS: Final = 10_000
+
+
+class RefusedError(Exception):
+    """A value that is not evaluated; the text completes `the computed value at <path> ...`."""
+
+
+class Resolver:
+    """
+    Evaluates computed values, one step each: what one gives may hold others.
+
+    Functions and iterators that are not asynchronous run in worker threads: a slow one does not hold up others, and
+    cancellation does not wait for it.
+    """
+
+    def __init__(self, load: LoadContext) -> None:
+        self._load = load
+        self._once: dict[int, _Once] = {}
+        self._is_stopped = False
+        self._given: list[Any] = []
+
+    async def resolve(self, value: Any) -> Any:
+        """
+        What a computed value gives.
+
+        Raises:
+            RefusedError: It needs a sandbox and there is none, or gives too many items.
+            Exception: Whatever it raises.
+        """
+        if callable(value) and not inspect.isawaitable(value):
+            value = await self._called(value)
+        if inspect.isawaitable(value):
+            value = await self._only_once(value, _awaited)
+        if is_iterable(value):
+            value = await (self._only_once(value, self._items) if is_one_shot(value) else self._items(value))
+        self._given.append(value)
+        return value
+
+    def stop(self, others: Iterable[Any]) -> None:
+        """End threads as soon as they notice, and close the coroutines in what was given so far and in these others."""
+        self._is_stopped = True
+        discard([*others, *self._given])
+
+    async def _only_once(self, value: Any, settle: Callable[[Any], Awaitable[Any]]) -> Any:
+        """What a one-shot gives, also to others that hold the same one."""
+        once = self._once.get(id(value))
+        if once is not None:
+            await once.is_settled.wait()
+            return once.result
+        once = self._once[id(value)] = _Once(value)
+        once.result = await settle(value)  # where this fails, the whole evaluation ends, and whoever waits with it
+        once.is_settled.set()
+        return once.result
+
+    async def _called(self, function: Callable[..., Any]) -> Any:
+        if needs_sandbox(function) and self._load.sandbox is None:
+            msg = "needs a sandbox, and there is none"
+            raise RefusedError(msg)
+        call = functools.partial(function, self._load) if takes_load_context(function) else function
+        return call() if only_begins(function) else await self._in_thread(call)
+
+    async def _items(self, value: Any) -> list[Any]:
+        if isinstance(value, AsyncIterable):
+            return await self._drained_async(cast("AsyncIterable[Any]", value))
+        return cast("list[Any]", await self._in_thread(functools.partial(self._drained, value)))
+
+    def _drained(self, value: Iterable[Any]) -> list[Any]:
+        items = self._begun()
+        try:
+            for item in value:
+                _add(items, item)
+                if self._is_stopped:
+                    break
+        finally:
+            if inspect.isgenerator(value):
+                value.close()
+        return items
+
+    async def _drained_async(self, value: AsyncIterable[Any]) -> list[Any]:
+        items = self._begun()
+        try:
+            async for item in value:
+                _add(items, item)
+        finally:
+            if inspect.isasyncgen(value):
+                with anyio.CancelScope(shield=True):
+                    await value.aclose()
+        return items
+
+    def _begun(self) -> list[Any]:
+        """A list for items: known before they are, so that none is forgotten where a later one fails."""
+        items: list[Any] = []
+        self._given.append(items)
+        return items
+
+    async def _in_thread(self, function: Callable[[], Any]) -> Any:
+        result, error = await anyio.to_thread.run_sync(self._outcome, function, abandon_on_cancel=True)
+        if error is not None:
+            raise error
+        return result
+
+    def _outcome(self, function: Callable[[], Any]) -> tuple[Any, Exception | None]:
+        try:
+            result, error = function(), None
+        except Exception as raised:  # noqa: BLE001 - `_in_thread` raises it; a future would not take a StopIteration
+            result, error = None, raised
+        self._given.append(result)
+        if self._is_stopped:  # nobody waits any more
+            discard(self._given)
+        return result, error
+
+
+class _Once:
+    def __init__(self, value: Any) -> None:
+        self.value = value  # kept, since it is known by its id
+        self.is_settled = anyio.Event()
+        self.result: Any = None
+
+
+def discard(values: Iterable[Any]) -> None:
+    """Close the coroutines in these: nobody will await them, and Python would warn of each."""
+    for leaf in leaves(values, decode=True):
+        if inspect.iscoroutine(leaf):
+            leaf.close()
+
+
+async def _awaited(value: Awaitable[Any]) -> Any:
+    return await value
+
+
+def _add(items: list[Any], item: Any) -> None:
+    items.append(item)
+    if len(items) > MAX_ITEMS:
+        msg = f"gives more than {MAX_ITEMS:,} items"
+        raise RefusedError(msg)
+
+
+MAX_DEPTH: Final = 10
+_POLL_S: Final = 0.02
+_CANCELLED: Final = "was cancelled"
+
+
+async def compute(
+    fragments: Iterable[Fragment],
+    *,
+    context: Any = None,
+    sandbox: Any = None,
+    cancellation: Cancellation | None = None,
+) -> list[Fragment]:
+    """
+    The fragments with their computed values replaced by what these give, all evaluated at the same time.
+
+    Functions are called (with a `LoadContext` if they take an argument), awaitables awaited, iterables become lists. What
+    they give is evaluated in turn. Functions that are not asynchronous run in worker threads. Works with asyncio and trio.
+
+    Args:
+        fragments: Context fragments. Neither they nor their data are changed; messages pass as they are.
+        context: For the functions, e.g. the engine that the fragments belong to.
+        sandbox: For the functions; see `requires_sandbox`.
+        cancellation: Ends the evaluation once it is set.
+
+    Returns:
+        As many fragments, in the same order. Those without computed values are the given ones. Keep the others instead of
+        the given ones: a coroutine or an iterator gives its value only once.
+
+    Raises:
+        ResolverError: A value raised (its error is chained), needs a sandbox and there is none, was cancelled, gives more
+            than 10,000 items, or is nested in more than 10 others. No fragment is computed then.
+        InvalidValueError: They are no fragments.
+    """
+    if cancellation is not None and not callable(getattr(cancellation, "is_set", None)):
+        msg = f"cancellation must have a method `is_set`, as threading.Event has, not {type(cancellation).__name__}"
+        raise InvalidValueError(msg)
+    given = _as_list(fragments)
+    return await _Evaluation(given, LoadContext(context, sandbox, cancellation)).run()
+
+
+def compute_now(
+    fragments: Iterable[Fragment],
+    *,
+    context: Any = None,
+    sandbox: Any = None,
+    cancellation: Cancellation | None = None,
+) -> list[Fragment]:
+    """
+    As `compute`, for programs that are not asynchronous.
+
+    Where an event loop runs in this thread, it stands still meanwhile, and the values are computed by another one: use
+    `compute` there, and always for tasks and futures, which belong to their loop.
+    """
+    given = _as_list(fragments)
+    if not has_computed(given):
+        return given
+    call = functools.partial(compute, given, context=context, sandbox=sandbox, cancellation=cancellation)
+    if not _is_loop_running():
+        return anyio.run(call)
+    with start_blocking_portal() as portal:
+        return portal.call(call)
+
+
+def has_computed(fragments: Iterable[Fragment]) -> bool:
+    """Whether `compute` may find something to do. Also True for codecs other than our own: they are not asked for data."""
+    return any(isinstance(leaf, Fragment | Mapping) or is_computed(leaf) for leaf in leaves(fragments, decode=False))
+
+
+class _Evaluation:
+    """One call of `compute`."""
+
+    def __init__(self, given: list[Fragment], load: LoadContext) -> None:
+        self._given, self._load = given, load
+        self._tree = Tree(given)
+        self._resolver = Resolver(load)
+        self._tasks: anyio.abc.TaskGroup
+        self._running: dict[int, Path | None] = {}
+        self._failure: ResolverError | None = None
+
+    async def run(self) -> list[Fragment]:
+        try:
+            await self._evaluate()
+        except BaseException:
+            self._resolver.stop([*self._given, *self._tree.decoded])
+            raise
+        return self._tree.closed()
+
+    async def _evaluate(self) -> None:
+        found = list(self._tree.roots())
+        if not found:
+            return
+        cancellation = self._load.cancellation
+        if cancellation is not None and cancellation.is_set():
+            raise ResolverError(str(found[0][1].path), _CANCELLED)
+        async with anyio.create_task_group() as watching:
+            if cancellation is not None:
+                watching.start_soon(self._watch, cancellation)
+            async with anyio.create_task_group() as self._tasks:
+                for value, gap in found:
+                    self._begin(value, gap)
+            watching.cancel_scope.cancel()
+        if self._failure is not None:
+            raise self._failure
+
+    def _begin(self, value: Any, gap: Gap) -> None:
+        if gap.depth > MAX_DEPTH:
+            self._fail(gap.path, f"is nested in more than {MAX_DEPTH} others")
+            return
+        self._running[id(gap)] = gap.path
+        self._tasks.start_soon(self._resolve, value, gap)
+
+    async def _resolve(self, value: Any, gap: Gap) -> None:
+        try:
+            result = await self._resolver.resolve(value)
+        except RefusedError as refusal:
+            self._fail(gap.path, str(refusal))
+        except Exception as error:  # noqa: BLE001 - chained
+            self._fail(gap.path, f"raised {type(error).__name__}", error)
+        except anyio.get_cancelled_exc_class():
+            # Whether we are cancelled or only what was awaited: without this value there is no result.
+            self._fail(gap.path, _CANCELLED)
+            raise
+        else:
+            # A function may give itself, which is no cycle but a mistake.
+            self._fill(gap if callable(value) else gap.within(value), result)
+        finally:
+            del self._running[id(gap)]
+
+    def _fill(self, gap: Gap, result: Any) -> None:
+        try:
+            for value, inner in list(self._tree.fill(gap, result)):
+                self._begin(value, inner)
+        except ResolverError as error:
+            self._end(error)
+
+    async def _watch(self, cancellation: Cancellation) -> None:
+        while not cancellation.is_set():  # noqa: ASYNC110 - a `threading.Event` cannot be awaited
+            await anyio.sleep(_POLL_S)
+        for path in list(self._running.values()):
+            self._fail(path, _CANCELLED)
+
+    def _fail(self, path: Path | None, reason: str, cause: Exception | None = None) -> None:
+        error = ResolverError(str(path), reason)
+        error.__cause__ = cause
+        self._end(error)
+
+    def _end(self, error: ResolverError) -> None:
+        if self._failure is None:
+            self._failure = error
+        self._tasks.cancel_scope.cancel()
+
+
+def _as_list(fragments: Any) -> list[Fragment]:
+    kind = type(fragments).__name__
+    if isinstance(fragments, Fragment | Mapping | str) or not isinstance(fragments, Iterable):
+        msg = f"expected a list of fragments, not {kind}"
+        raise InvalidValueError(msg)
+    return [as_fragment(value) for value in cast("Iterable[Any]", fragments)]
+
+
+def _is_loop_running() -> bool:
+    try:
+        anyio.get_cancelled_exc_class()
+    except RuntimeError:
+        return False
+    return True

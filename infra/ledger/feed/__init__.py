@@ -1,0 +1,8 @@
+"""Feeds: the events of a log as they come, and how far those who handle them have come."""
+
+from .cursor import Cursor
+from .feed import AsyncFeed, Feed
+from .filter import FeedFilter
+from .members import WHOLE, FeedInfo, claim, drop_feed, list_feeds
+
+__all__ = ["WHOLE", "AsyncFeed", "Cursor", "Feed", "FeedFilter", "FeedInfo", "claim", "drop_feed", "list_feeds"]

@@ -1,0 +1,158 @@
+"""Filters: which events a history shows, and a feed lets through."""
+
+from collections.abc import Callable, Collection
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from hashlib import blake2b
+from typing import Any, Final, cast
+
+from chatledger.domain.chat.events import Recorded
+from chatledger.domain.errors import InvalidValueError
+from chatledger.domain.limits import check_count, check_id
+from chatledger.domain.log.codec import BODIES
+
+from ..scopes.user_store import Owners
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MS: Final = timedelta(milliseconds=1)
+
+
+class HistoryFilter:
+    """
+    Lets through events by owner, type, actor and time; each when given. To be asked of every event, in order.
+
+    Args:
+        owners: Tells whose chat an event belongs to.
+        user_id, topics, actor, since, until: As in `Ledger.history`.
+
+    Raises:
+        InvalidValueError: A value breaks a rule, or there is no such topic.
+    """
+
+    def __init__(
+        self,
+        owners: Owners,
+        *,
+        user_id: str | None,
+        topics: Collection[str] | None,
+        actor: str | None,
+        since: datetime | None,
+        until: int | datetime | None,
+    ) -> None:
+        self._owners = owners
+        self._user_id = None if user_id is None else check_id(user_id, "user_id", empty=True)
+        self._has_topic = FeedFilter(owners.is_owner, chat_id=None, user_id=None, topics=topics)
+        self._actor = None if actor is None else check_id(actor, "actor")
+        self._since = None if since is None else -((_EPOCH - _time(since, "since")) // _MS)  # rounded up
+        self._last_time: int | None = None
+        self.last_position: int | None = None
+        if isinstance(until, datetime):
+            self._last_time = (_time(until, "until") - _EPOCH) // _MS
+        elif until is not None:
+            self.last_position = check_count(until, "until")
+        self._ended: set[str] = set()
+
+    def __call__(self, recorded: Recorded) -> bool:
+        """Whether it is let through."""
+        # Also what is left out for another reason is noted, or what follows would be judged wrongly.
+        is_owned = self._user_id is None or self._owners.is_owner(self._user_id, recorded)
+        is_in_time = self._is_in_time(recorded)
+        return (
+            is_owned
+            and is_in_time
+            and self._has_topic(recorded)
+            and (self._actor is None or recorded.actor == self._actor)
+        )
+
+    def _is_in_time(self, recorded: Recorded) -> bool:
+        if self._last_time is not None and recorded.occurred_at > self._last_time:
+            self._ended.add(recorded.chat_id)  # clocks differ, but of no chat a later event follows a gap
+        if recorded.chat_id in self._ended:
+            return False
+        return self._since is None or recorded.occurred_at >= self._since
+
+
+def _time(value: object, what: str) -> datetime:
+    if not isinstance(value, datetime):
+        msg = f"{what} must be a datetime, not {type(value).__name__}; a position is given as after"
+        raise InvalidValueError(msg)
+    if value.tzinfo is None:
+        msg = f"{what} needs a time zone, e.g. datetime.now(timezone.utc)"
+        raise InvalidValueError(msg)
+    return value
+
+
+MAX_SHARES: Final = 4096
+_TYPES: Final = frozenset(body.TOPIC.removeprefix("chatledger.").rpartition("/")[0] for body in BODIES)
+
+
+class FeedFilter:
+    """
+    Lets through events of one chat, of one owner's chats, of some types, of a share of all chats; each when given.
+
+    Args:
+        is_owner: Whether an event belongs to a chat of a user; asked in the order of the log.
+        chat_id, user_id, topics, share: As in `Ledger.feed`.
+
+    Raises:
+        InvalidValueError: A value breaks a rule, or there is no such topic.
+    """
+
+    def __init__(
+        self,
+        is_owner: Callable[[str, Recorded], bool],
+        *,
+        chat_id: str | None,
+        user_id: str | None,
+        topics: Collection[str] | None,
+        share: tuple[int, int] | None = None,
+    ) -> None:
+        self._is_owner = is_owner
+        self._chat_id = None if chat_id is None else check_id(chat_id, "chat_id")
+        self._user_id = None if user_id is None else check_id(user_id, "user_id", empty=True)
+        self._topics = None if topics is None else _check_topics(topics)
+        self._share = None if share is None else check_share(share)
+
+    def __call__(self, recorded: Recorded) -> bool:
+        """Whether it is let through. To be asked of every event, in order."""
+        if self._chat_id is not None and recorded.chat_id != self._chat_id:
+            return False
+        if self._share is not None and share_of(recorded.chat_id, self._share[1]) != self._share[0]:
+            return False
+        is_owned = self._user_id is None or self._is_owner(self._user_id, recorded)
+        return is_owned and (self._topics is None or recorded.type in self._topics)
+
+
+@lru_cache(maxsize=4096)
+def share_of(chat_id: str, count: int) -> int:
+    """Which of `count` shares a chat belongs to: always and everywhere the same."""
+    return int.from_bytes(blake2b(chat_id.encode(), digest_size=8).digest()) % count
+
+
+def check_share(share: Any) -> tuple[int, int]:
+    """
+    A share as (index, count).
+
+    Raises:
+        InvalidValueError: It is something else, or there is no such share.
+    """
+    parts = cast("tuple[Any, ...]", share) if isinstance(share, tuple) else ()
+    if len(parts) != 2 or not all(isinstance(part, int) and not isinstance(part, bool) for part in parts):
+        msg = f"share must be a pair of numbers, e.g. (0, 4) for the first of four shares, not {share!r}"
+        raise InvalidValueError(msg)
+    index, count = parts
+    if not 1 <= count <= MAX_SHARES or not 0 <= index < count:
+        msg = f"there is no share {index} of {count}: shares of n are 0 to n - 1, and n is at most {MAX_SHARES:,}"
+        raise InvalidValueError(msg)
+    return index, count
+
+
+def _check_topics(topics: Collection[str]) -> frozenset[str]:
+    if isinstance(topics, str):
+        msg = f"topics must be a collection of types, e.g. {{{topics!r}}}, not one text"
+        raise InvalidValueError(msg)
+    wanted = frozenset(topics)
+    if unknown := wanted - _TYPES:
+        msg = f"unknown topics {', '.join(sorted(map(str, unknown)))}; there are {', '.join(sorted(_TYPES))}"
+        raise InvalidValueError(msg)
+    return wanted

@@ -1,0 +1,499 @@
+"""`StateStore`: the states of graphs on a ledger, version by version."""
+
+import builtins
+import copy
+import time
+from collections.abc import Callable, Collection, Mapping
+from datetime import timedelta
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import anyio.to_thread
+
+from chatledger.domain.graph import schema as initial
+from chatledger.domain.graph.chunks import cut
+from chatledger.domain.graph.decide import StateDraft
+from chatledger.domain.graph.events import parse_state_id
+from chatledger.domain.graph.reducers import AGENT_REDUCERS, Reducers, check_object
+from chatledger.domain.graph.schema import AgentState
+from chatledger.domain.limits import check_count, check_id, check_optional_id, json_copy
+
+from ...log.envelope import clock_ms
+from ..aio.async_ledger import AsyncLedger, OwnedAsyncLedger
+from ..aio.awaiting import AsyncClosing, awaited
+from ..ledger import Ledger, OwnedLedger
+from .observers import StateObserver, StateObservers, log_transition
+from .settings import (
+    MAX_STATE_BYTES,
+    QUEUE_SIZE,
+    Checkpointing,
+    Identity,
+    Kind,
+    Nodes,
+    StateSettings,
+    check_user,
+    make_settings,
+    milliseconds,
+)
+from .steps import KeptSteps, Step, StoredSteps, Task
+from .stored import StoredStates
+from .values import (
+    ResumePoint,
+    StateInfo,
+    StateStats,
+    StateUpdate,
+    StateVersion,
+    current_node,
+    info_of,
+    is_final,
+    stats_of,
+    version_of,
+)
+
+
+def initial_state(
+    user_id: str, query: str, *, trace_id: str | None = None, options: Mapping[str, Any] | None = None
+) -> AgentState:
+    """
+    The state before the first node: one message of the user, the options, and the time of the call.
+
+    Args:
+        user_id: The owner.
+        query: What the user asks.
+        trace_id: The caller's own id of the run.
+        options: Values that replace those of `DEFAULT_OPTIONS`, one by one; further ones are kept.
+
+    Raises:
+        InvalidValueError: An id, the query or an option breaks a rule.
+    """
+    now = time.time_ns() // 1_000_000
+    return initial.initial_state(user_id, query, now=now, trace_id=trace_id, options=options)
+
+
+class StateStore:
+    """
+    The states of graphs, kept on a ledger as versions that are never overwritten. No framework is needed.
+
+    A version stores what changed; fields, documents and messages that stay the same are shared with the versions before. An
+    id names a user and a conversation, see `state_id`; the user owns the state, for ever.
+
+    This store is for trusted code and sees all states. Give `for_identity(...)` to code that acts for a user. Of a ledger
+    made by `for_user`, it is that user's view. Safe for threads.
+
+    Args:
+        ledger: The ledger, which stays open as long as the store is used and is not closed by it.
+        reducers: How `update` makes the next value of each field.
+        nodes: The nodes of the graph in order, the last one being the end; or a function of the node that wrote last and the
+            state, that gives the next node or None. For `resume`.
+        ttl_seconds: A state without a new version for so long is absent from then on; it never is when None.
+        exclude: Fields that are not stored, such as what can be fetched again.
+        max_state_bytes: How large a state may be, encoded. Store large binary data elsewhere, and their hash in the state.
+        checkpointing: When `update` stores a version. `every`: each time, and nothing can be lost. `significant`: when its diff
+            is not empty, at the end node and at an interrupt; the end of the process loses what came after that.
+            `background`: each time, by a thread; the end of the process loses what waits, at most `queue_size` updates and the
+            one that is being written. With the last two, close the store.
+        queue_size: In the background, so many updates may wait; then `update` waits too.
+
+    Raises:
+        InvalidValueError: An argument is not as described.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        *,
+        reducers: Reducers = AGENT_REDUCERS,
+        nodes: Nodes | None = None,
+        ttl_seconds: float | None = None,
+        exclude: Collection[str] = (),
+        max_state_bytes: int = MAX_STATE_BYTES,
+        checkpointing: Checkpointing = "every",
+        queue_size: int = QUEUE_SIZE,
+    ) -> None:
+        settings = make_settings(
+            reducers=reducers,
+            nodes=nodes,
+            exclude=exclude,
+            ttl_seconds=ttl_seconds,
+            max_state_bytes=max_state_bytes,
+            checkpointing=checkpointing,
+            queue_size=queue_size,
+        )
+        owner = ledger.user_id if isinstance(ledger, OwnedLedger) else None
+        self._set_up(lambda: ledger, settings, None if owner is None else Identity(owner))
+
+    def _set_up(self, ledger: Callable[[], Ledger], settings: StateSettings, identity: Identity | None) -> None:
+        self._settings = settings
+        self._identity = identity
+        self._stored = StoredStates(ledger)
+        kind = StoredSteps if settings.checkpointing == "every" else KeptSteps
+        self._steps: StoredSteps | KeptSteps = kind(self._stored, settings)
+        self._observers = StateObservers()
+
+    def for_identity(self, user_id: str | None, *, is_admin: bool = False) -> "StateStore":
+        """
+        This store, limited to what one user owns, or to nothing for who may not be known.
+
+        Other users' states are refused by their id alone, whether or not they exist, and not listed. Without a user every
+        call is refused.
+
+        Args:
+            user_id: The user, whom the caller has identified.
+            is_admin: Whether all states may be seen and changed.
+        """
+        view = object.__new__(StateStore)
+        view.__dict__.update(self.__dict__)
+        given = Identity(user_id, is_admin)
+        view._observers = StateObservers(others=self._observers)
+        view._identity = given if self._identity is None else self._identity.narrowed(given)
+        return view
+
+    def put(
+        self, state_id: str, state: Mapping[str, Any], *, expected_version: int | None = None, node: str | None = None
+    ) -> int:
+        """
+        Store a whole state as the next version.
+
+        Args:
+            state_id: The state; `state_id()` makes the id.
+            state: A JSON object. It is copied.
+            expected_version: Only if this is the newest version; 0 when there must be none yet.
+            node: The node that wrote it; by default its `metadata.current_node`.
+
+        Returns:
+            The version: 1, 2, 3, ...
+
+        Raises:
+            StateConflictError: Another version came meanwhile.
+            AccessDeniedError: The state belongs to another user, or says so in `user_id`.
+            PayloadTooLargeError: It is larger than `max_state_bytes`.
+            InvalidValueError: The id is none, or the state is not JSON.
+        """
+        self._check("modify", state_id)
+        given = check_object(state, "state")
+        check_user(state_id, given)
+        if expected_version is not None:
+            check_count(expected_version, "expected_version")
+        self._steps.drop(state_id)
+        kept = self._settings.kept(given)
+        node = check_optional_id(node, "node") or current_node(kept)
+        draft = StateDraft(
+            state_id=state_id,
+            values={name: cut(value) for name, value in kept.items()},
+            node=node,
+            is_final=is_final(kept),
+            expected_version=expected_version,
+            ttl_ms=self._settings.ttl_ms,
+            limit_bytes=self._settings.max_state_bytes,
+        )
+        return self._stored.put(draft).version
+
+    def update(
+        self,
+        state_id: str,
+        changes: Mapping[str, Any] | None,
+        *,
+        node: str,
+        is_end: bool | None = None,
+        is_interrupt: bool = False,
+        base_version: int | None = None,
+    ) -> StateUpdate:
+        """
+        Apply what a node returned: reduce it into the newest state, checkpoint that, and tell the observers.
+
+        `metadata.current_node` and `metadata.is_final_state` are set before the state is stored. A state that is not there
+        starts empty.
+
+        Args:
+            state_id: The state.
+            changes: The changed fields, or a whole state. None changes nothing but the metadata.
+            node: The name of the node.
+            is_end: Whether it is the end node; by default whether it is the last one of `nodes`.
+            is_interrupt: Whether the run stops here for a while: what waits is stored before this returns.
+            base_version: Go on from this version instead of the newest one. What came after it stays as it is.
+
+        Raises:
+            StateConflictError: Unless `checkpointing` is `every`: another process stored a version, and updates that were not
+                stored yet are lost.
+            NotFoundError: There is no `base_version`.
+            AccessDeniedError, PayloadTooLargeError, InvalidValueError: As `put`; or a reducer refuses a field.
+        """
+        task = self._task(
+            state_id, changes, node=node, is_end=is_end, is_interrupt=is_interrupt, base_version=base_version
+        )
+        step = self._steps.update(task)
+        if task.is_watched:
+            self._observers.notify(step.change)
+        else:
+            log_transition(step.change)
+        return update_of(step)
+
+    def _task(
+        self,
+        state_id: str,
+        changes: Mapping[str, Any] | None,
+        *,
+        node: str,
+        is_end: bool | None,
+        is_interrupt: bool,
+        base_version: int | None,
+    ) -> Task:
+        self._check("modify", state_id)
+        check_id(node, "node")
+        return Task(
+            state_id=state_id,
+            changes=json_copy(dict(check_object(changes, "changes")), "changes"),
+            node=node,
+            base_version=base_version if base_version is None else check_count(base_version, "base_version"),
+            is_end=self._settings.is_end(node) if is_end is None else is_end,
+            is_interrupt=is_interrupt,
+            is_watched=not self._observers.is_empty,
+        )
+
+    def get(self, state_id: str, version: int | None = None) -> dict[str, Any] | None:
+        """
+        The newest state, or that of a version; None when there is none, or it has expired. Reading changes nothing.
+
+        With `significant` and `background` checkpointing, the newest one has the updates that were made here and are not
+        stored yet.
+
+        Raises:
+            CorruptStateError: It is damaged. Other versions may not be.
+            AccessDeniedError: It belongs to another user.
+        """
+        self._check("access", state_id)
+        if version is not None:
+            check_count(version, "version")
+        elif (kept := self._steps.peek(state_id)) is not None:
+            return kept
+        self._steps.settle()
+        found = self._stored.read(state_id, version)
+        return None if found is None else found.values
+
+    def resume(self, state_id: str, version: int | None = None) -> ResumePoint | None:
+        """
+        The state to go on from, and the node after the one that wrote it; None when there is no state.
+
+        Args:
+            state_id: The state.
+            version: The version; the newest when None. To go on from an earlier one, give it to `update` as `base_version`.
+
+        Raises:
+            CorruptStateError: It is damaged. An earlier version may not be.
+            InvalidValueError: It was written by a node that the store does not know.
+            AccessDeniedError: It belongs to another user.
+        """
+        self._check("access", state_id)
+        if version is not None:
+            check_count(version, "version")
+        self._steps.flush(state_id)
+        found = self._stored.read(state_id, version)
+        if found is None:
+            return None
+        return ResumePoint(
+            state=found.values,
+            version=found.version.version,
+            node=current_node(found.values),
+            next=None if found.version.is_final else self._settings.next_node(found.values),
+            is_final=found.version.is_final,
+        )
+
+    def history(self, state_id: str, *, limit: int = 10, before: int | None = None) -> list[StateVersion]:
+        """
+        The versions of a state, the newest first, without content; none when there is no state.
+
+        Args:
+            state_id: The state.
+            limit: At most so many.
+            before: Only versions before this one.
+        """
+        self._check("access", state_id)
+        check_count(limit, "limit")
+        if before is not None:
+            check_count(before, "before")
+        self._steps.settle()
+        return list(map(version_of, self._stored.versions(state_id, limit=limit, before=before)))
+
+    def list(self, *, user_id: str | None = None, conversation_id: str | None = None) -> builtins.list[StateInfo]:
+        """The states that can be seen, the last changed first; of a user, of a conversation, or of both."""
+        self._check_known()
+        for given, what in ((user_id, "user_id"), (conversation_id, "conversation_id")):
+            check_optional_id(given, what)
+        self._steps.settle()
+        identity = self._identity
+        if identity is not None and not identity.is_admin:
+            if user_id not in {None, identity.user_id}:
+                return []
+            user_id = identity.user_id
+        infos = map(info_of, self._stored.records(user_id=user_id, conversation_id=conversation_id))
+        return [info for info in infos if conversation_id is None or info.conversation_id == conversation_id]
+
+    def delete(self, state_id: str) -> bool:
+        """
+        Remove a state with all versions; its content is erased from the log and the index.
+
+        Returns:
+            Whether there was one that had not expired.
+
+        Raises:
+            AccessDeniedError: It belongs to another user.
+        """
+        self._check("delete", state_id)
+        self._steps.drop(state_id)
+        return self._stored.delete(state_id)
+
+    def get_stats(self) -> StateStats:
+        """Numbers over the states that can be seen; `checkpoints_by_user` only for admins and trusted code."""
+        infos = self.list()
+        return stats_of(infos, with_users=self._identity is None or self._identity.is_admin)
+
+    def cleanup(self, max_age: float | timedelta | None = None) -> int:
+        """
+        Erase the states that have expired, and those whose newest version is older than `max_age`; chats stay as they are.
+
+        Of a view for a user who is no admin, only that user's.
+
+        Args:
+            max_age: In seconds, or a `timedelta`. None: only what has expired.
+
+        Returns:
+            How many were erased.
+        """
+        self._check_known()
+        seconds = max_age.total_seconds() if isinstance(max_age, timedelta) else max_age
+        before = None if seconds is None else clock_ms() - milliseconds(seconds, "max_age")
+        self._steps.settle()
+        identity = self._identity
+        user_id = None if identity is None or identity.is_admin else identity.user_id
+        return self._stored.clean(updated_before=before, user_id=user_id)
+
+    def on_state_change(self, callback: StateObserver) -> Callable[[], None]:
+        """
+        Call a function with (old, new, node, diff) after each update; see `StateObservers.on_state_change`.
+
+        It is told of the updates that are made by this store and its views; that of a view only of those by the view.
+
+        Returns:
+            A function that ends it.
+        """
+        self._check_known()
+        return self._observers.on_state_change(callback)
+
+    def flush(self) -> None:
+        """Store what was updated and is not stored yet. With `every` checkpointing there is nothing."""
+        self._check_known()
+        self._steps.flush()
+
+    def close(self) -> None:
+        """Flush, and end the thread of `background` checkpointing. The ledger stays open."""
+        self._steps.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _check(self, kind: Kind, state_id: str) -> None:
+        if self._identity is not None:
+            self._identity.check(kind, state_id)
+        parse_state_id(state_id)
+
+    def _check_known(self) -> None:
+        if self._identity is not None:
+            self._identity.check_known()
+
+
+def update_of(step: Step) -> StateUpdate:
+    """What is told of a step."""
+    return StateUpdate(step.version, step.is_checkpoint, step.change.node, step.change.diff)
+
+
+T = TypeVar("T")
+
+
+class AsyncStateStore(AsyncClosing):
+    """
+    A `StateStore` whose methods are awaited, on an `AsyncLedger`. Observers may be coroutine functions.
+
+    A call that is cancelled while it writes is waited for, so that its outcome is known.
+    """
+
+    def __init__(
+        self,
+        ledger: AsyncLedger,
+        *,
+        reducers: Reducers = AGENT_REDUCERS,
+        nodes: Nodes | None = None,
+        ttl_seconds: float | None = None,
+        exclude: Collection[str] = (),
+        max_state_bytes: int = MAX_STATE_BYTES,
+        checkpointing: Checkpointing = "every",
+        queue_size: int = QUEUE_SIZE,
+    ) -> None:
+        settings = make_settings(
+            reducers=reducers,
+            nodes=nodes,
+            exclude=exclude,
+            ttl_seconds=ttl_seconds,
+            max_state_bytes=max_state_bytes,
+            checkpointing=checkpointing,
+            queue_size=queue_size,
+        )
+        self._ledger = ledger
+        owner = ledger.user_id if isinstance(ledger, OwnedAsyncLedger) else None
+        self._store = object.__new__(StateStore)
+        # The ledger is opened by the first call, in its worker thread.
+        self._store._set_up(ledger._open, settings, None if owner is None else Identity(owner))  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # one component, two modules
+
+    put = awaited(StateStore.put)
+    get = awaited(StateStore.get)
+    resume = awaited(StateStore.resume)
+    history = awaited(StateStore.history)
+    list = awaited(StateStore.list)
+    delete = awaited(StateStore.delete)
+    get_stats = awaited(StateStore.get_stats)
+    cleanup = awaited(StateStore.cleanup)
+    flush = awaited(StateStore.flush)
+
+    def for_identity(self, user_id: str | None, *, is_admin: bool = False) -> "AsyncStateStore":
+        """This store, limited to what one user owns; see `StateStore.for_identity`. Not awaited, for nothing is read."""
+        view = copy.copy(self)
+        view._store = self._store.for_identity(user_id, is_admin=is_admin)  # noqa: SLF001 - of its own class
+        return view
+
+    def on_state_change(self, callback: StateObserver) -> Callable[[], None]:
+        """Call a function or await a coroutine function after each update; see `StateStore.on_state_change`. Not awaited."""
+        return self._store.on_state_change(callback)
+
+    async def update(
+        self,
+        state_id: str,
+        changes: Mapping[str, Any] | None,
+        *,
+        node: str,
+        is_end: bool | None = None,
+        is_interrupt: bool = False,
+        base_version: int | None = None,
+    ) -> StateUpdate:
+        """Apply what a node returned; see `StateStore.update`. The observers are called, or awaited, before this returns."""
+        store = self._store
+        task = store._task(  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # one component, two modules
+            state_id, changes, node=node, is_end=is_end, is_interrupt=is_interrupt, base_version=base_version
+        )
+        step = await self.run(lambda store: store._steps.update(task))  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # as above
+        if task.is_watched:
+            await store._observers.notify_async(step.change)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # as above
+        else:
+            log_transition(step.change)
+        return update_of(step)
+
+    async def run(self, call: Callable[[StateStore], T]) -> T:
+        """The answer of a function of the store that runs in a worker thread: several calls for the price of one hop."""
+        return await self._ledger.run(lambda _: call(self._store))
+
+    async def close(self) -> None:
+        """Flush, and end the thread of `background` checkpointing. The ledger stays open."""
+        await anyio.to_thread.run_sync(self._store.close)

@@ -1,0 +1,186 @@
+"""States of graphs on a ledger, as they are written and read; whose they are is not asked here."""
+
+import contextlib
+from collections.abc import Callable, Collection, Generator
+from typing import Any, Final
+
+import msgspec
+
+from chatledger.domain.chat.events import Body, Recorded
+from chatledger.domain.errors import CorruptStateError
+from chatledger.domain.graph.chunks import join
+from chatledger.domain.graph.decide import (
+    GraphStateRecord,
+    StateDraft,
+    VersionRecord,
+    decide_delete_state,
+    decide_put_state,
+    is_expired,
+)
+from chatledger.domain.graph.events import StateDeleted, StatePut, shown_id, state_stream
+from chatledger.projections.graph.reader import IndexedGraphState, listed_states, outdated_states
+
+from ...log.envelope import clock_ms
+from ...store.commands import DecideOnState
+from ..ledger import Ledger
+from ..port import LedgerSnapshot, LedgerStore, store_of
+
+_PAGE: Final = 100
+
+
+class ReadState(msgspec.Struct, frozen=True):
+    """A version with the values of its fields."""
+
+    version: VersionRecord
+    values: dict[str, Any]
+
+
+class StoredStates:
+    """
+    The states on a ledger, which is closed by who opened it.
+
+    Args:
+        ledger: Gives the ledger, whenever it is needed.
+    """
+
+    def __init__(self, ledger: Callable[[], Ledger]) -> None:
+        self._ledger = ledger
+
+    @property
+    def _store(self) -> LedgerStore:
+        return store_of(self._ledger())
+
+    def read(
+        self, state_id: str, version: int | None = None, *, only: Collection[str] | None = None
+    ) -> ReadState | None:
+        """
+        A version, or the newest; None when there is none, or the state has expired. With `only` not all of its fields.
+
+        Raises:
+            CorruptStateError: It is damaged. Other versions may not be.
+        """
+        with self._store.snapshot() as snapshot:
+            state = _state(snapshot, state_id)
+            with _named(state_id, version):
+                if not _is_there(state, is_tolerant=version is not None):
+                    return None
+            number = state.newest_version() if version is None else version
+            with _named(state_id, number):
+                found = state.version(number)
+                if found is None:
+                    return None
+                fields = {name: ref for name, ref in found.fields.items() if only is None or name in only}
+                values = {name: join(ref.digest, state.need_content) for name, ref in fields.items()}
+        return ReadState(found, values)
+
+    def versions(self, state_id: str, *, limit: int, before: int | None) -> list[VersionRecord]:
+        """The versions of a state, the newest first, without content."""
+        found: list[VersionRecord] = []
+        with self._store.snapshot() as snapshot:
+            state = _state(snapshot, state_id)
+            with _named(state_id, None):
+                if not _is_there(state, is_tolerant=False):
+                    return []
+            for number in state.version_numbers(before=before):
+                if len(found) == limit:
+                    break
+                with _named(state_id, number):
+                    version = state.version(number)
+                    assert version is not None, "a listed version is there"
+                    found.append(version)
+        return found
+
+    def put(self, draft: StateDraft) -> StatePut:
+        """Store a version; see `decide_put_state`."""
+        with self._store.snapshot() as snapshot:
+            snapshot.refuse(state_stream(draft.state_id))
+        recorded = self._execute(draft.state_id, lambda state, now: decide_put_state(state, draft, now))
+        if any(isinstance(one.body, StateDeleted) for one in recorded):
+            self._store.finish_erasures()
+        put = recorded[-1].body
+        assert isinstance(put, StatePut), "what was decided"
+        return put
+
+    def delete(self, state_id: str, *, reason: str = "deleted") -> bool:
+        """Remove a state and erase its events. Returns whether it was there, and had not expired."""
+        was_there: list[bool] = []
+
+        def decide(state: IndexedGraphState, now: int) -> list[Body]:
+            was_there[:] = [state.record is not None and not is_expired(state.record, now)]
+            return decide_delete_state(state, reason=reason)
+
+        if self._execute(state_id, decide):
+            self._store.finish_erasures()
+        return was_there == [True]
+
+    def records(self, *, user_id: str | None = None, conversation_id: str | None = None) -> list[GraphStateRecord]:
+        """The states that have not expired, the last changed first; of a user, or of a conversation."""
+        moment = clock_ms()
+        with self._store.snapshot() as snapshot:
+            listed = listed_states(snapshot.txn, snapshot.tables, user_id=user_id, conversation_id=conversation_id)
+            found = [record for record in listed if not is_expired(record, moment)]
+        return sorted(found, key=lambda record: (-record.updated_at, record.state_id))
+
+    def clean(self, *, updated_before: int | None, user_id: str | None = None) -> int:
+        """Remove the states (of a user) that have expired or have no version since a moment, in ms; returns how many."""
+        count, moment = 0, clock_ms()
+        while True:
+            with self._store.snapshot() as snapshot:
+                due = outdated_states(
+                    snapshot.txn,
+                    snapshot.tables,
+                    expired_at=moment,
+                    updated_before=updated_before,
+                    user_id=user_id,
+                    limit=_PAGE,
+                )
+            erased = [state_id for state_id in due if self._remove_outdated(state_id, moment, updated_before)]
+            count += len(erased)
+            # One scrub of the index for a page of deletions.
+            self._store.finish_erasures()
+            if len(due) < _PAGE:
+                return count
+
+    def _remove_outdated(self, state_id: str, moment: int, updated_before: int | None) -> bool:
+        """Look at it again, at the same moment: one that was written meanwhile stays."""
+
+        def decide(state: IndexedGraphState, now: int) -> list[Body]:
+            del now
+            return decide_delete_state(state, reason="", before=updated_before, expired_at=moment)
+
+        return bool(self._execute(state_id, decide))
+
+    def _execute(self, state_id: str, decide: DecideOnState) -> list[Recorded]:
+        def decide_named(state: IndexedGraphState, now: int) -> list[Body]:
+            with _named(state_id, None):
+                return decide(state, now)
+
+        return self._store.execute_on_state(state_id, decide_named)
+
+
+def _state(snapshot: LedgerSnapshot, state_id: str) -> IndexedGraphState:
+    stream = state_stream(state_id)
+    snapshot.refuse(stream)
+    return IndexedGraphState(snapshot.tables, snapshot.txn, stream)
+
+
+def _is_there(state: IndexedGraphState, *, is_tolerant: bool) -> bool:
+    """Whether there is a state that has not expired. If `is_tolerant`, one of which that can not be told is there."""
+    try:
+        record = state.record
+    except CorruptStateError:
+        if is_tolerant:
+            return True
+        raise
+    return record is not None and not is_expired(record, clock_ms())
+
+
+@contextlib.contextmanager
+def _named(state_id: str, version: int | None) -> Generator[None]:
+    """Let errors of damaged rows say which state and version it is, and nothing of what is in them."""
+    try:
+        yield
+    except CorruptStateError as error:
+        which = "" if version is None else f" at version {version}"
+        msg = f"state {shown_id(state_id)!r}{which} can not be read: {error}; rebuild the index, or read an earlier version"
+        raise CorruptStateError(msg, chat_id=state_id, version=version) from error

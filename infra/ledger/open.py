@@ -1,0 +1,144 @@
+"""Opening a ledger."""
+
+import os
+from collections.abc import Sequence
+
+from chatledger.domain.log.codec import MAX_EVENT_BYTES
+from chatledger.domain.log.large_data import MAX_MESSAGE_BYTES
+from chatledger.projections.custom.projection import Projection
+
+from ..log.nats.login import Login
+from ..log.nats_server import Durability
+from ..store.opening.encryption import Encryption
+from ..store.opening.locations import DEFAULT_LOCATION, Compression, Options, open_shared
+from ..store.opening.nats_locations import without_secrets
+from ..store.store import Progress
+from .aio.async_ledger import AsyncLedger
+from .ledger import Ledger
+from .sweeper import check_pause
+
+
+def open_ledger(
+    location: str | os.PathLike[str] = DEFAULT_LOCATION,
+    *,
+    index: str | os.PathLike[str] | None = None,
+    durability: Durability = "always",
+    create: bool | None = None,
+    progress: Progress | None = None,
+    timeout_s: float = 15.0,
+    max_event_bytes: int = MAX_EVENT_BYTES,
+    max_message_bytes: int = MAX_MESSAGE_BYTES,
+    encryption: Encryption | None = None,
+    compression: Compression | None = None,
+    sweep_every_s: float | None = None,
+    projections: Sequence[Projection] = (),
+    login: Login | None = None,
+    replicas: int | None = None,
+) -> Ledger:
+    """
+    Open a ledger, making it if it is not there yet. Use it as a context manager, or close it.
+
+    Args:
+        location: A directory, where a server of its own runs as long as the ledger is open; `nats://host:port/stream` for
+            a server or cluster (several hosts separated by commas), `sqlite:///file.db`, `postgresql://…/database`, or
+            `memory:`.
+        index: The folder of the index. Inside the directory, next to the SQLite file, or in the user's cache by default.
+        durability: `always` syncs every write to the disk before it is acknowledged; `fast` within a second. Only for
+            directories: elsewhere the server decides.
+        create: Only for `nats://`: make the stream when it is absent. Not done unless asked, because a stream whose
+            encryption key is wrong looks absent, and creating it would delete it.
+        progress: Called with (events done, events in all) while an index is built.
+        timeout_s: The budget of one operation on the log, all its retries included.
+        max_event_bytes: The largest event that is written, 1 MiB by default. A server may allow less. An append of more
+            becomes several events in one commit; a single message must fit into one, without
+            its data where these take more than 256 KiB and are stored beside the log.
+        max_message_bytes: The largest data of a single message, 64 MiB by default. Larger ones raise `PayloadTooLargeError`.
+        encryption: The keys of an encrypted log. Its index is kept in memory then. Every process that opens the log needs
+            them; a log that was begun in clear can not be encrypted later.
+        compression: With "zstd" new events are compressed where that makes them smaller. Reading needs no setting.
+        sweep_every_s: Call `sweep` in a thread of its own, with so many seconds in between, until the ledger is closed.
+        projections: Your own projections, see `Projection`. Those that are new, or have another version, are built from the
+            log before this returns, while other processes go on. Open them in every process that writes: else they have to
+            catch up, and a deletion without them can have them built anew.
+
+        login: Only for servers: how to log in and whom to trust, where the location alone does not say it.
+        replicas: Only for servers: how many of a cluster keep a copy of the log, 1, 3 or 5. A new stream has 3 where three hosts
+            are named, else 1. One that is there with fewer is refused. In the location it is `?replicas=3`.
+
+    Raises:
+        ConfigurationError: There can be no ledger like this: a wrong path, wrong credentials, an absent stream; no key for
+            an encrypted log, or a key for one in clear.
+        CorruptStateError: Another key was used, or stored events are damaged.
+        LedgerLockedError: Another process owns the directory and does not answer.
+        UnsupportedFormatError: A newer chatledger wrote it.
+        LogRefusedError: The server refuses the login, or its certificate can not be trusted.
+        AccessDeniedError: The login may not read the stream, or not make it.
+        LogUnavailableError: The server does not answer.
+        LogRegressedError, ChainIntegrityError: The log lost events.
+    """
+    if sweep_every_s is not None:
+        check_pause(sweep_every_s)
+    options = Options(
+        index=index,
+        durability=durability,
+        create=create,
+        progress=progress,
+        timeout_s=timeout_s,
+        max_event_bytes=max_event_bytes,
+        max_message_bytes=max_message_bytes,
+        encryption=encryption,
+        compression=compression,
+        projections=projections,
+        login=login,
+        replicas=replicas,
+    )
+    return Ledger(open_shared(location, options), sweep_every_s=sweep_every_s)
+
+
+def open_async_ledger(
+    location: str | os.PathLike[str] = DEFAULT_LOCATION,
+    *,
+    index: str | os.PathLike[str] | None = None,
+    durability: Durability = "always",
+    create: bool | None = None,
+    progress: Progress | None = None,
+    timeout_s: float = 15.0,
+    max_event_bytes: int = MAX_EVENT_BYTES,
+    max_message_bytes: int = MAX_MESSAGE_BYTES,
+    encryption: Encryption | None = None,
+    compression: Compression | None = None,
+    sweep_every_s: float | None = None,
+    projections: Sequence[Projection] = (),
+    login: Login | None = None,
+    replicas: int | None = None,
+) -> AsyncLedger:
+    """
+    Return a ledger whose methods are awaited. It opens on first use, or on entering `async with`.
+
+    The arguments, and what opening raises, are those of `chatledger.open`.
+    """
+    options = Options(
+        index=index,
+        durability=durability,
+        create=create,
+        progress=progress,
+        timeout_s=timeout_s,
+        max_event_bytes=max_event_bytes,
+        max_message_bytes=max_message_bytes,
+        encryption=encryption,
+        compression=compression,
+        projections=projections,
+        login=login,
+        replicas=replicas,
+    )
+    return AsyncLedger(
+        lambda: Ledger(open_shared(location, options), sweep_every_s=sweep_every_s),
+        without_secrets(os.fspath(location)),
+    )
+
+
+def open_beside(ledger: Ledger) -> Ledger:
+    """Open a ledger in memory to try things with. Its index lies where what is derived from the other one may lie."""
+    options = Options()
+    options.scratch = ledger._scratch  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - nothing for users
+    return Ledger(open_shared("memory:", options))

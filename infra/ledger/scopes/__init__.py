@@ -1,0 +1,1 @@
+"""Restricted stores: one user's, and that of an earlier moment."""

@@ -1,0 +1,144 @@
+"""Folding the chats that a question touches, from their events up to a moment, into an index of the past."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice, takewhile
+from typing import Final
+
+from chatledger.domain.chat.events import ChatDeleted, Recorded
+from chatledger.domain.chat.state import NO_STREAM, Tombstone
+from chatledger.domain.errors import ChainIntegrityError
+from chatledger.domain.log.tombstones import is_foreign
+from chatledger.projections.as_of_index import PastIndex
+from chatledger.projections.log.entries import is_foreign_at
+
+from ....store.store import RETRY_S
+from ...port import LedgerStore
+from .moment import Moment
+from .snapshot import Unfolded
+
+_REQUEST_EVENTS: Final = 50
+"""A request of the log takes as long as reading so many events in a row."""
+_CHUNK_EVENTS: Final = 1000
+
+
+def fold_chats(store: LedgerStore, past: PastIndex, moment: Moment, chats: Sequence[Unfolded]) -> None:
+    """
+    Fold chats up to a moment, and note which are complete. Those that were deleted meanwhile are not.
+
+    Each chat's events are read by themselves, or, where that is less, the log is read once in order.
+
+    Raises:
+        ChainIntegrityError: Events of a living chat are missing, repeated or altered.
+        LogUnavailableError: The log did not answer; asking again goes on where this ended.
+    """
+    rest = list(chats)
+    if len(rest) > 1:
+        first = min(chat.chat_no for chat in rest)
+        in_order = _last_position(moment, rest) - first
+        if in_order < sum(chat.event_count + _REQUEST_EVENTS for chat in rest):
+            rest = _fold_in_order(store, past, moment, rest)
+    for chat in rest:
+        _fold_one(store, past, moment, chat)
+
+
+def _last_position(moment: Moment, chats: Iterable[Unfolded]) -> int:
+    """Up to which position events of these chats may belong to the moment."""
+    return min(moment.position, max(chat.last_position for chat in chats))
+
+
+def _fold_one(store: LedgerStore, past: PastIndex, moment: Moment, chat: Unfolded) -> None:
+    try:
+        following = _apply_up_to(store, past, moment, chat)
+        _check_follows(past, chat, following)
+    except ChainIntegrityError:
+        # Whoever deletes a chat erases its events, maybe just now, and maybe before this index has heard of it.
+        if _is_living(store, chat):
+            raise
+        return
+    past.note_complete([chat.chat_no])
+
+
+def _apply_up_to(store: LedgerStore, past: PastIndex, moment: Moment, chat: Unfolded) -> Recorded | None:
+    """Apply the events of a chat, and return the one after them: there is one, as the chat changed since the moment."""
+    after = max(chat.chat_no - 1, past.head(chat.chat_id).position)
+    while page := store.log.read_chat(chat.chat_id, after=after):
+        after = page[-1].position
+        events = _without_foreign(store, page)
+        taken = list(takewhile(moment.includes, events))
+        if taken:
+            past.apply(taken, tombstones=_tombstones([chat]))
+        if len(taken) < len(events):
+            return events[len(taken)]
+    return None
+
+
+def _without_foreign(store: LedgerStore, page: Sequence[Recorded]) -> list[Recorded]:
+    with store.snapshot() as snapshot:
+        return [
+            recorded
+            for recorded in page
+            if not (is_foreign(recorded) or is_foreign_at(snapshot.txn, snapshot.tables, recorded.position))
+        ]
+
+
+def _check_follows(past: PastIndex, chat: Unfolded, following: Recorded | None) -> None:
+    """Raise `ChainIntegrityError` unless the last event that was applied is the one before `following`."""
+    head = past.head(chat.chat_id)
+    if head is NO_STREAM and chat.tombstone is not None:
+        head = chat.tombstone.head
+    if following is not None and isinstance(following.body, ChatDeleted):
+        return
+    if following is None or (following.version, following.event.previous_hash) != (head.version + 1, head.hash):
+        msg = (
+            f"events of chat {chat.chat_id!r} are missing on the log after version {head.version}, at position "
+            f"{head.position}. Restore the log from a backup"
+        )
+        raise ChainIntegrityError(msg, chat_id=chat.chat_id)
+
+
+def _is_living(store: LedgerStore, chat: Unfolded) -> bool:
+    store.catch_up(None, RETRY_S)
+    with store.snapshot() as snapshot:
+        return snapshot.chat(chat.chat_id).chat_no == chat.chat_no
+
+
+def _fold_in_order(store: LedgerStore, past: PastIndex, moment: Moment, chats: Sequence[Unfolded]) -> list[Unfolded]:
+    """Fold chats by reading the log once; returns those whose events did not follow each other."""
+    wanted = {chat.chat_id: chat for chat in chats}
+    tombstones = _tombstones(chats)
+    last = _last_position(moment, chats)
+    events = store.events(min(chat.chat_no for chat in chats) - 1)
+    of_moment = _select(takewhile(lambda recorded: recorded.position <= last, events), moment, wanted)
+    broken: set[str] = set()
+    while chunk := list(islice(of_moment, _CHUNK_EVENTS)):
+        while kept := [recorded for recorded in chunk if recorded.chat_id not in broken]:
+            try:
+                past.apply(kept, tombstones=tombstones)
+            except ChainIntegrityError as error:
+                if error.chat_id is None:
+                    raise
+                broken.add(error.chat_id)
+            else:
+                break
+    store.catch_up(None, RETRY_S)  # a chat that was erased while it was read is known to be deleted from now on
+    past.note_complete([chat.chat_no for chat in chats if chat.chat_id not in broken])
+    return [chat for chat in chats if chat.chat_id in broken]
+
+
+def _select(events: Iterable[Recorded], moment: Moment, wanted: dict[str, Unfolded]) -> Iterator[Recorded]:
+    """The events of these chats up to the moment."""
+    ended: set[str] = set()
+    for recorded in events:
+        chat = wanted.get(recorded.chat_id)
+        if chat is None or recorded.position < chat.chat_no:
+            continue
+        if not moment.includes(recorded):
+            ended.add(recorded.chat_id)
+            if len(ended) == len(wanted):
+                return
+        if recorded.chat_id not in ended:
+            yield recorded
+
+
+def _tombstones(chats: Iterable[Unfolded]) -> dict[str, Tombstone]:
+    return {chat.chat_id: chat.tombstone for chat in chats if chat.tombstone is not None}

@@ -1,0 +1,95 @@
+"""Deleting the chats that are due: once, or again and again in the background."""
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any, Final
+
+from chatledger.domain.chat.decide_chats import decide_expire_chat
+from chatledger.domain.chat.events import ChatDeleted
+from chatledger.domain.errors import ChatledgerError, InvalidValueError
+from chatledger.projections.chat.lists import due_chats
+
+from ..log.envelope import acting, current
+from .port import LedgerStore
+
+SWEEPER: Final = "chatledger:sweeper"
+"""The actor of deletions by sweeps, unless the caller has one."""
+_PAGE: Final = 100
+_logger = logging.getLogger(__name__)
+
+
+def sweep(store: LedgerStore, *, until: int, limit: int | None = None) -> list[str]:
+    """
+    Delete the chats that ended at `until`, in ms, or before; the longest due first, at most `limit`.
+
+    Large data whose writer died before it referred to them are erased too. Each chat is looked at again when it is deleted: one that was given more time meanwhile stays. Returns the ids of those that
+    this call deleted, not those that another process was faster with.
+    """
+    deleted: list[str] = []
+    actor = contextlib.nullcontext() if current().actor is not None else acting(actor=SWEEPER)
+    passed: set[str] = set()
+    with actor:
+        while limit is None or len(deleted) < limit:
+            room = _PAGE if limit is None else min(_PAGE, limit - len(deleted))
+            with store.snapshot() as snapshot:
+                found = due_chats(
+                    snapshot.txn,
+                    snapshot.tables,
+                    until=until,
+                    limit=room + len(passed),
+                    user_id=snapshot.user_id,
+                )
+            due = [chat_id for chat_id in found if chat_id not in passed][:room]
+            if not due:
+                break
+            for chat_id in due:
+                recorded = store.execute(
+                    chat_id, lambda state, now: decide_expire_chat(state, until=until), kind=ChatDeleted
+                )
+                passed.add(chat_id)
+                if recorded:
+                    deleted.append(chat_id)
+            # One scrub of the index for a page of deletions.
+            store.finish_erasures()
+    store.sweep_large()
+    return deleted
+
+
+def check_pause(every_s: Any) -> None:
+    """Raise `InvalidValueError` unless it is a number of seconds above 0."""
+    if isinstance(every_s, bool) or not isinstance(every_s, int | float) or not 0 < every_s < threading.TIMEOUT_MAX:
+        msg = f"sweep_every_s must be a number of seconds above 0, not {every_s!r}"
+        raise InvalidValueError(msg)
+
+
+class Sweeper:
+    """
+    A thread that sweeps at intervals until it is closed. A failure is logged, and the next sweep tries again.
+
+    Args:
+        work: Sweeps once.
+        every_s: The pause between sweeps; see `check_pause`.
+    """
+
+    def __init__(self, work: Callable[[], object], *, every_s: float) -> None:
+        self._work, self._every_s = work, every_s
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="chatledger-sweeper", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._closing.is_set():
+            try:
+                self._work()
+            except ChatledgerError as error:
+                if not self._closing.is_set():
+                    _logger.warning("sweeping: %s; the next sweep tries again in %s s", error, self._every_s)
+            self._closing.wait(self._every_s)
+
+    def close(self) -> None:
+        """Wait for a sweep under way to end, and stop."""
+        self._closing.set()
+        if threading.current_thread() is not self._thread:
+            self._thread.join()

@@ -1,0 +1,434 @@
+"""Threads of agents on a ledger: checkpoints, pending writes and their content, whatever framework they come from."""
+
+import marshal
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from typing import Any, Final, NamedTuple, cast
+
+import msgspec
+
+from chatledger.domain.chat.events import Body
+from chatledger.domain.content import Content
+from chatledger.domain.limits import check_id
+from chatledger.domain.thread.copies import Restatement, decide_restate
+from chatledger.domain.thread.decide import (
+    CheckpointPut,
+    Tree,
+    check_source,
+    decide_copy,
+    decide_delete_checkpoints,
+    decide_delete_namespaces,
+    decide_put_checkpoint,
+    decide_put_writes,
+)
+from chatledger.domain.thread.events import CheckpointKey, Skeleton
+from chatledger.domain.thread.namespaces import is_within
+from chatledger.domain.thread.record import CheckpointRecord, StoredWrite, ThreadRecord, ancestors
+from chatledger.projections.thread.reader import (
+    IndexedThread,
+    checkpoints_of_run,
+    listed_checkpoints,
+    listed_threads,
+    load,
+)
+
+from .ledger import Ledger
+from .port import LedgerSnapshot, LedgerStore, store_of
+
+
+class ThreadInfo(msgspec.Struct, frozen=True):
+    """
+    A thread of agents.
+
+    Args:
+        thread_id: Its id.
+        namespaces: In the order in which they came up.
+        checkpoint_count: How many checkpoints there are, in all namespaces.
+        created_at: The time of its first event, in ms since the epoch.
+        updated_at: That of the last one.
+        owner: The user whose it is; None when it is nobody's.
+    """
+
+    thread_id: str
+    namespaces: list[str]
+    checkpoint_count: int
+    created_at: int
+    updated_at: int
+    owner: str | None = None
+
+
+def info_of(thread: IndexedThread, record: ThreadRecord) -> ThreadInfo:
+    """What is told of a living thread."""
+    return ThreadInfo(
+        thread_id=thread.thread_id,
+        namespaces=thread.namespaces(),
+        checkpoint_count=record.checkpoint_count,
+        created_at=record.created_at,
+        updated_at=record.updated_at,
+        owner=thread.owner,
+    )
+
+
+MAX_DEPTH: Final = 16
+MARSHAL_VERSION: Final = 2  # the last one whose bytes do not depend on who else refers to a value
+_WHOLE_BYTES: Final = 512
+"""Values of plain data that are smaller than this are not cut."""
+
+
+def is_cut(value: Any, depth: int) -> bool:
+    """Whether a list, or a dict with text keys, is stored as its elements."""
+    if depth >= MAX_DEPTH or not value:
+        return False
+    kind = cast("type[Any]", type(value))
+    if kind is dict and set(map(type, value)) != {str}:
+        return False
+    return kind in {list, dict} and not _is_small(value)
+
+
+def _is_small(value: Any) -> bool:
+    """Whether it is plain data of few bytes, which is not worth being cut."""
+    try:
+        return len(marshal.dumps(value, MARSHAL_VERSION)) < _WHOLE_BYTES
+    except ValueError:
+        return False
+
+
+_PAGE: Final = 64
+
+
+class StoredCheckpoint(msgspec.Struct, frozen=True):
+    """
+    A checkpoint with what belongs to it.
+
+    Args:
+        record: The checkpoint itself.
+        thread_id: Its thread.
+        writes: Its pending writes, by task path, task and index.
+        pieces: The content of its channels and writes by digest, as it is stored: a list may name one that it grew out of.
+            Without what the reader said it has, and in a listing with that of others.
+        parent_id: Its parent; None at a root, and where the parent was removed. A pruned one is named where the checkpoint is
+            made from it.
+    """
+
+    record: CheckpointRecord
+    thread_id: str
+    writes: list[StoredWrite]
+    pieces: dict[bytes, Content]
+    parent_id: str | None
+
+
+class Removal(NamedTuple):
+    """Checkpoints that go, and skeletons that stay of some."""
+
+    removed: list[CheckpointKey]
+    skeletons: list[Skeleton]
+
+
+IsKnown = Callable[[bytes], bool]
+
+
+def _nothing(digest: bytes) -> bool:
+    del digest
+    return False
+
+
+class Threads:
+    """
+    The threads of agents on a ledger.
+
+    Every write is one commit on the log, and reads come from the index. Repeating a write changes nothing.
+
+    Args:
+        ledger: The ledger; it stays open as long as this is used, and is closed by who opened it.
+    """
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+
+    @property
+    def ledger(self) -> Ledger:
+        """The ledger that the threads are on."""
+        return self._ledger
+
+    @property
+    def _store(self) -> LedgerStore:
+        return store_of(self._ledger)
+
+    def put_checkpoint(
+        self, thread_id: str, put: CheckpointPut, *, is_own: Callable[[str], bool] = lambda _checkpoint_id: False
+    ) -> None:
+        """
+        Store a checkpoint. `is_own` says beside which latest ones it may be put anyway.
+
+        Raises:
+            CheckpointConflictError: Another checkpoint came to the namespace than `put.expected_latest`.
+            CheckpointExistsError: It is stored already, and differs.
+            InvalidValueError: An id breaks a rule, or the checkpoint would be its own ancestor.
+            PayloadTooLargeError: The checkpoint does not fit into an event.
+        """
+        self._execute(thread_id, lambda state: decide_put_checkpoint(state, put, is_own=is_own))
+
+    def put_writes(
+        self,
+        thread_id: str,
+        namespace: str,
+        checkpoint_id: str,
+        *,
+        task_id: str,
+        task_path: str,
+        writes: Sequence[tuple[int, str, Tree]],
+    ) -> None:
+        """Store a task's writes, as (index, channel, value); the checkpoint may come later. Taken slots from 0 on stay."""
+
+        def decide(state: IndexedThread) -> list[Body]:
+            return decide_put_writes(
+                state,
+                namespace=namespace,
+                checkpoint_id=checkpoint_id,
+                task_id=task_id,
+                task_path=task_path,
+                writes=writes,
+            )
+
+        self._execute(thread_id, decide)
+
+    def get(
+        self, thread_id: str, namespace: str, checkpoint_id: str | None = None, *, is_known: IsKnown = _nothing
+    ) -> StoredCheckpoint | None:
+        """
+        A checkpoint, or the newest of the namespace; None when there is none. Skeletons are not seen.
+
+        `is_known` says which pieces of content the reader has already, by digest; those are not read again.
+        """
+        with self._reading() as snapshot:
+            thread = snapshot.thread(check_id(thread_id, "thread_id"))
+            found = thread.latest(namespace) if checkpoint_id is None else thread.checkpoint(namespace, checkpoint_id)
+            return None if found is None or found.skeleton is not None else _loaded(thread, found, is_known, {})
+
+    def peek(self, thread_id: str, namespace: str, checkpoint_id: str | None = None) -> CheckpointRecord | None:
+        """The record of a checkpoint, or of the newest, without content; skeletons too when named."""
+        with self._reading() as snapshot:
+            thread = snapshot.thread(check_id(thread_id, "thread_id"))
+            return thread.latest(namespace) if checkpoint_id is None else thread.checkpoint(namespace, checkpoint_id)
+
+    def checkpoints(
+        self,
+        thread_id: str | None = None,
+        namespace: str | None = None,
+        *,
+        within: str | None = None,
+        before: str | None = None,
+        only: str | None = None,
+        keep: Callable[[str, CheckpointRecord], bool] = lambda _thread_id, _record: True,
+        limit: int | None = None,
+        is_known: IsKnown = _nothing,
+    ) -> Iterator[StoredCheckpoint]:
+        """
+        Checkpoints, those with greater ids first.
+
+        No transaction is open while the consumer sits between two of them.
+
+        Args:
+            thread_id: Of one thread; of all when None.
+            namespace: Of one namespace; of all when None.
+            within: Of this namespace and those below it.
+            before: Only those with smaller ids.
+            only: Only those with this id.
+            keep: Given a thread id and a checkpoint, whether it is wanted.
+            limit: At most so many.
+            is_known: As in `get`.
+        """
+        left = limit
+        pages = self._pages(thread_id, namespace, within, before) if only is None else self._named(thread_id, only)
+        for keys in pages:
+            found: list[StoredCheckpoint] = []
+            pieces: dict[bytes, Content] = {}  # checkpoints that follow each other have most of theirs in common
+            with self._reading() as snapshot:
+                threads: dict[str, IndexedThread] = {}
+                for owner, name, checkpoint_id in keys:
+                    if left is not None and len(found) >= left:
+                        break
+                    if not (_is_wanted(name, namespace, within) and (before is None or checkpoint_id < before)):
+                        continue
+                    thread = threads.get(owner) or threads.setdefault(owner, snapshot.thread(owner))
+                    record = thread.checkpoint(name, checkpoint_id)
+                    if record is not None and record.skeleton is None and keep(owner, record):
+                        found.append(_loaded(thread, record, is_known, pieces))
+            yield from found
+            if left is not None:
+                left -= len(found)
+                if left <= 0:
+                    return
+
+    def _pages(
+        self, thread_id: str | None, namespace: str | None, within: str | None, before: str | None
+    ) -> Iterator[list[tuple[str, str, str]]]:
+        """(thread, namespace, checkpoint) in order, page by page."""
+        if thread_id is None:
+            yield from self._pages_of_all(namespace, within, before)
+            return
+        with self._reading() as snapshot:
+            thread = snapshot.thread(check_id(thread_id, "thread_id"))
+            names = [name for name in thread.namespaces() if _is_wanted(name, namespace, within)]
+        if len(names) == 1:
+            yield from self._pages_of_one(thread_id, names[0], before)
+            return
+        found: list[tuple[str, str, str]] = []
+        with self._reading() as snapshot:
+            thread = snapshot.thread(thread_id)
+            for name in names:
+                found.extend((thread_id, name, one.checkpoint_id) for one in thread.checkpoints(name, before=before))
+        found.sort(key=lambda key: key[2], reverse=True)
+        for at in range(0, len(found), _PAGE):
+            yield found[at : at + _PAGE]
+
+    def _named(self, thread_id: str | None, checkpoint_id: str) -> Iterator[list[tuple[str, str, str]]]:
+        for owner in self.thread_ids() if thread_id is None else [thread_id]:
+            yield [(owner, name, checkpoint_id) for name in self.namespaces(owner)]
+
+    def _pages_of_one(self, thread_id: str, namespace: str, before: str | None) -> Iterator[list[tuple[str, str, str]]]:
+        size = 1  # the first is often all that is wanted
+        while True:
+            page: list[tuple[str, str, str]] = []
+            with self._reading() as snapshot:
+                for one in snapshot.thread(thread_id).checkpoints(namespace, before=before):
+                    page.append((thread_id, namespace, one.checkpoint_id))
+                    if len(page) == size:
+                        break
+            if not page:
+                return
+            yield page
+            before, size = page[-1][2], min(size * 4, _PAGE)
+
+    def _pages_of_all(
+        self, namespace: str | None, within: str | None, before: str | None
+    ) -> Iterator[list[tuple[str, str, str]]]:
+        resume: bytes | None = None
+        while True:
+            page: list[tuple[str, str, str]] = []
+            count = 0
+            with self._reading() as snapshot:
+                listed = listed_checkpoints(snapshot.txn, snapshot.tables, before=before, resume=resume)
+                for key, thread_id, name, checkpoint_id in listed:
+                    resume, count = key, count + 1
+                    if _is_wanted(name, namespace, within):
+                        page.append((thread_id, name, checkpoint_id))
+                    if count == _PAGE:
+                        break
+            if page:
+                yield page
+            if count < _PAGE:
+                return
+
+    def namespaces(self, thread_id: str) -> list[str]:
+        """The namespaces of a thread, in the order in which they came up; none when there is no such thread."""
+        with self._reading() as snapshot:
+            return snapshot.thread(check_id(thread_id, "thread_id")).namespaces()
+
+    def thread_ids(self) -> list[str]:
+        """All threads, the oldest first."""
+        with self._reading() as snapshot:
+            listed = listed_threads(snapshot.txn, snapshot.tables)
+            threads = [snapshot.thread(thread_id, even_quarantined=True) for _, thread_id in listed]
+            return [thread.thread_id for thread in threads if thread.record is not None]
+
+    def of_run(self, run_id: str) -> list[tuple[str, str, str]]:
+        """The checkpoints that a run made: (thread id, namespace, checkpoint id)."""
+        with self._reading() as snapshot:
+            found = checkpoints_of_run(snapshot.txn, snapshot.tables, run_id)
+            return [key for key in found if snapshot.thread(key[0], even_quarantined=True).record is not None]
+
+    @contextmanager
+    def reading(self, thread_id: str) -> Generator[IndexedThread]:
+        """A thread at one moment, for questions that belong together."""
+        with self._reading() as snapshot:
+            yield snapshot.thread(check_id(thread_id, "thread_id"))
+
+    def delete(self, thread_id: str, *, within: str | None = None) -> None:
+        """
+        Remove a thread and erase its events, or only a namespace with those below it. An unknown one is no error.
+
+        Threads that were copied from it keep what they have: it is written to their own streams first.
+        """
+        if within is None:
+            self._store.delete_thread(check_id(thread_id, "thread_id"))
+        else:
+            self._execute(thread_id, lambda state: decide_delete_namespaces(state, within=within, reason="deleted"))
+
+    def delete_checkpoints(
+        self,
+        thread_id: str,
+        checkpoints: Sequence[CheckpointKey],
+        *,
+        skeletons: Sequence[Skeleton] = (),
+        reason: str,
+    ) -> None:
+        """Remove checkpoints with their writes; of skeletons what later checkpoints need stays."""
+
+        def decide(state: IndexedThread) -> list[Body]:
+            return decide_delete_checkpoints(state, reason=reason, checkpoints=checkpoints, skeletons=skeletons)
+
+        self._execute(thread_id, decide)
+
+    def remove(self, thread_id: str, plan: "Callable[[IndexedThread], Removal]", *, reason: str) -> None:
+        """The same for what a plan says, which is asked about the thread as it is when it is written."""
+
+        def decide(state: IndexedThread) -> list[Body]:
+            found = plan(state)
+            return decide_delete_checkpoints(state, reason=reason, checkpoints=found.removed, skeletons=found.skeletons)
+
+        self._execute(thread_id, decide)
+
+    def migrate(self, thread_id: str, moves: Sequence[Restatement]) -> None:
+        """Store checkpoints and their writes in other namespaces of the thread too; what is there already stays."""
+        for at in range(0, len(moves), _PAGE):
+            self._execute(thread_id, partial(decide_restate, moves=moves[at : at + _PAGE]))
+
+    def infos(self) -> list[ThreadInfo]:
+        """What is known of all threads, the oldest first."""
+        with self._reading() as snapshot:
+            listed = listed_threads(snapshot.txn, snapshot.tables)
+            threads = [snapshot.thread(thread_id, even_quarantined=True) for _, thread_id in listed]
+            return [info_of(thread, thread.record) for thread in threads if thread.record is not None]
+
+    def copy(self, source_id: str, target_id: str, *, within: str | None = None) -> None:
+        """
+        Let a thread take over what another one has, in one event, whatever its size.
+
+        Raises:
+            NotFoundError: There is no source.
+            AlreadyExistsError: The target is not empty.
+        """
+        check_id(source_id, "thread_id")
+        with self.reading(source_id):
+            pass  # refused when it is in quarantine
+
+        def decide(state: IndexedThread) -> list[Body]:
+            return decide_copy(state, state.beside(source_id), within=within)
+
+        self._execute(target_id, decide)
+        with self.reading(target_id) as target:
+            if not target.namespaces():  # another one may have deleted the source before the copy was on the log
+                check_source(target, target.beside(source_id))
+
+    def _execute(self, thread_id: str, decide: Callable[[IndexedThread], list[Body]]) -> None:
+        self._store.execute_on_thread(check_id(thread_id, "thread_id"), lambda state, _now: decide(state))
+
+    def _reading(self) -> AbstractContextManager[LedgerSnapshot]:
+        return self._store.snapshot()
+
+
+def _is_wanted(name: str, namespace: str | None, within: str | None) -> bool:
+    return (namespace is None or name == namespace) and (within is None or is_within(name, within))
+
+
+def _loaded(
+    thread: IndexedThread, record: CheckpointRecord, is_known: IsKnown, pieces: dict[bytes, Content]
+) -> StoredCheckpoint:
+    writes = thread.writes(record.namespace, record.checkpoint_id)
+    roots = [*record.channels.values(), *(write.digest for write in writes)]
+    parent_id = record.parent_id
+    if record.is_orphan and not any(ancestors(record, partial(thread.checkpoint, record.namespace))):
+        parent_id = None
+    return StoredCheckpoint(record, thread.thread_id, writes, load(thread, roots, is_known, pieces), parent_id)

@@ -1,0 +1,290 @@
+"""A connection of its own for the thread that asks: nobody else has to wake up for an answer, as an event loop has to."""
+
+import contextlib
+import os
+import secrets
+import select
+import socket
+import time
+from collections.abc import Sequence
+from itertools import count
+from threading import Lock
+from typing import Final
+from urllib.parse import urlsplit
+
+import msgspec
+
+from chatledger.domain.errors import UNDECODABLE
+
+from .endpoint import Endpoint
+
+Answer = tuple[bytes, bytes]
+"""The headers of a reply as they came, and its payload."""
+
+_END: Final = b"\r\n"
+_CHUNK_BYTES: Final = 256 * 1024
+_OPEN_S: Final = 1.0
+_PAUSE_S: Final = 5.0
+"""How long nothing is tried after a line could not be had."""
+
+
+class _Info(msgspec.Struct):
+    """What is needed of what a server says of itself."""
+
+    max_payload: int
+    server_name: str | None = None
+    tls_required: bool = False
+
+
+_decode_info: Final = msgspec.json.Decoder(_Info).decode
+
+
+class LineBrokenError(Exception):
+    """There is no answer, or it can not be told whose it is: what became of the question is unknown. Close the line."""
+
+
+class Line:
+    """
+    A blocking connection for requests, without TLS. Not safe for threads.
+
+    It does one thing, and that without detours: an append over the shared connection of nats-py wakes the thread of its loop,
+    which wakes the caller again, and takes twice as long. What goes wrong here is done again there.
+
+    Args:
+        endpoint: One server. It must name itself `server_name`, or it is another one that took its port.
+
+    Raises:
+        LineBrokenError: No connection, or a server that wants more of a login than a password or a token.
+    """
+
+    def __init__(self, endpoint: Endpoint, *, timeout_s: float) -> None:
+        # Drawn here, not from a generator of the module: a forked process would draw the same, and get others' answers.
+        self._inbox = f"{endpoint.inbox_prefix}.{secrets.token_hex(11)}."
+        self._inbox_bytes = self._inbox.encode()
+        self._tokens = count()
+        self._rest = bytearray()
+        self._wanted = 0
+        self._arrived: dict[int, Answer] = {}
+        self._pages: dict[int, list[Answer]] = {}
+        self._pongs = 0
+        self.max_payload = 0
+        url = urlsplit(endpoint.urls[0])
+        try:
+            self._socket = socket.create_connection((url.hostname or "", url.port or 4222), timeout=timeout_s)
+        except OSError as error:
+            raise LineBrokenError from error
+        try:
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._poll = select.poll()
+            self._poll.register(self._socket, select.POLLIN)
+            self._log_in(endpoint, timeout_s)
+        except BaseException:
+            self.close()
+            raise
+
+    @staticmethod
+    def is_possible(endpoint: Endpoint) -> bool:
+        """Whether such a connection can be made: to an embedded server, which says its name."""
+        login = (endpoint.credentials_path, endpoint.nkeys_seed_path)
+        is_plain = endpoint.urls[0].startswith("nats://") and not endpoint.needs_tls
+        return endpoint.server_name is not None and is_plain and login == (None, None)
+
+    def _log_in(self, endpoint: Endpoint, timeout_s: float) -> None:
+        ends_at = time.monotonic() + timeout_s
+        while not self.max_payload:  # comes with what the server says of itself
+            self._receive(ends_at)
+        if self._info.server_name != endpoint.server_name or self._info.tls_required:
+            raise LineBrokenError
+        login = {"auth_token": endpoint.token, "user": endpoint.user, "pass": endpoint.password}
+        options = {
+            "verbose": False,
+            "pedantic": False,
+            "lang": "python",
+            "version": "1",
+            "protocol": 1,
+            "name": "chatledger",
+            "headers": True,
+            "no_responders": True,
+            **{name: value for name, value in login.items() if value is not None},
+        }
+        self._send([b"CONNECT ", msgspec.json.encode(options), f"\r\nSUB {self._inbox}* 1\r\nPING\r\n".encode()])
+        while not self._pongs:
+            self._receive(ends_at)
+
+    def is_usable(self) -> bool:
+        """Whether the server did not hang up, as far as can be told without asking it."""
+        try:
+            while self._poll.poll(0):
+                self._receive(time.monotonic() + 1)
+        except LineBrokenError:
+            return False
+        return True
+
+    def publish(self, messages: Sequence[tuple[str, bytes, bytes]]) -> list[int]:
+        """Send messages, each a subject, headers and payload; returns what `answer` takes, for each."""
+        tokens: list[int] = []
+        parts: list[bytes] = []
+        for subject, headers, payload in messages:
+            token = next(self._tokens)
+            tokens.append(token)
+            size = len(headers)
+            line = f"HPUB {subject} {self._inbox}{token} {size} {size + len(payload)}\r\n"
+            parts += (line.encode(), headers, payload, _END)
+        self._send(parts)
+        return tokens
+
+    def answer(self, token: int, ends_at: float) -> Answer:
+        """The reply to a message, waited for until then by the monotonic clock."""
+        while (found := self._arrived.pop(token, None)) is None:
+            self._receive(ends_at)
+        return found
+
+    def collect(self, subject: str, payload: bytes, ends_at: float) -> tuple[list[Answer], Answer]:
+        """The replies to a question up to the one with a status, and that one."""
+        token = next(self._tokens)
+        page = self._pages[token] = []
+        self._send([f"PUB {subject} {self._inbox}{token} {len(payload)}\r\n".encode(), payload, _END])
+        while token in self._pages:
+            self._receive(ends_at)
+        return page, self._arrived.pop(token)
+
+    def interrupt(self) -> None:
+        """End it for another thread that uses it: that gets a `LineBrokenError`."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """End it."""
+        self._socket.close()
+
+    def _send(self, parts: Sequence[bytes]) -> None:
+        try:
+            self._socket.sendall(b"".join(parts))
+        except OSError as error:
+            raise LineBrokenError from error
+
+    def _receive(self, ends_at: float) -> None:
+        """Wait for the next bytes, and sort them."""
+        left_s = ends_at - time.monotonic()
+        if left_s <= 0:
+            raise LineBrokenError
+        try:
+            self._socket.settimeout(left_s)
+            data = self._socket.recv(_CHUNK_BYTES)
+        except OSError as error:
+            raise LineBrokenError from error
+        if not data:
+            raise LineBrokenError
+        rest = self._rest
+        rest += data
+        if len(rest) >= self._wanted:
+            try:
+                self._sort(bytes(rest))
+            except (ValueError, IndexError, *UNDECODABLE) as error:
+                raise LineBrokenError from error
+
+    def _sort(self, whole: bytes) -> None:
+        at, self._wanted = 0, 0
+        inbox, skip = self._inbox_bytes, len(self._inbox_bytes)
+        while (end := whole.find(_END, at)) >= 0:
+            words = whole[at:end].split()
+            start = end + 2
+            kind = words[0]
+            if kind in {b"HMSG", b"MSG"}:
+                stop = start + int(words[-1])
+                if stop + 2 > len(whole):
+                    self._wanted = stop + 2 - at
+                    break
+                body = start + int(words[-2]) if kind == b"HMSG" else start
+                if not start <= body <= stop:  # or it would be read for ever
+                    raise LineBrokenError
+                if words[1].startswith(inbox):
+                    self._deliver(int(words[1][skip:]), (whole[start:body], whole[body:stop]))
+                at = stop + 2
+                continue
+            self._control(kind, whole[at:end])
+            at = start
+        del self._rest[:at]
+
+    def _deliver(self, token: int, answer: Answer) -> None:
+        page = self._pages.get(token)
+        if page is None:
+            self._arrived[token] = answer
+        elif answer[0].startswith(b"NATS/1.0 "):  # a status follows: it is the last one
+            del self._pages[token]
+            self._arrived[token] = answer
+        else:
+            page.append(answer)
+
+    def _control(self, kind: bytes, line: bytes) -> None:
+        if kind == b"PING":
+            self._send([b"PONG\r\n"])
+        elif kind == b"PONG":
+            self._pongs += 1
+        elif kind == b"INFO":
+            self._info = _decode_info(line[len(b"INFO ") :])
+            self.max_payload = self._info.max_payload
+        elif kind != b"+OK":  # `-ERR`: whatever it is about, the shared connection will be told so again
+            raise LineBrokenError
+
+
+class LineHolder:
+    """The line of a client: made when it is wanted, lent to one thread at a time."""
+
+    def __init__(self) -> None:
+        self._lent = Lock()
+        self._line: Line | None = None
+        self._made_beside: object = None
+        self._not_before_s = 0.0
+        self._is_closed = False
+        self._pid: int | None = None
+        """The process that made the line: one that is forked from it must not use it, and makes none of its own."""
+
+    def borrow(self, beside: object, endpoint: Endpoint) -> Line | None:
+        """
+        A line to the server of a connection, if there is one to be had at once; `give_back` must follow.
+
+        Args:
+            beside: The connection. When it is another one, the server may be another one too.
+            endpoint: Where that leads.
+        """
+        if self._is_closed or self._pid not in {None, os.getpid()} or not Line.is_possible(endpoint):
+            return None
+        if not self._lent.acquire(blocking=False):
+            return None
+        if self._made_beside is not beside or self._line is None or not self._line.is_usable():
+            self._renew(beside, endpoint)
+        if self._line is None:
+            self._lent.release()
+        return self._line
+
+    def give_back(self, *, is_sound: bool = True) -> None:
+        """End a loan. After a `LineBrokenError`, or when an answer was not waited for, the line is not sound."""
+        if not is_sound or self._is_closed:
+            self._drop()
+        self._lent.release()
+
+    def close(self) -> None:
+        """End the line, also for who has it now, and lend none any more."""
+        self._is_closed = True
+        line = self._line
+        if line is not None:
+            line.interrupt()
+        if self._lent.acquire(blocking=False):
+            self._drop()
+            self._lent.release()
+
+    def _renew(self, beside: object, endpoint: Endpoint) -> None:
+        self._drop()
+        if self._is_closed or time.monotonic() < self._not_before_s:
+            return
+        self._pid = os.getpid()
+        try:
+            self._line, self._made_beside = Line(endpoint, timeout_s=_OPEN_S), beside
+        except LineBrokenError:
+            self._not_before_s = time.monotonic() + _PAUSE_S
+
+    def _drop(self) -> None:
+        line, self._line = self._line, None
+        if line is not None:
+            line.close()

@@ -1,0 +1,415 @@
+"""One connection to a server: requests, replies of several messages, and what happens when it ends."""
+
+import asyncio
+import contextlib
+import logging
+import random
+import re
+import ssl
+from collections.abc import Awaitable, Callable, Mapping
+from itertools import count
+from typing import Any, Final, cast
+
+import anyio
+from eventsourcing.persistence import DataError, InterfaceError
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+from nats.errors import Error as NatsError
+from nats.errors import MaxPayloadError
+
+from .endpoint import Endpoint
+from .errors import ConnectionLostError, LoginRefusedError, NoAnswerError, NotPermittedError
+
+
+class DirectClient(Client):
+    """
+    A client that tells nobody who it is before the connection is as safe as it was asked to be.
+
+    Messages go to the socket at once and replies to whoever waits for them, where nats-py has a queue and a task for each of
+    both: of an append of 700 us that took 50.
+    """
+
+    needs_tls = False
+    inbox = b""
+    """What the subjects of replies begin with."""
+    deliver: Callable[[Msg], None] | None = None
+    """Takes them."""
+
+    async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
+        if self.deliver is None or not subject.startswith(self.inbox):
+            await super()._process_msg(sid, subject, reply, data, headers)
+            return
+        untyped: Any = self
+        found = await untyped._process_headers(headers)  # noqa: SLF001 - its own, without types
+        self.deliver(self._build_message(sid, subject, reply, data, found))
+
+    async def _flush_pending(self, force_flush: bool = False) -> Any:  # noqa: FBT001, FBT002 - as it is called there
+        writer: Any = getattr(self._transport, "_io_writer", None)
+        if force_flush or writer is None or not self.is_connected or writer.transport.get_write_buffer_size():
+            return await super()._flush_pending(force_flush)
+        pending, self._pending, self._pending_data_size = self._pending, [], 0
+        writer.write(b"".join(pending))
+        return None
+
+    def _connect_command(self) -> bytes:
+        # Asked when the login is about to be sent. nats-py encrypts only when the server demands it, and whoever stands
+        # between could remove that demand.
+        transport: Any = self._transport
+        writer = transport._io_writer  # noqa: SLF001 (nats-py has no public way to it)
+        if self.needs_tls and writer.get_extra_info("ssl_object") is None:
+            msg = "the server does not demand TLS, and nothing is sent without; give it a `tls` block without allow_non_tls"
+            raise LoginRefusedError(msg)
+        command: bytes = super()._connect_command()
+        return command
+
+
+log = logging.getLogger("chatledger.jetstream")
+
+MIN_SERVER = (2, 12)  # atomic batches
+CLOSE_S = 2.0
+NOTICE_S = 0.05
+PENDING_BYTES = 64 * 1024 * 1024
+# A server that is paused or cut off accepts connections and says nothing; others may be there.
+LEAST_SERVER_S: Final = 1.0
+# A server that answers no ping for so long, when it owes another answer already, is given up for another one.
+PROBE_S: Final = 1.0
+_DENIED: Final = re.compile(r"permissions violation for (publish|subscription) to \"([^\"]*)\"")
+# nats-py spells the status of a message as a header.
+STATUS = "Status"
+
+
+class _Reply:
+    """What is awaited under one reply subject: one message, or all up to the first with a status."""
+
+    __slots__ = ("future", "messages", "subject")
+
+    def __init__(self, subject: str, messages: list[Msg] | None) -> None:
+        self.future: asyncio.Future[Msg] = asyncio.get_running_loop().create_future()
+        self.subject, self.messages = subject, messages
+
+    def deliver(self, message: Msg) -> None:
+        if self.future.done():
+            return
+        if self.messages is None or (message.headers is not None and STATUS in message.headers):
+            self.future.set_result(message)
+        else:
+            self.messages.append(message)
+
+
+class Connection:
+    """
+    A connected nats-py client that does not reconnect by itself.
+
+    nats-py would go on with the addresses it was given, which a restarted embedded server no longer has;
+    and it leaves requests that were under way to their timeout, where this class ends them at once.
+    """
+
+    def __init__(self) -> None:
+        self._nats = DirectClient()
+        self._inbox = ""
+        self._tokens = count()
+        self._replies: dict[str, _Reply] = {}
+        self._on_lost: set[Callable[[], None]] = set()
+        self._last_error: Exception | None = None
+        self._probing: asyncio.Task[None] | None = None
+        self._is_open = self._is_lost = False
+        self.endpoint: Endpoint | None = None
+        """Where it leads, as long as it is not lost."""
+
+    @classmethod
+    async def open(cls, endpoint: Endpoint, *, timeout_s: float) -> "Connection":
+        """
+        Connect to one of the servers, each in its turn and in no order, and log in.
+
+        Raises:
+            InterfaceError: The login was refused, the server is too old, or TLS cannot be set up.
+            ConnectionLostError: Nobody listens there, or another server than the expected one.
+        """
+        urls = random.sample(endpoint.urls, len(endpoint.urls))
+        share_s = min(timeout_s, max(LEAST_SERVER_S, timeout_s / len(urls)))
+        refusal: InterfaceError | None = None
+        lost: ConnectionLostError | None = None
+        for url in urls:
+            try:
+                return await cls._open(endpoint.at(url), timeout_s=share_s)
+            except InterfaceError as error:
+                refusal = error
+            except ConnectionLostError as error:
+                lost = error
+        # One that is down does not make a wrong password right, and waiting for it would hide what is wrong.
+        reason = refusal or lost
+        assert reason is not None, "there is a server at least"
+        raise reason
+
+    @classmethod
+    async def _open(cls, endpoint: Endpoint, *, timeout_s: float) -> "Connection":
+        connection = cls()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await connection._connect(endpoint, timeout_s)
+        except BaseException as error:
+            # Shielded, for this also runs when the operation was cancelled.
+            # nats-py cannot close what it has not begun to connect (AssertionError).
+            with anyio.move_on_after(CLOSE_S, shield=True), contextlib.suppress(Exception):
+                await connection.close()
+            # A foreign server that took the port also refuses our login: that is no reason to give up.
+            if isinstance(error, Exception) and not connection._is_foreign(endpoint):
+                connection._raise_if_permanent(error, endpoint)
+            if isinstance(error, (OSError, NatsError, TimeoutError)):
+                msg = f"no connection to {endpoint}: {connection._last_error or error!r}"
+                raise ConnectionLostError(msg) from error
+            raise
+        return connection
+
+    async def _connect(self, endpoint: Endpoint, timeout_s: float) -> None:
+        self._nats.needs_tls = endpoint.needs_tls
+        await self._nats.connect(
+            **endpoint.connect_options(),
+            name="chatledger",
+            allow_reconnect=False,
+            max_reconnect_attempts=1,
+            reconnect_time_wait=0,
+            connect_timeout=max(1, int(timeout_s)),
+            ping_interval=3,
+            max_outstanding_pings=2,
+            pending_size=PENDING_BYTES,
+            error_cb=self._note_error,
+            closed_cb=self._note_closed,
+        )
+        self._is_open = True
+        if self._is_foreign(endpoint):
+            msg = f"{endpoint} is not the server {endpoint.server_name!r}: another one took its port"
+            raise ConnectionLostError(msg)
+        version = self._nats.connected_server_version
+        if (version.major, version.minor) < MIN_SERVER:
+            msg = f"nats-server {version} is too old: atomic batches need {'.'.join(map(str, MIN_SERVER))} or newer"
+            raise InterfaceError(msg)
+        self._inbox = self._nats.new_inbox() + "."
+        await self._subscribe(self._inbox + "*", self._dispatch)
+        self._nats.inbox, self._nats.deliver = self._inbox.encode(), self._deliver
+        # A login that may not listen to its replies is told so now. Twice, as nats-py lets a ping overtake what it has to send.
+        await self._nats.flush()
+        await self._nats.flush()
+        denied = _DENIED.search(str(self._last_error or ""))
+        if denied is not None:
+            msg = f"{endpoint}: the login may not subscribe to {denied[2]}, where its replies would come; give it inbox_prefix"
+            raise LoginRefusedError(msg)
+        self.endpoint = endpoint
+
+    async def _subscribe(self, subject: str, callback: Callable[[Msg], Awaitable[None]]) -> Subscription:
+        # No limit in nats-py: it would drop messages silently. What can arrive is what was asked for.
+        untyped = cast("Any", self._nats)
+        subscription = await untyped.subscribe(subject, cb=callback, pending_msgs_limit=0, pending_bytes_limit=0)
+        return cast("Subscription", subscription)
+
+    def _is_foreign(self, endpoint: Endpoint) -> bool:
+        return bool(endpoint.server_name and self._info and self.server_name != endpoint.server_name)
+
+    @property
+    def server_name(self) -> str:
+        """What the server calls itself."""
+        return str(self._info.get("server_name", ""))
+
+    @property
+    def _info(self) -> dict[str, Any]:
+        info = self._nats._server_info  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] (nats-py has no public way to the server's name)
+        return info or {}
+
+    def _raise_if_permanent(self, error: Exception, endpoint: Endpoint) -> None:
+        if isinstance(error, InterfaceError):
+            return
+        reason = _permanent(error) or (self._last_error and _permanent(self._last_error))
+        if reason:
+            msg = f"{endpoint} refused the login, or it cannot be attempted: {reason}"
+            raise LoginRefusedError(msg) from error
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether it ended. It does not come back."""
+        self._notice()
+        return self._is_lost
+
+    @property
+    def max_payload(self) -> int:
+        """The largest message in bytes, headers included."""
+        return self._nats.max_payload
+
+    async def request(
+        self, subject: str, payload: bytes, headers: dict[str, str] | None = None, *, timeout_s: float
+    ) -> Msg:
+        """
+        The single reply to a message.
+
+        Raises:
+            NoAnswerError: Nobody listens on that subject.
+            NotPermittedError: The login may not publish there; nothing was written.
+            ConnectionLostError, TimeoutError: Whether the message arrived is unknown.
+        """
+        message = await self._exchange(subject, payload, headers, None, timeout_s)
+        if not message.data and message.headers is not None and message.headers.get(STATUS) == "503":
+            raise NoAnswerError(subject)
+        return message
+
+    async def collect(self, subject: str, payload: bytes, *, timeout_s: float) -> tuple[list[Msg], Mapping[str, str]]:
+        """
+        The messages of a reply up to the one with a status, and that one's headers.
+
+        Raises:
+            NoAnswerError, ConnectionLostError, TimeoutError: There is no complete reply.
+        """
+        messages: list[Msg] = []
+        last = await self._exchange(subject, payload, None, messages, timeout_s)
+        assert last.headers is not None
+        if last.headers.get(STATUS) == "503":
+            raise NoAnswerError(subject)
+        return messages, last.headers
+
+    async def _exchange(
+        self, subject: str, payload: bytes, headers: dict[str, str] | None, messages: list[Msg] | None, timeout_s: float
+    ) -> Msg:
+        if self.is_lost:
+            raise ConnectionLostError(subject)
+        token = str(next(self._tokens))
+        reply = self._replies[token] = _Reply(subject, messages)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._nats.publish(subject, payload, reply=self._inbox + token, headers=headers)
+                return await reply.future
+        except TimeoutError:
+            self._probe()
+            raise
+        except MaxPayloadError as error:
+            msg = f"a message of {len(payload):,} bytes exceeds the server's limit of {self.max_payload:,}"
+            raise DataError(msg) from error
+        finally:
+            del self._replies[token]
+
+    async def publish(
+        self, subject: str, payload: bytes, *, reply: str = "", headers: dict[str, str] | None = None
+    ) -> None:
+        """Send a message without waiting for anything."""
+        if self.is_lost:
+            raise ConnectionLostError(subject)
+        await self._nats.publish(subject, payload, reply=reply, headers=headers)
+
+    async def listen(self, deliver: Callable[[Msg], None], on_lost: Callable[[], None]) -> "Inbox":
+        """Everything that is sent to a new inbox goes to `deliver`; `on_lost` is called once, if the connection ends."""
+
+        async def callback(message: Msg) -> None:
+            deliver(message)
+
+        if self.is_lost:
+            raise ConnectionLostError
+        subject = self._nats.new_inbox()
+        subscription = await self._subscribe(subject, callback)
+        self._on_lost.add(on_lost)
+
+        async def end() -> None:
+            self._on_lost.discard(on_lost)
+            if not self.is_lost:
+                await subscription.unsubscribe()
+
+        return Inbox(subject, end)
+
+    async def close(self) -> None:
+        """Close the socket; whoever waits for a reply gets a ConnectionLostError."""
+        try:
+            await self._nats.close()
+        finally:
+            self._lose()
+
+    async def _dispatch(self, message: Msg) -> None:
+        self._deliver(message)
+
+    def _deliver(self, message: Msg) -> None:
+        reply = self._replies.get(message.subject[len(self._inbox) :])
+        if reply is not None:
+            reply.deliver(message)
+
+    def _probe(self) -> None:
+        """Find out, beside other work, whether the server is still there: it owed an answer."""
+        if not self.is_lost and (self._probing is None or self._probing.done()):
+            self._probing = asyncio.get_running_loop().create_task(self._ping())
+
+    async def _ping(self) -> None:
+        try:
+            async with asyncio.timeout(PROBE_S):
+                await self._nats.flush()
+        except (NatsError, OSError, TimeoutError) as error:
+            self._last_error = self._last_error or error
+            self._lose()
+            with contextlib.suppress(Exception):
+                await self._nats.close()
+
+    async def _note_error(self, error: Exception) -> None:
+        self._last_error = error
+        log.info("nats: %r", error)
+        denied = _DENIED.search(str(error))
+        if denied is not None:
+            self._deny(denied[2])
+        asyncio.get_running_loop().call_later(NOTICE_S, self._notice)
+
+    def _deny(self, subject: str) -> None:
+        # The server says which subject, in lower case, and answers in the order in which it was asked.
+        for reply in self._replies.values():
+            if reply.subject.lower() == subject and not reply.future.done():
+                msg = f"the login may not publish to {reply.subject}"
+                reply.future.set_exception(NotPermittedError(msg))
+                return
+
+    async def _note_closed(self) -> None:
+        self._lose()
+
+    def _notice(self) -> None:
+        # When reader and writer of nats-py fail together, one cancels the other while that is closing the connection,
+        # and nobody calls `closed_cb` (seen after kill -9 under load). Their errors are reported before.
+        if self._is_open and not self._nats.is_connected:
+            self._lose()
+
+    def _lose(self) -> None:
+        if self._is_lost:
+            return
+        self._is_lost = True
+        self.endpoint = None
+        for reply in list(self._replies.values()):
+            if not reply.future.done():
+                reply.future.set_exception(ConnectionLostError(repr(self._last_error)))
+        for notify in list(self._on_lost):
+            notify()
+        self._on_lost.clear()
+        transport: Any = self._nats._transport  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] (see `_notice`: it may be left open)
+        if transport is not None:
+            transport.close()
+
+
+def _permanent(error: BaseException) -> str | None:
+    """Why a server does not let us in, where trying again would not change it, and what to do."""
+    text = str(error).lower()
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return (
+            f"its certificate is not trusted: {error.verify_message}. Give the authority's certificate as tls_ca, name the "
+            "server as its certificate does, or renew that"
+        )
+    if isinstance(error, ssl.SSLError):
+        return (
+            f"TLS failed: {error.reason}. Where the server verifies clients, give tls_cert and tls_key that it trusts"
+        )
+    if "tls required" in text:
+        return "it takes connections with TLS only; give tls://, and tls_ca if the system does not know its authority"
+    if "authorization" in text or ("authentication" in text and "timeout" not in text):
+        return f"{error}. Check the token, password, nkey or credentials, and that they are not expired or revoked"
+    unreadable = isinstance(error, (FileNotFoundError, PermissionError, ModuleNotFoundError, ValueError))
+    return repr(error) if unreadable else None
+
+
+class Inbox:
+    """A subject of our own, subscribed until `end`."""
+
+    def __init__(self, subject: str, end: Callable[[], Awaitable[None]]) -> None:
+        self.subject = subject
+        self._end = end
+
+    async def end(self) -> None:
+        """Stop listening."""
+        await self._end()

@@ -1,0 +1,183 @@
+"""A few values by key, in a stream of their own that keeps the newest message of each subject."""
+
+import secrets
+from typing import Any, ClassVar, Final
+
+import msgspec
+from eventsourcing.persistence import IntegrityError, InterfaceError
+
+from .append import Message, SlotEmptyError, SlotTakenError, append
+from .client import Deadline, JetStreamClient, ask_api
+from .connection import Connection
+from .errors import NOT_FOUND, ApiError, StorageFullError, StreamAbsentError
+from .reading import MESSAGE_ID, LogMessage, Pages, last_on_subject
+from .stream import StreamState
+from .subjects import token
+
+ALL: Final = -1
+"""Of the messages of a subject."""
+
+
+class Config(msgspec.Struct):
+    """What decides whether a stream keeps what is written to it."""
+
+    subjects: list[str] = []
+    retention: str = ""
+    storage: str = ""
+    discard: str = ""
+    max_age: int = 0
+    max_msgs: int = -1
+    max_bytes: int = -1
+    max_msgs_per_subject: int = -1
+    allow_direct: bool = False
+
+
+class Info(msgspec.Struct):
+    """What a server says of a stream."""
+
+    config: Config
+    state: StreamState
+
+
+class StreamBeside:
+    """
+    A stream with a subject for each name.
+
+    Args:
+        client: The connection, which may serve others too.
+        stream: The name of the stream.
+        replicas: Of a stream that is created.
+    """
+
+    kept: ClassVar[int] = ALL
+    """How many messages of each subject the stream keeps."""
+
+    def __init__(self, client: JetStreamClient, stream: str, *, replicas: int) -> None:
+        self._client, self._stream, self._replicas = client, stream, replicas
+        self._is_there = False
+
+    def make(self) -> None:
+        """Make the stream now, for logins that may not."""
+        self._client.call(self._ensure, self._client.deadline())
+
+    def _subject(self, name: str) -> str:
+        return f"{self._stream}.b.{name}"
+
+    def _last(self, subject: str) -> LogMessage | None:
+        """The last message of a subject. From the leader: never stale."""
+        client = self._client
+        try:
+            return client.call(last_on_subject, client, self._stream, subject, client.deadline())
+        except StreamAbsentError:
+            return None
+
+    async def _append(self, subject: str, payload: bytes, expected: int) -> int:
+        """Write behind the message at `expected`, 0 for none; its position. `IntegrityError` when another one is the last."""
+        deadline = self._client.deadline()
+        await self._ensure(deadline)
+        message = Message(subject, payload, {MESSAGE_ID: secrets.token_hex(16)}, expected)
+        try:
+            return (await append(self._client, self._stream, [message], deadline, replicas=self._replicas)).last
+        except (SlotTakenError, SlotEmptyError) as error:
+            msg = f"{subject} does not end at {expected}: {error}"
+            raise IntegrityError(msg) from error
+
+    async def _ensure(self, deadline: Deadline) -> None:
+        # Nobody answers what is sent to an absent stream, so it has to be there before.
+        if not self._is_there:
+            await self._client.retry(self._make, deadline, doing=f"creating the stream {self._stream}")
+            self._is_there = True
+
+    async def _make(self, connection: Connection, deadline: Deadline) -> None:
+        try:
+            info = await ask_api(connection, f"STREAM.INFO.{self._stream}", b"", Info, deadline)
+        except ApiError as error:
+            if error.fault.err_code != NOT_FOUND:
+                raise
+            why_full = self._client.why_full()
+            if why_full is not None:
+                msg = f"creating the stream {self._stream}: {why_full}"
+                raise StorageFullError(msg) from error
+            # The same for everybody, so that two who create it at the same time both succeed.
+            request = msgspec.json.encode(self._new_config())
+            info = await ask_api(connection, f"STREAM.CREATE.{self._stream}", request, Info, deadline)
+        self._check(info.config)
+
+    def _check(self, config: Config) -> None:
+        """Refuse a stream that would lose what is written to it, or is not ours."""
+        ours = self._new_config()
+        names = ("subjects", "retention", "storage", "discard", "allow_direct")
+        is_ours = all(getattr(config, name) == ours[name] for name in names)
+        is_whole = max(config.max_age, config.max_msgs, config.max_bytes) <= 0
+        if not (is_ours and is_whole and self.kept == (config.max_msgs_per_subject or ALL)):
+            many = "all messages" if self.kept == ALL else f"the last {self.kept} message(s) of each"
+            msg = f"the stream {self._stream!r} does not keep {many} of its subjects for ever"
+            raise InterfaceError(msg)
+
+    def _new_config(self) -> dict[str, Any]:
+        return {
+            "name": self._stream,
+            "subjects": [self._subject(">")],
+            "retention": "limits",
+            "storage": "file",
+            "discard": "new",
+            "num_replicas": self._replicas,
+            "max_msgs_per_subject": self.kept,
+            "allow_direct": True,
+        }
+
+
+class _Purged(msgspec.Struct):
+    success: bool = False
+
+
+class Bucket(StreamBeside):
+    """Values by key. The stream is made when the first value is put."""
+
+    kept: ClassVar[int] = 1
+
+    def get(self, key: str) -> tuple[int, bytes] | None:
+        """The revision and the value of a key, None when it has none. From the leader: never stale."""
+        found = self._last(self._key_subject(key))
+        return None if found is None else (found.position, found.payload)
+
+    def put(self, key: str, value: bytes, *, expected: int) -> int:
+        """
+        Set the value of a key whose revision is `expected`, 0 when it has none; the new revision.
+
+        Raises:
+            IntegrityError: The key has another revision; nothing was changed.
+            InterfaceError: Something else has the name of the stream.
+            OutcomeUnknownError: No answer; the value may be set.
+        """
+        return self._client.call(self._append, self._key_subject(key), value, expected)
+
+    def items(self) -> list[tuple[int, bytes]]:
+        """All revisions and values, oldest first."""
+        try:
+            return [(message.position, message.payload) for message in self._client.call(self._read)]
+        except StreamAbsentError:
+            return []
+
+    def delete(self, key: str) -> None:
+        """Forget a key; nothing happens when it has no value."""
+        try:
+            self._client.call(self._delete, self._key_subject(key))
+        except StreamAbsentError:
+            return
+
+    def _key_subject(self, key: str) -> str:
+        return self._subject(token(key))
+
+    async def _read(self) -> list[LogMessage]:
+        info = await self._client.api(f"STREAM.INFO.{self._stream}", None, Info, self._client.deadline())
+        self._check(info.config)
+        pages = Pages(self._client, self._stream, self._client.deadline(), after=0, until=info.state.last)
+        found: list[LogMessage] = []
+        while not pages.is_complete:
+            found += await pages.read()
+        return found
+
+    async def _delete(self, subject: str) -> None:
+        request = {"filter": subject}
+        await self._client.api(f"STREAM.PURGE.{self._stream}", request, _Purged, self._client.deadline())

@@ -1,0 +1,113 @@
+"""Strands: short logs by name, one subject each, in a stream beside a log. Made when the first entry is written."""
+
+import asyncio
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+import msgspec
+
+from .erase import WINDOW, erase_at
+from .errors import StreamAbsentError
+from .key_value import StreamBeside
+from .reading import LogMessage, Pages
+
+_PAGE: Final = 8
+
+
+class _State(msgspec.Struct):
+    subjects: dict[str, int] = {}
+
+
+class _Names(msgspec.Struct):
+    state: _State
+    total: int = 0
+
+
+class Strand(NamedTuple):
+    """An entry of a strand and where it is."""
+
+    position: int
+    payload: bytes
+
+
+class Strands(StreamBeside):
+    """Entries by name, in a stream of their own."""
+
+    def last(self, name: str) -> Strand | None:
+        """The last entry of a strand. From the leader: never stale."""
+        found = self._last(self._subject(name))
+        return None if found is None else Strand(found.position, found.payload)
+
+    def add(self, name: str, payload: bytes, *, expected: int) -> int:
+        """
+        Add an entry behind the one at `expected`, 0 for none; its position.
+
+        Raises:
+            IntegrityError: The last entry is another one; nothing was written.
+            InterfaceError: Something else has the name of the stream.
+            OutcomeUnknownError: No answer; the entry may be stored.
+        """
+        return self._client.call(self._append, self._subject(name), payload, expected)
+
+    def read(self, name: str, *, after: int, until: int) -> Iterator[Strand]:
+        """The entries above one position up to another one, in order, page by page."""
+        pages = Pages(
+            self._client,
+            self._stream,
+            self._client.deadline(),
+            after=after,
+            subject=self._subject(name),
+            until=until,
+        )
+        while not pages.is_complete:
+            for message in self._page(pages):
+                if message.position > until:
+                    return
+                yield Strand(message.position, message.payload)
+                if message.position == until:
+                    return
+
+    def _page(self, pages: Pages) -> list[LogMessage]:
+        pages.renew(self._client.deadline())
+        try:
+            return self._client.call(pages.read, _PAGE)
+        except StreamAbsentError:
+            pages.is_complete = True
+            return []
+
+    def erase(self, name: str, *, until: int) -> None:
+        """Overwrite and delete the entries up to a position; the one at `until` last."""
+        positions = [entry.position for entry in self.read(name, after=0, until=until)]
+        with self._client.erasing():
+            for start in range(0, len(positions), WINDOW):
+                window = [position for position in positions[start : start + WINDOW] if position != until]
+                self._client.call(self._delete, window)
+            self._client.call(self._delete, [until])
+
+    def remove(self, name: str, position: int) -> None:
+        """Overwrite and delete one entry."""
+        del name
+        self._client.call(self._delete, [position])
+
+    async def _delete(self, positions: list[int]) -> None:
+        try:
+            await asyncio.gather(*(erase_at(self._client, self._stream, position) for position in positions))
+        except StreamAbsentError:
+            return
+
+    def names(self) -> list[str]:
+        """The names that have entries."""
+        try:
+            return self._client.call(self._names)
+        except StreamAbsentError:
+            return []
+
+    async def _names(self) -> list[str]:
+        prefix = self._subject("")
+        found: list[str] = []
+        while True:
+            request = {"subjects_filter": prefix + ">", "offset": len(found)}
+            info = await self._client.api(f"STREAM.INFO.{self._stream}", request, _Names, self._client.deadline())
+            found += [subject.removeprefix(prefix) for subject in info.state.subjects]
+            if not info.state.subjects or len(found) >= info.total:
+                return found

@@ -1,0 +1,153 @@
+"""
+Reading each server's own copy of a stream.
+
+Direct gets do not tell which server answered: one that has just come back lets others answer for it. A consumer with one
+replica does. It lives on one of the servers that keep the stream, reads what that server has, and its description names it.
+"""
+
+import asyncio
+import hashlib
+from typing import Any, Final
+
+import msgspec
+from eventsourcing.persistence import OperationalError
+from nats.aio.msg import Msg
+
+from .client import Deadline, JetStreamClient, ask_api
+from .connection import STATUS, Connection
+from .reading import MESSAGE_ID
+from .subscription import position_of
+
+_INACTIVE_S: Final = 30
+_BATCH: Final = 500
+_BATCH_BYTES: Final = 4 * 1024 * 1024
+_AGAIN_S: Final = 0.05
+_NO_MORE: Final = "404"
+_BATCH_DONE: Final = frozenset({_NO_MORE, "408", "409"})
+_UNKNOWN_YET: Final = "503"
+"""Our server does not know yet that the consumer, which lives on another one, is there. It does not say that nothing is."""
+
+
+class Member(msgspec.Struct, rename={"is_current": "current", "is_offline": "offline"}):
+    """A server that keeps a copy and does not lead, as the leader sees it."""
+
+    name: str
+    is_current: bool = False
+    is_offline: bool = False
+
+
+class Members(msgspec.Struct):
+    """The servers that keep a copy of a stream, and their Raft group."""
+
+    leader: str = ""
+    raft_group: str = ""
+    replicas: list[Member] = []
+
+
+class _Info(msgspec.Struct):
+    cluster: Members | None = None
+
+
+class _Created(msgspec.Struct):
+    name: str
+    cluster: Members | None = None
+
+
+async def members_of(client: JetStreamClient, stream: str) -> Members:
+    """Who keeps a copy of a stream; nobody where there is no cluster."""
+    info = await client.api(f"STREAM.INFO.{stream}", None, _Info, client.deadline())
+    return info.cluster or Members()
+
+
+async def servers_of(client: JetStreamClient, stream: str) -> set[str]:
+    """The names of the servers that keep a copy of a stream; none where there is no cluster."""
+    members = await members_of(client, stream)
+    return {members.leader, *(one.name for one in members.replicas)} - {""}
+
+
+async def digests_on_each(
+    client: JetStreamClient, stream: str, servers: set[str], *, first: int, last: int
+) -> dict[str, dict[int, bytes]]:
+    """
+    What each server has from one position to another: a digest of each message, by server and position.
+
+    Raises:
+        OperationalError: A server does not answer within the client's budget.
+    """
+    deadline = client.deadline()
+    found: dict[str, dict[int, bytes]] = {}
+
+    async def read_one(connection: Connection, deadline: Deadline) -> None:
+        # The server chooses where a consumer lives; the next one lives elsewhere.
+        name, server = await _create(connection, stream, first, deadline)
+        try:
+            if server in servers and server not in found:
+                found[server] = await _read(connection, stream, name, last, deadline)
+        finally:
+            await connection.publish(f"$JS.API.CONSUMER.DELETE.{stream}.{name}", b"")
+
+    while servers - found.keys():
+        if deadline.left_s == 0:
+            msg = f"reading {stream} from {', '.join(sorted(servers - found.keys()))}: no answer within {client.timeout_s:g} s"
+            raise OperationalError(msg)
+        await client.retry(read_one, deadline, doing=f"reading {stream} from each server")
+    return found
+
+
+async def _create(connection: Connection, stream: str, first: int, deadline: Deadline) -> tuple[str, str]:
+    config: dict[str, Any] = {
+        "deliver_policy": "by_start_sequence",
+        "opt_start_seq": first,
+        "ack_policy": "none",
+        "mem_storage": True,
+        "num_replicas": 1,
+        "inactive_threshold": _INACTIVE_S * 10**9,
+    }
+    request = msgspec.json.encode({"stream_name": stream, "config": config})
+    created = await ask_api(connection, f"CONSUMER.CREATE.{stream}", request, _Created, deadline)
+    return created.name, "" if created.cluster is None else created.cluster.leader
+
+
+async def _read(connection: Connection, stream: str, consumer: str, last: int, deadline: Deadline) -> dict[int, bytes]:
+    found: dict[int, bytes] = {}
+    arrived: asyncio.Queue[Msg | None] = asyncio.Queue()
+    inbox = await connection.listen(arrived.put_nowait, lambda: arrived.put_nowait(None))
+    request = msgspec.json.encode({"batch": _BATCH, "max_bytes": _BATCH_BYTES, "no_wait": True})
+    try:
+        while True:
+            await connection.publish(f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}", request, reply=inbox.subject)
+            for number in range(_BATCH):
+                message = await _next(arrived, deadline)
+                status = (message.headers or {}).get(STATUS)
+                if status == _NO_MORE and number == 0:
+                    return found
+                if status == _UNKNOWN_YET and deadline.left_s:
+                    await asyncio.sleep(min(_AGAIN_S, deadline.left_s))
+                elif status is not None and (number == 0 or status not in _BATCH_DONE):
+                    msg = f"reading {stream} ended with status {status}, not at the end"
+                    raise TimeoutError(msg)  # once more, with another consumer
+                if status is not None:
+                    break
+                position = position_of(message)
+                if position > last:
+                    return found
+                found[position] = _digest(message)
+                if position == last:
+                    return found
+    finally:
+        await inbox.end()
+
+
+async def _next(arrived: "asyncio.Queue[Msg | None]", deadline: Deadline) -> Msg:
+    async with asyncio.timeout(deadline.attempt_s):
+        message = await arrived.get()
+    if message is None:
+        raise TimeoutError
+    return message
+
+
+def _digest(message: Msg) -> bytes:
+    own_id = (message.headers or {}).get(MESSAGE_ID, "")
+    digest = hashlib.sha256(f"{message.subject}\0{own_id}\0".encode())
+    digest.update(message.data)
+    return digest.digest()

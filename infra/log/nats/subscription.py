@@ -1,0 +1,292 @@
+"""Subscriptions: everything above a position, in order, across restarts of the server."""
+
+import asyncio
+import contextlib
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from threading import Condition
+
+import anyio
+import msgspec
+from eventsourcing.persistence import ApplicationRecorder, Notification, PersistenceError, Subscription
+from nats.aio.msg import Msg
+
+from .client import Deadline, JetStreamClient, ask_api
+from .connection import STATUS, Connection, Inbox
+from .errors import NOT_FOUND, TRANSIENT, ApiError, ConnectionLostError, translate
+from .reading import LogMessage
+
+EXPIRES_S = 60.0
+HEARTBEAT_S = 2.0
+# Silence for this long means that the consumer is gone, with its node or with an election.
+SILENCE_S = 3 * HEARTBEAT_S
+INACTIVE_S = 60
+CLOSE_S = 1.0
+
+
+class _Created(msgspec.Struct):
+    name: str
+
+
+class PullConsumer:
+    """
+    Delivers the messages above a position. It dies with its server or connection; then make another one.
+
+    Made with `open`. Nothing arrives unless `want` asks for it.
+    """
+
+    def __init__(self, connection: Connection, stream: str) -> None:
+        self._connection, self._stream = connection, stream
+        self._name = ""
+        self._inbox: Inbox | None = None
+        self._messages: list[Msg] = []
+        self._something = asyncio.Event()
+        self._lost: str | None = None
+        self.outstanding = 0
+
+    @classmethod
+    async def open(
+        cls,
+        connection: Connection,
+        stream: str,
+        deadline: Deadline,
+        *,
+        after: int,
+        headers_only: bool = False,
+    ) -> "PullConsumer":
+        """A consumer of everything above `after`."""
+        config = {
+            "deliver_policy": "by_start_sequence",
+            "opt_start_seq": max(after + 1, 1),
+            "ack_policy": "none",
+            "mem_storage": True,
+            "num_replicas": 1,
+            "inactive_threshold": INACTIVE_S * 10**9,
+            "headers_only": headers_only,
+        }
+        consumer = cls(connection, stream)
+        consumer._inbox = await connection.listen(consumer._deliver, lambda: consumer._die("the connection ended"))
+        try:
+            request = msgspec.json.encode({"stream_name": stream, "config": config})
+            created = await ask_api(connection, f"CONSUMER.CREATE.{stream}", request, _Created, deadline)
+        except BaseException:
+            await consumer._inbox.end()
+            raise
+        consumer._name = created.name
+        return consumer
+
+    async def want(self, count: int) -> None:
+        """Ask for that many more messages."""
+        assert self._inbox is not None
+        self.outstanding += count
+        request = msgspec.json.encode(
+            {"batch": count, "expires": int(EXPIRES_S * 10**9), "idle_heartbeat": int(HEARTBEAT_S * 10**9)}
+        )
+        subject = f"$JS.API.CONSUMER.MSG.NEXT.{self._stream}.{self._name}"
+        await self._connection.publish(subject, request, reply=self._inbox.subject)
+
+    async def receive(self) -> list[Msg]:
+        """
+        What has arrived, at least one message; or nothing, when the requests have expired and `want` is due again.
+
+        Raises:
+            ConnectionLostError: The consumer is gone.
+        """
+        while not self._messages and self.outstanding > 0:
+            self._something.clear()
+            if self._lost is not None:
+                raise ConnectionLostError(self._lost)
+            try:
+                async with asyncio.timeout(SILENCE_S):
+                    await self._something.wait()
+            except TimeoutError:
+                self._die("no heartbeat")
+        messages, self._messages = self._messages, []
+        return messages
+
+    async def close(self) -> None:
+        """Stop listening. The server forgets the consumer by itself, a request makes it do so now."""
+        if self._inbox is None:
+            return
+        # Shielded, for this runs when the task that used the consumer was cancelled.
+        with anyio.move_on_after(CLOSE_S, shield=True), contextlib.suppress(*TRANSIENT):
+            await self._inbox.end()
+            await self._connection.publish(f"$JS.API.CONSUMER.DELETE.{self._stream}.{self._name}", b"")
+
+    def _deliver(self, message: Msg) -> None:
+        headers = message.headers
+        status = headers.get(STATUS) if headers is not None and not message.data else None
+        if status is None:
+            self.outstanding = max(0, self.outstanding - 1)
+            self._messages.append(message)
+        elif status == "408":
+            assert headers is not None
+            self.outstanding = max(0, self.outstanding - int(headers.get("Nats-Pending-Messages", self.outstanding)))
+        elif status != "100":
+            assert headers is not None
+            self._die(f"{status} {headers.get('Description', '')}")
+            return
+        self._something.set()
+
+    def _die(self, reason: str) -> None:
+        self._lost = reason
+        self._something.set()
+
+
+def position_of(message: Msg) -> int:
+    """The stream position of a consumer's message, from its acknowledgement subject (of both forms)."""
+    parts = message.reply.split(".")
+    return int(parts[5] if len(parts) == 9 else parts[7])
+
+
+log = logging.getLogger("chatledger.jetstream")
+
+MAX_WANTED = 500
+FIRST_WANTED = 8
+# What may be under way at once; the server drops a client that has 64 MB waiting for it.
+WANTED_BYTES = 16 * 1024 * 1024
+RETRY_S = 0.1
+
+Decode = Callable[[LogMessage], Notification | None]
+
+
+class JetStreamSubscription(Subscription[ApplicationRecorder]):
+    """
+    Yields the notifications above a position and then waits for new ones.
+
+    A task on the client's loop fetches ahead. It survives restarts of the server and goes on above the last position it
+    has seen; the log is the memory, nothing is acknowledged. Errors that a retry cannot cure are raised by `__next__`.
+    """
+
+    def __init__(
+        self,
+        recorder: ApplicationRecorder,
+        gt: int | None,
+        topics: Sequence[str],
+        *,
+        client: JetStreamClient,
+        stream: str,
+        decode: Decode,
+    ) -> None:
+        super().__init__(recorder, gt, topics)
+        self._client, self._stream, self._decode = client, stream, decode
+        self._position = gt or 0
+        self._ready: deque[LogMessage] = deque()
+        self._changed = Condition()
+        self._error: BaseException | None = None
+        self._task: Future[None] | None = None
+        self._room: asyncio.Event | None = None
+
+    def __next__(self) -> Notification:
+        """
+        The next notification; blocks until there is one.
+
+        Raises:
+            StopIteration: `stop` was called.
+            PersistenceError: The log refuses the subscription.
+        """
+        while True:
+            if self._has_been_stopped:
+                raise StopIteration
+            if self._task is None:
+                self._start()
+            message = self._take()
+            if message is None:
+                continue
+            notification = self._decode(message)
+            if notification is not None and (not self._topics or notification.topic in self._topics):
+                self._last_notification_id = notification.id
+                return notification
+
+    def stop(self) -> None:
+        """End the subscription, from any thread; a blocked `__next__` raises StopIteration."""
+        super().stop()
+        with self._changed:
+            self._changed.notify_all()
+            task, self._ready = self._task, deque()
+        if task is not None:
+            task.cancel()
+
+    def _take(self) -> LogMessage | None:
+        with self._changed:
+            while not self._ready and self._error is None and not self._has_been_stopped:
+                self._changed.wait()
+            if self._has_been_stopped:
+                return None
+            if not self._ready:
+                assert self._error is not None
+                raise self._error
+            message = self._ready.popleft()
+            has_room = len(self._ready) == MAX_WANTED // 2
+        if has_room and self._room is not None:
+            self._client.signal(self._room.set)
+        return message
+
+    def _start(self) -> None:
+        with self._changed:
+            if self._task is not None or self._has_been_stopped:
+                return
+            self._task = self._client.start(self._follow)
+        self._task.add_done_callback(self._ended)
+
+    def _ended(self, task: "Future[None]") -> None:
+        with self._changed:
+            if self._error is None:
+                self._error = (
+                    PersistenceError("the connection was closed") if task.cancelled() else task.exception()
+                ) or PersistenceError("the subscription ended")
+            self._changed.notify_all()
+
+    async def _follow(self) -> None:
+        self._room = asyncio.Event()
+        while True:
+            try:
+                await self._follow_connected()
+            except ApiError as error:
+                if error.fault.err_code == NOT_FOUND or not error.is_transient:
+                    raise translate(error.fault, doing=f"subscribing to {self._stream}") from error
+            except PersistenceError:
+                raise
+            except TRANSIENT as error:
+                log.info("subscription to %s above %d interrupted: %r", self._stream, self._position, error)
+            await asyncio.sleep(RETRY_S)
+
+    async def _follow_connected(self) -> None:
+        deadline = self._client.deadline()
+        connection = await self._client.connection(deadline)
+        consumer = await PullConsumer.open(connection, self._stream, deadline, after=self._position)
+        wanted = FIRST_WANTED
+        try:
+            while True:
+                await self._wait_for_room()
+                if consumer.outstanding <= wanted // 2:
+                    await consumer.want(wanted - consumer.outstanding)
+                messages = await consumer.receive()
+                if messages:
+                    self._hand_over(messages)
+                    size = sum(len(message.data) for message in messages) // len(messages)
+                    wanted = max(1, min(MAX_WANTED, WANTED_BYTES // (size + 1)))
+        finally:
+            await consumer.close()
+
+    async def _wait_for_room(self) -> None:
+        assert self._room is not None
+        while len(self._ready) > MAX_WANTED:
+            self._room.clear()
+            if len(self._ready) > MAX_WANTED:
+                await self._room.wait()
+
+    def _hand_over(self, messages: Sequence[Msg]) -> None:
+        arrived: list[LogMessage] = []
+        for message in messages:
+            position = position_of(message)
+            # A request that was answered twice, by an old and a new leader, must not move us back.
+            if position > self._position:
+                self._position = position
+                arrived.append(LogMessage(position, message.subject, message.headers or {}, message.data))
+        with self._changed:
+            if not self._has_been_stopped:
+                self._ready.extend(arrived)
+                self._changed.notify_all()

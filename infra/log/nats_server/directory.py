@@ -1,0 +1,246 @@
+"""
+The data directory: what lies where, and whether it is ours.
+
+    format.json      {"format": 1}
+    lock             held by the owner and by its server, see `lock.py`
+    nats.conf        written at every start
+    endpoint.json    how other processes find the live server; mode 0600, it holds the token
+    server.log       what the server prints
+    erasing-*        erasures under way, or interrupted, see `erasures.py`
+    log/             the JetStream store: the truth
+    witness/         how far the log went, see `chatledger.infra.log.witness`
+    seals            what the blocks of the log held when they were written, see `seals.py`
+    index/           derived from the log by `chatledger.projections`
+"""
+
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Generator
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from chatledger.domain.errors import UNDECODABLE, ConfigurationError, UnsupportedFormatError
+from chatledger.projections.lmdb.environment import check_path
+from chatledger.projections.lmdb.system_errors import explained
+
+FORMAT = 1
+FORMAT_FILE = "format.json"
+RESERVE_BYTES = 4 * 1024 * 1024
+"""What is left of a disk: an event that the log took has room in the index too, and the server can end cleanly."""
+LOST_AND_FOUND = "lost+found"  # the root of a freshly made ext4 volume is not empty
+
+Durability = Literal["always", "fast"]
+
+
+class FormatRecord(msgspec.Struct, frozen=True):
+    """The content of `format.json`."""
+
+    format: int
+
+
+class EndpointRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """
+    The content of `endpoint.json`: the live server as its owner describes it to other processes.
+
+    Args:
+        format: Of the data directory.
+        url: `nats://127.0.0.1:port`.
+        token: The server's secret of this start. Not in the `repr`.
+        server_name: Random per start; the server at `url` must give itself this name.
+        owner_pid, server_pid: In the PID namespace of the owner, which need not be the reader's.
+        durability: What the server was started with.
+        stream: The stream that holds the log.
+    """
+
+    format: int
+    url: str
+    token: str
+    server_name: str
+    owner_pid: int
+    server_pid: int
+    durability: Durability
+    stream: str
+
+    def __repr__(self) -> str:
+        return f"EndpointRecord({self.server_name} at {self.url}, pid {self.server_pid}, owner {self.owner_pid})"
+
+
+class DataDirectory:
+    """
+    The layout of one data directory. Nothing is read or written before `prepare`.
+
+    Args:
+        path: Made absolute at once, so that a later `chdir` changes nothing. A leading `~` is the home directory.
+
+    Raises:
+        ConfigurationError: The path is not UTF-8.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path).expanduser().absolute()
+        check_path(self.path)
+        self.lock_file = self.path / "lock"
+        self.config_file = self.path / "nats.conf"
+        self.endpoint_file = self.path / "endpoint.json"
+        self.server_log = self.path / "server.log"
+        self.log = self.path / "log"
+        self.index = self.path / "index"
+        self.witness = self.path / "witness"
+        self.seals_file = self.path / "seals"
+
+    def __repr__(self) -> str:
+        return f"DataDirectory({str(self.path)!r})"
+
+    def prepare(self) -> None:
+        """
+        Create the directory with mode 0700, or check that it is one of ours. Safe to call at any time, by many processes.
+
+        Raises:
+            ConfigurationError: The path is a file, cannot be written, or holds something else. Nothing was written.
+            UnsupportedFormatError: A newer chatledger wrote it. Nothing was written.
+        """
+        with self._explain():
+            if self.path.exists() and not self.path.is_dir():
+                msg = f"{self.path} is a file; give the path of a directory, which is created when it does not exist"
+                raise ConfigurationError(msg)
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if not self._is_formatted():
+                self._format()
+            if not os.access(self.path, os.R_OK | os.W_OK | os.X_OK):
+                msg = f"{self.path} cannot be written by this process; change its owner or permissions"
+                raise ConfigurationError(msg)
+
+    def has_stream(self, name: str) -> bool:
+        """
+        Whether the store on disk has a folder for this stream, whatever the server says about it.
+
+        Tells "never created" from "lost": a server that does not report a stream which is here could not read it.
+        """
+        folder = self.streams / name
+        return folder.is_dir() and not _is_half_made(folder)
+
+    @property
+    def streams(self) -> Path:
+        """Where the server keeps its streams, a folder each."""
+        return self.log / "jetstream" / "$G" / "streams"
+
+    def stream_folders(self) -> list[Path]:
+        """Return the folders of the streams in the store, by name."""
+        return sorted(folder for folder in self.streams.glob("*") if folder.is_dir())
+
+    def read_endpoint(self) -> EndpointRecord | None:
+        """What the owner wrote, None when there is no owner, it is not ready, or the file is not readable to us."""
+        try:
+            return msgspec.json.decode(self.endpoint_file.read_bytes(), type=EndpointRecord)
+        except (OSError, *UNDECODABLE):
+            return None
+
+    def write(self, file: Path, content: bytes) -> None:
+        """Replace one of the files as a whole, see `write_private`. Only the holder of the lock may do that."""
+        with self._explain():
+            write_private(file, content)
+
+    def remove_traces(self) -> None:
+        """Remove what an earlier server left behind, which kill -9 does. Only the holder of the lock may do that."""
+        with self._explain():
+            self.endpoint_file.unlink(missing_ok=True)
+            for stale in self.path.glob("nats-server_*.ports"):
+                stale.unlink(missing_ok=True)
+            for folder in self.streams.glob("*"):
+                if _is_half_made(folder):
+                    shutil.rmtree(folder)
+
+    def make_log(self) -> None:
+        """Make the folder of the store, if it is not there."""
+        with self._explain():
+            self.log.mkdir(mode=0o700, exist_ok=True)
+
+    def get_room_bytes(self) -> int:
+        """
+        How large the log may grow: what it has, and nine tenths of what is free; the rest is for the index.
+
+        Source: the file system, now.
+        """
+        self.make_log()
+        with self._explain():
+            stored = 0
+            for folder, _, names in os.walk(self.log):
+                for name in names:
+                    with contextlib.suppress(FileNotFoundError):
+                        stored += (Path(folder) / name).lstat().st_size
+            return stored + shutil.disk_usage(self.log).free * 9 // 10
+
+    def why_full(self) -> str | None:
+        """Why nothing more can be stored here; None while there is room. nats-server answers no append on a full disk."""
+        try:
+            found = os.statvfs(self.path)
+        except OSError:
+            return None
+        free = found.f_bavail * found.f_frsize
+        return None if free > RESERVE_BYTES else f"the disk of {self.path} is full: {free:,} bytes are left"
+
+    def _is_formatted(self) -> bool:
+        try:
+            found = msgspec.json.decode((self.path / FORMAT_FILE).read_bytes(), type=FormatRecord).format
+        except FileNotFoundError:
+            return False
+        except UNDECODABLE as error:
+            msg = f"{self.path / FORMAT_FILE} is not chatledger's ({error}); give a new or empty directory"
+            raise ConfigurationError(msg) from error
+        if found > FORMAT:
+            msg = f"{self.path} has format {found}, this chatledger reads up to {FORMAT}; upgrade chatledger to open it"
+            raise UnsupportedFormatError(msg)
+        return True
+
+    def _format(self) -> None:
+        names = {path.name for path in self.path.iterdir()}
+        # Another process may be doing the same: its temporary file, or its finished one, is not foreign.
+        foreign = {name for name in names if name != LOST_AND_FOUND and not name.startswith(FORMAT_FILE)}
+        if foreign and not self._is_formatted():
+            msg = f"{self.path} is not empty and not a chatledger directory; give a new or empty directory"
+            raise ConfigurationError(msg)
+        if FORMAT_FILE not in names:
+            write_private(self.path / FORMAT_FILE, msgspec.json.encode(FormatRecord(FORMAT)) + b"\n")
+
+    @contextlib.contextmanager
+    def _explain(self) -> Generator[None]:
+        try:
+            yield
+        except OSError as error:
+            msg = f"the data directory {self.path} cannot be used"
+            raise explained(error, msg) or ConfigurationError(f"{msg}: {error}") from error
+
+
+def write_private(path: Path, content: bytes, *, is_synced: bool = True) -> None:
+    """
+    Replace a file as a whole: readers see the old or the new content, other users see nothing (mode 0600).
+
+    Without `is_synced` a machine that goes down soon may take the new content with it.
+    """
+    handle, temporary = tempfile.mkstemp(prefix=f"{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            if is_synced:
+                os.fsync(file.fileno())
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _is_half_made(stream: Path) -> bool:
+    """
+    Whether a stream's server was killed while it created it, between the two files that describe it; it holds nothing then.
+
+    Every later start passes over such a stream. Created again, it takes messages, but never gets its second file: the next
+    start would pass over those too.
+    """
+    second = stream / "meta.sum"
+    is_described = second.exists() and second.stat().st_size > 0
+    return not is_described and not any(file.stat().st_size for file in stream.glob("msgs/*.blk"))

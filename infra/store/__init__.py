@@ -1,0 +1,1 @@
+"""One log and one index, kept together: decide, commit, follow, erase, open."""

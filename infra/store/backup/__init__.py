@@ -1,0 +1,1 @@
+"""Backups of a log: taking them while it is in use."""

@@ -1,0 +1,278 @@
+"""
+The folder of a backup, and the manifest that says which of its files count.
+
+    manifest.json          {"format": 1, "sha256": digest of what follows, "manifest": {...}}
+    <number>.segment       stored records, see `segments.py`
+    <number>.heads         msgpack: stream to [version, hash] of its last event
+    lock                   held by who writes
+
+Whoever writes makes new files, and then replaces the manifest: before that instant the earlier backup stands, after it the
+later one. What the manifest does not name is left over and goes with the next run.
+"""
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Generator
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from chatledger.domain.errors import (
+    UNDECODABLE,
+    ConfigurationError,
+    CorruptStateError,
+    LedgerLockedError,
+    UnsupportedFormatError,
+)
+
+from ...log.nats_server.directory import write_private
+from ..quarantine import QuarantinedStream
+from .segments import Segment
+
+
+class Backup(msgspec.Struct, frozen=True, kw_only=True):
+    """
+    A backup: the stored events of a log up to one position.
+
+    Args:
+        folder: Where it lies.
+        log_id: The identity of the log that it was taken from last.
+        position: The last position that it covers.
+        hash: The hash of the last event, in hexadecimal digits; empty for an empty log.
+        event_count: How many events it holds.
+        stream_count: How many chats and threads they are of, deleted ones included.
+        size_bytes: The size of its files.
+        created_at, updated_at: When it was begun and taken last, in ms.
+        added_count: How many events this run added.
+        erased_count: How many events this run removed, because their chats were deleted since.
+    """
+
+    folder: str
+    log_id: str
+    position: int
+    hash: str
+    event_count: int
+    stream_count: int
+    size_bytes: int
+    created_at: int
+    updated_at: int
+    added_count: int = 0
+    erased_count: int = 0
+
+
+FORMAT: Final = 1
+MANIFEST: Final = "manifest.json"
+LOCK: Final = "lock"
+SEGMENT, HEADS = ".segment", ".heads"
+Heads = dict[str, tuple[int, bytes]]
+"""Where each stream ends: version and hash of its last event."""
+
+
+class HeadsFile(msgspec.Struct, frozen=True, kw_only=True):
+    """What the manifest says of the file with the heads."""
+
+    file: str
+    size: int
+    sha256: str
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """
+    What a backup holds.
+
+    Args:
+        log_id: Of the log that it was taken from.
+        is_dense: Whether positions of that log have no gaps but those of erased events.
+        position, hash: Of the last event.
+        missing, erased: As in the index: positions without an event, and those that tombstones account for.
+        bookmarks: The positions of named feeds, as the log encodes them.
+        quarantined: The chats and threads that had lost events for good when it was taken.
+    """
+
+    log_id: str
+    is_dense: bool
+    position: int
+    hash: bytes
+    missing: int
+    erased: int
+    created_at: int
+    updated_at: int
+    stream_count: int
+    segments: list[Segment]
+    heads: HeadsFile
+    bookmarks: list[str]
+    quarantined: list[QuarantinedStream] = []
+
+    def describe(self, folder: Path, *, added: int = 0, erased: int = 0) -> Backup:
+        """The same for users."""
+        return Backup(
+            folder=str(folder),
+            log_id=self.log_id,
+            position=self.position,
+            hash=self.hash.hex(),
+            event_count=sum(segment.count for segment in self.segments),
+            stream_count=self.stream_count,
+            size_bytes=sum(segment.size for segment in self.segments) + self.heads.size,
+            created_at=self.created_at,
+            updated_at=self.updated_at,
+            added_count=added,
+            erased_count=erased,
+        )
+
+
+class _Sealed(msgspec.Struct):
+    format: int
+    sha256: str = ""
+    manifest: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class BackupFolder:
+    """The files of a backup."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path).expanduser().absolute()
+
+    @contextlib.contextmanager
+    def writing(self) -> Generator[None]:
+        """
+        Make the folder if it is not there, and keep other writers out.
+
+        Raises:
+            ConfigurationError: It can not be written, or holds something else.
+            LedgerLockedError: Another backup is being written into it.
+        """
+        with explained(self.path):
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            foreign = {entry.name for entry in self.path.iterdir() if not _is_ours(entry.name)}
+            if foreign and not (self.path / MANIFEST).exists():
+                msg = f"{self.path} is not empty and no backup; give a new or empty folder"
+                raise ConfigurationError(msg)
+            descriptor = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                os.close(descriptor)
+                msg = f"another process writes a backup into {self.path}; wait for it"
+                raise LedgerLockedError(msg) from error
+        try:
+            with explained(self.path):
+                yield
+        finally:
+            os.close(descriptor)
+
+    def read(self) -> Manifest | None:
+        """
+        The manifest; None when there is none.
+
+        Raises:
+            CorruptStateError: It is damaged.
+            UnsupportedFormatError: A newer chatledger wrote it.
+        """
+        path = self.path / MANIFEST
+        try:
+            sealed = msgspec.json.decode(path.read_bytes(), type=_Sealed)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except UNDECODABLE as error:
+            raise _damaged(path, error) from error
+        except OSError as error:
+            msg = f"the backup can not be read: {error}"
+            raise ConfigurationError(msg) from error
+        if sealed.format > FORMAT:
+            msg = f"{path} has format {sealed.format}, this chatledger reads up to {FORMAT}; upgrade chatledger"
+            raise UnsupportedFormatError(msg)
+        if sha256(sealed.manifest).hexdigest() != sealed.sha256:
+            raise _damaged(path, "its digest is wrong")
+        try:
+            manifest = msgspec.json.decode(sealed.manifest, type=Manifest)
+        except UNDECODABLE as error:
+            raise _damaged(path, error) from error
+        if not all(map(_is_numbered, (manifest.heads.file, *(segment.file for segment in manifest.segments)))):
+            raise _damaged(path, "it names a file that is none of a backup")
+        return manifest
+
+    def require(self) -> Manifest:
+        """The manifest. Raises `ConfigurationError` when there is none, and as `read` does."""
+        manifest = self.read()
+        if manifest is None:
+            msg = f"there is no backup in {self.path}; 'chatledger backup FOLDER' makes one"
+            raise ConfigurationError(msg)
+        return manifest
+
+    def read_heads(self, manifest: Manifest) -> Heads:
+        """Where each stream ends in the backup. Raises `CorruptStateError`."""
+        path = self.path / manifest.heads.file
+        try:
+            raw = path.read_bytes()
+        except OSError as error:
+            msg = f"the backup lacks a file: {error}; take a new backup into another folder"
+            raise CorruptStateError(msg) from error
+        if sha256(raw).hexdigest() != manifest.heads.sha256:
+            raise _damaged(path, "its digest is not that of the manifest")
+        try:
+            return msgspec.msgpack.decode(raw, type=Heads)
+        except UNDECODABLE as error:
+            raise _damaged(path, error) from error
+
+    def write_heads(self, heads: Heads) -> HeadsFile:
+        """A new file with the heads."""
+        raw = msgspec.msgpack.encode(heads)
+        path = self.new_file(HEADS)
+        write_private(path, raw)
+        return HeadsFile(file=path.name, size=len(raw), sha256=sha256(raw).hexdigest())
+
+    def new_file(self, kind: str) -> Path:
+        """The path of a file that is not there yet."""
+        numbers = [int(entry.stem) for entry in self.path.iterdir() if entry.stem.isdecimal()]
+        return self.path / f"{max(numbers, default=0) + 1:08d}{kind}"
+
+    def publish(self, manifest: Manifest) -> None:
+        """Make a manifest the one that counts, on the disk before this returns."""
+        _sync(self.path)  # the files that it names
+        raw = msgspec.json.encode(manifest)
+        sealed = _Sealed(FORMAT, sha256(raw).hexdigest(), msgspec.Raw(raw))
+        write_private(self.path / MANIFEST, msgspec.json.encode(sealed))
+        _sync(self.path)
+
+    def remove_strays(self, manifest: Manifest | None) -> None:
+        """Remove what the manifest does not name: files of earlier runs, also of interrupted ones."""
+        named: set[str] = {MANIFEST, LOCK}
+        if manifest is not None:
+            named |= {manifest.heads.file, *(segment.file for segment in manifest.segments)}
+        for entry in list(self.path.iterdir()):
+            if _is_ours(entry.name) and entry.name not in {*named, "lost+found"}:
+                entry.unlink()
+
+
+def _is_numbered(name: str) -> bool:
+    stem, _, kind = name.partition(".")
+    return stem.isdecimal() and f".{kind}".startswith((SEGMENT, HEADS)) and "/" not in name and "\0" not in name
+
+
+def _is_ours(name: str) -> bool:
+    return _is_numbered(name) or name in {LOCK, "lost+found"} or name.startswith(MANIFEST)
+
+
+def _damaged(path: Path, why: Any) -> CorruptStateError:
+    return CorruptStateError(f"{path} is damaged: {why}; take a new backup into another folder")
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def explained(folder: Path) -> Generator[None]:
+    """Raise errors of the file system as ours."""
+    try:
+        yield
+    except OSError as error:
+        msg = f"the backup in {folder} can not be written: {error}. What was there before is still good"
+        raise ConfigurationError(msg) from error

@@ -1,0 +1,285 @@
+"""Taking a backup: what is new on a log goes into the folder, and what was deleted leaves it."""
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from eventsourcing.persistence import Notification
+
+from chatledger.domain.chat.events import Recorded, StreamDeleted
+from chatledger.domain.chat.state import misplaced
+from chatledger.domain.errors import ChainIntegrityError, ConfigurationError, LogRegressedError
+from chatledger.domain.log.tombstones import is_foreign
+
+from ...log.bookmarks import encode_bookmark
+from ...log.envelope import clock_ms
+from ...log.port import EventLog
+from ..quarantine import QuarantinedStream
+from .manifest import SEGMENT, Backup, BackupFolder, Heads, Manifest
+from .segments import SEGMENT_BYTES, Segment, SegmentWriter, empty_frame, frame_of, read_segment
+
+_ADVICE = "The backup stays as it was. 'chatledger doctor' says more"
+
+
+class Follower:
+    """
+    The chain of every stream, up to the position reached.
+
+    A chat that is deleted while it is read has holes before its tombstone comes. So what does not follow is left out and
+    remembered; `problem` says whether a tombstone explained it.
+    """
+
+    def __init__(self, heads: Heads, *, position: int, hash_: bytes, missing: int, erased: int) -> None:
+        self.heads, self.position, self.hash = heads, position, hash_
+        self.missing, self.erased = missing, erased
+        self.reached = position
+        """Up to where the log was read; what others published after the last event is not in the backup."""
+        self.passed: list[int] = []
+        """The foreign messages since the last event."""
+        self.rest = 0
+        self.doomed: list[tuple[str, int, int]] = []
+        """(stream, first position, position of the tombstone) of what was deleted."""
+        self._suspects: dict[str, ChainIntegrityError] = {}
+
+    def expect_tombstone(self) -> None:
+        """The event that the backup ends with is gone from the log: only a tombstone can explain that."""
+        for stream, (_, digest) in self.heads.items():
+            if digest == self.hash:
+                msg = (
+                    f"the event at position {self.position} of the log, of chat {stream!r}, was there when the last backup "
+                    "was taken, and is gone without a deletion"
+                )
+                self._suspects[stream] = ChainIntegrityError(msg, chat_id=stream, position=self.position)
+
+    def is_foreign(self, recorded: Recorded) -> bool:
+        """Whether this is a foreign message: its place is kept in the backup, and nothing of what it says."""
+        self.reached = recorded.position
+        if is_foreign(recorded) or recorded.version <= self.heads.get(recorded.chat_id, (0, b""))[0]:
+            self.passed.append(recorded.position)
+            return True
+        return False
+
+    def take(self, record: Notification, recorded: Recorded) -> bool:
+        """Whether an event belongs into the backup. All of the log are to be given, in order."""
+        self.missing += record.id - self.position - 1 - len(self.passed)
+        self.passed = []
+        self.position, self.hash, self.rest = record.id, recorded.hash, recorded.event.rest
+        stream, body = recorded.chat_id, recorded.body
+        version, digest = self.heads.get(stream, (0, b""))
+        is_next = recorded.version == version + 1 and recorded.event.previous_hash == digest
+        if isinstance(body, StreamDeleted) and (recorded.version > version + 1 or is_next):
+            self.erased += recorded.version - version - 1
+            self._suspects.pop(stream, None)
+            self.doomed.append((stream, body.first_position, recorded.position))
+        elif stream in self._suspects or not is_next:
+            self._suspects.setdefault(
+                stream, misplaced(recorded, f"version {version + 1} was expected, in the chain that was read before")
+            )
+            self.missing += 1
+            return False
+        self.heads[stream] = (recorded.version, recorded.hash)
+        return True
+
+    def problem(self, *, is_dense: bool) -> ChainIntegrityError | None:
+        """What no tombstone explained up to here."""
+        for error in self._suspects.values():
+            return ChainIntegrityError(f"{error}. {_ADVICE}", chat_id=error.chat_id, position=error.position)
+        if is_dense and self.missing > self.erased:
+            msg = (
+                f"{self.missing:,} positions up to {self.position} hold no event, but deleted chats account for "
+                f"{self.erased:,} only: events are lost. {_ADVICE}"
+            )
+            return ChainIntegrityError(msg)
+        return None
+
+
+Progress = Callable[[int, int], None]
+PAGE_EVENTS: Final = 250
+
+
+def write_backup(
+    log: EventLog,
+    folder: str | os.PathLike[str],
+    *,
+    progress: Progress,
+    quarantined: Sequence[QuarantinedStream] = (),
+) -> Backup:
+    """
+    Bring the backup in a folder up to the present end of a log, or begin one.
+
+    Args:
+        log: Others may write to it meanwhile.
+        folder: New, empty, or with a backup of the same log.
+        progress: Called with (position reached, position to reach).
+        quarantined: What lost events; a ledger that is restored from the backup refuses it, too.
+
+    Raises:
+        ConfigurationError: The folder can not be used, or has the backup of another log.
+        ChainIntegrityError, CorruptStateError: The log is not sound, or not the one that it was; the backup stays as it was.
+        LogUnavailableError: The log did not answer.
+    """
+    home = BackupFolder(folder)
+    with home.writing():
+        manifest = home.read()
+        home.remove_strays(manifest)
+        run = _Run(log, home, manifest, quarantined)
+        try:
+            run.copy(progress)
+            made = run.publish()
+        except BaseException:
+            run.discard()
+            raise
+        home.remove_strays(made)
+        return made.describe(home.path, added=run.added, erased=run.erased)
+
+
+class _Run:
+    """One run: segments are written beside those that count, until `publish`."""
+
+    def __init__(
+        self, log: EventLog, home: BackupFolder, before: Manifest | None, quarantined: Sequence[QuarantinedStream]
+    ) -> None:
+        self._log, self._home, self._before = log, home, before
+        self._quarantined = list(quarantined)
+        self._segments: list[Segment] = [] if before is None else list(before.segments)
+        self._writer: SegmentWriter | None = None
+        self._bookmarks = [encode_bookmark(bookmark).decode() for bookmark in log.bookmarks()]
+        self._follower = Follower(
+            {} if before is None else home.read_heads(before),
+            position=0 if before is None else before.position,
+            hash_=b"" if before is None else before.hash,
+            missing=0 if before is None else before.missing,
+            erased=0 if before is None else before.erased,
+        )
+        self.added = self.erased = 0
+        if before is not None:
+            self._check_same_log(before)
+
+    def _check_same_log(self, before: Manifest) -> None:
+        """A restored log may go on with the backup that it came from: what counts is the event at which that ends."""
+        last = self._log.last_position()
+        there = self._log.event_at(before.position) if 0 < before.position <= last else None
+        if before.log_id != self._log.identity and before.position and (there is None or there.hash != before.hash):
+            msg = f"{self._home.path} has the backup of another log; give a folder of its own for each ledger"
+            raise ConfigurationError(msg)
+        if last < before.position or (there is not None and there.hash != before.hash):
+            raise LogRegressedError(last_position=last, seen_position=before.position)
+        if there is None and before.position:
+            self._follower.expect_tombstone()
+
+    def copy(self, progress: Progress) -> None:
+        """Read on to the end of the log, and to where deletions under way are explained."""
+        target = self._log.last_position()
+        while True:
+            progress(self._follower.position, target)
+            if self._follower.reached < target or self._follower.rest:
+                if not self._take_page(target):
+                    msg = (
+                        f"the log has given out position {target}, but its last event is at {self._follower.position}: the "
+                        "events after it are lost. The backup stays as it was"
+                    )
+                    raise ChainIntegrityError(msg)
+                continue
+            problem = self._follower.problem(is_dense=self._log.is_dense)
+            if problem is None:
+                return
+            now = self._log.last_position()
+            if now <= target:
+                raise problem
+            target = now
+
+    def _take_page(self, target: int) -> bool:
+        follower = self._follower
+        page = self._log.stored(follower.reached, PAGE_EVENTS)
+        for record in page:
+            if record.id > target and not follower.rest:
+                break
+            recorded = self._log.decode(record)
+            if follower.is_foreign(recorded):
+                continue
+            passed = follower.passed
+            if follower.take(record, recorded):
+                for position in passed:
+                    self._open_writer().add(empty_frame(position))
+                self._open_writer().add(frame_of(record))
+                self.added += 1
+        return bool(page)
+
+    def _open_writer(self) -> SegmentWriter:
+        if self._writer is not None and self._writer.size >= SEGMENT_BYTES:
+            self._close_writer()
+        if self._writer is None:
+            self._writer = SegmentWriter(self._home.new_file(SEGMENT))
+            last = self._segments[-1] if self._segments else None
+            # Many small runs would make many small files: the last one is written anew with what is added.
+            if last is not None and last.size < SEGMENT_BYTES:
+                for frame in read_segment(self._home.path, last):
+                    self._writer.add(frame)
+                self._segments.pop()
+        return self._writer
+
+    def _close_writer(self) -> None:
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            segment = writer.finish()
+            if segment is not None:
+                self._segments.append(segment)
+
+    def publish(self) -> Manifest:
+        """Remove what was deleted, and make what was written count."""
+        self._close_writer()
+        self._erase()
+        follower, now = self._follower, clock_ms()
+        made = Manifest(
+            log_id=self._log.identity,
+            is_dense=self._log.is_dense,
+            position=follower.position,
+            hash=follower.hash,
+            missing=follower.missing,
+            erased=follower.erased,
+            created_at=now if self._before is None else self._before.created_at,
+            updated_at=now,
+            stream_count=len(follower.heads),
+            segments=self._segments,
+            heads=self._home.write_heads(follower.heads),
+            bookmarks=self._bookmarks,
+            quarantined=self._quarantined,
+        )
+        self._home.publish(made)
+        return made
+
+    def _erase(self) -> None:
+        doomed: dict[str, list[tuple[int, int]]] = {}
+        for stream, first, before in self._follower.doomed:
+            doomed.setdefault(stream, []).append((first, before))
+        kept: list[Segment] = []
+        for segment in self._segments:
+            is_concerned = any(
+                first <= segment.last and segment.first < before
+                for ranges in doomed.values()
+                for first, before in ranges
+            )
+            rewritten = self._without(segment, doomed) if is_concerned else segment
+            if rewritten is not None:
+                kept.append(rewritten)
+        self._segments = kept
+
+    def _without(self, segment: Segment, doomed: dict[str, list[tuple[int, int]]]) -> Segment | None:
+        frames = list(read_segment(self._home.path, segment))
+        kept = [
+            frame
+            for frame in frames
+            if not any(first <= frame.position < before for first, before in doomed.get(frame.stream, ()))
+        ]
+        if len(kept) == len(frames):
+            return segment
+        self.erased += len(frames) - len(kept)
+        writer = SegmentWriter(self._home.new_file(SEGMENT))
+        for frame in kept:
+            writer.add(frame)
+        return writer.finish()
+
+    def discard(self) -> None:
+        """Close what is open. The files stay as strays, which the next run removes."""
+        if self._writer is not None:
+            self._writer.discard()

@@ -1,0 +1,86 @@
+"""From a decision on what the index holds to events that are ready for the log."""
+
+import uuid
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from chatledger.domain.chat.events import Body
+from chatledger.domain.chat.state import stream_head
+from chatledger.domain.errors import InvalidValueError
+from chatledger.domain.log.codec import Sealed, seal, split
+from chatledger.projections.chat.reader import IndexedChat
+from chatledger.projections.graph.reader import IndexedGraphState
+from chatledger.projections.index import Snapshot
+from chatledger.projections.thread.reader import IndexedThread
+
+from ..log.envelope import clock_ms, current
+from .group_commit import Command
+
+Decide = Callable[[IndexedChat, int], list[Body]]
+"""(state, now in ms) to what is to be written."""
+DecideOnThread = Callable[[IndexedThread, int], list[Body]]
+"""The same for a thread."""
+DecideOnState = Callable[[IndexedGraphState, int], list[Body]]
+"""The same for the state of a graph."""
+S = TypeVar("S", bound=IndexedChat | IndexedThread | IndexedGraphState)
+Kind = type[Body] | tuple[type[Body], ...]
+"""What kind of event a command writes first."""
+
+MAX_COMMIT_EVENTS: Final = 1000
+"""What a JetStream server takes in one atomic batch."""
+
+
+class Deciding:
+    """Makes commands of decisions, with the limits of a ledger."""
+
+    def __init__(self, *, max_event_bytes: int, max_message_bytes: int) -> None:
+        self._max_event_bytes, self._max_message_bytes = max_event_bytes, max_message_bytes
+
+    def command(
+        self,
+        stream: str,
+        read: Callable[[Snapshot], S],
+        decide: Callable[[S, int], list[Body]],
+        kind: Kind | None,
+        on_end: Callable[[], object] | None = None,
+    ) -> Command:
+        """What `read` gives of a stream goes to the decision, unless the current command was carried out before."""
+
+        def look(command: Command, snapshot: Snapshot) -> None:
+            command.position = snapshot.state.position
+            state = read(snapshot)
+            command.known = None if kind is None else _known(state)
+            command.expected_position = stream_head(state).position
+            command.sealed = () if command.known else self._seal(state, decide)
+
+        return Command(stream, look, on_end)
+
+    def _seal(self, state: S, decide: Callable[[S, int], list[Body]]) -> list[Sealed]:
+        head = stream_head(state)
+        now = max(clock_ms(), head.occurred_at)  # clocks go back, a chat's events do not
+        bodies = split(decide(state, now), self._max_event_bytes)
+        if len(bodies) > MAX_COMMIT_EVENTS:
+            msg = f"one call on chat {state.chat_id!r} takes {len(bodies):,} events, at most {MAX_COMMIT_EVENTS:,} fit; split it"
+            raise InvalidValueError(msg)
+        return seal(
+            bodies,
+            chat_id=state.chat_id,
+            version=head.version,
+            previous_hash=head.hash,
+            occurred_at=now,
+            event_ids=[str(uuid.uuid4()) for _ in bodies],
+            envelope=current(),
+            limit_bytes=self._max_event_bytes,
+            message_limit_bytes=self._max_message_bytes,
+        )
+
+
+def _known(state: IndexedChat | IndexedThread | IndexedGraphState) -> tuple[int, int] | None:
+    """Where the events of the current command are, if it was carried out before."""
+    command_id = current().command_id
+    if command_id is None:
+        return None
+    tombstone = state.tombstone
+    if tombstone is not None and tombstone.command_id == command_id:
+        return tombstone.head.position, tombstone.head.position
+    return state.command(command_id)

@@ -1,0 +1,158 @@
+"""Finishing deletions: what is deleted leaves the log, and then the files of the index."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from chatledger.domain.errors import AccessDeniedError
+from chatledger.projections.generations import Erasure
+from chatledger.projections.index import Index
+from chatledger.projections.lmdb.scrub import UnknownFormatError
+
+from ..log import EventLog
+
+
+class _PostponedError(Exception):
+    """Events are being erased, and data go after the events that refer to them."""
+
+
+class LargeDataEraser:
+    """
+    Erases the large data of deleted chats.
+
+    Args:
+        log, index: Where they are, and what says which chats have them.
+        catch_up: Brings the index to the end of the log.
+    """
+
+    def __init__(self, log: EventLog, index: Index, catch_up: Callable[[], object]) -> None:
+        self._log, self._index, self._catch_up = log, index, catch_up
+
+    def finish(self) -> None:
+        """Erase what deleted chats had and no others have. What a writer is about to refer to again stays for the next time."""
+        with self._index.snapshot() as snapshot:
+            dropped = snapshot.dropped_large()
+        for digest in dropped:
+            try:
+                is_done = self._log.blobs.drop(digest, is_used=lambda digest=digest: self._is_used(digest))  # type: ignore[misc]  # a default of a lambda
+            except _PostponedError:
+                return
+            if is_done:
+                self._index.finish_drop(digest)
+
+    def sweep(self) -> int:
+        """Erase what no event refers to, because a writer died before its event or an index was lost; how many there were."""
+        self._catch_up()
+        with self._index.snapshot() as snapshot:
+            digests = snapshot.large_digests()
+        count = 0
+        for name in self._log.blobs.unreferenced(digests):
+            try:
+                count += self._log.blobs.drop_name(name, is_used=lambda name=name: self._is_name_used(name))  # type: ignore[misc]  # as above
+            except _PostponedError:
+                break
+        return count
+
+    def _is_used(self, digest: bytes) -> bool:
+        self._catch_up()
+        with self._index.snapshot() as snapshot:
+            if snapshot.erasures():
+                raise _PostponedError
+            return snapshot.is_large_used(digest)
+
+    def _is_name_used(self, name: str) -> bool:
+        self._catch_up()
+        with self._index.snapshot() as snapshot:
+            if snapshot.erasures():
+                raise _PostponedError
+            return any(self._log.blobs.has(name, digest) for digest in snapshot.large_digests())
+
+
+SCRUB_S: Final = 1.0
+"""How long a deletion waits for readers that began before it."""
+_PAUSE_S: Final = 0.01
+_logger = logging.getLogger(__name__)
+
+
+class Eraser:
+    """
+    Erases what tombstones stand for.
+
+    Args:
+        log, index: Where it is erased.
+        rebuild: Builds the index anew, for when its files can not be cleaned.
+        closing: Set when the store is being closed.
+        before: Deletes what goes with what is deleted; called first each time.
+        release: Given what is to be erased, writes what others need of it elsewhere.
+        catch_up: Brings the index to the end of the log.
+    """
+
+    def __init__(
+        self,
+        log: EventLog,
+        index: Index,
+        rebuild: Callable[[], object],
+        closing: threading.Event,
+        *,
+        before: Callable[[], object] = lambda: None,
+        release: Callable[[Sequence[Erasure]], object] = lambda _erasures: None,
+        catch_up: Callable[[], object] = lambda: None,
+    ) -> None:
+        self._log, self._index = log, index
+        self._rebuild, self._closing, self._before, self._release = rebuild, closing, before, release
+        self._unfinished: set[int] = set()
+        self._is_allowed = True
+        self.large = LargeDataEraser(log, index, catch_up)
+
+    def finish(self, *, timeout_s: float) -> None:
+        """Erase it from the log and the index; in the index, what readers hold for longer than `timeout_s` stays for `tidy`."""
+        self._before()
+        with self._index.snapshot() as snapshot:
+            erasures, has_large = snapshot.erasures(), bool(snapshot.dropped_large())
+        self._release(erasures)
+        if erasures or has_large:
+            with self._log.erasing():
+                self._erase(erasures)
+        self._scrub(timeout_s)
+
+    def _erase(self, erasures: Sequence[Erasure]) -> None:
+        for erasure in erasures:
+            self._log.erase(erasure.chat_id, first_position=erasure.first_position, before=erasure.tombstone_position)
+            self._index.finish_erasure(erasure)
+        self.large.finish()
+
+    def finish_if_allowed(self, *, timeout_s: float = 0) -> None:
+        """The same, where the login may; else it is left to those that may, and `tidy` does not try it either."""
+        if not self._is_allowed:
+            return
+        try:
+            self.finish(timeout_s=timeout_s)
+        except AccessDeniedError as error:
+            self._is_allowed = False
+            _logger.info(
+                "what deleted chats left on the log stays there until somebody who may erase opens it: %s", error
+            )
+
+    def tidy(self) -> None:
+        """Finish what deletions could not, as the log did not answer or readers were in the way. Called now and then."""
+        with self._index.snapshot() as snapshot:
+            unfinished = {erasure.tombstone_position for erasure in snapshot.erasures()}
+        if unfinished & self._unfinished:  # those that are new are under way, here or in another process
+            self.finish_if_allowed()
+        elif not unfinished:
+            self.large.finish()
+            self._scrub(0)
+        self._unfinished = unfinished
+
+    def _scrub(self, timeout_s: float) -> None:
+        deadline = time.monotonic() + timeout_s
+        try:
+            while self._index.is_scrub_due and not self._index.scrub():
+                if time.monotonic() > deadline:
+                    return
+                self._closing.wait(_PAUSE_S)
+        except UnknownFormatError as error:
+            _logger.info("building the index anew, as its pages can not be cleaned: %s", error)
+            self._rebuild()

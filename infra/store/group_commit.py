@@ -1,0 +1,344 @@
+"""
+Group commit: the commands of many threads, carried out together while one of them is on its way to the log.
+
+One command alone is carried out by the thread that calls. Those that come meanwhile queue up, and a thread of its own takes
+all of them along: it decides on each in one snapshot, sends each as soon as it is decided, and applies those that the log
+acknowledged in one transaction. Each caller gets its own events or error. It is fair, as nobody overtakes anybody on a chat;
+and threads that wait in a queue do not wake each other for every step, as many do that want the interpreter's lock.
+"""
+
+import logging
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextvars import copy_context
+from typing import Final
+
+from chatledger.domain.chat.events import Recorded
+from chatledger.domain.errors import ChatledgerError, LedgerClosedError, LogUnavailableError
+from chatledger.domain.log.codec import Sealed
+from chatledger.projections.index import Index, Snapshot
+from chatledger.projections.projector import Projector
+
+from ..log import EventLog
+from ..log.port import Appends
+
+_MOST: Final = 64
+"""So many commands are carried out together, at most: who comes next waits for all of them."""
+_logger = logging.getLogger(__name__)
+
+
+class Command:
+    """
+    What a caller wants to be decided and written.
+
+    Args:
+        stream: The chat, or other stream, that it is about.
+        decide: Looks at the index, and sets `sealed`, `expected_position` and what else the caller wants to know. It may run in
+            another thread, with the caller's context variables.
+        on_end: Called in that thread when it is over, in place of `wait`.
+    """
+
+    def __init__(
+        self,
+        stream: str,
+        decide: "Callable[[Command, Snapshot], None]",
+        on_end: Callable[[], object] | None = None,
+    ) -> None:
+        self.stream = stream
+        self.position = 0
+        self.expected_position = 0
+        self.sealed: Sequence[Sealed] = ()
+        self.known: tuple[int, int] | None = None
+        self.written: list[Recorded] = []
+        self._decide = decide
+        self._context = copy_context()
+        self.error: Exception | None = None
+        self._on_end = on_end or self._release
+        self._is_ended = self._is_left = False
+        self._done = threading.Lock()
+        self._done.acquire()
+
+    def look(self, snapshot: Snapshot) -> None:
+        """Decide."""
+        self._context.run(self._decide, self, snapshot)
+
+    def note_written(self, positions: Sequence[int]) -> None:
+        """Take what the log said."""
+        pairs = zip(positions, self.sealed, strict=True)
+        self.written = [Recorded(at, one.event, one.hash) for at, one in pairs]
+
+    def end(self, error: Exception | None = None) -> None:
+        """Let the caller go on."""
+        self.error, self._is_ended = error, True
+        self._on_end()
+
+    def _release(self) -> None:
+        self._done.release()
+
+    def leave(self) -> None:
+        """Let the caller carry it out alone; nothing was written."""
+        self.sealed, self._is_left = (), True
+        self.end()
+
+    def give_up(self) -> None:
+        """End it, if it is not, because something went wrong that it had no part in."""
+        if self._is_ended:
+            return
+        if not self.sealed:
+            self.leave()
+            return
+        msg = f"chat {self.stream!r}: writing was interrupted. The outcome is unknown; retrying is safe"
+        self.end(LogUnavailableError(msg))
+
+    def wait(self) -> bool:
+        """Wait until another thread has carried it out; raises what came of it. False when the caller is to do it."""
+        self._done.acquire()
+        error, self.error = self.error, None
+        if error is None:
+            return not self._is_left
+        try:
+            raise error
+        finally:
+            del error  # it refers to this frame
+
+
+def _note_nothing(last: Recorded) -> None:
+    del last
+
+
+class GroupCommit:
+    """
+    The writers of a store.
+
+    Args:
+        log: Where events are written.
+        index: What is decided on.
+        projector: Applies what was written.
+        note: Called with the last event that the log acknowledged, before its caller is told.
+    """
+
+    def __init__(
+        self, log: EventLog, index: Index, projector: Projector, *, note: Callable[[Recorded], None] = _note_nothing
+    ) -> None:
+        self._log, self._index, self._projector, self._note = log, index, projector, note
+        self._changed = threading.Condition(threading.Lock())
+        self._queue: deque[Command] = deque()
+        self._somebody_writes = self._is_turn = False
+        self._writing_thread: int | None = None
+        self._last_write_s = -math.inf
+        self._is_closed = False
+        self._thread: threading.Thread | None = None
+
+    @property
+    def last_write_s(self) -> float:
+        """When something was written last, by the monotonic clock; now, while something is."""
+        return time.monotonic() if self._somebody_writes else self._last_write_s
+
+    def carry_out(self, command: Command) -> None:
+        """
+        Decide, write and apply; `written` is empty when there was nothing to write.
+
+        Raises:
+            ChatledgerError: What the decision says when `sealed` is empty; what the log or the index say otherwise.
+            LostRaceError: Another writer wrote to the stream since the index was read; nothing was written.
+        """
+        me = threading.get_ident()
+        with self._changed:
+            is_first = not self._somebody_writes
+            is_nested = self._writing_thread == me  # as in a signal's handler: nobody may wait for itself
+            if is_first:
+                self._somebody_writes, self._writing_thread = True, me
+            elif not is_nested:
+                self._enqueue(command)
+        if is_first:
+            self._carry_out_first(command)
+        elif is_nested or not command.wait():
+            self._decide_alone(command)
+            self._write_alone(command)
+
+    def _carry_out_first(self, command: Command) -> None:
+        is_holding = True
+        try:
+            self._decide_alone(command)
+            if _takes_its_time(command):
+                is_holding = False
+                self._hand_over()
+            self._write_alone(command)
+        finally:
+            if is_holding:
+                self._hand_over()
+
+    def submit(self, command: Command) -> None:
+        """Let a command be carried out together with those that come meanwhile; its `on_end` tells when that is over."""
+        with self._changed:
+            self._enqueue(command)
+            if not self._somebody_writes:
+                self._somebody_writes = self._is_turn = True
+                self._changed.notify_all()
+
+    def _decide_alone(self, command: Command) -> None:
+        with self._index.snapshot() as snapshot:
+            command.look(snapshot)
+
+    def _write_alone(self, command: Command) -> None:
+        if command.sealed:
+            expected = command.expected_position
+            command.note_written(self._log.append(command.stream, command.sealed, expected_position=expected))
+            self._note(command.written[-1])
+            self._projector.take(command.written)
+
+    def _enqueue(self, command: Command) -> None:
+        if self._is_closed:
+            msg = "the ledger is closed; open it again"
+            raise LedgerClosedError(msg)
+        self._queue.append(command)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="chatledger-writer", daemon=True)
+            self._thread.start()
+
+    def _hand_over(self) -> None:
+        """Let the thread take those that queued up meanwhile; who comes when there are none writes alone."""
+        with self._changed:
+            self._last_write_s = time.monotonic()
+            self._writing_thread = None
+            self._somebody_writes = bool(self._queue)
+            self._is_turn = self._somebody_writes
+            if self._is_turn:
+                self._changed.notify_all()
+
+    def _run(self) -> None:
+        while commands := self._next():
+            try:
+                _Group(self._log, self._index, self._projector, commands, self._note).carry_out()
+            except BaseException:  # their callers know; those that wait need this thread
+                _logger.exception("commands that were carried out together were interrupted")
+            self._hand_over()
+
+    def _next(self) -> list[Command]:
+        """Those that are carried out together: the first ones that wait, one on each stream. None after `close`."""
+        with self._changed:
+            while not self._is_turn and not self._is_closed:
+                self._changed.wait()
+            self._is_turn = False
+            self._writing_thread = threading.get_ident()
+            if self._is_closed:
+                for command in self._queue:
+                    command.end(LedgerClosedError("the ledger was closed; nothing was written"))
+                self._queue.clear()
+                return []
+            return self._take()
+
+    def _take(self) -> list[Command]:
+        taken: dict[str, Command] = {}
+        left: list[Command] = []
+        while self._queue and len(taken) < _MOST:
+            command = self._queue.popleft()
+            if command.stream in taken:
+                left.append(command)
+            else:
+                taken[command.stream] = command
+        self._queue.extendleft(reversed(left))
+        return list(taken.values())
+
+    def close(self) -> None:
+        """Refuse those that wait, and wait for those under way; calling it again does nothing."""
+        with self._changed:
+            self._is_closed = True
+            thread = self._thread
+            self._changed.notify_all()
+        if thread is not None:
+            thread.join()
+
+
+class _Group:
+    """Commands on different streams that are carried out together."""
+
+    def __init__(
+        self,
+        log: EventLog,
+        index: Index,
+        projector: Projector,
+        commands: Sequence[Command],
+        note: Callable[[Recorded], None],
+    ) -> None:
+        self._log, self._index, self._projector, self._note = log, index, projector, note
+        self._commands = commands
+
+    def carry_out(self) -> None:
+        """End each of them, whatever happens."""
+        try:
+            self._write(self._decide())
+        finally:
+            for command in self._commands:
+                command.give_up()
+
+    def _decide(self) -> tuple[list[Command], Appends]:
+        """Decide on each, and send what is to be written."""
+        sent: list[Command] = []
+        appends = self._log.begin_appends()
+        try:
+            with self._index.snapshot() as snapshot:
+                for command in self._commands:
+                    if _is_decided(command, snapshot):
+                        appends.add(command.stream, command.sealed, command.expected_position)
+                        sent.append(command)
+        except BaseException:
+            appends.finish()
+            raise
+        return sent, appends
+
+    def _write(self, decided: tuple[list[Command], Appends]) -> None:
+        sent, appends = decided
+        written: list[Command] = []
+        for command, outcome in zip(sent, appends.finish(), strict=True):
+            if isinstance(outcome, Exception):
+                command.end(outcome)
+            else:
+                command.note_written(outcome)
+                written.append(command)
+        if written:
+            self._note(max((command.written[-1] for command in written), key=lambda last: last.position))
+        try:
+            self._projector.take_all([command.written for command in written])
+        except ChatledgerError:
+            for command in written:
+                self._apply(command)
+        else:
+            for command in written:
+                command.end()
+
+    def _apply(self, command: Command) -> None:
+        """Apply one of those that could not be applied together, so that each hears what concerns itself."""
+        try:
+            self._projector.take(command.written)
+        except ChatledgerError as error:
+            command.end(error)
+        else:
+            command.end()
+
+
+def _takes_its_time(command: Command) -> bool:
+    """Whether large data are stored with it, which nobody else should wait for."""
+    return any(sealed.large for sealed in command.sealed)
+
+
+def _is_decided(command: Command, snapshot: Snapshot) -> bool:
+    """Decide on a command; whether there is something to write together with others. If not, it is ended."""
+    try:
+        command.look(snapshot)
+    except ChatledgerError as error:
+        command.end(error)
+        return False
+    except Exception:  # noqa: BLE001 - the caller finds out by itself, in its own thread
+        command.leave()
+        return False
+    if _takes_its_time(command):
+        command.leave()
+        return False
+    if not command.sealed:
+        command.end()
+        return False
+    return True

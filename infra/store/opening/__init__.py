@@ -1,0 +1,1 @@
+"""Opening: from a location and options to a store."""

@@ -1,0 +1,108 @@
+"""`Encryption`: what `open` is told about keys, and where what is derived from an encrypted log may lie."""
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final, Literal, get_args
+
+from chatledger.domain.errors import ConfigurationError
+
+from ...log.cipher import Keyring, new_key, read_keys
+from ..temp_folders import Scratch, is_in_memory, memory_folder
+from .memory_index import folder_name
+
+KEY_ENV: Final = "CHATLEDGER_ENCRYPTION_KEY"
+IndexAtRest = Literal["memory", "plain"]
+Keys = str | Sequence[str]
+
+
+class Encryption:
+    """
+    Encryption of a log at rest: AES-256-GCM of every event, with keys that only you have.
+
+    A key is 32 random bytes in base64, with an id before it: `2026-01:<base64>`. New events are encrypted with the first
+    key. Those written with another one stay readable as long as it is given too. There is no default key, and without its
+    keys a log can not be read by anybody.
+
+    Args:
+        keys: One key or several, as text separated by commas or as a list; or a function that returns them, which is
+            called whenever a ledger is opened.
+        index_at_rest: The index holds the messages in clear. With "memory" it is kept on a file system in memory and built
+            again after a restart of the machine. With "plain" it lies where `index=` of `open` says, which should be a
+            volume that is encrypted itself.
+
+    Raises:
+        ConfigurationError: There is no key, or one is malformed or weak. Keys from a function are checked at open.
+
+    Example:
+        chatledger.open("./chatledger-data", encryption=Encryption.from_environment())
+    """
+
+    def __init__(self, keys: Keys | Callable[[], Keys], *, index_at_rest: IndexAtRest = "memory") -> None:
+        if index_at_rest not in get_args(IndexAtRest):
+            msg = f"index_at_rest must be 'memory' or 'plain', not {index_at_rest!r}"
+            raise ConfigurationError(msg)
+        self.index_at_rest: IndexAtRest = index_at_rest
+        self._keys = keys if callable(keys) else read_keys(keys)
+
+    @staticmethod
+    def from_environment(variable: str = KEY_ENV, *, index_at_rest: IndexAtRest = "memory") -> "Encryption":
+        """Keys from an environment variable. Opening raises `ConfigurationError` when it is not set."""
+
+        def keys() -> str:
+            text = os.environ.get(variable)
+            if not (text and text.strip()):
+                msg = f"encryption is on, but {variable} is not set; it holds the key as 'id:base64'"
+                raise ConfigurationError(msg)
+            return text
+
+        return Encryption(keys, index_at_rest=index_at_rest)
+
+    @staticmethod
+    def new_key(key_id: str | None = None) -> str:
+        """
+        Return a new random key, e.g. `2026-01:<base64>`. Keep it where your other secrets are; chatledger keeps it nowhere.
+
+        Args:
+            key_id: 1 to 32 letters, digits, dots, dashes or underscores. It stands in clear beside each event.
+        """
+        return new_key(key_id)
+
+    def __repr__(self) -> str:
+        keys = "…" if callable(self._keys) else ", ".join(repr(key.id) for key in self._keys)
+        return f"Encryption({keys}, index_at_rest={self.index_at_rest!r})"
+
+
+def keyring_of(encryption: Encryption) -> Keyring:
+    """The keys as they are now. Raises `ConfigurationError`."""
+    keys = encryption._keys  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - kept from users, not from this module
+    return read_keys(keys()) if callable(keys) else keys
+
+
+def check_index(encryption: Encryption, index: Path | None) -> None:
+    """Raise `ConfigurationError` unless there is a place where the index may lie; `index` is where it is asked for."""
+    if encryption.index_at_rest == "plain":
+        if index is None:
+            msg = "index_at_rest='plain' needs index=folder, on a volume that is encrypted itself"
+            raise ConfigurationError(msg)
+    elif index is None:
+        memory_folder()
+    elif not is_in_memory(index):
+        msg = (
+            f"{index} is not in memory, and the index of an encrypted log holds its messages in clear. Leave out index=, "
+            "or say index_at_rest='plain' if that volume is encrypted itself"
+        )
+        raise ConfigurationError(msg)
+
+
+def scratch_beside(index: Path | None) -> Scratch:
+    """Where other things derived from an encrypted log lie for a while: with its index, for which `check_index` was called."""
+    if index is None:
+        return Scratch(memory_folder())
+    index.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return Scratch(index)
+
+
+def index_folder(identity: str) -> Path:
+    """Where the index of an encrypted log lies, unless it is given."""
+    return memory_folder() / folder_name(identity)

@@ -1,0 +1,378 @@
+"""From a location to a log and an index."""
+
+import hashlib
+import os
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Final, Literal, NamedTuple, get_args
+from urllib.parse import parse_qs, unquote, urlsplit
+
+import platformdirs
+from eventsourcing.persistence import JSONTranscoder
+
+from chatledger.domain.errors import ChainIntegrityError, ConfigurationError
+from chatledger.domain.log.codec import MAX_EVENT_BYTES
+from chatledger.domain.log.large_data import LARGE_BYTES, MAX_MESSAGE_BYTES
+from chatledger.projections.custom.projection import Projection
+from chatledger.projections.index import Index
+from chatledger.projections.lmdb.environment import INITIAL_MAP_BYTES, check_path
+from chatledger.projections.lmdb.system_errors import system_errors
+from chatledger.projections.log.applying import Refuse, refuse_nothing
+
+from ...log import EventLog, StructMapper
+from ...log.cipher import RecordCipher
+from ...log.compression import ZstdCompressor
+from ...log.memory import MemoryLog
+from ...log.nats.client import JetStreamClient
+from ...log.nats.errors import StreamAbsentError
+from ...log.nats.event_log import JetStreamLog
+from ...log.nats.login import Login
+from ...log.nats_server import DataDirectory, Durability, EmbeddedSource
+from ...log.shared_witness import SharedWitness
+from ...log.witness import Witness, read_last_seen
+from ..custom_projections import check_projections
+from ..quarantine import Quarantine
+from ..store import Progress, Store, no_progress
+from ..temp_folders import Scratch
+from .encryption import Encryption, check_index, index_folder, keyring_of, scratch_beside
+from .memory_index import IndexInMemory
+from .nats_locations import check_host, check_replicas, read_place, without_secrets
+from .registry import Shared, acquire, release
+
+DEFAULT_LOCATION: Final = "./chatledger-data"
+STREAM: Final = "chatledger"
+Compression = Literal["zstd"]
+_MOST_MESSAGE_BYTES: Final = 1024 * 1024 * 1024  # what a row of the index takes, with room to spare
+_LEAST_EVENT_BYTES: Final = 32 * 1024  # ids and names of 2,048 bytes each have to fit
+
+
+def _checked_message_limit(limit: int) -> int:
+    if not isinstance(limit, int) or not LARGE_BYTES <= limit <= _MOST_MESSAGE_BYTES:
+        msg = f"max_message_bytes must be a number from {LARGE_BYTES:,} to {_MOST_MESSAGE_BYTES:,}, not {limit!r}"
+        raise ConfigurationError(msg)
+    return limit
+
+
+class OpenedLog(NamedTuple):
+    """
+    The log at a location.
+
+    Args:
+        log: It is open.
+        index_folder: Where its index lies, unless another one is asked for.
+        witness: Notes how far the log goes; None where nothing is to be noted.
+        on_close: Called in order after the log was closed, e.g. to stop its server.
+    """
+
+    log: EventLog
+    index_folder: Path
+    witness: Witness | None = None
+    on_close: tuple[Callable[[], object], ...] = ()
+
+    def close(self) -> None:
+        """Close the log, and stop its server if it is ours."""
+        self.log.close()
+        for action in self.on_close:
+            action()
+
+
+class Options:
+    """What `open` was asked for besides the location."""
+
+    def __init__(
+        self,
+        *,
+        index: str | os.PathLike[str] | None = None,
+        durability: Durability = "always",
+        create: bool | None = None,
+        progress: Progress | None = None,
+        timeout_s: float = 15.0,
+        max_event_bytes: int = MAX_EVENT_BYTES,
+        max_message_bytes: int = MAX_MESSAGE_BYTES,
+        index_map_bytes: int = INITIAL_MAP_BYTES,
+        encryption: Encryption | None = None,
+        compression: Compression | None = None,
+        projections: Sequence[Projection] = (),
+        login: Login | None = None,
+        replicas: int | None = None,
+    ) -> None:
+        if durability not in get_args(Durability):
+            msg = f"durability must be 'always' or 'fast', not {durability!r}"
+            raise ConfigurationError(msg)
+        if max_event_bytes < _LEAST_EVENT_BYTES:
+            msg = f"max_event_bytes must be a number of at least {_LEAST_EVENT_BYTES:,}, not {max_event_bytes!r}"
+            raise ConfigurationError(msg)
+        if not isinstance(index, str | os.PathLike | None):
+            msg = f"index must be the path of a folder, not {type(index).__name__}"
+            raise ConfigurationError(msg)
+        self.index = None if index is None else Path(index).expanduser().absolute()
+        if self.index is not None:
+            check_path(self.index)
+        self.durability: Durability = durability
+        self.create = create
+        self.progress = progress or no_progress
+        self.timeout_s = timeout_s
+        self.max_event_bytes = max_event_bytes
+        self.max_message_bytes = _checked_message_limit(max_message_bytes)
+        self.index_map_bytes = index_map_bytes
+        if not isinstance(encryption, Encryption | None):
+            msg = f"encryption must be a chatledger.Encryption, not {type(encryption).__name__}"
+            raise ConfigurationError(msg)
+        if compression is not None and compression not in get_args(Compression):
+            msg = f"compression must be 'zstd' or None, not {compression!r}"
+            raise ConfigurationError(msg)
+        self.encryption, self.compression = encryption, compression
+        self.projections = check_projections(projections)
+        if not isinstance(login, Login | None):
+            msg = f"login must be a chatledger.Login, not {type(login).__name__}"
+            raise ConfigurationError(msg)
+        self.login, self.replicas = login, check_replicas(replicas)
+        self.refuse: Refuse = refuse_nothing
+
+    @cached_property
+    def mapper(self) -> StructMapper:
+        """How events are stored. Raises `ConfigurationError` when keys or libraries are missing."""
+        return StructMapper(
+            JSONTranscoder(),
+            compressor=None if self.compression is None else ZstdCompressor(),
+            cipher=None if self.encryption is None else RecordCipher(keyring_of(self.encryption)),
+        )
+
+    def check_place(self, scheme: str, location: str) -> None:
+        """Raise `ConfigurationError` where something is said that is about servers only."""
+        if scheme not in {"nats", "tls"} and (self.login is not None or self.replicas is not None):
+            msg = f"login and replicas are for nats:// and tls:// locations, not for {without_secrets(location)!r}"
+            raise ConfigurationError(msg)
+
+    def prepare(self) -> None:
+        """Raise `ConfigurationError` before anything is made, where keys or a place for the index are missing."""
+        _ = self.mapper
+        if self.encryption is not None:
+            check_index(self.encryption, self.index)
+
+    def is_met_by(self, log: EventLog) -> bool:
+        """Whether a log that is open already has the keys that were asked for."""
+        ours = self.mapper.cipher
+        return (log.cipher and log.cipher.keys) == (ours.keys if isinstance(ours, RecordCipher) else None)
+
+    @cached_property
+    def scratch(self) -> Scratch:
+        """Where things that are derived from the log may lie for a while."""
+        return Scratch() if self.encryption is None else scratch_beside(self.index)
+
+    def open_index(self, log: EventLog, default: Path, witness: Witness | None) -> Index:
+        """The index of a log, not opened yet; `default` is where it lies when the log is in clear and none was asked for."""
+        identity, map_bytes = log.identity, self.index_map_bytes
+        if self.encryption is None or self.index is not None or witness is None:
+            return Index(self.index or default, identity=identity, map_bytes=map_bytes)
+        return IndexInMemory(index_folder(identity), witness.folder, identity=identity, map_bytes=map_bytes)
+
+    def witness(
+        self, folder: Path, log: EventLog, *, is_synced: bool = True, is_shared: bool = False
+    ) -> Witness | None:
+        """What notes how far the log goes; None for one that is only looked at."""
+        shared = SharedWitness(log) if is_shared else None
+        return Witness(folder, identity=log.identity, is_synced=is_synced, shared=shared)
+
+    def store(self, opened: OpenedLog) -> Store:
+        """Return the store of a log, with its index."""
+        try:
+            opened.log.check_keys()
+            index = self.open_index(opened.log, opened.index_folder, opened.witness)
+            index.refuse = self.refuse
+            for projection in self.projections:
+                index.custom.add(projection)
+        except BaseException:
+            opened.close()
+            raise
+        return Store(
+            opened.log,
+            index,
+            on_close=opened.on_close,
+            max_event_bytes=self.max_event_bytes,
+            max_message_bytes=self.max_message_bytes,
+            progress=self.progress,
+            scratch=self.scratch,
+            witness=opened.witness,
+        )
+
+    def with_witness(self, log: EventLog, index: Path, folder: Path | None = None) -> OpenedLog:
+        """Return a log whose witness stands in a folder; by default beside the index, not inside: that may be removed."""
+        root = self.index or index
+        witness = self.witness(folder or root.with_name(f"{root.name}-witness"), log, is_shared=folder is None)
+        return OpenedLog(log, index, witness, () if witness is None else (witness.close,))
+
+
+@system_errors("the ledger can not be opened")
+def open_shared(location: str | os.PathLike[str], options: Options) -> Shared:
+    """
+    The store at a location, shared with those who have it open in this process.
+
+    Raises:
+        ConfigurationError: There can be no ledger at that location.
+        ChatledgerError: See `chatledger.open`.
+    """
+    text = os.fspath(location) if isinstance(location, str | os.PathLike) else ""
+    if not text:
+        msg = "the location must be text: give the path of a directory, or see chatledger.open for other places"
+        raise ConfigurationError(msg)
+    options.prepare()
+    scheme = text.partition("://")[0] if "://" in text else "path"
+    options.check_place(scheme, text)
+    if text == "memory:":
+        return acquire(None, lambda: Shared(None, text, _open_memory(options), options.durability))
+    opener = _OPENERS.get(scheme)
+    if opener is None:
+        msg = (
+            f"unknown location {without_secrets(text)!r}: give the path of a directory, nats://host:port, "
+            "sqlite:///file.db, postgresql://… or memory:"
+        )
+        raise ConfigurationError(msg)
+    name = str(DataDirectory(text).path.resolve()) if scheme == "path" else text
+    shown = text if scheme == "path" else without_secrets(text)
+    key = f"{name}\n{options.index or ''}\n{hash(options.login)}"
+    shared = acquire(key, lambda: Shared(key, shown, options.store(opener(text, options)), options.durability))
+    if options.durability == "always" and shared.durability == "fast":
+        release(shared)
+        msg = f"{shown} is open in this process with durability 'fast', which is less than 'always'; close it first"
+        raise ConfigurationError(msg)
+    if not options.is_met_by(shared.store.log):
+        release(shared)
+        msg = f"{shown} is open in this process with other encryption keys, or without; close it first"
+        raise ConfigurationError(msg)
+    try:
+        shared.store.projections.attach(options.projections, options.progress)
+    except BaseException:
+        release(shared)
+        raise
+    return shared
+
+
+def _open_memory(options: Options) -> Store:
+    folder = options.scratch.take()
+    return options.store(OpenedLog(MemoryLog(options.mapper), folder.path, on_close=(folder.remove,)))
+
+
+def _open_path(location: str, options: Options) -> OpenedLog:
+    directory = DataDirectory(location)
+    directory.prepare()
+    options.refuse = Quarantine(directory.path).refusal()
+    # A stream that is known here but not to the server is lost, and creating it would delete what is left of it.
+    is_known = (
+        directory.has_stream(STREAM)
+        or (directory.index / "CURRENT").exists()
+        or read_last_seen(directory.witness) is not None
+    )
+    if is_known and not directory.has_stream(STREAM):
+        msg = (
+            f"the log in {directory.path} is gone: {directory.log} holds no stream {STREAM!r}, though events were seen in it. Put that "
+            f"folder back, or restore a backup with 'chatledger restore'. To begin anew, with nothing, give another directory"
+        )
+        raise ChainIntegrityError(msg)
+    source = EmbeddedSource(directory, durability=options.durability, stream=STREAM, timeout_s=options.timeout_s)
+    try:
+        source()  # in this thread, so that its errors reach the caller as they are
+        client = JetStreamClient(
+            source, timeout_s=options.timeout_s, erasing=source.erasing, why_full=directory.why_full
+        )
+        try:
+            log = JetStreamLog(client, STREAM, create=not is_known, mapper=options.mapper)
+        except BaseException as error:
+            client.close()
+            if isinstance(error.__cause__, StreamAbsentError):
+                msg = (
+                    f"nats-server can not read the log in {directory.log}, and passes over it. 'chatledger doctor' says what is "
+                    "damaged, and what can be repaired; else restore a backup"
+                )
+                raise ChainIntegrityError(msg) from error
+            raise
+        witness = options.witness(directory.witness, log, is_synced=source.is_synced)
+        return OpenedLog(log, directory.index, witness, (lambda: _stop(source, witness),))
+    except BaseException:
+        source.close()
+        raise
+
+
+def _stop(source: EmbeddedSource, witness: Witness | None) -> None:
+    """Stop the server, if it is ours, and let the witness know whether all is on the disk then."""
+    is_settled = source.close()
+    if witness is not None:
+        if is_settled:
+            witness.settle()
+        witness.close()
+
+
+def _open_nats(location: str, options: Options) -> OpenedLog:
+    place = read_place(location, stream=STREAM, login=options.login, replicas=options.replicas)
+    client = JetStreamClient(place.connect, timeout_s=options.timeout_s)
+    try:
+        log = JetStreamLog(
+            client, place.stream, create=bool(options.create), replicas=place.new_replicas, mapper=options.mapper
+        )
+        if options.create:
+            log.make_streams()
+        log.require_replicas(place.replicas)
+        return options.with_witness(log, _cache(log.identity))
+    except BaseException:
+        client.close()
+        raise
+
+
+def _open_sqlite(location: str, options: Options) -> OpenedLog:
+    from ...log.sql import SqliteLog
+
+    path = Path(unquote(urlsplit(location).path.removeprefix("/"))).expanduser().absolute()
+    check_path(path)  # its index lies beside it
+    if path.is_dir() or not path.parent.is_dir():
+        msg = f"{path} can not be an SQLite file: its folder does not exist, or it is a folder"
+        raise ConfigurationError(msg)
+    log = SqliteLog(str(path), mapper=options.mapper)
+    return options.with_witness(log, path.with_name(f"{path.name}-index"), path.with_name(f"{path.name}-witness"))
+
+
+def _open_postgres(location: str, options: Options) -> OpenedLog:
+    from ...log.sql import PostgresLog
+
+    parts = urlsplit(location)
+    if parts.netloc.rpartition("@")[2]:  # without one it is a local socket, or named by ?host=
+        check_host(location)
+    settings = {
+        "POSTGRES_DBNAME": unquote(parts.path.strip("/")) or "postgres",
+        "POSTGRES_HOST": parse_qs(parts.query).get("host", [parts.hostname or "localhost"])[0],
+        "POSTGRES_PORT": str(parts.port or 5432),
+        "POSTGRES_USER": unquote(parts.username or ""),
+        "POSTGRES_PASSWORD": unquote(parts.password or ""),
+        "POSTGRES_SCHEMA": parse_qs(parts.query).get("schema", ["public"])[0],
+    }
+    log = PostgresLog(settings, timeout_s=options.timeout_s, mapper=options.mapper)
+    return options.with_witness(log, _cache(log.identity))
+
+
+def _cache(identity: str) -> Path:
+    """Where the index of a log elsewhere is kept, unless it is given."""
+    name = hashlib.sha256(identity.encode()).hexdigest()[:32]
+    return platformdirs.user_cache_path("chatledger") / name
+
+
+def open_unshared(location: str | os.PathLike[str], options: Options) -> OpenedLog:
+    """Open the log at a location, for nobody else of this process to share."""
+    text = os.fspath(location)
+    scheme = text.partition("://")[0] if "://" in text else "path"
+    opener = _OPENERS.get(scheme)
+    if opener is None:
+        msg = f"{without_secrets(text)!r} is no place that outlives its process: give a directory, nats://, sqlite:// or postgresql://"
+        raise ConfigurationError(msg)
+    options.check_place(scheme, text)
+    options.prepare()
+    return opener(text, options)
+
+
+_OPENERS: Final[dict[str, Callable[[str, Options], OpenedLog]]] = {
+    "path": _open_path,
+    "nats": _open_nats,
+    "tls": _open_nats,
+    "sqlite": _open_sqlite,
+    "postgresql": _open_postgres,
+    "postgres": _open_postgres,
+}

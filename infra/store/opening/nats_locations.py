@@ -1,0 +1,142 @@
+"""Locations on NATS servers: `nats://[login@]host[:port][,host...][/stream][?replicas=N]`, and how they are shown."""
+
+import re
+from collections.abc import Callable
+from typing import Final
+from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
+
+import msgspec
+from eventsourcing.persistence import ProgrammingError
+
+from chatledger.domain.errors import ConfigurationError
+
+from ...log.nats.endpoint import Endpoint
+from ...log.nats.login import Login, check_login
+from ...log.nats.subjects import check_stream_name
+
+REPLICAS: Final = (1, 3, 5)
+_HIDDEN: Final = re.compile(r"(?<=://).*@", re.DOTALL)
+"""A secret that was not percent-encoded may contain what ends the part of a URL where it stands."""
+_FILES: Final = ("sqlite:", "file:")
+_HIDDEN_IN_QUERY: Final = re.compile(
+    r"(?<=[?&])([^=&]*(?:pass|token|secret|key|cred|seed)[^=&]*=)[^&#]*", re.IGNORECASE
+)
+
+
+class Place(msgspec.Struct, frozen=True):
+    """
+    What a location on servers says.
+
+    Args:
+        connect: Where the servers are and how to log in; reads files anew each time.
+        stream: The name of the stream.
+        hosts: How many servers are named.
+        replicas: How many servers are to keep a copy; None when it is not said.
+    """
+
+    connect: Callable[[], Endpoint]
+    stream: str
+    hosts: int
+    replicas: int | None
+
+    @property
+    def new_replicas(self) -> int:
+        """How many copies a new stream has: three, when three servers are named and nothing else is said."""
+        return self.replicas or (3 if self.hosts >= 3 else 1)
+
+
+def read_place(location: str, *, stream: str, login: Login | None, replicas: int | None) -> Place:
+    """
+    Read a location, with what else `open` was told about it. `stream` is the name where the location says none.
+
+    Raises:
+        ConfigurationError: It names no servers, or says something twice.
+        LogRefusedError: Certificates or credentials can not be read.
+    """
+    try:
+        parts = urlsplit(location)
+    except ValueError as error:
+        msg = f"the location does not name a server: {error}"
+        raise ConfigurationError(msg) from None  # the cause shows the location
+    if "@" in location and "@" not in parts.netloc:
+        msg = "the login in the location is not clear: percent-encode special characters in it, such as / as %2F and @ as %40"
+        raise ConfigurationError(msg)
+    in_url, _, hosts = parts.netloc.rpartition("@")
+    urls = tuple(f"{parts.scheme}://{host}" for host in hosts.split(","))
+    for url in urls:
+        check_host(url)
+    login = _merged(in_url, login)
+    try:
+        name = check_stream_name(parts.path.strip("/") or stream)
+    except ProgrammingError as error:
+        raise ConfigurationError(str(error)) from error
+
+    def connect() -> Endpoint:
+        return login.endpoint(urls)
+
+    check_login(connect())
+    return Place(connect, name, len(urls), _replicas(parts, replicas))
+
+
+def _merged(in_url: str, login: Login | None) -> Login:
+    login = login or Login()
+    if not in_url:
+        return login
+    if login.says_who:
+        msg = "the location and login= both say who logs in; leave it out of the location"
+        raise ConfigurationError(msg)
+    if "@" in in_url:
+        msg = "the login in the location is not clear: it stands once, before the first host, and an @ in it is written %40"
+        raise ConfigurationError(msg)
+    user, has_password, password = in_url.partition(":")
+    if has_password:
+        return msgspec.structs.replace(login, user=unquote(user), password=unquote(password))
+    return msgspec.structs.replace(login, token=unquote(user))
+
+
+def _replicas(parts: SplitResult, replicas: int | None) -> int | None:
+    query = parse_qs(parts.query, keep_blank_values=True)
+    unknown = sorted(query.keys() - {"replicas"})
+    if unknown:
+        msg = f"a location on servers takes ?replicas=, not {', '.join(unknown)}"
+        raise ConfigurationError(msg)
+    said = query.get("replicas", [None])[-1]
+    if said is not None and said not in map(str, REPLICAS):
+        msg = f"replicas must be 1, 3 or 5, not {said!r}"
+        raise ConfigurationError(msg)
+    if said is not None and replicas is not None and int(said) != replicas:
+        msg = f"the location says replicas={said}, the argument {replicas}; say it once"
+        raise ConfigurationError(msg)
+    return replicas if said is None else int(said)
+
+
+def check_replicas(replicas: int | None) -> int | None:
+    """The argument itself. Raises `ConfigurationError` when it is none of 1, 3 and 5."""
+    if replicas is not None and (type(replicas) is not int or replicas not in REPLICAS):
+        msg = f"replicas must be 1, 3 or 5, not {replicas!r}"
+        raise ConfigurationError(msg)
+    return replicas
+
+
+def check_host(url: str) -> None:
+    """Raise `ConfigurationError` unless the URL names a host, and a port that can be one if any."""
+    host = ""
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+        is_right = bool(host) and parts.port != 0
+    except ValueError:
+        is_right = False
+    if not is_right:
+        # Not what stands for the port: it is the password where the host was forgotten.
+        msg = (
+            f"the location does not name a server: expected host or host:port, with a port up to 65535, after {host!r}"
+        )
+        raise ConfigurationError(msg)
+
+
+def without_secrets(location: str) -> str:
+    """The location as it may be shown, whether or not it is a valid one."""
+    if location.startswith(_FILES):
+        return location
+    return _HIDDEN_IN_QUERY.sub(r"\1…", _HIDDEN.sub("…@", location))

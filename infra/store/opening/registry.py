@@ -1,0 +1,52 @@
+"""Ledgers of one process that were opened at the same place share what is expensive: server, connection and index."""
+
+import os
+import threading
+from collections.abc import Callable
+
+from ..store import Store
+
+
+class Shared:
+    """A store and how many ledgers hold it."""
+
+    def __init__(self, key: str | None, location: str, store: Store, durability: str) -> None:
+        self.key, self.location, self.store, self.durability = key, location, store, durability
+        self.holders = 0
+
+
+_lock = threading.RLock()
+_open: dict[str, Shared] = {}
+
+
+def _forget() -> None:
+    """A forked child has none of the parent's threads and connections: it begins with nothing open."""
+    global _lock  # noqa: PLW0603 - a lock that another thread held when the process forked is held for ever
+    _lock = threading.RLock()
+    _open.clear()
+
+
+os.register_at_fork(after_in_child=_forget)
+
+
+def acquire(key: str | None, make: Callable[[], Shared]) -> Shared:
+    """The open store of that key, or a new one; without a key always a new one. `release` must follow."""
+    with _lock:
+        shared = None if key is None else _open.get(key)
+        if shared is None:
+            shared = make()
+            if key is not None:
+                _open[key] = shared
+        shared.holders += 1
+        return shared
+
+
+def release(shared: Shared) -> None:
+    """Give up one's hold; the last one closes the store."""
+    with _lock:
+        shared.holders -= 1
+        if shared.holders:
+            return
+        if shared.key is not None and _open.get(shared.key) is shared:
+            del _open[shared.key]
+        shared.store.close()

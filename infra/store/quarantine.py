@@ -1,0 +1,201 @@
+"""
+What a repair set aside: damaged files, and chats that lost events for good.
+
+    quarantine/<time>/note.json      what and why
+    quarantine/<time>/index/...      a damaged index, where that alone was damaged
+
+A damaged log is kept with its whole directory, beside the repaired one; the note says where.
+"""
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from msgspec import structs
+
+from chatledger.domain.errors import (
+    UNDECODABLE,
+    CorruptStateError,
+    NotFoundError,
+    QuarantinedError,
+    UnsupportedFormatError,
+)
+from chatledger.domain.thread.events import thread_of
+from chatledger.projections.log.applying import Refuse, refuse_nothing
+
+from ..log.nats_server.directory import write_private
+
+FOLDER: Final = "quarantine"
+_NOTE: Final = "note.json"
+_FORMAT: Final = 1
+
+
+class QuarantinedStream(msgspec.Struct, frozen=True):
+    """
+    A chat, a thread of agents or a state of a graph that lost events.
+
+    Args:
+        id: The id of the chat; of others that of their stream on the log.
+        kept: How many of its events are left: the first ones.
+        seen: How many it had at least.
+        given_up_at: When somebody accepted what is left, in ms; None as long as it is refused.
+        restored_at: When a later repair brought back what was lost, in ms.
+        kept_after: Of how many events behind the damage the content was kept.
+    """
+
+    id: str
+    kept: int
+    seen: int
+    given_up_at: int | None = None
+    restored_at: int | None = None
+    kept_after: int = 0
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether it is neither given up nor restored."""
+        return self.given_up_at is None and self.restored_at is None
+
+
+class Note(msgspec.Struct, frozen=True, kw_only=True):
+    """
+    What was set aside at one time.
+
+    Args:
+        made_at: When, in ms.
+        why: In words.
+        kept_as: Where the damaged files are now.
+        log_id: The identity of the log before the repair, which backups of it have.
+        streams: What lost events.
+    """
+
+    format: int = _FORMAT
+    made_at: int
+    why: str
+    kept_as: str
+    log_id: str = ""
+    streams: tuple[QuarantinedStream, ...] = ()
+
+
+class Quarantine:
+    """The quarantine of a data directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self.folder = directory / FOLDER
+
+    def notes(self) -> dict[Path, Note]:
+        """
+        What was set aside, by folder, the oldest first.
+
+        Raises:
+            CorruptStateError: A note can not be read, so nobody knows what is to be refused.
+            UnsupportedFormatError: A newer chatledger wrote it.
+        """
+        return {path.parent: _read(path) for path in sorted(self.folder.glob(f"*/{_NOTE}"))}
+
+    def add(self, stamp: str, note: Note) -> Path:
+        """Note what is set aside; the folder in which it may lie, too."""
+        folder = self.folder / stamp
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_private(folder / _NOTE, msgspec.json.format(msgspec.json.encode(note)))
+        return folder
+
+    def copy_to(self, directory: Path) -> None:
+        """Let another directory have the same notes."""
+        for folder, note in self.notes().items():
+            Quarantine(directory).add(folder.name, note)
+
+    def refused(self) -> dict[str, tuple[Path, QuarantinedStream]]:
+        """What is neither given up nor restored, and in which folder that is noted."""
+        return {
+            stream.id: (folder, stream)
+            for folder, note in self.notes().items()
+            for stream in note.streams
+            if stream.is_refused
+        }
+
+    def lost(self) -> dict[str, QuarantinedStream]:
+        """What lost events and was not restored, given up or not."""
+        return {
+            stream.id: stream for note in self.notes().values() for stream in note.streams if stream.restored_at is None
+        }
+
+    def refusal(self) -> Refuse:
+        """What raises `QuarantinedError` for these."""
+        refused = self.refused()
+        if not refused:
+            return refuse_nothing
+        said = {name: describe(folder, stream) for name, (folder, stream) in refused.items()}
+        return Refusal(said, tuple(stream for _, stream in refused.values()))
+
+    def give_up(self, stream: str, *, now: int) -> QuarantinedStream:
+        """
+        Accept what is left of a chat or a thread.
+
+        Raises:
+            NotFoundError: It is not in quarantine.
+        """
+        found = self.refused().get(stream)
+        if found is None:
+            msg = f"{stream!r} is not in quarantine; 'chatledger doctor' names what is"
+            raise NotFoundError(msg)
+        self._change(stream, given_up_at=now)
+        return found[1]
+
+    def release(self, versions: Mapping[str, int], *, now: int) -> list[str]:
+        """Serve again what has as many events as it had; `versions` says how many each stream has. Returns what that is."""
+        whole = [name for name, (_, stream) in self.refused().items() if versions.get(name, 0) >= stream.seen]
+        for name in whole:
+            self._change(name, restored_at=now)
+        return whole
+
+    def _change(self, name: str, **changes: int) -> None:
+        for folder, note in self.notes().items():
+            streams = tuple(
+                structs.replace(one, **changes) if one.id == name and one.is_refused else one for one in note.streams
+            )
+            if streams != note.streams:
+                self.add(folder.name, structs.replace(note, streams=streams))
+
+    def take_in(self, files: Path, stamp: str, note: Note) -> Path:
+        """Move damaged files into it; where they are then. Killed before the end, they are where they were, or there."""
+        target = self.folder / stamp / files.name
+        folder = self.add(stamp, structs.replace(note, kept_as=str(target)))
+        return Path(shutil.move(files, folder))
+
+
+class Refusal:
+    """Refuses streams, with what is to be said of each."""
+
+    def __init__(self, said: Mapping[str, str], streams: tuple[QuarantinedStream, ...]) -> None:
+        self._said, self.streams = said, streams
+
+    def __call__(self, stream: str) -> None:
+        """Raises `QuarantinedError` if it is one of them."""
+        said = self._said.get(stream)
+        if said is not None:
+            raise QuarantinedError(said, chat_id=stream)
+
+
+def describe(folder: Path, stream: QuarantinedStream) -> str:
+    """What to say of a stream that is refused."""
+    thread = thread_of(stream.id)
+    what = f"chat {stream.id!r}" if thread is None else f"thread {thread!r}"
+    after = f", with the content of {stream.kept_after:,} behind the damage" if stream.kept_after else ""
+    return (
+        f"{what} lost events: {stream.kept:,} of at least {stream.seen:,} are left{after}, see {folder}. Nothing of it is shown or added "
+        f"until they are restored ('chatledger doctor --repair --backup FOLDER') or given up ('chatledger doctor --give-up {stream.id}')"
+    )
+
+
+def _read(path: Path) -> Note:
+    try:
+        note = msgspec.json.decode(path.read_bytes(), type=Note)
+    except (OSError, *UNDECODABLE) as error:
+        msg = f"{path} can not be read, which says what lost events: {error}. Restore it, or remove its folder to serve all that is left"
+        raise CorruptStateError(msg) from error
+    if note.format > _FORMAT:
+        msg = f"{path} has format {note.format}, this version reads {_FORMAT}; upgrade chatledger"
+        raise UnsupportedFormatError(msg)
+    return note

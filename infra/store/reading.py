@@ -1,0 +1,183 @@
+"""Reading the log for whoever asks for events: what the index has seen there must be there, and what is new must follow it."""
+
+import math
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from types import TracebackType
+from typing import Self
+
+from chatledger.domain.chat.events import Recorded, StreamDeleted
+from chatledger.domain.chat.state import StreamHead, stream_head
+from chatledger.domain.errors import ChainIntegrityError
+from chatledger.domain.graph.events import is_state_stream
+from chatledger.domain.log.tombstones import is_foreign
+from chatledger.domain.thread.events import thread_of
+from chatledger.projections.graph.reader import IndexedGraphState
+from chatledger.projections.index import Index, Snapshot
+from chatledger.projections.log.entries import Compared, LogEntry, compare, compare_stream, living_stream
+from chatledger.projections.projector import Projector
+
+from ..log import EventLog
+from ..log.port import READ_PAGE
+
+ReadLog = Callable[[int], Sequence[Recorded]]
+"""The events after a position: a page of whole commits, empty at the end of the log."""
+
+
+class ReadAhead:
+    """
+    Reads as `read` does, and the next page already while the caller is busy with this one. A context manager.
+
+    An empty page is never taken from before: the log may have grown since.
+    """
+
+    def __init__(self, read: ReadLog) -> None:
+        self._read = read
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="chatledger-reader")
+        self._next: tuple[int, Future[Sequence[Recorded]]] | None = None
+
+    def __call__(self, after: int) -> Sequence[Recorded]:
+        """The events after a position; raises what `read` raises."""
+        ahead, self._next = self._next, None
+        page: Sequence[Recorded] = ()
+        if ahead is not None:
+            position, future = ahead
+            if position == after:
+                page = future.result()
+            else:
+                future.cancel()
+        page = page or self._read(after)
+        if page:
+            last = page[-1].position
+            self._next = last, self._thread.submit(self._read, last)
+        return page
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._thread.shutdown(cancel_futures=True)
+
+
+class CheckedReading:
+    """
+    Pages of a log without holes.
+
+    Args:
+        log: What is read.
+        index: Knows what stood at each position, but for the events of what was deleted.
+        projector: Brings the index up with the log.
+    """
+
+    def __init__(self, log: EventLog, index: Index, projector: Projector) -> None:
+        self._log, self._index, self._projector = log, index, projector
+
+    def page(self, after: int, limit: int = READ_PAGE, *, chat_id: str | None = None) -> Sequence[Recorded]:
+        """
+        About so many of the next events after a position, of all chats or one, whole commits; none at the end of the log.
+
+        It ends before an event that the log lost; the next one begins there and raises. Foreign messages are left out. Takes
+        memory for one page.
+
+        Raises:
+            ChainIntegrityError: The event after `after` is lost, or is not the one that was there.
+        """
+        while True:
+            known, page = 0, self._read(after, limit, chat_id)
+            if not page and (known := self._known(chat_id)) > after:
+                page = self._read(after, limit, chat_id)  # what the index has seen by now must be there
+            found = self._compared(page, after, known, chat_id)
+            if found is None or found.lost is not None:
+                # A chat that is deleted meanwhile lacks events, too; its tombstone is on the log before the first of them goes.
+                self._projector.catch_up()
+                found = self._compared(page, after, known, chat_id)
+            kept = self._kept(page, found)
+            if kept or not page:
+                return kept
+            after = page[-1].position
+
+    def _known(self, chat_id: str | None) -> int:
+        """The position of the last event that the index has seen."""
+        with self._index.snapshot() as snapshot:
+            return snapshot.state.position if chat_id is None else _head(snapshot, chat_id).position
+
+    def _read(self, after: int, limit: int, chat_id: str | None) -> Sequence[Recorded]:
+        if chat_id is None:
+            return self._projector.read_commits(after, limit)
+        return self._log.read_chat(chat_id, after=after, limit=limit)
+
+    def _compared(self, page: Sequence[Recorded], after: int, known: int, chat_id: str | None) -> Compared | None:
+        """What the index says of a page; None when it is behind, and can not tell."""
+        with self._index.snapshot() as snapshot:
+            position, txn, tables = snapshot.state.position, snapshot.txn, snapshot.tables
+            if chat_id is None:
+                until = min(position, page[-1].position if page else known)
+                found = compare(txn, tables, page, after=after, until=until)
+            else:
+                found = compare_stream(txn, tables, page, after=after, head=known)
+            if found.lost is not None or not page or page[-1].position <= position:
+                return found
+            fresh = [recorded for recorded in page if recorded.position > position]
+            is_whole = chat_id is not None or self._is_without_gaps(fresh, max(position, after))
+            return found if is_whole and _follows(snapshot, fresh) else None
+
+    def _kept(self, page: Sequence[Recorded], found: Compared | None) -> Sequence[Recorded]:
+        """The events of a page up to the first one that is lost, without foreign messages."""
+        lost = None if found is None else found.lost
+        foreign = () if found is None else found.foreign
+        if lost is None and not foreign:
+            return page if found is not None else [recorded for recorded in page if not is_foreign(recorded)]
+        end = math.inf if lost is None else lost.position
+        kept = [recorded for recorded in page if recorded.position < end and recorded.position not in foreign]
+        if lost is not None:
+            while kept and kept[-1].event.rest:
+                kept.pop()
+            if not kept:
+                raise self._error(lost, page)
+        return kept
+
+    def _is_without_gaps(self, events: Sequence[Recorded], last: int) -> bool:
+        if not events:
+            return True
+        return self._log.is_dense and events[-1].position - last == len(events)
+
+    def _error(self, entry: LogEntry, page: Sequence[Recorded]) -> ChainIntegrityError:
+        with self._index.snapshot() as snapshot:
+            chat_id = living_stream(snapshot.txn, snapshot.tables, entry.stream_no)
+        whose = f", of chat {chat_id!r}," if chat_id else ""
+        is_there = any(recorded.position == entry.position for recorded in page)
+        what = (
+            "is not the one that was there: it was changed, or the index is damaged. 'chatledger verify' says which"
+            if is_there
+            else "is lost: the index has seen it, and nothing was deleted. Restore the log from a backup"
+        )
+        msg = f"the event at position {entry.position} of the log{whose} {what}"
+        return ChainIntegrityError(msg, chat_id=chat_id or None, position=entry.position)
+
+
+def _follows(snapshot: Snapshot, events: Sequence[Recorded]) -> bool:
+    """Whether events that the index has not applied yet follow those that it has, in the chain of each chat."""
+    heads: dict[str, tuple[int, bytes]] = {}
+    for recorded in events:
+        stream = recorded.chat_id
+        known = heads.get(stream)
+        if known is None:
+            head = _head(snapshot, stream)
+            known = head.version, head.hash
+        is_next = recorded.version == known[0] + 1 and recorded.event.previous_hash == known[1]
+        if not is_next and not (isinstance(recorded.body, StreamDeleted) and recorded.version > known[0] + 1):
+            return False
+        heads[stream] = recorded.version, recorded.hash
+    return True
+
+
+def _head(snapshot: Snapshot, stream: str) -> StreamHead:
+    """The last event of a stream that the index has applied."""
+    if is_state_stream(stream):
+        return stream_head(IndexedGraphState(snapshot.tables, snapshot.txn, stream))
+    thread_id = thread_of(stream)
+    if thread_id is not None:
+        return stream_head(snapshot.thread(thread_id, even_quarantined=True))
+    return stream_head(snapshot.chat(stream, even_quarantined=True))

@@ -1,0 +1,404 @@
+"""A log and its index, kept together: carrying out commands, reading, following what others write."""
+
+import logging
+import os
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Final
+
+from chatledger.domain.chat.events import Body, Recorded
+from chatledger.domain.errors import (
+    ChainIntegrityError,
+    ChatledgerError,
+    CorruptStateError,
+    InvalidValueError,
+    LedgerClosedError,
+    LogUnavailableError,
+    UpdateConflictError,
+)
+from chatledger.domain.graph.events import state_stream
+from chatledger.domain.log.codec import MAX_EVENT_BYTES
+from chatledger.domain.log.large_data import MAX_MESSAGE_BYTES
+from chatledger.domain.thread.events import thread_stream
+from chatledger.projections.generations import Erasure, IndexState
+from chatledger.projections.graph.reader import IndexedGraphState
+from chatledger.projections.index import Index, Snapshot
+from chatledger.projections.lmdb.system_errors import system_errors
+from chatledger.projections.projector import Projector
+
+from ..log import EventLog, LostRaceError
+from ..log.envelope import current
+from ..log.port import READ_PAGE
+from ..log.witness import LastSeen, Witness, refuse_if_regressed
+from .commands import Decide, DecideOnState, DecideOnThread, Deciding, Kind, S
+from .custom_projections import CustomProjections
+from .erasure import SCRUB_S, Eraser
+from .follower import Follower
+from .group_commit import Command, GroupCommit
+from .reading import CheckedReading, ReadAhead
+from .stream_kinds import IsDue, delete_states_of_chats, delete_thread, delete_threads_of_chats, free_copies
+from .temp_folders import Scratch
+
+Progress = Callable[[int, int], None]
+"""(events done, events in all), for progress bars."""
+
+RETRY_S: Final = 30.0
+_MAX_PAUSE_S: Final = 0.05
+_DOUBLINGS: Final = 6
+_CHECKED_ATTEMPTS: Final = 10
+"""After so many lost races, and again after as many more, the index is compared with the log: it may be damaged."""
+_CLOSED: Final = "the ledger is closed; open it again"
+_logger = logging.getLogger(__name__)
+
+
+def no_progress(done: int, total: int) -> None:
+    """Report nothing."""
+    del done, total
+
+
+class Store:
+    """
+    One log with one index, shared by all ledgers of a process that were opened at the same place.
+
+    Args:
+        log: Where events are.
+        index: What is derived from them; not opened yet.
+        on_close: Called last, e.g. to stop a server.
+        scratch: Where other things that are derived from the log, such as a second index, may lie for a while.
+        witness: Notes how far the log went; closed by `on_close`.
+    """
+
+    def __init__(
+        self,
+        log: EventLog,
+        index: Index,
+        *,
+        on_close: Sequence[Callable[[], object]] = (),
+        max_event_bytes: int = MAX_EVENT_BYTES,
+        max_message_bytes: int = MAX_MESSAGE_BYTES,
+        progress: Progress = no_progress,
+        scratch: Scratch | None = None,
+        witness: Witness | None = None,
+    ) -> None:
+        self.log, self.index, self._witness = log, index, witness
+        self.scratch = scratch or Scratch()
+        index.settings.is_checked = log.is_checked
+        self.projector = Projector(index, log)
+        self._reading = CheckedReading(log, index, self.projector)
+        self.projections = CustomProjections(index, self._reading.page)
+        self._commits = GroupCommit(log, index, self.projector, note=self._note)
+        self._on_close = on_close
+        self._deciding = Deciding(
+            max_event_bytes=min(max_event_bytes, log.max_event_bytes or max_event_bytes),
+            max_message_bytes=max_message_bytes,
+        )
+        self._pid = os.getpid()
+        self._closing = threading.Event()
+        self._eraser = Eraser(
+            log,
+            index,
+            self.rebuild,
+            self._closing,
+            before=self._delete_agents_of_chats,
+            release=self._free_copies,
+            catch_up=self.projector.catch_up,
+        )
+        try:
+            self._open(progress)
+        except BaseException:
+            self.close()
+            raise
+        self._follower = Follower(
+            log, index, self.projector, self._closing, tidy=self._tidy, last_write_s=lambda: self._commits.last_write_s
+        )
+        self._follower.start()
+
+    @system_errors("the index can not be opened")
+    def _open(self, progress: Progress) -> None:
+        for seen in [] if self._witness is None else self._witness.last_seen():
+            self._refuse_if_regressed(seen)
+        reason = self.index.open()
+        if reason is not None:
+            self._refuse_if_regressed(self.index.last_seen())
+            _logger.info("building the index: %s", reason)
+            self.rebuild(progress, unless_open=True)
+        self._refuse_if_regressed(self.index.state)
+        last = self.log.last_position()
+        self.projector.catch_up()
+        self.projector.check_end(self.index.state, last)
+        self.projections.build(progress)
+        self.index.rebuild_search(progress, unless_complete=True)
+        if self._witness is not None:
+            state = self.index.state
+            self._witness.note(state.position, state.hash)
+        self._eraser.finish_if_allowed(timeout_s=SCRUB_S)
+        if reason is not None:  # the old index may have known of data that were to be erased
+            self.sweep_large()
+
+    def _refuse_if_regressed(self, seen: LastSeen | IndexState | None) -> None:
+        if seen is not None:
+            refuse_if_regressed(self.log, position=seen.position, event_hash=seen.hash)
+
+    def _note(self, last: Recorded) -> None:
+        if self._witness is not None:
+            self._witness.note(last.position, last.hash)
+
+    def snapshot(self) -> AbstractContextManager[Snapshot]:
+        """The index as it is now."""
+        self.check_open()
+        return self.index.snapshot()
+
+    def execute(
+        self,
+        chat_id: str,
+        decide: Decide,
+        *,
+        kind: Kind | None,
+        timeout_s: float = RETRY_S,
+    ) -> list[Recorded]:
+        """
+        Decide on the chat's present state, write, and apply: again, while others write to the chat in between.
+
+        A command with the id of one that was carried out before (see `context`) changes nothing. `kind` is the first event
+        that the command writes; None for one that can not be told from others and heeds no command id.
+
+        Returns:
+            The events that were written, now or then; none when there was nothing to do.
+
+        Raises:
+            ChatledgerError: What the decision says; it was made on everything that was on the log when the call began.
+            UpdateConflictError: The race was lost until the time was over.
+            CorruptStateError: The same, because the index does not show events of the chat that it has read.
+            LogUnavailableError: No answer; the outcome is unknown, repeating the call is safe.
+        """
+        return self.execute_on_stream(
+            chat_id, lambda snapshot: snapshot.chat(chat_id), decide, kind=kind, timeout_s=timeout_s
+        )
+
+    def execute_on_thread(self, thread_id: str, decide: DecideOnThread) -> list[Recorded]:
+        """As `execute`, for a thread of agents; what is decided must change nothing when it is repeated."""
+        return self.execute_on_stream(
+            thread_stream(thread_id), lambda snapshot: snapshot.thread(thread_id), decide, kind=None
+        )
+
+    def execute_on_state(self, state_id: str, decide: DecideOnState) -> list[Recorded]:
+        """As `execute`, for the state of a graph."""
+        stream = state_stream(state_id)
+        return self.execute_on_stream(
+            stream, lambda snapshot: IndexedGraphState(snapshot.tables, snapshot.txn, stream), decide, kind=None
+        )
+
+    def delete_thread(self, thread_id: str, *, is_due: IsDue = lambda _thread: True) -> None:
+        """Delete a thread of agents, if it is due, and erase its events; see `agents.deleting`."""
+        delete_thread(self.execute_on_thread, thread_id, is_due)
+        self.finish_erasures()
+
+    def _delete_agents_of_chats(self) -> None:
+        delete_threads_of_chats(self.snapshot, self.execute_on_thread)
+        delete_states_of_chats(self.snapshot, self.execute_on_state)
+
+    def _free_copies(self, erasures: Sequence[Erasure]) -> None:
+        free_copies(self.snapshot, self.execute_on_thread, self.index.update, erasures)
+
+    def execute_on_stream(
+        self,
+        chat_id: str,
+        read: Callable[[Snapshot], S],
+        decide: Callable[[S, int], list[Body]],
+        *,
+        kind: Kind | None,
+        timeout_s: float = RETRY_S,
+    ) -> list[Recorded]:
+        """As `execute`, for any stream: what `read` gives of it goes to the decision."""
+        self.check_open()
+        deadline = time.monotonic() + timeout_s
+        attempts, end = 0, None
+        while True:
+            attempts += 1
+            command = self._deciding.command(chat_id, read, decide, kind)
+            try:
+                self._commits.carry_out(command)
+            except LostRaceError:
+                end = self._await_other(chat_id, attempts, deadline)
+                continue
+            except (InvalidValueError, LedgerClosedError):
+                raise
+            except ChatledgerError:
+                if command.sealed or command.position >= (end := self._end(end)):
+                    raise
+                continue
+            if command.known is not None:
+                return self._repeated(chat_id, command.known, kind)
+            if not command.written and command.position < (end := self._end(end)):
+                continue
+            return command.written
+
+    def _end(self, seen: int | None) -> int:
+        """
+        Where the log ended at some moment of a call; `seen`, if that was looked for before.
+
+        The state may be behind what others wrote before the call, so only what was decided there can be no. To look again would
+        keep the call from returning as long as others write.
+        """
+        return self.projector.catch_up() if seen is None else seen
+
+    def submit(self, chat_id: str, decide: Decide, kind: Kind, on_end: Callable[[], object]) -> Command:
+        """
+        Begin what `execute` does, in another thread, and return at once; `on_end` is called there when it is over.
+
+        Only what it wrote, or an error although there was something to write, is its answer; else `execute` finds out why.
+        """
+        self.check_open()
+        command = self._deciding.command(chat_id, lambda snapshot: snapshot.chat(chat_id), decide, kind, on_end)
+        self._commits.submit(command)
+        return command
+
+    def _repeated(self, chat_id: str, positions: tuple[int, int], kind: Kind | None) -> list[Recorded]:
+        """The events of a command that was carried out before."""
+        first, last = positions
+        found: list[Recorded] = []
+        while first <= last and (page := self.page(first - 1, chat_id=chat_id, limit=last - first + 1)):
+            found += [recorded for recorded in page if recorded.position <= last]
+            first = page[-1].position + 1
+        if kind is not None and not (found and isinstance(found[0].body, kind)):
+            msg = f"the command id {current().command_id!r} was used on chat {chat_id!r} for another command; use a new one"
+            raise InvalidValueError(msg)
+        return found
+
+    def _await_other(self, chat_id: str, attempts: int, deadline: float) -> int:
+        """Take in what another writer wrote to the chat, and give it a moment when it writes a lot; how far the index is."""
+        end = self.projector.catch_up()
+        is_over = time.monotonic() > deadline
+        if is_over or attempts % _CHECKED_ATTEMPTS == 0:
+            self._check_head(chat_id)
+        if is_over:
+            raise UpdateConflictError(chat_id, attempts=attempts)
+        if attempts > 1:
+            longest_s = min(0.001 * 2 ** min(attempts, _DOUBLINGS), _MAX_PAUSE_S)
+            time.sleep(random.uniform(0, longest_s))  # noqa: S311 - spreads writers, hides nothing
+        return end
+
+    def _check_head(self, stream: str) -> None:
+        """Raise `CorruptStateError` when the index has read an event of a stream and does not show it."""
+        position, head = self.index.update(
+            lambda generation, txn: (generation.state(txn).position, generation.head_position(txn, stream))
+        )
+        hidden = self.log.read_chat(stream, after=head, limit=1)
+        if hidden and hidden[0].position <= position:
+            msg = f"the index lacks events of {stream!r} that are on the log; rebuild it, the log is not affected"
+            raise CorruptStateError(msg)
+
+    def whole(self, task: str) -> "Store":
+        """Return this store: it is that of all users."""
+        del task
+        return self
+
+    def catch_up(self, position: int | None, timeout_s: float) -> int:
+        """Take in everything up to the present end of the log, or to `position`; returns the position reached."""
+        self.check_open()
+        deadline = time.monotonic() + timeout_s
+        target = self.log.last_position() if position is None else position
+        while (reached := self.projector.catch_up()) < target:
+            rest = deadline - time.monotonic()
+            if rest <= 0 or self._closing.is_set():
+                msg = f"the index is at position {reached}, and {target} did not come within {timeout_s} s"
+                raise LogUnavailableError(msg)
+            self.log.wait(reached, rest)
+        return reached
+
+    def events(
+        self, after: int, *, chat_id: str | None = None, is_closed: Callable[[], bool] = lambda: False
+    ) -> Iterator[Recorded]:
+        """
+        The events that are on the log after a position, whole commits at a time.
+
+        Raises:
+            ChainIntegrityError: The next event is lost, or is not the one that was there.
+            LedgerClosedError: The store was closed, or the handle that `is_closed` speaks for.
+        """
+        while True:
+            self.check_open()
+            if is_closed():
+                raise LedgerClosedError(_CLOSED)
+            page = self.page(after, chat_id=chat_id)
+            if not page:
+                return
+            yield from page
+            after = page[-1].position
+
+    def page(self, after: int, *, chat_id: str | None = None, limit: int = READ_PAGE) -> Sequence[Recorded]:
+        """
+        About so many of the next events after a position, whole commits at a time; none at the end of the log.
+
+        Raises:
+            ChainIntegrityError: The next event is lost, or is not the one that was there.
+        """
+        self.check_open()
+        return self._reading.page(after, limit, chat_id=chat_id)
+
+    @system_errors("the index can not be built")
+    def rebuild(self, progress: Progress = no_progress, *, unless_open: bool = False) -> None:
+        """Build the index anew from the log and go over to it."""
+        total = self.log.last_position()
+        progress(0, total)
+        while True:
+            try:
+                with ReadAhead(self.projector.read_commits) as read:
+                    self.index.rebuild(
+                        read,
+                        check=lambda state: self.projector.check_end(state, total),
+                        progress=lambda done: progress(done, max(done, total)),
+                        unless_open=unless_open,
+                    )
+            except ChainIntegrityError as error:
+                if not self.projector.explain(error):
+                    raise
+            else:
+                return
+
+    @system_errors("the search index can not be built")
+    def rebuild_search(self, progress: Progress = no_progress) -> None:
+        """Build the search index anew from the messages in the index."""
+        self.check_open()
+        self.index.rebuild_search(progress)
+
+    def sweep_large(self) -> int:
+        """Erase large data that no event refers to, as their writer died before; how many there were."""
+        return self._eraser.large.sweep()
+
+    def finish_erasures(self, *, timeout_s: float = SCRUB_S) -> None:
+        """Erase what deleted chats left on the log and in the index, also what an earlier process did not come to."""
+        self._eraser.finish(timeout_s=timeout_s)
+
+    def _tidy(self) -> None:
+        self.projections.catch_up()
+        self._eraser.tidy()
+
+    def check_open(self) -> None:
+        """Raise `LedgerClosedError` after `close`, or in a process forked from the one that opened it."""
+        if self._closing.is_set():
+            raise LedgerClosedError(_CLOSED)
+        if os.getpid() != self._pid:
+            msg = "this ledger was opened before the process forked; open it again in the child"
+            raise LedgerClosedError(msg)
+        self.projections.check_outside()
+
+    def close(self) -> None:
+        """Stop following, close index and log; calling it again does nothing."""
+        if self._closing.is_set() or os.getpid() != self._pid:
+            return
+        self._closing.set()
+        if self._witness is not None:
+            self._witness.stop()
+        self.log.close()
+        self._commits.close()
+        follower = getattr(self, "_follower", None)
+        if follower is not None:
+            follower.join()
+        self.projections.close()
+        self.index.close()
+        for action in self._on_close:
+            action()

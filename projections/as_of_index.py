@@ -1,0 +1,136 @@
+"""A second index: a few chats as they stood at an earlier moment, beside the index that serves."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from chatledger.domain.chat.events import Recorded
+from chatledger.domain.chat.state import NO_STREAM, StreamHead, Tombstone, stream_head
+
+from .chat.reader import IndexedChat
+from .chat.writer import ChatWriter
+from .generations import Generation
+from .lmdb.environment import INITIAL_MAP_BYTES, Reading, Transaction, drop_prefixed, prefixed
+from .lmdb.keys import number
+from .lmdb.tables import Tables
+from .search import indexer as building
+from .search.indexer import is_behind, is_current, note_behind
+
+_COMPLETE: Final = b"complete:"
+_SEARCHABLE: Final = b"searchable:"
+
+
+class PastChat(IndexedChat):
+    """A chat that was folded into an index of the past."""
+
+
+class PastIndex:
+    """
+    Chats folded from some of their events. It is not kept in step with the log.
+
+    Args:
+        folder: An empty folder. Nothing is opened by name after this, so that it may be removed at once.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._generation = Generation(1, folder, map_bytes=INITIAL_MAP_BYTES)
+        self._env = self._generation.env
+        try:
+            # Nothing is in it yet: this says that its search index is current and lacks nothing.
+            building.build(self._env, self.tables, anew=True, progress=lambda _done, _total: None)
+        except BaseException:
+            self._env.close()
+            raise
+
+    @property
+    def tables(self) -> Tables:
+        """The tables of its environment."""
+        return self._generation.tables
+
+    def reading(self) -> Reading:
+        """A read transaction, as a context manager. `apply` may wait for its end."""
+        return self._env.reading()
+
+    def apply(self, events: Sequence[Recorded], *, tombstones: Mapping[str, Tombstone]) -> None:
+        """
+        Take the next events of some chats in; those that were applied before are passed over.
+
+        Args:
+            events: In log order.
+            tombstones: By chat id, the deletion that a chat's first event follows.
+
+        Raises:
+            ChainIntegrityError: They do not follow what was applied before. Nothing of them was taken in.
+        """
+
+        def change(txn: Transaction) -> None:
+            writers: dict[str, ChatWriter] = {}
+            for recorded in events:
+                chat_id = recorded.chat_id
+                writer = writers.get(chat_id)
+                if writer is None:
+                    tombstone = tombstones.get(chat_id)
+                    if tombstone is not None and self.tables.chat_no(txn, chat_id) is None:
+                        self.tables.bury(txn, chat_id, tombstone)
+                    writer = writers[chat_id] = ChatWriter(self.tables, txn, chat_id)
+                    if writer.chat_no is None:
+                        self._drop(txn, recorded.position)
+                if recorded.position > stream_head(writer).position:
+                    writer.apply(recorded)
+            for writer in writers.values():
+                writer.flush()
+
+        self._env.update(change)
+
+    def copy_chats(self, live: Transaction, tables: Tables, chat_numbers: Sequence[int]) -> None:
+        """
+        Copy chats from the index that serves, so that they are searched together with folded ones.
+
+        A search looks into one index only. Rows are copied as they are, which takes a fraction of folding the chats.
+        """
+
+        def change(txn: Transaction) -> None:
+            if is_behind(live, tables) or not is_current(live, tables):
+                note_behind(txn, self.tables)
+            for chat_no in chat_numbers:
+                if self.is_complete(txn, chat_no):
+                    continue  # another thread has folded it meanwhile
+                self._drop(txn, chat_no)
+                txn.cursor(self.tables.rows).putmulti(list(prefixed(live, tables.rows, number(chat_no))))
+                if is_current(live, tables):
+                    txn.cursor(self.tables.search).putmulti(list(prefixed(live, tables.search, number(chat_no))))
+                txn.put(_SEARCHABLE + number(chat_no), b"", db=self.tables.meta)
+
+        self._env.update(change)
+
+    def _drop(self, txn: Transaction, chat_no: int) -> None:
+        """Remove the rows of a chat that was copied."""
+        drop_prefixed(txn, self.tables.rows, number(chat_no))
+        drop_prefixed(txn, self.tables.search, number(chat_no))
+
+    def is_searchable(self, txn: Transaction, chat_no: int) -> bool:
+        """Whether a chat can be searched here, folded or copied."""
+        return self.is_complete(txn, chat_no) or txn.get(_SEARCHABLE + number(chat_no), db=self.tables.meta) is not None
+
+    def head(self, chat_id: str) -> StreamHead:
+        """The last event that was applied to a chat."""
+        with self.reading() as txn:
+            record = IndexedChat(self.tables, txn, chat_id, self.tables.chat_no(txn, chat_id)).record
+            return NO_STREAM if record is None else record.head
+
+    def note_complete(self, chat_numbers: Sequence[int]) -> None:
+        """Note that all events of these chats are in that belong here."""
+
+        def change(txn: Transaction) -> None:
+            for chat_no in chat_numbers:
+                txn.put(_COMPLETE + number(chat_no), b"", db=self.tables.meta)
+
+        self._env.update(change)
+
+    def is_complete(self, txn: Transaction, chat_no: int) -> bool:
+        """Whether all events of a chat are in that belong here; it may have none."""
+        return txn.get(_COMPLETE + number(chat_no), db=self.tables.meta) is not None
+
+    def close(self) -> None:
+        """Wait for transactions to end, and close; calling it again does nothing."""
+        self._env.close()

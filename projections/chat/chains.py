@@ -1,0 +1,347 @@
+"""
+Chains of messages.
+
+A segment is a maximal run of first children: message after message until one has no child. Its messages lie in pages, so
+reading a chain is a few sequential scans and one decode per page. A second child begins a segment of its own, which names
+the place it hangs on. A place is (segment, offset). Segments form a tree with skip pointers (Myers 1983, "An applicative
+random-access stack"), so ancestors are found in O(log forks), and depth is the segment's first depth plus the offset.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from struct import Struct
+from typing import Final, NamedTuple
+
+import lmdb
+import msgspec
+
+from chatledger.domain.errors import ChainIntegrityError
+from chatledger.domain.values import Message
+
+from ..lmdb.checksums import unseal, unsealed_view
+from ..lmdb.environment import Transaction, prefixed
+from ..lmdb.keys import NO_SEGMENT, Tag, chat_key, forks_prefix, page_key, segment_key
+from .messages import RecentMessages, StoredMessage, only_new_collected
+from .pages import Page, Run, bodies_in, part_of_page, read_runs, unpack_page
+from .runs import Annotations
+
+Place = tuple[int, int]
+
+
+class _OnlyId(msgspec.Struct):
+    """What is asked of a parent."""
+
+    id: str
+
+
+_LAYOUT: Final = Struct(">IIQIIIII")
+_u32: Final = Struct(">I")
+_decode_page = msgspec.msgpack.Decoder(list[Message]).decode
+_decode_id = msgspec.msgpack.Decoder(_OnlyId).decode
+_decode_message = msgspec.msgpack.Decoder(Message).decode
+_set = msgspec.structs.force_setattr
+
+
+class Segment(NamedTuple):
+    """A run of first children. `tail_*` describe the rows at its end that are not yet merged into a page."""
+
+    parent_segment: int
+    parent_offset: int
+    first_depth: int
+    length: int
+    level: int
+    jump: int
+    tail_start: int
+    tail_bytes: int
+
+    @property
+    def parent(self) -> Place | None:
+        """The place it hangs on; None for a root."""
+        return None if self.parent_segment == NO_SEGMENT else (self.parent_segment, self.parent_offset)
+
+
+def pack_segment(segment: Segment) -> bytes:
+    """The stored form of a segment."""
+    packed: bytes = _LAYOUT.pack(*segment)
+    return packed
+
+
+class Chains:
+    """The chains of one chat, read in one transaction."""
+
+    def __init__(self, txn: Transaction, table: "lmdb._Database", chat_no: int, chat_id: str) -> None:
+        self._txn, self._table, self._chat_no, self._chat_id = txn, table, chat_no, chat_id
+        self._segments: dict[int, Segment] = {}
+        self._cursor: lmdb.Cursor[bytes] | None = None
+        self.annotations = Annotations(txn, table, chat_no)
+        self.recent: RecentMessages | None = None
+
+    def segment(self, number: int) -> Segment:
+        """The segment of that number."""
+        found = self._segments.get(number)
+        if found is None:
+            raw = self._txn.get(segment_key(self._chat_no, number), db=self._table)
+            if raw is None:
+                msg = f"segment {number} of chat {self._chat_id!r} is missing in the index; rebuild it"
+                raise ChainIntegrityError(msg)
+            found = self._segments[number] = Segment._make(_LAYOUT.unpack(unseal(raw)))
+        return found
+
+    def depth(self, place: Place) -> int:
+        """The number of ancestors of the message at a place."""
+        return self.segment(place[0]).first_depth + place[1]
+
+    def parent(self, place: Place) -> Place | None:
+        """Where its parent is."""
+        segment, offset = place
+        return (segment, offset - 1) if offset else self.segment(segment).parent
+
+    def ancestor(self, place: Place, depth: int) -> Place:
+        """The ancestor (or the message itself) at a depth that its chain has."""
+        number = place[0]
+        segment = self.segment(number)
+        if segment.first_depth <= depth:
+            return number, depth - segment.first_depth
+        while segment.first_depth > depth:
+            jump = self.segment(segment.jump)
+            number = segment.jump if jump.first_depth > depth else segment.parent_segment
+            segment = self.segment(number)
+        return number, depth - segment.first_depth
+
+    def is_ancestor(self, place: Place, descendant: Place) -> bool:
+        """Whether the chain of `descendant` contains `place`."""
+        depth = self.depth(place)
+        return depth <= self.depth(descendant) and self.ancestor(descendant, depth) == place
+
+    def common_ancestor(self, a: Place, b: Place) -> Place | None:
+        """The deepest message that both chains contain; None when they have different roots."""
+        top = self._common_segment(a[0], b[0])
+        return None if top is None else (top, min(self._exit(a, top), self._exit(b, top)))
+
+    def _common_segment(self, a: int, b: int) -> int | None:
+        one, other = self.segment(a), self.segment(b)
+        if one.level != other.level:
+            level = min(one.level, other.level)
+            a, b = self._at_level(a, level), self._at_level(b, level)
+        while a != b:
+            one, other = self.segment(a), self.segment(b)
+            if not one.level:
+                return None
+            apart = one.jump != other.jump
+            a, b = (one.jump, other.jump) if apart else (one.parent_segment, other.parent_segment)
+        return a
+
+    def _at_level(self, number: int, level: int) -> int:
+        while (segment := self.segment(number)).level > level:
+            number = segment.jump if self.segment(segment.jump).level >= level else segment.parent_segment
+        return number
+
+    def _exit(self, place: Place, top: int) -> int:
+        """The last offset of segment `top` that the chain of `place` contains."""
+        number, offset = place
+        if number == top:
+            return offset
+        segment = self.segment(number)
+        if segment.parent_segment != top:
+            segment = self.segment(self._at_level(number, self.segment(top).level + 1))
+        return segment.parent_offset
+
+    def chain(self, head: Place, limit: int | None = None, *, lazy_data: bool = False) -> list[Message]:
+        """The messages from the root to `head`, oldest first; the last `limit` of them, with data that wait to be decoded."""
+        runs = self._runs_to(head, limit)
+        with only_new_collected(sum(last - first + 1 for _, first, last in runs)):
+            messages = read_runs(runs, self._arrays, self._parent_of, chat_id=self._chat_id, lazy_data=lazy_data)
+        if not self.annotations.is_empty:
+            self._annotate(runs, messages)
+        return messages
+
+    def _runs_to(self, head: Place, limit: int | None) -> list[Run]:
+        """The runs of the chain of `head`, root first; of the last `limit` messages."""
+        runs: list[Run] = []
+        at: Place | None = head
+        wanted = self.depth(head) + 1 if limit is None else limit
+        while at is not None and wanted > 0:
+            number, offset = at
+            first = max(0, offset + 1 - wanted)
+            runs.append((number, first, offset))
+            wanted -= offset + 1 - first
+            at = self.segment(number).parent
+        runs.reverse()
+        return runs
+
+    def _annotate(self, runs: Iterable[Run], messages: list[Message]) -> None:
+        """Put annotations on a chain that was read from these runs."""
+        start = 0
+        for number, first, last in runs:
+            for offset, annotation in self.annotations.between(number, first, last):
+                _set(messages[start + offset - first], "annotation", annotation)
+            start += last - first + 1
+
+    def _parent_of(self, run: Run) -> str | None:
+        return self._parent_id(run[:2])
+
+    def _parent_id(self, place: Place) -> str | None:
+        parent = self.parent(place)
+        return None if parent is None else self._id_at(parent)
+
+    def _id_at(self, place: Place) -> str:
+        first, page = self._page(place)
+        return _decode_id(bodies_in(page, place[1] - first)[1]).id
+
+    def message(self, place: Place) -> Message:
+        """The message at a place; not looked for again where it is one of the `recent` ones."""
+        found = None if self.recent is None else self.recent.get((self._chat_no, place))
+        body, parent_id = found or self._stored_message(place)
+        message = _decode_message(body)
+        _set(message, "chat_id", self._chat_id)
+        _set(message, "parent_id", parent_id)
+        annotation = self.annotations.at(place)
+        if annotation is not None:
+            _set(message, "annotation", annotation)
+        return message
+
+    def _stored_message(self, place: Place) -> StoredMessage:
+        first, page = self._page(place)
+        before, body = bodies_in(page, place[1] - first)
+        # Mostly its parent is in the same page.
+        stored = bytes(body), _decode_id(before).id if before else self._parent_id(place)
+        if self.recent is not None:
+            self.recent.keep((self._chat_no, place), stored)
+        return stored
+
+    def _page(self, place: Place) -> tuple[int, memoryview]:
+        """The page that holds the message at a place: its first offset, and its stored form."""
+        number, offset = place
+        cursor = self._cursor
+        if cursor is None:
+            cursor = self._cursor = self._txn.cursor(self._table)
+        wanted = page_key(self._chat_no, number, offset)
+        if not cursor.set_range(wanted) or cursor.key() != wanted:
+            cursor.prev()
+        key, stored = cursor.item()
+        if key[:-4] == wanted[:-4]:
+            page = unsealed_view(stored)
+            first: int = _u32.unpack_from(key, len(key) - 4)[0]
+            if offset < first + _u32.unpack_from(page)[0]:
+                return first, page
+        raise self._missing(number)
+
+    def runs(self, head: Place) -> dict[int, int]:
+        """The chain of a message, as its segments with the last offset in each."""
+        runs: dict[int, int] = {}
+        at: Place | None = head
+        while at is not None:
+            runs[at[0]] = at[1]
+            at = self.segment(at[0]).parent
+        return runs
+
+    def numbered(self, first: int) -> list[tuple[int, Place]]:
+        """The messages from a number in log order on, as their numbers and places."""
+        prefix = chat_key(self._chat_no, Tag.PAGE)
+        found: list[tuple[int, Place]] = []
+        for key, value in prefixed(self._txn, self._table, prefix):
+            number: int = _u32.unpack_from(key, len(prefix))[0]
+            page = unpack_page(key, unseal(value))
+            if page.ordinals[-1] >= first:
+                places = zip(
+                    page.ordinals, range(page.first_offset, page.first_offset + len(page.ordinals)), strict=True
+                )
+                found.extend((ordinal, (number, offset)) for ordinal, offset in places if ordinal >= first)
+        return sorted(found)
+
+    def bare_messages(self, places: Sequence[Place]) -> Iterator[Message]:
+        """The messages at places, without chat and parent; quick where places follow each other."""
+        start = 0
+        while start < len(places):
+            number, first = places[start]
+            end = start + 1
+            while end < len(places) and places[end] == (number, first + end - start):
+                end += 1
+            last = first + end - start - 1
+            for page in self._pages(number, first, last):
+                decoded = _decode_page(page.array)
+                yield from decoded[max(first - page.first_offset, 0) : last + 1 - page.first_offset]
+            start = end
+
+    def children(self, place: Place) -> list[Place]:
+        """Where its children are, in the order of their creation."""
+        number, offset = place
+        first = [(number, offset + 1)] if offset + 1 < self.segment(number).length else []
+        return [*first, *((segment, 0) for segment in self._forks(place))]
+
+    def has_children(self, place: Place) -> bool:
+        """Whether it has any; a fork has an elder sibling, so the rest of the segment tells."""
+        return place[1] + 1 < self.segment(place[0]).length
+
+    def roots(self) -> list[Place]:
+        """Where the chat's roots are, in the order of their creation."""
+        return [(segment, 0) for segment in self._forks((NO_SEGMENT, NO_SEGMENT))]
+
+    def _forks(self, place: Place) -> Iterator[int]:
+        prefix = forks_prefix(self._chat_no, place)
+        for key, _ in prefixed(self._txn, self._table, prefix):
+            yield _u32.unpack_from(key, len(prefix))[0]
+
+    def _pages(self, number: int, first: int, last: int) -> Iterator[Page]:
+        """The pages of a segment that hold the offsets from `first` to `last`."""
+        return (unpack_page(key, unseal(stored)) for key, stored in self._rows(number, first, last))
+
+    def _arrays(self, number: int, first: int, last: int) -> Iterator[tuple[int, bytes | memoryview]]:
+        """
+        The same as the offset of their first message and the msgpack array of their messages.
+
+        Of a page whose messages are asked for in part it is that part, and the message before it, which is a parent.
+        """
+        for key, stored in self._rows(number, first, last):
+            page_first: int = _u32.unpack_from(key, len(key) - 4)[0]
+            yield part_of_page(unsealed_view(stored), page_first, max(first - 1, 0), last)
+
+    def _rows(self, number: int, first: int, last: int) -> Iterator[tuple[bytes, bytes]]:
+        """The same as they are stored, with their keys."""
+        cursor = self._txn.cursor(self._table)
+        wanted = page_key(self._chat_no, number, first)
+        prefix = wanted[:-4]
+        if not cursor.set_range(wanted) or cursor.key() != wanted:
+            cursor.prev()
+        expected = None
+        while (key := cursor.key()).startswith(prefix):
+            stored = cursor.value()
+            page_first: int = _u32.unpack_from(key, len(prefix))[0]
+            if expected is not None and page_first != expected:
+                break
+            yield key, stored  # who takes it looks whether it is sound
+            expected = page_first + _u32.unpack_from(stored)[0]
+            if expected > last or not cursor.next():
+                break
+        if expected is None or expected <= last:
+            raise self._missing(number)
+
+    def _missing(self, segment: int) -> ChainIntegrityError:
+        msg = f"messages of segment {segment} of chat {self._chat_id!r} are missing in the index; rebuild it"
+        return ChainIntegrityError(msg)
+
+    def all_places(self) -> Iterator[tuple[Place, str]]:
+        """Every message of the chat as its place and its id."""
+        prefix = chat_key(self._chat_no, Tag.PAGE)
+        for key, value in prefixed(self._txn, self._table, prefix):
+            number: int = _u32.unpack_from(key, len(prefix))[0]
+            page = unpack_page(key, unseal(value))
+            for offset, message in enumerate(_decode_page(page.array), page.first_offset):
+                yield (number, offset), message.id
+
+    def all_messages(self) -> list[tuple[int, Message]]:
+        """Every message of the chat with its number in log order; in the order of segments."""
+        found: list[tuple[int, Message]] = []
+        prefix = chat_key(self._chat_no, Tag.PAGE)
+        at, parent_id = -1, None
+        for key, value in prefixed(self._txn, self._table, prefix):
+            number: int = _u32.unpack_from(key, len(prefix))[0]
+            if number != at:
+                parent = self.segment(number).parent
+                at, parent_id = number, None if parent is None else self._id_at(parent)
+            page = unpack_page(key, unseal(value))
+            for ordinal, message in zip(page.ordinals, _decode_page(page.array), strict=True):
+                _set(message, "chat_id", self._chat_id)
+                _set(message, "parent_id", parent_id)
+                parent_id = message.id
+                found.append((ordinal, message))
+        return found

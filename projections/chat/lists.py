@@ -1,0 +1,162 @@
+"""Lists over all chats: the catalogue, newest first; those that are due to end; and those that have large data."""
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+import msgspec
+
+from chatledger.domain.chat.state import ChatProfile
+from chatledger.domain.values import Chat
+
+from ..lmdb.checksums import unseal
+from ..lmdb.environment import Transaction, prefixed
+from ..lmdb.keys import Tag, chat_key, number, order_key, scope, to_number
+from ..lmdb.tables import Tables
+from .reader import IndexedChat
+
+_decode_profile = msgspec.msgpack.Decoder(ChatProfile).decode
+
+
+class Cursor(NamedTuple):
+    """A place in the list: just after the chat of that id, which stood there with that `updated_at`."""
+
+    updated_at: int
+    chat_id: str
+    chat_no: int | None = None  # looked up when None
+
+
+def list_chats(
+    txn: Transaction,
+    tables: Tables,
+    *,
+    user_id: str | None,
+    entry: tuple[str, str | float] | None,
+    limit: int | None,
+    offset: int,
+    after: Cursor | None,
+) -> list[Chat]:
+    """Chats by `updated_at`, newest first, ties by id; those of an owner, with a metadata entry, or both."""
+    listing = scope(user_id=user_id, entry=entry)
+    cursor = txn.cursor(tables.order)
+    start = listing
+    if after is not None:
+        chat_no = after.chat_no if after.chat_no is not None else tables.chat_no(txn, after.chat_id) or 0
+        start = order_key(listing, after.updated_at, after.chat_id, chat_no)
+    found = cursor.set_range(start)
+    if after is not None and found and cursor.key() == start:
+        found = cursor.next()
+    chats: list[Chat] = []
+    while found and (limit is None or len(chats) < limit) and cursor.key().startswith(listing):
+        if offset:
+            offset -= 1
+        else:
+            chats.append(_chat(txn, tables, to_number(cursor.value())))
+        found = cursor.next()
+    return chats
+
+
+def listed(txn: Transaction, tables: Tables, *, user_id: str | None) -> list[int]:
+    """The numbers of all chats, or of an owner's, newest first."""
+    listing = scope(user_id=user_id)
+    cursor = txn.cursor(tables.order)
+    found: list[int] = []
+    if cursor.set_range(listing):
+        for key, value in cursor.iternext():
+            if not key.startswith(listing):
+                break
+            found.append(to_number(value))
+    return found
+
+
+def _profile(txn: Transaction, tables: Tables, chat_no: int) -> ChatProfile:
+    raw = txn.get(chat_key(chat_no, Tag.PROFILE), db=tables.rows)
+    assert raw is not None, "a listed chat has a profile"
+    return _decode_profile(unseal(raw))
+
+
+def _chat(txn: Transaction, tables: Tables, chat_no: int) -> Chat:
+    chat = IndexedChat(tables, txn, _profile(txn, tables, chat_no).id, chat_no).chat
+    assert chat is not None, "a listed chat has a record"
+    return chat
+
+
+_TIME_OFFSET: Final = 2**63
+
+
+def note_expiry(
+    txn: Transaction, tables: Tables, chat_no: int, before: ChatProfile | None, after: ChatProfile | None
+) -> None:
+    """Keep the row of a chat whose profile was `before`, and is `after` or gone."""
+    old = None if before is None else before.expires_at
+    new = None if after is None else after.expires_at
+    if old == new:
+        return
+    if old is not None:
+        txn.delete(_key(old, chat_no), db=tables.expiry)
+    if new is not None:
+        txn.put(_key(new, chat_no), b"", db=tables.expiry)
+
+
+def due_chats(
+    txn: Transaction, tables: Tables, *, until: int, limit: int | None = None, user_id: str | None = None
+) -> list[str]:
+    """The ids of the chats (of a user) that end at `until`, in ms, or before: the longest due first. Costs what is due."""
+    cursor = txn.cursor(tables.expiry)
+    end = number(until + _TIME_OFFSET)
+    found, due = cursor.first(), list[str]()
+    while found and (key := bytes(cursor.key()))[:8] <= end and (limit is None or len(due) < limit):
+        profile = IndexedChat(tables, txn, "", to_number(key[8:])).profile
+        assert profile is not None, "a chat that ends has a profile"
+        if user_id in {None, profile.user_id}:
+            due.append(profile.id)
+        found = cursor.next()
+    return due
+
+
+def _key(expires_at: int, chat_no: int) -> bytes:
+    return number(expires_at + _TIME_OFFSET) + number(chat_no)
+
+
+DIGEST_BYTES: Final = 32
+_DROPPED: Final = b"dropped:"
+
+
+def note_large(txn: Transaction, tables: Tables, chat_no: int, digest: bytes) -> None:
+    """Note that a chat has a message with these data."""
+    txn.put(digest + number(chat_no), b"", db=tables.blobs)
+    txn.put(chat_key(chat_no, Tag.LARGE, digest), b"", db=tables.rows)
+
+
+def forget_large(txn: Transaction, tables: Tables, chat_no: int) -> None:
+    """A chat is deleted: its data are to be dropped, unless others have them too. Before its rows are."""
+    prefix = chat_key(chat_no, Tag.LARGE)
+    for digest in [bytes(key[len(prefix) :]) for key, _ in prefixed(txn, tables.rows, prefix)]:
+        txn.delete(digest + number(chat_no), db=tables.blobs)
+        txn.put(_DROPPED + digest, b"", db=tables.meta)
+
+
+def is_large_used(txn: Transaction, tables: Tables, digest: bytes) -> bool:
+    """Whether a chat has a message with these data."""
+    cursor = txn.cursor(tables.blobs)
+    return cursor.set_range(digest) and cursor.key().startswith(digest)
+
+
+def dropped_large(txn: Transaction, tables: Tables) -> list[bytes]:
+    """The data of deleted chats that may still be stored."""
+    return [bytes(key[len(_DROPPED) :]) for key, _ in prefixed(txn, tables.meta, _DROPPED)]
+
+
+def finish_drop(txn: Transaction, tables: Tables, digest: bytes) -> None:
+    """Note that data are not stored any more, or that others have them."""
+    txn.delete(_DROPPED + digest, db=tables.meta)
+
+
+def large_digests(txn: Transaction, tables: Tables) -> Iterator[bytes]:
+    """All that chats have, in order."""
+    cursor = txn.cursor(tables.blobs)
+    found = cursor.first()
+    while found:
+        digest = bytes(cursor.key()[:DIGEST_BYTES])
+        yield digest
+        following = (int.from_bytes(digest, "big") + 1).to_bytes(DIGEST_BYTES + 1, "big")
+        found = not following[0] and cursor.set_range(following[1:])

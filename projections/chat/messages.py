@@ -1,0 +1,246 @@
+"""Messages whose data are decoded when somebody asks for them: decoding data is most of what reading a chain takes."""
+
+import contextlib
+import gc
+import os
+import sys
+import threading
+from collections.abc import Generator, Iterable, Mapping
+from typing import Any, ClassVar, Final, TypeVar
+
+import msgspec
+
+from chatledger.domain.errors import UNDECODABLE, CorruptStateError
+from chatledger.domain.values import Message
+
+from ..search.rows import Record
+
+WORTH_FROM: Final = 500
+"""How many messages take so long that it is worth the switching."""
+
+_NEVER: Final = 2**31 - 1
+_AT_ONCE: Final = -1
+"""Those that were left after their first look are not looked at again, but belong to the old ones."""
+_HAS_GENERATIONS: Final = sys.version_info < (3, 14)  # what thresholds mean has changed there
+
+
+class _Decoding:
+    """Those that go on in this process, in whatever thread: the first sets the thresholds, the last one sets them back."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._count = 0
+        self._before = self._meanwhile = gc.get_threshold()
+
+    def begin(self) -> None:
+        with self._lock:
+            if not self._count:
+                self._before = gc.get_threshold()
+                self._meanwhile = (self._before[0], _AT_ONCE, _NEVER)
+                gc.set_threshold(*self._meanwhile)
+            self._count += 1
+
+    def end(self) -> None:
+        with self._lock:
+            self._count -= 1
+            if not self._count:
+                self._restore()
+
+    def _restore(self) -> None:
+        if gc.get_threshold() == self._meanwhile:  # else somebody has set others since, which are to stay
+            gc.set_threshold(*self._before)
+
+    def end_in_child(self) -> None:
+        """In a process that was forked there is only the thread that forked, and it did not decode."""
+        self._lock = threading.Lock()
+        if self._count:
+            self._count = 0
+            self._restore()
+
+
+_decoding: Final = _Decoding()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_decoding.end_in_child)
+
+
+@contextlib.contextmanager
+def only_new_collected(messages: int = WORTH_FROM) -> Generator[None]:
+    """While so many messages, or others that are as many, are decoded, if they are many, the collector looks at new containers only, in the whole process."""
+    if messages < WORTH_FROM or not _HAS_GENERATIONS:
+        yield
+        return
+    _decoding.begin()
+    try:
+        yield
+    finally:
+        _decoding.end()
+
+
+T = TypeVar("T")
+
+_decode: Final = msgspec.msgpack.Decoder().decode
+_set: Final = msgspec.structs.force_setattr
+_chat_of: Final = vars(Message)["chat_id"].__get__
+_data_of: Final = vars(Message)["data"].__get__
+_lock: Final = threading.Lock()
+
+
+class UndecodedMessage:
+    """
+    What lazy messages of a chat hold in place of its id, until their data are decoded.
+
+    Encoders of msgspec read what a message holds, and would write its data as they are stored. They refuse this, which comes first.
+    """
+
+    __slots__ = ("chat_id",)
+
+    def __init__(self, chat_id: str) -> None:
+        self.chat_id = chat_id
+
+
+class _StoredMessage(Message, frozen=True, kw_only=True, gc=False):
+    """A message as it is stored. The bytes of its data are a part of those that it was decoded from."""
+
+    data: msgspec.Raw
+
+
+class LazyMessage(_StoredMessage, frozen=True, kw_only=True, gc=False):
+    """
+    A message that decodes its data when they are asked for, and is a `Message` like any other from then on.
+
+    Safe for threads. Comparing it, showing it and pickling it ask for its data.
+    """
+
+    # The fields that the properties below stand before, under names of their own. For those who know that it is none yet: while
+    # it is asked, another thread may make it a message.
+    held_chat: ClassVar[Any] = vars(Message)["chat_id"]
+    held_data: ClassVar[Any] = vars(Message)["data"]
+
+    @property  # type: ignore[misc]  # it reads as the field does
+    def chat_id(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]  # as above
+        """The chat."""
+        held: UndecodedMessage | str = _chat_of(self)
+        return held.chat_id if isinstance(held, UndecodedMessage) else held
+
+    @property  # type: ignore[misc]  # as above
+    def data(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]  # as above
+        """
+        Any JSON value.
+
+        Raises:
+            CorruptStateError: They can not be decoded.
+        """
+        return _data_of(_decoded(self))
+
+    def __eq__(self, other: object) -> bool:
+        return Message.__eq__(_decoded(self), _decoded(other))
+
+    def __ne__(self, other: object) -> bool:  # the struct's own one would compare what both hold
+        return Message.__ne__(_decoded(self), _decoded(other))
+
+    def __hash__(self) -> int:
+        return Message.__hash__(_decoded(self))
+
+    def __repr__(self) -> str:
+        return Message.__repr__(_decoded(self))
+
+    def __reduce__(self) -> Any:
+        return Message.__reduce__(_decoded(self))
+
+
+def _decoded(one: T) -> T:
+    """The same object, with its data if it is a lazy message."""
+    if not isinstance(one, LazyMessage):
+        return one
+    with _lock:  # so that all threads get the same data
+        if isinstance(one, LazyMessage):
+            if isinstance(one.held_data, msgspec.Raw):
+                _set(one, "held_data", _decode_data(one, one.held_data))
+            _set(one, "held_chat", one.chat_id)
+            # It has no fields that a message has not; so from now on it costs no more than one.
+            _set(one, "__class__", Message)
+    return one
+
+
+def _decode_data(message: LazyMessage, data: msgspec.Raw) -> Any:
+    try:
+        return _decode(data)
+    except UNDECODABLE as error:
+        msg = (
+            f"the data of message {message.id!r} of chat {message.chat_id!r} can not be decoded: {error}; "
+            "rebuild the index, the log is not affected"
+        )
+        raise CorruptStateError(msg) from error
+
+
+decode_lazily: Final = msgspec.msgpack.Decoder(list[LazyMessage]).decode
+"""A page of messages, without chat and parent."""
+
+
+def place_lazily(chat: UndecodedMessage, messages: Iterable[Message], parent_id: str | None) -> str | None:
+    """Say of lazy messages that follow each other what chat they belong to and what they answer; returns the id of the last one."""
+    for message in messages:
+        _set(message, "held_chat", chat)
+        _set(message, "parent_id", parent_id)
+        parent_id = message.id
+    return parent_id
+
+
+MAX_MESSAGES: Final = 512
+_MAX_BYTES: Final = 4096
+"""Of a message that is kept."""
+
+StoredMessage = tuple[bytes, str | None]
+"""A message as msgpack, without the id of its parent, and that id."""
+
+MAX_RECORDS: Final = 4 * MAX_MESSAGES
+
+_Key = tuple[int, tuple[int, int]]
+
+
+class RecentMessages:
+    """
+    Messages by their chat and place. They were found and checked before; each reader decodes one of its own.
+
+    And the records of the documents that matched, by their chat and number; there are more of them than are answered.
+    """
+
+    def __init__(self) -> None:
+        self._messages: dict[_Key, StoredMessage] = {}
+        self._records: dict[tuple[int, int], Record] = {}
+        self.get = self._messages.get
+        self.record = self._records.get
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it takes no more."""
+        return len(self._messages) >= MAX_MESSAGES
+
+    def keep(self, key: _Key, message: StoredMessage) -> None:
+        """Keep a message, if there is room and it is not long."""
+        if len(message[0]) <= _MAX_BYTES and not self.is_full:
+            self._messages[key] = message
+
+    def keep_records(self, records: Mapping[tuple[int, int], Record]) -> None:
+        """Keep records, if there is room."""
+        if len(self._records) + len(records) <= MAX_RECORDS:
+            self._records.update(records)
+
+
+class Recent:
+    """
+    The recent messages of one snapshot of an environment at a time, in which nothing changes.
+
+    A search that is repeated, or asked for its next page, comes to the same messages. Any write begins another snapshot.
+    """
+
+    def __init__(self) -> None:
+        self._snapshot = -1, RecentMessages()
+
+    def of(self, snapshot_id: int) -> RecentMessages:
+        """Those of a snapshot. Each has its own, as threads may read different ones at the same time."""
+        known_id, messages = self._snapshot
+        if known_id != snapshot_id or messages.is_full:
+            messages = RecentMessages()
+            self._snapshot = snapshot_id, messages
+        return messages

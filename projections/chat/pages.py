@@ -1,0 +1,161 @@
+"""How the messages of a segment are stored: pages of messages that follow each other."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import accumulate, pairwise
+from struct import Struct
+from typing import Final, NamedTuple
+
+import msgspec
+
+from chatledger.domain.values import Message
+
+from .messages import UndecodedMessage, decode_lazily, place_lazily
+
+PAGE_MESSAGES: Final = 64
+PAGE_BYTES: Final = 16 * 1024
+
+_NARROW: Final = 0xFFFF
+_FEW: Final = 8
+"""So many messages are decoded in the time that leaving them out takes."""
+_u32: Final = Struct(">I")
+_u16: Final = Struct(">H")
+
+
+class Page(NamedTuple):
+    """Messages that follow each other in a segment, as msgpack, each with its number in the log order of the chat."""
+
+    first_offset: int
+    ordinals: tuple[int, ...]
+    array: bytes
+
+
+def pack_page(ordinals: Sequence[int], bodies: Sequence[bytes]) -> bytes:
+    """
+    The stored form of a page: count, ordinals, a msgpack array of messages, and where each of them begins in it.
+
+    The beginnings take two bytes each; four where the array is longer than two can tell.
+    """
+    count = len(ordinals)
+    header = array_header(count)
+    starts = list(accumulate(map(len, bodies), initial=len(header)))
+    code = "H" if starts.pop() <= _NARROW else "I"
+    return b"".join(
+        (
+            Struct(f">I{count}I").pack(count, *ordinals),
+            header,
+            *bodies,
+            Struct(f">{count}{code}").pack(*starts),
+        )
+    )
+
+
+def array_header(count: int) -> bytes:
+    """The start of a msgpack array of `count` elements."""
+    if count < 16:
+        return bytes((0x90 | count,))
+    return b"\xdc" + count.to_bytes(2, "big") if count < 2**16 else b"\xdd" + count.to_bytes(4, "big")
+
+
+def unpack_page(key: bytes, value: bytes) -> Page:
+    """The page at a key."""
+    count: int = _u32.unpack_from(value)[0]
+    return Page(
+        _u32.unpack_from(key, len(key) - 4)[0],
+        Struct(f">{count}I").unpack_from(value, 4),
+        value[4 + 4 * count : -_width(value, count) * count],
+    )
+
+
+def split_page(page: bytes) -> list[bytes]:
+    """The messages in the stored form of a page."""
+    count: int = _u32.unpack_from(page)[0]
+    width = _width(page, count)
+    array, end = 4 + 4 * count, len(page) - width * count
+    starts = [array + start for start in Struct(f">{count}{'H' if width == 2 else 'I'}").unpack_from(page, end)]
+    return [page[start:end] for start, end in pairwise([*starts, end])]
+
+
+def bodies_in(page: bytes | memoryview, number: int) -> tuple[bytes | memoryview, bytes | memoryview]:
+    """The message before one in the stored form of a page, empty when that is the first, and the message itself."""
+    count: int = _u32.unpack_from(page)[0]
+    width = _width(page, count)
+    start_at = (_u16 if width == 2 else _u32).unpack_from
+    array, starts = 4 + 4 * count, len(page) - width * count
+    at = starts + width * number
+    start = array + start_at(page, at)[0]
+    end = starts if number + 1 == count else array + start_at(page, at + width)[0]
+    before = array + start_at(page, at - width)[0] if number else start
+    return page[before:start], page[start:end]
+
+
+def part_of_page(page: bytes | memoryview, page_first: int, first: int, last: int) -> tuple[int, bytes | memoryview]:
+    """
+    The msgpack array of the messages from one offset to another in the stored form of a page, with the offset it begins at.
+
+    May give some more on both sides, where leaving them out is not worth it.
+    """
+    count: int = _u32.unpack_from(page)[0]
+    width = _width(page, count)
+    array, starts = 4 + 4 * count, len(page) - width * count
+    start, stop = max(first - page_first, 0), min(last + 1 - page_first, count)
+    if count - (stop - start) < _FEW:
+        return page_first, page[array:starts]
+    start_at = (_u16 if width == 2 else _u32).unpack_from
+    begin = array + start_at(page, starts + width * start)[0]
+    end = starts if stop == count else array + start_at(page, starts + width * stop)[0]
+    return page_first + start, b"".join((array_header(stop - start), page[begin:end]))
+
+
+def _width(page: bytes | memoryview, count: int) -> int:
+    """How many bytes the beginning of a message takes; there is no length with which both would fit."""
+    return 2 if len(page) - 4 - 6 * count <= _NARROW else 4
+
+
+Run = tuple[int, int, int]
+"""Messages of a chain that follow each other in a segment: its number, the first offset and the last one."""
+Arrays = Callable[[int, int, int], Iterator[tuple[int, bytes | memoryview]]]
+"""The pages that hold a run: the offset of the first message, and the msgpack array of the messages."""
+
+_decode: Final = msgspec.msgpack.Decoder(list[Message]).decode
+_set: Final = msgspec.structs.force_setattr
+
+
+def read_runs(
+    runs: Iterable[Run], arrays: Arrays, parent_of: Callable[[Run], str | None], *, chat_id: str, lazy_data: bool
+) -> list[Message]:
+    """
+    The messages of runs that follow each other, root first.
+
+    Args:
+        runs: What to read.
+        arrays: Finds the pages of a run.
+        parent_of: Finds the id of the parent of the first message of a run.
+        chat_id: The chat they belong to.
+        lazy_data: Whether data are decoded when they are asked for.
+    """
+    decode: Callable[[bytes | memoryview], Sequence[Message]] = decode_lazily if lazy_data else _decode
+    place = partial(place_lazily, UndecodedMessage(chat_id)) if lazy_data else partial(_place, chat_id)
+    messages: list[Message] = []
+    parent_id: str | None = None
+    for run in runs:
+        number, first, last = run
+        for page_first, array in arrays(number, first, last):
+            page = decode(array)
+            start = first - page_first if first > page_first else 0
+            if not messages:
+                parent_id = page[start - 1].id if start else parent_of(run)
+            if start or last - page_first + 1 < len(page):
+                page = page[start : last - page_first + 1]
+            parent_id = place(page, parent_id)
+            messages += page
+    return messages
+
+
+def _place(chat_id: str, messages: Iterable[Message], parent_id: str | None) -> str | None:
+    """Say of messages that follow each other what chat they belong to and what they answer; returns the id of the last one."""
+    for message in messages:
+        _set(message, "chat_id", chat_id)
+        _set(message, "parent_id", parent_id)
+        parent_id = message.id
+    return parent_id

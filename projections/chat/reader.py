@@ -1,0 +1,209 @@
+"""One chat as the index has it at one moment: the state that decisions read, and the source of answers."""
+
+from typing import Final
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from chatledger.domain.chat.runs import MessageRun, RegenerationRecord
+from chatledger.domain.chat.state import ChatProfile, ChatRecord, Tombstone, describe_chat
+from chatledger.domain.values import Annotation, Branch, Chat, Checkpoint, Message
+
+from ..lmdb.checksums import unseal
+from ..lmdb.environment import Transaction, prefixed
+from ..lmdb.keys import Tag, chat_key, id_key, to_number
+from ..lmdb.tables import Tables
+from .chains import Chains, Place
+from .runs import REGENERATION, RunRows
+
+
+class BranchRow(msgspec.Struct, frozen=True, array_like=True):
+    """A branch with where its head is and how long its chain."""
+
+    id: str
+    name: str
+    head_message_id: str | None
+    created_at: int
+    place: Place | None
+    message_count: int
+
+
+class CheckpointRow(msgspec.Struct, frozen=True, array_like=True):
+    """A checkpoint without its chat."""
+
+    id: str
+    name: str
+    message_id: str
+    created_at: int
+
+
+_decode_record: Final = msgspec.msgpack.Decoder(ChatRecord).decode
+_decode_profile: Final = msgspec.msgpack.Decoder(ChatProfile).decode
+_decode_branch: Final = msgspec.msgpack.Decoder(BranchRow).decode
+_decode_checkpoint: Final = msgspec.msgpack.Decoder(CheckpointRow).decode
+
+
+class IndexedChat:
+    """A `ChatState` that answers from one transaction, each question with a few look-ups whatever the chat's size."""
+
+    def __init__(self, tables: Tables, txn: Transaction, chat_id: str, chat_no: int | None) -> None:
+        self.chat_id = chat_id
+        self.chat_no = chat_no
+        self._tables, self._txn = tables, txn
+        self._record: ChatRecord | UnsetType | None = UNSET
+        self._profile: ChatProfile | UnsetType | None = UNSET
+        self._chains: Chains | None = None
+        self._places: dict[str, Place | None] = {}  # a decision asks for the same few messages several times
+
+    @property
+    def record(self) -> ChatRecord | None:
+        """None when there is no such chat."""
+        if self._record is UNSET:
+            raw = self._row(Tag.RECORD)
+            self._record = None if raw is None else _decode_record(unseal(raw))
+        return self._record
+
+    @property
+    def profile(self) -> ChatProfile | None:
+        """None when there is no such chat."""
+        if self._profile is UNSET:
+            raw = self._row(Tag.PROFILE)
+            self._profile = None if raw is None else _decode_profile(unseal(raw))
+        return self._profile
+
+    @property
+    def tombstone(self) -> Tombstone | None:
+        """The last deletion of a chat of this id."""
+        return self._tables.tombstone(self._txn, self.chat_id)
+
+    @property
+    def chains(self) -> Chains:
+        """The chains of this chat, which exists."""
+        if self._chains is None:
+            assert self.chat_no is not None, "only a living chat has chains"
+            self._chains = Chains(self._txn, self._tables.rows, self.chat_no, self.chat_id)
+        return self._chains
+
+    @property
+    def chat(self) -> Chat | None:
+        """The chat with its counts."""
+        return describe_chat(self.record, self.profile)
+
+    def branch_row(self, name: str) -> BranchRow | None:
+        """The stored form of a branch."""
+        raw = self._row(Tag.BRANCH, id_key(name))
+        return None if raw is None else _decode_branch(unseal(raw))
+
+    def branch(self, name: str) -> Branch | None:
+        """The branch of that name."""
+        row = self.branch_row(name)
+        return None if row is None else self._branch(row)
+
+    def branches(self) -> list[Branch]:
+        """By `created_at`, ties by name."""
+        rows = (_decode_branch(unseal(value)) for _, value in self._rows(Tag.BRANCH))
+        return sorted(map(self._branch, rows), key=lambda branch: (branch.created_at, branch.name))
+
+    def _branch(self, row: BranchRow) -> Branch:
+        record = self.record
+        return Branch(
+            id=row.id,
+            chat_id=self.chat_id,
+            name=row.name,
+            head_message_id=row.head_message_id,
+            is_active=record is not None and row.name == record.active_branch,
+            message_count=row.message_count,
+            created_at=row.created_at,
+        )
+
+    def branches_named_after(self, base: str) -> int:
+        """The number of branches named `base` or starting with `<base>-v`."""
+        raw = self._row(Tag.NAME_COUNT, id_key(base))
+        return 0 if raw is None else to_number(raw)
+
+    def checkpoint(self, name: str) -> Checkpoint | None:
+        """The checkpoint of that name."""
+        raw = self._row(Tag.CHECKPOINT, id_key(name))
+        return None if raw is None else self._checkpoint(_decode_checkpoint(unseal(raw)))
+
+    def checkpoints(self) -> list[Checkpoint]:
+        """By `created_at`, newest first, ties by name."""
+        found = [self._checkpoint(_decode_checkpoint(unseal(value))) for _, value in self._rows(Tag.CHECKPOINT)]
+        return sorted(found, key=lambda checkpoint: (-checkpoint.created_at, checkpoint.name))
+
+    def _checkpoint(self, row: CheckpointRow) -> Checkpoint:
+        return Checkpoint(
+            id=row.id, chat_id=self.chat_id, name=row.name, message_id=row.message_id, created_at=row.created_at
+        )
+
+    def place(self, message_id: str) -> Place | None:
+        """Where a message of this chat is."""
+        if message_id not in self._places:
+            self._places[message_id] = self._tables.place_in(self._txn, message_id, self.chat_no)
+        return self._places[message_id]
+
+    def has_message(self, message_id: str) -> bool:
+        """Whether the message belongs to this chat."""
+        return self.place(message_id) is not None
+
+    def is_elsewhere(self, message_id: str) -> bool:
+        """Whether another chat has a message of this id."""
+        return any(chat_no != self.chat_no for chat_no, _ in self._tables.locations(self._txn, message_id))
+
+    def message(self, message_id: str) -> Message | None:
+        """The message, if it belongs to this chat."""
+        place = self.place(message_id)
+        return None if place is None else self.chains.message(place)
+
+    def is_ancestor(self, message_id: str, descendant_id: str) -> bool:
+        """Whether the chain of `descendant_id` contains `message_id`."""
+        place, descendant = self.place(message_id), self.place(descendant_id)
+        return place is not None and descendant is not None and self.chains.is_ancestor(place, descendant)
+
+    def command(self, command_id: str) -> tuple[int, int] | None:
+        """The positions of the first and the last event of a command that was carried out under that id."""
+        raw = self._row(Tag.COMMAND, id_key(command_id))
+        return None if raw is None else (to_number(raw[:8]), to_number(raw[8:]))
+
+    def annotation(self, message_id: str) -> Annotation | None:
+        """What was said of the message later."""
+        place = self.place(message_id)
+        return None if place is None else self.chains.annotations.at(place)
+
+    def annotations(self) -> dict[str, Annotation]:
+        """All annotations by message id."""
+        return {} if self.chat_no is None else self.chains.annotations.all()
+
+    @property
+    def run_rows(self) -> RunRows | None:
+        """The runs of this chat; None when there is no such chat."""
+        if self.chat_no is None:
+            return None
+        return RunRows(self._txn, self._tables.rows, self.chat_no, self.chat_id)
+
+    def run(self, run_id: str) -> MessageRun | None:
+        """The run of that id."""
+        rows = self.run_rows
+        return None if rows is None else rows.run(run_id)
+
+    def runs(self, *, regeneration_id: str | None = None) -> list[MessageRun]:
+        """The runs in the order in which they were recorded: all, or those of one regeneration."""
+        rows = self.run_rows
+        if rows is None:
+            return []
+        return rows.runs() if regeneration_id is None else rows.listed(REGENERATION, regeneration_id)
+
+    def regeneration(self, regeneration_id: str) -> RegenerationRecord | None:
+        """The regeneration of that id."""
+        rows = self.run_rows
+        return None if rows is None else rows.regeneration(regeneration_id)
+
+    def _row(self, tag: bytes, rest: bytes = b"") -> bytes | None:
+        if self.chat_no is None:
+            return None
+        return self._txn.get(chat_key(self.chat_no, tag, rest), db=self._tables.rows)
+
+    def _rows(self, tag: bytes) -> list[tuple[bytes, bytes]]:
+        if self.chat_no is None:
+            return []
+        return list(prefixed(self._txn, self._tables.rows, chat_key(self.chat_no, tag)))

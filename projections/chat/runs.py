@@ -1,0 +1,161 @@
+"""Runs, regenerations and annotations of one chat."""
+
+from collections.abc import Iterator
+from struct import Struct
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from chatledger.domain.chat.runs import MessageRun, RegenerationRecord
+from chatledger.domain.errors import CorruptStateError
+from chatledger.domain.values import Annotation
+
+from ..lmdb.environment import Transaction, prefixed
+from ..lmdb.keys import Tag, chat_key, id_key, number, to_number
+
+if TYPE_CHECKING:
+    import lmdb
+
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+_decode_run: Final = msgspec.msgpack.Decoder(MessageRun).decode
+_decode_regeneration: Final = msgspec.msgpack.Decoder(RegenerationRecord).decode
+
+THREAD, TRIGGER, MESSAGE, REGENERATION = b"t", b"i", b"o", b"r"
+"""What runs are listed by: their thread, what triggered them, what they produced, what they are a step of."""
+
+
+class RunRows:
+    """The rows in one transaction."""
+
+    def __init__(self, txn: Transaction, table: "lmdb._Database", chat_no: int, chat_id: str) -> None:
+        self._txn, self._table, self._chat_no, self._chat_id = txn, table, chat_no, chat_id
+
+    def run(self, run_id: str) -> MessageRun | None:
+        """The run of that id."""
+        raw = self._get(Tag.RUN_NUMBER, id_key(run_id))
+        return None if raw is None else self._numbered(raw)
+
+    def runs(self) -> list[MessageRun]:
+        """All runs in the order in which they were recorded."""
+        return [self._run(value) for _, value in prefixed(self._txn, self._table, self._key(Tag.RUN))]
+
+    def listed(self, listing: bytes, item_id: str) -> list[MessageRun]:
+        """The runs of a list, in the order in which they were recorded."""
+        prefix = self._key(Tag.RUN_LIST, _list_key(listing, item_id))
+        return [self._numbered(key[len(prefix) :]) for key, _ in prefixed(self._txn, self._table, prefix)]
+
+    def regeneration(self, regeneration_id: str) -> RegenerationRecord | None:
+        """The regeneration of that id."""
+        raw = self._get(Tag.REGENERATION, id_key(regeneration_id))
+        return None if raw is None else _decode_regeneration(raw)
+
+    def regenerations(self) -> list[RegenerationRecord]:
+        """All regenerations by the time when they began, ties by id."""
+        found = [_decode_regeneration(raw) for _, raw in prefixed(self._txn, self._table, self._key(Tag.REGENERATION))]
+        return sorted(found, key=lambda one: (one.created_at, one.id))
+
+    def put_run(self, run: MessageRun, before: MessageRun | None, run_count: int) -> None:
+        """Add a run, or replace one; in a write transaction."""
+        if before is None:
+            at = number(run_count)
+            self._put(Tag.RUN_NUMBER, id_key(run.run_id), at)
+        else:
+            known = self._get(Tag.RUN_NUMBER, id_key(run.run_id))
+            assert known is not None, "a run that was there has a number"
+            at = known
+        self._put(Tag.RUN, at, _encode(msgspec.structs.replace(run, chat_id="")))
+        for listing, item_id in _lists(run):
+            if before is None or (listing, item_id) not in _lists(before):
+                self._put(Tag.RUN_LIST, _list_key(listing, item_id) + at, b"")
+
+    def put_regeneration(self, record: RegenerationRecord) -> None:
+        """Add a regeneration, or replace it; in a write transaction."""
+        self._put(Tag.REGENERATION, id_key(record.id), _encode(record))
+
+    def _numbered(self, at: bytes) -> MessageRun:
+        raw = self._get(Tag.RUN, at)
+        if raw is None:
+            msg = f"run {to_number(at)} of chat {self._chat_id!r} is missing in the index; rebuild it"
+            raise CorruptStateError(msg, chat_id=self._chat_id)
+        return self._run(raw)
+
+    def _run(self, raw: bytes) -> MessageRun:
+        return msgspec.structs.replace(_decode_run(raw), chat_id=self._chat_id)
+
+    def _key(self, tag: bytes, rest: bytes = b"") -> bytes:
+        return chat_key(self._chat_no, tag, rest)
+
+    def _get(self, tag: bytes, rest: bytes) -> bytes | None:
+        return self._txn.get(self._key(tag, rest), db=self._table)
+
+    def _put(self, tag: bytes, rest: bytes, value: bytes) -> None:
+        self._txn.put(self._key(tag, rest), value, db=self._table)
+
+
+def _list_key(listing: bytes, item_id: str) -> bytes:
+    """No text has NUL, so no list's key is the beginning of another's."""
+    return listing + id_key(item_id) + b"\0"
+
+
+def _lists(run: MessageRun) -> list[tuple[bytes, str]]:
+    """The lists that a run stands in. What they are by never changes once it is set."""
+    ids = (
+        (THREAD, run.thread_id),
+        (TRIGGER, run.trigger_message_id),
+        (MESSAGE, run.message_id),
+        (REGENERATION, run.regeneration_id),
+    )
+    return [(listing, item_id) for listing, item_id in ids if item_id is not None]
+
+
+_decode: Final = msgspec.msgpack.Decoder(tuple[str, Annotation]).decode
+_place: Final = Struct(">II")
+
+
+class Annotations:
+    """The annotations of one chat in one transaction. A chat that has none costs one look-up."""
+
+    def __init__(self, txn: Transaction, table: "lmdb._Database", chat_no: int) -> None:
+        self._txn, self._table = txn, table
+        self._prefix = chat_key(chat_no, Tag.ANNOTATION)
+        self._is_empty: bool | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the chat has none."""
+        if self._is_empty is None:
+            cursor = self._txn.cursor(self._table)
+            self._is_empty = not (cursor.set_range(self._prefix) and cursor.key().startswith(self._prefix))
+        return self._is_empty
+
+    def at(self, place: tuple[int, int]) -> Annotation | None:
+        """That of the message at a place."""
+        if self.is_empty:
+            return None
+        raw = self._txn.get(self._prefix + _place.pack(*place), db=self._table)
+        return None if raw is None else _decode(raw)[1]
+
+    def between(self, segment: int, first: int, last: int) -> Iterator[tuple[int, Annotation]]:
+        """Those of the messages of a segment from one offset to another, with the offsets."""
+        if self.is_empty:
+            return
+        cursor = self._txn.cursor(self._table)
+        end = self._prefix + _place.pack(segment, last)
+        found = cursor.set_range(self._prefix + _place.pack(segment, first))
+        while found and (key := cursor.key()) <= end:
+            yield _place.unpack_from(key, len(self._prefix))[1], _decode(cursor.value())[1]
+            found = cursor.next()
+
+    def all(self) -> dict[str, Annotation]:
+        """All of them by message id, in the order of segments."""
+        return dict(_decode(value) for _, value in prefixed(self._txn, self._table, self._prefix))
+
+    def put(self, place: tuple[int, int], message_id: str, annotation: Annotation | None) -> None:
+        """Set that of a message, or remove it; in a write transaction."""
+        key = self._prefix + _place.pack(*place)
+        if annotation is None:
+            self._txn.delete(key, db=self._table)
+        else:
+            self._txn.put(key, _encode((message_id, annotation)), db=self._table)
+        self._is_empty = None

@@ -1,0 +1,219 @@
+"""One stored state as the index has it at one moment: the state that decisions read, and the source of answers."""
+
+import contextlib
+from collections.abc import Iterator
+from hashlib import blake2b
+from typing import Any, Final, TypeVar
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from chatledger.domain.chat.state import Tombstone
+from chatledger.domain.content import Content, ListNode, digest_of
+from chatledger.domain.errors import UNDECODABLE, CorruptStateError
+from chatledger.domain.graph.decide import GraphStateRecord, VersionRecord
+from chatledger.domain.graph.events import parse_state_id
+
+from ..lmdb.environment import Transaction, prefixed
+from ..lmdb.keys import number, to_number
+from ..lmdb.tables import Tables
+from . import keys
+
+T = TypeVar("T")
+
+MAX_DEPTH: Final = 32
+"""So many lists may grow out of one another before one is stored whole."""
+_SEAL_BYTES: Final = 12
+
+
+class StoredPiece(msgspec.Struct, frozen=True, array_like=True):
+    """A piece, and how many lists it grew out of."""
+
+    content: Content
+    depth: int = 0
+
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+_record_decoder: Final = msgspec.msgpack.Decoder(GraphStateRecord)
+_version_decoder: Final = msgspec.msgpack.Decoder(VersionRecord)
+_piece_decoder: Final = msgspec.msgpack.Decoder(StoredPiece)
+_DAMAGED: Final = (*UNDECODABLE, ValueError)
+
+
+class IndexedGraphState:
+    """
+    A `StoredGraphState` that answers from one transaction.
+
+    Whatever is read is verified: rows have a checksum, pieces are named by what is in them.
+    """
+
+    def __init__(self, tables: Tables, txn: Transaction, stream: str) -> None:
+        self.chat_id = stream
+        self._tables, self._txn = tables, txn
+        raw = txn.get(keys.stream_key(stream), db=tables.chat_ids)
+        self.state_no: int | None = None if raw is None else to_number(raw)
+        self._record: GraphStateRecord | UnsetType | None = UNSET
+
+    @property
+    def record(self) -> GraphStateRecord | None:
+        """None when there is no such state. Raises `CorruptStateError` when it is damaged."""
+        if self._record is UNSET:
+            self._record = None if self.state_no is None else _record_of(self._txn, self._tables, self.state_no)
+        return self._record
+
+    @property
+    def tombstone(self) -> Tombstone | None:
+        """Its last deletion."""
+        return self._tables.tombstone(self._txn, self.chat_id)
+
+    def command(self, command_id: str) -> tuple[int, int] | None:
+        """Always None: repeated commands are told by the version that they expect."""
+        del command_id
+        return None
+
+    def version(self, version: int) -> VersionRecord | None:
+        """A version. Raises `CorruptStateError` when it is damaged."""
+        if self.state_no is None or not 0 < version < 2**63:
+            return None
+        return _read(self._txn, self._tables, keys.version_key(self.state_no, version), _version_decoder)
+
+    def newest_version(self) -> int:
+        """The number of the newest version, also where rows are damaged; 0 when there is none."""
+        return next(self.version_numbers(), 0)
+
+    def version_numbers(self, *, before: int | None = None) -> Iterator[int]:
+        """The numbers of versions, the newest first; only those smaller than `before`."""
+        if self.state_no is None:
+            return
+        start = number(self.state_no) + keys.PIECE
+        if before is not None:
+            start = keys.version_key(self.state_no, min(max(before, 0), 2**63))
+        prefix = number(self.state_no) + keys.VERSION
+        cursor = self._txn.cursor(self._tables.states)
+        found = cursor.prev() if cursor.set_range(start) else cursor.last()
+        while found and cursor.key().startswith(prefix):
+            yield to_number(cursor.key()[len(prefix) :])
+            found = cursor.prev()
+
+    def content(self, digest: bytes) -> Content | None:
+        """A piece, of a list all elements; None when there is none. Raises `CorruptStateError` when it is damaged."""
+        stored = self.stored_piece(digest)
+        if stored is None:
+            return None
+        content = stored.content
+        if isinstance(content, ListNode) and content.base:
+            content = ListNode(self._elements(content))
+        if digest_of(content) != digest:
+            raise _damaged()
+        return content
+
+    def need_content(self, digest: bytes) -> Content:
+        """A piece that must be there. Raises `CorruptStateError` when it is missing or damaged."""
+        content = self.content(digest)
+        if content is None:
+            raise _damaged()
+        return content
+
+    def stored_piece(self, digest: bytes) -> StoredPiece | None:
+        """A piece as it is stored, not verified."""
+        if self.state_no is None:
+            return None
+        raw = self._txn.get(keys.piece_key(self.state_no, digest), db=self._tables.states)
+        return None if raw is None else _decoded(raw, _piece_decoder)
+
+    def _elements(self, node: ListNode) -> bytes:
+        """The digests of all elements of a list."""
+        tails: list[ListNode] = []
+        while node.base:
+            tails.append(node)
+            base = self.stored_piece(node.base)
+            if base is None or not isinstance(base.content, ListNode) or len(tails) > MAX_DEPTH:
+                raise _damaged()
+            node = base.content
+        children = node.children
+        for tail in reversed(tails):
+            children = children[: tail.keep * len(tail.base)] + tail.children
+        return children
+
+
+def record_at(txn: Transaction, tables: Tables, state_no: int) -> GraphStateRecord:
+    """The record of a listed state. Raises `CorruptStateError` when it is damaged."""
+    with contextlib.suppress(CorruptStateError):
+        record = _record_of(txn, tables, state_no)
+        if record is not None:
+            return record
+    msg = f"the record of the state that began at position {state_no} is damaged in the index; rebuild it"
+    raise CorruptStateError(msg, position=state_no)
+
+
+def _record_of(txn: Transaction, tables: Tables, state_no: int) -> GraphStateRecord | None:
+    return _read(txn, tables, keys.record_key(state_no), _record_decoder)
+
+
+def _read(txn: Transaction, tables: Tables, key: bytes, decoder: msgspec.msgpack.Decoder[T]) -> T | None:
+    raw = txn.get(key, db=tables.states)
+    if raw is None:
+        return None
+    checksum, row = raw[:_SEAL_BYTES], raw[_SEAL_BYTES:]
+    if checksum != _checksum(key, row):
+        raise _damaged()
+    return _decoded(row, decoder)
+
+
+def sealed_row(key: bytes, value: Any) -> bytes:
+    """A row with the checksum that tells whether it was damaged."""
+    row = _encode(value)
+    return _checksum(key, row) + row
+
+
+def _checksum(key: bytes, row: bytes) -> bytes:
+    return blake2b(row, digest_size=_SEAL_BYTES, key=key).digest()
+
+
+def _decoded(row: bytes, decoder: msgspec.msgpack.Decoder[T]) -> T:
+    try:
+        return decoder.decode(row)
+    except _DAMAGED as error:
+        raise _damaged() from error
+
+
+def _damaged() -> CorruptStateError:
+    """Who asked says of which state and version."""
+    return CorruptStateError("a part of it is missing or damaged in the index")
+
+
+def listed_states(
+    txn: Transaction, tables: Tables, *, user_id: str | None = None, conversation_id: str | None = None
+) -> Iterator[GraphStateRecord]:
+    """Stored states, in the order in which they began; of a user or of a conversation (and a user). Expired ones too."""
+    prefix = keys.ALL
+    if user_id is not None:
+        prefix = keys.user_prefix(user_id)
+    elif conversation_id is not None:
+        prefix = keys.conversation_prefix(conversation_id)
+    for key, _ in prefixed(txn, tables.state_order, prefix):
+        yield record_at(txn, tables, to_number(key[-8:]))
+
+
+def outdated_states(
+    txn: Transaction,
+    tables: Tables,
+    *,
+    expired_at: int,
+    updated_before: int | None,
+    user_id: str | None = None,
+    limit: int,
+) -> list[str]:
+    """The ids of at most so many states (of a user) that have expired, or whose last version is too old. Costs what is found."""
+    found: dict[str, None] = {}
+    bounds = [keys.time_key(keys.BY_EXPIRY, expired_at + 1)]
+    if updated_before is not None:
+        bounds.append(keys.time_key(keys.BY_UPDATE, updated_before))
+    for bound in bounds:
+        for key, _ in prefixed(txn, tables.state_order, bound[:1]):
+            if key[:-8] >= bound or len(found) == limit:
+                break
+            state_id = record_at(txn, tables, to_number(key[-8:])).state_id
+            if user_id in {None, parse_state_id(state_id).user_id}:
+                found[state_id] = None
+    return [*found]

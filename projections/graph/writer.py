@@ -1,0 +1,126 @@
+"""Applying the events of a stored state to its rows, inside one write transaction."""
+
+from typing import Final
+
+import msgspec
+
+from chatledger.domain.chat.events import Recorded
+from chatledger.domain.chat.state import StreamHead, Tombstone, check_follows, misplaced
+from chatledger.domain.content import ListNode, Piece
+from chatledger.domain.graph.decide import GraphStateRecord, VersionRecord
+from chatledger.domain.graph.events import StateContentPut, StateDeleted, StatePut, parse_state_id, state_stream
+
+from ..lmdb.environment import drop_prefixed
+from ..lmdb.keys import number
+from . import keys
+from .reader import MAX_DEPTH, IndexedGraphState, StoredPiece, sealed_row
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+
+
+class GraphStateWriter(IndexedGraphState):
+    """A stored state in a write transaction. The record is written by `flush`, everything else at once."""
+
+    def apply(self, recorded: Recorded) -> None:
+        """Take the next event of the state in. Raises `ChainIntegrityError` when it does not follow."""
+        check_follows(self, recorded)
+        event, body = recorded.event, recorded.body
+        head = StreamHead(event.originator_version, recorded.position, recorded.hash, event.occurred_at)
+        if isinstance(body, StateDeleted):
+            self._delete(Tombstone(head, event.occurred_at, event.command_id))
+        elif isinstance(body, StateContentPut):
+            self._touch(head, event.occurred_at, recorded.position)
+            self._put_pieces(body.pieces)
+        elif isinstance(body, StatePut):
+            if state_stream(body.state_id) != self.chat_id:
+                raise misplaced(recorded, "it is of another state")
+            self._put(body, head, event.occurred_at, recorded.position)
+        else:
+            raise misplaced(recorded, "it is not of a graph's state")
+
+    def flush(self) -> None:
+        """Write what was kept back."""
+        if self.state_no is not None and self.record is not None:
+            key = keys.record_key(self.state_no)
+            self._txn.put(key, sealed_row(key, self.record), db=self._tables.states)
+
+    def _touch(self, head: StreamHead, time: int, position: int) -> None:
+        """Note the event as the last one; the first one makes the state."""
+        if self.record is None:
+            self.state_no = position
+            self._txn.put(keys.stream_key(self.chat_id), number(position), db=self._tables.chat_ids)
+            self._record = GraphStateRecord("", position, head.version, head, time, time)
+        else:
+            self._record = msgspec.structs.replace(self.record, head=head)
+
+    def _put(self, body: StatePut, head: StreamHead, time: int, position: int) -> None:
+        self._touch(head, time, position)
+        record = self.record
+        assert record is not None, "events make a state"
+        assert self.state_no is not None, "events make a state"
+        self._put_pieces(body.pieces)
+        version = VersionRecord(body.version, body.fields, body.node, body.parent, time, body.is_final)
+        key = keys.version_key(self.state_no, body.version)
+        self._txn.put(key, sealed_row(key, version), db=self._tables.states)
+        if not record.version:
+            self._list(body.state_id)
+        self._unlist_times(record)
+        self._record = msgspec.structs.replace(
+            record,
+            state_id=body.state_id,
+            updated_at=time,
+            version=body.version,
+            node=body.node,
+            size_bytes=version.size_bytes,
+            expires_at=body.expires_at,
+        )
+        for at in self._time_keys(self._record):
+            self._txn.put(at, b"", db=self._tables.state_order)
+
+    def _put_pieces(self, pieces: tuple[Piece, ...]) -> None:
+        assert self.state_no is not None, "events make a state"
+        for piece in pieces:
+            key = keys.piece_key(self.state_no, piece.digest)
+            self._txn.put(key, _encode(self._stored(piece)), db=self._tables.states)
+
+    def _stored(self, piece: Piece) -> StoredPiece:
+        content = piece.content
+        if not isinstance(content, ListNode) or not content.base:
+            return StoredPiece(content)
+        base = self.stored_piece(content.base)
+        depth = 1 if base is None else base.depth + 1
+        if depth < MAX_DEPTH:
+            return StoredPiece(content, depth)
+        return StoredPiece(ListNode(self._elements(content)))
+
+    def _list(self, state_id: str) -> None:
+        for key in self._list_keys(state_id):
+            self._txn.put(key, b"", db=self._tables.state_order)
+
+    def _list_keys(self, state_id: str) -> list[bytes]:
+        assert self.state_no is not None, "events make a state"
+        user_id, conversation_id = parse_state_id(state_id)
+        prefixes = keys.ALL, keys.user_prefix(user_id), keys.conversation_prefix(conversation_id)
+        return [prefix + number(self.state_no) for prefix in prefixes]
+
+    def _time_keys(self, record: GraphStateRecord) -> list[bytes]:
+        assert self.state_no is not None, "events make a state"
+        found = [keys.time_key(keys.BY_UPDATE, record.updated_at)]
+        if record.expires_at is not None:
+            found.append(keys.time_key(keys.BY_EXPIRY, record.expires_at))
+        return [key + number(self.state_no) for key in found]
+
+    def _unlist_times(self, record: GraphStateRecord) -> None:
+        for key in self._time_keys(record):
+            self._txn.delete(key, db=self._tables.state_order)
+
+    def _delete(self, tombstone: Tombstone) -> None:
+        record = self.record
+        if self.state_no is not None and record is not None:
+            if record.state_id:
+                for key in (*self._list_keys(record.state_id), *self._time_keys(record)):
+                    self._txn.delete(key, db=self._tables.state_order)
+            drop_prefixed(self._txn, self._tables.states, number(self.state_no))
+            self._txn.delete(keys.stream_key(self.chat_id), db=self._tables.chat_ids)
+        self._tables.bury(self._txn, self.chat_id, tombstone)
+        self.state_no, self._record = None, None

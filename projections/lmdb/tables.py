@@ -1,0 +1,126 @@
+"""The tables of an index, and finding things in them by id."""
+
+from collections.abc import Iterator, Mapping
+from struct import Struct
+from typing import Final
+
+import msgspec
+
+from chatledger.domain.chat.state import Tombstone
+
+from ..chat.chains import Place
+from ..chat.messages import Recent
+from .cache import Remembered
+from .checksums import seal, unseal
+from .environment import Environment, Transaction
+from .keys import id_key, number, to_number
+
+_LOCATION: Final = Struct(">QII")
+LISTS_BYTES: Final = 4 * 1024 * 1024
+_CHAT, _TOMBSTONE = b"c", b"t"
+_decode_tombstone = msgspec.msgpack.Decoder(Tombstone).decode
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class Tables:
+    """
+    The handles of the tables of one environment.
+
+    `meta` holds the position and what else concerns the whole index; `chat_ids` finds chats and tombstones by id,
+    `message_ids` finds messages; `order` lists chats by time, `expiry` those that end; `rows` holds what belongs to one chat, chat by chat,
+    and `search` the search index of each chat; `blobs` says which chats have which large data. `agents` holds what belongs to one thread of agents, thread by thread,
+    with `agent_checkpoints` and `agent_writes`, which have tables of their own as pages get full where all that comes goes last;
+    `agent_content` the pieces that threads share, and `agent_order` the lists over all threads. `states` holds what
+    belongs to one stored state of a graph, state by state, and `state_order` the lists over all states. `custom` holds the
+    rows of projections of users, projection by projection. `log_entries` says what stands at each position of the log.
+
+    `recent` and `lists` are in memory: what a search found, and of lists of agents the digests of all elements by the digest of
+    the list, which stands for just these and so for ever.
+    """
+
+    def __init__(self, env: Environment) -> None:
+        self._env = env
+        self.recent = Recent()
+        self.lists: Remembered[bytes, bytes] = Remembered(LISTS_BYTES)
+        env.on_reopened(self._open)
+
+    def _open(self) -> None:
+        env = self._env
+        self.meta = env.table(b"meta")
+        self.chat_ids = env.table(b"chat_ids")
+        self.message_ids = env.table(b"message_ids", dupsort=True)
+        self.order = env.table(b"order")
+        self.rows = env.table(b"rows")
+        self.search = env.table(b"search")
+        self.expiry = env.table(b"expiry")
+        self.blobs = env.table(b"blobs")
+        self.agents = env.table(b"agents")
+        self.agent_checkpoints = env.table(b"agent_checkpoints")
+        self.agent_writes = env.table(b"agent_writes")
+        self.agent_content = env.table(b"agent_content")
+        self.agent_order = env.table(b"agent_order")
+        self.custom = env.table(b"custom")
+        self.log_entries = env.table(b"log_entries")
+        self.states = env.table(b"states")
+        self.state_order = env.table(b"state_order")
+
+    def chat_no(self, txn: Transaction, chat_id: str) -> int | None:
+        """The number of a living chat: the position of the event that created it."""
+        raw = txn.get(_CHAT + id_key(chat_id), db=self.chat_ids)
+        return None if raw is None else to_number(raw)
+
+    def put_chat_no(self, txn: Transaction, chat_id: str, chat_no: int) -> None:
+        """Make a chat known."""
+        txn.put(_CHAT + id_key(chat_id), number(chat_no), db=self.chat_ids)
+
+    def tombstone(self, txn: Transaction, chat_id: str) -> Tombstone | None:
+        """What is left of the last deleted chat of that id."""
+        raw = txn.get(_TOMBSTONE + id_key(chat_id), db=self.chat_ids)
+        return None if raw is None else _decode_tombstone(unseal(raw))
+
+    def bury(self, txn: Transaction, chat_id: str, tombstone: Tombstone) -> None:
+        """Replace a chat by its tombstone."""
+        key = id_key(chat_id)
+        txn.delete(_CHAT + key, db=self.chat_ids)
+        txn.put(_TOMBSTONE + key, seal(_encode(tombstone)), db=self.chat_ids)
+
+    def locations(self, txn: Transaction, message_id: str) -> Iterator[tuple[int, Place]]:
+        """
+        Where messages of that id are: (chat number, place), the oldest chat first.
+
+        More than one only where two writers gave the same id to messages of two chats at the same moment.
+        """
+        cursor = txn.cursor(self.message_ids)
+        found = cursor.set_key(id_key(message_id))
+        while found:
+            chat_no, segment, offset = _LOCATION.unpack(cursor.value())
+            yield chat_no, (segment, offset)
+            found = cursor.next_dup()
+
+    def first_location(self, txn: Transaction, message_id: str) -> tuple[int, Place] | None:
+        """The first of `locations`, for one look-up."""
+        first = txn.get(id_key(message_id), db=self.message_ids)
+        if first is None:
+            return None
+        chat_no, segment, offset = _LOCATION.unpack(first)
+        return chat_no, (segment, offset)
+
+    def place_in(self, txn: Transaction, message_id: str, chat_no: int | None) -> Place | None:
+        """Where a message of that id is in a chat."""
+        first = txn.get(id_key(message_id), db=self.message_ids)
+        if first is None:
+            return None
+        first_chat, segment, offset = _LOCATION.unpack(first)
+        if first_chat == chat_no:
+            return segment, offset
+        return next((place for other, place in self.locations(txn, message_id) if other == chat_no), None)
+
+    def put_locations(self, txn: Transaction, chat_no: int, places: Mapping[str, Place]) -> None:
+        """Make messages of a chat known."""
+        rows = [(id_key(message_id), _LOCATION.pack(chat_no, *place)) for message_id, place in places.items()]
+        rows.sort()  # one page of the table after the other
+        txn.cursor(self.message_ids).putmulti(rows)
+
+    def drop_location(self, txn: Transaction, message_id: str, chat_no: int, place: Place) -> None:
+        """Forget a message."""
+        txn.delete(id_key(message_id), _LOCATION.pack(chat_no, *place), db=self.message_ids)

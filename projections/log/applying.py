@@ -1,0 +1,223 @@
+"""Applying events that follow each other on the log, in one write transaction."""
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from chatledger.domain.chat.events import Recorded, StreamDeleted
+from chatledger.domain.chat.state import ChatState, StreamHead, stream_head
+from chatledger.domain.errors import QuarantinedError
+from chatledger.domain.graph.events import is_state_stream
+from chatledger.domain.log.tombstones import ForeignMessage, is_foreign, removed_until
+from chatledger.domain.thread.events import thread_of
+
+from ..chat.writer import ChatWriter
+from ..custom.attached import Attached
+from ..graph.writer import GraphStateWriter
+from ..lmdb.environment import Transaction, prefixed
+from ..lmdb.keys import id_key
+from ..lmdb.tables import Tables
+from ..thread.writer import ThreadWriter
+from .entries import FOREIGN_NO, LogEntry, count_between, drop_entries, drop_foreign, put_entries
+
+Refuse = Callable[[str], None]
+"""Raises `QuarantinedError` when the stream is one of these."""
+
+_logger: Final = logging.getLogger(__name__)
+
+
+def refuse_nothing(stream: str) -> None:
+    """All of them are whole."""
+    del stream
+
+
+def describe_foreign(stream: str, position: int, why: str) -> str:
+    """What to say of a stream that has a foreign message on its subject."""
+    thread = thread_of(stream)
+    what = f"chat {stream!r}" if thread is None else f"thread {thread!r}"
+    return (
+        f"{what} is in quarantine: at position {position} of the log, on its subject, stands a message that is not of it: {why}. "
+        "Nothing of it is shown or added until 'chatledger doctor --repair' has removed the message"
+    )
+
+
+def pass_over(recorded: Recorded, why: str) -> None:
+    """Report a foreign message, which is passed over."""
+    whose = (
+        f"on the subject of {recorded.chat_id!r}, which is refused from now on" if recorded.chat_id else "of no chat"
+    )
+    _logger.warning(
+        "position %d of the log holds a message that is no event of chatledger, %s: %s. 'chatledger doctor --repair' removes it",
+        recorded.position,
+        whose,
+        why,
+    )
+
+
+Writer = ChatWriter | ThreadWriter | GraphStateWriter
+PassOver = Callable[[Recorded, str], None]
+"""Is told of a foreign message, and what is wrong with it."""
+
+_FOREIGN: Final = b"foreign:"
+_encode: Final = msgspec.msgpack.Encoder().encode
+_decode: Final = msgspec.msgpack.Decoder(tuple[int, str]).decode
+
+
+def writer_of(tables: Tables, txn: Transaction, stream: str) -> Writer:
+    """What applies the events of a stream."""
+    if is_state_stream(stream):
+        return GraphStateWriter(tables, txn, stream)
+    if thread_of(stream) is None:
+        return ChatWriter(tables, txn, stream)
+    return ThreadWriter(tables, txn, stream)
+
+
+def refuse_foreign(txn: Transaction, tables: Tables, stream: str) -> None:
+    """Raise `QuarantinedError` when a stream has a foreign message on its subject."""
+    raw = txn.get(_FOREIGN + id_key(stream), db=tables.meta)
+    if raw is not None:
+        position, why = _decode(raw)
+        raise QuarantinedError(describe_foreign(stream, position, why), chat_id=stream, position=position)
+
+
+def ignore(recorded: Recorded, why: str) -> None:
+    """Tell nobody of a foreign message."""
+    del recorded, why
+
+
+class Settings:
+    """
+    How events are applied.
+
+    Attributes:
+        application: Whose position it is that is tracked.
+        half_erased: Streams of which the log still has events that are left out, and are to be erased.
+        check: Is told each event with the chat as it stands before it, and may refuse it.
+        custom: Projections of users that follow.
+        is_checked: Whether the log would not give an event that was damaged, and gives out positions without gaps.
+        pass_over: Is told of foreign messages.
+    """
+
+    def __init__(
+        self,
+        *,
+        application: str,
+        check: Callable[[ChatState, Recorded], None] | None = None,
+        custom: Attached | None = None,
+        is_checked: bool = False,
+        pass_over: PassOver = ignore,
+    ) -> None:
+        self.application = application
+        self.half_erased: set[str] = set()
+        self.check, self.custom = check, custom or Attached()
+        self.is_checked, self.pass_over = is_checked, pass_over
+
+
+class Page:
+    """
+    Events that are applied together.
+
+    A foreign message is passed over: one that no chatledger wrote, that repeats a version, or that does not follow the event
+    before it although none can be missing in between. The stream that has it on its subject is noted, to be refused.
+
+    Args:
+        txn, tables: Where they are applied.
+        position: Of the last event before them.
+        settings: How.
+
+    Attributes:
+        missing, erased: How many positions held no event, and how many events tombstones account for.
+        applied: The events that were applied.
+        buried: The tombstones among them of what is to be erased.
+    """
+
+    def __init__(self, txn: Transaction, tables: Tables, position: int, settings: Settings) -> None:
+        self._txn, self._tables, self._position, self._settings = txn, tables, position, settings
+        self._writers: dict[str, Writer] = {}
+        self._entries: list[LogEntry] = []
+        self.missing = self.erased = 0
+        self.applied: list[Recorded] = []
+        self.buried: list[Recorded] = []
+
+    def take(self, recorded: Recorded) -> None:
+        """Apply the next event. Raises `ChainIntegrityError` when it does not follow those of its stream."""
+        self.missing += recorded.position - self._position - 1
+        self._position = recorded.position
+        if is_foreign(recorded):
+            self._take_foreign(recorded, recorded.body.why if isinstance(recorded.body, ForeignMessage) else "")
+            return
+        stream = recorded.chat_id
+        writer = self._writers.get(stream)
+        if writer is None:
+            writer = self._writers[stream] = writer_of(self._tables, self._txn, stream)
+        head = stream_head(writer)
+        wrong = self._wrong(head, recorded)
+        if wrong is not None:
+            self._take_foreign(recorded, wrong)
+            return
+        if self._settings.check is not None and isinstance(writer, ChatWriter):
+            self._settings.check(writer, recorded)
+        if isinstance(recorded.body, StreamDeleted):
+            # Only events that were not seen here left holes; the others must not excuse losses.
+            self.erased += recorded.version - head.version - 1
+            if writer.record is not None or stream in self._settings.half_erased:
+                self.buried.append(recorded)
+            self._forget(recorded, recorded.body, head)
+        writer.apply(recorded)
+        self.applied.append(recorded)
+        self._entries.append(LogEntry.of(recorded, stream_no=_number_of(writer), previous=head.position))
+
+    def _wrong(self, head: StreamHead, recorded: Recorded) -> str | None:
+        """Why an event is not one of its stream; None when it is, or when others may be missing before it."""
+        version, follows = recorded.version, recorded.event.previous_hash == head.hash
+        if version == head.version + 1 and follows:
+            return None
+        if version <= head.version:
+            return f"it repeats version {version} of its stream, which ends with {head.version}"
+        if isinstance(recorded.body, StreamDeleted) or not self._settings.is_checked:
+            return None
+        if version == head.version + 1:
+            return f"it does not name the hash of event {head.version}, which is before it"
+        self._put_entries()
+        between = recorded.position - head.position - 1
+        if count_between(self._txn, self._tables, head.position, recorded.position) < between:
+            return None
+        return f"it is version {version}, and follows event {head.version}"
+
+    def _take_foreign(self, recorded: Recorded, why: str) -> None:
+        self._entries.append(LogEntry.of(recorded, stream_no=FOREIGN_NO, previous=0))
+        if recorded.chat_id:
+            row = _encode((recorded.position, why))
+            self._txn.put(_FOREIGN + id_key(recorded.chat_id), row, overwrite=False, db=self._tables.meta)
+        self._settings.pass_over(recorded, why)
+
+    def _forget(self, recorded: Recorded, body: StreamDeleted, head: StreamHead) -> None:
+        """Forget what a tombstone accounts for: the events of its stream, or foreign messages that are removed."""
+        self._put_entries()
+        drop_entries(self._txn, self._tables, head.position)
+        until = removed_until(recorded.chat_id)
+        if until is None:
+            return
+        self.erased -= drop_foreign(self._txn, self._tables, body.first_position, until)
+        for key, raw in list(prefixed(self._txn, self._tables.meta, _FOREIGN)):
+            if _decode(raw)[0] <= until:
+                self._txn.delete(key, db=self._tables.meta)
+
+    def _put_entries(self) -> None:
+        put_entries(self._txn, self._tables, self._entries)
+        self._entries.clear()
+
+    def flush(self) -> None:
+        """Write what was kept back."""
+        for writer in self._writers.values():
+            writer.flush()
+        self._put_entries()
+
+
+def _number_of(writer: Writer) -> int | None:
+    """The number of a living stream: the position of its first event."""
+    if isinstance(writer, ChatWriter):
+        return writer.chat_no
+    return writer.thread_no if isinstance(writer, ThreadWriter) else writer.state_no

@@ -1,0 +1,201 @@
+"""What the index knows of each position of the log: which stream has its event there, and which event that is."""
+
+from collections.abc import Collection, Sequence
+from itertools import islice, takewhile
+from struct import Struct
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+
+from chatledger.domain.chat.events import Recorded
+from chatledger.domain.graph.events import state_stream
+from chatledger.domain.thread.events import thread_stream
+from chatledger.domain.thread.record import ThreadRecord
+
+from ..chat.reader import IndexedChat
+from ..graph.keys import record_key
+from ..graph.reader import record_at
+from ..lmdb.checksums import unseal
+from ..lmdb.environment import Transaction
+from ..lmdb.keys import number, to_number
+from ..lmdb.tables import Tables
+from ..thread.keys import RECORD
+
+if TYPE_CHECKING:
+    import lmdb
+
+    Cursor = lmdb.Cursor[bytes]
+
+NO_STREAM_NO: Final = 0
+"""In place of the number of a stream: the event is a tombstone, which is never erased."""
+FOREIGN_NO: Final = 2**64 - 1
+"""The same for a message that no chatledger wrote."""
+_MARK_BYTES: Final = 8
+_ENTRY: Final = Struct(f">QQ{_MARK_BYTES}s")
+_MARK_AT: Final = _ENTRY.size - _MARK_BYTES
+_FOREIGN_START: Final = number(FOREIGN_NO)
+
+
+class LogEntry(NamedTuple):
+    """
+    An event that was applied, as long as its stream is not deleted.
+
+    Args:
+        position: Where it stands.
+        stream_no: The number of its chat, thread or state; `NO_STREAM_NO` for a tombstone, `FOREIGN_NO` for what is no event.
+        previous: The position of the event before it in its stream; 0 for the first one, and for a tombstone.
+        mark: The beginning of its hash; of a foreign message with all bits flipped, so that it is never that of an event.
+    """
+
+    position: int
+    stream_no: int
+    previous: int
+    mark: bytes
+
+    @classmethod
+    def of(cls, recorded: Recorded, *, stream_no: int | None, previous: int) -> "LogEntry":
+        """The entry of an event."""
+        mark = recorded.hash[:_MARK_BYTES]
+        if stream_no == FOREIGN_NO:
+            mark = bytes(byte ^ 0xFF for byte in mark)
+        if stream_no is None:
+            return cls(recorded.position, NO_STREAM_NO, 0, mark)
+        return cls(recorded.position, stream_no, previous, mark)
+
+
+def put_entries(txn: Transaction, tables: Tables, entries: Sequence[LogEntry]) -> None:
+    """Add entries; all that are there stand before them."""
+    rows = [(number(entry.position), _ENTRY.pack(*entry[1:])) for entry in entries]
+    txn.cursor(tables.log_entries).putmulti(rows, append=True)
+
+
+def drop_entries(txn: Transaction, tables: Tables, last: int) -> None:
+    """Forget the events of a stream that is deleted, from its last one back to its first one."""
+    while (entry := entry_at(txn, tables, last)) is not None and entry.stream_no != NO_STREAM_NO:
+        txn.delete(number(last), db=tables.log_entries)
+        last = entry.previous
+
+
+def drop_foreign(txn: Transaction, tables: Tables, first: int, until: int) -> int:
+    """Forget the foreign messages from one position to another; how many there were."""
+    cursor, end = txn.cursor(tables.log_entries), number(until)
+    found = cursor if cursor.set_range(number(first)) else ()
+    doomed = [key for key, raw in takewhile(lambda row: row[0] <= end, found) if raw[:8] == _FOREIGN_START]
+    for key in doomed:
+        txn.delete(key, db=tables.log_entries)
+    return len(doomed)
+
+
+def count_between(txn: Transaction, tables: Tables, after: int, before: int) -> int:
+    """How many entries stand between two positions."""
+    cursor, end = txn.cursor(tables.log_entries), number(before)
+    found = cursor if cursor.set_range(number(after + 1)) else ()
+    return sum(1 for _ in takewhile(lambda row: row[0] < end, found))
+
+
+def entry_at(txn: Transaction, tables: Tables, position: int) -> LogEntry | None:
+    """The entry of a position; None when no event was applied there, or it was deleted since."""
+    raw = txn.get(number(position), db=tables.log_entries)
+    return None if raw is None else LogEntry(position, *_ENTRY.unpack(raw))
+
+
+def is_foreign_at(txn: Transaction, tables: Tables, position: int) -> bool:
+    """Whether a foreign message stands at a position."""
+    entry = entry_at(txn, tables, position)
+    return entry is not None and entry.stream_no == FOREIGN_NO
+
+
+class Compared(NamedTuple):
+    """
+    What the entries say of events that were read.
+
+    Args:
+        lost: The first entry of which there is no event, or another one.
+        foreign: Where foreign messages stand among the events.
+    """
+
+    lost: LogEntry | None
+    foreign: Collection[int]
+
+
+def compare(txn: Transaction, tables: Tables, events: Sequence[Recorded], *, after: int, until: int) -> Compared:
+    """
+    Compare the entries after the position `after`, up to `until`, with what the log has.
+
+    `events` is all that it has after `after`; those beyond `until` are not compared.
+    """
+    foreign: list[int] = []
+    cursor = txn.cursor(tables.log_entries)
+    start = number(after + 1)
+    if after >= until or not cursor.set_range(start) or _are_equal(cursor, events, until):
+        return Compared(None, foreign)
+    cursor.set_range(start)
+    end, wanted = number(until), iter(events)
+    recorded = next(wanted, None)
+    for key, raw in cursor:
+        if key > end:
+            break
+        while recorded is not None and number(recorded.position) < key:
+            recorded = next(wanted, None)  # of a stream that was deleted since
+        is_there = recorded is not None and number(recorded.position) == key
+        if raw[:8] == _FOREIGN_START:
+            if is_there:
+                foreign.append(to_number(key))
+        elif recorded is None or not is_there or raw[_MARK_AT:] != recorded.hash[:_MARK_BYTES]:
+            return Compared(LogEntry(to_number(key), *_ENTRY.unpack(raw)), foreign)
+        if is_there:
+            recorded = next(wanted, None)
+    return Compared(None, foreign)
+
+
+def _are_equal(cursor: "Cursor", events: Sequence[Recorded], until: int) -> bool:
+    """Whether the next entries are those of all these events, one by one, as nearly always; looked at for little."""
+    if not events or events[-1].position != until:
+        return False
+    rows = list(islice(cursor.iternext(keys=False), len(events)))
+    return (
+        len(rows) == len(events)
+        and cursor.key() == number(until)
+        and [row[_MARK_AT:] for row in rows] == [recorded.hash[:_MARK_BYTES] for recorded in events]
+    )
+
+
+def compare_stream(txn: Transaction, tables: Tables, events: Sequence[Recorded], *, after: int, head: int) -> Compared:
+    """
+    The same for the events of one stream.
+
+    `head` is the position of the last event that it must have, when there are none after `after`.
+    """
+    foreign: list[int] = []
+    seen = after
+    for recorded in events:
+        entry = entry_at(txn, tables, recorded.position)
+        if entry is not None and entry.stream_no == FOREIGN_NO:
+            foreign.append(recorded.position)
+            continue
+        if entry is not None and (entry.previous > seen or entry.mark != recorded.hash[:_MARK_BYTES]):
+            return Compared(_back_to(txn, tables, entry.previous, seen) or entry, foreign)
+        seen = recorded.position
+    return Compared(None if events else _back_to(txn, tables, head, seen), foreign)
+
+
+def _back_to(txn: Transaction, tables: Tables, position: int, seen: int) -> LogEntry | None:
+    """The first entry of a stream after `seen`, going back from a later one; None when there is none."""
+    found: LogEntry | None = None
+    while position > seen and (entry := entry_at(txn, tables, position)) is not None:
+        found, position = entry, entry.previous
+    return found
+
+
+def living_stream(txn: Transaction, tables: Tables, stream_no: int) -> str | None:
+    """The id of the stream of that number, "" where its first events do not tell it; None when it was deleted."""
+    profile = IndexedChat(tables, txn, "", stream_no).profile
+    if profile is not None:
+        return profile.id
+    raw = txn.get(number(stream_no) + RECORD, db=tables.agents)
+    if raw is not None:
+        return thread_stream(msgspec.msgpack.decode(unseal(raw), type=ThreadRecord).thread_id)
+    if txn.get(record_key(stream_no), db=tables.states) is None:
+        return None
+    state_id = record_at(txn, tables, stream_no).state_id
+    return state_stream(state_id) if state_id else ""

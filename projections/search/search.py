@@ -1,0 +1,130 @@
+"""A search over chats, from the query to the messages that it found."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from chatledger.domain.errors import ChatledgerError, CorruptStateError
+from chatledger.domain.search.query import Query
+from chatledger.domain.search.snippets import Known
+from chatledger.domain.search.tokens import folded
+from chatledger.domain.values import Message
+
+from ..chat.reader import IndexedChat
+from ..lmdb.environment import Transaction
+from ..lmdb.tables import Tables
+from .evaluation import search
+from .indexer import is_behind, is_current
+from .ranking import Filter, Hit
+from .reader import SearchReader
+from .rows import states
+
+
+class Found(msgspec.Struct, frozen=True):
+    """A message, how well it matches, and what it has of the query; None of both where it was only compared."""
+
+    message: Message
+    rank: float | None
+    known: Known | None
+
+
+class Answer(NamedTuple):
+    """The best messages, and whether some chats were only compared because their search index is being built."""
+
+    found: list[Found]
+    is_degraded: bool
+
+
+class Scope:
+    """The chats that are searched, by their numbers; each of them is made up once it is needed."""
+
+    def __init__(
+        self, txn: Transaction, tables: Tables, chat_nos: Sequence[int], known: IndexedChat | None = None
+    ) -> None:
+        self.txn, self.tables, self.chat_nos = txn, tables, chat_nos
+        self._chats = {} if known is None else {known.chat_no: known}
+        self._recent = tables.recent.of(txn.id())
+
+    def chat(self, chat_no: int) -> IndexedChat:
+        """The chat of that number."""
+        chat = self._chats.get(chat_no)
+        if chat is None:
+            chat = self._chats[chat_no] = IndexedChat(self.tables, self.txn, "", chat_no)
+            profile = chat.profile
+            assert profile is not None, "a listed chat has a profile"
+            chat.chat_id = profile.id
+        return chat
+
+    def reader(self, chat_nos: Sequence[int]) -> SearchReader:
+        """Reads the search indexes of some of the chats."""
+        return SearchReader(self.txn, self.tables.search, chat_nos, self._recent)
+
+    def message(self, hit: Hit) -> Message:
+        """The message that was found."""
+        chains = self.chat(hit.chat_no).chains
+        chains.recent = self._recent
+        return chains.message((hit.segment, hit.offset))
+
+
+def ask(scope: Scope, query: Query, text: str, *, only: Filter, limit: int | None, offset: int) -> Answer:
+    """
+    The messages of these chats that match, best first.
+
+    Of a chat whose search index is not complete, those come last that contain the text of the query, newest first.
+    """
+    behind = _behind(scope)
+    left_out = {chat.chat_no for chat in behind}
+    indexed = [chat_no for chat_no in scope.chat_nos if chat_no not in left_out] if behind else scope.chat_nos
+    wanted = None if limit is None else limit + (offset if behind else 0)
+    found: list[Found] = []
+    if indexed:
+        try:
+            hits = search(scope.reader(indexed), query, only=only, limit=wanted, offset=0 if behind else offset)
+        except (ValueError, LookupError, OverflowError) as error:
+            if isinstance(error, ChatledgerError):
+                raise
+            msg = f"the search index is damaged: {error}; rebuild it, the log is not affected"
+            raise CorruptStateError(msg) from error
+        found = [Found(scope.message(hit), hit.rank, hit.known) for hit in hits]
+    if not behind:
+        return Answer(found, is_degraded=False)
+    found += [Found(message, None, None) for message in _scan(behind, folded(text), only)]
+    return Answer(found[offset : None if limit is None else offset + limit], is_degraded=True)
+
+
+def _behind(scope: Scope) -> list[IndexedChat]:
+    txn, tables = scope.txn, scope.tables
+    if is_current(txn, tables) and not is_behind(txn, tables):
+        return []
+    chats = list(map(scope.chat, scope.chat_nos))
+    if not is_current(txn, tables):
+        return chats
+    return [
+        chat
+        for chat, state in zip(chats, states(txn, tables.search, scope.chat_nos), strict=True)
+        if chat.record is not None and state.indexed < chat.record.message_count
+    ]
+
+
+def _scan(chats: Sequence[IndexedChat], text: str, only: Filter) -> list[Message]:
+    found: list[tuple[int, int, Message]] = []
+    for chat in chats:
+        on_chain = None if only.runs is None else _ids(chat, only.runs)
+        found.extend(
+            (message.created_at, ordinal, message)
+            for ordinal, message in chat.chains.all_messages()
+            if (only.roles is None or message.name in only.roles)
+            and (only.since is None or message.created_at >= only.since)
+            and (only.until is None or message.created_at < only.until)
+            and (on_chain is None or message.id in on_chain)
+            and text in folded(message.text)
+        )
+    found.sort(key=lambda one: one[:2], reverse=True)
+    return [message for _, _, message in found]
+
+
+def _ids(chat: IndexedChat, runs: dict[int, int]) -> set[str]:
+    """The messages of these runs."""
+    places = [(segment, offset) for segment, last in runs.items() for offset in range(last + 1)]
+    return {message.id for message in chat.chains.bare_messages(places)}

@@ -1,0 +1,309 @@
+"""One thread as the index has it at one moment: the state that decisions read, and the source of answers."""
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from chatledger.domain.chat.state import Tombstone
+from chatledger.domain.content import DIGEST_BYTES, Content, ListNode, references_of
+from chatledger.domain.errors import CorruptStateError
+from chatledger.domain.thread.events import thread_stream
+from chatledger.domain.thread.record import CheckpointRecord, StoredWrite, ThreadRecord
+
+from ..chat.reader import IndexedChat
+from ..lmdb.checksums import unseal
+from ..lmdb.environment import Transaction, prefixed
+from ..lmdb.keys import id_key, number, to_number
+from ..lmdb.tables import Tables
+from . import keys
+from .rows import read_checkpoint, read_writes
+
+_NAMESPACE_NO_BYTES: Final = 4
+MAX_DEPTH: Final = 64
+"""So many lists may grow out of one another before one is stored whole."""
+
+
+class StoredContent(msgspec.Struct, frozen=True, array_like=True):
+    """A piece, and how many lists it grew out of."""
+
+    content: Content
+    depth: int = 0
+
+
+_decode_record: Final = msgspec.msgpack.Decoder(ThreadRecord).decode
+_decode_content: Final = msgspec.msgpack.Decoder(StoredContent).decode
+
+
+def thread_no_of(txn: Transaction, tables: Tables, thread_id: str) -> int | None:
+    """The number of a living thread: the position of its first event."""
+    raw = txn.get(b"a" + id_key(thread_id), db=tables.chat_ids)
+    return None if raw is None else to_number(raw)
+
+
+class IndexedThread:
+    """A `ThreadState` that answers from one transaction."""
+
+    def __init__(self, tables: Tables, txn: Transaction, thread_id: str) -> None:
+        self.thread_id = thread_id
+        self.chat_id = thread_stream(thread_id)
+        self._tables, self._txn = tables, txn
+        self.thread_no = thread_no_of(txn, tables, thread_id)
+        self._record: ThreadRecord | UnsetType | None = UNSET
+        self._namespace_nos: dict[str, int | None] = {}
+
+    @property
+    def record(self) -> ThreadRecord | None:
+        """None when there is no such thread."""
+        if self._record is UNSET:
+            raw = None if self.thread_no is None else self._get(number(self.thread_no) + keys.RECORD)
+            self._record = None if raw is None else _decode_record(unseal(raw))
+        return self._record
+
+    @property
+    def owner(self) -> str | None:
+        """Its owner, or that of the chat of its id where it names none; None when it is nobody's."""
+        record = self.record
+        if record is not None and record.owner is not None:
+            return record.owner
+        chat_no = self._tables.chat_no(self._txn, self.thread_id)
+        profile = None if chat_no is None else IndexedChat(self._tables, self._txn, self.thread_id, chat_no).profile
+        return None if profile is None else profile.user_id
+
+    def is_of(self, user_id: str) -> bool:
+        """Whether it is this user's."""
+        return self.owner == user_id
+
+    @property
+    def tombstone(self) -> Tombstone | None:
+        """The last deletion of a thread of this id."""
+        return self._tables.tombstone(self._txn, self.chat_id)
+
+    def command(self, command_id: str) -> tuple[int, int] | None:
+        """Always None: repeating what is done to a thread changes nothing."""
+        del command_id
+        return None
+
+    def namespaces(self) -> list[str]:
+        """In the order in which they came up."""
+        if self.thread_no is None:
+            return []
+        prefix = number(self.thread_no) + keys.NAMESPACE_TEXT
+        return [value.decode() for _, value in prefixed(self._txn, self._tables.agents, prefix)]
+
+    def checkpoint(self, namespace: str, checkpoint_id: str) -> CheckpointRecord | None:
+        """A checkpoint, skeletons too."""
+        number_of = self.namespace_no(namespace)
+        if self.thread_no is None or number_of is None:
+            return None
+        key = keys.checkpoint_key(self.thread_no, number_of, checkpoint_id)
+        raw = self._txn.get(key, db=self._tables.agent_checkpoints)
+        return None if raw is None else read_checkpoint(raw, namespace, checkpoint_id)
+
+    def is_awaited(self, namespace: str, checkpoint_id: str) -> bool:
+        """Whether there may be checkpoints whose parent it is, though it is not there yet."""
+        number_of = self.namespace_no(namespace)
+        if self.thread_no is None or number_of is None:
+            return False
+        return self._get(keys.awaited_key(self.thread_no, number_of, checkpoint_id)) is not None
+
+    def latest(self, namespace: str) -> CheckpointRecord | None:
+        """The checkpoint with the greatest id that is no skeleton."""
+        return next((one for one in self.checkpoints(namespace) if one.skeleton is None), None)
+
+    def checkpoints(self, namespace: str, *, before: str | None = None) -> Iterator[CheckpointRecord]:
+        """All of a namespace, newest first, skeletons too; only those with smaller ids than `before`."""
+        number_of = self.namespace_no(namespace)
+        if self.thread_no is None or number_of is None:
+            return
+        prefix = keys.namespace_key(self.thread_no, keys.CHECKPOINT, number_of)
+        start = _after(prefix) if before is None else prefix + before.encode()
+        cursor = self._txn.cursor(self._tables.agent_checkpoints)
+        found = cursor.prev() if cursor.set_range(start) else cursor.last()
+        while found and (key := cursor.key()).startswith(prefix):
+            yield read_checkpoint(cursor.value(), namespace, key[len(prefix) :].decode())
+            found = cursor.prev()
+
+    def writes(self, namespace: str, checkpoint_id: str) -> list[StoredWrite]:
+        """The pending writes of a checkpoint, be it there or not, by task path, task and index."""
+        number_of = self.namespace_no(namespace)
+        if self.thread_no is None or number_of is None:
+            return []
+        prefix = keys.writes_key(self.thread_no, number_of, checkpoint_id)
+        found = [
+            write for _, value in prefixed(self._txn, self._tables.agent_writes, prefix) for write in read_writes(value)
+        ]
+        return sorted(found, key=lambda write: (write.task_path, write.task_id, write.index))
+
+    def writes_of_task(self, namespace: str, checkpoint_id: str, task_id: str) -> list[StoredWrite]:
+        """Those of them that are of one task, which are one row, however many tasks there are."""
+        number_of = self.namespace_no(namespace)
+        if self.thread_no is None or number_of is None:
+            return []
+        key = keys.writes_key(self.thread_no, number_of, checkpoint_id, keys.task_key(task_id))
+        raw = self._txn.get(key, db=self._tables.agent_writes)
+        return [] if raw is None else read_writes(raw)
+
+    def checkpoint_ids(self, namespace: str) -> list[str]:
+        """The ids of all checkpoints of a namespace, and of those that only have writes yet; ascending."""
+        number_of = self.namespace_no(namespace)
+        if self.thread_no is None or number_of is None:
+            return []
+        prefix = keys.namespace_key(self.thread_no, keys.WRITES, number_of)
+        found = {keys.checkpoint_of_writes(key) for key, _ in prefixed(self._txn, self._tables.agent_writes, prefix)}
+        return sorted(found | {one.checkpoint_id for one in self.checkpoints(namespace)})
+
+    def has_content(self, digest: bytes) -> bool:
+        """Whether the thread has this piece."""
+        return self.thread_no is not None and self._get(keys.use_key(self.thread_no, digest)) is not None
+
+    def content(self, digest: bytes) -> Content | None:
+        """A piece; of a list all elements."""
+        stored = self.stored_content(digest)
+        if stored is None or not isinstance(stored.content, ListNode) or not stored.content.base:
+            return None if stored is None else stored.content
+        return ListNode(self.elements(digest))
+
+    def elements(self, digest: bytes) -> bytes:
+        """The digests of all elements of a list that is stored."""
+        remembered = self._tables.lists
+        known = remembered.get(digest)
+        if known is not None:
+            return known
+        parts: list[bytes] = []
+        at, wanted = digest, None
+        for _ in range(MAX_DEPTH + 1):
+            stored = self.stored_content(at)
+            if stored is None or not isinstance(stored.content, ListNode):
+                raise _incomplete(self)
+            node = stored.content
+            kept = node.keep if node.base else 0
+            parts.append(node.children if wanted is None else node.children[: max(wanted - kept, 0) * DIGEST_BYTES])
+            at, wanted = node.base, kept if wanted is None else min(wanted, kept)
+            known = remembered.get(at) if at else b""
+            if known is not None:
+                break
+        else:
+            raise _endless(self)
+        elements = b"".join((known[: wanted * DIGEST_BYTES], *reversed(parts)))
+        remembered.put(digest, elements, len(elements))
+        return elements
+
+    def stored_content(self, digest: bytes) -> StoredContent | None:
+        """A piece as it is stored."""
+        raw = self._txn.get(keys.PAYLOAD + digest, db=self._tables.agent_content)
+        return None if raw is None else _decode_content(raw)
+
+    def namespace_no(self, namespace: str) -> int | None:
+        """The number of a namespace; None when nothing is in it."""
+        if namespace not in self._namespace_nos:
+            raw = (
+                None
+                if self.thread_no is None
+                else self._get(number(self.thread_no) + keys.NAMESPACE + id_key(namespace))
+            )
+            if raw is not None and len(raw) != _NAMESPACE_NO_BYTES:
+                msg = f"a namespace of thread {self.thread_id!r} is damaged in the index; rebuild it"
+                raise CorruptStateError(msg)
+            self._namespace_nos[namespace] = None if raw is None else int.from_bytes(raw, "big")
+        return self._namespace_nos[namespace]
+
+    def beside(self, thread_id: str) -> "IndexedThread":
+        """Another thread at the same moment."""
+        return IndexedThread(self._tables, self._txn, thread_id)
+
+    def _get(self, key: bytes) -> bytes | None:
+        return self._txn.get(key, db=self._tables.agents)
+
+
+def load(
+    thread: IndexedThread,
+    roots: list[bytes],
+    is_known: Callable[[bytes], bool],
+    found: dict[bytes, Content],
+) -> dict[bytes, Content]:
+    """
+    The pieces that these are made of, themselves too, as they are stored; without those that are known and what is only in them.
+
+    They are added to `found`, which is given back; what is there already is not read again.
+    """
+    pending = list(roots)
+    grown: list[bytes] = []
+    while pending:
+        digest = pending.pop()
+        if digest in found or is_known(digest):
+            continue
+        stored = thread.stored_content(digest)
+        if stored is None:
+            msg = f"a value of thread {thread.thread_id!r} is missing in the index; rebuild it"
+            raise CorruptStateError(msg)
+        found[digest] = stored.content
+        pending.extend(references_of(stored.content))
+        if isinstance(stored.content, ListNode) and stored.content.base:
+            grown.append(digest)
+    _check_ends(thread, found, grown)
+    return found
+
+
+def _check_ends(thread: IndexedThread, found: dict[bytes, Content], grown: list[bytes]) -> None:
+    """Raise `CorruptStateError` unless lists grew out of lists, and the first of them out of none."""
+    checked: set[bytes] = set()
+    for digest in grown:
+        path: list[bytes] = []
+        at = digest
+        while at in found and at not in checked:
+            node = found[at]
+            if not isinstance(node, ListNode):
+                raise _incomplete(thread)
+            path.append(at)
+            if len(path) > MAX_DEPTH:
+                raise _endless(thread)
+            if not node.base:
+                break
+            at = node.base
+        checked.update(path)
+
+
+def _incomplete(thread: IndexedThread) -> CorruptStateError:
+    return CorruptStateError(f"a list in thread {thread.thread_id!r} is incomplete in the index; rebuild it")
+
+
+def _endless(thread: IndexedThread) -> CorruptStateError:
+    return CorruptStateError(f"a list in thread {thread.thread_id!r} does not end in the index; rebuild it")
+
+
+def listed_threads(txn: Transaction, tables: Tables, *, after: int = 0) -> Iterator[tuple[int, str]]:
+    """All threads as their numbers and ids, the oldest first."""
+    cursor = txn.cursor(tables.agent_order)
+    found = cursor.set_range(keys.by_name(after + 1))
+    while found and cursor.key().startswith(keys.BY_NAME):
+        yield to_number(cursor.key()[1:]), cursor.value().decode()
+        found = cursor.next()
+
+
+def listed_checkpoints(
+    txn: Transaction, tables: Tables, *, before: str | None = None, resume: bytes | None = None
+) -> Iterator[tuple[bytes, str, str, str]]:
+    """The checkpoints of all threads by id, the greatest first: (key, thread id, namespace, checkpoint id)."""
+    cursor = txn.cursor(tables.agent_order)
+    start = resume or (_after(keys.BY_ID) if before is None else keys.BY_ID + before.encode() + b"\0")
+    found = cursor.prev() if cursor.set_range(start) else cursor.last()
+    while found and (key := cursor.key()).startswith(keys.BY_ID):
+        thread_id, namespace = _decode_owner(cursor.value())
+        yield key, thread_id, namespace, key[1:-13].decode()
+        found = cursor.prev()
+
+
+def checkpoints_of_run(txn: Transaction, tables: Tables, run_id: str) -> list[tuple[str, str, str]]:
+    """The checkpoints that a run made: (thread id, namespace, checkpoint id)."""
+    return [_decode_triple(value) for _, value in prefixed(txn, tables.agent_order, keys.runs_prefix(run_id))]
+
+
+_decode_owner: Final = msgspec.msgpack.Decoder(tuple[str, str]).decode
+_decode_triple: Final = msgspec.msgpack.Decoder(tuple[str, str, str]).decode
+
+
+def _after(prefix: bytes) -> bytes:
+    """The first key behind all that begin with a prefix, whose last byte is not 255."""
+    return prefix[:-1] + bytes((prefix[-1] + 1,)) if prefix[-1] < 255 else prefix + b"\xff" * 300

@@ -1,0 +1,257 @@
+"""Comparing the index that serves with the fold of the log, a few chats at a time."""
+
+import struct
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from itertools import zip_longest
+from typing import Final, NamedTuple, TypeVar
+
+import lmdb
+import msgspec
+
+from chatledger.domain.chat.state import ChatRecord
+from chatledger.domain.errors import ChainIntegrityError, ChatledgerError, CorruptStateError
+
+from ..chat.reader import IndexedChat
+from ..index import Index
+from ..lmdb.environment import Transaction
+from ..lmdb.keys import to_number
+from ..lmdb.tables import Tables
+from .search_check import kind_of, next_chat, rows_of
+from .walk import Walk
+
+T = TypeVar("T")
+
+_SLICE_S: Final = 0.2
+_ATTEMPTS: Final = 10
+_NOT_COMPARED: Final = frozenset({"meta", "rows", "search"})
+_DAMAGE: Final = (
+    *(lmdb.Error, msgspec.MsgspecError, struct.error),
+    *(ValueError, TypeError, IndexError, KeyError, OverflowError, MemoryError, AssertionError),
+)
+"""What reading damaged rows may raise; whatever it is, it names the chat."""
+
+
+class Moment(NamedTuple):
+    """The index and the fold of the log at the same position, each in one transaction."""
+
+    live: Tables
+    live_txn: Transaction
+    fold: Tables
+    fold_txn: Transaction
+    position: int
+
+
+class DifferenceError(Exception):
+    """The index says something else than the log. It counts when it is there still after the index has caught up."""
+
+    def __init__(self, error: ChatledgerError, *, position: int) -> None:
+        super().__init__(str(error))
+        self.error, self.position = error, position
+
+
+class Comparison:
+    """
+    Compares an index with the fold of its log. Other writers wait for one slice of it at most.
+
+    Args:
+        index: The index that serves.
+        walk: A walk that has not gone beyond the position of the index.
+        catch_up: Brings the index to the end of the log.
+        progress: Is told the number of the chat that is compared, which is the position of its first event.
+    """
+
+    def __init__(
+        self, index: Index, walk: Walk, *, catch_up: Callable[[], object], progress: Callable[[int], None]
+    ) -> None:
+        self._index, self._walk, self._catch_up, self._progress = index, walk, catch_up, progress
+        self.chat_count = self.message_count = 0
+
+    def run(self) -> None:
+        """
+        Compare everything.
+
+        Raises:
+            ChainIntegrityError: The index has seen another event as the last of a chat than the log has.
+            CorruptStateError: The index says something else than the log.
+        """
+        at: int | None = -1
+        while at is not None:
+            at = self._confirmed(lambda moment, at=at: self._chats(moment, at))  # type: ignore[misc]  # a default of a lambda
+        for name in self._names():
+            key: bytes | None = b""
+            while key is not None:
+                key = self._confirmed(lambda moment, name=name, key=key: _table(moment, name, key))  # type: ignore[misc]  # as above
+
+    def _names(self) -> list[str]:
+        """The tables whose rows are equal byte for byte."""
+        tables = vars(self._walk.scratch.tables)
+        kind = type(self._walk.scratch.tables.rows)
+        return sorted(name for name, table in tables.items() if isinstance(table, kind) and name not in _NOT_COMPARED)
+
+    def _confirmed(self, compare: Callable[[Moment], T]) -> T:
+        """The answer of a comparison; a difference must outlive that the index catches up with deletions in progress."""
+        seen = -1
+        for attempt in range(_ATTEMPTS):
+            try:
+                with self._moment() as moment:
+                    return compare(moment)
+            except DifferenceError as difference:
+                if difference.position == seen or attempt == _ATTEMPTS - 1:
+                    raise difference.error from difference
+                seen = difference.position
+            self._catch_up()
+        raise AssertionError
+
+    @contextmanager
+    def _moment(self) -> Generator[Moment]:
+        with self._index.snapshot() as snapshot:
+            state = snapshot.state
+            self._walk.to(state.position)
+            with self._walk.scratch.env.reading() as txn:
+                moment = Moment(snapshot.tables, snapshot.txn, self._walk.scratch.tables, txn, state.position)
+                if self._walk.state.position == state.position and self._walk.state.hash != state.hash:
+                    _differ_at_end(state.position)
+                yield moment
+
+    def _chats(self, moment: Moment, after: int) -> int | None:
+        """Compare the next chats; returns the last one that was, or None at the end."""
+        deadline = time.monotonic() + _SLICE_S
+        at, chats, messages = after, 0, 0
+        while True:
+            numbers = [
+                next_chat(moment.live, moment.live_txn, at),
+                next_chat(moment.fold, moment.fold_txn, at),
+            ]
+            known = [chat_no for chat_no in numbers if chat_no is not None]
+            if known:
+                at = min(known)
+                messages += compare_chat(moment, at)
+                chats += 1
+            if not known or time.monotonic() > deadline:
+                self.chat_count += chats
+                self.message_count += messages
+                self._progress(at)
+                return at if known else None
+
+
+def compare_chat(moment: Moment, chat_no: int) -> int:
+    """Compare one chat, which one of both has; returns how many messages it has."""
+    from .search_check import SearchCheck
+
+    with _readable(moment, chat_no):
+        live = IndexedChat(moment.live, moment.live_txn, "", chat_no)
+        folded = IndexedChat(moment.fold, moment.fold_txn, "", chat_no)
+        _compare_heads(moment, chat_no, live.record, folded.record)
+        search = SearchCheck(moment.live, moment.live_txn, chat_no)
+        pairs = zip_longest(
+            rows_of(moment.live, moment.live_txn, chat_no, take=search.take),
+            rows_of(moment.fold, moment.fold_txn, chat_no),
+        )
+        for ours, theirs in pairs:
+            if ours != theirs:
+                first = min((row for row in (ours, theirs) if row is not None), key=lambda row: row.key)
+                raise _difference(moment, chat_no, f"{kind_of(first)} is not what the log says")
+        problem = search.finish()
+        if problem is not None:
+            raise _difference(moment, chat_no, f"{problem}; 'chatledger rebuild --only search' repairs that")
+        return 0 if folded.record is None else folded.record.message_count
+
+
+def _compare_heads(moment: Moment, chat_no: int, live: ChatRecord | None, folded: ChatRecord | None) -> None:
+    """The last event of the chat: here the index may know what the log has lost."""
+    if live is None and folded is not None:
+        raise _difference(moment, chat_no, "it is not in the index")
+    if live is not None and (folded is None or live.head != folded.head):
+        name = _name(moment, chat_no)
+        has = (
+            "has none of its events"
+            if folded is None
+            else f"ends with event {folded.head.version} at {folded.head.position}"
+        )
+        msg = (
+            f"the index has seen event {live.head.version} of chat {name!r} at position {live.head.position}, with the hash "
+            f"{live.head.hash.hex()[:16]}… after events at certain positions; the log {has}, or differs in hash or positions. "
+            "Events were changed, dropped or moved, or the index is damaged: compare the log with a backup or an anchor, and "
+            "if the log is right, 'chatledger rebuild'"
+        )
+        raise DifferenceError(
+            ChainIntegrityError(msg, chat_id=name, position=live.head.position, version=live.head.version),
+            position=moment.position,
+        )
+
+
+def _table(moment: Moment, name: str, start: bytes) -> bytes | None:
+    """Compare the next rows of a table; returns the key to go on with, or None at the end."""
+    deadline = time.monotonic() + _SLICE_S
+    live = moment.live_txn.cursor(getattr(moment.live, name))
+    fold = moment.fold_txn.cursor(getattr(moment.fold, name))
+    here, there = live.set_range(start), fold.set_range(start)
+    last = start
+    while here or there:
+        ours = (live.key(), live.value()) if here else None
+        theirs = (fold.key(), fold.value()) if there else None
+        if ours != theirs:
+            raise _table_difference(moment, name, min(row for row in (ours, theirs) if row is not None))
+        assert ours is not None, "equal rows are there"
+        if ours[0] != last and time.monotonic() > deadline:
+            return ours[0]
+        last = ours[0]
+        here, there = live.next(), fold.next()
+    return None
+
+
+def _table_difference(moment: Moment, name: str, row: tuple[bytes, bytes]) -> DifferenceError:
+    kinds = {
+        "order": "its place in a list of chats",
+        "message_ids": "where a message of it is",
+        "chat_ids": "the look-up by its id, or the tombstone",
+    }
+    what = f"{kinds.get(name, f'table {name!r}')} is not what the log says"
+    chat_no = to_number(row[1][:8]) if len(row[1]) >= 8 and name in kinds else None
+    if chat_no is not None and (next_chat(moment.fold, moment.fold_txn, chat_no - 1) == chat_no if chat_no else False):
+        return _difference(moment, chat_no, what)
+    readable = row[0][2:].decode(errors="replace") if name == "chat_ids" and row[0][1:2] == b"t" else row[0].hex()
+    return DifferenceError(_corrupt(f"{what}, at key {readable!r}", None), position=moment.position)
+
+
+def _difference(moment: Moment, chat_no: int, what: str) -> DifferenceError:
+    return DifferenceError(_corrupt(what, _name(moment, chat_no)), position=moment.position)
+
+
+def _corrupt(what: str, chat_id: str | None) -> CorruptStateError:
+    where = "" if chat_id is None else f"chat {chat_id!r}: "
+    msg = f"the index does not equal the log: {where}{what}. The log is sound up to there; 'chatledger rebuild' repairs the index"
+    return CorruptStateError(msg, chat_id=chat_id)
+
+
+def _differ_at_end(position: int) -> None:
+    msg = (
+        f"the event at position {position} of the log is not the one that the index has seen there: it was changed, or the "
+        "index is damaged. Compare the log with a backup or an anchor; if the log is right, 'chatledger rebuild'"
+    )
+    raise DifferenceError(ChainIntegrityError(msg, position=position), position=position)
+
+
+def _name(moment: Moment, chat_no: int) -> str:
+    """The id of a chat, as the log says, or else the index."""
+    for tables, txn in ((moment.fold, moment.fold_txn), (moment.live, moment.live_txn)):
+        try:
+            profile = IndexedChat(tables, txn, "", chat_no).profile
+        except msgspec.MsgspecError:
+            continue
+        if profile is not None:
+            return profile.id
+    return f"(number {chat_no})"
+
+
+@contextmanager
+def _readable(moment: Moment, chat_no: int) -> Generator[None]:
+    """Where rows are read that may be damaged."""
+    try:
+        yield
+    except DifferenceError:
+        raise
+    except (*_DAMAGE, ChainIntegrityError) as error:
+        raise _difference(moment, chat_no, f"its rows can not be read ({error})") from error

@@ -1,0 +1,205 @@
+"""Whether the search index of a chat says what its messages say, in constant memory."""
+
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+import numpy as np
+
+from chatledger.domain.search.tokens import LANDMARK_TERMS, landmarks_of, terms_of
+from chatledger.domain.values import Message
+
+from ..chat.chains import Chains
+from ..chat.pages import unpack_page
+from ..lmdb.checksums import SEAL_BYTES, is_sound
+from ..lmdb.environment import Transaction, prefixed
+from ..lmdb.keys import Tag, number, page_key, to_number
+from ..lmdb.tables import Tables
+from ..search.indexer import is_behind, is_current, terms_in
+from ..search.postings import DOC_SHIFT, occurrences_of, unpack
+from ..search.rows import BLOCK_DOCUMENTS, DOCUMENT, SearchRows
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+_split_page = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
+
+KINDS: Final = {
+    Tag.RECORD: "its record: counts, times, the active branch or the last event",
+    Tag.PROFILE: "its owner, title or metadata",
+    Tag.COUNTERS: "its counters",
+    Tag.BRANCH: "a branch",
+    Tag.NAME_COUNT: "how many branches are named alike",
+    Tag.CHECKPOINT: "a checkpoint",
+    Tag.COMMAND: "the commands that were carried out",
+    Tag.SEGMENT: "the order of its messages",
+    Tag.FORK: "where its branches fork",
+    Tag.PAGE: "a message",
+    Tag.ANNOTATION: "an annotation",
+    Tag.RUN: "a run",
+    Tag.RUN_NUMBER: "the number of a run",
+    Tag.RUN_LIST: "a list of runs",
+    Tag.REGENERATION: "a regeneration",
+    Tag.LARGE: "what large data it has",
+}
+
+
+class Row(NamedTuple):
+    """One row: its key without the chat, and its value. A message has a row of its own, whatever page it lies on."""
+
+    key: bytes
+    value: bytes
+
+
+class StoredMessage(NamedTuple):
+    """A message where it lies: its number in log order, segment and offset, and its stored form."""
+
+    ordinal: int
+    segment: int
+    offset: int
+    body: bytes
+
+
+Take = Callable[[StoredMessage], None]
+
+
+def rows_of(tables: Tables, txn: Transaction, chat_no: int, *, take: Take | None = None) -> Iterator[Row]:
+    """The rows of a chat in the order of their keys; `take` is told each message."""
+    for key, value in prefixed(txn, tables.rows, number(chat_no)):
+        tag = bytes(key[8:9])
+        if tag == Tag.SEGMENT:
+            yield Row(bytes(key[8:]), _lasting(tables, txn, chat_no, int.from_bytes(key[9:13], "big")))
+        elif tag == Tag.PAGE:
+            segment = int.from_bytes(key[9:13], "big")
+            page = unpack_page(key, value[:-SEAL_BYTES])
+            bodies = _split_page(page.array)
+            flaw = b"" if is_sound(value) else b"?"
+            for offset, (ordinal, body) in enumerate(zip(page.ordinals, bodies, strict=True), page.first_offset):
+                message = StoredMessage(ordinal, segment, offset, bytes(body))
+                if take is not None:
+                    take(message)
+                yield Row(page_key(chat_no, segment, offset)[8:], ordinal.to_bytes(8, "big") + message.body + flaw)
+        else:
+            yield Row(bytes(key[8:]), bytes(value))
+
+
+def _lasting(tables: Tables, txn: Transaction, chat_no: int, segment: int) -> bytes:
+    """A segment without what depends on how messages came together in transactions."""
+    found = Chains(txn, tables.rows, chat_no, "").segment(segment)
+    return repr(found._replace(tail_start=0, tail_bytes=0)).encode()
+
+
+def kind_of(row: Row) -> str:
+    """What a row is about, in words."""
+    return KINDS.get(row.key[:1], "a row")
+
+
+def next_chat(tables: Tables, txn: Transaction, after: int) -> int | None:
+    """The chat with the lowest number above `after` that has rows."""
+    cursor = txn.cursor(tables.rows)
+    return to_number(bytes(cursor.key()[:8])) if cursor.set_range(number(after + 1)) else None
+
+
+_decode_message = msgspec.msgpack.Decoder(Message).decode
+_MASK: Final = 2**64 - 1
+_STEPS: Final = (
+    (np.uint64(30), np.uint64(0xBF58476D1CE4E5B9)),
+    (np.uint64(27), np.uint64(0x94D049BB133111EB)),
+)
+
+
+class SearchCheck:
+    """
+    The search index of one chat, compared with the messages of the chat.
+
+    What both have is a set of occurrences: a term, a message, a place in it. They are compared by the sum of a hash over
+    each, which does not depend on their order, so neither side is held in memory.
+    """
+
+    def __init__(self, tables: Tables, txn: Transaction, chat_no: int) -> None:
+        self._rows = SearchRows(txn, tables.search, chat_no)
+        self.is_behind = not is_current(txn, tables) or is_behind(txn, tables)
+        self._block: tuple[int, bytes] = -1, b""
+        self._sum = self._terms = self._count = 0
+        self.problem: str | None = None
+
+    def take(self, stored: StoredMessage) -> None:
+        """Take a message of the chat, in any order."""
+        if self.problem is not None or self._is_pending(stored):
+            return
+        message = _decode_message(stored.body)
+        terms = terms_of(message.text)
+        self._count += 1
+        self._terms += len(terms)
+        expected = DOCUMENT.pack(
+            len(terms), self._rows.role(message.name) or 0, message.created_at, stored.segment, stored.offset
+        )
+        if self._document(stored.ordinal) != expected or not self._has_landmarks(stored.ordinal, message, len(terms)):
+            self.problem = f"message {message.id!r} is another one in the search index"
+        if terms:
+            places = np.arange(len(terms), dtype=np.uint64) + np.uint64(stored.ordinal << DOC_SHIFT)
+            self._sum += _sum(np.array([_hash(term) for term in terms], dtype=np.uint64), places)
+
+    def _has_landmarks(self, ordinal: int, message: Message, term_count: int) -> bool:
+        """Whether those of a long message are right; an index of before they were kept has none."""
+        kept = self._rows.landmarks(ordinal) if term_count > LANDMARK_TERMS else ()
+        return not kept or list(kept) == landmarks_of(message.text)
+
+    def _is_pending(self, stored: StoredMessage) -> bool:
+        """Whether a message waits for the search index, which is being built."""
+        return self.is_behind and stored.ordinal >= self._rows.state.indexed
+
+    def _document(self, ordinal: int) -> bytes:
+        number, place = divmod(ordinal, BLOCK_DOCUMENTS)
+        if self._block[0] != number:
+            self._block = number, self._rows.documents(number)
+        return self._block[1][place * DOCUMENT.size : (place + 1) * DOCUMENT.size]
+
+    def finish(self) -> str | None:
+        """What is wrong, when all messages were taken; None when all is well."""
+        if self.problem is not None:
+            return self.problem
+        state = self._rows.state
+        if (state.indexed, state.terms) != (self._count, self._terms):
+            return (
+                f"the search index has {state.indexed:,} messages with {state.terms:,} words, the chat {self._count:,} with "
+                f"{self._terms:,}"
+            )
+        found = 0
+        for term, row in self._rows.all_postings():
+            if row:
+                occurrences = occurrences_of(unpack([row]))
+                found += _sum(np.full(len(occurrences), _hash(term.decode()), dtype=np.uint64), occurrences)
+        pending = self._rows.pending() if state.indexed > state.inverted else []
+        if len(pending) != state.indexed - state.inverted:
+            return f"{state.indexed - state.inverted:,} messages wait to be inverted in the search index, which has {len(pending):,}"
+        for document, text in enumerate(pending, state.inverted):
+            terms = terms_in(text)
+            if terms:
+                places = np.arange(len(terms), dtype=np.uint64) + np.uint64(document << DOC_SHIFT)
+                found += _sum(np.array([_hash(term) for term in terms], dtype=np.uint64), places)
+        if found & _MASK != self._sum & _MASK:
+            return "the search index has other words than the messages of the chat"
+        return None
+
+
+@lru_cache(maxsize=65_536)
+def _hash(term: str) -> int:
+    return int.from_bytes(blake2b(term.encode(), digest_size=8).digest(), "big")
+
+
+def _sum(terms: "NDArray[np.uint64]", occurrences: "NDArray[np.uint64]") -> int:
+    """The sum, modulo 2**64, of a hash of each pair."""
+    mixed = _mixed(terms ^ _mixed(occurrences))
+    return int(mixed.sum(dtype=np.uint64))
+
+
+def _mixed(values: "NDArray[np.uint64]") -> "NDArray[np.uint64]":
+    """The finaliser of SplitMix64 (Steele, Lea, Flood 2014), which has every bit depend on every other."""
+    values = values + np.uint64(0x9E3779B97F4A7C15)
+    for shift, factor in _STEPS:
+        values = (values ^ (values >> shift)) * factor
+    return values ^ (values >> np.uint64(31))

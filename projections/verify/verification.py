@@ -1,0 +1,86 @@
+"""Verifying a log, and the index that was derived from it."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from chatledger.domain.proof.anchors import Anchor, AnchorLeaf
+from chatledger.domain.proof.verification import Verification
+
+from ..generations import Generation
+from ..index import Index
+from ..lmdb.environment import INITIAL_MAP_BYTES
+from .comparing import Comparison
+from .walk import AnchorWatch, Walk, WalkedLog
+
+Progress = Callable[[int, int], None]
+
+
+def verify(
+    log: WalkedLog,
+    index: Index,
+    *,
+    catch_up: Callable[[], object],
+    folder: Path,
+    anchor: Anchor | None,
+    progress: Progress,
+) -> Verification:
+    """
+    Walk the whole log, and compare the index with what it folds to.
+
+    Args:
+        log: The log.
+        index: The index that serves.
+        catch_up: Brings the index to the end of the log.
+        folder: An empty folder for the fold, which gets about as large as the index without its search index.
+        anchor: What the log must still have; its signature and leaves are checked.
+        progress: Called with (positions done, positions in all), where each position counts twice: read and compared.
+
+    Raises:
+        ChainIntegrityError, CorruptStateError, UnsupportedFormatError: What is wrong, and where.
+    """
+    total = log.last_position()
+    watch = None if anchor is None else AnchorWatch(anchor)
+    scratch = Generation(0, folder, map_bytes=INITIAL_MAP_BYTES)
+    try:
+        walk = Walk(log, scratch, watch=watch, progress=lambda at: progress(min(at, total), 2 * total))
+        walk.to(total)
+        catch_up()
+        compared = Comparison(
+            index,
+            walk,
+            catch_up=catch_up,
+            progress=lambda chat_no: progress(total + max(0, min(chat_no, total)), 2 * total),
+        )
+        compared.run()
+        walk.finish()
+        progress(2 * total, 2 * total)
+        return Verification(
+            position=walk.state.position,
+            event_count=walk.event_count,
+            chat_count=compared.chat_count,
+            message_count=compared.message_count,
+            deletion_count=walk.tombstone_count,
+            erased_since_anchor=() if watch is None else tuple(watch.erased),
+            foreign=tuple(walk.foreign),
+            foreign_count=walk.foreign_count,
+        )
+    finally:
+        scratch.env.close()
+
+
+def read_heads(log: WalkedLog, *, folder: Path, progress: Progress) -> tuple[int, list[AnchorLeaf]]:
+    """
+    The position of the last event, and where each stream ends there, in the order of an anchor; all events are checked.
+
+    Raises:
+        ChainIntegrityError, CorruptStateError, UnsupportedFormatError: What is wrong, and where.
+    """
+    total = log.last_position()
+    scratch = Generation(0, folder, map_bytes=INITIAL_MAP_BYTES)
+    try:
+        walk = Walk(log, scratch, watch=None, progress=lambda at: progress(min(at, total), total))
+        walk.finish()
+        with scratch.env.reading() as txn:
+            return walk.state.position, list(walk.heads.leaves(txn))
+    finally:
+        scratch.env.close()

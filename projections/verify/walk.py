@@ -1,0 +1,390 @@
+"""Walking a log from its start: every event is read, checked, and folded into a scratch generation of an index."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, Protocol
+
+import msgspec
+
+from chatledger.domain.chat.events import Recorded, StreamDeleted
+from chatledger.domain.chat.state import ChatState
+from chatledger.domain.errors import (
+    ChainIntegrityError,
+    ChatledgerError,
+    CorruptStateError,
+    LedgerClosedError,
+    LogUnavailableError,
+    UnsupportedFormatError,
+)
+from chatledger.domain.log.codec import NO_TRAIL, extended
+from chatledger.domain.proof.anchors import Anchor, AnchorLeaf, digest_of
+from chatledger.domain.proof.verification import ForeignRecord, broken_off, check_commit, check_event
+
+from ..generations import Generation, IndexState
+from ..lmdb.environment import Environment, Transaction
+from ..log.applying import Settings
+
+_decode: Final = msgspec.msgpack.Decoder(AnchorLeaf).decode
+_encode: Final = msgspec.msgpack.Encoder().encode
+
+
+class Heads:
+    """A table of leaves by digest, on disk: there may be more streams than fit into memory."""
+
+    def __init__(self, env: Environment) -> None:
+        self._env = env
+        env.on_reopened(self._open)
+        self._changed: dict[str, AnchorLeaf] = {}
+
+    def _open(self) -> None:
+        self._table = self._env.table(b"heads")
+
+    def begin(self) -> None:
+        """Forget what was not written."""
+        self._changed = {}
+
+    def take(self, txn: Transaction, recorded: Recorded) -> AnchorLeaf:
+        """Where the stream of an event ends with it."""
+        known = self._changed.get(recorded.chat_id)
+        digest = digest_of(recorded.chat_id) if known is None else known.digest
+        if isinstance(recorded.body, StreamDeleted):
+            trail = NO_TRAIL
+        elif known is not None:
+            trail = known.trail
+        else:
+            raw = txn.get(digest, db=self._table)
+            trail = NO_TRAIL if raw is None else _decode(raw).trail
+        leaf = AnchorLeaf(
+            digest=digest,
+            version=recorded.version,
+            position=recorded.position,
+            hash=recorded.hash,
+            trail=extended(trail, recorded.position, recorded.hash),
+        )
+        self._changed[recorded.chat_id] = leaf
+        return leaf
+
+    def write(self, txn: Transaction) -> None:
+        """Write what changed since `begin`."""
+        for leaf in self._changed.values():
+            txn.put(leaf.digest, _encode(leaf), db=self._table)
+
+    def leaves(self, txn: Transaction) -> Iterator[AnchorLeaf]:
+        """All of them, in the order of their digests."""
+        for _, value in txn.cursor(self._table):
+            yield _decode(value)
+
+
+_SHOWN: Final = 5
+
+
+class AnchorWatch:
+    """Compares a log with an anchor, event by event. Takes memory for the leaves of the anchor."""
+
+    def __init__(self, anchor: Anchor) -> None:
+        self.anchor = anchor
+        self._leaves = {leaf.digest: leaf for leaf in anchor.leaves}
+        self._found: set[bytes] = set()
+        self._erased: dict[bytes, str] = {}
+        self._changed: dict[bytes, tuple[Recorded, str]] = {}
+
+    def take(self, recorded: Recorded, head: AnchorLeaf) -> None:
+        """Take the next event, and where it leaves its stream."""
+        leaf = self._leaves.get(head.digest)
+        if leaf is None or head.version < leaf.version:
+            return
+        if head.version == leaf.version:
+            self._found.add(head.digest)
+            if head != leaf:
+                self._changed[head.digest] = recorded, _difference(leaf, head)
+        elif isinstance(recorded.body, StreamDeleted) and recorded.body.first_position <= leaf.position:
+            self._take_tombstone(recorded, head, leaf)
+        elif head.digest not in self._found and head.digest not in self._erased:
+            self._changed[head.digest] = recorded, f"it has no event {leaf.version}"
+
+    def _take_tombstone(self, recorded: Recorded, head: AnchorLeaf, leaf: AnchorLeaf) -> None:
+        """A chat that was deleted since; where its tombstone follows at once, it must name what was anchored."""
+        if recorded.version == leaf.version + 1 and recorded.event.previous_hash != leaf.hash:
+            self._changed[head.digest] = recorded, f"its tombstone does not continue event {leaf.version}"
+        elif recorded.position <= self.anchor.position:
+            self._changed[head.digest] = recorded, "its tombstone stands among the events of the anchor, which has none"
+        else:
+            self._erased[head.digest] = recorded.chat_id
+
+    @property
+    def erased(self) -> list[str]:
+        """The chats that were deleted since, in the order of their deletion."""
+        return list(self._erased.values())
+
+    @property
+    def problem(self) -> ChainIntegrityError | None:
+        """What is wrong with the log up to here; None when it has everything that was anchored."""
+        if self._changed:
+            recorded, why = min(self._changed.values(), key=lambda one: one[0].position)
+            more = f" (and so for {len(self._changed) - 1:,} more)" if len(self._changed) > 1 else ""
+            return self._error(f"chat {recorded.chat_id!r} is not as it was: {why}{more}", recorded)
+        missing = sorted(self._leaves.keys() - self._found - self._erased.keys())
+        if missing:
+            names = ", ".join(digest.hex()[:16] + "…" for digest in missing[:_SHOWN])
+            return self._error(
+                f"{len(missing):,} of its {len(self._leaves):,} streams are not on the log, or end earlier; their ids have the "
+                f"SHA-256 {names}"
+            )
+        return None
+
+    def _error(self, what: str, recorded: Recorded | None = None) -> ChainIntegrityError:
+        msg = (
+            f"the log is not the one that was anchored at position {self.anchor.position}: {what}. Events were changed, dropped "
+            "or moved since; compare the log with a backup"
+        )
+        if recorded is None:
+            return ChainIntegrityError(msg)
+        return ChainIntegrityError(msg, chat_id=recorded.chat_id, position=recorded.position, version=recorded.version)
+
+
+def _difference(leaf: AnchorLeaf, head: AnchorLeaf) -> str:
+    if leaf.hash != head.hash:
+        return f"event {leaf.version} has the hash {head.hash.hex()[:16]}…, it had {leaf.hash.hex()[:16]}…"
+    if leaf.position != head.position:
+        return f"event {leaf.version} stands at position {head.position}, it stood at {leaf.position}"
+    return f"the events up to {leaf.version} stand at other positions than they did"
+
+
+PAGE_EVENTS: Final = 500
+_APPLICATION: Final = "proof"
+_ADVICE: Final = "Restore the log from a backup"
+_SEARCHED: Final = 100_000
+_MOST_FOREIGN: Final = 1_000
+
+
+class WalkedLog(Protocol):
+    """What is asked of a log."""
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether positions follow each other without gaps, so that a gap means erased or lost events."""
+        ...
+
+    @property
+    def is_checked(self) -> bool:
+        """Whether it does not give what was damaged."""
+        ...
+
+    def read(self, after: int, limit: int) -> Sequence[Recorded]:
+        """The events after a position, in order; empty at the end."""
+        ...
+
+    def read_chat(self, chat_id: str, *, after: int) -> Sequence[Recorded]:
+        """The events of one chat after a position, in order."""
+        ...
+
+    def event_at(self, position: int) -> Recorded | None:
+        """The event at a position; None where there is none."""
+        ...
+
+    def last_position(self) -> int:
+        """The position of the last event; 0 for an empty log."""
+        ...
+
+
+class Walk:
+    """
+    One walk over a log. It takes the memory of one page, whatever the length of the log.
+
+    Args:
+        log: The log.
+        scratch: An empty generation, which holds the fold afterwards.
+        watch: Is told every event.
+        progress: Is told the position reached.
+    """
+
+    def __init__(
+        self, log: WalkedLog, scratch: Generation, *, watch: AnchorWatch | None, progress: Callable[[int], None]
+    ) -> None:
+        self._log, self.scratch, self._watch, self._progress = log, scratch, watch, progress
+        self.heads = Heads(scratch.env)
+        self.state = IndexState()
+        self.event_count = self.tombstone_count = self.foreign_count = 0
+        self.foreign: list[ForeignRecord] = []
+        self._at = 0
+        self._open_commit: Recorded | None = None
+        self._last: Recorded | None = None
+        self._doomed: dict[str, int] = {}
+        self._txn: Transaction | None = None
+        self._passed = 0
+        self._settings = Settings(
+            application=_APPLICATION, check=self._check, is_checked=log.is_checked, pass_over=self._pass_over
+        )
+
+    def to(self, target: int) -> None:
+        """
+        Walk up to a position.
+
+        Raises:
+            ChainIntegrityError, CorruptStateError, UnsupportedFormatError: An event is not sound; the error names it.
+        """
+        while self._at < target:
+            page = [recorded for recorded in self._read() if recorded.position <= target]
+            if not page:
+                return
+            self._take(page)
+            self._at = page[-1].position
+            self._progress(self._at)
+
+    def finish(self) -> None:
+        """
+        Walk to the present end of the log, and check what only the whole can tell.
+
+        Raises:
+            ChainIntegrityError: Events are lost, or are not those of the anchor.
+        """
+        seen = -1
+        while True:
+            target = self._log.last_position()
+            self.to(target)
+            problem = self._problem(target)
+            if problem is None:
+                return
+            # A chat that was deleted while we walked leaves holes before its tombstone comes, which is on the log by now.
+            if target <= seen:
+                raise problem
+            seen = target
+
+    def _problem(self, target: int) -> ChainIntegrityError | None:
+        if self._open_commit is not None and self._open_commit.event.rest:
+            return broken_off(self._open_commit)
+        watched = None if self._watch is None else self._watch.problem
+        if watched is not None:
+            return watched
+        state = self.state
+        missing = state.missing + target - state.position
+        if self._log.is_dense and missing > state.erased:
+            msg = (
+                f"{missing:,} positions up to {target} hold no event, but deleted chats account for {state.erased:,} only: "
+                f"events are lost. {_ADVICE}"
+            )
+            return ChainIntegrityError(msg)
+        return None
+
+    def _read(self) -> Sequence[Recorded]:
+        try:
+            return self._log.read(self._at, PAGE_EVENTS)
+        except (LogUnavailableError, LedgerClosedError):
+            raise
+        except ChatledgerError as error:
+            self._narrow()
+            raise self._located(error) from error
+
+    def _narrow(self) -> None:
+        """Go on event by event, up to the one that can not be read; one before it may be the first that is not sound."""
+        while True:
+            try:
+                page = self._log.read(self._at, 1)
+            except (LogUnavailableError, LedgerClosedError):
+                raise
+            except ChatledgerError as error:
+                raise self._located(error) from error
+            if not page:
+                return
+            self._take(page)
+            self._at = page[0].position
+
+    def _located(self, error: ChatledgerError) -> ChatledgerError:
+        """The error for the event after the last good one, which can not be read."""
+        position: int | None = getattr(error, "position", None)
+        if position is None:
+            position, error = self._find(error)
+        where = "" if f"position {position}" in str(error) else f"the event at position {position}: "
+        msg = f"{where}{error}. {_ADVICE}"
+        if isinstance(error, UnsupportedFormatError):
+            return UnsupportedFormatError(f"{where}{error}")
+        chat_id, version = getattr(error, "chat_id", None), getattr(error, "version", None)
+        kind = ChainIntegrityError if isinstance(error, ChainIntegrityError) else CorruptStateError
+        return kind(msg, chat_id=chat_id, position=position, version=version)
+
+    def _find(self, error: ChatledgerError) -> tuple[int, ChatledgerError]:
+        for position in range(self._at + 1, self._at + _SEARCHED):
+            try:
+                self._log.event_at(position)
+            except LogUnavailableError:
+                raise
+            except ChatledgerError as found:
+                return position, found
+        return self._at + 1, error
+
+    def _take(self, page: Sequence[Recorded]) -> None:
+        while True:
+            kept = [recorded for recorded in page if recorded.position >= self._doomed.get(recorded.chat_id, 0)]
+            if not kept:
+                return
+            try:
+                self._apply(kept)
+            except ChainIntegrityError as error:
+                if not self._is_explained(error):
+                    raise
+            else:
+                self.event_count += len(kept) - self._passed
+                self.foreign_count += self._passed
+                self.tombstone_count += sum(isinstance(recorded.body, StreamDeleted) for recorded in kept)
+                return
+
+    def _apply(self, events: Sequence[Recorded]) -> None:
+        before, known = self._open_commit, len(self.foreign)
+
+        def change(txn: Transaction) -> IndexState:
+            self._open_commit, self._txn, self._passed = before, txn, 0
+            self.heads.begin()
+            del self.foreign[known:]
+            state = self.scratch.apply(txn, events, self._settings)
+            self.heads.write(txn)
+            return state
+
+        try:
+            self.state = self.scratch.env.update(change)
+        except ChainIntegrityError as error:
+            self._open_commit = before
+            raise self._named(error) from error
+
+    def _pass_over(self, recorded: Recorded, why: str) -> None:
+        self._passed += 1
+        if len(self.foreign) < _MOST_FOREIGN:
+            self.foreign.append(ForeignRecord(recorded.position, recorded.chat_id or None, why))
+
+    def _check(self, state: ChatState, recorded: Recorded) -> None:
+        assert self._txn is not None, "events are checked inside a transaction"
+        self._last = recorded
+        check_commit(self._open_commit, recorded)
+        check_event(state, recorded)
+        self._open_commit = recorded
+        head = self.heads.take(self._txn, recorded)
+        if self._watch is not None:
+            self._watch.take(recorded, head)
+
+    def _named(self, error: ChainIntegrityError) -> ChainIntegrityError:
+        """The error with all facts: what raised it knew the event or did not."""
+        last = self._last
+        if last is None or error.version is not None:
+            return error
+        if error.position not in {None, last.position}:  # an earlier event, which is in the message
+            return error
+        return ChainIntegrityError(str(error), chat_id=last.chat_id, position=last.position, version=last.version)
+
+    def _is_explained(self, error: ChainIntegrityError) -> bool:
+        """Whether an event does not follow only because its chat was deleted later and is being erased; it is left out."""
+        if error.chat_id is None or error.position is None:
+            return False
+        after = error.position
+        try:
+            while page := self._log.read_chat(error.chat_id, after=after):
+                for recorded in page:
+                    body = recorded.body
+                    if isinstance(body, StreamDeleted) and body.first_position <= error.position:
+                        self._doomed[error.chat_id] = recorded.position
+                        if self._open_commit is not None and self._open_commit.chat_id == error.chat_id:
+                            self._open_commit = None
+                        return True
+                after = page[-1].position
+        except (LogUnavailableError, LedgerClosedError):
+            raise
+        except ChatledgerError:
+            return False
+        return False

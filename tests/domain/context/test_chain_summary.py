@@ -1,0 +1,171 @@
+"""The summary of a chain (CE-31)."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.support.json_values import json_values
+
+from chatledger.domain.context.summary import (
+    ChainMessage,
+    ChainSummary,
+    extended,
+    is_real_user_message,
+    summarise,
+    with_unsaved,
+)
+
+
+def ui(role: str, text: str, **metadata: Any) -> dict[str, Any]:
+    """A UIMessage whose id is its text."""
+    message = {"id": text, "role": role, "parts": [{"type": "text", "text": text}]}
+    return {**message, "metadata": metadata} if metadata else message
+
+
+def user(text: str, created_at: int = 0, **metadata: Any) -> ChainMessage:
+    return "user", ui("user", text, **metadata), created_at
+
+
+def assistant(text: str, created_at: int = 0) -> ChainMessage:
+    return "assistant", ui("assistant", text), created_at
+
+
+STEER = {"source": "steer-reminder"}
+
+synthetic = st.none() | st.just(STEER) | st.just({**STEER, "onceIds": ["s"]})
+once_ids = st.none() | st.lists(st.sampled_from(["a", "b", ""]), max_size=2)
+ui_messages = st.builds(ui, st.just("any"), st.text(max_size=3), synthetic=synthetic, once_ids=once_ids)
+messages = st.tuples(
+    st.sampled_from(["user", "assistant", "tool", "system"]), json_values | ui_messages, st.integers(0, 1_000)
+)
+
+
+def test_empty_chain() -> None:
+    assert ChainSummary() == summarise([])
+    assert 0 == ChainSummary().turn
+    assert ChainSummary().last_message_at is None
+
+
+def test_a_conversation() -> None:
+    """Turns, counts, times and last messages are those of the chain."""
+    summary = summarise([user("a", 1), assistant("b", 2), user("c", 3), ("tool", {"x": 1}, 4), assistant("d", 5)])
+
+    assert 2 == summary.turn
+    assert 5 == summary.message_count
+    assert 3 == summary.last_message_at
+    assert ui("user", "c") == summary.last_message
+    assert ui("assistant", "d") == summary.last_assistant_message
+    assert (ui("assistant", "b"), ui("assistant", "d")) == summary.assistant_replies
+    assert summary.is_replied
+
+
+def test_segments_after_one_user_message_are_one_reply() -> None:
+    """The last segment with the parts of all, whatever stands between them; the last message remains a segment."""
+    between = ("tool", "18 °C", 0), ("user", ui("user", "hurry", synthetic=STEER), 0)
+    summary = summarise([user("a"), assistant("b"), *between, assistant("c"), user("d"), assistant("e")])
+
+    first, second = summary.assistant_replies
+    assert {**ui("assistant", "c"), "parts": [*ui("", "b")["parts"], *ui("", "c")["parts"]]} == first
+    assert ui("assistant", "e") == second
+
+
+def test_greeting_before_the_first_user_message_is_a_reply() -> None:
+    summary = summarise([assistant("welcome"), user("hi")])
+
+    assert (ui("assistant", "welcome"),) == summary.assistant_replies
+    assert not summary.is_replied
+
+
+def test_synthetic_user_messages_are_no_turns() -> None:
+    """They move neither the turn nor the time, but what fired with them has fired."""
+    summary = summarise([user("a", 1), user("nudge", 9, synthetic={**STEER, "onceIds": ["recap"]})])
+
+    assert (1, 2, 1) == (summary.turn, summary.message_count, summary.last_message_at)
+    assert ui("user", "a") == summary.last_message
+    assert frozenset({"recap"}) == summary.once_ids
+
+
+@pytest.mark.parametrize(
+    ("metadata", "ids"),
+    [
+        ({"once_ids": ["a", "b"]}, {"a", "b"}),
+        ({"onceIds": ["a"]}, {"a"}),  # as Deep Agents wrote it
+        ({"once_ids": ["a", 5, None]}, {"a"}),
+        ({"once_ids": "a"}, set[str]()),
+        ({"other": ["a"]}, set[str]()),
+    ],
+)
+def test_fired_ids_are_read_from_metadata(metadata: dict[str, Any], ids: set[str]) -> None:
+    """Of all user messages of the chain; foreign values in their place are passed over."""
+    summary = summarise([user("x", **metadata), user("y", once_ids=["later"])])
+
+    assert ids | {"later"} == summary.once_ids
+
+
+def test_assistant_metadata_fire_nothing() -> None:
+    assert frozenset() == summarise([("assistant", ui("assistant", "x", once_ids=["a"]), 0)]).once_ids
+
+
+def test_plain_data_count_with_their_text() -> None:
+    """Messages need not be UIMessages."""
+    summary = summarise([("user", "hello", 1), ("assistant", {"answer": "hi"}, 2)])
+
+    assert {"role": "user", "parts": [{"type": "text", "text": "hello"}]} == summary.last_message
+    assert {"role": "assistant", "parts": [{"type": "text", "text": "hi"}]} == summary.last_assistant_message
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "is_real"),
+    [
+        ("user", ui("user", "x"), True),
+        ("user", "x", True),
+        ("user", ui("user", "x", synthetic=None), True),
+        ("user", {"metadata": "odd", "parts": []}, True),
+        ("user", ui("user", "x", synthetic=STEER), False),
+        ("assistant", ui("assistant", "x"), False),
+        ("User", "x", False),
+    ],
+)
+def test_real_user_messages(name: str, data: Any, *, is_real: bool) -> None:
+    assert is_real == is_real_user_message(name, data)
+
+
+@given(st.lists(messages, max_size=8), st.integers(0, 8))
+def test_extending_is_summarising_the_whole(chain: list[ChainMessage], at: int) -> None:
+    """A summary can be carried on from anywhere, any data, and nothing that it was given changes."""
+    whole = summarise(chain)
+    start = summarise(chain[:at])
+    before = repr(start)
+
+    assert whole == extended(start, chain[at:])
+    assert before == repr(start)
+
+
+@given(st.lists(messages, max_size=8))
+def test_counts_agree_with_the_chain(chain: list[ChainMessage]) -> None:
+    summary = summarise(chain)
+
+    real = [message for message in chain if is_real_user_message(message[0], message[1])]
+    assert len(chain) == summary.message_count
+    assert len(real) == summary.turn
+    assert (real[-1][2] if real else None) == summary.last_message_at
+    assert len(summary.assistant_replies) <= len(real) + 1
+
+
+def test_unsaved_messages_count_but_are_no_time_apart() -> None:
+    """The last message and its time remain the stored ones; turns, replies and fired ids go on."""
+    stored = summarise([user("a", 1), assistant("b", 2)])
+
+    summary = with_unsaved(stored, [("user", ui("user", "c", once_ids=["w"])), ("assistant", ui("assistant", "d"))])
+
+    assert (2, 4) == (summary.turn, summary.message_count)
+    assert (1, ui("user", "a")) == (summary.last_message_at, summary.last_message)
+    assert ui("assistant", "d") == summary.last_assistant_message
+    assert frozenset({"w"}) == summary.once_ids
+
+
+def test_unsaved_messages_of_a_new_conversation_have_no_earlier_message() -> None:
+    summary = with_unsaved(ChainSummary(), [("user", ui("user", "a"))])
+
+    assert (1, None, None) == (summary.turn, summary.last_message_at, summary.last_message)

@@ -1,0 +1,239 @@
+"""CE-1 to CE-4: what a fragment is, and what counts as one."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.support.json_values import json_values, texts
+
+from chatledger.domain.context.fragments import (
+    Fragment,
+    Lazy,
+    as_fragment,
+    content_of,
+    fragment,
+    is_fragment,
+    is_fragment_object,
+    is_lazy_fragment,
+    is_message_fragment,
+    stored_form,
+)
+from chatledger.domain.context.messages import StoredCodec, last_assistant_message, message_fragment
+from chatledger.domain.errors import InvalidValueError, MissingCodecError
+from chatledger.fragments import hint
+
+STORED = StoredCodec({"role": "user", "parts": []})
+
+
+class BothForms(msgspec.Struct, frozen=True):
+    """A codec whose two forms differ."""
+
+    def encode(self) -> Any:
+        return {"type": "both"}
+
+    def decode(self) -> Any:
+        return "from the codec"
+
+
+def test_a_context_fragment_by_default() -> None:
+    """Not stored, without id, codec and metadata (CE-1)."""
+    made = Fragment("hint", "Use UTC")
+
+    assert ("hint", "Use UTC") == (made.name, made.data)
+    assert ("fragment", False, None, None, {}) == (made.type, made.persist, made.id, made.codec, made.metadata)
+
+
+def test_metadata_are_of_one_fragment() -> None:
+    """Two fragments do not share the default (CE-1)."""
+    one, other = Fragment("a", 1), Fragment("b", 2)
+    one.metadata["x"] = 1
+
+    assert {} == other.metadata
+
+
+def test_fragments_cannot_be_changed() -> None:
+    with pytest.raises(AttributeError):
+        Fragment("a", 1).name = "b"  # type: ignore[misc]
+
+
+def test_message_fragments_persist_and_have_an_id() -> None:
+    """Unless they are lazy (CE-1)."""
+    made = message_fragment("user", STORED, "m1")
+
+    assert ("message", True, "m1") == (made.type, made.persist, made.id)
+    assert last_assistant_message("fixed").persist
+    assert last_assistant_message("fixed").id is None
+
+
+def test_children_are_the_data() -> None:
+    """`fragment(name, *children)`, nested (CE-2)."""
+    made = fragment("database", hint("Postgres 17"), fragment("constraints", hint("no nulls"), "x"))
+
+    assert made == Fragment("database", [hint("Postgres 17"), Fragment("constraints", [hint("no nulls"), "x"])])
+
+
+def test_a_fragment_without_children_has_an_empty_list() -> None:
+    assert [] == fragment("database").data
+
+
+def test_data_nest_without_limit() -> None:
+    """CE-2."""
+    made = Fragment("leaf", "x")
+    for _ in range(50_000):
+        made = fragment("level", made)
+
+    assert is_fragment(made)
+    assert is_fragment(content_of(made)[0])
+
+
+@pytest.mark.parametrize("data", [None, "", 0, False, [], {}])
+def test_empty_data_are_data(data: Any) -> None:
+    """None included (CE-4)."""
+    assert data == content_of(Fragment("a", data))
+
+
+def test_neither_data_nor_codec() -> None:
+    """CE-4."""
+    with pytest.raises(InvalidValueError, match="fragment 'a' has neither data nor codec"):
+        Fragment("a")
+
+
+@pytest.mark.parametrize("name", ["", "a\0b", "x" * 2049, 5, None])
+def test_a_name_must_be_a_name(name: Any) -> None:
+    with pytest.raises(InvalidValueError, match="name of a fragment"):
+        Fragment(name, 1)
+
+
+def test_a_codec_wins_over_data() -> None:
+    """CE-4."""
+    made = Fragment("a", "data", codec=BothForms())
+
+    assert "from the codec" == content_of(made)
+    assert {"type": "both"} == stored_form(made)
+
+
+def test_messages_need_a_codec() -> None:
+    """CE-4: data alone are not enough, neither to render nor to store."""
+    made = Fragment("user", "hello", type="message", id="m1")
+
+    with pytest.raises(MissingCodecError, match="'user' \\(id 'm1'\\)"):
+        content_of(made)
+    with pytest.raises(MissingCodecError):
+        stored_form(made)
+
+
+def test_context_fragments_need_none() -> None:
+    """CE-4; only their stored form does."""
+    made = Fragment("hint", "x")
+
+    assert "x" == content_of(made)
+    with pytest.raises(MissingCodecError):
+        stored_form(made)
+
+
+def test_a_lazy_fragment_has_no_data_yet() -> None:
+    lazy = last_assistant_message("fixed")
+
+    with pytest.raises(MissingCodecError):
+        content_of(lazy)
+    with pytest.raises(MissingCodecError):
+        stored_form(lazy)
+
+
+@pytest.mark.parametrize(
+    ("value", "is_one"),
+    [
+        (Fragment("a", 1), True),
+        ({"name": "a", "data": 1}, True),
+        ({"name": "a", "data": None}, True),
+        ({"name": "a", "codec": STORED}, True),
+        ({"name": "a"}, False),
+        ({"name": 5, "data": 1}, False),
+        ({"data": 1}, False),
+        ({}, False),
+        ([], False),
+        ("a", False),
+        (None, False),
+    ],
+)
+def test_is_fragment(value: Any, *, is_one: bool) -> None:
+    """A fragment, or a mapping with a text name and data or codec (CE-3)."""
+    assert is_one is is_fragment(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "is_one"),
+    [
+        ({}, True),
+        ({"name": "a"}, True),
+        ({"x": 1}, True),
+        ({1: 2}, True),
+        ({"name": "a", "data": 1}, False),
+        (Fragment("a", 1), False),
+        ([], False),
+        ("a", False),
+        (5, False),
+        (None, False),
+    ],
+)
+def test_is_fragment_object(value: Any, *, is_one: bool) -> None:
+    """A plain mapping (CE-3)."""
+    assert is_one is is_fragment_object(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "is_one"),
+    [
+        (message_fragment("user", STORED, "m1"), True),
+        (last_assistant_message("fixed"), True),
+        ({"name": "user", "type": "message", "codec": STORED}, True),
+        ({"type": "message"}, False),
+        (Fragment("user", 1), False),
+        ({"name": "user", "data": 1}, False),
+        ("message", False),
+    ],
+)
+def test_is_message_fragment(value: Any, *, is_one: bool) -> None:
+    """CE-3."""
+    assert is_one is is_message_fragment(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "is_one"),
+    [
+        (last_assistant_message("fixed"), True),
+        ({"name": "assistant", "lazy": Lazy("last-assistant", "fixed")}, True),
+        (Fragment("a", 1), False),
+        ({"lazy": True}, False),
+        (None, False),
+    ],
+)
+def test_is_lazy_fragment(value: Any, *, is_one: bool) -> None:
+    """CE-3."""
+    assert is_one is is_lazy_fragment(value)
+
+
+@given(
+    json_values
+    | st.sampled_from([object(), print, int, Fragment, b"x", {1}, (1,), iter([1]), float("nan")])
+    | st.dictionaries(st.sampled_from(["name", "data", "codec", "type", "lazy"]) | texts, json_values)
+)
+def test_no_guard_raises(value: Any) -> None:
+    """On any input (CE-3)."""
+    answers = [test(value) for test in (is_fragment, is_fragment_object, is_message_fragment, is_lazy_fragment)]
+
+    assert all(isinstance(answer, bool) for answer in answers)
+
+
+def test_a_mapping_of_the_shape_becomes_a_fragment() -> None:
+    made = as_fragment({"name": "a", "data": [1], "id": "x", "unknown": 5})
+
+    assert Fragment("a", [1], id="x") == made
+
+
+@pytest.mark.parametrize("value", [None, "a", 5, [], {}, {"name": "a"}])
+def test_other_values_are_refused(value: Any) -> None:
+    with pytest.raises(InvalidValueError, match="expected a fragment"):
+        as_fragment(value)

@@ -1,0 +1,296 @@
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from tests.support.json_values import ids, json_values, objects, texts, times
+from tests.support.soak import examples
+
+from chatledger.domain.chat.events import (
+    Body,
+    BranchActivated,
+    BranchCreated,
+    ChatCreated,
+    ChatDeleted,
+    ChatUpdated,
+    CheckpointDeleted,
+    CheckpointSet,
+    Event,
+    HeadMoved,
+    MessagesAnnotated,
+    MessagesAppended,
+    Recorded,
+    RegenerationApproved,
+    RegenerationBegun,
+    RunChanged,
+    RunRecorded,
+)
+from chatledger.domain.chat.runs import RUN_STATUSES, MessageRun, PlannedRun
+from chatledger.domain.errors import CorruptStateError, PayloadTooLargeError, UnsupportedFormatError
+from chatledger.domain.limits import MAX_ID_BYTES
+from chatledger.domain.log.codec import (
+    BODIES,
+    MAX_EVENT_BYTES,
+    NO_HASH,
+    Envelope,
+    Sealed,
+    decode_event,
+    encode_event,
+    event_hash,
+    seal,
+    split,
+)
+from chatledger.domain.values import Message
+
+optional_ids = st.none() | ids
+counts = st.integers(0, 2**63)
+messages = st.builds(
+    Message,
+    id=ids,
+    parent_id=optional_ids,
+    name=ids,
+    type=optional_ids,
+    data=json_values,
+    created_at=times,
+    sender_id=optional_ids,
+    agent_id=optional_ids,
+    reply_to=optional_ids,
+)
+id_lists = st.lists(ids, max_size=2)
+runs = st.builds(
+    MessageRun,
+    id=ids,
+    run_id=ids,
+    thread_id=ids,
+    assistant_id=ids,
+    runtime=ids,
+    trigger_message_id=optional_ids,
+    references=id_lists,
+    message_id=optional_ids,
+    checkpoint_id=optional_ids,
+    status=st.sampled_from(RUN_STATUSES),
+    created_at=times,
+    updated_at=times,
+    repeats=optional_ids,
+    regeneration_id=optional_ids,
+)
+planned_runs = st.builds(
+    PlannedRun,
+    run_id=ids,
+    assistant_id=ids,
+    runtime=ids,
+    trigger_message_id=optional_ids,
+    message_id=optional_ids,
+    checkpoint_id=optional_ids,
+    depth=st.integers(1, 2**31),
+    cause=st.sampled_from(["trigger", "reference"]),
+    thread_id=ids,
+    references=id_lists,
+)
+bodies: st.SearchStrategy[Body] = st.one_of(
+    st.builds(ChatCreated, ids, st.none() | texts, st.none() | objects, ids, st.none() | times),
+    st.builds(ChatUpdated, st.fixed_dictionaries({}, optional={"title": st.none() | texts, "metadata": objects})),
+    st.builds(ChatDeleted, counts, counts, counts, counts, counts, st.none() | texts),
+    st.builds(MessagesAppended, st.lists(messages, max_size=3).map(tuple), optional_ids, optional_ids, optional_ids),
+    st.builds(BranchCreated, ids, ids, optional_ids, times, st.booleans()),
+    st.builds(BranchActivated, ids, ids),
+    st.builds(HeadMoved, ids, ids, optional_ids, optional_ids),
+    st.builds(CheckpointSet, ids, ids, ids, times),
+    st.builds(CheckpointDeleted, ids),
+    st.builds(MessagesAnnotated, st.lists(ids, max_size=3).map(tuple), objects),
+    st.builds(RunRecorded, runs),
+    st.builds(RunChanged, ids, objects),
+    st.builds(RegenerationBegun, ids, ids, ids, st.lists(planned_runs, max_size=2).map(tuple), id_lists.map(tuple)),
+    st.builds(RegenerationApproved, ids, id_lists.map(tuple)),
+)
+events = st.builds(
+    Event[Any],
+    originator_id=ids,
+    originator_version=st.integers(1, 2**63),
+    event_id=ids,
+    occurred_at=times,
+    previous_hash=st.just(NO_HASH) | st.binary(min_size=32, max_size=32),
+    body=bodies,
+    rest=st.integers(0, 1000),
+    actor=optional_ids,
+    correlation_id=optional_ids,
+    causation_id=optional_ids,
+    command_id=optional_ids,
+)
+
+
+def sealed(parts: list[Body], *, chat_id: str = "c", limit: int = MAX_EVENT_BYTES, **envelope: Any) -> list[Sealed]:
+    return seal(
+        parts,
+        chat_id=chat_id,
+        version=0,
+        previous_hash=NO_HASH,
+        occurred_at=2**62,
+        event_ids=["e" * 36] * len(parts),
+        envelope=Envelope(**envelope),
+        limit_bytes=limit,
+    )
+
+
+def test_every_kind_is_tried() -> None:
+    """A new kind of event has to join these tests."""
+    assert 23 == len(BODIES)
+    assert len(BODIES) == len({body.TOPIC for body in BODIES})
+
+
+@given(events)
+@settings(max_examples=examples(300))
+def test_events_come_back(event: Event[Any]) -> None:
+    """Encoding is deterministic, and decoding gives the same event with the same key order."""
+    state = encode_event(event)
+    found = decode_event(event.body.TOPIC, state)
+
+    assert event == found
+    assert state == encode_event(found) == encode_event(event)
+    assert event_hash(event.body.TOPIC, state) == event_hash(event.body.TOPIC, encode_event(found))
+
+
+@given(events)
+def test_an_event_as_json(event: Event[Any]) -> None:
+    """Every event has a form of JSON values with the envelope of PS-20."""
+    recorded = Recorded(5, event, event_hash(event.body.TOPIC, encode_event(event)))
+    found = msgspec.json.decode(msgspec.json.encode(recorded.to_dict()))
+
+    assert (5, 1, recorded.type) == (found["position"], found["schema_version"], found["type"])
+    assert f"chatledger.{recorded.type}/1" == event.body.TOPIC
+    assert set(event.body.__struct_fields__) == set(found["payload"])
+
+
+@given(st.sampled_from(BODIES), st.binary(max_size=200))
+@settings(max_examples=examples(500))
+def test_random_bytes_are_corrupt(body: type[Body], state: bytes) -> None:
+    """Bytes that are no event raise `CorruptStateError` and nothing else."""
+    with suppress(CorruptStateError):
+        decode_event(body.TOPIC, state)
+
+
+@given(events, st.sampled_from(BODIES), st.data())
+@settings(max_examples=examples(300))
+def test_damaged_bytes_are_corrupt_or_another_event(event: Event[Any], body: type[Body], data: st.DataObject) -> None:
+    """Cut, lengthened or changed at any place, and under any topic: an event, or `CorruptStateError`."""
+    state = encode_event(event)
+    at = data.draw(st.integers(0, len(state) - 1))
+    other = data.draw(st.binary(max_size=4))
+    for damaged in (state[:at], state + other, state[:at] + other + state[at + 1 :]):
+        with suppress(CorruptStateError):
+            decode_event(body.TOPIC, damaged)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"\xdd\xff\xff\xff\xff",
+        b"\xdf\xff\xff\xff\xff",
+        b"\xc6\xff\xff\xff\xff",
+        b"\x91" * 100_000,
+        b"\x81\x90" * 50_000,
+        b"\xa2\xff\xff",
+        b"\xc1",
+        b"\xc7\x0c\xff" + b"\xff" * 12,
+        b"\x81\x81\x01\x02\x03",
+    ],
+    ids=["array", "map", "binary", "deep", "deep map", "no text", "unused", "time", "key"],
+)
+def test_hostile_bytes_are_corrupt(value: bytes) -> None:
+    """Lengths beyond the end, endless nesting and values that cannot be are damage, not another error."""
+    head = b"\x96\xa1c\x01\xa1e\x01\xc4\x00"
+    with pytest.raises(CorruptStateError):
+        decode_event(ChatUpdated.TOPIC, head + b"\x91\x81\xa5title" + value)
+
+
+@pytest.mark.parametrize("topic", ["", "chatledger.chat_created/2", "chatledger.unknown/1", "builtins:eval"])
+def test_an_unknown_topic_is_newer(topic: str) -> None:
+    """A topic nobody knows is not damage: a newer version wrote it (PS-26)."""
+    with pytest.raises(UnsupportedFormatError, match="upgrade"):
+        decode_event(topic, b"\x90")
+
+
+def test_fields_of_a_newer_version_are_passed_over() -> None:
+    """A field that was added at the end does not hinder an older reader."""
+    event = sealed([CheckpointDeleted("cp")])[0].event
+    longer = msgspec.msgpack.encode([*msgspec.msgpack.decode(encode_event(event)), "new"])
+
+    assert event == decode_event(CheckpointDeleted.TOPIC, longer)
+
+
+def test_hashes_bind_topic_and_bytes() -> None:
+    """No two pairs of topic and bytes run together."""
+    assert event_hash("ab", b"c") != event_hash("a", b"bc")
+    assert 32 == len(event_hash("a", b""))
+
+
+@given(st.lists(st.integers(0, 300), min_size=1, max_size=40), st.integers(16_385, 17_500))
+@example([300] * 40, 17_000)
+def test_split_respects_the_limit(sizes: list[int], limit: int) -> None:
+    """Messages keep their order, each part fits, and the head moves with the last one only (PS-25)."""
+    parents = [None, *(f"m{number}" for number in range(len(sizes)))]
+    all_messages = tuple(
+        Message(id=f"m{number}", parent_id=parents[number], name="user", data="x" * size, created_at=2**40)
+        for number, size in enumerate(sizes)
+    )
+    body = MessagesAppended(all_messages, "main", "from", all_messages[-1].id)
+    parts = split([ChatUpdated({}), body, ChatUpdated({})], limit)
+    middle = [part for part in parts if isinstance(part, MessagesAppended)]
+
+    assert [ChatUpdated({}), *middle, ChatUpdated({})] == parts
+    assert all_messages == tuple(message for part in middle for message in part.messages)
+    assert all(part.messages for part in middle)
+    assert [(None, None, None)] * (len(middle) - 1) == [(p.branch, p.from_head, p.to_head) for p in middle[:-1]]
+    assert ("main", "from", body.to_head) == (middle[-1].branch, middle[-1].from_head, middle[-1].to_head)
+    assert all(len(event.state) <= limit for event in sealed(parts, limit=limit))
+
+
+def test_split_leaves_room_for_the_longest_ids() -> None:
+    """Whatever the lengths of chat id, branch, heads, actor and command ids are, each part fits the limit."""
+    longest = "x" * MAX_ID_BYTES
+    limit = 64 * 1024
+    names: dict[str, Any] = {
+        "actor": longest,
+        "correlation_id": longest,
+        "causation_id": longest,
+        "command_id": longest,
+    }
+    largest = 0
+    for size in range(46_800, 49_100, 20):  # one of them fills the part as far as it goes
+        drafts = [
+            Message(id=key, name="user", data="x" * count, created_at=1) for key, count in (("a", size), ("b", 9))
+        ]
+        parts = split([MessagesAppended(tuple(drafts), longest, longest, longest)], limit)
+        largest = max(largest, *(len(event.state) for event in sealed(parts, chat_id=longest, limit=10**9, **names)))
+
+    assert largest <= limit
+
+
+def test_small_events_are_not_split() -> None:
+    """What fits stays one event, so it is one commit on every log."""
+    body = MessagesAppended(
+        tuple(Message(id=f"m{n}", name="user", data="x" * 50, created_at=1) for n in range(10_000)), "main", None, "m9"
+    )
+
+    assert [body] == split([body])
+    assert 1 == len(sealed([body]))
+
+
+def test_an_event_too_large_is_refused() -> None:
+    """Content is never cut; the error says how large it is and what the limit (PS-25)."""
+    with pytest.raises(PayloadTooLargeError) as caught:
+        sealed(split([ChatUpdated({}), ChatUpdated({"title": "x" * MAX_EVENT_BYTES})]))
+
+    assert ("c", MAX_EVENT_BYTES) == (caught.value.chat_id, caught.value.limit_bytes)
+    assert caught.value.size_bytes > MAX_EVENT_BYTES
+
+
+def test_the_limit_is_exact() -> None:
+    """An event of just the limit is written, one byte more is not."""
+    size = len(sealed([ChatUpdated({"title": "x" * 100})])[0].state)
+
+    assert sealed([ChatUpdated({"title": "x" * 100})], limit=size)
+    with pytest.raises(PayloadTooLargeError):
+        sealed([ChatUpdated({"title": "x" * 100})], limit=size - 1)

@@ -1,0 +1,183 @@
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+from tests.support.cli_world import ask, ask_lines, fails, oasst_row, run, samples, write_lines
+
+import chatledger
+from chatledger.infra.entrypoints.demo import sample_file
+
+__all__ = ["samples"]
+
+
+def test_import_says_what_it_did(tmp_path: Path) -> None:
+    file = write_lines(tmp_path / "x.jsonl", oasst_row("a"), oasst_row("b", "a"), oasst_row("c", "a"))
+    result = run("import", file, at=tmp_path / "data")
+
+    assert result.exit_code == 0
+    assert result.stdout.splitlines() == [
+        "Imported 1 chat: 1 new, 0 changed, 0 unchanged.",
+        "3 messages, 2 branches added.",
+    ]
+    assert not result.stderr
+
+
+def test_importing_again_changes_nothing(samples: Path) -> None:
+    before = ask_lines("log", at=samples)
+    with sample_file() as path:
+        result = run("import", path, at=samples)
+
+    assert result.exit_code == 0
+    assert result.stdout == "Nothing changed: 5 chats read, all here already.\n"
+    assert before == ask_lines("log", at=samples)
+
+
+def test_import_adds_what_is_new(tmp_path: Path) -> None:
+    rows = [oasst_row("a"), oasst_row("b", "a")]
+    run("import", write_lines(tmp_path / "x.jsonl", *rows), at=tmp_path / "data")
+    result = run(
+        "import", write_lines(tmp_path / "y.jsonl", *rows, oasst_row("c", "b", role="prompter")), at=tmp_path / "data"
+    )
+
+    assert result.stdout.splitlines() == [
+        "Imported 1 chat: 0 new, 1 changed, 0 unchanged.",
+        "1 message, 0 branches added, 1 branch moved on.",
+    ]
+
+
+def test_broken_records_are_reported_and_left_out(tmp_path: Path) -> None:
+    file = write_lines(
+        tmp_path / "x.jsonl", oasst_row("a"), '{"message_id": ', oasst_row("b", "a"), oasst_row("c", "gone")
+    )
+    result = run("import", file, at=tmp_path / "data")
+
+    assert result.exit_code == 0
+    problems = result.stderr.splitlines()
+    assert len(problems) == 2
+    assert problems[0].startswith(f"warning: {file}, line 2: ")
+    assert "line 4" in problems[1]
+    assert "becomes a root" in problems[1]
+    assert result.stdout.splitlines()[-1] == "2 problems in the files, worked around; see the warnings."
+    assert [m["id"] for m in ask("show", "tree", at=tmp_path / "data")["messages"]] == ["a", "b", "c"]
+
+
+def test_strict_stops(tmp_path: Path) -> None:
+    file = write_lines(tmp_path / "x.jsonl", oasst_row("a"), "{", oasst_row("b", "a"))
+
+    assert "line 2" in fails(1, "import", "--strict", file, at=tmp_path / "data")
+    assert ask("chats", at=tmp_path / "data") == []
+
+
+def test_strict_stops_at_a_missing_parent(tmp_path: Path) -> None:
+    file = write_lines(tmp_path / "x.jsonl", oasst_row("a"), oasst_row("b", "gone"))
+
+    assert "gone" in fails(1, "import", "--strict", file, at=tmp_path / "data")
+    assert ask("chats", at=tmp_path / "data") == []
+
+
+def test_a_chat_that_does_not_fit_is_left_out(tmp_path: Path) -> None:
+    """A message id that means something else here: the others come in, and the exit code tells."""
+    first = write_lines(tmp_path / "x.jsonl", oasst_row("a"))
+    second = write_lines(tmp_path / "y.jsonl", oasst_row("a", tree="other"), oasst_row("z", tree="fine"))
+    run("import", first, at=tmp_path / "data")
+    result = run("import", second, at=tmp_path / "data")
+
+    assert result.exit_code == 1
+    assert result.stderr.startswith("error: chat 'other' is left out: ")
+    assert "1 file or chat left out; see the errors." in result.stdout.splitlines()
+    assert {chat["id"] for chat in ask("chats", at=tmp_path / "data")} == {"tree", "fine"}
+    assert "left out" not in fails(1, "import", "--strict", second, at=tmp_path / "data")
+
+
+def test_missing_and_foreign_files(tmp_path: Path) -> None:
+    """They are told before a ledger is made for nothing; the readable ones come in."""
+    foreign = write_lines(tmp_path / "x.txt", "hello")
+    fine = write_lines(tmp_path / "y.jsonl", oasst_row("a"))
+
+    assert "gone.jsonl cannot be read" in fails(1, "import", tmp_path / "gone.jsonl", at=tmp_path / "data")
+    assert "unknown format" in fails(1, "import", foreign, at=tmp_path / "data")
+    assert "is a directory" in fails(1, "import", tmp_path, at=tmp_path / "data")
+    assert not (tmp_path / "data").exists()
+
+    result = run("import", tmp_path / "gone.jsonl", fine, at=tmp_path / "data")
+    assert result.exit_code == 1
+    assert len(result.stderr.splitlines()) == 1
+    assert [chat["id"] for chat in ask("chats", at=tmp_path / "data")] == ["tree"]
+
+
+def test_formats(tmp_path: Path) -> None:
+    packed = tmp_path / "x.jsonl.gz"
+    packed.write_bytes(gzip.compress(json.dumps(oasst_row("a")).encode() + b"\n"))
+
+    assert run("import", "--format", "oasst", packed, at=tmp_path / "data").exit_code == 0
+    assert "'telegram' is not one of" in fails(2, "import", "--format", "telegram", packed, at=tmp_path / "data")
+    wrong = run("import", "--format", "chatgpt", packed, at=tmp_path / "data")
+    assert "Traceback" not in wrong.output
+    assert wrong.stderr
+
+
+def test_an_export_of_a_newer_version(tmp_path: Path) -> None:
+    file = write_lines(tmp_path / "x.jsonl", {"chatledger": 99})
+    result = run("import", file, at=tmp_path / "data")
+
+    assert result.exit_code == 1
+    assert "upgrade" in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_user_for_files_that_name_none(tmp_path: Path) -> None:
+    file = write_lines(tmp_path / "x.jsonl", oasst_row("a"), oasst_row("b", tree="other", user_id="bob"))
+    run("import", "--user", "ada", file, at=tmp_path / "data")
+
+    assert {chat["id"]: chat["user_id"] for chat in ask("chats", at=tmp_path / "data")} == {
+        "tree": "ada",
+        "other": "bob",
+    }
+
+
+def test_import_needs_a_file() -> None:
+    assert "Missing argument 'FILE...'" in fails(2, "import")
+
+
+@pytest.mark.soak
+def test_round_trip(samples: Path, tmp_path: Path) -> None:
+    """Everything but the time of the last change comes back as it was, and the second export says the same."""
+    file = tmp_path / "export.jsonl"
+    assert run("export", "--output", file, at=samples).stdout == f"Wrote 5 chats to {file}.\n"
+    assert run("import", "--strict", file, at=tmp_path / "copy").exit_code == 0
+
+    with chatledger.open(samples) as one, chatledger.open(tmp_path / "copy") as other:
+        for chat in one.list_chats():
+            copy = other.get_chat(chat.id)
+            assert copy is not None
+            assert (chat.user_id, chat.title, chat.metadata) == (copy.user_id, copy.title, copy.metadata)
+            assert one.graph(chat.id) == other.graph(chat.id)
+            for branch in one.list_branches(chat.id):
+                assert branch == other.get_branch(chat.id, branch.name)
+                assert one.get_messages(chat.id, branch=branch.name) == other.get_messages(chat.id, branch=branch.name)
+            assert one.list_checkpoints(chat.id) == other.list_checkpoints(chat.id)
+    again = run("import", file, at=tmp_path / "copy")
+    assert again.stdout == "Nothing changed: 5 chats read, all here already.\n"
+
+
+def test_export_of_named_chats(samples: Path) -> None:
+    lines = [json.loads(line) for line in run("export", "riga", "tortilla", "riga", at=samples).stdout.splitlines()]
+
+    assert [line["chat"]["id"] for line in lines if "chat" in line] == ["riga", "tortilla"]
+    assert lines[0] == {"chatledger": 2}
+    assert lines[-1] == {"chats": 2}
+
+
+def test_export_of_an_unknown_chat_writes_nothing(samples: Path, tmp_path: Path) -> None:
+    file = tmp_path / "export.jsonl"
+    file.write_text("as it was")
+
+    assert fails(1, "export", "riga", "rigga", "-o", file, at=samples) == "no chat 'rigga'; did you mean 'riga'?"
+    assert file.read_text() == "as it was"
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith("export")] == ["export.jsonl"]
+
+
+@pytest.mark.parametrize("name", [".", "gone/export.jsonl"])
+def test_export_to_where_no_file_can_be(samples: Path, tmp_path: Path, name: str) -> None:
+    assert "cannot be written" in fails(1, "export", "-o", tmp_path / name, at=samples)

@@ -1,0 +1,94 @@
+"""`chatledger verify` and `chatledger anchor`."""
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.support.anchor_keys import KEY, OTHER, pem_of, public_pem_of
+from tests.support.cli_world import fails, run
+from tests.support.proof_world import SqliteFile, fill
+
+import chatledger
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> SqliteFile:
+    found = SqliteFile(tmp_path)
+    with chatledger.open(found.location) as ledger:
+        fill(ledger)
+    (tmp_path / "anchor.key").write_bytes(pem_of(KEY))
+    (tmp_path / "anchor.pub").write_bytes(public_pem_of(KEY))
+    (tmp_path / "other.pub").write_bytes(public_pem_of(OTHER))
+    return found
+
+
+def at(file: SqliteFile, *args: object) -> tuple[int, str, str]:
+    result = run("--location", file.location, *map(str, args))
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_verify_reports(file: SqliteFile) -> None:
+    """A few lines for people, an object for programs, exit code 0."""
+    code, out, err = at(file, "verify")
+    assert (code, err) == (0, "")
+    assert "The log is sound:" in out
+    assert "1 deletion" in out
+    assert "5 chats" in out
+    code, out, _ = at(file, "verify", "--json")
+    found = json.loads(out)
+    assert (code, found["ok"], found["chat_count"], found["deletion_count"]) == (0, True, 5, 1)
+
+
+def test_verify_names_what_is_wrong(file: SqliteFile) -> None:
+    """Exit code 1, one line on stderr; with --json the facts on stdout too."""
+    file.rewrite("b", b"leeks", b"peaks")
+    said = fails(1, "--location", file.location, "verify")
+    assert "chat 'b'" in said
+    code, out, err = at(file, "verify", "--json")
+    found = json.loads(out)
+    assert (code, found["ok"], found["chat_id"], found["error"]) == (1, False, "b", "ChainIntegrityError")
+    assert found["message"] in err
+
+
+def test_anchor_and_verify_with_it(file: SqliteFile, tmp_path: Path) -> None:
+    """Written to a file or printed; an existing file stays."""
+    key, out_file = tmp_path / "anchor.key", tmp_path / "anchor.json"
+    code, out, _ = at(file, "anchor", "--key", key, "--out", out_file)
+    assert code == 0
+    assert "Anchored 5 streams" in out
+    code, printed, _ = at(file, "anchor", "--key", key)
+    assert json.loads(printed)["root"] == json.loads(out_file.read_text())["root"]
+    assert "exists" in fails(1, "--location", file.location, "anchor", "--key", key, "--out", out_file)
+
+    code, out, err = at(file, "verify", "--anchor", out_file, "--public-key", tmp_path / "anchor.pub")
+    assert (code, err) == (0, "")
+    assert "It has all that was anchored" in out
+    code, out, err = at(file, "verify", "--anchor", out_file)
+    assert code == 0
+    assert "--public-key" in err
+    with chatledger.open(file.location) as ledger:
+        ledger.delete_chat("b")
+    code, out, _ = at(file, "verify", "--anchor", out_file, "--json")
+    assert json.loads(out)["erased_since_anchor"] == ["b"]
+    assert json.loads(out)["anchor"]["is_key_given"] is False
+
+    file.rewrite("a", b"leeks", b"peaks")
+    file.drop_index()
+    assert at(file, "verify")[0] == 0
+    said = fails(1, "--location", file.location, "verify", "--anchor", out_file)
+    assert "chat 'a' is not as it was" in said
+
+
+def test_mistakes(file: SqliteFile, tmp_path: Path) -> None:
+    """Missing files, wrong keys, options that do not go together."""
+    place = ("--location", file.location)
+    at(file, "anchor", "--key", tmp_path / "anchor.key", "--out", tmp_path / "anchor.json")
+    assert "--anchor" in fails(2, *place, "verify", "--public-key", tmp_path / "anchor.pub")
+    assert "can not be read" in fails(1, *place, "verify", "--anchor", tmp_path / "none.json")
+    assert "no anchor" in fails(1, *place, "verify", "--anchor", tmp_path / "anchor.key")
+    other = ("--public-key", tmp_path / "other.pub")
+    assert "another key" in fails(1, *place, "verify", "--anchor", tmp_path / "anchor.json", *other)
+    assert "openssl" in fails(1, *place, "anchor", "--key", tmp_path / "none.key")
+    assert "Missing option" in fails(2, *place, "anchor")
+    into = tmp_path / "no folder" / "anchor.json"
+    assert "can not be written" in fails(1, *place, "anchor", "--key", tmp_path / "anchor.key", "--out", into)

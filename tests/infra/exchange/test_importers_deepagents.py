@@ -1,0 +1,229 @@
+import gzip
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chatledger.domain.errors import ChainIntegrityError, InvalidValueError
+from chatledger.infra.exchange.importers import ImportedChat, Problem, read_chats, validate_chat
+
+# The columns that @deepagents/context writes, in our words.
+SCHEMA = """
+CREATE TABLE chats (id TEXT PRIMARY KEY, userId TEXT NOT NULL, title TEXT, metadata TEXT,
+    createdAt INTEGER NOT NULL, updatedAt INTEGER NOT NULL);
+CREATE TABLE messages (id TEXT PRIMARY KEY, chatId TEXT NOT NULL, parentId TEXT, name TEXT NOT NULL, type TEXT,
+    data TEXT NOT NULL, createdAt INTEGER NOT NULL);
+CREATE TABLE branches (id TEXT PRIMARY KEY, chatId TEXT NOT NULL, name TEXT NOT NULL, headMessageId TEXT,
+    isActive INTEGER NOT NULL DEFAULT 0, createdAt INTEGER NOT NULL, UNIQUE (chatId, name));
+CREATE TABLE checkpoints (id TEXT PRIMARY KEY, chatId TEXT NOT NULL, name TEXT NOT NULL, messageId TEXT NOT NULL,
+    createdAt INTEGER NOT NULL, UNIQUE (chatId, name));
+"""
+CHAT = ("c1", "ada", "Bread", '{"b": 1, "a": [true, null]}', 1_700_000_000_000, 1_700_000_009_000)
+MESSAGES = [
+    ("m1", "c1", None, "user", "message", '{"role":"user","parts":[{"type":"text","text":"hi"}]}', 1_700_000_000_001),
+    ("m2", "c1", "m1", "assistant", "message", '"plain"', 1_700_000_000_002),
+    ("m3", "c1", "m1", "hint", None, "null", 1_700_000_000_003),
+]
+BRANCHES = [
+    ("b1", "c1", "main", "m2", 0, 1_700_000_000_000),
+    ("b2", "c1", "main-v2", "m3", 1, 1_700_000_000_004),
+    ("b3", "c1", "empty", None, 0, 1_700_000_000_005),
+]
+CHECKPOINTS = [("k1", "c1", "start", "m1", 1_700_000_000_006)]
+
+
+def make_file(
+    path: Path,
+    *,
+    chats: list[Any] | None = None,
+    messages: list[Any] | None = None,
+    branches: list[Any] | None = None,
+    checkpoints: list[Any] | None = None,
+    journal: str = "DELETE",
+) -> Path:
+    with closing(sqlite3.connect(path)) as database:
+        database.execute(f"PRAGMA journal_mode = {journal}")
+        database.executescript(SCHEMA)
+        for table, rows in (
+            ("chats", [CHAT] if chats is None else chats),
+            ("messages", MESSAGES if messages is None else messages),
+            ("branches", BRANCHES if branches is None else branches),
+            ("checkpoints", CHECKPOINTS if checkpoints is None else checkpoints),
+        ):
+            for row in rows:
+                database.execute(f"INSERT INTO {table} VALUES ({', '.join('?' * len(row))})", row)
+        database.commit()
+    return path
+
+
+def read(path: Path, *, strict: bool = False) -> tuple[list[ImportedChat], list[Problem]]:
+    problems: list[Problem] = []
+    chats = list(read_chats(path, strict=strict, on_problem=problems.append))
+    for chat in chats:
+        validate_chat(chat)
+    return chats, problems
+
+
+def test_everything_is_carried_over(tmp_path: Path) -> None:
+    (chat,), problems = read(make_file(tmp_path / "context.db"), strict=True)
+
+    assert problems == []
+    assert (chat.id, chat.user_id, chat.title) == ("c1", "ada", "Bread")
+    assert json.dumps(chat.metadata) == '{"b": 1, "a": [true, null]}'
+    assert (chat.created_at, chat.updated_at) == (1_700_000_000_000, 1_700_000_009_000)
+    assert [(row[0], row[2], row[3], row[4], json.loads(row[5]), row[6]) for row in MESSAGES] == [
+        (m.id, m.parent_id, m.name, m.type, m.data, m.created_at) for m in chat.messages
+    ]
+    assert [(row[0], *row[2:4], bool(row[4]), row[5]) for row in BRANCHES] == [
+        (b.id, b.name, b.head_message_id, b.is_active, b.created_at) for b in chat.branches
+    ]
+    assert [(row[0], *row[2:]) for row in CHECKPOINTS] == [
+        (k.id, k.name, k.message_id, k.created_at) for k in chat.checkpoints
+    ]
+
+
+def test_gzip_makes_no_difference(tmp_path: Path) -> None:
+    plain = make_file(tmp_path / "context.db")
+    packed = tmp_path / "context.db.gz"
+    packed.write_bytes(gzip.compress(plain.read_bytes()))
+
+    assert read(plain) == read(packed)
+
+
+@pytest.mark.parametrize("journal", ["DELETE", "WAL"])
+def test_reading_leaves_no_trace(tmp_path: Path, journal: str) -> None:
+    """Neither the file nor its directory changes, also in WAL mode, and names with odd characters work."""
+    path = make_file(tmp_path / "con?text #1%20.db", journal=journal)
+    before = path.read_bytes()
+    path.chmod(0o400)
+    chats, _ = read(path)
+
+    assert len(chats) == 1
+    assert (before, [path]) == (path.read_bytes(), list(tmp_path.iterdir()))
+
+
+def test_what_is_only_in_the_wal_is_read(tmp_path: Path) -> None:
+    """A file that a running program holds open is read in its latest state."""
+    path = make_file(tmp_path / "context.db", journal="WAL")
+    with closing(sqlite3.connect(path)) as writer:
+        writer.execute("INSERT INTO messages VALUES ('m4', 'c1', 'm3', 'user', 'message', '4', 1)")
+        writer.commit()
+
+        assert [message.id for message in read(path)[0][0].messages] == ["m1", "m2", "m3", "m4"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "count"),
+    [
+        ({"messages": [*MESSAGES, ("m4", "c1", "gone", "user", None, "1", 1)]}, 4),
+        (
+            {
+                "messages": [
+                    *MESSAGES,
+                    ("m4", "c1", "m5", "user", None, "1", 1),
+                    ("m5", "c1", "m4", "user", None, "1", 1),
+                ]
+            },
+            5,
+        ),
+        ({"branches": [*BRANCHES, ("b4", "c1", "lost", "gone", 0, 1)]}, 3),
+        ({"checkpoints": [("k2", "c1", "lost", "gone", 1)]}, 3),
+        ({"messages": [*MESSAGES, ("m4", "no chat", None, "user", None, "1", 1)]}, 3),
+    ],
+)
+def test_broken_links(tmp_path: Path, changes: dict[str, Any], count: int) -> None:
+    """What points nowhere is reported; strictly it is refused."""
+    path = make_file(tmp_path / "context.db", **changes)
+    (chat,), problems = read(path)
+
+    assert (count, 1) == (len(chat.messages), len(problems))
+    assert [branch.name for branch in chat.branches] == ["main", "main-v2", "empty"]
+    with pytest.raises(ChainIntegrityError, match=r"context\.db: "):
+        read(path, strict=True)
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        (("m4", "c1", "m2", "user", None, "{", 1), "not valid JSON"),
+        (("m4", "c1", "m2", "user", None, "NaN", 1), "not valid JSON"),
+        (("m4", "c1", "m2", "user", None, "[" * 100_000, 1), "nested too deeply"),
+        (("m4", "c1", "m2", "", None, "1", 1), "no name"),
+        (("", "c1", "m2", "user", None, "1", 1), "an id is empty"),
+        (("m4", "c1", b"m2", "user", None, "1", 1), "an id is not a text"),
+    ],
+)
+def test_a_broken_row_is_skipped(tmp_path: Path, row: Any, reason: str) -> None:
+    path = make_file(tmp_path / "context.db", messages=[*MESSAGES, row])
+    (chat,), problems = read(path)
+
+    assert (len(chat.messages), len(problems)) == (3, 1)
+    assert reason in problems[0].message
+    with pytest.raises(InvalidValueError, match=reason):
+        read(path, strict=True)
+
+
+def test_damaged_text_is_skipped_and_half_an_emoji_replaced(tmp_path: Path) -> None:
+    path = make_file(tmp_path / "context.db", messages=[*MESSAGES, ("m4", "c1", "m2", "user", None, '"\\ud83d"', 1)])
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("UPDATE messages SET data = CAST(x'22ff22' AS TEXT) WHERE id = 'm3'")
+        database.commit()
+    (chat,), problems = read(path)
+
+    assert [message.data if isinstance(message.data, str) else "hi" for message in chat.messages] == [
+        "hi",
+        "plain",
+        "\ufffd",
+    ]
+    assert [
+        word
+        for problem, word in zip(problems, ["not UTF-8", "surrogates", "head 'm3'", "no active"], strict=True)
+        if word in problem.message
+    ] == ["not UTF-8", "surrogates", "head 'm3'", "no active"]
+    assert [branch.name for branch in chat.branches if branch.is_active] == ["main"]
+
+
+@pytest.mark.parametrize(
+    ("branches", "active"),
+    [
+        ([(*row[:4], 0, row[5]) for row in BRANCHES], "main"),
+        ([(*row[:4], 1, row[5]) for row in BRANCHES[1:]], "main-v2"),
+        ([(*row[:4], 0, row[5]) for row in BRANCHES[1:]], "main-v2"),
+        ([], "main"),
+    ],
+)
+def test_one_branch_is_active(tmp_path: Path, branches: list[Any], active: str) -> None:
+    """The source can leave none or several active (it writes them one by one)."""
+    (chat,), problems = read(make_file(tmp_path / "context.db", branches=branches))
+
+    assert [active] == [branch.name for branch in chat.branches if branch.is_active]
+    assert len(problems) == 1
+
+
+def test_broken_metadata_is_dropped(tmp_path: Path) -> None:
+    chats = [(chat_id, *CHAT[1:3], text, *CHAT[4:]) for chat_id, text in (("c1", "{"), ("c2", "[]"))]
+    (first, second), problems = read(make_file(tmp_path / "context.db", chats=chats))
+
+    assert (first.metadata, second.metadata) == (None, None)
+    assert [
+        problem.message[: len(start)]
+        for problem, start in zip(
+            problems, ["metadata of chat 'c1'", "metadata of chat 'c2'", "chat 'c2' has no"], strict=True
+        )
+    ] == ["metadata of chat 'c1'", "metadata of chat 'c2'", "chat 'c2' has no"]
+
+
+def test_other_databases_are_refused(tmp_path: Path) -> None:
+    other = tmp_path / "other.db"
+    with closing(sqlite3.connect(other)) as database:
+        database.execute("CREATE TABLE chats (id TEXT)")
+    broken = tmp_path / "broken.db"
+    broken.write_bytes(make_file(tmp_path / "context.db").read_bytes()[:5000])
+
+    with pytest.raises(InvalidValueError, match="table chats lacks userId"):
+        read(other)
+    with pytest.raises(InvalidValueError, match="cannot be read as a SQLite file"):
+        read(broken)

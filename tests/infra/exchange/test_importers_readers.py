@@ -1,0 +1,103 @@
+import gzip
+import sqlite3
+import zipfile
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from chatledger.domain.errors import InvalidValueError
+from chatledger.infra.exchange.importers import FORMATS, detect_format, read_chats
+
+DATA = Path(__file__).resolve().parents[3] / "tests" / "data"
+
+
+def refuse(problem: object) -> None:
+    pytest.fail(str(problem))
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ('{"chatledger": 1}\n', "chatledger"),
+        ('\ufeff\r\n {"chatledger": 1}\r\n', "chatledger"),
+        ('{"message_id": "a", "message_tree_id": "a"}\n', "oasst"),
+        ('{"message_tree_id": "a", "prompt": {}}', "oasst"),
+        ('broken {\n{"message_tree_id": "a"}', None),
+        ('{"broken\n{"message_tree_id": "a"}\n', "oasst"),
+        ('{"message_tree_id": "a", "prompt": ' + '{"replies": [' * 50_000, "oasst"),
+        ("[]", "chatgpt"),
+        ('[\n {"title": "x",\n "mapping": {}}]', "chatgpt"),
+        ('{"title": "x", "mapping": {}}', "chatgpt"),
+        ('{\n "title": "x",\n "mapping": {}}', "chatgpt"),
+        ("[1, 2]", None),
+        ('{"role": "user"}\n', None),
+        ("hello", None),
+        ("a,b\n1,2\n", None),
+        ("", None),
+        (" \n\n", None),
+        ("\ufeff", None),
+    ],
+)
+def test_detection(tmp_path: Path, content: str, expected: str | None) -> None:
+    """By content, packed or not; what is not known is refused with what is supported."""
+    plain, packed = tmp_path / "some.txt", tmp_path / "some.bin"
+    plain.write_text(content, encoding="utf-8")
+    packed.write_bytes(gzip.compress(content.encode()))
+
+    for path in (plain, packed):
+        if expected is None:
+            with pytest.raises(InvalidValueError, match=r"supported are: oasst .* chatgpt .* deepagents .* chatledger"):
+                detect_format(path)
+        else:
+            assert expected == detect_format(path)
+
+
+def test_detection_of_containers(tmp_path: Path) -> None:
+    database, archive = tmp_path / "some.x", tmp_path / "some.y"
+    with closing(sqlite3.connect(database)) as connection:
+        connection.execute("CREATE TABLE chats (id TEXT)")
+    with zipfile.ZipFile(archive, "w") as out:
+        out.writestr("conversations.json", "[]")
+
+    assert (detect_format(database), detect_format(str(archive))) == ("deepagents", "chatgpt")
+
+
+@pytest.mark.parametrize("name", ["oasst_messages.jsonl", "oasst_trees.jsonl", "chatgpt_conversations.json"])
+def test_samples_are_detected_and_read(name: str) -> None:
+    assert len(list(read_chats(DATA / name, on_problem=refuse, strict=True))) == 2
+
+
+def test_errors_come_at_the_call(tmp_path: Path) -> None:
+    """Nothing needs to be read to hear that a file cannot be."""
+    empty, cut = tmp_path / "empty", tmp_path / "cut.gz"
+    empty.touch()
+    cut.write_bytes(gzip.compress(b"x" * 1000)[:12])
+
+    for path, name, reason in (
+        (tmp_path / "gone", None, "gone cannot be read: No such file"),
+        (tmp_path / "gone", "oasst", "gone cannot be read: No such file"),
+        (tmp_path, None, "is a directory"),
+        (tmp_path, "oasst", "cannot be read: Is a directory"),
+        (empty, None, "is empty"),
+        (empty, "oasst", "is empty"),
+        (cut, None, "cannot be read"),
+        (DATA / "oasst_trees.jsonl", "csv", "format 'csv' is unknown; supported are"),
+    ):
+        with pytest.raises(InvalidValueError, match=reason):
+            read_chats(path, format=name, on_problem=refuse)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_wrong_format_does_no_harm(tmp_path: Path, name: str) -> None:
+    """Text that is no format at all yields no chat, and an error or problems, never another exception."""
+    path = tmp_path / "some.txt"
+    path.write_text("hello\nworld\n", encoding="utf-8")
+    problems: list[object] = []
+    try:
+        chats = list(read_chats(path, format=name, on_problem=problems.append))
+    except InvalidValueError:
+        assert name in {"chatgpt", "deepagents"}
+    else:
+        assert chats == []
+        assert problems

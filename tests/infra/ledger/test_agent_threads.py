@@ -1,0 +1,314 @@
+"""Threads of agents on a ledger, against a model in dictionaries."""
+
+import copy
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import Phase, settings
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from tests.support.agent_threads import put, tree_of, value_of, values_of
+from tests.support.operation_counting import counting
+from tests.support.soak import examples
+
+import chatledger
+from chatledger.domain.content import DIGEST_BYTES
+from chatledger.domain.errors import (
+    AlreadyExistsError,
+    CheckpointConflictError,
+    CheckpointExistsError,
+    InvalidValueError,
+    NotFoundError,
+)
+from chatledger.domain.thread.decide import MAX_CHECKPOINT_ID_BYTES
+from chatledger.domain.thread.events import Skeleton
+from chatledger.domain.thread.record import CheckpointRecord
+from chatledger.infra.ledger.threads import Threads
+
+THREADS = ("one", "two", "three")
+NAMESPACES = ("", "assistant:a", "assistant:a|sub:1", "assistant:ab")
+Value = str | list["Value"] | dict[str, "Value"]
+
+
+LEAVES: st.SearchStrategy[Any] = st.sampled_from(["a", "b", "c" * 50, "d"])
+
+
+def _grouped(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return LEAVES | st.lists(inner, max_size=6) | st.dictionaries(st.sampled_from("xyz"), inner, max_size=3)
+
+
+VALUES = _grouped(_grouped(LEAVES))
+
+
+class ThreadsMachine(RuleBasedStateMachine):
+    """Random operations on a few threads; everything that should be there is, and nothing else takes room."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ledger = chatledger.open("memory:")
+        self.threads = Threads(self.ledger)
+        self.checkpoints: dict[tuple[str, str, str], tuple[str | None, dict[str, Any]]] = {}
+        self.writes: dict[tuple[str, str, str], dict[tuple[str, int], Any]] = {}
+        self.lists: dict[tuple[str, str], list[Any]] = {}
+        self.bare: set[tuple[str, str, str]] = set()
+
+    @rule(
+        thread_id=st.sampled_from(THREADS),
+        namespace=st.sampled_from(NAMESPACES),
+        number=st.integers(0, 12),
+        grown=st.lists(VALUES, max_size=3),
+        other=VALUES,
+    )
+    def put(self, thread_id: str, namespace: str, number: int, grown: list[Any], other: Any) -> None:
+        """A list that grows, and another value; under an id that is taken they are refused, or there already."""
+        messages = [*self.lists.get((thread_id, namespace), []), *grown]
+        key = thread_id, namespace, f"{number:02}"
+        parent = f"{number - 1:02}" if number else None
+        values = {"messages": messages, "other": other}
+        try:
+            put(self.threads, thread_id, key[2], values, parent_id=parent, namespace=namespace)
+        except CheckpointExistsError:
+            assert key in self.bare or self.checkpoints[key] != (parent, values)
+            return
+        assert self.checkpoints.get(key) in (None, (parent, values))
+        self.bare.discard(key)
+        self.lists[thread_id, namespace] = messages
+        self.checkpoints[key] = parent, values
+
+    @rule(
+        thread_id=st.sampled_from(THREADS),
+        namespace=st.sampled_from(NAMESPACES),
+        number=st.integers(0, 12),
+        task_id=st.sampled_from("tu"),
+        indexes=st.lists(st.sampled_from([-3, -1, 0, 1]), min_size=1, max_size=3, unique=True),
+        value=VALUES,
+    )
+    def put_writes(
+        self, thread_id: str, namespace: str, number: int, task_id: str, indexes: list[int], value: Any
+    ) -> None:
+        """Writes, also of checkpoints that are not there."""
+        self.threads.put_writes(
+            thread_id,
+            namespace,
+            f"{number:02}",
+            task_id=task_id,
+            task_path="path",
+            writes=[(index, "channel", tree_of(value)) for index in indexes],
+        )
+        slots = self.writes.setdefault((thread_id, namespace, f"{number:02}"), {})
+        for index in indexes:
+            if index < 0 or (task_id, index) not in slots:
+                slots[task_id, index] = value
+
+    @rule(thread_id=st.sampled_from(THREADS), namespace=st.sampled_from([None, *NAMESPACES]))
+    def delete(self, thread_id: str, namespace: str | None) -> None:
+        """A thread, or a namespace with those below it."""
+        self.threads.delete(thread_id, within=namespace)
+        for kept in (self.checkpoints, self.writes):
+            for key in list(kept):
+                is_within = namespace is None or key[1] == namespace or key[1].startswith(f"{namespace}|")
+                if key[0] == thread_id and is_within:
+                    del kept[key]
+        self.bare = {
+            key
+            for key in self.bare
+            if key[0] != thread_id
+            or not (namespace is None or key[1] == namespace or key[1].startswith(f"{namespace}|"))
+        }
+
+    @rule(
+        thread_id=st.sampled_from(THREADS),
+        namespace=st.sampled_from(NAMESPACES),
+        numbers=st.lists(st.integers(0, 12), min_size=1, max_size=4, unique=True),
+        bare=st.integers(0, 12),
+    )
+    def prune(self, thread_id: str, namespace: str, numbers: list[int], bare: int) -> None:
+        """Some checkpoints with their writes; one leaves a skeleton."""
+        keys = [(namespace, f"{number:02}") for number in numbers if number != bare]
+        is_there = (thread_id, namespace, f"{bare:02}") in self.checkpoints
+        skeletons = [Skeleton(namespace, f"{bare:02}", ("messages",))] if is_there else []
+        self.threads.delete_checkpoints(thread_id, keys, skeletons=skeletons, reason="pruned")
+        for key in [*keys, *((one.namespace, one.checkpoint_id) for one in skeletons)]:
+            self.checkpoints.pop((thread_id, *key), None)
+            self.writes.pop((thread_id, *key), None)
+        self.bare -= {(thread_id, *key) for key in keys}
+        self.bare |= {(thread_id, one.namespace, one.checkpoint_id) for one in skeletons}
+
+    @rule(source=st.sampled_from(THREADS), to=st.sampled_from(THREADS))
+    def copy(self, source: str, to: str) -> None:
+        """To a thread that is empty; others are refused."""
+        known = {*self.checkpoints, *self.writes}
+        try:
+            self.threads.copy(source, to)
+        except (AlreadyExistsError, NotFoundError):
+            return
+        assert not any(key[0] == to for key in known)
+        for kept in (self.checkpoints, self.writes):
+            held: dict[tuple[str, str, str], Any] = kept
+            for key in [key for key in held if key[0] == source]:
+                value = held[key]
+                held[to, key[1], key[2]] = copy.copy(value)
+        self.bare |= {(to, *key[1:]) for key in self.bare if key[0] == source}
+
+    @precondition(lambda self: self.checkpoints)
+    @rule()
+    def rebuild(self) -> None:
+        """The log alone says it all."""
+        self.ledger.rebuild()
+
+    @invariant()
+    def everything_is_there(self) -> None:
+        """What was put is read as it was put, and listed in order."""
+        listed = [(one.thread_id, one.record.namespace, one.record.checkpoint_id) for one in self.threads.checkpoints()]
+        assert sorted(listed) == sorted(self.checkpoints)
+        assert [key[2] for key in listed] == sorted((key[2] for key in listed), reverse=True)
+        for (thread_id, namespace, checkpoint_id), (parent_id, values) in self.checkpoints.items():
+            stored = self.threads.get(thread_id, namespace, checkpoint_id)
+            assert values_of(stored) == values
+            assert stored is not None
+            assert stored.record.parent_id == parent_id
+            expected = self.writes.get((thread_id, namespace, checkpoint_id), {})
+            found = {(write.task_id, write.index): value_of(stored, write.digest) for write in stored.writes}
+            assert found == expected
+
+    @invariant()
+    def nothing_is_left(self) -> None:
+        """Content that nothing uses takes no room."""
+        if not self.checkpoints and not self.writes:
+            for thread_id in THREADS:
+                self.threads.delete(thread_id)  # skeletons are nobody's business here
+            with self.ledger._store.snapshot() as snapshot:  # pyright: ignore[reportPrivateUsage]
+                tables = snapshot.tables
+                for table in (
+                    tables.agents,
+                    tables.agent_checkpoints,
+                    tables.agent_writes,
+                    tables.agent_content,
+                    tables.agent_order,
+                ):
+                    assert snapshot.txn.stat(table)["entries"] == 0
+
+    def teardown(self) -> None:
+        self.ledger.close()
+
+
+TestThreads = ThreadsMachine.TestCase
+TestThreads.settings = settings(
+    max_examples=examples(20), stateful_step_count=30, deadline=None, phases=[Phase.generate]
+)
+
+
+def test_a_step_is_stored_as_what_is_new(threads: Threads) -> None:
+    """The same messages are not written again: neither those before, nor an equal one elsewhere."""
+    messages = [f"message {number} " + "x" * 500 for number in range(50)]
+    put(threads, "t", "1", {"messages": messages, "files": {"a": "y" * 5_000}})
+    before = threads.ledger.last_position()
+    put(
+        threads,
+        "t",
+        "2",
+        {"messages": [*messages, "new" * 100, messages[3]], "files": {"a": "y" * 5_000}},
+        parent_id="1",
+    )
+    (event,) = [recorded for recorded in threads.ledger.history() if recorded.position > before]
+    assert sum(len(getattr(piece.content, "data", b"")) for piece in event.event.body.pieces) == 300
+    assert sum(len(getattr(piece.content, "children", b"")) for piece in event.event.body.pieces) == 2 * DIGEST_BYTES
+    assert len(values_of(threads.get("t", ""))["messages"]) == 52
+
+
+def test_a_value_larger_than_an_event_is_stored_in_parts(threads: Threads) -> None:
+    huge = "z" * 3_000_000
+    put(threads, "t", "1", {"huge": [huge, "small"]})
+    assert values_of(threads.get("t", "")) == {"huge": [huge, "small"]}
+
+
+def test_inherited_channels_have_the_value_of_the_parent(threads: Threads) -> None:
+    put(threads, "t", "1", {"a": "one", "b": "two"})
+    put(threads, "t", "2", {"b": "three"}, parent_id="1", inherited=["a", "absent"], same_in=_same_a)
+    put(threads, "t", "3", {"b": "four"}, parent_id="1", inherited=["a"])
+    assert values_of(threads.get("t", "")) == {"b": "four"}
+    assert values_of(threads.get("t", "", "2")) == {"a": "one", "b": "three"}
+
+
+def _same_a(_parent: CheckpointRecord) -> list[str]:
+    return ["a"]
+
+
+def test_kept_channels_have_the_value_of_the_parent_or_are_stored(threads: Threads) -> None:
+    """What makes the value is asked for only where it is not the parent's."""
+    put(threads, "t", "1", {"a": "one", "b": "old"})
+    kept = {"a": lambda: pytest.fail("it is the parent's"), "b": lambda: tree_of("two"), "c": lambda: tree_of("new")}
+    put(threads, "t", "2", {}, parent_id="1", kept=kept, same_in=_same_a)
+    put(threads, "t", "3", {}, parent_id="gone", kept={"a": lambda: tree_of("three")})
+    assert values_of(threads.get("t", "", "2")) == {"a": "one", "b": "two", "c": "new"}
+    assert values_of(threads.get("t", "", "3")) == {"a": "three"}
+
+
+def test_two_writers_do_not_both_continue_a_checkpoint(threads: Threads) -> None:
+    put(threads, "t", "1", {}, expected_latest=None)
+    put(threads, "t", "2", {"by": "first"}, parent_id="1", expected_latest="1")
+    with pytest.raises(CheckpointConflictError, match="'2'"):
+        put(threads, "t", "3", {"by": "second"}, parent_id="1", expected_latest="1")
+    put(threads, "t", "2", {"by": "first"}, parent_id="1", expected_latest="1")  # a retry
+    put(threads, "t", "3", {"by": "a fork"}, parent_id="1")
+    assert values_of(threads.get("t", "", "3")) == {"by": "a fork"}
+
+
+def test_what_is_repeated_writes_no_event(threads: Threads) -> None:
+    for _ in range(2):
+        put(threads, "t", "1", {"a": ["x"]})
+        threads.put_writes("t", "", "1", task_id="k", task_path="", writes=[(0, "c", tree_of("w"))])
+        threads.put_writes("t", "", "1", task_id="k", task_path="", writes=[])
+    assert len(list(threads.ledger.history())) == 2
+
+
+def test_the_writes_of_a_task_cost_the_same_beside_those_of_many(threads: Threads) -> None:
+    """A step with many parallel tasks does not read the writes of the others for each."""
+    put(threads, "t", "1", {})
+
+    def write(number: int) -> None:
+        tree = tree_of(f"written by {number}")
+        threads.put_writes("t", "", "1", task_id=f"task {number}", task_path="", writes=[(0, "c", tree)])
+
+    totals: list[int] = []
+    for start in (0, 200):
+        for number in range(start, start + 190):
+            write(number)
+        with counting() as counts:
+            for number in range(start + 190, start + 200):
+                write(number)
+        totals.append(counts.total())
+    assert totals[1] <= totals[0] * 1.1
+
+
+def test_a_copy_outlives_its_source(threads: Threads) -> None:
+    """Deleting the source erases its events; the copy has what it had, also after a rebuild, and can go on."""
+    for number in range(40):
+        put(threads, "source", f"{number:02}", {"messages": [f"m{at}" * 20 for at in range(number)]})
+    position = threads.ledger.last_position()
+    threads.copy("source", "copy")
+    assert threads.ledger.last_position() == position + 1
+    put(threads, "copy", "50", {"messages": [f"m{at}" * 20 for at in range(41)]}, parent_id="39")
+    threads.delete("source")
+    for _ in range(2):
+        assert threads.thread_ids() == ["copy"]
+        assert len(values_of(threads.get("copy", "", "39"))["messages"]) == 39
+        assert len(values_of(threads.get("copy", ""))["messages"]) == 41
+        threads.ledger.rebuild()
+
+
+def test_ids_that_can_not_be(threads: Threads) -> None:
+    for thread_id, checkpoint_id in (("", "1"), ("t", ""), ("t", "x" * (MAX_CHECKPOINT_ID_BYTES + 1)), ("t", "a\0b")):
+        with pytest.raises(InvalidValueError):
+            put(threads, thread_id, checkpoint_id, {})
+    assert threads.ledger.last_position() == 0
+
+
+def test_a_thread_and_a_chat_of_one_id_are_apart(threads: Threads) -> None:
+    ledger = threads.ledger
+    ledger.create_chat("same", "ada")
+    put(threads, "same", "1", {"a": "b"})
+    assert ledger.get_messages("same") == []
+    assert [chat.id for chat in ledger.list_chats()] == ["same"]
+    threads.delete("same")
+    assert ledger.get_chat("same") is not None

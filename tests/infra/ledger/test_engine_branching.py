@@ -1,0 +1,321 @@
+"""Going back, aside and elsewhere with a context engine: branches and checkpoints (SM-25 to SM-35)."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from tests.support.engine_world import KINDS, EngineWorld, as_set, shown
+from tests.support.ledger_world import length
+
+from chatledger import (
+    Branch,
+    BranchNotFoundError,
+    ChatledgerError,
+    CheckpointNotFoundError,
+    ContextEngine,
+    EmptyChatError,
+    InvalidValueError,
+    MessageNotFoundError,
+    WrongChatError,
+    assistant,
+    user,
+)
+
+
+@pytest.fixture(params=KINDS)
+def world(request: pytest.FixtureRequest) -> Iterator[EngineWorld]:
+    with EngineWorld(request.param) as world:
+        yield world
+
+
+def three(world: EngineWorld) -> ContextEngine:
+    """An engine on `main: m1 <- m2 <- m3`."""
+    return world.saved(user("one", id="m1"), assistant("two", "m2"), user("three", id="m3"))
+
+
+# Rewind
+
+
+def test_rewind(world: EngineWorld) -> None:
+    """
+    A branch begins at the message, active, and the engine's; new messages chain there (SM-29, acceptance SM 1).
+
+    The old branch keeps its head (SM-27).
+    """
+    engine = three(world)
+    branch = engine.rewind("m1")
+    engine.set(user("four", id="m4"), assistant("five", "m5")).save()
+
+    assert branch == Branch(
+        id=branch.id,
+        chat_id=world.chat,
+        name="main-v2",
+        head_message_id="m1",
+        is_active=True,
+        message_count=1,
+        created_at=branch.created_at,
+    )
+    assert world.branches() == {"main": ["m1", "m2", "m3"], "main-v2": ["m1", "m4", "m5"]}
+    assert world.active() == "main-v2"
+    assert shown(engine) == ["one", "four", "five"]
+
+
+def test_rewind_drops_what_is_pending(world: EngineWorld) -> None:
+    """It belonged to the branch that was left; context fragments stay (SM-26 table)."""
+    from chatledger.fragments import hint
+
+    engine = three(world).set(hint("stay"), user("lost"))
+    engine.rewind("m2")
+
+    assert engine.pending == []
+    assert len(engine.fragments) == 1
+    assert (engine.branch, engine.head_message_id) == ("main-v2", "m2")
+
+
+def test_rewind_is_one_commit(world: EngineWorld) -> None:
+    """Created and activated at one log position (SM-28)."""
+    engine = three(world)
+    events = length(world.ledger)
+    engine.rewind("m1")
+
+    assert length(world.ledger) == events + 1
+
+
+def test_rewind_to_the_head_and_to_other_branches(world: EngineWorld) -> None:
+    """Any message of the chat will do; the name follows the branch that the engine is on."""
+    engine = three(world)
+    engine.rewind("m3")
+    branch = engine.rewind("m1")
+    engine.set(user("side", id="s1")).save()
+    engine.switch_branch("main")
+    last = engine.rewind("s1")
+
+    assert (branch.name, last.name) == ("main-v2-v2", "main-v4")
+    assert world.chain("main-v4") == ["m1", "s1"]
+
+
+@pytest.mark.parametrize(
+    ("existing", "base", "expected"),
+    [
+        ([], "main", "main-v2"),
+        (["main-v2"], "main", "main-v3"),
+        (["main-v2"], "main-v2", "main-v2-v2"),
+        (["main-v2", "main-v2-v2"], "main", "main-v4"),
+        (["main-v2", "main-v2-v2"], "main-v2", "main-v2-v3"),
+        (["main-v3"], "main", "main-v4"),
+    ],
+    ids=["first", "second", "of a fork", "descendants count", "of a fork with a fork", "taken"],
+)
+@pytest.mark.parametrize("how", ["rewind", "btw", "restore", "edit"])
+def test_automatic_names(how: str, existing: list[str], base: str, expected: str) -> None:
+    """
+    The table of SM-25 for all that makes branches (SM-26, acceptance SM 8).
+
+    The source fails when the name is taken.
+    """
+    with EngineWorld("sync") as world:
+        engine = three(world)
+        engine.checkpoint("here")
+        for name in existing:
+            world.ledger.create_branch(world.chat, name, "m3")
+        engine.switch_branch(base)
+        calls: dict[str, Callable[[], Any]] = {
+            "rewind": lambda: engine.rewind("m1"),
+            "btw": engine.btw,
+            "restore": lambda: engine.restore("here"),
+            "edit": lambda: engine.set(user("edited", id="m3")).save(),
+        }
+        calls[how]()
+
+        assert set(world.branches()) == {"main", *existing, expected}
+        assert world.active() == (base if how == "btw" else expected)
+
+
+# By the way
+
+
+def test_btw(world: EngineWorld) -> None:
+    """A branch at the old head; engine, active branch and pending messages stay (acceptance SM 10)."""
+    engine = three(world).set(user("pending", id="p1"))
+    branch = engine.btw()
+
+    assert (branch.name, branch.head_message_id, branch.is_active, branch.message_count) == ("main-v2", "m3", False, 3)
+    assert (engine.branch, world.active()) == ("main", "main")
+    assert as_set(engine.pending) == [("p1", "user")]
+    engine.save()
+    assert world.branches() == {"main": ["m1", "m2", "m3", "p1"], "main-v2": ["m1", "m2", "m3"]}
+
+
+def test_btw_begins_at_the_present_head(world: EngineWorld) -> None:
+    """Also when another engine added to the branch (SM-30)."""
+    engine = three(world)
+    world.engine().set(assistant("four", "m4")).save()
+
+    assert engine.btw().head_message_id == "m4"
+
+
+@pytest.mark.parametrize("how", ["btw", "checkpoint"])
+def test_without_a_stored_message(world: EngineWorld, how: str) -> None:
+    """`EmptyChatError`: pending messages do not count (SM-31)."""
+    engine = world.engine().set(user("pending", id="p1"))
+    engine.resolve()
+    call: Callable[[], Any] = engine.btw if how == "btw" else lambda: engine.checkpoint("here")
+    with world.nothing_happens(engine), pytest.raises(EmptyChatError, match="'main'"):
+        call()
+
+    assert len(engine.pending) == 1
+
+
+# Switching
+
+
+def test_switch_branch(world: EngineWorld) -> None:
+    """Engine and active flag move, in one commit; pending messages are dropped (SM-28)."""
+    engine = three(world)
+    engine.rewind("m1")
+    engine.set(user("lost"))
+    events = length(world.ledger)
+    branch = engine.switch_branch("main")
+
+    assert (branch.name, branch.is_active, branch.message_count) == ("main", True, 3)
+    assert (engine.branch, engine.head_message_id, world.active(), engine.pending) == ("main", "m3", "main", [])
+    assert length(world.ledger) == events + 1
+    assert shown(engine) == ["one", "two", "three"]
+
+
+def test_switching_to_the_own_branch(world: EngineWorld) -> None:
+    """Writes nothing, or the active flag if another engine moved it."""
+    engine = three(world)
+    events = length(world.ledger)
+    engine.switch_branch("main")
+    assert length(world.ledger) == events
+    world.engine().rewind("m1")
+    engine.switch_branch("main")
+
+    assert world.active() == engine.branch == "main"
+
+
+def test_another_engine_stays_on_its_branch(world: EngineWorld) -> None:
+    """
+    The active flag moves, this engine does not; `refresh` adopts it, and keeps what is pending (SM-30).
+
+    The source caches the head per instance.
+    """
+    first, second = three(world), world.engine()
+    second.resolve()
+    second.rewind("m1")
+    first.set(user("more", id="m4"))
+    assert (first.branch, shown(first)) == ("main", ["one", "two", "three", "more"])
+    first.save()
+    assert world.branches() == {"main": ["m1", "m2", "m3", "m4"], "main-v2": ["m1"]}
+    assert world.active() == "main-v2"
+    first.set(user("on the other", id="x1"))
+    branch = first.refresh()
+
+    assert (branch.name, first.branch, first.head_message_id) == ("main-v2", "main-v2", "m1")
+    assert as_set(first.pending) == [("x1", "user")]
+    first.save()
+    assert world.chain("main-v2") == ["m1", "x1"]
+
+
+def test_refresh_reads_the_chat_anew(world: EngineWorld) -> None:
+    """Title, metadata and counts as others left them."""
+    engine = three(world)
+    world.ledger.update_chat(world.chat, title="Riga")
+    engine.refresh()
+
+    assert engine.chat == world.ledger.get_chat(world.chat)
+    assert engine.chat is not None
+    assert engine.chat.title == "Riga"
+
+
+# Checkpoints
+
+
+def test_checkpoint(world: EngineWorld) -> None:
+    """A bookmark of the stored head; pending messages do not count (SM-31)."""
+    engine = three(world).set(user("pending"))
+    checkpoint = engine.checkpoint("here")
+
+    assert (checkpoint.name, checkpoint.message_id, checkpoint.chat_id) == ("here", "m3", world.chat)
+    assert world.ledger.get_checkpoint(world.chat, "here") == checkpoint
+    assert len(engine.pending) == 1
+
+
+def test_a_checkpoint_set_again(world: EngineWorld) -> None:
+    """Keeps its id, points to the new head; the history has both settings (SM-32, acceptance SM 11)."""
+    engine = world.saved(user("one", id="m1"), user("two", id="m2"))
+    first = engine.checkpoint("cp")
+    engine.set(user("three", id="m3")).save()
+    second = engine.checkpoint("cp")
+    engine.set(user("four", id="m4")).save()
+    branch = engine.restore("cp")
+
+    assert (second.id, second.message_id) == (first.id, "m3")
+    settings = [recorded for recorded in world.ledger.history(world.chat) if recorded.type == "checkpoint_set"]
+    assert [recorded.to_dict()["payload"]["message_id"] for recorded in settings] == ["m2", "m3"]
+    assert (branch.name, branch.head_message_id, branch.is_active) == ("main-v2", "m3", True)
+    assert world.branches() == {"main": ["m1", "m2", "m3", "m4"], "main-v2": ["m1", "m2", "m3"]}
+
+
+def test_restore_is_a_rewind(world: EngineWorld) -> None:
+    """No branch is moved, pending messages are dropped, one commit (SM-35)."""
+    engine = three(world)
+    engine.checkpoint("here")
+    engine.set(user("four", id="m4")).save()
+    engine.set(user("lost"))
+    events = length(world.ledger)
+    engine.restore("here")
+
+    assert engine.pending == []
+    assert length(world.ledger) == events + 1
+    assert (engine.branch, engine.head_message_id) == ("main-v2", "m3")
+
+
+def test_a_checkpoint_is_seen_by_every_engine(world: EngineWorld) -> None:
+    """Names are those of the chat (SM-32)."""
+    three(world).checkpoint("here")
+    engine = world.engine()
+
+    assert engine.restore("here").head_message_id == "m3"
+
+
+# Refusals
+
+
+@pytest.mark.parametrize(
+    ("method", "argument", "error", "says"),
+    [
+        ("rewind", "nowhere", MessageNotFoundError, "'nowhere'"),
+        ("rewind", "foreign", WrongChatError, "'foreign'"),
+        ("rewind", "p1", MessageNotFoundError, "'p1'"),
+        ("switch_branch", "nowhere", BranchNotFoundError, "list_branches"),
+        ("switch_branch", "Main", BranchNotFoundError, "'Main'"),
+        ("switch_branch", "theirs", BranchNotFoundError, "'theirs'"),
+        ("restore", "nowhere", CheckpointNotFoundError, "list_checkpoints"),
+        ("restore", "theirs", CheckpointNotFoundError, "'theirs'"),
+    ],
+    ids=[
+        *("unknown message", "foreign message", "pending message", "unknown branch", "other case", "foreign branch"),
+        *("unknown checkpoint", "foreign checkpoint"),
+    ],
+)
+def test_what_is_not_there(
+    world: EngineWorld, method: str, argument: str, error: type[ChatledgerError], says: str
+) -> None:
+    """Engine, pending list and store are as before (SM-28)."""
+    world.engine("other").set(user("x", id="foreign")).save()
+    world.ledger.create_branch("other", "theirs", None)
+    world.ledger.set_checkpoint("other", "theirs", "foreign")
+    engine = three(world).set(user("pending", id="p1"))
+    with world.nothing_happens(engine), pytest.raises(error, match=says):
+        getattr(engine, method)(argument)
+
+
+@pytest.mark.parametrize("method", ["rewind", "switch_branch", "restore", "checkpoint"])
+@pytest.mark.parametrize("bad", ["", "a\0b", "\ud800", "x" * 2049, None, 5, ["m1"]], ids=ascii)
+def test_names_and_ids_are_checked(world: EngineWorld, method: str, bad: Any) -> None:
+    """`InvalidValueError`, and all is as before."""
+    engine = three(world).set(user("pending", id="p1"))
+    with world.nothing_happens(engine), pytest.raises(InvalidValueError):
+        getattr(engine, method)(bad)

@@ -1,0 +1,168 @@
+"""What a history can be limited to."""
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import anyio
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.support.soak import examples
+
+import chatledger
+from chatledger import InvalidValueError, Ledger, Recorded, user
+
+START = datetime(2026, 3, 2, 12, tzinfo=UTC)
+OWNERS = {"trip": "ada", "talk": "bob", "gone": "ada"}
+
+
+@pytest.fixture(scope="module")
+def ledger() -> Iterator[Ledger]:
+    """Chats of two owners, written in several names, one event a second."""
+    now = iter(range(1_000))
+
+    def clock_ms() -> int:
+        return int(START.timestamp()) * 1000 + next(now) * 1000
+
+    with pytest.MonkeyPatch.context() as patch, chatledger.open("memory:") as opened:
+        patch.setattr("chatledger.infra.store.commands.clock_ms", clock_ms)
+        for chat, owner in OWNERS.items():
+            with opened.context(actor=owner):
+                opened.create_chat(chat, owner)
+            for actor in ("agent", None, "ada"):
+                with opened.context(actor=actor):
+                    (message,) = opened.append(chat, [user("hello")])
+            opened.fork(chat, message.id)
+        with opened.context(actor="admin"):
+            opened.delete_chat("gone")
+        yield opened
+
+
+def expected(ledger: Ledger, keep: Callable[[Recorded], bool]) -> list[Recorded]:
+    return [recorded for recorded in ledger.history() if keep(recorded)]
+
+
+def test_of_an_owner(ledger: Ledger) -> None:
+    """With the tombstones of chats that were deleted."""
+    of_ada = expected(ledger, lambda recorded: OWNERS[recorded.chat_id] == "ada")
+
+    assert of_ada == list(ledger.history(user_id="ada"))
+    assert "chat_deleted" == of_ada[-1].type
+    assert expected(ledger, lambda recorded: recorded.chat_id == "talk") == list(ledger.history(user_id="bob"))
+    assert [] == list(ledger.history(user_id="eve")) == list(ledger.history("trip", user_id="bob"))
+
+
+def test_of_an_actor(ledger: Ledger) -> None:
+    """Only what was done in that name."""
+    assert expected(ledger, lambda recorded: recorded.actor == "agent") == list(ledger.history(actor="agent"))
+    assert ["chat_deleted"] == [recorded.type for recorded in ledger.history(actor="admin")]
+    assert [] == list(ledger.history(actor="nobody"))
+
+
+def test_since_a_time(ledger: Ledger) -> None:
+    """The event at that very millisecond is in; one microsecond later it is not."""
+    third = list(ledger.history())[2]
+    at = START + timedelta(milliseconds=third.occurred_at - int(START.timestamp()) * 1000)
+
+    assert expected(ledger, lambda recorded: recorded.position >= third.position) == list(ledger.history(since=at))
+    after = list(ledger.history(since=at + timedelta(microseconds=1)))
+    assert expected(ledger, lambda recorded: recorded.position > third.position) == after
+    assert [third] == list(ledger.history(since=at, until=at))
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(
+    chat=st.none() | st.sampled_from(sorted(OWNERS)),
+    owner=st.none() | st.sampled_from(["ada", "bob"]),
+    topics=st.none() | st.sets(st.sampled_from(["chat_created", "message_appended", "chat_deleted"])),
+    actor=st.none() | st.sampled_from(["ada", "bob", "agent", "admin"]),
+    after=st.integers(0, 20),
+    since=st.none() | st.integers(0, 20),
+    until=st.none() | st.integers(0, 20),
+    is_time=st.booleans(),
+    moment=st.integers(1, 20),
+)
+def test_filters_combine(
+    ledger: Ledger,
+    *,
+    chat: str | None,
+    owner: str | None,
+    topics: set[str] | None,
+    actor: str | None,
+    after: int,
+    since: int | None,
+    until: int | None,
+    is_time: bool,
+    moment: int,
+) -> None:
+    """An event is shown if every filter lets it through; by a view, if it had happened then."""
+
+    def at(second: int) -> datetime:
+        return START + timedelta(seconds=second)
+
+    def keep(recorded: Recorded) -> bool:
+        time = datetime.fromtimestamp(recorded.occurred_at / 1000, UTC)
+        is_early = until is None or (time <= at(until) if is_time else recorded.position <= until)
+        return (
+            recorded.position > after
+            and is_early
+            and (since is None or time >= at(since))
+            and chat in {None, recorded.chat_id}
+            and owner in {None, OWNERS[recorded.chat_id]}
+            and (topics is None or recorded.type in topics)
+            and actor in {None, recorded.actor}
+        )
+
+    given: dict[str, Any] = {
+        "after": after,
+        "until": until if until is None or not is_time else at(until),
+        "since": None if since is None else at(since),
+        "user_id": owner,
+        "topics": topics,
+        "actor": actor,
+    }
+    found = expected(ledger, keep)
+    assert found == list(ledger.history(chat, **given))
+    with ledger.as_of(min(moment, ledger.position)) as view:
+        assert [recorded for recorded in found if recorded.position <= moment] == list(view.history(chat, **given))
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"since": 5},
+        {"since": datetime(2026, 3, 2)},  # noqa: DTZ001 - that is the point
+        {"until": datetime(2026, 3, 2)},  # noqa: DTZ001 - as above
+        {"until": -1},
+        {"topics": "chat_created"},
+        {"topics": {"chat_invented"}},
+        {"actor": ""},
+        {"user_id": 5},
+    ],
+    ids=["position", "no zone", "until no zone", "negative", "text", "unknown", "empty actor", "no text"],
+)
+def test_a_wrong_filter_is_refused_at_once(ledger: Ledger, given: dict[str, Any]) -> None:
+    """Before the first event is asked for."""
+    with pytest.raises(InvalidValueError):
+        ledger.history(**given)
+
+
+def test_asynchronously(ledger: Ledger) -> None:
+    """`AsyncLedger` and its views take the same filters."""
+
+    async def main() -> None:
+        async with chatledger.open_async("memory:") as other:
+            for number, owner in enumerate(["ada", "bob"]):
+                with other.context(actor=f"for {owner}"):
+                    await other.create_chat(f"c{number}", owner)
+
+            found = [event.chat_id async for event in other.history(user_id="bob", actor="for bob", since=START)]
+            assert ["c1"] == found
+            assert [] == [event async for event in other.history(topics={"chat_deleted"})]
+            async with await other.as_of(1) as view:
+                assert ["c0"] == [event.chat_id async for event in view.history(topics={"chat_created"}, since=START)]
+                assert [] == [event async for event in view.history(user_id="bob")]
+
+    assert ledger.position
+    anyio.run(main)

@@ -1,0 +1,162 @@
+"""Calls in worker threads: what tasks get of them, and when."""
+
+import asyncio
+import os
+import threading
+import time
+from contextvars import ContextVar
+from functools import partial
+
+import pytest
+import trio
+
+from chatledger.infra.ledger.aio.awaiting import in_thread
+
+_who: ContextVar[str] = ContextVar("who", default="nobody")
+
+
+def _fail() -> None:
+    msg = "no"
+    raise LookupError(msg)
+
+
+async def _ask() -> None:
+    token = _who.set("ada")
+    assert await in_thread(lambda: (_who.get(), threading.current_thread() is threading.main_thread())) == (
+        "ada",
+        False,
+    )
+    _who.reset(token)
+    with pytest.raises(LookupError, match="no"):
+        await in_thread(_fail)
+
+
+def test_answers_errors_and_the_context_with_asyncio() -> None:
+    asyncio.run(_ask())
+
+
+def test_answers_errors_and_the_context_with_trio() -> None:
+    trio.run(_ask)
+
+
+def test_the_end_of_an_iterator_is_an_error_and_not_a_hang() -> None:
+    """A future takes no `StopIteration`."""
+
+    async def ask() -> None:
+        with pytest.raises(RuntimeError, match="StopIteration"):
+            await in_thread(lambda: next(iter(())))
+
+    asyncio.run(asyncio.wait_for(ask(), 10))
+
+
+def test_many_calls_at_once() -> None:
+    barrier = threading.Barrier(20, timeout=30)
+
+    def meet(number: int) -> int:
+        barrier.wait()
+        return number
+
+    async def ask() -> None:
+        numbers = await asyncio.gather(*(in_thread(partial(meet, number)) for number in range(20)))
+        assert numbers == list(range(20))
+
+    asyncio.run(ask())
+
+
+def test_calls_that_follow_each_other_share_a_thread() -> None:
+    """Also after many at once, which had a thread each."""
+    barrier = threading.Barrier(8, timeout=30)
+
+    async def ask() -> None:
+        await asyncio.gather(*(in_thread(barrier.wait) for _ in range(8)))
+        assert len({await in_thread(threading.get_ident) for _ in range(50)}) == 1
+
+    asyncio.run(ask())
+
+
+def test_more_calls_than_threads_wait_for_one() -> None:
+    """Each gets its own answer or error, and afterwards the threads serve again."""
+    may_end = threading.Event()
+
+    def meet(number: int) -> int:
+        assert may_end.wait(30)
+        if number % 10 == 3:
+            _fail()
+        return number
+
+    async def ask() -> None:
+        calls = [asyncio.create_task(in_thread(partial(meet, number))) for number in range(200)]
+        await asyncio.sleep(0.05)
+        may_end.set()
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+        assert [answer for answer in answers if not isinstance(answer, LookupError)] == [
+            number for number in range(200) if number % 10 != 3
+        ]
+        assert await in_thread(lambda: 7) == 7
+
+    asyncio.run(asyncio.wait_for(ask(), 60))
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_a_cancelled_task_waits_for_the_end_of_its_call(times: int) -> None:
+    """However often it is cancelled; what the call wrote is there when the task is over."""
+    begun, may_end, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def write() -> str:
+        begun.set()
+        assert may_end.wait(30)
+        ended.set()
+        return "written"
+
+    async def ask() -> None:
+        task = asyncio.create_task(in_thread(write))
+        assert await asyncio.to_thread(begun.wait, 30)
+        for _ in range(times):
+            task.cancel()
+            await asyncio.sleep(0)
+            assert not task.done()
+        may_end.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert ended.is_set()
+
+    asyncio.run(ask())
+
+
+def test_a_task_that_is_cancelled_when_its_call_has_ended() -> None:
+    """The answer and the cancellation come in the same round of the loop."""
+
+    async def ask() -> None:
+        ended = threading.Event()
+        task = asyncio.create_task(in_thread(ended.set))
+        await asyncio.sleep(0)
+        assert ended.wait(30)
+        time.sleep(0.01)  # noqa: ASYNC251 - the loop must not take the answer in yet
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(asyncio.wait_for(ask(), 10))
+
+
+def test_a_loop_that_is_closed_meanwhile_is_no_error_of_the_worker() -> None:
+    may_end = threading.Event()
+    loop = asyncio.new_event_loop()
+    task = loop.create_task(in_thread(lambda: may_end.wait(30)))
+    loop.call_later(0.05, loop.stop)
+    loop.run_forever()
+    assert not task.done()
+    task._log_destroy_pending = False  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
+    loop.close()
+    may_end.set()
+
+
+def test_a_forked_process_has_workers_of_its_own() -> None:
+    async def ask() -> int:
+        return await in_thread(lambda: 7)
+
+    assert asyncio.run(ask()) == 7
+    child = os.fork()
+    if not child:
+        os._exit(asyncio.run(asyncio.wait_for(ask(), 20)))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7

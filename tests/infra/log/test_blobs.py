@@ -1,0 +1,437 @@
+"""Large data beside the log: what each log stores, and that no order of steps of writers and erasers loses what is used."""
+
+# White-box: what is stored is looked at, and damaged.
+# pyright: reportPrivateUsage=false
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+from eventsourcing.persistence import JSONTranscoder
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.support.ledger_world import store_behind
+from tests.support.soak import examples
+
+import chatledger
+from chatledger import CorruptStateError
+from chatledger.infra.log import blobs as blobs_module
+from chatledger.infra.log.blob_storage import BlobStrands, MemoryStrands, Placed, StrandMovedError
+from chatledger.infra.log.blobs import LEASE_MS, Blobs, MissingBlobError
+from chatledger.infra.log.cipher import RecordCipher, new_key, read_keys
+from chatledger.infra.log.compression import ZstdCompressor
+from chatledger.infra.log.mapper import StructMapper
+
+PLAIN = StructMapper(JSONTranscoder())
+
+
+def digest_of(data: bytes) -> bytes:
+    return sha256(data).digest()
+
+
+class Clock:
+    """A clock that stands still."""
+
+    def __init__(self) -> None:
+        self.now = 1_000_000
+
+    def __call__(self) -> int:
+        return self.now
+
+
+@pytest.fixture(params=["memory", "sqlite", "path"])
+def strands(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BlobStrands]:
+    """The strands of each kind of log."""
+    location = {
+        "memory": "memory:",
+        "sqlite": f"sqlite:///{tmp_path}/log.db",
+        "path": str(tmp_path / "ledger"),
+    }[request.param]
+    with chatledger.open(location) as ledger:
+        yield store_behind(ledger).log.blobs._strands
+
+
+# --- Strands
+
+
+def test_strands_are_compared_before_they_grow(strands: BlobStrands) -> None:
+    """An entry follows the one that is named, or is refused; names do not see each other."""
+    assert strands.last("ab") is None
+    assert strands.names() == []
+    first = strands.add("ab", b"one", expected=0)
+    for expected in (0, first + 1):
+        with pytest.raises(StrandMovedError):
+            strands.add("ab", b"lost", expected=expected)
+    other = strands.add("cd", b"other", expected=0)
+    second = strands.add("ab", b"two", expected=first)
+
+    assert strands.last("ab") == Placed(second, b"two")
+    assert list(strands.read("ab", after=0, until=second)) == [Placed(first, b"one"), Placed(second, b"two")]
+    assert list(strands.read("ab", after=first, until=second)) == [Placed(second, b"two")]
+    assert list(strands.read("ab", after=0, until=first)) == [Placed(first, b"one")]
+    assert list(strands.read("cd", after=0, until=other)) == [Placed(other, b"other")]
+    assert sorted(strands.names()) == ["ab", "cd"]
+
+
+def test_positions_are_not_used_again(strands: BlobStrands) -> None:
+    """Who knows a position before an erasure can not add behind what came after it."""
+    first = strands.add("ab", b"one", expected=0)
+    second = strands.add("ab", b"two", expected=first)
+    strands.remove("ab", first)
+    strands.remove("ab", first)
+    assert list(strands.read("ab", after=0, until=second)) == [Placed(second, b"two")]
+    strands.erase("ab", until=second)
+    strands.erase("ab", until=second)
+
+    assert strands.last("ab") is None
+    assert strands.names() == []
+    with pytest.raises(StrandMovedError):
+        strands.add("ab", b"lost", expected=second)
+    assert strands.add("ab", b"three", expected=0) > second
+
+
+def test_an_erasure_ends_where_it_was_told_to(strands: BlobStrands) -> None:
+    """What is added meanwhile stays, and more entries than a page has are read and erased."""
+    position = 0
+    positions = [position := strands.add("ab", b"%d" % number, expected=position) for number in range(40)]
+    assert [placed.entry for placed in strands.read("ab", after=0, until=position)] == [b"%d" % n for n in range(40)]
+    strands.erase("ab", until=positions[34])
+
+    assert [placed.position for placed in strands.read("ab", after=0, until=position)] == positions[35:]
+
+
+# --- Data
+
+
+@pytest.mark.parametrize("size", [1, 524_288, 524_289, 3_000_000])
+def test_data_come_back_as_they_were(strands: BlobStrands, size: int) -> None:
+    """Whatever the size, and whatever the chunks begin with; storing them again stores nothing."""
+    data = (b"\xc1Z\xc1E\xc1R" + os.urandom(17)) * (size // 23 + 1)
+    data = data[:size]
+    blobs = Blobs(strands, PLAIN)
+    for _ in range(3):
+        blobs.release(blobs.hold(digest_of(data), memoryview(data)))
+
+    assert blobs.get(digest_of(data), size) == data
+    last = strands.last(digest_of(data).hex())
+    assert last is not None
+    entries = list(strands.read(digest_of(data).hex(), after=0, until=last.position))
+    assert len(entries) == -(-size // strands.chunk_bytes) + 1
+
+
+def test_what_is_unknown_is_missing(strands: BlobStrands) -> None:
+    """No data, or not all of them."""
+    blobs, data = Blobs(strands, PLAIN), os.urandom(1_500_000)
+    with pytest.raises(MissingBlobError, match="missing"):
+        blobs.get(digest_of(data), len(data))
+    hold = blobs.hold(digest_of(data), memoryview(data))
+    strands.remove(hold.name, hold.upload.last)
+    with pytest.raises(MissingBlobError, match="1 of 3 parts"):
+        blobs.get(digest_of(data), len(data))
+
+
+def test_what_was_altered_is_found() -> None:
+    """One changed byte of a chunk in clear."""
+    strands = MemoryStrands(chunk_bytes=1000)
+    blobs, data = Blobs(strands, PLAIN), os.urandom(2500)
+    hold = blobs.hold(digest_of(data), memoryview(data))
+    entries = strands._strands[hold.name]
+    raw = bytearray(entries[hold.upload.first])
+    raw[-1] ^= 1
+    entries[hold.upload.first] = bytes(raw)
+    with pytest.raises(CorruptStateError, match="altered"):
+        blobs.get(digest_of(data), len(data))
+
+
+def test_encrypted_data_show_neither_content_nor_equality() -> None:
+    """Names and chunks depend on the key, chunks stand in no other place, and old keys still find and drop them."""
+    old, new = new_key("old"), new_key("new")
+    data = b"the password is swordfish" * 1000
+    digest = digest_of(data)
+    strands = MemoryStrands(chunk_bytes=10_000)
+
+    def of(*keys: str) -> Blobs:
+        mapper = StructMapper(JSONTranscoder(), compressor=ZstdCompressor(), cipher=RecordCipher(read_keys(list(keys))))
+        return Blobs(strands, mapper)
+
+    blobs = of(old)
+    hold = blobs.hold(digest, memoryview(data))
+    blobs.release(hold)
+    stored = repr(strands._strands).encode()
+    assert b"swordfish" not in stored
+    assert digest.hex().encode() not in stored
+
+    both = of(new, old)
+    assert both.get(digest, len(data)) == data
+    with pytest.raises(MissingBlobError):
+        of(new).get(digest, len(data))
+    assert list(of(new).unreferenced([])) == []
+    assert list(both.unreferenced([digest])) == []
+    both.release(both.hold(digest, memoryview(data)))
+    assert len(strands.names()) == 2
+    entries = strands._strands[hold.name]
+    first, second = sorted(entries)[:2]
+    entries[first], entries[second] = entries[second], entries[first]
+    with pytest.raises(MissingBlobError):
+        of(old).get(digest, len(data))
+    assert both.drop(digest, is_used=lambda: False)
+    assert strands.names() == []
+
+
+# --- Erasing
+
+
+def test_data_are_erased_unless_they_are_used_or_about_to_be(strands: BlobStrands) -> None:
+    """Data that a writer holds stay; a writer that is not heard of for an hour is taken for dead."""
+    clock, data = Clock(), os.urandom(600_000)
+    digest = digest_of(data)
+    blobs = Blobs(strands, PLAIN, clock=clock)
+    hold = blobs.hold(digest, memoryview(data))
+    assert not blobs.drop(digest, is_used=lambda: False)
+    other = blobs.hold(digest, memoryview(data))
+    blobs.release(hold)
+    assert not blobs.drop(digest, is_used=lambda: False)
+    blobs.release(other)
+    assert blobs.drop(digest, is_used=lambda: True)
+    assert blobs.get(digest, len(data)) == data
+    blobs.hold(digest, memoryview(data))
+    clock.now += LEASE_MS + 1
+    assert blobs.drop(digest, is_used=lambda: False)
+    assert strands.names() == []
+    assert blobs.drop(digest, is_used=lambda: False)
+
+
+def test_an_erasure_that_was_interrupted_is_finished(strands: BlobStrands) -> None:
+    """A crash after the mark: the data are erased by whoever comes next, or stored anew."""
+    data = os.urandom(1_200_000)
+    digest, name = digest_of(data), digest_of(data).hex()
+    blobs = Blobs(strands, PLAIN)
+
+    def interrupted() -> None:
+        blobs.release(blobs.hold(digest, memoryview(data)))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(type(strands), "erase", _die)
+            with pytest.raises(Killed):
+                blobs.drop(digest, is_used=lambda: False)
+
+    interrupted()
+    assert blobs.drop(digest, is_used=lambda: False)
+    assert strands.names() == []
+    interrupted()
+    hold = blobs.hold(digest, memoryview(data))
+    assert blobs.get(digest, len(data)) == data
+    last = strands.last(name)
+    assert last is not None
+    assert next(iter(strands.read(name, after=0, until=last.position))).position == hold.upload.first
+
+
+def test_a_dead_writers_parts_are_replaced(strands: BlobStrands, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who finds half of the data stores all of them, and removes the half."""
+    monkeypatch.setattr(blobs_module, "_STALLED_S", 0.1)
+    data = os.urandom(1_200_000)
+    digest, name = digest_of(data), digest_of(data).hex()
+    clock = Clock()
+    blobs = Blobs(strands, PLAIN, clock=clock)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Blobs, "_use", _die)
+        with pytest.raises(Killed):
+            blobs.hold(digest, memoryview(data))
+    with pytest.raises(MissingBlobError):
+        blobs.get(digest, len(data))
+    assert list(blobs.unreferenced([])) == [name]
+    assert not blobs.drop_name(name, is_used=lambda: False)
+    blobs.release(blobs.hold(digest, memoryview(data)))
+    assert blobs.get(digest, len(data)) == data
+    last = strands.last(name)
+    assert last is not None
+    assert len(list(strands.read(name, after=0, until=last.position))) == 4
+
+
+class Killed(BaseException):
+    """The process died here."""
+
+
+def _die(*_: Any, **__: Any) -> Any:
+    raise Killed
+
+
+# --- Every order of steps
+
+
+class Stage:
+    """Runs functions in threads, one step of one of them at a time, in an order that is given."""
+
+    def __init__(self, choices: list[int], kills: dict[int, int]) -> None:
+        self._choices, self._kills = iter(choices), dict(kills)
+        self._turn = threading.Condition()
+        self._running: int | None = None
+        self._waiting: set[int] = set()
+        self._alive: set[int] = set()
+        self._local = threading.local()
+
+    def step(self) -> None:
+        """Wait for one's turn; raises `Killed` when it is the last one."""
+        number = getattr(self._local, "number", None)
+        if number is None:
+            return
+        left = self._kills.get(number)
+        if left is not None:
+            if left == 0:
+                raise Killed
+            self._kills[number] = left - 1
+        with self._turn:
+            self._waiting.add(number)
+            self._running = None
+            self._turn.notify_all()
+            assert self._turn.wait_for(lambda: self._running == number, timeout=30)
+            self._waiting.discard(number)
+
+    def run(self, actors: list[Callable[[], None]]) -> None:
+        self._alive = set(range(len(actors)))
+        threads = [threading.Thread(target=self._act, args=(number, actor)) for number, actor in enumerate(actors)]
+        for thread in threads:
+            thread.start()
+        while True:
+            with self._turn:
+                assert self._turn.wait_for(lambda: self._running is None and self._waiting == self._alive, timeout=30)
+                if not self._alive:
+                    break
+                alive = sorted(self._alive)
+                self._running = alive[next(self._choices, 0) % len(alive)]
+                self._turn.notify_all()
+        for thread in threads:
+            thread.join()
+
+    def _act(self, number: int, actor: Callable[[], None]) -> None:
+        self._local.number = number
+        try:
+            self.step()
+            actor()
+        except Killed:
+            pass
+        finally:
+            with self._turn:
+                self._alive.discard(number)
+                self._waiting.discard(number)
+                self._running = None
+                self._turn.notify_all()
+
+
+class SteppedStrands(MemoryStrands):
+    """Strands of which every step is one of a stage."""
+
+    def __init__(self, stage: Stage) -> None:
+        super().__init__(chunk_bytes=10)
+        self._stage = stage
+
+    def last(self, name: str) -> Placed | None:
+        self._stage.step()
+        return super().last(name)
+
+    def add(self, name: str, entry: bytes, *, expected: int) -> int:
+        self._stage.step()
+        return super().add(name, entry, expected=expected)
+
+    def read(self, name: str, *, after: int, until: int) -> Iterator[Placed]:
+        self._stage.step()
+        return super().read(name, after=after, until=until)
+
+    def erase(self, name: str, *, until: int) -> None:
+        """Entry by entry, as logs do that have no transactions."""
+        for placed in list(super().read(name, after=0, until=until)):
+            self._stage.step()
+            super().remove(name, placed.position)
+
+    def remove(self, name: str, position: int) -> None:
+        self._stage.step()
+        super().remove(name, position)
+
+
+class World:
+    """Chats that refer to the same data: writers add references, erasers take one away and drop the data."""
+
+    data = b"0123456789" * 2 + b"x"
+
+    def __init__(self, choices: list[int], kills: dict[int, int]) -> None:
+        self.stage = Stage(choices, kills)
+        self.strands = SteppedStrands(self.stage)
+        self.clock = Clock()
+        self.blobs = Blobs(self.strands, PLAIN, clock=self.clock)
+        self.digest = digest_of(self.data)
+        self.references: set[str] = set()
+
+    def write(self, chat: str) -> Callable[[], None]:
+        def append() -> None:
+            self.stage.step()
+            self.references.add(chat)
+            self.stage.step()
+
+        return lambda: self.blobs.referring([(self.digest, memoryview(self.data))], append)
+
+    def erase(self, chat: str) -> Callable[[], None]:
+        def drop() -> None:
+            self.references.discard(chat)
+            self.stage.step()
+            self.blobs.drop(self.digest, is_used=self._is_used)
+
+        return drop
+
+    def _is_used(self) -> bool:
+        self.stage.step()
+        return bool(self.references)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _no_waiting() -> Iterator[None]:
+    """A writer whose turn does not come is overtaken at once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(blobs_module, "_PAUSE_S", 0)
+        patch.setattr(blobs_module, "_STALLED_S", -1)
+        yield
+
+
+def check_world(world: World) -> None:
+    """What events refer to is there; all else can be erased an hour later at the latest."""
+    if world.references:
+        assert world.blobs.get(world.digest, len(world.data)) == world.data
+    world.clock.now += LEASE_MS + 1
+    for name in list(world.blobs.unreferenced([world.digest] if world.references else [])):
+        assert world.blobs.drop_name(name, is_used=lambda: False)
+    assert bool(world.strands.names()) <= bool(world.references)
+
+
+def play(turns: list[tuple[int, int]], actors: list[str], kills: dict[int, int], *, is_there: bool) -> None:
+    """Writers (w) and erasers (e) of chats, who take turns of some steps each."""
+    world = World([actor for actor, steps in turns for _ in range(steps)], kills)
+    if is_there:
+        world.write("chat 9")()
+    work = {"w": world.write, "e": world.erase}
+    world.stage.run([work[actor[0]](f"chat {actor[1]}") for actor in actors])
+    check_world(world)
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+@pytest.mark.parametrize("actors", [["w0", "e9"], ["e9", "w0"], ["w0", "w1"], ["e9", "e8"]], ids=" ".join)
+def test_no_two_lose_what_is_used(actors: list[str], is_there: bool) -> None:  # noqa: FBT001 - a parameter of the test
+    """Two of them: one is interrupted after each of its steps, by the other one for each number of its steps."""
+    for before in range(15):
+        for between in range(1, 15):
+            play([(0, before), (1, between), (0, 30), (1, 30)], actors, {}, is_there=is_there)
+
+
+@settings(max_examples=examples(150), deadline=None)
+@given(
+    turns=st.lists(st.tuples(st.integers(0, 3), st.integers(1, 14)), max_size=24),
+    actors=st.lists(st.sampled_from(["w0", "w1", "e0", "e1", "e9"]), min_size=2, max_size=4),
+    kills=st.dictionaries(st.integers(0, 3), st.integers(0, 25), max_size=2),
+    is_there=st.booleans(),
+)
+def test_no_order_of_steps_loses_what_is_used(
+    turns: list[tuple[int, int]], actors: list[str], kills: dict[int, int], *, is_there: bool
+) -> None:
+    """Writers and erasers of the same data step by step in any order, some of them killed."""
+    play(turns, actors, kills, is_there=is_there)

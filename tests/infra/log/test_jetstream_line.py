@@ -1,0 +1,295 @@
+"""The second connection to an embedded server: what is said over it, and what happens when it ends."""
+
+# pyright: reportPrivateUsage=false
+# White-box checks, as for ruff.
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from eventsourcing.persistence import DataError, IntegrityError
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.support.jetstream_world import Server, connected, event, inserted, new_name, new_recorder, running
+from tests.support.soak import examples
+
+from chatledger.infra.log.nats.blocking_connection import Line, LineBrokenError, LineHolder
+from chatledger.infra.log.nats.client import JetStreamClient
+from chatledger.infra.log.nats_server.health import get_server_info
+from chatledger.jetstream import Endpoint, JetStreamApplicationRecorder
+
+FAR = time.monotonic() + 3600
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with running(tmp_path_factory.mktemp("nats")) as server:
+        yield server
+
+
+def named(server: Server) -> Endpoint:
+    """Where a server is, with its name, as that of an embedded one."""
+    info = get_server_info(server.url)
+    assert info is not None
+    return msgspec.structs.replace(server.endpoint(), server_name=info.server_name)
+
+
+@pytest.fixture(scope="module")
+def client(server: Server) -> Iterator[JetStreamClient]:
+    with connected(lambda: named(server)) as client:
+        yield client
+
+
+@pytest.fixture
+def recorder(client: JetStreamClient) -> JetStreamApplicationRecorder:
+    return new_recorder(client)
+
+
+@pytest.fixture
+def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The subjects that were published to over lines."""
+    found: list[str] = []
+    publish = Line.publish
+
+    def noted(self: Line, messages: Any) -> list[int]:
+        found.extend(subject for subject, _, _ in messages)
+        return publish(self, messages)
+
+    monkeypatch.setattr(Line, "publish", noted)
+    return found
+
+
+def test_an_append_goes_over_the_line(recorder: JetStreamApplicationRecorder, said: list[str]) -> None:
+    """Of one event; several are a batch, and go the other way. Both are there."""
+    assert inserted(recorder.insert_events([event("a", 1)], expected_position=0)) == [1]
+    assert inserted(recorder.insert_events([event("a", 2), event("a", 3)], expected_position=1)) == [2, 3]
+    assert inserted(recorder.insert_events([event("a", 4)], expected_position=3)) == [4]
+    assert len(said) == 2
+    assert [1, 2, 3, 4] == [one.originator_version for one in recorder.select_events("a")]
+
+
+def test_a_conflict_is_one_as_ever(recorder: JetStreamApplicationRecorder, said: list[str]) -> None:
+    """What the server refuses is looked into; an own attempt that was stored before is found by its id."""
+    inserted(recorder.insert_events([event("a", 1)], expected_position=0, message_ids=["one"]))
+    with pytest.raises(IntegrityError):
+        recorder.insert_events([event("a", 1)], expected_position=0, message_ids=["two"])
+
+    assert inserted(recorder.insert_events([event("a", 1)], expected_position=0, message_ids=["one"])) == [1]
+    assert len(said) == 3
+
+
+def test_too_large_an_event_is_refused(recorder: JetStreamApplicationRecorder, said: list[str]) -> None:
+    """The server would hang up; so it is not told."""
+    with pytest.raises(DataError):
+        recorder.insert_events([event("a", 1, bytes(1 << 20))], expected_position=0)
+
+    assert said == []
+    assert inserted(recorder.insert_events([event("a", 1, bytes(1 << 19))], expected_position=0)) == [1]
+
+
+@pytest.mark.parametrize("message_id", ["one\r\nTwo: 2", "ünï"])
+def test_unusual_ids_take_the_other_way(
+    recorder: JetStreamApplicationRecorder, said: list[str], message_id: str
+) -> None:
+    """Nobody writes headers of his own by an id."""
+    inserted(recorder.insert_events([event("a", 1)], expected_position=0, message_ids=[message_id]))
+
+    assert said == []
+
+
+def test_a_lost_answer_is_found_out_about(
+    recorder: JetStreamApplicationRecorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The message is stored, the connection ends before the answer: its position is told, and it is there once."""
+
+    def lose(self: Line, token: int, ends_at: float) -> Any:
+        answer(self, token, ends_at)
+        raise LineBrokenError
+
+    answer = Line.answer
+    with monkeypatch.context() as patch:
+        patch.setattr(Line, "answer", lose)
+        assert inserted(recorder.insert_events([event("a", 1)], expected_position=0)) == [1]
+    assert inserted(recorder.insert_events([event("a", 2)], expected_position=1)) == [2]
+    assert recorder.state().messages == 2
+
+
+def test_the_server_dies_and_comes_back(tmp_path: Path) -> None:
+    """Elsewhere, and with another name: the line follows, and what was acknowledged is there."""
+    with running(tmp_path) as server, connected(lambda: named(server)) as client:
+        recorder = new_recorder(client)
+        for round_number in range(3):
+            for turn in range(5):
+                version = round_number * 5 + turn + 1
+                assert inserted(recorder.insert_events([event("a", version)], expected_position=version - 1)) == [
+                    version
+                ]
+            server.kill()
+            server.start()
+
+        assert list(range(1, 16)) == [one.originator_version for one in recorder.select_events("a")]
+
+
+def borrowed(client: JetStreamClient) -> Line:
+    """The line, waited for: on a busy machine it may not be had in the second that is given to it."""
+    ends_at = time.monotonic() + 60
+    while (line := client.borrow_line()) is None:
+        assert time.monotonic() < ends_at, "there is no line"
+        time.sleep(0.05)
+    return line
+
+
+def test_it_is_lent_to_one_thread(client: JetStreamClient, recorder: JetStreamApplicationRecorder) -> None:
+    """Who comes meanwhile takes the other way."""
+    line = borrowed(client)
+
+    assert client.borrow_line() is None
+    assert inserted(recorder.insert_events([event("a", 1)], expected_position=0)) == [1]
+    client.give_back_line()
+    assert client.borrow_line() is line
+    client.give_back_line()
+
+
+def test_one_that_is_not_sound_is_replaced(client: JetStreamClient, recorder: JetStreamApplicationRecorder) -> None:
+    """An answer that was not waited for must not be taken for that of another question."""
+    assert recorder.max_notification_id() is None  # there is a connection now
+    line = borrowed(client)
+    client.give_back_line(is_sound=False)
+
+    assert borrowed(client) is not line
+    client.give_back_line()
+
+
+def test_closing_ends_it_for_who_waits(server: Server) -> None:
+    """A thread that waits for an answer is told at once."""
+    holder, beside, raised = LineHolder(), object(), threading.Event()
+    line = holder.borrow(beside, named(server))
+    assert line is not None
+    (token,) = line.publish([(f"nobody.{new_name()}", b"NATS/1.0\r\n\r\n", b"")])
+    line.answer(token, FAR)  # that nobody listens
+
+    def wait() -> None:
+        try:
+            line.answer(10**9, FAR)
+        except LineBrokenError:
+            raised.set()
+        holder.give_back(is_sound=False)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    holder.close()
+    thread.join(10)
+
+    assert raised.is_set()
+    assert holder.borrow(beside, named(server)) is None
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"server_name": None}, {"urls": ("tls://127.0.0.1:4222",)}, {"credentials_path": "x"}, {"nkeys_seed_path": "x"}],
+    ids=["no name", "TLS", "credentials", "nkey"],
+)
+def test_only_embedded_servers_have_one(server: Server, changed: dict[str, Any]) -> None:
+    """TLS, and logins that need more than a token, are nats-py's business."""
+    assert Line.is_possible(named(server))
+    assert not Line.is_possible(msgspec.structs.replace(named(server), **changed))
+
+
+def test_another_server_is_no_server(server: Server) -> None:
+    """One that took the port, or wants another token, gets no event."""
+    for changed in ({"server_name": "other"}, {"token": "t-wrong"}):
+        with pytest.raises(LineBrokenError):
+            Line(msgspec.structs.replace(named(server), **changed), timeout_s=5)
+
+
+RECORDS = st.lists(
+    st.tuples(
+        st.sampled_from(["a", "7d444840-9dc0-11d1-b245-5ffdce74fad2", "x" * 200, "ü ñ\r\n%"]),
+        st.sampled_from(["topic", "to pic", "t%c", "tö"]),
+        st.binary(max_size=50),
+    ),
+    min_size=1,
+    max_size=20,
+)
+
+
+@settings(max_examples=examples(30), deadline=None)
+@given(RECORDS, st.integers(0, 20), st.integers(1, 25))
+def test_pages_are_those_of_the_other_way(
+    client: JetStreamClient, records: list[tuple[str, str, bytes]], after: int, limit: int
+) -> None:
+    """Whatever ids, topics and contents there are, and wherever a page begins and ends."""
+    recorder = new_recorder(client)
+    recorder.insert_events([event(one, n, state, topic) for n, (one, topic, state) in enumerate(records)])
+    over_the_line = recorder.select_notifications(after, limit, inclusive_of_start=False)
+    borrowed(client)
+    try:
+        other = recorder.select_notifications(after, limit, inclusive_of_start=False)
+    finally:
+        client.give_back_line()
+    recorder.destroy()
+
+    assert over_the_line == other
+    assert len(other) == min(limit, max(0, len(records) - after))
+
+
+SCRIPT = (
+    b"PING\r\n"
+    b"MSG {0}0 1 5\r\nab\r\nc\r\n"
+    b"HMSG {0}1 1 12 12\r\nNATS/1.0\r\n\r\n\r\n"
+    b"MSG other 1 3\r\nxyz\r\n"
+    b"+OK\r\n"
+    b"HMSG {0}2 1 other.reply 18 21\r\nNATS/1.0\r\nA: b\r\n\r\n\r\n\r\n\r\n"
+    b'INFO {"max_payload": 5, "server_name": "s"}\r\n'
+)
+
+
+@contextlib.contextmanager
+def scripted(pieces: list[int]) -> Generator[Line]:
+    """A line to a server that lets one in, and says the script in pieces of these sizes."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        connection, _ = listener.accept()
+        with connection, contextlib.suppress(OSError):
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connection.sendall(b'INFO {"max_payload": 100, "server_name": "s"}\r\n')
+            heard = b""
+            while not heard.endswith(b"PING\r\n"):
+                heard += connection.recv(4096)
+            inbox = heard.partition(b"SUB ")[2].partition(b"* 1")[0]
+            connection.sendall(b"PONG\r\n")
+            script, at = SCRIPT.replace(b"{0}", inbox), 0
+            for size in [*pieces, len(script)]:
+                connection.sendall(script[at : at + size])
+                at += size
+            while connection.recv(4096):
+                pass
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    line = Line(Endpoint(urls=(f"nats://127.0.0.1:{listener.getsockname()[1]}",), server_name="s"), timeout_s=10)
+    try:
+        yield line
+    finally:
+        line.close()
+        thread.join(10)
+        listener.close()
+
+
+@settings(max_examples=examples(40), deadline=None)
+@given(st.lists(st.integers(1, 60), max_size=12))
+def test_however_the_bytes_arrive(pieces: list[int]) -> None:
+    """Answers are the same wherever the network cuts them, and what else a server says does not disturb them."""
+    with scripted(pieces) as line:
+        assert line.answer(2, FAR) == (b"NATS/1.0\r\nA: b\r\n\r\n", b"\r\n\r")
+        assert line.answer(0, FAR) == (b"", b"ab\r\nc")
+        assert line.answer(1, FAR) == (b"NATS/1.0\r\n\r\n", b"")
+        with pytest.raises(LineBrokenError):
+            line.answer(3, 0)

@@ -1,0 +1,153 @@
+"""Secrets are nowhere where they can be read: not in errors, reprs, logs and locations, and not around the embedded server."""
+
+import io
+import logging
+import os
+import stat
+import sys
+import traceback
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from tests.support.cli_world import fails
+from tests.support.secure_world import serving
+
+import chatledger
+from chatledger import ChatledgerError, Login
+from chatledger.infra.log.nats_server import DataDirectory, EmbeddedServer
+from chatledger.infra.store.opening.nats_locations import without_secrets
+from chatledger.jetstream import Endpoint
+
+SECRET = "hunter-2"
+LOCATIONS = [
+    f"nats://{SECRET}@127.0.0.1:1/s",
+    f"nats://ada:{SECRET}@127.0.0.1:1/s",
+    f"tls://ada:{SECRET}@127.0.0.1:1,127.0.0.1:2/s",
+    f"nats://ada:{SECRET}@127.0.0.1:1,ada:{SECRET}@127.0.0.1:2/s",
+    f"nats://ada:{SECRET}/x@127.0.0.1:1/s",
+    f"nats://ada:{SECRET}#x@127.0.0.1:1/s",
+    f"nats://ada:{SECRET}?x@127.0.0.1:1/s",
+    f"nats://ada:x@{SECRET}@127.0.0.1:1/s",
+    f"nats://ada:{SECRET}@[::1/s",
+    f"nats://ada:{SECRET}@127.0.0.1:port/s",
+    f"nats://ada:{SECRET}",
+    f"nats://127.0.0.1:1/s?token={SECRET}",
+    f"nats://127.0.0.1:1/s?password={SECRET}&replicas=1",
+    f"postgresql://ada:{SECRET}@127.0.0.1:1/db",
+    f"postgresql://ada:{SECRET}@127.0.0.1:port/db",
+    f"postgresql://127.0.0.1:1/db?user=ada&password={SECRET}",
+    f"mysql://ada:{SECRET}@127.0.0.1/db",
+]
+
+
+@pytest.mark.parametrize("location", LOCATIONS)
+def test_locations_in_errors(location: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Whatever is wrong with a location, what is raised and logged does not show its secret, and neither do the causes."""
+    caplog.set_level(logging.DEBUG)
+    with pytest.raises(ChatledgerError) as caught:
+        chatledger.open(location, timeout_s=0.5, index=tmp_path)
+
+    error: BaseException | None = caught.value
+    while error is not None:
+        assert SECRET not in str(error) + repr(error)
+        error = error.__cause__
+    assert SECRET not in caplog.text
+
+
+@pytest.mark.parametrize("location", [one for one in LOCATIONS if "port" in one or "mysql" in one or "#" in one])
+def test_the_command_line(location: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CHATLEDGER_LOCATION", location)
+    assert SECRET not in fails(1, "--location", location, "chats")
+
+
+@pytest.mark.parametrize(
+    ("location", "shown"),
+    [
+        ("./chats", "./chats"),
+        ("./a@b", "./a@b"),
+        ("sqlite:///a@b.db", "sqlite:///a@b.db"),
+        ("nats://host/s?replicas=3", "nats://host/s?replicas=3"),
+        ("nats://ada:x@host/s", "nats://…@host/s"),
+        ("nats://ada:x/y@z@host/s", "nats://…@host/s"),
+        ("postgresql://host/db?schema=a&password=x&host=/y", "postgresql://host/db?schema=a&password=…&host=/y"),
+    ],
+)
+def test_how_locations_are_shown(location: str, shown: str) -> None:
+    assert without_secrets(location) == shown
+
+
+@pytest.mark.parametrize(
+    "holder",
+    [
+        Login(token=SECRET),
+        Login(user="ada", password=SECRET),
+        Endpoint(urls=("nats://h",), token=SECRET),
+        Endpoint(urls=("nats://h",), user="ada", password=SECRET),
+    ],
+    ids=["login-token", "login-password", "endpoint-token", "endpoint-password"],
+)
+def test_representations(holder: object) -> None:
+    """Neither `repr` nor what `rich` shows of local variables."""
+    console = Console(file=io.StringIO(), width=200)
+    console.print(holder)
+    assert isinstance(console.file, io.StringIO)
+
+    assert SECRET not in repr(holder) + f"{holder}" + console.file.getvalue()
+
+
+def test_a_session_on_a_server(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Not while it works, and not while it fails: in the log at the finest level, in tracebacks, in the ledger's files."""
+    caplog.set_level(logging.DEBUG)
+    with serving(tmp_path / "server", f"authorization {{ token: {SECRET} }}") as address:
+        place = f"nats://{SECRET}@{address}/s"
+        with chatledger.open(place, create=True, index=tmp_path / "index") as ledger:
+            ledger.create_chat("c", "u")
+            shown = f"{ledger!r} {ledger.location}"
+        try:
+            chatledger.open(place.replace("/s", "/absent"))
+        except ChatledgerError:
+            shown += traceback.format_exc()
+    assert "…@" in shown
+    assert SECRET not in shown + caplog.text
+    for file in (tmp_path / "index").rglob("*"):
+        assert not file.is_file() or SECRET.encode() not in file.read_bytes()
+
+
+# The embedded server
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_the_token_of_the_embedded_server(tmp_path: Path) -> None:
+    """It is in the environment of the server and in one file that only its owner may read; only this machine can connect."""
+    directory = DataDirectory(tmp_path / "data")
+    with chatledger.open(directory.path) as ledger:
+        ledger.create_chat("c", "u")
+        record = directory.read_endpoint()
+        assert record is not None
+        token = record.token.encode()
+        for process in (record.server_pid, os.getpid()):
+            assert token not in Path(f"/proc/{process}/cmdline").read_bytes()
+        assert stat.S_IMODE(Path(f"/proc/{record.server_pid}/environ").stat().st_mode) == 0o400
+        holding = [file for file in directory.path.rglob("*") if file.is_file() and token in file.read_bytes()]
+        assert holding == [directory.endpoint_file]
+        assert stat.S_IMODE(directory.endpoint_file.stat().st_mode) == 0o600
+        assert stat.S_IMODE(directory.path.stat().st_mode) == 0o700
+        assert len(token) >= 43
+        assert record.url.startswith("nats://127.0.0.1:")
+        sockets = {str(link.readlink()) for link in Path(f"/proc/{record.server_pid}/fd").iterdir()}
+        inodes = {name[8:-1] for name in sockets if name.startswith("socket:[")}
+        for table in ("tcp", "tcp6"):
+            for line in Path(f"/proc/{record.server_pid}/net/{table}").read_text().splitlines()[1:]:
+                local, state, inode = (line.split()[number] for number in (1, 3, 9))
+                if inode in inodes and state == "0A":
+                    assert local.startswith("0100007F:"), "the server listens on 127.0.0.1 only"
+
+
+def test_every_start_has_another_token(tmp_path: Path) -> None:
+    directory = DataDirectory(tmp_path / "data")
+    tokens: set[str | None] = set()
+    for _ in range(2):
+        with EmbeddedServer.acquire(directory, durability="fast", stream="s") as server:
+            tokens.add(server.endpoint.token)
+    assert len(tokens) == 2

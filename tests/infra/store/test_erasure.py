@@ -1,0 +1,281 @@
+"""Deleting chats: what is erased, and what a crash in between leaves."""
+
+# White-box: an erasure is interrupted where no public method reaches.
+# pyright: reportPrivateUsage=false
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.support.ledger_world import store_behind
+from tests.support.soak import examples
+
+import chatledger
+from chatledger import Ledger, NewMessage
+from chatledger.infra.log import EventLog
+from chatledger.infra.log.memory import MemoryLog
+from chatledger.infra.log.nats.event_log import JetStreamLog
+from chatledger.projections.lmdb.scrub import PageFile, UnknownFormatError
+
+SECRET = "the password is swordfish"
+WORD = re.compile(rb"w[0-9]{4}zz")
+
+
+class Crash(Exception):  # noqa: N818 - not an error, an event
+    """The process dies here."""
+
+
+def _half_erased(log: EventLog, chat_id: str, positions: list[int]) -> None:
+    """Erase some events only, as an erasure that is interrupted does."""
+    for position in positions:
+        if isinstance(log, JetStreamLog):
+            log._stream_recorder.erase_events(chat_id, after=position - 1, before=position + 1)
+        else:
+            assert isinstance(log, MemoryLog)
+            log._events.erase(chat_id, first=position, before=position + 1)
+
+
+def _fill(ledger: Ledger) -> None:
+    ledger.create_chat("doomed", "ada")
+    for number in range(10):
+        ledger.append("doomed", [NewMessage("user", f"{SECRET} {number}")])
+    ledger.create_chat("other", "ada")
+    ledger.append("other", [NewMessage("user", "kept")])
+
+
+@pytest.fixture(params=["memory:", "path"])
+def location(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return "memory:" if request.param == "memory:" else str(tmp_path)
+
+
+@pytest.mark.parametrize("erased", [[], [11], [4, 6, 9], [1, 2, 3], list(range(2, 12))], ids=str)
+def test_rebuild_after_an_interrupted_erasure(
+    location: str, erased: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever part of a deleted chat is still on the log, a rebuild does not show it, and then finishes erasing it."""
+    with chatledger.open(location, durability="fast") as ledger:
+        _fill(ledger)
+        store = store_behind(ledger)
+
+        def crash(chat_id: str, *, first_position: int, before: int) -> None:
+            _half_erased(store.log, chat_id, erased)
+            raise Crash
+
+        with monkeypatch.context() as patch:
+            patch.setattr(store.log, "erase", crash)
+            with pytest.raises(Crash):
+                ledger.delete_chat("doomed")
+        ledger.rebuild()
+
+        assert ledger.get_chat("doomed") is None
+        assert ["kept"] == [message.text for message in ledger.get_messages("other")]
+
+        store.finish_erasures()
+
+        assert [12, 13, 14] == [recorded.position for recorded in store.log.read(0)]
+        ledger.rebuild()
+        assert ["other"] == [chat.id for chat in ledger.list_chats()]
+
+
+def test_reopening_finishes_an_erasure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a process that died did not come to erase, the next one erases."""
+    with chatledger.open(tmp_path, durability="fast") as ledger:
+        _fill(ledger)
+
+        def crash(*_: object, **__: object) -> None:
+            raise Crash
+
+        with monkeypatch.context() as patch:
+            patch.setattr(store_behind(ledger).log, "erase", crash)
+            with pytest.raises(Crash):
+                ledger.delete_chat("doomed")
+    with chatledger.open(tmp_path, durability="fast") as ledger:
+        assert ["chat_deleted"] == [recorded.type for recorded in ledger.history("doomed")]
+
+
+def _files_with(folder: Path, text: bytes) -> list[str]:
+    return [path.name for path in folder.rglob("*") if path.is_file() and text in path.read_bytes()]
+
+
+@pytest.fixture(params=["path", "sqlite"])
+def stored(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A ledger all of whose files lie below `tmp_path`."""
+    return str(tmp_path / "data") if request.param == "path" else f"sqlite:///{tmp_path}/log.db"
+
+
+def test_no_file_has_the_text_any_more(stored: str, tmp_path: Path) -> None:
+    """When `delete_chat` returns, neither the text nor the ids of messages are in any file, and later writes bring nothing back."""
+    with chatledger.open(stored, durability="fast") as ledger:
+        _fill(ledger)
+        ids = [message.id for message in ledger.get_messages("doomed")]
+        before = _files_with(tmp_path, b"swordfish")
+        ledger.delete_chat("doomed")
+        after = _files_with(tmp_path, b"swordfish")
+        for number in range(20):
+            ledger.append("other", [NewMessage("user", f"kept {number}")])
+
+        assert len(before) > 1
+        assert [] == after == _files_with(tmp_path, b"swordfish")
+        for message_id in ids:
+            assert [] == _files_with(tmp_path, message_id.encode())
+            assert [] == _files_with(tmp_path, bytes.fromhex(message_id.replace("-", "")))
+    assert [] == _files_with(tmp_path, b"swordfish")
+
+
+@given(
+    st.lists(
+        st.tuples(st.just("append"), st.integers(0, 3), st.integers(1, 30), st.integers(1, 3000))
+        | st.tuples(st.just("delete"), st.integers(0, 3), st.just(0), st.just(0))
+        | st.tuples(st.just("reopen"), st.just(0), st.just(0), st.just(0)),
+        min_size=4,
+        max_size=16,
+    )
+)
+@settings(max_examples=examples(25), deadline=None)
+def test_files_have_the_living_chats_only(story: list[tuple[str, int, int, int]]) -> None:
+    """Chats of any size, written and deleted in any order: after each deletion the files have the words of living chats only."""
+    with TemporaryDirectory() as folder:
+        place = f"sqlite:///{folder}/log.db"
+        ledger, living = chatledger.open(place), dict[str, set[bytes]]()
+        for number, (action, chat, count, size) in enumerate(story):
+            name = f"c{chat}"
+            if action == "append":
+                word = f"w{number:04d}zz"
+                ledger.upsert_chat(name, "ada")
+                ledger.append(name, [NewMessage("user", f"{word} " * (size // 9 + 1)) for _ in range(count)])
+                living.setdefault(name, set()).add(word.encode())
+            elif action == "delete":
+                assert ledger.delete_chat(name) == (living.pop(name, None) is not None)
+                found = {
+                    word
+                    for path in Path(folder).rglob("*")
+                    if path.is_file()
+                    for word in WORD.findall(path.read_bytes())
+                }
+                assert found == {word for words in living.values() for word in words}
+            else:
+                ledger.close()
+                ledger = chatledger.open(place)
+        ledger.close()
+
+
+@pytest.mark.soak
+def test_what_a_reader_holds_goes_when_it_ends(tmp_path: Path) -> None:
+    """A snapshot that is older than the deletion delays the end of the erasure, not the deletion; then it happens by itself."""
+    with chatledger.open(f"sqlite:///{tmp_path}/log.db") as ledger:
+        _fill(ledger)
+        with store_behind(ledger).snapshot() as snapshot:
+            deleting = threading.Thread(target=ledger.delete_chat, args=("doomed",))
+            deleting.start()
+            deleting.join()
+
+            assert _files_with(tmp_path, b"swordfish") == ["data.mdb"]
+            assert len(snapshot.chat("doomed").chains.all_messages()) == 10
+        deadline = time.monotonic() + 30
+        while _files_with(tmp_path, b"swordfish") and time.monotonic() < deadline:
+            time.sleep(0.2)
+        assert _files_with(tmp_path, b"swordfish") == []
+
+
+def test_generations_that_do_not_serve_are_removed(tmp_path: Path) -> None:
+    """What a killed rebuild left behind is removed by a deletion."""
+    with chatledger.open(f"sqlite:///{tmp_path}/log.db") as ledger:
+        _fill(ledger)
+        (index,) = (path for path in tmp_path.rglob("CURRENT"))
+        wreck = index.parent / "000007"
+        wreck.mkdir()
+        (wreck / "data.mdb").write_bytes(b"swordfish")
+        ledger.delete_chat("doomed")
+
+        assert _files_with(tmp_path, b"swordfish") == []
+
+
+def test_without_knowing_the_pages_the_index_is_built_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where LMDB is not the known one, a deletion costs a rebuild; the text is gone all the same."""
+
+    def refuse(*_: object) -> None:
+        msg = "LMDB 7"
+        raise UnknownFormatError(msg)
+
+    monkeypatch.setattr(PageFile, "meta", refuse)
+    with chatledger.open(f"sqlite:///{tmp_path}/log.db") as ledger:
+        _fill(ledger)
+        ledger.delete_chat("doomed")
+
+        assert _files_with(tmp_path, b"swordfish") == []
+        assert ["kept"] == [message.text for message in ledger.get_messages("other")]
+
+
+KILLED = """
+import os, sys
+import chatledger
+from chatledger.projections.lmdb.scrub import PageFile
+left = int(sys.argv[2])
+overwrite = PageFile._overwrite
+def counted(self, at, found, wanted):
+    global left
+    left -= 1
+    if not left:
+        os.kill(os.getpid(), 9)
+    overwrite(self, at, found, wanted)
+PageFile._overwrite = counted
+chatledger.open(sys.argv[1], durability="fast").delete_chat("doomed")
+"""
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("at", [1, 3, 6])
+def test_killed_in_the_middle_of_an_erasure(stored: str, tmp_path: Path, at: int) -> None:
+    """The next process that opens the ledger finishes what a killed one began (its server is gone with it)."""
+    with chatledger.open(stored, durability="fast") as ledger:
+        _fill(ledger)
+    child = subprocess.run([sys.executable, "-c", KILLED, stored, str(at)], check=False, capture_output=True)
+    assert child.returncode == -9, child.stderr
+    with chatledger.open(stored, durability="fast") as ledger:
+        assert _files_with(tmp_path, b"swordfish") == []
+        assert ["kept"] == [message.text for message in ledger.get_messages("other")]
+
+
+def test_a_server_killed_before_keeps_nothing(tmp_path: Path) -> None:
+    """A JetStream server that was stopped uncleanly leaves no second copy: after the deletion no file has the text."""
+    with chatledger.open(tmp_path, durability="fast") as ledger:
+        _fill(ledger)
+        os.kill(json.loads((tmp_path / "endpoint.json").read_bytes())["server_pid"], signal.SIGKILL)
+        ledger.append("doomed", [NewMessage("user", SECRET)])
+        ledger.delete_chat("doomed")
+        assert _files_with(tmp_path, b"swordfish") == []
+
+
+def test_a_deleted_id_begins_anew(location: str) -> None:
+    """The new chat starts empty, its versions go on after the tombstone, and a rebuild keeps the two apart."""
+    with chatledger.open(location, durability="fast") as ledger:
+        _fill(ledger)
+        ledger.delete_chat("doomed")
+        ledger.create_chat("doomed", "bob")
+        ledger.append("doomed", [NewMessage("user", "fresh")])
+        ledger.rebuild()
+
+        assert ["fresh"] == [message.text for message in ledger.get_messages("doomed")]
+        assert [12, 13, 14] == [recorded.version for recorded in ledger.history("doomed")]
+
+
+def test_lost_events_are_not_taken_for_erased_ones(location: str) -> None:
+    """A hole that no deleted chat accounts for stops a rebuild, and the old index goes on serving."""
+    with chatledger.open(location, durability="fast") as ledger:
+        _fill(ledger)
+        ledger.create_chat("later", "ada")
+        _half_erased(store_behind(ledger).log, "other", [13])
+        with pytest.raises(chatledger.ChainIntegrityError):
+            ledger.rebuild()
+
+        assert ["kept"] == [message.text for message in ledger.get_messages("other")]

@@ -1,0 +1,131 @@
+"""A disk without room: writes are refused at once and in words, and go on when there is room again."""
+
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.faults.surroundings import fill_up, free, small_disk
+
+import chatledger
+from chatledger import Ledger, LogFullError, LogUnavailableError, user
+
+DISK_BYTES = 48 * 1024 * 1024
+AT_ONCE_S = 5.0  # the budget of an operation is three times as long
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    with small_disk(tmp_path / "disk", DISK_BYTES) as folder:
+        if folder is None:
+            pytest.skip("nothing can be mounted here, which takes root")
+        yield folder
+
+
+@pytest.fixture
+def ledger(disk: Path) -> Iterator[Ledger]:
+    with chatledger.open(disk / "data") as ledger:
+        ledger.create_chat("c", "ada")
+        ledger.append("c", [user("before")])
+        yield ledger
+
+
+def texts(ledger: Ledger) -> list[str]:
+    return [message.text for message in ledger.get_messages("c")]
+
+
+@pytest.mark.parametrize("size", [10, 300_000], ids=["small", "large"])
+def test_an_append_on_a_full_disk_is_refused_at_once(ledger: Ledger, disk: Path, size: int) -> None:
+    """nats-server answers nothing on a full disk. Nothing is written, and what was stored can be read."""
+    fill_up(disk)
+    began_s = time.monotonic()
+    with pytest.raises(LogFullError, match=f"{disk}.*free space"):
+        ledger.append("c", [user("x" * size)])
+    assert time.monotonic() - began_s < AT_ONCE_S
+    assert texts(ledger) == ["before"]
+
+    free(disk)
+    ledger.append("c", [user("after")])
+    assert texts(ledger) == ["before", "after"]
+    assert ledger.verify().message_count == 2
+
+
+@pytest.mark.soak
+def test_writing_until_the_disk_is_full(ledger: Ledger) -> None:
+    """The log and the index stop before they take the last of it: nothing that was acknowledged is lost, nothing else is there."""
+    written = ["before"]
+    with pytest.raises(LogFullError):  # noqa: PT012 - which of them it is can not be known
+        for number in range(100_000):
+            text = f"{number} " + "x" * 50_000
+            ledger.append("c", [user(text)])
+            written.append(text)
+
+    assert texts(ledger) == written
+
+
+def test_an_append_whose_answer_is_missing_when_the_disk_fills_up(
+    ledger: Ledger, disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody takes the room between the look and the write: it is not waited for that which can not come."""
+    monkeypatch.setattr("chatledger.infra.log.nats_server.directory.RESERVE_BYTES", 0)
+    fill_up(disk)
+    began_s = time.monotonic()
+    with pytest.raises(LogUnavailableError, match="full"):
+        ledger.append("c", [user("x" * 10_000)])
+
+    assert time.monotonic() - began_s < AT_ONCE_S
+    assert texts(ledger) == ["before"]
+
+
+def test_a_rebuild_on_a_full_disk(ledger: Ledger, disk: Path) -> None:
+    """The old index stays and goes on serving, and what was begun takes no room."""
+    index = disk / "data" / "index"
+    before = {path.name for path in index.iterdir()}
+    fill_up(disk)
+    with pytest.raises(LogFullError, match="free space"):
+        ledger.rebuild()
+    assert texts(ledger) == ["before"]
+    assert {path.name for path in index.iterdir()} <= before
+
+    free(disk)
+    ledger.rebuild()
+    assert texts(ledger) == ["before"]
+
+
+@pytest.mark.parametrize("is_indexed", [True, False], ids=["index", "no index"])
+def test_opening_on_a_full_disk(disk: Path, *, is_indexed: bool) -> None:
+    """It says what is missing, and a later try finds everything."""
+    with chatledger.open(disk / "data") as ledger:
+        ledger.create_chat("c", "ada")
+        ledger.append("c", [user("before")])
+    if not is_indexed:
+        shutil.rmtree(disk / "data" / "index")
+    fill_up(disk)
+    with pytest.raises(LogFullError, match="free space"):
+        chatledger.open(disk / "data").close()
+
+    free(disk)
+    with chatledger.open(disk / "data") as ledger:
+        assert texts(ledger) == ["before"]
+
+
+def test_a_new_ledger_on_a_full_disk(disk: Path) -> None:
+    """The same where there is nothing yet."""
+    fill_up(disk)
+    with pytest.raises(LogFullError, match="free space"):
+        chatledger.open(disk / "new").close()
+
+
+def test_a_log_in_sqlite_on_a_full_disk(disk: Path) -> None:
+    """SQLite says so itself."""
+    with chatledger.open(f"sqlite:///{disk}/log.db") as ledger:
+        ledger.create_chat("c", "ada")
+        ledger.append("c", [user("before")])
+        fill_up(disk)
+        with pytest.raises(LogFullError, match="free space"):
+            ledger.append("c", [user("x" * 100_000)])
+
+        free(disk)
+        ledger.append("c", [user("after")])
+        assert texts(ledger) == ["before", "after"]

@@ -1,0 +1,184 @@
+"""Commands that the log refuses again and again."""
+
+# pyright: reportPrivateUsage=false
+
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import pytest
+from tests.support.ledger_world import store_behind
+
+import chatledger
+from chatledger import ChatExistsError, Ledger, NewMessage
+from chatledger.domain.chat.decide_chats import decide_create_chat
+from chatledger.domain.chat.events import Body, ChatUpdated
+from chatledger.domain.errors import CorruptStateError, UpdateConflictError
+from chatledger.infra.ledger.scopes.user_store import OwnedStore
+from chatledger.infra.log import LostRaceError
+from chatledger.infra.store.commands import Decide
+from chatledger.infra.store.store import Store
+from chatledger.projections.chat.reader import IndexedChat
+from chatledger.projections.lmdb.keys import id_key
+
+CHAT = "c"
+
+
+def test_an_index_that_lost_a_chat_is_told_from_another_writer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log has events that the index read and does not show. Others write to other chats meanwhile."""
+    monkeypatch.setitem(Store.execute.__kwdefaults__ or {}, "timeout_s", 1.0)
+    with chatledger.open("memory:") as ledger:
+        ledger.create_chat("c", "ada")
+        ledger.create_chat("d", "ada")
+        store_behind(ledger).index.update(
+            lambda generation, txn: txn.delete(b"c" + id_key("c"), db=generation.tables.chat_ids)
+        )
+        assert ledger.get_chat("c") is None
+
+        def write_elsewhere(pause_s: float) -> None:
+            del pause_s
+            ledger.append("d", [NewMessage("user", "busy")])
+
+        with monkeypatch.context() as patch:
+            patch.setattr(time, "sleep", write_elsewhere)
+            with pytest.raises(CorruptStateError, match=r"'c'.*rebuild"):
+                ledger.upsert_chat("c", "ada")
+        ledger.rebuild()
+        assert ledger.upsert_chat("c", "ada").user_id == "ada"
+
+
+@contextmanager
+def others_write(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
+    """Somebody writes to another chat whenever the end of the log is looked for: a dozen times there is something new."""
+    store = store_behind(ledger)
+    catch_up = store.projector.catch_up
+    left = iter(range(12))
+
+    def write_first() -> int:
+        if threading.current_thread() is threading.main_thread() and next(left, None) is not None:
+            in_another_thread(lambda: store.execute("busy", retitle, kind=None))
+        return catch_up()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store.projector, "catch_up", write_first)
+        yield
+
+
+def in_another_thread(work: Callable[[], object]) -> None:
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+
+
+def overtake(store: Store, chat_id: str, decide: Decide) -> None:
+    """Write to a chat without waiting for who writes now, as another process does."""
+    command = store._deciding.command(chat_id, lambda snapshot: snapshot.chat(chat_id), decide, None)
+    store._commits._decide_alone(command)
+    store._commits._write_alone(command)
+
+
+def retitle(state: IndexedChat, now: int) -> list[Body]:
+    del state
+    return [ChatUpdated(changes={"title": str(now)})]
+
+
+@pytest.fixture
+def ledger() -> Iterator[Ledger]:
+    with chatledger.open("memory:") as ledger:
+        ledger.create_chat("c", "ada")
+        ledger.create_chat("busy", "ada")
+        yield ledger
+
+
+def test_a_command_with_nothing_to_write_ends_while_others_write(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is decided again once, on what the log held after the call began: it need not wait for a moment of silence."""
+    decided: list[int] = []
+
+    def nothing(state: object, now: int) -> list[Body]:
+        del state, now
+        decided.append(1)
+        return []
+
+    with others_write(ledger, monkeypatch):
+        assert store_behind(ledger).execute("c", nothing, kind=None) == []
+
+    assert len(decided) == 2
+
+
+def test_a_command_that_is_refused_ends_while_others_write(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same for a decision that is an error."""
+    decided: list[int] = []
+
+    def refuse(state: object, now: int) -> list[Body]:
+        del state, now
+        decided.append(1)
+        raise ChatExistsError(CHAT)
+
+    with others_write(ledger, monkeypatch), pytest.raises(ChatExistsError):
+        store_behind(ledger).execute("c", refuse, kind=None)
+
+    assert len(decided) == 2
+
+
+def test_a_race_that_is_lost_after_many_attempts_is_no_damage(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seen under load: an index that lacks nothing was called damaged, after one lost race among attempts that wrote nothing."""
+    store = store_behind(ledger)
+    attempts: list[int] = []
+
+    def lose_at_last(state: IndexedChat, now: int) -> list[Body]:
+        attempts.append(1)
+        if len(attempts) < 10:
+            return []
+        in_another_thread(lambda: overtake(store, "c", retitle))
+        return retitle(state, now)
+
+    with others_write(ledger, monkeypatch), suppress(UpdateConflictError):  # a retry is what helps
+        store.execute("c", lose_at_last, kind=None, timeout_s=0)
+
+
+def test_a_log_that_refuses_for_ever_is_no_damage_of_the_index(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only events on the log that the index read and does not show are. Here there are none."""
+
+    def refuse(*args: object, **kwargs: object) -> list[int]:
+        raise LostRaceError
+
+    monkeypatch.setattr(store_behind(ledger).log, "append", refuse)
+    with pytest.raises(UpdateConflictError, match=r"'c'.* [1-9][0-9] attempts"):
+        store_behind(ledger).execute("c", retitle, kind=None, timeout_s=0.5)
+
+
+def test_a_chat_of_another_user_is_no_damage(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who loses the race for a new chat does not see it; that is as it should be."""
+    store = store_behind(ledger)
+
+    def create(state: IndexedChat, now: int) -> list[Body]:
+        del now
+        return decide_create_chat(state, user_id="ada", title=None, metadata=None, branch_id="b")
+
+    append = store.log.append
+
+    def first(*args: Any, **kwargs: Any) -> list[int]:
+        monkeypatch.setattr(store.log, "append", append)
+        in_another_thread(lambda: overtake(store, "new", create))
+        return append(*args, **kwargs)
+
+    monkeypatch.setattr(store.log, "append", first)
+    monkeypatch.setitem(OwnedStore.execute.__kwdefaults__ or {}, "timeout_s", 0)
+    with pytest.raises(UpdateConflictError):
+        ledger.for_user("bob").create_chat("new", "bob")
+
+
+def test_pauses_stay_short_however_many_there_were(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thirty seconds have room for more than a thousand attempts."""
+    pauses: list[float] = []
+    monkeypatch.setattr(time, "sleep", pauses.append)
+    with chatledger.open("memory:") as ledger:
+        for attempts in (1, 2, 5_001):
+            store_behind(ledger)._await_other("c", attempts, time.monotonic() + 60)
+
+    assert len(pauses) == 2
+    assert all(0 <= pause <= 0.05 for pause in pauses)

@@ -1,0 +1,107 @@
+"""Reading a chat for the search index, against reading its messages."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.support.ledger_world import internals
+from tests.support.search_world import generation, messages_in_log_order
+from tests.support.soak import examples
+
+import chatledger
+from chatledger import ChainIntegrityError, Ledger, NewMessage
+from chatledger.projections.lmdb.environment import Transaction
+from chatledger.projections.lmdb.keys import Tag, chat_key
+from chatledger.projections.search.log_order import LogOrder, Places, Said
+
+scalars = st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=4)
+json = st.recursive(
+    scalars,
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["type", "text", "x"]), inner, max_size=3)
+    ),
+    max_leaves=5,
+)
+parts = st.fixed_dictionaries({}, optional={"type": st.just("text") | json, "text": st.text(max_size=5) | json}) | json
+ui_messages = st.fixed_dictionaries(
+    {"parts": st.lists(parts, max_size=3) | json}, optional={"id": scalars, "role": scalars}
+)
+data = st.text(max_size=6) | ui_messages | json
+
+
+@settings(max_examples=examples(40))
+@given(st.lists(st.tuples(data, st.integers(0, 40)), min_size=1, max_size=40), st.data())
+def test_what_messages_say_comes_in_the_order_of_the_log(drafts: list[tuple[Any, int]], drawn: st.DataObject) -> None:
+    """Of strings, UIMessages, and any other data; with forks, whose pages take turns; any of them, in any pieces."""
+    with chatledger.open("memory:") as ledger:
+        ledger.create_chat("c", "ada")
+        for number, (one, parent) in enumerate(drafts):
+            parent_id = f"m{min(parent, number - 1)}" if number else None
+            draft = NewMessage(f"r{number % 3}", one, id=f"m{number}", parent_id=parent_id, created_at=number - 5)
+            ledger.add_messages("c", [draft])
+        messages = messages_in_log_order(ledger, "c")
+        first = drawn.draw(st.integers(0, len(messages) - 1))
+        count = drawn.draw(st.integers(1, len(messages) - first))
+        places, cuts = _places(ledger, first, count), drawn.draw(st.sets(st.integers(1, count)))
+        assert (first, first + count) == (places.first, places.end)
+        at = 0
+        for end in sorted({*cuts, count}):
+            of = messages[first + at : first + end]
+            expected = [one.name for one in of], [one.created_at for one in of], [one.text for one in of]
+            assert expected == _said(ledger, places, at, end)
+            at = end
+
+
+def test_as_many_fit_as_their_bytes_allow() -> None:
+    """But one always does."""
+    with chatledger.open("memory:") as ledger:
+        ledger.create_chat("c", "ada")
+        for size in (10, 100_000, 10, 10):
+            ledger.append("c", [NewMessage("user", "x" * size)])
+        places = _places(ledger, 0)
+        assert [1, 2, 4, 4] == [places.fitting(start, 100, 50_000) for start in range(4)]
+        assert [1, 2, 3, 4] == [places.fitting(start, 1, 1 << 30) for start in range(4)]
+        assert 3 == places.fitting(0, 3, 1 << 30)
+
+
+def test_messages_that_are_missing_are_noticed() -> None:
+    """The index is damaged then; a search index of the rest would be taken for complete."""
+    with chatledger.open("memory:") as ledger:
+        ledger.create_chat("c", "ada")
+        for number in range(3):
+            ledger.append("c", [NewMessage("user", "x", id=f"m{number}")])
+        live = generation(ledger)
+        chat_no = _chat_no(ledger)
+
+        def lose(txn: Transaction) -> None:
+            cursor = txn.cursor(live.tables.rows)
+            assert cursor.set_range(chat_key(chat_no, Tag.PAGE))
+            assert cursor.next()
+            cursor.delete()
+
+        live.env.update(lose)
+        with pytest.raises(ChainIntegrityError, match="rebuild"):
+            _places(ledger, 0)
+        with pytest.raises(ChainIntegrityError, match="rebuild"):
+            _places(ledger, 3)
+
+
+def _chat_no(ledger: Ledger) -> int:
+    with internals(ledger).snapshot() as snapshot:
+        chat_no: int | None = snapshot.chat("c").chat_no
+        assert chat_no is not None
+        return chat_no
+
+
+def _places(ledger: Ledger, first: int, count: int = 1_000) -> Places:
+    live, chat_no = generation(ledger), _chat_no(ledger)
+    with live.env.reading() as txn:
+        order = LogOrder(txn, live.tables.rows, chat_no, "c")
+        return order.places(order.pages(), first, count)
+
+
+def _said(ledger: Ledger, places: Places, start: int, end: int) -> Said:
+    live, chat_no = generation(ledger), _chat_no(ledger)
+    with live.env.reading() as txn:
+        return LogOrder(txn, live.tables.rows, chat_no, "c").said(places, start, end)

@@ -1,0 +1,191 @@
+"""What the tests of search share: a search that reads every message, and ledgers whose search index is not complete."""
+
+import contextlib
+import math
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
+from typing import Any, Final, cast
+
+import pytest
+from tests.support.ledger_world import internals
+
+from chatledger import Ledger, Message
+from chatledger.domain.search.query import All, Either, Phrase, Query, Without, Word, parse
+from chatledger.domain.search.tokens import terms_of
+from chatledger.domain.values import SearchHits
+from chatledger.projections.lmdb.environment import Transaction
+from chatledger.projections.search import indexer as builder
+from chatledger.projections.search import indexer as building
+from chatledger.projections.search import indexer as currency
+from chatledger.projections.search import indexer as writer
+from chatledger.projections.search import inversion, reader, rows
+
+LEAST_IDF: Final = 1e-6
+
+
+def ids(hits: SearchHits) -> list[str]:
+    """The ids of the messages that were found, best first."""
+    return [hit.message.id for hit in hits]
+
+
+def ranks(hits: SearchHits) -> dict[str, float]:
+    """How well each message matches, in the order of the answer."""
+    return {hit.message.id: hit.rank for hit in hits}
+
+
+# Search by reading
+
+
+def scan(messages: Iterable[Message], query: str) -> dict[str, float]:
+    """
+    The ranks of the messages that match, by reading all that are in scope.
+
+    BM25 by its formula: of each word and phrase of the query that is not behind a `NOT`, the inverse document frequency times
+    how often it occurs, dampened with the length of the message.
+    """
+    parsed = parse(query)
+    if parsed is None:
+        return {}
+    texts = {message.id: terms_of(message.text) for message in messages}
+    average = sum(map(len, texts.values())) / len(texts) if texts else 0.0
+    scored = list(_scored(parsed))
+    rarities = [_rarity(sum(_count(leaf, terms) > 0 for terms in texts.values()), len(texts)) for leaf in scored]
+    return {
+        message_id: -sum(
+            rarity * _dampened(_count(leaf, terms), len(terms) / average)
+            for leaf, rarity in zip(scored, rarities, strict=True)
+        )
+        for message_id, terms in texts.items()
+        if _matches(parsed, terms)
+    }
+
+
+def _rarity(having: int, total: int) -> float:
+    return max(math.log((total - having + 0.5) / (having + 0.5)), LEAST_IDF)
+
+
+def _dampened(count: int, length: float) -> float:
+    return count * 2.2 / (count + 1.2 * (0.25 + 0.75 * length))
+
+
+def _matches(query: Query, terms: Sequence[str]) -> bool:
+    match query:
+        case Word() | Phrase():
+            return _count(query, terms) > 0
+        case All(parts):
+            return all(_matches(part, terms) for part in parts)
+        case Either(parts):
+            return any(_matches(part, terms) for part in parts)
+        case Without(kept, dropped):
+            return _matches(kept, terms) and not _matches(dropped, terms)
+
+
+def _scored(query: Query) -> Generator[Word | Phrase]:
+    match query:
+        case Word() | Phrase():
+            yield query
+        case All(parts) | Either(parts):
+            for part in parts:
+                yield from _scored(part)
+        case Without(kept):
+            yield from _scored(kept)
+
+
+def _count(leaf: Word | Phrase, terms: Sequence[str]) -> int:
+    """How often a word or phrase occurs; also where it overlaps itself."""
+    *before, last = [leaf.term] if isinstance(leaf, Word) else leaf.terms
+    size = len(before)
+    return sum(
+        (term.startswith(last) if leaf.is_prefix else term == last) and list(terms[at - size : at]) == before
+        for at, term in enumerate(terms)
+        if at >= size
+    )
+
+
+def check_against_scan(hits: SearchHits, messages: Collection[Message], query: str, wanted: Collection[str]) -> None:
+    """
+    The answer is what reading all messages of the scope finds among the wanted ones, with these ranks and in this order.
+
+    Args:
+        hits: The whole answer.
+        messages: Those in scope, which the ranks depend on, in the order of the log.
+        query: What was searched.
+        wanted: The ids of those that pass the filters.
+    """
+    assert not hits.is_degraded
+    expected = {message_id: rank for message_id, rank in scan(messages, query).items() if message_id in wanted}
+    assert pytest.approx(expected, rel=1e-9) == ranks(hits)
+    assert len(expected) == len(hits)
+    order = {message.id: number for number, message in enumerate(messages)}
+    assert hits == sorted(hits, key=lambda hit: (hit.rank, -hit.message.created_at, -order[hit.message.id]))
+
+
+# What the index is in
+
+
+def messages_in_log_order(ledger: Ledger, chat_id: str) -> list[Message]:
+    """All messages of a chat, on whatever branch."""
+    with internals(ledger).snapshot() as snapshot:
+        chat = snapshot.chat(chat_id)
+        return [] if chat.record is None else [message for _, message in sorted(chat.chains.all_messages())]
+
+
+@contextlib.contextmanager
+def small_blocks(pending_documents: int = 3, block_occurrences: int = 4, block_documents: int = 2) -> Generator[None]:
+    """Few messages are enough to reach what else takes thousands: full blocks, ends that are added to, waiting texts."""
+    with pytest.MonkeyPatch.context() as patch:
+        # The modules are imported above: one that is imported in here would keep these numbers.
+        for module in (writer, builder):
+            patch.setattr(module, "PENDING_DOCUMENTS", pending_documents)
+        for module in (rows, reader):
+            patch.setattr(module, "BLOCK_DOCUMENTS", block_documents)
+        patch.setattr(inversion, "BLOCK_OCCURRENCES", block_occurrences)
+        patch.setattr(inversion, "_END_BYTES", block_occurrences * 6)
+        yield
+
+
+class StoppedError(Exception):
+    """What ends the building of a search index in the middle."""
+
+
+def build_search(ledger: Ledger, *, anew: bool, chunk_messages: int, stop_after: int | None = None) -> bool:
+    """
+    Build the search index of the live generation in small steps; stop after some of them, as a killed process does.
+
+    Returns whether it was built to the end.
+    """
+    steps = 0
+
+    def progress(_done: int, _total: int) -> None:
+        nonlocal steps
+        steps += 1
+        if stop_after is not None and steps > stop_after:
+            raise StoppedError
+
+    live = generation(ledger)
+    try:
+        building.build(live.env, live.tables, anew=anew, progress=progress, chunk_messages=chunk_messages)
+    except StoppedError:
+        return False
+    return True
+
+
+def drop_search(ledger: Ledger) -> None:
+    """Forget the whole search index, as when its building was stopped before its first message."""
+    live = generation(ledger)
+
+    def forget(txn: Transaction) -> None:
+        currency.begin_anew(txn, live.tables)
+
+    live.env.update(forget)
+
+
+def generation(ledger: Ledger) -> Any:
+    """The index that the ledger reads."""
+    return internals(ledger).index._generation()
+
+
+def search_rows(ledger: Ledger) -> Mapping[bytes, bytes]:
+    """Everything that the search index keeps."""
+    live = generation(ledger)
+    with live.env.reading() as txn:
+        return dict(cast("Iterable[tuple[bytes, bytes]]", txn.cursor(live.tables.search)))
