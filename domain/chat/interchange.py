@@ -165,16 +165,6 @@ def _with_id(message: ImportedMessage, new_ids: Mapping[str, str]) -> Any:
     return {**fields, "id": new_ids[message.id]} if fields.get("id") == message.id else fields
 
 
-__all__ = [
-    "ImportedBranch",
-    "ImportedChat",
-    "ImportedCheckpoint",
-    "ImportedMessage",
-    "ImportedRegeneration",
-    "Problem",
-]
-
-
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
     """A broken record or a warning. `line` counts from 1 and is None where the format has no lines."""
 

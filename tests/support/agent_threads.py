@@ -2,9 +2,6 @@
 
 from typing import Any, cast
 
-import pytest
-
-import chatledger
 from chatledger.domain.content import DIGEST_BYTES, DictNode, Leaf, ListNode, Parts, dict_piece, leaf_pieces, list_piece
 from chatledger.domain.thread.decide import CheckpointPut, Tree
 from chatledger.infra.ledger.threads import StoredCheckpoint, Threads
@@ -68,10 +65,3 @@ def values_of(stored: StoredCheckpoint | None) -> dict[str, Any]:
     """The values of the channels of a checkpoint that is there."""
     assert stored is not None
     return {name: value_of(stored, digest) for name, digest in stored.record.channels.items()}
-
-
-@pytest.fixture
-def threads() -> Any:
-    """Threads on a ledger in memory."""
-    with chatledger.open("memory:") as ledger:
-        yield Threads(ledger)

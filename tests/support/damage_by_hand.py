@@ -6,15 +6,9 @@ from pathlib import Path
 from typing import Any, cast
 
 import nats
-import pytest
 
 from chatledger.infra.log.nats_server import DataDirectory, EmbeddedServer
 from chatledger.infra.store.opening.locations import STREAM
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "data"
 
 
 def by_hand(path: Path, work: Callable[[Any], Any]) -> Any:

@@ -256,7 +256,7 @@ class Worker:
     def __init__(self, location: str | Path, **options: object) -> None:
         order = json.dumps({"location": str(location), **options})
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.infra.test_ledger_world", order],
+            [sys.executable, "-m", "tests.support.ledger_world", order],
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -279,7 +279,7 @@ class TestSerializers:
 
     def test_a_clone_with_another_allowlist_shares_the_threads_only(self, ledger: chatledger.Ledger) -> None:
         saver = LedgerSaver(ledger).for_assistant("a")
-        clone = saver.with_allowlist([("tests.infra.test_langgraph_threads", "Point")])
+        clone = saver.with_allowlist([("tests.support.langgraph_points", "Point")])
         assert clone.namespace == "assistant:a"
         assert clone._values is not saver._values
         calls(clone).put("t", {"n": 1})

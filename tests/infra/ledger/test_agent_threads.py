@@ -25,6 +25,14 @@ from chatledger.domain.thread.events import Skeleton
 from chatledger.domain.thread.record import CheckpointRecord
 from chatledger.infra.ledger.threads import Threads
 
+
+@pytest.fixture
+def threads() -> Any:
+    """Threads on a ledger in memory."""
+    with chatledger.open("memory:") as ledger:
+        yield Threads(ledger)
+
+
 THREADS = ("one", "two", "three")
 NAMESPACES = ("", "assistant:a", "assistant:a|sub:1", "assistant:ab")
 Value = str | list["Value"] | dict[str, "Value"]

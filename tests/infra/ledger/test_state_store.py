@@ -46,7 +46,7 @@ def store(ledger: chatledger.Ledger) -> StateStore:
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The time in ms, to be set."""
     moment = [1_700_000_000_000]
-    for module in ("graph_state.stored", "graph_state.store", "deciding"):
+    for module in ("ledger.graph.stored", "ledger.graph.state_store", "store.commands"):
         monkeypatch.setattr(f"chatledger.infra.{module}.clock_ms", lambda: moment[0])
     return moment
 

@@ -28,6 +28,11 @@ from chatledger.infra.log.witness import refuse_if_regressed
 from chatledger.infra.store.opening.locations import STREAM
 
 
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "data"
+
+
 def fill(path: Path, *contents: str) -> None:
     with chatledger.open(path) as ledger:
         ledger.upsert_chat("c", "u")
