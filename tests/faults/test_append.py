@@ -103,6 +103,7 @@ def install(fault: Fault, ledger: Ledger) -> None:
     fault.around(ChatWriter, "flush")
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("messages", MESSAGES.values(), ids=MESSAGES)
 @pytest.mark.parametrize("at", range(1, STEPS + 1))
 def test_a_retry_after_a_death_adds_nothing(ledger: Ledger, fault: Fault, at: int, messages: list[NewMessage]) -> None:

@@ -39,6 +39,7 @@ def test_the_questions_have_answers(ledger: Ledger) -> None:
         question()
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("table", DAMAGED_TABLES)
 def test_a_damaged_row(table: str, ledger: Ledger, rows: Rows) -> None:
     position = ledger.last_position()

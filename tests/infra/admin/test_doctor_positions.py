@@ -41,6 +41,7 @@ def flip_position(data: Path, position: int, *bits: int) -> None:
     block(data).write_bytes(raw)
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     ("position", "bit"),
     [

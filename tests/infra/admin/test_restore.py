@@ -173,6 +173,7 @@ def make_unknown(_: Path) -> str:
     return "ftp://x"
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     "make",
     [make_directory, make_ledger, make_file, make_sqlite, make_memory, make_unknown],

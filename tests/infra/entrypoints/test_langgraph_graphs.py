@@ -47,6 +47,7 @@ def _plain(value: Any) -> str:
     return re.sub(r"id='[0-9a-f]{32}'", "", repr(value))
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("bind", [unbound, bound])
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
 def test_a_program_finds_what_it_finds_in_memory(program: Program, bind: Bind, expected: dict[Program, Any]) -> None:

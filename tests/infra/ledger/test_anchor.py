@@ -154,6 +154,7 @@ def false_tombstone(file: SqliteFile) -> None:
     file.execute("INSERT INTO stored_events VALUES ('b', ?, ?, ?)", last[2] + 1, topic, encode_event(forged))
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     ("damage", "says"),
     [

@@ -191,6 +191,7 @@ def test_where_a_new_name_begins(ledger: Ledger) -> None:
     assert everything[5] == next(ledger.feed(name="n")).position
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     "name", ["a b/c.d*>", "ж" * 1000, "1/2/n", "'; DROP TABLE x; --", "{}?%s"], ids=lambda n: ascii(n)[:12]
 )

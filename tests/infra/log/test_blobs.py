@@ -107,6 +107,7 @@ def test_an_erasure_ends_where_it_was_told_to(strands: BlobStrands) -> None:
 # --- Data
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("size", [1, 524_288, 524_289, 3_000_000])
 def test_data_come_back_as_they_were(strands: BlobStrands, size: int) -> None:
     """Whatever the size, and whatever the chunks begin with; storing them again stores nothing."""
@@ -414,6 +415,7 @@ def play(turns: list[tuple[int, int]], actors: list[str], kills: dict[int, int],
     check_world(world)
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("is_there", [True, False])
 @pytest.mark.parametrize("actors", [["w0", "e9"], ["e9", "w0"], ["w0", "w1"], ["e9", "e8"]], ids=" ".join)
 def test_no_two_lose_what_is_used(actors: list[str], is_there: bool) -> None:  # noqa: FBT001 - a parameter of the test

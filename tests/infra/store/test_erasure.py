@@ -58,6 +58,7 @@ def location(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return "memory:" if request.param == "memory:" else str(tmp_path)
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("erased", [[], [11], [4, 6, 9], [1, 2, 3], list(range(2, 12))], ids=str)
 def test_rebuild_after_an_interrupted_erasure(
     location: str, erased: list[int], monkeypatch: pytest.MonkeyPatch
