@@ -178,7 +178,6 @@ def test_what_is_optional_and_empty_is_left_out(build: Make, name: str, empty: A
     assert expected == content_of(build(**{**samples, name: empty}))
 
 
-@pytest.mark.matrix
 @pytest.mark.parametrize(("build", "name"), PARAMETERS, ids=lambda value: getattr(value, "__name__", value))
 @pytest.mark.parametrize("wrong", [5, True, b"a", [1], {1: 2}, {"a": 1}, {"a"}, object, [["a"]]], ids=repr)
 def test_values_of_other_types_are_refused(build: Make, name: str, wrong: Any) -> None:
