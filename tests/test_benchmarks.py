@@ -235,7 +235,6 @@ def test_only_our_functions_are_counted() -> None:
     assert sys.getprofile() is None
 
 
-@pytest.mark.soak
 def test_walks_are_counted() -> None:
     """Each operation goes down into the domain, and the table has a row for it."""
     found = list(walks())
