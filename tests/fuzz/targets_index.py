@@ -15,7 +15,7 @@ from chatledger.domain.content import dict_piece, leaf_pieces, list_piece
 from chatledger.domain.thread.decide import CheckpointPut, Tree
 from chatledger.infra.ledger.threads import Threads
 from chatledger.projections.lmdb.environment import Transaction
-from chatledger.projections.search.postings import Part, occurrences_of, pack, unpack, unpack_few
+from chatledger.projections.search.postings import occurrences_of, pack, unpack
 
 TABLES: Final = (
     *("meta", "chat_ids", "message_ids", "order", "rows", "search", "expiry", "blobs"),
@@ -165,7 +165,6 @@ def _postings(_: Bench) -> Target:
         found = only_ours(lambda: unpack([raw]))
         if found is not None:
             assert len(occurrences_of(found)) == len(found.positions) <= 70 * len(raw)
-        unpack_few([Part(0, [raw])])
 
     return Target(postings(), read)
 
