@@ -14,8 +14,8 @@ import chatledger
 from chatledger import CorruptStateError, Ledger
 from chatledger.domain.content import DIGEST_BYTES, ListNode
 from chatledger.infra.ledger.threads import Threads
+from chatledger.projections.content import StoredPiece
 from chatledger.projections.search.postings import unpack
-from chatledger.projections.thread.reader import StoredContent
 
 FEW = settings(max_examples=examples(12), deadline=None)
 
@@ -59,12 +59,12 @@ def test_a_list_that_grew_out_of_itself(ledger: Ledger, rows: Rows) -> None:
     for key, value in rows["agent_content"]:
         if len(key) > DIGEST_BYTES + 1:
             continue
-        stored = msgspec.msgpack.decode(value, type=StoredContent)
+        stored = msgspec.msgpack.decode(value, type=StoredPiece)
         if isinstance(stored.content, ListNode):
             grown.append((key, value, msgspec.structs.replace(stored.content, base=key[-DIGEST_BYTES:])))
     assert grown
     for key, value, content in grown:
-        replace(ledger, "agent_content", key, value, msgspec.msgpack.encode(StoredContent(content, 1)))
+        replace(ledger, "agent_content", key, value, msgspec.msgpack.encode(StoredPiece(content, 1)))
     with pytest.raises(CorruptStateError, match="does not end"):
         Threads(ledger).get("t", "", "11")
     for key, value, _ in grown:
