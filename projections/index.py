@@ -255,7 +255,7 @@ class Index(PositionRecorder):
         Remove what was deleted from the files. Returns whether it is gone; if not, something still uses it: try again later.
 
         Raises:
-            UnknownFormatError: Only a rebuild can remove it.
+            PageError: Only a rebuild can remove it.
         """
         return scrub_files(self._generations, self._current)
 

@@ -6,10 +6,10 @@ import msgspec
 
 from ..chat.events import Body
 from ..chat.state import StreamHead, Tombstone
-from ..content import Content
+from ..content import Content, Missing
 from ..errors import CorruptStateError, PayloadTooLargeError, StateConflictError
 from ..thread.decide import portions_of
-from .chunks import Cut, Missing
+from .chunks import Cut
 from .events import FieldRef, StateContentPut, StateDeleted, StatePut, shown_id
 
 
@@ -126,12 +126,12 @@ def decide_put_state(state: StoredGraphState, draft: StateDraft, moment_ms: int)
     def stored(digest: bytes) -> Content | None:
         return None if record is None else _intact_content(state, digest)
 
-    missing = Missing(stored)
+    missing = Missing(lambda digest: stored(digest) is not None, stored, is_deep=True)
     before = parent if parent is not None or record is None else _intact_version(state, newest)
     for name, value in draft.values.items():
         if value is not None:
             earlier = None if before is None else before.fields.get(name)
-            missing.add(value, None if earlier is None else earlier.digest)
+            missing.add(value.tree, None if earlier is None else earlier.digest)
     *earlier_pieces, last = portions_of(missing.found)
     put = StatePut(
         state_id=draft.state_id,
@@ -166,7 +166,7 @@ def _fields(draft: StateDraft, parent: VersionRecord | None, newest: int) -> dic
     fields: dict[str, FieldRef] = {}
     for name, value in draft.values.items():
         if value is not None:
-            fields[name] = FieldRef(value.digest, value.size_bytes)
+            fields[name] = FieldRef(value.tree.digest, value.size_bytes)
         elif parent is None or name not in parent.fields:
             raise StateConflictError(shown_id(draft.state_id), expected=draft.parent or 0, actual=newest)
         else:

@@ -1,12 +1,12 @@
 """Decisions on threads: which events an operation on the checkpoints of agents takes."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
 from ..chat.events import Body
-from ..content import Content, ListNode, Piece, grown_from, size_of
+from ..content import Missing, Piece, Tree, size_of
 from ..errors import (
     AlreadyExistsError,
     CheckpointConflictError,
@@ -50,14 +50,6 @@ def portions_of(pieces: Sequence[Piece], most_bytes: int = MAX_EVENT_BYTES // 2)
 MAX_CHECKPOINT_ID_BYTES: Final = 200
 """Checkpoint ids are part of keys, in whose order they are listed."""
 _MAX_STEPS_BACK: Final = 100
-
-
-class Tree(NamedTuple):
-    """A value in pieces: its own, and those that it is made of."""
-
-    digest: bytes
-    content: Content
-    children: "Sequence[Tree]" = ()
 
 
 class CheckpointPut(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,7 +115,7 @@ def decide_put_checkpoint(
         _check_acyclic(state, put, parent)
         if put.expected_latest is not msgspec.UNSET:
             _check_latest(state, put, newest, is_own)
-    pieces = _Missing(state)
+    pieces = Missing(state.has_content, state.content)
     for name, tree in values.items():
         pieces.add(tree, before.get(name))
     *earlier, last = portions_of(pieces.found)
@@ -231,7 +223,7 @@ def decide_put_writes(
         kept[index] = (channel, tree)
     if not kept:
         return []
-    pieces = _Missing(state)
+    pieces = Missing(state.has_content, state.content)
     for _, tree in kept.values():
         pieces.add(tree, None)
     *earlier, last = portions_of(pieces.found)
@@ -325,30 +317,6 @@ def check_source(state: ThreadState, source: ThreadState) -> ThreadRecord:
         msg = f"no thread {source.thread_id!r} to copy to {state.thread_id!r}"
         raise NotFoundError(msg)
     return record
-
-
-class _Missing:
-    """The pieces of values that a thread does not have, each before those that are made of it."""
-
-    def __init__(self, state: ThreadState) -> None:
-        self._state = state
-        self._seen: set[bytes] = set()
-        self.found: list[Piece] = []
-
-    def add(self, tree: Tree, before: bytes | None) -> None:
-        """Add a value; `before` is that of the same channel a step earlier."""
-        if tree.digest in self._seen or self._state.has_content(tree.digest):
-            return
-        content, children = tree.content, tree.children
-        if isinstance(content, ListNode) and before is not None:
-            base = self._state.content(before)
-            if isinstance(base, ListNode):
-                content = grown_from(content.children, before, base.children)
-                children = children[content.keep :]
-        for child in children:
-            self.add(child, None)
-        self._seen.add(tree.digest)
-        self.found.append(Piece(tree.digest, content))
 
 
 def check_namespace(namespace: str) -> str:

@@ -9,12 +9,11 @@ from typing import Any, Final, NamedTuple, cast
 import msgspec
 
 from chatledger.domain.chat.events import Body
-from chatledger.domain.content import Content
+from chatledger.domain.content import Content, Tree
 from chatledger.domain.limits import check_id
 from chatledger.domain.thread.copies import Restatement, decide_restate
 from chatledger.domain.thread.decide import (
     CheckpointPut,
-    Tree,
     check_source,
     decide_copy,
     decide_delete_checkpoints,

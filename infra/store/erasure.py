@@ -9,7 +9,7 @@ from typing import Final
 from chatledger.domain.errors import AccessDeniedError
 from chatledger.projections.generations import Erasure
 from chatledger.projections.index import Index
-from chatledger.projections.lmdb.scrub import UnknownFormatError
+from chatledger.projections.lmdb.pages import PageError
 
 from ..log import EventLog
 
@@ -153,6 +153,6 @@ class Eraser:
                 if time.monotonic() > deadline:
                     return
                 self._closing.wait(_PAUSE_S)
-        except UnknownFormatError as error:
+        except PageError as error:
             _logger.info("building the index anew, as its pages can not be cleaned: %s", error)
             self._rebuild()

@@ -5,15 +5,13 @@ import gc
 import os
 import sys
 import threading
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable
 from typing import Any, ClassVar, Final, TypeVar
 
 import msgspec
 
 from chatledger.domain.errors import UNDECODABLE, CorruptStateError
 from chatledger.domain.values import Message
-
-from ..search.rows import Record
 
 WORTH_FROM: Final = 500
 """How many messages take so long that it is worth the switching."""
@@ -193,23 +191,15 @@ _MAX_BYTES: Final = 4096
 StoredMessage = tuple[bytes, str | None]
 """A message as msgpack, without the id of its parent, and that id."""
 
-MAX_RECORDS: Final = 4 * MAX_MESSAGES
-
 _Key = tuple[int, tuple[int, int]]
 
 
 class RecentMessages:
-    """
-    Messages by their chat and place. They were found and checked before; each reader decodes one of its own.
-
-    And the records of the documents that matched, by their chat and number; there are more of them than are answered.
-    """
+    """Messages by their chat and place. They were found and checked before; each reader decodes one of its own."""
 
     def __init__(self) -> None:
         self._messages: dict[_Key, StoredMessage] = {}
-        self._records: dict[tuple[int, int], Record] = {}
         self.get = self._messages.get
-        self.record = self._records.get
 
     @property
     def is_full(self) -> bool:
@@ -220,11 +210,6 @@ class RecentMessages:
         """Keep a message, if there is room and it is not long."""
         if len(message[0]) <= _MAX_BYTES and not self.is_full:
             self._messages[key] = message
-
-    def keep_records(self, records: Mapping[tuple[int, int], Record]) -> None:
-        """Keep records, if there is room."""
-        if len(self._records) + len(records) <= MAX_RECORDS:
-            self._records.update(records)
 
 
 class Recent:

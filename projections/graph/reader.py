@@ -1,9 +1,8 @@
 """One stored state as the index has it at one moment: the state that decisions read, and the source of answers."""
 
 import contextlib
-from collections.abc import Iterator
-from hashlib import blake2b
-from typing import Any, Final, TypeVar
+from collections.abc import Callable, Iterator
+from typing import Final, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -14,6 +13,8 @@ from chatledger.domain.errors import UNDECODABLE, CorruptStateError
 from chatledger.domain.graph.decide import GraphStateRecord, VersionRecord
 from chatledger.domain.graph.events import parse_state_id
 
+from ..content import StoredPiece, decode_piece, elements_of
+from ..lmdb.checksums import unseal_keyed
 from ..lmdb.environment import Transaction, prefixed
 from ..lmdb.keys import number, to_number
 from ..lmdb.tables import Tables
@@ -23,20 +24,9 @@ T = TypeVar("T")
 
 MAX_DEPTH: Final = 32
 """So many lists may grow out of one another before one is stored whole."""
-_SEAL_BYTES: Final = 12
 
-
-class StoredPiece(msgspec.Struct, frozen=True, array_like=True):
-    """A piece, and how many lists it grew out of."""
-
-    content: Content
-    depth: int = 0
-
-
-_encode: Final = msgspec.msgpack.Encoder().encode
 _record_decoder: Final = msgspec.msgpack.Decoder(GraphStateRecord)
 _version_decoder: Final = msgspec.msgpack.Decoder(VersionRecord)
-_piece_decoder: Final = msgspec.msgpack.Decoder(StoredPiece)
 _DAMAGED: Final = (*UNDECODABLE, ValueError)
 
 
@@ -102,7 +92,7 @@ class IndexedGraphState:
             return None
         content = stored.content
         if isinstance(content, ListNode) and content.base:
-            content = ListNode(self._elements(content))
+            content = ListNode(self.elements_of(content))
         if digest_of(content) != digest:
             raise _damaged()
         return content
@@ -119,21 +109,11 @@ class IndexedGraphState:
         if self.state_no is None:
             return None
         raw = self._txn.get(keys.piece_key(self.state_no, digest), db=self._tables.states)
-        return None if raw is None else _decoded(raw, _piece_decoder)
+        return None if raw is None else _decoded(raw, decode_piece)
 
-    def _elements(self, node: ListNode) -> bytes:
-        """The digests of all elements of a list."""
-        tails: list[ListNode] = []
-        while node.base:
-            tails.append(node)
-            base = self.stored_piece(node.base)
-            if base is None or not isinstance(base.content, ListNode) or len(tails) > MAX_DEPTH:
-                raise _damaged()
-            node = base.content
-        children = node.children
-        for tail in reversed(tails):
-            children = children[: tail.keep * len(tail.base)] + tail.children
-        return children
+    def elements_of(self, node: ListNode) -> bytes:
+        """The digests of all elements of a list, as it is stored."""
+        return elements_of(node, self.stored_piece, max_depth=MAX_DEPTH, where="it")
 
 
 def record_at(txn: Transaction, tables: Tables, state_no: int) -> GraphStateRecord:
@@ -154,25 +134,15 @@ def _read(txn: Transaction, tables: Tables, key: bytes, decoder: msgspec.msgpack
     raw = txn.get(key, db=tables.states)
     if raw is None:
         return None
-    checksum, row = raw[:_SEAL_BYTES], raw[_SEAL_BYTES:]
-    if checksum != _checksum(key, row):
+    row = unseal_keyed(key, raw)
+    if row is None:
         raise _damaged()
-    return _decoded(row, decoder)
+    return _decoded(row, decoder.decode)
 
 
-def sealed_row(key: bytes, value: Any) -> bytes:
-    """A row with the checksum that tells whether it was damaged."""
-    row = _encode(value)
-    return _checksum(key, row) + row
-
-
-def _checksum(key: bytes, row: bytes) -> bytes:
-    return blake2b(row, digest_size=_SEAL_BYTES, key=key).digest()
-
-
-def _decoded(row: bytes, decoder: msgspec.msgpack.Decoder[T]) -> T:
+def _decoded(row: bytes, decode: Callable[[bytes], T]) -> T:
     try:
-        return decoder.decode(row)
+        return decode(row)
     except _DAMAGED as error:
         raise _damaged() from error
 

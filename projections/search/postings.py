@@ -11,9 +11,9 @@ Numbers are little-endian, and each column as wide (1, 2 or 4 bytes) as its larg
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cache
-from itertools import accumulate, chain, pairwise, repeat
+from itertools import pairwise
 from struct import Struct, error
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -214,50 +214,8 @@ def _unpack(sources: Sequence[Sequence[Part]]) -> tuple[Postings, list[tuple[int
     return found, bounds
 
 
-def unpack_few(parts: Sequence[Part]) -> list[int]:
-    """The same as occurrences, for few of them. Raises `CorruptStateError` when a row is damaged."""
-    found: list[int] = []
-    try:
-        for base, rows, late in parts:
-            for row in rows:
-                at = 0
-                while at < len(row):
-                    at = _add_few(row, at, base, found)
-            found += [occurrence + (base << DOC_SHIFT) for occurrence in late]
-    except _DAMAGE as reason:
-        raise _damaged() from reason
-    return found
-
-
 def _damaged() -> CorruptStateError:
     return CorruptStateError("a row of the search index is damaged; rebuild it: 'chatledger rebuild --only search'")
-
-
-def _add_few(row: bytes, at: int, base: int, found: list[int]) -> int:
-    flags = row[at]
-    if flags & _SINGLE:
-        one = _ONE[flags & 3]
-        _, document, position = one.unpack_from(row, at)
-        found.append(base + document << DOC_SHIFT | position)
-        return at + one.size
-    _, document_count, occurrence_count, document = _MANY.unpack_from(row, at)
-    at += _MANY.size
-    deltas, at = _few(row, at, flags >> 2 & 3, document_count - 1)
-    counts: Sequence[int] = ()
-    if not flags & _ALL_ONCE:
-        counts, at = _few(row, at, flags >> 4 & 3, document_count)
-    positions, at = _few(row, at, flags & 3, occurrence_count)
-    documents: Iterable[int] = accumulate(deltas, initial=base + document)
-    if counts:
-        documents = chain.from_iterable(map(repeat, documents, counts))
-    found += [document << DOC_SHIFT | position for document, position in zip(documents, positions, strict=True)]
-    return at
-
-
-def _few(row: bytes, at: int, width: int, count: int) -> tuple[Sequence[int], int]:
-    """So many numbers of that width, and where they end."""
-    end = at + count * _WIDTHS[width]
-    return row[at:end] if width == 0 else Struct(f"<{count}{'BHI'[width]}").unpack_from(row, at), end
 
 
 class _Column(NamedTuple):

@@ -2,8 +2,8 @@
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from itertools import accumulate, repeat
-from typing import TYPE_CHECKING, Final, NamedTuple, cast
+from itertools import accumulate
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import lmdb
 import numpy as np
@@ -11,7 +11,6 @@ import numpy as np
 from chatledger.domain.search.query import Phrase, Word
 from chatledger.domain.search.tokens import LANDMARK_TERMS
 
-from ..chat.messages import RecentMessages
 from ..lmdb.environment import Transaction
 from .indexer import terms_in
 from .postings import (
@@ -29,10 +28,8 @@ from .postings import (
 from .rows import (
     BLOCK_DOCUMENTS,
     DOCUMENT,
-    Record,
     SearchRows,
     document_blocks,
-    document_records,
     postings_of,
     states,
 )
@@ -52,6 +49,8 @@ _RECORD: Final = np.dtype(
 )
 _SHARE: Final = 150
 """Reading one document takes as long as reading so many in a row."""
+_FEW: Final = 32
+"""Reading so many documents one by one takes as long as reading them together."""
 _JOINED_BYTES: Final = 2048
 _MANY_TIMES: Final = 8
 """When a term occurs so many times as often, few of its occurrences are looked at."""
@@ -65,10 +64,7 @@ class SearchReader:
     is better, which is the later one of a chat, or that of the chat that was named first.
     """
 
-    def __init__(
-        self, txn: Transaction, table: "lmdb._Database", chat_nos: Sequence[int], recent: RecentMessages | None = None
-    ) -> None:
-        self._recent = RecentMessages() if recent is None else recent
+    def __init__(self, txn: Transaction, table: "lmdb._Database", chat_nos: Sequence[int]) -> None:
         self._txn, self._table = txn, table
         self._chat_nos = chat_nos[::-1]
         self._rows: dict[int, SearchRows] = {}
@@ -181,29 +177,14 @@ class SearchReader:
         source = self.source(term, is_prefix=is_prefix)
         return [part._replace(rows=_joined(part.rows)) for part in source] if is_prefix else source
 
-    def few_records(self, documents: Sequence[int]) -> tuple[list[int], list[Record]]:
-        """The chats that documents are of, as places in the list of all, and their records."""
-        bases, chat_nos = self._bases, self._chat_nos
-        if len(bases) == 1:
-            owners = [0] * len(documents)
-            places = list(zip(repeat(chat_nos[0]), documents))
-        else:
-            owners = [bisect_right(bases, document) - 1 for document in documents]
-            places = [(chat_nos[at], document - bases[at]) for at, document in zip(owners, documents, strict=True)]
-        records = list(map(self._recent.record, places))
-        if None in records:
-            missing = [place for place, record in zip(places, records, strict=True) if record is None]
-            found = dict(zip(missing, document_records(self._txn, self._table, missing), strict=True))
-            self._recent.keep_records(found)
-            records = [record or found[place] for place, record in zip(places, records, strict=True)]
-        return owners, cast("list[Record]", records)
-
     def records(self, documents: "NDArray[np.uint64]") -> "NDArray[np.void]":
         """The records of ascending documents: length, role, created_at, segment, offset."""
         if len(self._chat_nos) == 1 and len(documents) * _SHARE > self.states[0].indexed:
             everything = np.frombuffer(self._of(0).all_documents(), _RECORD)
             # A tenth of the time of `everything[documents]`.
             return everything if len(everything) == len(documents) else everything.take(documents.view(np.int64))
+        if len(documents) <= _FEW:
+            return np.frombuffer(b"".join(map(self._record, documents.tolist())), _RECORD)
         owners = self.owners(documents)
         blocks, places = np.divmod(documents.view(np.int64) - np.array(self._bases)[owners], BLOCK_DOCUMENTS)
         is_first = np.append(True, (blocks[1:] != blocks[:-1]) | (owners[1:] != owners[:-1]))
@@ -213,6 +194,16 @@ class SearchReader:
         starts = np.cumsum([0, *map(len, rows[:-1])]) // DOCUMENT.size
         found: NDArray[np.void] = np.frombuffer(b"".join(rows), _RECORD).take(starts[np.cumsum(is_first) - 1] + places)
         return found
+
+    def _record(self, document: int) -> bytes:
+        at = bisect_right(self._bases, document) - 1
+        block, place = divmod(document - self._bases[at], BLOCK_DOCUMENTS)
+        start, end = place * DOCUMENT.size, (place + 1) * DOCUMENT.size
+        record = self._of(at).documents(block)[start:end]
+        if len(record) != DOCUMENT.size:
+            msg = f"there is no document {document}"
+            raise LookupError(msg)
+        return record
 
     def landmarks(self, document: int, term_count: int) -> Sequence[int]:
         """Where terms of a document are in its text; none of a short one."""

@@ -16,7 +16,6 @@ _END: Final = b"\x00"
 
 BLOCK_DOCUMENTS: Final = 64
 DOCUMENT: Final = Struct("<IIqII")
-Record = tuple[int, int, int, int, int]
 """Of a document: its length in terms, the number of its role, `created_at`, its segment and its offset there."""
 
 _u32: Final = Struct(">I")
@@ -56,17 +55,6 @@ def postings_of(
             cursor = cursor or txn.cursor(table)
             found[at] = [*_values(cursor, keys[at] + _END), end]
     return found
-
-
-def document_records(txn: Transaction, table: "lmdb._Database", places: Iterable[tuple[int, int]]) -> list[Record]:
-    """The records of documents, given by chat number and number."""
-    get, unpack, key, size = txn.get, DOCUMENT.unpack_from, _document_key, DOCUMENT.size
-    return [
-        unpack(
-            get(key(chat_no, _DOCUMENTS, document // BLOCK_DOCUMENTS), b"", db=table), document % BLOCK_DOCUMENTS * size
-        )
-        for chat_no, document in places
-    ]
 
 
 def document_blocks(txn: Transaction, table: "lmdb._Database", blocks: Iterable[tuple[int, int]]) -> list[bytes]:

@@ -58,7 +58,7 @@ class Scope:
 
     def reader(self, chat_nos: Sequence[int]) -> SearchReader:
         """Reads the search indexes of some of the chats."""
-        return SearchReader(self.txn, self.tables.search, chat_nos, self._recent)
+        return SearchReader(self.txn, self.tables.search, chat_nos)
 
     def message(self, hit: Hit) -> Message:
         """The message that was found."""

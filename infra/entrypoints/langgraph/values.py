@@ -10,8 +10,7 @@ from typing import Any, Final, NamedTuple, cast
 
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
-from chatledger.domain.content import compound_piece, dict_piece, leaf_pieces, list_piece
-from chatledger.domain.thread.decide import Tree
+from chatledger.domain.content import Tree, compound_piece, dict_tree, leaf_tree, list_piece
 from chatledger.projections.lmdb.cache import Remembered
 
 from ...ledger.threads import MARSHAL_VERSION, MAX_DEPTH, is_cut
@@ -50,9 +49,7 @@ class Values:
         if depth >= MAX_DEPTH or not self._cuts_all:
             return self._leaf(value)
         if kind is dict and is_cut(value, depth):
-            items = {key: self.encode(element, depth + 1) for key, element in value.items()}
-            piece = dict_piece({key: child.digest for key, child in items.items()})
-            return Tree(piece.digest, piece.content, list(items.values()))
+            return dict_tree({key: self.encode(element, depth + 1) for key, element in value.items()})
         apart = taken_apart(value)
         if apart is not None:
             children = [self.encode(part, depth + 1) for part in apart[1]]
@@ -90,8 +87,7 @@ class Values:
         if known is not None:
             return known
         type_name, data = self._serializer.dumps_typed(value)
-        *parts, whole = leaf_pieces(type_name, data)
-        tree = Tree(whole.digest, whole.content, [Tree(part.digest, part.content) for part in parts])
+        tree = leaf_tree(type_name, data)
         if key is not None:
             self._trees.put(key, tree, len(data) + 200)
         return tree

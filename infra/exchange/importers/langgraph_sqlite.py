@@ -14,10 +14,10 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from chatledger.domain.content import dict_piece, leaf_pieces, list_piece
+from chatledger.domain.content import Tree, dict_tree, leaf_tree, list_tree
 from chatledger.domain.errors import UNDECODABLE, ChatledgerError, InvalidValueError
 from chatledger.domain.limits import check_id
-from chatledger.domain.thread.decide import CheckpointPut, Tree
+from chatledger.domain.thread.decide import CheckpointPut
 
 from ...ledger.ledger import Ledger
 from ...ledger.threads import Threads, is_cut
@@ -166,7 +166,7 @@ def _checkpoint(where: str, row: tuple[Any, ...]) -> CheckpointPut:
 
 def _value(type_name: str, data: bytes) -> Tree:
     if type_name != "msgpack":
-        return _leaf(type_name, data or b"")
+        return leaf_tree(type_name, data or b"")
     return _tree(_decode(data))
 
 
@@ -174,20 +174,11 @@ def _tree(value: Any, depth: int = 0) -> Tree:
     """A value in pieces; what msgpack calls an extension, such as a message, is one piece."""
     if is_cut(value, depth):
         if isinstance(value, dict):
-            items = {key: _tree(item, depth + 1) for key, item in cast("dict[str, Any]", value).items()}
-            piece = dict_piece({key: item.digest for key, item in items.items()})
-            return Tree(piece.digest, piece.content, list(items.values()))
-        children = [_tree(element, depth + 1) for element in value]
-        piece = list_piece([child.digest for child in children])
-        return Tree(piece.digest, piece.content, children)
+            return dict_tree({key: _tree(item, depth + 1) for key, item in cast("dict[str, Any]", value).items()})
+        return list_tree([_tree(element, depth + 1) for element in value])
     if value is None:
-        return _leaf("null", b"")
-    return _leaf("bytes", value) if isinstance(value, bytes) else _leaf("msgpack", _encode(value))
-
-
-def _leaf(type_name: str, data: bytes) -> Tree:
-    *parts, whole = leaf_pieces(type_name, data)
-    return Tree(whole.digest, whole.content, [Tree(part.digest, part.content) for part in parts])
+        return leaf_tree("null", b"")
+    return leaf_tree("bytes", value) if isinstance(value, bytes) else leaf_tree("msgpack", _encode(value))
 
 
 def _open(path: Path) -> sqlite3.Connection:
