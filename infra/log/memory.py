@@ -9,7 +9,7 @@ from typing import Any
 from eventsourcing.persistence import JSONTranscoder, Notification, StoredEvent
 from eventsourcing.popo import POPOApplicationRecorder
 
-from .blob_storage import CHUNK_BYTES, MemoryStrands
+from .blob_storage import CHUNK_BYTES, MemoryBlobStorage
 from .bookmarks import Bookmark
 from .mapper import StructMapper
 from .port import EventLog, LostRaceError, refuse_unless_empty
@@ -78,8 +78,8 @@ class MemoryLog(EventLog):
 
     def __init__(self, mapper: StructMapper | None = None) -> None:
         self._events = ErasableRecorder()
-        strands = MemoryStrands(chunk_bytes=CHUNK_BYTES)
-        super().__init__(self._events, mapper or StructMapper(JSONTranscoder()), strands)
+        blob_storage = MemoryBlobStorage(chunk_bytes=CHUNK_BYTES)
+        super().__init__(self._events, mapper or StructMapper(JSONTranscoder()), blob_storage)
         self.identity = f"memory:{uuid.uuid4()}"
         self._appended = threading.Condition()
         self._is_closed = False
@@ -109,7 +109,7 @@ class MemoryLog(EventLog):
         """As declared in `EventLog`."""
         self._events.forget(positions)
 
-    def fill(self, pages: Iterable[Sequence[Notification]]) -> None:
+    def restore(self, pages: Iterable[Sequence[Notification]]) -> None:
         """As declared in `EventLog`."""
         refuse_unless_empty(self.last_position())
         for page in pages:

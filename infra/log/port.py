@@ -30,7 +30,7 @@ from chatledger.domain.errors import (
 )
 from chatledger.domain.log.codec import Sealed
 
-from .blob_storage import BlobStrands
+from .blob_storage import BlobStorage
 from .blobs import Blobs, MissingBlobError
 from .bookmarks import Bookmark
 from .cipher import RecordCipher, is_encrypted
@@ -76,7 +76,7 @@ T = TypeVar("T")
 
 READ_PAGE: Final = 1000
 READ_PAGE_BYTES: Final = 32 * 1024 * 1024
-"""A page ends with the event by which it exceeds this, so that large data do not fill the memory."""
+"""A page ends with the event by which it exceeds this, so that large data do not restore the memory."""
 _GONE_TRIES: Final = 5
 _GONE_PAUSE_S: Final = 0.05
 
@@ -99,9 +99,9 @@ class EventLog(ABC):
     max_event_bytes: int | None = None
     """What the log takes, where that is less than a ledger's own limit."""
 
-    def __init__(self, recorder: ApplicationRecorder, mapper: StructMapper, strands: BlobStrands) -> None:
+    def __init__(self, recorder: ApplicationRecorder, mapper: StructMapper, blob_storage: BlobStorage) -> None:
         self._recorder, self._mapper = recorder, mapper
-        self.blobs = mapper.blobs = Blobs(strands, mapper)
+        self.blobs = mapper.blobs = Blobs(blob_storage, mapper)
 
     def append(self, chat_id: str, events: Sequence[Sealed], *, expected_position: int) -> list[int]:
         """
@@ -323,7 +323,7 @@ class EventLog(ABC):
         return False
 
     @abstractmethod
-    def fill(self, pages: Iterable[Sequence[Notification]]) -> None:
+    def restore(self, pages: Iterable[Sequence[Notification]]) -> None:
         """
         Write the records of a backup, with their positions, into this log, which is empty.
 

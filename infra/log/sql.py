@@ -21,7 +21,7 @@ from eventsourcing.utils import Environment
 
 from chatledger.domain.errors import ConfigurationError, LedgerClosedError, LogUnavailableError
 
-from .blob_storage import SqlStrands, Value
+from .blob_storage import SqlBlobStorage, Value
 from .bookmarks import Bookmark, decode_bookmark, decode_bookmarks, encode_bookmark
 from .mapper import StructMapper
 from .port import EventLog, LostRaceError, refuse_unless_empty, translated
@@ -39,7 +39,7 @@ class SqlLog(EventLog):
     def __init__(
         self, factory: InfrastructureFactory[Any], recorder: ApplicationRecorder, mapper: StructMapper | None
     ) -> None:
-        super().__init__(recorder, mapper or StructMapper(JSONTranscoder()), SqlStrands(self.ask))
+        super().__init__(recorder, mapper or StructMapper(JSONTranscoder()), SqlBlobStorage(self.ask))
         self._factory = factory
         self._appended = threading.Condition()
         self._is_closed = False
@@ -215,7 +215,7 @@ class SqliteLog(SqlLog):
                 for row in cursor.fetchall()
             ]
 
-    def fill(self, pages: Iterable[Sequence[Notification]]) -> None:
+    def restore(self, pages: Iterable[Sequence[Notification]]) -> None:
         """As declared in `EventLog`: all in one transaction."""
         table = self._sqlite.events_table_name
         with self.translated("the log"), self._sqlite.datastore.transaction(commit=True) as cursor:
@@ -338,7 +338,7 @@ class PostgresLog(SqlLog):
                 for row in cursor.fetchall()
             ]
 
-    def fill(self, pages: Iterable[Sequence[Notification]]) -> None:
+    def restore(self, pages: Iterable[Sequence[Notification]]) -> None:
         """As declared in `EventLog`: all in one transaction."""
         with self.translated("the log"), self._postgres.datastore.transaction(commit=True) as cursor:
             cursor.execute(self._statement("LOCK TABLE {schema}.{table} IN EXCLUSIVE MODE"))

@@ -25,7 +25,7 @@ from chatledger.infra.exchange.importers.source import decode_json
 from chatledger.infra.log.bookmarks import Bookmark, decode_bookmark
 from chatledger.infra.log.cipher import Keyring, read_keys
 from chatledger.infra.log.nats.append import Message
-from chatledger.infra.log.nats.blocking_connection import Line, LineBrokenError
+from chatledger.infra.log.nats.blocking_connection import BlockingConnection, ConnectionBrokenError
 from chatledger.infra.log.nats.login import Login
 from chatledger.infra.log.nats.reading import TOPIC, VERSION, LogMessage
 from chatledger.infra.log.nats.records import Records, version_of
@@ -135,7 +135,7 @@ def _message(_: Bench) -> Target:
     return Target([*numbered(texts[:2]), *numbered([texts[2], texts[2][:-200]])], read)
 
 
-class _Parser(Line):
+class _Parser(BlockingConnection):
     """A line whose server is the other end of a pair of sockets."""
 
     def __init__(self, connection: socket.socket) -> None:
@@ -159,7 +159,7 @@ REPLIES: Final = (
 )
 
 
-def _line(_: Bench) -> Target:
+def _blocking_connection(_: Bench) -> Target:
     """What comes over a connection from a server."""
 
     def read(raw: bytes) -> None:
@@ -169,7 +169,7 @@ def _line(_: Bench) -> Target:
             theirs.shutdown(socket.SHUT_WR)
             _Parser(ours).take()
 
-    return Target(REPLIES, read, errors=(LineBrokenError,))
+    return Target(REPLIES, read, errors=(ConnectionBrokenError,))
 
 
 def _introduction(bench: Bench) -> Target:
@@ -270,7 +270,7 @@ TEXTS: Final[Mapping[str, Maker]] = {
     "openai-message": _openai,
     "fragment": _fragment,
     "stream-message": _message,
-    "server-line": _line,
+    "server-line": _blocking_connection,
     "server-introduction": _introduction,
     "name": _name,
     "keys": _keys,

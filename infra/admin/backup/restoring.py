@@ -116,13 +116,13 @@ class _Run:
         with log_at(location, self._options.log_only(create=create)) as log:
             is_again = log.drop_partial()
             if not is_again:
-                self._fill(log)
+                self._restore_log(log)
         if is_again:
             with log_at(location, self._options.log_only(create=create)) as log:
-                self._fill(log)
+                self._restore_log(log)
         self._verify(location)
 
-    def _fill(self, log: EventLog) -> None:
+    def _restore_log(self, log: EventLog) -> None:
         manifest = self._manifest
         if log.is_dense and manifest.missing > manifest.erased:
             msg = (
@@ -130,7 +130,7 @@ class _Run:
                 "on a NATS server that would mean lost events. Restore it into postgresql:// or sqlite://"
             )
             raise ConfigurationError(msg)
-        log.fill(self._pages())
+        log.restore(self._pages())
         for bookmark in self._bookmarks:
             log.save_bookmark(structs.replace(bookmark, log_id=log.identity))
 

@@ -187,7 +187,7 @@ class _Run:
         holes = self._account_for_lost(kept, last)
         from_backup = self._merged.from_backup
         draft = self._draft()
-        self._fill(draft / "data", kept)
+        self._restore_log(draft / "data", kept)
         options = Options(timeout_s=self._timeout_s, encryption=self._encryption)
         with Ledger(open_shared(str(draft / "data"), options)) as ledger:
             recreation = Recreation()
@@ -223,10 +223,10 @@ class _Run:
             not_replaced=tuple(sorted(self._merged.not_replaced)),
         )
 
-    def _fill(self, place: Path, kept: Sequence[Notification]) -> None:
+    def _restore_log(self, place: Path, kept: Sequence[Notification]) -> None:
         """Write the new log."""
         with log_at(str(place), LogOnly(timeout_s=self._timeout_s, encryption=self._encryption)) as log:
-            log.fill(self._pages(kept))
+            log.restore(self._pages(kept))
             for bookmark in self._store.bookmarks():
                 log.save_bookmark(structs.replace(bookmark, log_id=log.identity))
 

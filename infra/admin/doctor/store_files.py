@@ -12,13 +12,13 @@ from eventsourcing.persistence import DataError, Notification
 from chatledger.domain.errors import UNDECODABLE, ChatledgerError, CorruptStateError
 from chatledger.domain.log.large_data import digest_of
 
-from ...log.blob_storage import MemoryStrands
+from ...log.blob_storage import MemoryBlobStorage
 from ...log.blobs import Blobs, Chunk, MissingBlobError, Packer, chunk_in, completed_in
 from ...log.bookmarks import Bookmark, decode_bookmark
 from ...log.nats.event_log import BLOBS, FEEDS
 from ...log.nats.reading import TOPIC, VERSION
 from ...log.nats.records import FOREIGN_TOPIC
-from ...log.nats.restoring import FILLER
+from ...log.nats.restoring import PLACEHOLDER
 from ...log.nats.stream import LOG_ID, event_prefix, tracking_prefix
 from ...log.nats.subjects import ORIGINATOR_ID, decode_header, raw_id, token
 from ...log.nats_server import DataDirectory
@@ -46,7 +46,7 @@ class FileBlobs(Blobs):
     """
 
     def __init__(self, folder: Path, stream: str, packer: Packer) -> None:
-        super().__init__(MemoryStrands(chunk_bytes=0), packer)
+        super().__init__(MemoryBlobStorage(chunk_bytes=0), packer)
         self._blocks = BitCorrection(folder, stream)
         self.corrected: list[CorrectedRecord] = []
         self.damages: list[DamagedBytes] = []
@@ -113,7 +113,7 @@ def _chunk(entry: BlockRecord) -> Chunk | None:
         return None
 
 
-_FILLERS = tracking_prefix(STREAM) + token(FILLER)
+_PLACEHOLDERS = tracking_prefix(STREAM) + token(PLACEHOLDER)
 
 
 class StoreFiles:
@@ -149,7 +149,7 @@ class StoreFiles:
                 deleted.add(entry.position)
                 continue
             self.last = max(self.last, entry.position)
-            if entry.subject != _FILLERS:
+            if entry.subject != _PLACEHOLDERS:
                 self._take(entry)
         self.corrected += blocks.corrected
         for position in deleted:

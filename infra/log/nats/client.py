@@ -17,7 +17,7 @@ import msgspec
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 from eventsourcing.persistence import OperationalError, PersistenceError, ProgrammingError
 
-from .blocking_connection import Line, LineHolder
+from .blocking_connection import BlockingConnection, ConnectionPool
 from .connection import Connection
 from .endpoint import Endpoint
 from .errors import TRANSIENT, ApiError, ApiFault, ConnectionLostError, OutcomeUnknownError, translate
@@ -251,17 +251,17 @@ class JetStreamClient:
         self._connecting: asyncio.Lock | None = None
         self._is_closing = False
         self._background: set[asyncio.Task[None]] = set()
-        self._lines = LineHolder()
+        self._pool = ConnectionPool()
 
-    def borrow_line(self) -> Line | None:
-        """A line for this thread alone, if there is one to be had at once; `give_back_line` must follow."""
+    def acquire_blocking_connection(self) -> BlockingConnection | None:
+        """A line for this thread alone, if there is one to be had at once; `release_blocking_connection` must follow."""
         connection = self._connection
         endpoint = None if connection is None else connection.endpoint
-        return None if endpoint is None else self._lines.borrow(connection, endpoint)
+        return None if endpoint is None else self._pool.acquire(connection, endpoint)
 
-    def give_back_line(self, *, is_sound: bool = True) -> None:
-        """End the loan of the line; see `LineHolder.give_back`."""
-        self._lines.give_back(is_sound=is_sound)
+    def release_blocking_connection(self, *, is_sound: bool = True) -> None:
+        """Return the blocking connection to the pool; see `ConnectionPool.release`."""
+        self._pool.release(is_sound=is_sound)
 
     def call(self, function: Callable[[*Args], Awaitable[T]], *args: *Args) -> T:
         """
@@ -289,7 +289,7 @@ class JetStreamClient:
 
     def close(self) -> None:
         """End the connection and the loop. Idempotent; operations under way raise, later ones are refused."""
-        self._lines.close()
+        self._pool.close()
         self._loop.close(self._disconnect)
 
     def __del__(self) -> None:

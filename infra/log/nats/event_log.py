@@ -13,34 +13,33 @@ from eventsourcing.persistence import IntegrityError, JSONTranscoder, Notificati
 from chatledger.domain.errors import ConfigurationError, LogUnavailableError
 from chatledger.domain.log.codec import Sealed
 
-from ..blob_storage import CHUNK_BYTES, Placed, StrandMovedError
+from ..blob_storage import CHUNK_BYTES, BlobChangedError, BlobEntry
 from ..bookmarks import Bookmark, decode_bookmark, decode_bookmarks, encode_bookmark
 from ..mapper import StructMapper
 from ..port import Appends, EventLog, LostRaceError, Outcome, refuse_unless_empty, translated
 from .append import STALE_S, Message
-from .blocking_appends import NOT_SENT
-from .blocking_appends import Outcome as QuickOutcome
+from .blocking_appends import NOT_SENT, SendOutcome
 from .client import JetStreamClient
 from .erase import WINDOW, erase_at
-from .key_value import Bucket
-from .objects import Strands
+from .key_value import KeyValue
+from .objects import ObjectStore
 from .reading import PAGE, Pages, last_on_subject
 from .recorders import JetStreamApplicationRecorder
-from .restoring import fill, is_partial, mark_partial, purge_fillers
+from .restoring import is_partial, mark_partial, purge_placeholders, restore_with_gaps
 
 _QUICK_BYTES: Final = 64 * 1024
 
 
 class JetStreamAppends(Appends):
     """
-    Commits of one small event are sent as they come, and acknowledged while the next ones are decided on: over a line, or side by
-    side on the shared connection. Those of several events, or with large data, are written afterwards, one after the other.
+    Commits of one small event are sent as they come, and acknowledged while the next ones are decided on: over a blocking
+    connection, or side by side on the shared one. Those of several events, or with large data, are written afterwards, one after the other.
     """
 
     def __init__(self, log: "JetStreamLog", recorder: "ChatRecorder") -> None:
         super().__init__(log)
         self._jetstream_log, self._recorder = log, recorder
-        self._line = recorder.begin_quickly()
+        self._blocking = recorder.begin_blocking_appends()
         self._sent: list[Message | Future[int] | None] = []
 
     def add(self, chat_id: str, events: Sequence[Sealed], expected_position: int) -> None:
@@ -50,15 +49,15 @@ class JetStreamAppends(Appends):
             self._sent.append(None)
             return
         message = self._jetstream_log.message_of(events[0], expected_position)
-        if self._line is not None:
-            self._line.send(message)
+        if self._blocking is not None:
+            self._blocking.send(message)
             self._sent.append(message)
         else:
             self._sent.append(self._recorder.start_insert(message))
 
     def finish(self) -> list[Outcome]:
         """As declared in `Appends`."""
-        answers = iter([] if self._line is None else self._line.finish())
+        answers = iter([] if self._blocking is None else self._blocking.finish())
         outcomes = [next(answers) if isinstance(sent, Message) else NOT_SENT for sent in self._sent]
         return [
             self._outcome(commit, sent, outcome)
@@ -69,7 +68,7 @@ class JetStreamAppends(Appends):
         self,
         commit: tuple[str, Sequence[Sealed], int],
         sent: Message | Future[int] | None,
-        outcome: QuickOutcome,
+        outcome: SendOutcome,
     ) -> Outcome:
         if isinstance(sent, Future):
             try:
@@ -116,13 +115,13 @@ class ChatRecorder(JetStreamApplicationRecorder):
         """How many servers keep a copy of the stream."""
         return self._replicas
 
-    def bucket(self, suffix: str) -> Bucket:
-        """Values by key in a stream beside this one, with as many replicas."""
-        return Bucket(self._client, self._stream + suffix, replicas=self._replicas)
+    def key_value(self, suffix: str) -> KeyValue:
+        """Return a key-value store in an auxiliary stream, with as many replicas as this one."""
+        return KeyValue(self._client, self._stream + suffix, replicas=self._replicas)
 
-    def strands(self, suffix: str) -> Strands:
-        """Short logs by name in a stream beside this one, with as many replicas."""
-        return Strands(self._client, self._stream + suffix, replicas=self._replicas)
+    def object_store(self, suffix: str) -> ObjectStore:
+        """Return an object store in an auxiliary stream, with as many replicas as this one."""
+        return ObjectStore(self._client, self._stream + suffix, replicas=self._replicas)
 
     def select_chat(self, chat_id: str, *, after: int, after_version: int, limit: int) -> list[Notification]:
         """The notifications of one chat above a position and a version, ascending, at most `limit`."""
@@ -136,16 +135,18 @@ class ChatRecorder(JetStreamApplicationRecorder):
     async def _remove(self, positions: Sequence[int]) -> None:
         await asyncio.gather(*(erase_at(self._client, self._stream, position) for position in positions))
 
-    def fill(self, pages: Iterable[Sequence[Notification]]) -> None:
-        """Write records at their positions in an empty stream; see `EventLog.fill`."""
+    def restore(self, pages: Iterable[Sequence[Notification]]) -> None:
+        """Write records at their positions in an empty stream; see `EventLog.restore`."""
         self._mark(is_partial=True)
-        fill(pages, records=self._records, insert=lambda messages: self._client.call(self._insert, messages))
-        self._client.call(purge_fillers, self._client, self._stream, self._records)
+        restore_with_gaps(
+            pages, records=self._records, insert=lambda messages: self._client.call(self._insert, messages)
+        )
+        self._client.call(purge_placeholders, self._client, self._stream, self._records)
         self._mark(is_partial=False)
 
     @property
     def is_partial(self) -> bool:
-        """Whether `fill` was begun and not finished."""
+        """Whether `restore` was begun and not finished."""
         return self._client.call(is_partial, self._client, self._stream)
 
     def _mark(self, *, is_partial: bool) -> None:
@@ -172,52 +173,52 @@ class ChatRecorder(JetStreamApplicationRecorder):
         return found[:limit]
 
 
-class JetStreamStrands:
-    """Large data in a stream; see `BlobStrands`."""
+class JetStreamBlobStorage:
+    """Large data in an auxiliary stream; implements `BlobStorage`."""
 
     def make(self) -> None:
         """Make the stream now."""
-        self._strands.make()
+        self._objects.make()
 
-    def __init__(self, strands: Strands, *, chunk_bytes: int) -> None:
+    def __init__(self, objects: ObjectStore, *, chunk_bytes: int) -> None:
         self.chunk_bytes = chunk_bytes
-        self._strands = strands
+        self._objects = objects
 
-    def last(self, name: str) -> Placed | None:
-        """As declared in `BlobStrands`."""
+    def last(self, name: str) -> BlobEntry | None:
+        """As declared in `BlobStorage`."""
         with translated(_LARGE):
-            found = self._strands.last(name)
-        return None if found is None else Placed(*found)
+            found = self._objects.last(name)
+        return None if found is None else BlobEntry(*found)
 
     def add(self, name: str, entry: bytes, *, expected: int) -> int:
-        """As declared in `BlobStrands`."""
+        """As declared in `BlobStorage`."""
         with translated(_LARGE):
             try:
-                return self._strands.add(name, entry, expected=expected)
+                return self._objects.add(name, entry, expected=expected)
             except IntegrityError:
                 pass
-        raise StrandMovedError
+        raise BlobChangedError
 
-    def read(self, name: str, *, after: int, until: int) -> Iterator[Placed]:
-        """As declared in `BlobStrands`."""
+    def read(self, name: str, *, after: int, until: int) -> Iterator[BlobEntry]:
+        """As declared in `BlobStorage`."""
         with translated(_LARGE):
-            for found in self._strands.read(name, after=after, until=until):
-                yield Placed(*found)
+            for found in self._objects.read(name, after=after, until=until):
+                yield BlobEntry(*found)
 
     def erase(self, name: str, *, until: int) -> None:
-        """As declared in `BlobStrands`."""
+        """As declared in `BlobStorage`."""
         with translated(_LARGE):
-            self._strands.erase(name, until=until)
+            self._objects.erase(name, until=until)
 
     def remove(self, name: str, position: int) -> None:
-        """As declared in `BlobStrands`."""
+        """As declared in `BlobStorage`."""
         with translated(_LARGE):
-            self._strands.remove(name, position)
+            self._objects.remove(name, position)
 
     def names(self) -> list[str]:
-        """As declared in `BlobStrands`."""
+        """As declared in `BlobStorage`."""
         with translated(_LARGE):
-            return self._strands.names()
+            return self._objects.names()
 
 
 class JetStreamLog(EventLog):
@@ -246,20 +247,20 @@ class JetStreamLog(EventLog):
         with translated(f"stream {stream!r}"):
             self._stream_recorder = ChatRecorder(client, stream, id_type="text", create=create, replicas=replicas)
         self.max_event_bytes = client.call(self._max_payload) - _HEADER_BYTES
-        strands = JetStreamStrands(
-            self._stream_recorder.strands(BLOBS), chunk_bytes=min(CHUNK_BYTES, self.max_event_bytes - _ENTRY_BYTES)
+        blob_storage = JetStreamBlobStorage(
+            self._stream_recorder.object_store(BLOBS), chunk_bytes=min(CHUNK_BYTES, self.max_event_bytes - _ENTRY_BYTES)
         )
-        super().__init__(self._stream_recorder, mapper or StructMapper(JSONTranscoder()), strands)
+        super().__init__(self._stream_recorder, mapper or StructMapper(JSONTranscoder()), blob_storage)
         self._mapper.is_checked_below = True
-        self._strands = strands
+        self._blob_storage = blob_storage
         self.identity = self._stream_recorder.identity
-        self._bookmarks = self._stream_recorder.bucket(FEEDS)
+        self._bookmarks = self._stream_recorder.key_value(FEEDS)
 
     def make_streams(self) -> None:
-        """Make the streams beside this one, which are made when they are needed else: a login may not be allowed to then."""
+        """Create the auxiliary streams now. They are created on first use otherwise, when a login may not be allowed to."""
         with self.translated("the log"):
             self._bookmarks.make()
-            self._strands.make()
+            self._blob_storage.make()
 
     def require_replicas(self, count: int | None) -> None:
         """Raise `ConfigurationError` when fewer servers keep a copy than were asked for."""
@@ -341,11 +342,11 @@ class JetStreamLog(EventLog):
             self._stream_recorder.destroy()
             return True
 
-    def fill(self, pages: Iterable[Sequence[Notification]]) -> None:
+    def restore(self, pages: Iterable[Sequence[Notification]]) -> None:
         """As declared in `EventLog`. What was written when it is interrupted stays: the stream is to be made anew."""
         with self.translated("the log"):
             refuse_unless_empty(self._stream_recorder.last_position())
-            self._stream_recorder.fill([self._mapper.referring(record) for record in page] for page in pages)
+            self._stream_recorder.restore([self._mapper.referring(record) for record in page] for page in pages)
 
     def wait(self, after: int, timeout_s: float) -> bool:
         """As declared in `EventLog`."""
@@ -362,7 +363,7 @@ class JetStreamLog(EventLog):
         """As declared in `EventLog`."""
         with self.translated(f"the position of feed {bookmark.name!r}"):
             try:
-                revision = self._bookmarks.put(bookmark.key, encode_bookmark(bookmark), expected=bookmark.revision)
+                revision = self._bookmarks.update(bookmark.key, encode_bookmark(bookmark), last=bookmark.revision)
             except IntegrityError as error:
                 raise LostRaceError from error
         return bookmark.saved_as(revision)

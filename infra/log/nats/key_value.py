@@ -1,4 +1,4 @@
-"""A few values by key, in a stream of their own that keeps the newest message of each subject."""
+"""Auxiliary streams of a log, and a key-value store in one that keeps the newest message of each subject."""
 
 import secrets
 from typing import Any, ClassVar, Final
@@ -15,11 +15,11 @@ from .stream import StreamState
 from .subjects import token
 
 ALL: Final = -1
-"""Of the messages of a subject."""
+"""No limit on the messages of a subject."""
 
 
 class Config(msgspec.Struct):
-    """What decides whether a stream keeps what is written to it."""
+    """The settings that decide whether a stream keeps its messages for ever."""
 
     subjects: list[str] = []
     retention: str = ""
@@ -33,15 +33,15 @@ class Config(msgspec.Struct):
 
 
 class Info(msgspec.Struct):
-    """What a server says of a stream."""
+    """The reply to `STREAM.INFO` and `STREAM.CREATE`: settings and state."""
 
     config: Config
     state: StreamState
 
 
-class StreamBeside:
+class AuxiliaryStream:
     """
-    A stream with a subject for each name.
+    A stream beside that of the log, with a subject for each name.
 
     Args:
         client: The connection, which may serve others too.
@@ -57,7 +57,7 @@ class StreamBeside:
         self._is_there = False
 
     def make(self) -> None:
-        """Make the stream now, for logins that may not."""
+        """Create the stream now, for logins that may not do so later."""
         self._client.call(self._ensure, self._client.deadline())
 
     def _subject(self, name: str) -> str:
@@ -131,36 +131,36 @@ class _Purged(msgspec.Struct):
     success: bool = False
 
 
-class Bucket(StreamBeside):
-    """Values by key. The stream is made when the first value is put."""
+class KeyValue(AuxiliaryStream):
+    """Values by key, each with a revision. The stream is created with the first value."""
 
     kept: ClassVar[int] = 1
 
     def get(self, key: str) -> tuple[int, bytes] | None:
-        """The revision and the value of a key, None when it has none. From the leader: never stale."""
+        """Return the revision and the value of a key, None when it has none. From the leader: never stale."""
         found = self._last(self._key_subject(key))
         return None if found is None else (found.position, found.payload)
 
-    def put(self, key: str, value: bytes, *, expected: int) -> int:
+    def update(self, key: str, value: bytes, *, last: int) -> int:
         """
-        Set the value of a key whose revision is `expected`, 0 when it has none; the new revision.
+        Set the value of a key whose revision is `last`, 0 when it has none, and return the new revision.
 
         Raises:
             IntegrityError: The key has another revision; nothing was changed.
             InterfaceError: Something else has the name of the stream.
             OutcomeUnknownError: No answer; the value may be set.
         """
-        return self._client.call(self._append, self._key_subject(key), value, expected)
+        return self._client.call(self._append, self._key_subject(key), value, last)
 
     def items(self) -> list[tuple[int, bytes]]:
-        """All revisions and values, oldest first."""
+        """Return all revisions and values, oldest first."""
         try:
             return [(message.position, message.payload) for message in self._client.call(self._read)]
         except StreamAbsentError:
             return []
 
     def delete(self, key: str) -> None:
-        """Forget a key; nothing happens when it has no value."""
+        """Delete a key and its value, if there is one."""
         try:
             self._client.call(self._delete, self._key_subject(key))
         except StreamAbsentError:

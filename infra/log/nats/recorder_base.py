@@ -10,7 +10,7 @@ from .client import Deadline, JetStreamClient
 from .reading import VERSION, last_on_subject
 from .records import NOTHING, Head, Heads, IdType, Records, version_of
 from .stream import StreamState, delete_stream, open_stream, stream_info
-from .watcher import Tail
+from .watcher import LogWatcher
 
 HEADS = 10_000
 
@@ -53,7 +53,7 @@ class StreamRecorder:
 
         self._identity, self._replicas = client.call(find)
         self._heads = Heads(HEADS)
-        self._tail = Tail(client, stream)
+        self._watcher = LogWatcher(client, stream)
 
     @property
     def stream(self) -> str:
@@ -77,11 +77,11 @@ class StreamRecorder:
         """Delete the stream with all it holds, for tests."""
         self._client.call(delete_stream, self._client, self._stream)
         self._heads.clear()
-        self._tail.forget()
+        self._watcher.forget()
 
     def close(self) -> None:
         """Wake everybody who waits; they learn that there is nothing new. The client stays open."""
-        self._tail.close()
+        self._watcher.close()
 
     async def _state(self) -> StreamState:
         return (await stream_info(self._client, self._stream)).state
@@ -154,7 +154,7 @@ class StreamRecorder:
         return ack.last
 
     def _remember(self, messages: Sequence[Message], ack: Ack) -> None:
-        self._tail.advance(ack.last)
+        self._watcher.advance(ack.last)
         first = ack.last - len(messages) + 1
         for index, message in enumerate(messages):
             if ack.is_duplicate:

@@ -1,7 +1,7 @@
 """
 Filling an empty stream so that every message gets the sequence that it had.
 
-A stream numbers by itself, and erased messages left gaps. So fillers without content, on a subject beside the events, are
+A stream numbers by itself, and erased messages left gaps. So placeholders without content, on a subject beside the events, are
 written where nothing is to stand, and purged all at once in the end.
 """
 
@@ -15,9 +15,9 @@ from .append import MAX_BATCH, Message
 from .client import JetStreamClient
 from .records import FOREIGN_TOPIC, Records
 
-FILLER: Final = "chatledger.filler"
+PLACEHOLDER: Final = "chatledger.filler"
 _KEPT: Final = "chatledger.foreign"
-"""Fillers that stay, where the log had messages of others."""
+"""Placeholders that stay, where the log had messages of others."""
 _PARTIAL: Final = "chatledger_partial"
 _BATCH_BYTES: Final = 4 * 1024 * 1024
 
@@ -30,11 +30,11 @@ class _Info(msgspec.Struct):
     config: dict[str, Any]
 
 
-def fill(
+def restore_with_gaps(
     pages: Iterable[Sequence[Notification]], *, records: Records, insert: Callable[[Sequence[Message]], int]
 ) -> None:
     """
-    Write records, whose positions ascend, and fillers between them, in atomic batches.
+    Write records, whose positions ascend, and placeholders between them, in atomic batches.
 
     Args:
         pages: The records.
@@ -51,19 +51,19 @@ def fill(
             raise OperationalError(msg)
 
 
-async def purge_fillers(client: JetStreamClient, stream: str, records: Records) -> None:
-    """Remove the fillers."""
-    request = {"filter": records.tracking_subject(FILLER)}
+async def purge_placeholders(client: JetStreamClient, stream: str, records: Records) -> None:
+    """Remove the placeholders."""
+    request = {"filter": records.tracking_subject(PLACEHOLDER)}
     await client.api(f"STREAM.PURGE.{stream}", request, _Purged, client.deadline())
 
 
 async def is_partial(client: JetStreamClient, stream: str) -> bool:
-    """Whether a stream is being filled, or was when that was interrupted."""
+    """Whether a stream is being restored, or a restore was interrupted."""
     return _PARTIAL in (await _config(client, stream)).get("metadata", {})
 
 
 async def mark_partial(client: JetStreamClient, stream: str, *, is_partial: bool) -> None:
-    """Say that a stream is being filled, or is complete; its server keeps that."""
+    """Mark a stream as being restored, or as complete, in its metadata on the server."""
     config = await _config(client, stream)
     metadata = {name: value for name, value in config.get("metadata", {}).items() if name != _PARTIAL}
     if is_partial:
@@ -81,7 +81,7 @@ def _messages(pages: Iterable[Sequence[Notification]], records: Records) -> Iter
         for one in page:
             while position < one.id - 1:
                 position += 1
-                yield position, records.tracking_message(Tracking(FILLER, position))
+                yield position, records.tracking_message(Tracking(PLACEHOLDER, position))
             position = one.id
             if one.topic == FOREIGN_TOPIC:
                 yield position, records.tracking_message(Tracking(_KEPT, position))

@@ -74,7 +74,7 @@ def same(is_same: bool) -> bool:  # noqa: FBT001 - of large texts, which pytest 
 
 
 def stored_names(ledger: Ledger) -> list[str]:
-    return store_behind(ledger).log.blobs._strands.names()
+    return store_behind(ledger).log.blobs._storage.names()
 
 
 def files_with(folder: Path, text: str) -> list[str]:
@@ -364,11 +364,11 @@ def test_verify_names_the_event_without_its_data(ledger: Ledger) -> None:
     ledger.append("a", [user("x"), user(words(40_000))])
     at = ledger.position
     ledger.append("b", [user("small")])
-    strands = store_behind(ledger).log.blobs._strands
-    (name,) = strands.names()
-    last = strands.last(name)
+    storage = store_behind(ledger).log.blobs._storage
+    (name,) = storage.names()
+    last = storage.last(name)
     assert last is not None
-    strands.erase(name, until=last.position)
+    storage.erase(name, until=last.position)
     for call in (ledger.verify, ledger.rebuild, lambda: list(ledger.history("a"))):
         with pytest.raises(CorruptStateError, match=r"large data, with SHA-256 .* are missing") as caught:
             call()
