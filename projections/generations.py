@@ -43,9 +43,9 @@ class IndexState(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Erasure(msgspec.Struct, frozen=True, array_like=True):
-    """A deleted chat whose events, from `first_position` to before `tombstone_position`, are to go from the log."""
+    """A deleted stream whose events, from `first_position` to before `tombstone_position`, are to be erased from the log."""
 
-    chat_id: str
+    stream_id: str
     first_position: int
     tombstone_position: int
 

@@ -62,7 +62,7 @@ class Snapshot:
     def thread(self, thread_id: str, *, even_quarantined: bool = False) -> IndexedThread:
         """The thread of that id; its record is None when there is none."""
         thread = IndexedThread(self._generation.tables, self._txn, thread_id)
-        (refuse_nothing if even_quarantined else self.refuse)(thread.chat_id)
+        (refuse_nothing if even_quarantined else self.refuse)(thread.stream_id)
         return thread
 
     @property

@@ -28,7 +28,7 @@ class Log(Protocol):
         """The events after a position, in order; empty at the end."""
         ...
 
-    def read_chat(self, chat_id: str, *, after: int) -> Sequence[Recorded]:
+    def read_stream(self, stream_id: str, *, after: int) -> Sequence[Recorded]:
         """The events of one chat after a position, in order."""
         ...
 
@@ -153,7 +153,7 @@ class Projector:
         if error.chat_id is None or error.position is None:
             return False
         after = error.position
-        while page := self._log.read_chat(error.chat_id, after=after):
+        while page := self._log.read_stream(error.chat_id, after=after):
             for recorded in page:
                 body = recorded.body
                 if isinstance(body, StreamDeleted) and body.first_position <= error.position:

@@ -103,7 +103,7 @@ def event_hash(topic: str, state: bytes) -> bytes:
 def seal(
     bodies: Sequence[Body],
     *,
-    chat_id: str,
+    stream_id: str,
     version: int,
     previous_hash: bytes,
     occurred_at: int,
@@ -121,7 +121,7 @@ def seal(
     sealed: list[Sealed] = []
     for number, (body, event_id) in enumerate(zip(bodies, event_ids, strict=True), 1):
         event = Event(
-            originator_id=chat_id,
+            originator_id=stream_id,
             originator_version=version + number,
             event_id=event_id,
             occurred_at=occurred_at,
@@ -137,10 +137,10 @@ def seal(
         large = find_large(body, state)
         largest = largest_message(body) if large else 0
         if largest > message_limit_bytes:
-            raise PayloadTooLargeError(chat_id, size_bytes=largest, limit_bytes=message_limit_bytes)
+            raise PayloadTooLargeError(stream_id, size_bytes=largest, limit_bytes=message_limit_bytes)
         size = stored_size(state, large)
         if size > limit_bytes:
-            raise PayloadTooLargeError(chat_id, size_bytes=size, limit_bytes=limit_bytes)
+            raise PayloadTooLargeError(stream_id, size_bytes=size, limit_bytes=limit_bytes)
         previous_hash = event_hash(body.TOPIC, state)
         sealed.append(Sealed(event, body.TOPIC, state, previous_hash, large))
     return sealed

@@ -97,7 +97,7 @@ class LogMethods(LedgerPart):
 
     def _history(self, chat_id: str | None, after: int, keep: HistoryFilter) -> Iterator[Recorded]:
         last = keep.last_position
-        for recorded in self._store.events(after, chat_id=chat_id, is_closed=self._is_over):
+        for recorded in self._store.events(after, stream_id=chat_id, is_closed=self._is_over):
             if last is not None and recorded.position > last:
                 return
             if keep(recorded):

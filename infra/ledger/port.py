@@ -44,8 +44,10 @@ class LedgerLog(Protocol):
         """Return the next events after a position, in order; none at the end of the log."""
         ...
 
-    def read_chat(self, chat_id: str, *, after: int, limit: int = ..., after_version: int = ...) -> Sequence[Recorded]:
-        """Return the next events of one chat after a position (and a version), in order; none at the end."""
+    def read_stream(
+        self, stream_id: str, *, after: int, limit: int = ..., after_version: int = ...
+    ) -> Sequence[Recorded]:
+        """Return the next events of a stream after a position (and a version), in order; none at the end."""
         ...
 
     def event_at(self, position: int) -> Recorded | None:
@@ -173,12 +175,12 @@ class LedgerStore(Protocol):
         """Take in everything up to the present end of the log, or to `position`; return the position reached."""
         ...
 
-    def page(self, after: int, *, chat_id: str | None = ..., limit: int = ...) -> Sequence[Recorded]:
+    def page(self, after: int, *, stream_id: str | None = ..., limit: int = ...) -> Sequence[Recorded]:
         """Return about so many of the next events after a position, whole commits at a time; none at the end of the log."""
         ...
 
     def events(
-        self, after: int, *, chat_id: str | None = ..., is_closed: Callable[[], bool] = ...
+        self, after: int, *, stream_id: str | None = ..., is_closed: Callable[[], bool] = ...
     ) -> Iterator[Recorded]:
         """Yield the events that are on the log after a position."""
         ...

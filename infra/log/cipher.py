@@ -181,9 +181,9 @@ def is_encrypted(record: bytes) -> bool:
     return record.startswith(MARK)
 
 
-def place_of(chat_id: str, version: int, topic: str) -> bytes:
+def place_of(stream_id: str, version: int, topic: str) -> bytes:
     """What a record is bound to: no two places have the same text."""
-    chat, kind = chat_id.encode(), topic.encode()
+    chat, kind = stream_id.encode(), topic.encode()
     return b"%d:%s%d:%s%d" % (len(chat), chat, len(kind), kind, version)
 
 

@@ -253,11 +253,11 @@ def _foreign(notification: Notification, why: str) -> Recorded:
 
 
 def _located(notification: Notification, error: CorruptStateError | UnsupportedFormatError) -> ChatledgerError:
-    chat_id, version, position = _text(notification), notification.originator_version, notification.id
-    msg = f"event {version} of chat {chat_id!r} at position {position} can not be read: {error}"
+    stream_id, version, position = _text(notification), notification.originator_version, notification.id
+    msg = f"event {version} of chat {stream_id!r} at position {position} can not be read: {error}"
     if isinstance(error, UnsupportedFormatError):
         return UnsupportedFormatError(msg)
-    return CorruptStateError(msg, chat_id=chat_id, position=position, version=version)
+    return CorruptStateError(msg, chat_id=stream_id, position=position, version=version)
 
 
 def _text(stored: StoredEvent) -> str:

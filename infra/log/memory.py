@@ -93,17 +93,17 @@ class MemoryLog(EventLog):
             self._appended.notify_all()
         return positions
 
-    def _select_chat(self, chat_id: str, *, after: int, after_version: int, limit: int) -> Sequence[Notification]:
-        positions = self._events.positions(chat_id)
+    def _select_stream(self, stream_id: str, *, after: int, after_version: int, limit: int) -> Sequence[Notification]:
+        positions = self._events.positions(stream_id)
         return [
             Notification(stored.originator_id, stored.originator_version, stored.topic, stored.state, position)
-            for stored in self._events.select_events(chat_id, gt=after_version)
+            for stored in self._events.select_events(stream_id, gt=after_version)
             if (position := positions[stored.originator_version]) > after
         ][:limit]
 
-    def erase(self, chat_id: str, *, first_position: int, before: int) -> None:
+    def erase(self, stream_id: str, *, first_position: int, before: int) -> None:
         """As declared in `EventLog`."""
-        self._events.erase(chat_id, first=first_position, before=before)
+        self._events.erase(stream_id, first=first_position, before=before)
 
     def remove(self, positions: Sequence[int]) -> None:
         """As declared in `EventLog`."""

@@ -49,21 +49,21 @@ class Appends:
         self._commits: list[tuple[str, Sequence[Sealed], int]] = []
         self._is_silent = False
 
-    def add(self, chat_id: str, events: Sequence[Sealed], expected_position: int) -> None:
+    def add(self, stream_id: str, events: Sequence[Sealed], expected_position: int) -> None:
         """Take a commit in; see `EventLog.append`. Never waits."""
-        self._commits.append((chat_id, events, expected_position))
+        self._commits.append((stream_id, events, expected_position))
 
     def finish(self) -> list[Outcome]:
         """Wait for all of them: what became of each. To be called in any case, and by the same thread."""
         return [self._write(*commit) for commit in self._commits]
 
-    def _write(self, chat_id: str, events: Sequence[Sealed], expected_position: int) -> Outcome:
-        return self._tried(chat_id, lambda: self._log.append(chat_id, events, expected_position=expected_position))
+    def _write(self, stream_id: str, events: Sequence[Sealed], expected_position: int) -> Outcome:
+        return self._tried(stream_id, lambda: self._log.append(stream_id, events, expected_position=expected_position))
 
-    def _tried(self, chat_id: str, write: Callable[[], list[int]]) -> Outcome:
+    def _tried(self, stream_id: str, write: Callable[[], list[int]]) -> Outcome:
         """What became of a commit. When the log did not answer for one, nobody waits as long for each of the others."""
         if self._is_silent:
-            msg = f"chat {chat_id!r}: the log did not answer. The outcome is unknown; retrying is safe"
+            msg = f"chat {stream_id!r}: the log did not answer. The outcome is unknown; retrying is safe"
             return LogUnavailableError(msg)
         try:
             return write()
@@ -103,7 +103,7 @@ class EventLog(ABC):
         self._recorder, self._mapper = recorder, mapper
         self.blobs = mapper.blobs = Blobs(blob_storage, mapper)
 
-    def append(self, chat_id: str, events: Sequence[Sealed], *, expected_position: int) -> list[int]:
+    def append(self, stream_id: str, events: Sequence[Sealed], *, expected_position: int) -> list[int]:
         """
         Write the events of one commit, all or none, and return their positions.
 
@@ -117,20 +117,20 @@ class EventLog(ABC):
             for part in sealed.large
         ]
         if not large:
-            return self._append(chat_id, events, expected_position)
-        return self.blobs.referring(large, lambda: self._append(chat_id, events, expected_position))
+            return self._append(stream_id, events, expected_position)
+        return self.blobs.referring(large, lambda: self._append(stream_id, events, expected_position))
 
     def begin_appends(self) -> Appends:
         """Begin to write several commits at the same time, each of another chat."""
         return Appends(self)
 
-    def _append(self, chat_id: str, events: Sequence[Sealed], expected_position: int) -> list[int]:
+    def _append(self, stream_id: str, events: Sequence[Sealed], expected_position: int) -> list[int]:
         stored = [self._mapper.store_sealed(sealed) for sealed in events]
-        with self.translated(f"chat {chat_id!r}", is_write=True):
+        with self.translated(f"chat {stream_id!r}", is_write=True):
             try:
                 positions = self._recorder.insert_events(stored, **self._append_options(events, expected_position))
             except IntegrityError as error:
-                found = self._find(chat_id, events)
+                found = self._find(stream_id, events)
                 if found is None:
                     raise LostRaceError from error
                 positions = found
@@ -141,13 +141,13 @@ class EventLog(ABC):
         del events, expected_position  # the other recorders go by the versions alone
         return {}
 
-    def _find(self, chat_id: str, events: Sequence[Sealed]) -> list[int] | None:
+    def _find(self, stream_id: str, events: Sequence[Sealed]) -> list[int] | None:
         """The positions of these very events, when an earlier attempt of ours did store them."""
         first = events[0].event
         found = [
             recorded
-            for recorded in self.read_chat(
-                chat_id, after=0, limit=len(events), after_version=first.originator_version - 1
+            for recorded in self.read_stream(
+                stream_id, after=0, limit=len(events), after_version=first.originator_version - 1
             )
             if recorded.event_id in {sealed.event.event_id for sealed in events}
         ]
@@ -167,11 +167,13 @@ class EventLog(ABC):
         """The stored events after a position, in order: not always as many as there are, but none only at the end."""
         return self._recorder.select_notifications(after, limit, inclusive_of_start=False)
 
-    def read_chat(self, chat_id: str, *, after: int, limit: int = READ_PAGE, after_version: int = 0) -> list[Recorded]:
-        """The next events of one chat after a position (and a version), as `read`."""
+    def read_stream(
+        self, stream_id: str, *, after: int, limit: int = READ_PAGE, after_version: int = 0
+    ) -> list[Recorded]:
+        """Return the next events of a stream (a chat, thread or state) after a position (and a version), as `read` does."""
         while True:
-            with self.translated(f"chat {chat_id!r}"):
-                page = self._select_chat(chat_id, after=after, after_version=after_version, limit=limit)
+            with self.translated(f"chat {stream_id!r}"):
+                page = self._select_stream(stream_id, after=after, after_version=after_version, limit=limit)
             found = self._recorded(page)
             if found or not page:
                 return found
@@ -299,12 +301,12 @@ class EventLog(ABC):
         return translated(what, is_write=is_write)
 
     @abstractmethod
-    def _select_chat(self, chat_id: str, *, after: int, after_version: int, limit: int) -> Sequence[Notification]:
-        """The stored events of one chat after a position and a version, in order."""
+    def _select_stream(self, stream_id: str, *, after: int, after_version: int, limit: int) -> Sequence[Notification]:
+        """Return the stored events of a stream after a position and a version, in order."""
 
     @abstractmethod
-    def erase(self, chat_id: str, *, first_position: int, before: int) -> None:
-        """Remove the content of a chat's events from the files of the log; doing it again does nothing."""
+    def erase(self, stream_id: str, *, first_position: int, before: int) -> None:
+        """Remove the content of a stream's events from the files of the log. Idempotent."""
 
     def erasing(self) -> AbstractContextManager[None]:
         """

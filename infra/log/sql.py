@@ -203,13 +203,13 @@ class SqliteLog(SqlLog):
             self._empty_write_ahead_file()
         return rows
 
-    def _select_chat(self, chat_id: str, *, after: int, after_version: int, limit: int) -> Sequence[Notification]:
+    def _select_stream(self, stream_id: str, *, after: int, after_version: int, limit: int) -> Sequence[Notification]:
         statement = (
             f"SELECT rowid, * FROM {self._sqlite.events_table_name} "  # noqa: S608 - the table's name is ours
             "WHERE originator_id = ? AND originator_version > ? AND rowid > ? ORDER BY originator_version LIMIT ?"
         )
         with self._sqlite.datastore.transaction(commit=False) as cursor:
-            cursor.execute(statement, (chat_id, after_version, after, limit))
+            cursor.execute(statement, (stream_id, after_version, after, limit))
             return [
                 Notification(row["originator_id"], row["originator_version"], row["topic"], row["state"], row["rowid"])
                 for row in cursor.fetchall()
@@ -241,15 +241,15 @@ class SqliteLog(SqlLog):
         with self.translated("the log"), self._sqlite.datastore.transaction(commit=True) as cursor:
             cursor.executemany(statement, [(position,) for position in positions])
 
-    def erase(self, chat_id: str, *, first_position: int, before: int) -> None:
+    def erase(self, stream_id: str, *, first_position: int, before: int) -> None:
         """As declared in `EventLog`."""
         table = self._sqlite.events_table_name
-        with self.translated(f"erasing chat {chat_id!r}"):
+        with self.translated(f"erasing chat {stream_id!r}"):
             with self._sqlite.datastore.transaction(commit=True) as cursor:
                 cursor.execute("PRAGMA secure_delete = ON")
                 cursor.execute(
                     f"DELETE FROM {table} WHERE originator_id = ? AND rowid >= ? AND rowid < ?",  # noqa: S608
-                    (chat_id, first_position, before),
+                    (stream_id, first_position, before),
                 )
             self._empty_write_ahead_file()
 
@@ -320,13 +320,13 @@ class PostgresLog(SqlLog):
         assert row is not None, "the row was just inserted, or stood there"
         return f"postgresql:{row['id']}"
 
-    def _select_chat(self, chat_id: str, *, after: int, after_version: int, limit: int) -> Sequence[Notification]:
+    def _select_stream(self, stream_id: str, *, after: int, after_version: int, limit: int) -> Sequence[Notification]:
         statement = self._statement(
             "SELECT * FROM {schema}.{table} WHERE originator_id = %s AND originator_version > %s AND notification_id > %s "
             "ORDER BY originator_version LIMIT %s"
         )
         with self._postgres.datastore.transaction() as cursor:
-            cursor.execute(statement, (chat_id, after_version, after, limit))
+            cursor.execute(statement, (stream_id, after_version, after, limit))
             return [
                 Notification(
                     row["originator_id"],
@@ -367,10 +367,13 @@ class PostgresLog(SqlLog):
         with self.translated("the log"), self._postgres.datastore.transaction(commit=True) as cursor:
             cursor.execute(statement, (list(positions),))
 
-    def erase(self, chat_id: str, *, first_position: int, before: int) -> None:
+    def erase(self, stream_id: str, *, first_position: int, before: int) -> None:
         """As declared in `EventLog`. The pages are free for reuse; `VACUUM FULL` removes their old bytes from the disk."""
         statement = self._statement(
             "DELETE FROM {schema}.{table} WHERE originator_id = %s AND notification_id >= %s AND notification_id < %s"
         )
-        with self.translated(f"erasing chat {chat_id!r}"), self._postgres.datastore.transaction(commit=True) as cursor:
-            cursor.execute(statement, (chat_id, first_position, before))
+        with (
+            self.translated(f"erasing chat {stream_id!r}"),
+            self._postgres.datastore.transaction(commit=True) as cursor,
+        ):
+            cursor.execute(statement, (stream_id, first_position, before))

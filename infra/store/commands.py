@@ -60,11 +60,11 @@ class Deciding:
         now = max(clock_ms(), head.occurred_at)  # clocks go back, a chat's events do not
         bodies = split(decide(state, now), self._max_event_bytes)
         if len(bodies) > MAX_COMMIT_EVENTS:
-            msg = f"one call on chat {state.chat_id!r} takes {len(bodies):,} events, at most {MAX_COMMIT_EVENTS:,} fit; split it"
+            msg = f"one call on chat {state.stream_id!r} takes {len(bodies):,} events, at most {MAX_COMMIT_EVENTS:,} fit; split it"
             raise InvalidValueError(msg)
         return seal(
             bodies,
-            chat_id=state.chat_id,
+            stream_id=state.stream_id,
             version=head.version,
             previous_hash=head.hash,
             occurred_at=now,

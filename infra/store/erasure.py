@@ -119,7 +119,7 @@ class Eraser:
 
     def _erase(self, erasures: Sequence[Erasure]) -> None:
         for erasure in erasures:
-            self._log.erase(erasure.chat_id, first_position=erasure.first_position, before=erasure.tombstone_position)
+            self._log.erase(erasure.stream_id, first_position=erasure.first_position, before=erasure.tombstone_position)
             self._index.finish_erasure(erasure)
         self.large.finish()
 

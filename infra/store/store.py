@@ -205,24 +205,24 @@ class Store:
 
     def execute_on_stream(
         self,
-        chat_id: str,
+        stream_id: str,
         read: Callable[[Snapshot], S],
         decide: Callable[[S, int], list[Body]],
         *,
         kind: Kind | None,
         timeout_s: float = RETRY_S,
     ) -> list[Recorded]:
-        """As `execute`, for any stream: what `read` gives of it goes to the decision."""
+        """Decide, write and apply on any stream, as `execute` does on a chat. `read` returns the state for the decision."""
         self.check_open()
         deadline = time.monotonic() + timeout_s
         attempts, end = 0, None
         while True:
             attempts += 1
-            command = self._deciding.command(chat_id, read, decide, kind)
+            command = self._deciding.command(stream_id, read, decide, kind)
             try:
                 self._commits.carry_out(command)
             except LostRaceError:
-                end = self._await_other(chat_id, attempts, deadline)
+                end = self._await_other(stream_id, attempts, deadline)
                 continue
             except (InvalidValueError, LedgerClosedError):
                 raise
@@ -231,7 +231,7 @@ class Store:
                     raise
                 continue
             if command.known is not None:
-                return self._repeated(chat_id, command.known, kind)
+                return self._repeated(stream_id, command.known, kind)
             if not command.written and command.position < (end := self._end(end)):
                 continue
             return command.written
@@ -256,26 +256,26 @@ class Store:
         self._commits.submit(command)
         return command
 
-    def _repeated(self, chat_id: str, positions: tuple[int, int], kind: Kind | None) -> list[Recorded]:
+    def _repeated(self, stream_id: str, positions: tuple[int, int], kind: Kind | None) -> list[Recorded]:
         """The events of a command that was carried out before."""
         first, last = positions
         found: list[Recorded] = []
-        while first <= last and (page := self.page(first - 1, chat_id=chat_id, limit=last - first + 1)):
+        while first <= last and (page := self.page(first - 1, stream_id=stream_id, limit=last - first + 1)):
             found += [recorded for recorded in page if recorded.position <= last]
             first = page[-1].position + 1
         if kind is not None and not (found and isinstance(found[0].body, kind)):
-            msg = f"the command id {current().command_id!r} was used on chat {chat_id!r} for another command; use a new one"
+            msg = f"the command id {current().command_id!r} was used on chat {stream_id!r} for another command; use a new one"
             raise InvalidValueError(msg)
         return found
 
-    def _await_other(self, chat_id: str, attempts: int, deadline: float) -> int:
+    def _await_other(self, stream_id: str, attempts: int, deadline: float) -> int:
         """Take in what another writer wrote to the chat, and give it a moment when it writes a lot; how far the index is."""
         end = self.projector.catch_up()
         is_over = time.monotonic() > deadline
         if is_over or attempts % _CHECKED_ATTEMPTS == 0:
-            self._check_head(chat_id)
+            self._check_head(stream_id)
         if is_over:
-            raise UpdateConflictError(chat_id, attempts=attempts)
+            raise UpdateConflictError(stream_id, attempts=attempts)
         if attempts > 1:
             longest_s = min(0.001 * 2 ** min(attempts, _DOUBLINGS), _MAX_PAUSE_S)
             time.sleep(random.uniform(0, longest_s))  # noqa: S311 - spreads writers, hides nothing
@@ -286,7 +286,7 @@ class Store:
         position, head = self.index.update(
             lambda generation, txn: (generation.state(txn).position, generation.head_position(txn, stream))
         )
-        hidden = self.log.read_chat(stream, after=head, limit=1)
+        hidden = self.log.read_stream(stream, after=head, limit=1)
         if hidden and hidden[0].position <= position:
             msg = f"the index lacks events of {stream!r} that are on the log; rebuild it, the log is not affected"
             raise CorruptStateError(msg)
@@ -310,7 +310,7 @@ class Store:
         return reached
 
     def events(
-        self, after: int, *, chat_id: str | None = None, is_closed: Callable[[], bool] = lambda: False
+        self, after: int, *, stream_id: str | None = None, is_closed: Callable[[], bool] = lambda: False
     ) -> Iterator[Recorded]:
         """
         The events that are on the log after a position, whole commits at a time.
@@ -323,13 +323,13 @@ class Store:
             self.check_open()
             if is_closed():
                 raise LedgerClosedError(_CLOSED)
-            page = self.page(after, chat_id=chat_id)
+            page = self.page(after, stream_id=stream_id)
             if not page:
                 return
             yield from page
             after = page[-1].position
 
-    def page(self, after: int, *, chat_id: str | None = None, limit: int = READ_PAGE) -> Sequence[Recorded]:
+    def page(self, after: int, *, stream_id: str | None = None, limit: int = READ_PAGE) -> Sequence[Recorded]:
         """
         About so many of the next events after a position, whole commits at a time; none at the end of the log.
 
@@ -337,7 +337,7 @@ class Store:
             ChainIntegrityError: The next event is lost, or is not the one that was there.
         """
         self.check_open()
-        return self._reading.page(after, limit, chat_id=chat_id)
+        return self._reading.page(after, limit, stream_id=stream_id)
 
     @system_errors("the index can not be built")
     def rebuild(self, progress: Progress = no_progress, *, unless_open: bool = False) -> None:

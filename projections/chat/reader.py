@@ -72,6 +72,11 @@ class IndexedChat:
         return self._profile
 
     @property
+    def stream_id(self) -> str:
+        """The id of the chat's stream, which is that of the chat."""
+        return self.chat_id
+
+    @property
     def tombstone(self) -> Tombstone | None:
         """The last deletion of a chat of this id."""
         return self._tables.tombstone(self._txn, self.chat_id)

@@ -48,7 +48,7 @@ class IndexedGraphState:
     """
 
     def __init__(self, tables: Tables, txn: Transaction, stream: str) -> None:
-        self.chat_id = stream
+        self.stream_id = stream
         self._tables, self._txn = tables, txn
         raw = txn.get(keys.stream_key(stream), db=tables.chat_ids)
         self.state_no: int | None = None if raw is None else to_number(raw)
@@ -64,7 +64,7 @@ class IndexedGraphState:
     @property
     def tombstone(self) -> Tombstone | None:
         """Its last deletion."""
-        return self._tables.tombstone(self._txn, self.chat_id)
+        return self._tables.tombstone(self._txn, self.stream_id)
 
     def command(self, command_id: str) -> tuple[int, int] | None:
         """Always None: repeated commands are told by the version that they expect."""

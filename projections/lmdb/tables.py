@@ -73,14 +73,14 @@ class Tables:
         """Make a chat known."""
         txn.put(_CHAT + id_key(chat_id), number(chat_no), db=self.chat_ids)
 
-    def tombstone(self, txn: Transaction, chat_id: str) -> Tombstone | None:
+    def tombstone(self, txn: Transaction, stream_id: str) -> Tombstone | None:
         """What is left of the last deleted chat of that id."""
-        raw = txn.get(_TOMBSTONE + id_key(chat_id), db=self.chat_ids)
+        raw = txn.get(_TOMBSTONE + id_key(stream_id), db=self.chat_ids)
         return None if raw is None else _decode_tombstone(unseal(raw))
 
-    def bury(self, txn: Transaction, chat_id: str, tombstone: Tombstone) -> None:
+    def bury(self, txn: Transaction, stream_id: str, tombstone: Tombstone) -> None:
         """Replace a chat by its tombstone."""
-        key = id_key(chat_id)
+        key = id_key(stream_id)
         txn.delete(_CHAT + key, db=self.chat_ids)
         txn.put(_TOMBSTONE + key, seal(_encode(tombstone)), db=self.chat_ids)
 

@@ -47,7 +47,7 @@ class IndexedThread:
 
     def __init__(self, tables: Tables, txn: Transaction, thread_id: str) -> None:
         self.thread_id = thread_id
-        self.chat_id = thread_stream(thread_id)
+        self.stream_id = thread_stream(thread_id)
         self._tables, self._txn = tables, txn
         self.thread_no = thread_no_of(txn, tables, thread_id)
         self._record: ThreadRecord | UnsetType | None = UNSET
@@ -78,7 +78,7 @@ class IndexedThread:
     @property
     def tombstone(self) -> Tombstone | None:
         """The last deletion of a thread of this id."""
-        return self._tables.tombstone(self._txn, self.chat_id)
+        return self._tables.tombstone(self._txn, self.stream_id)
 
     def command(self, command_id: str) -> tuple[int, int] | None:
         """Always None: repeating what is done to a thread changes nothing."""

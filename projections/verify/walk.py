@@ -173,7 +173,7 @@ class WalkedLog(Protocol):
         """The events after a position, in order; empty at the end."""
         ...
 
-    def read_chat(self, chat_id: str, *, after: int) -> Sequence[Recorded]:
+    def read_stream(self, stream_id: str, *, after: int) -> Sequence[Recorded]:
         """The events of one chat after a position, in order."""
         ...
 
@@ -374,7 +374,7 @@ class Walk:
             return False
         after = error.position
         try:
-            while page := self._log.read_chat(error.chat_id, after=after):
+            while page := self._log.read_stream(error.chat_id, after=after):
                 for recorded in page:
                     body = recorded.body
                     if isinstance(body, StreamDeleted) and body.first_position <= error.position:

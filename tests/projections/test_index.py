@@ -107,7 +107,7 @@ def broken(story: Story, at: int) -> list[Recorded]:
     event = story.events[at]
     wrong = seal(
         [event.body],
-        chat_id=event.chat_id,
+        stream_id=event.chat_id,
         version=event.version - 1,
         previous_hash=b"x" * 32,
         occurred_at=event.occurred_at,
@@ -139,7 +139,7 @@ def extra(story: Story, body: Any, *, at: int | None = None) -> Recorded:
     head = stream_head(story.chat())
     sealed = seal(
         [body],
-        chat_id=CHAT,
+        stream_id=CHAT,
         version=head.version,
         previous_hash=head.hash,
         occurred_at=story.time if at is None else at,

@@ -20,8 +20,8 @@ class Log:
     def read(self, after: int, limit: int) -> Sequence[Recorded]:
         return [event for event in self.story.events[after:] if event.position not in self.lost][:limit]
 
-    def read_chat(self, chat_id: str, *, after: int) -> Sequence[Recorded]:
-        return [event for event in self.read(after, 10**9) if event.chat_id == chat_id]
+    def read_stream(self, stream_id: str, *, after: int) -> Sequence[Recorded]:
+        return [event for event in self.read(after, 10**9) if event.chat_id == stream_id]
 
 
 def test_catching_up(tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_a_half_erased_chat_does_not_stop_a_rebuild(tmp_path: Path, left: int) -
     with opened(tmp_path) as index:
         Projector(index, log).catch_up()
         with index.snapshot() as snapshot:
-            doomed = [erasure.chat_id for erasure in snapshot.erasures()]
+            doomed = [erasure.stream_id for erasure in snapshot.erasures()]
 
         assert isinstance(tombstone.body, ChatDeleted)
         assert [CHAT] == doomed

@@ -107,7 +107,7 @@ def make_samples(
             envelope = Envelope(actor="ada", correlation_id="co", causation_id="ca", command_id=f"command-{number}")
         for event in seal(
             bodies,
-            chat_id=stream_id,
+            stream_id=stream_id,
             version=version,
             previous_hash=previous_hash,
             occurred_at=1_700_000_000_000 + number,

@@ -79,7 +79,7 @@ class Story:
         head = stream_head(self.chat(chat_id))
         sealed = seal(
             bodies,
-            chat_id=chat_id,
+            stream_id=chat_id,
             version=head.version,
             previous_hash=head.hash,
             occurred_at=self.time,

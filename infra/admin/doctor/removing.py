@@ -53,7 +53,7 @@ def _account_for(log: EventLog, positions: list[int], reason: str) -> None:
     count = len(positions)
     sealed = seal(
         [ChatDeleted(positions[0], count, message_count=0, branch_count=0, checkpoint_count=0)],
-        chat_id=stream,
+        stream_id=stream,
         version=count,
         previous_hash=NO_HASH,
         occurred_at=clock_ms(),

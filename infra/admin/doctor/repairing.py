@@ -159,9 +159,9 @@ class _Run:
         heads = {} if index is None else heads_of(index)
         scan = ChainScan(self._store.doubtful)
         scan.run(self._merged.records(), self._mapper.recorded)
-        for chat_id, (version, digest) in heads.items():
-            if scan.heads.get(chat_id) not in {None, (version, digest)} and scan.heads[chat_id][0] == version:
-                scan.distrust(chat_id, "the index has seen another event there")
+        for stream_id, (version, digest) in heads.items():
+            if scan.heads.get(stream_id) not in {None, (version, digest)} and scan.heads[stream_id][0] == version:
+                scan.distrust(stream_id, "the index has seen another event there")
         scan.distrust_unproven(heads)
         last = max(self._store.last, scan.position, seen)
         is_damaged = bool(
@@ -181,7 +181,7 @@ class _Run:
         seen: int,
         last: int,
     ) -> Repair:
-        accounts = Accounts(scan, {chat_id: version for chat_id, (version, _) in heads.items()})
+        accounts = Accounts(scan, {stream_id: version for stream_id, (version, _) in heads.items()})
         kept = self._sort(scan, accounts, heads)
         versions = {str(one.originator_id): one.originator_version for one in kept}
         holes = self._account_for_lost(kept, last)
@@ -194,7 +194,7 @@ class _Run:
             with ledger.context(actor=DOCTOR, correlation_id=self._reason):
                 if index is not None:
                     recreation = Recreation.run(ledger, index, seen=seen)
-                salvage = self._salvage(ledger, scan, {chat_id: heads[chat_id][0] for chat_id in recreation.done})
+                salvage = self._salvage(ledger, scan, {stream_id: heads[stream_id][0] for stream_id in recreation.done})
             ledger.verify()
         if index is not None:
             index.close()
@@ -232,7 +232,9 @@ class _Run:
 
     def _sort(self, scan: ChainScan, accounts: Accounts, heads: Mapping[str, tuple[int, bytes]]) -> list[Notification]:
         """The records that stay where they are; of chats that lost some, note which can be read."""
-        behind = {chat_id for chat_id, (version, _) in heads.items() if scan.heads.get(chat_id, (0, b""))[0] < version}
+        behind = {
+            stream_id for stream_id, (version, _) in heads.items() if scan.heads.get(stream_id, (0, b""))[0] < version
+        }
         unreadable = {position for position, _, _ in scan.unreadable}
         foreign = {position for position, _, _ in scan.foreign}
         kept: list[Notification] = []
@@ -340,7 +342,7 @@ class _Run:
         body = ChatDeleted(first, lost, message_count=0, branch_count=0, checkpoint_count=0)
         (sealed,) = seal(
             [body],
-            chat_id=f"{LOST}{new_id()}",
+            stream_id=f"{LOST}{new_id()}",
             version=lost,
             previous_hash=NO_HASH,
             occurred_at=clock_ms(),

@@ -52,20 +52,20 @@ def read_record(mapper: StructMapper, record: Notification) -> Readable | None:
         lost[text] = part.size
         return encode_text(text)
 
-    chat_id, version = str(record.originator_id), record.originator_version
+    stream_id, version = str(record.originator_id), record.originator_version
     try:
-        state = mapper.unpack(record.state, (chat_id, version, record.topic))
+        state = mapper.unpack(record.state, (stream_id, version, record.topic))
         if not has_references(state):
             return None
         event = decode_event(record.topic, put_together(state, fetch))
     except ChatledgerError:
         return None
-    if (event.originator_id, event.originator_version) != (chat_id, version) or not isinstance(
+    if (event.originator_id, event.originator_version) != (stream_id, version) or not isinstance(
         event.body, MessagesAppended
     ):
         return None
     lacking = [
-        LostData(chat_id=chat_id, message_id=message.id, version=version, size=size)
+        LostData(chat_id=stream_id, message_id=message.id, version=version, size=size)
         for message in event.body.messages
         for text, size in lost.items()
         if encode_text(text) in encode_text(message.data)

@@ -184,7 +184,7 @@ class Cursor:
             raise LedgerClosedError(msg)
         # Asked before reading, so that nothing comes in between.
         end = self._store.log.last_position() if self._is_sparse else self._read
-        page = self._store.page(self._read, chat_id=self._chat_id, limit=self._limit)
+        page = self._store.page(self._read, stream_id=self._chat_id, limit=self._limit)
         kept = [recorded for recorded in page if self._keep(recorded)]
         is_full = len(page) >= self._limit
         self._page.extend(kept)

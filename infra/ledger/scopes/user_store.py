@@ -115,9 +115,11 @@ class OwnedLog:
             after = page[-1].position
         return []
 
-    def read_chat(self, chat_id: str, *, after: int, limit: int = READ_PAGE, after_version: int = 0) -> list[Recorded]:
-        """The events of one chat after a position (and a version), in order."""
-        while page := self._whole.log.read_chat(chat_id, after=after, limit=limit, after_version=after_version):
+    def read_stream(
+        self, stream_id: str, *, after: int, limit: int = READ_PAGE, after_version: int = 0
+    ) -> list[Recorded]:
+        """Return the events of a stream after a position (and a version), in order."""
+        while page := self._whole.log.read_stream(stream_id, after=after, limit=limit, after_version=after_version):
             if owned := self._owned(page):
                 return owned
             after = page[-1].position
@@ -274,18 +276,18 @@ class OwnedStore(OwnerRefusals):
         return self._whole.catch_up(position, timeout_s)
 
     def events(
-        self, after: int, *, chat_id: str | None = None, is_closed: Callable[[], bool] = lambda: False
+        self, after: int, *, stream_id: str | None = None, is_closed: Callable[[], bool] = lambda: False
     ) -> Iterator[Recorded]:
         """The user's events that are on the log after a position."""
         owners = Owners(self._whole)
-        for recorded in self._whole.events(after, chat_id=chat_id, is_closed=is_closed):
+        for recorded in self._whole.events(after, stream_id=stream_id, is_closed=is_closed):
             if owners.is_owner(self._user_id, recorded):
                 yield recorded
 
-    def page(self, after: int, *, chat_id: str | None = None, limit: int = READ_PAGE) -> Sequence[Recorded]:
+    def page(self, after: int, *, stream_id: str | None = None, limit: int = READ_PAGE) -> Sequence[Recorded]:
         """About so many of the user's next events after a position; none at the end of the log."""
         owners = Owners(self._whole)
-        while page := self._whole.page(after, chat_id=chat_id, limit=limit):
+        while page := self._whole.page(after, stream_id=stream_id, limit=limit):
             if owned := [recorded for recorded in page if owners.is_owner(self._user_id, recorded)]:
                 return owned
             after = page[-1].position

@@ -36,15 +36,15 @@ class JetStreamAppends(Appends):
     connection, or side by side on the shared one. Those of several events, or with large data, are written afterwards, one after the other.
     """
 
-    def __init__(self, log: "JetStreamLog", recorder: "ChatRecorder") -> None:
+    def __init__(self, log: "JetStreamLog", recorder: "LogRecorder") -> None:
         super().__init__(log)
         self._jetstream_log, self._recorder = log, recorder
         self._blocking = recorder.begin_blocking_appends()
         self._sent: list[Message | Future[int] | None] = []
 
-    def add(self, chat_id: str, events: Sequence[Sealed], expected_position: int) -> None:
+    def add(self, stream_id: str, events: Sequence[Sealed], expected_position: int) -> None:
         """As declared in `Appends`."""
-        super().add(chat_id, events, expected_position)
+        super().add(stream_id, events, expected_position)
         if len(events) != 1 or len(events[0].state) > _QUICK_BYTES:
             self._sent.append(None)
             return
@@ -85,8 +85,8 @@ class JetStreamAppends(Appends):
         settle = partial(self._recorder.settle, sent, outcome)
         return self._tried(commit[0], partial(self._translated, commit[0], settle))
 
-    def _translated(self, chat_id: str, find_position: Callable[[], int]) -> list[int]:
-        with self._log.translated(f"chat {chat_id!r}", is_write=True):
+    def _translated(self, stream_id: str, find_position: Callable[[], int]) -> list[int]:
+        with self._log.translated(f"chat {stream_id!r}", is_write=True):
             try:
                 return [find_position()]
             except IntegrityError as error:
@@ -105,8 +105,8 @@ _HEADER_BYTES: Final = 16 * 1024
 """Room for the headers, which the server counts too: an id of 2,048 bytes may take three times that."""
 
 
-class ChatRecorder(JetStreamApplicationRecorder):
-    """The recorder, asked for one chat's events with their positions."""
+class LogRecorder(JetStreamApplicationRecorder):
+    """The recorder of a log, which also selects the events of one stream with their positions."""
 
     gives_foreign = True
 
@@ -123,9 +123,9 @@ class ChatRecorder(JetStreamApplicationRecorder):
         """Return an object store in an auxiliary stream, with as many replicas as this one."""
         return ObjectStore(self._client, self._stream + suffix, replicas=self._replicas)
 
-    def select_chat(self, chat_id: str, *, after: int, after_version: int, limit: int) -> list[Notification]:
-        """The notifications of one chat above a position and a version, ascending, at most `limit`."""
-        return self._client.call(self._select_chat, self._records.subject(chat_id), after, after_version, limit)
+    def select_originator(self, stream_id: str, *, after: int, after_version: int, limit: int) -> list[Notification]:
+        """Return the notifications of an originator above a position and a version, ascending, at most `limit`."""
+        return self._client.call(self._select_stream, self._records.subject(stream_id), after, after_version, limit)
 
     def remove(self, positions: Sequence[int]) -> None:
         """Overwrite and delete messages."""
@@ -155,7 +155,7 @@ class ChatRecorder(JetStreamApplicationRecorder):
 
         self._client.call(mark)
 
-    async def _select_chat(self, subject: str, after: int, after_version: int, limit: int) -> list[Notification]:
+    async def _select_stream(self, subject: str, after: int, after_version: int, limit: int) -> list[Notification]:
         deadline = self._client.deadline()
         until = 0
         if self._replicas > 1:  # one that is behind may answer
@@ -245,7 +245,7 @@ class JetStreamLog(EventLog):
     ) -> None:
         self._client = client
         with translated(f"stream {stream!r}"):
-            self._stream_recorder = ChatRecorder(client, stream, id_type="text", create=create, replicas=replicas)
+            self._stream_recorder = LogRecorder(client, stream, id_type="text", create=create, replicas=replicas)
         self.max_event_bytes = client.call(self._max_payload) - _HEADER_BYTES
         blob_storage = JetStreamBlobStorage(
             self._stream_recorder.object_store(BLOBS), chunk_bytes=min(CHUNK_BYTES, self.max_event_bytes - _ENTRY_BYTES)
@@ -280,8 +280,8 @@ class JetStreamLog(EventLog):
             "message_ids": [sealed.event.event_id for sealed in events],
         }
 
-    def _find(self, chat_id: str, events: Sequence[Sealed]) -> list[int] | None:
-        del chat_id, events
+    def _find(self, stream_id: str, events: Sequence[Sealed]) -> list[int] | None:
+        del stream_id, events
         return None  # the recorder has looked already
 
     def begin_appends(self) -> JetStreamAppends:
@@ -308,13 +308,13 @@ class JetStreamLog(EventLog):
     def _select_page(self, after: int, limit: int) -> Sequence[Notification]:
         return self._stream_recorder.select_page(after, limit)
 
-    def _select_chat(self, chat_id: str, *, after: int, after_version: int, limit: int) -> Sequence[Notification]:
-        return self._stream_recorder.select_chat(chat_id, after=after, after_version=after_version, limit=limit)
+    def _select_stream(self, stream_id: str, *, after: int, after_version: int, limit: int) -> Sequence[Notification]:
+        return self._stream_recorder.select_originator(stream_id, after=after, after_version=after_version, limit=limit)
 
-    def erase(self, chat_id: str, *, first_position: int, before: int) -> None:
+    def erase(self, stream_id: str, *, first_position: int, before: int) -> None:
         """As declared in `EventLog`."""
-        with self.translated(f"erasing chat {chat_id!r}"):
-            self._stream_recorder.erase_events(chat_id, after=first_position - 1, before=before)
+        with self.translated(f"erasing chat {stream_id!r}"):
+            self._stream_recorder.erase_events(stream_id, after=first_position - 1, before=before)
 
     def erasing(self) -> AbstractContextManager[None]:
         """As declared in `EventLog`."""

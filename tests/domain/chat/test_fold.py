@@ -313,7 +313,7 @@ def test_commits_of_several_events_count_down() -> None:
     bodies = [ChatUpdated({"title": str(number)}) for number in range(4)]
     sealed = seal(
         bodies,
-        chat_id=CHAT,
+        stream_id=CHAT,
         version=7,
         previous_hash=b"before",
         occurred_at=5,

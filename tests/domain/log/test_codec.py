@@ -124,7 +124,7 @@ events = st.builds(
 def sealed(parts: list[Body], *, chat_id: str = "c", limit: int = MAX_EVENT_BYTES, **envelope: Any) -> list[Sealed]:
     return seal(
         parts,
-        chat_id=chat_id,
+        stream_id=chat_id,
         version=0,
         previous_hash=NO_HASH,
         occurred_at=2**62,

@@ -32,7 +32,7 @@ def _sealed(body: Body, *, limit: int = 1024 * 1024, message_limit: int = 2**26)
     bodies = split([body], limit)
     return seal(
         bodies,
-        chat_id="c",
+        stream_id="c",
         version=0,
         previous_hash=b"",
         occurred_at=1,

@@ -296,7 +296,7 @@ class CountedLog:
         self.chats: list[str] = []
         self.pages = 0
         log = internals(ledger).log
-        read, read_chat = log.read, log.read_chat
+        read, read_stream = log.read, log.read_stream
         thread = threading.get_ident()  # the one that follows the log is not counted
 
         def counted_read(*args: Any, **kwargs: Any) -> Any:
@@ -305,10 +305,10 @@ class CountedLog:
 
         def counted_read_chat(chat_id: str, **kwargs: Any) -> Any:
             self.chats.append(chat_id)
-            return read_chat(chat_id, **kwargs)
+            return read_stream(chat_id, **kwargs)
 
         monkeypatch.setattr(log, "read", counted_read)
-        monkeypatch.setattr(log, "read_chat", counted_read_chat)
+        monkeypatch.setattr(log, "read_stream", counted_read_chat)
 
 
 def fill(ledger: Ledger, count: int) -> int:
@@ -504,17 +504,17 @@ def test_a_lost_event_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
         for number in range(4):
             ledger.append("riga", [text(f"{number}")])
         log = internals(ledger).log
-        read_chat = log.read_chat
+        read_stream = log.read_stream
         for lost in (1, 2, 3):
-            monkeypatch.setattr(log, "read_chat", functools.partial(_without, read_chat, lost))
+            monkeypatch.setattr(log, "read_stream", functools.partial(_without, read_stream, lost))
             with ledger.as_of(3) as view, pytest.raises(ChainIntegrityError, match="estore the log"):
                 view.get_messages("riga")
-        monkeypatch.setattr(log, "read_chat", read_chat)
+        monkeypatch.setattr(log, "read_stream", read_stream)
         assert 2 == len(ledger.as_of(3).get_messages("riga"))
 
 
-def _without(read_chat: Callable[..., list[Recorded]], position: int, *args: Any, **kwargs: Any) -> list[Recorded]:
-    return [recorded for recorded in read_chat(*args, **kwargs) if recorded.position != position]
+def _without(read_stream: Callable[..., list[Recorded]], position: int, *args: Any, **kwargs: Any) -> list[Recorded]:
+    return [recorded for recorded in read_stream(*args, **kwargs) if recorded.position != position]
 
 
 def test_a_log_that_does_not_answer_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -531,7 +531,7 @@ def test_a_log_that_does_not_answer_is_asked_again(monkeypatch: pytest.MonkeyPat
 
         with ledger.as_of(2) as view:
             with monkeypatch.context() as patch:
-                patch.setattr(log, "read_chat", fail)
+                patch.setattr(log, "read_stream", fail)
                 with pytest.raises(LogUnavailableError):
                     view.get_messages("riga")
             assert 1 == len(view.get_messages("riga"))
@@ -566,8 +566,8 @@ def test_a_chat_that_is_deleted_while_it_is_folded(is_one: bool, monkeypatch: py
             ledger.append(chat_id, [text("plan")])
         position = ledger.position - 3
         log = internals(ledger).log
-        reads = {name: getattr(log, name) for name in ("read", "read_chat")}
-        left = {"read": 2, "read_chat": 2}
+        reads = {name: getattr(log, name) for name in ("read", "read_stream")}
+        left = {"read": 2, "read_stream": 2}
 
         def delete_in_between(name: str, *args: Any, **kwargs: Any) -> Any:
             left[name] -= 1

@@ -61,7 +61,7 @@ def _fold_one(store: LedgerStore, past: PastIndex, moment: Moment, chat: Unfolde
 def _apply_up_to(store: LedgerStore, past: PastIndex, moment: Moment, chat: Unfolded) -> Recorded | None:
     """Apply the events of a chat, and return the one after them: there is one, as the chat changed since the moment."""
     after = max(chat.chat_no - 1, past.head(chat.chat_id).position)
-    while page := store.log.read_chat(chat.chat_id, after=after):
+    while page := store.log.read_stream(chat.chat_id, after=after):
         after = page[-1].position
         events = _without_foreign(store, page)
         taken = list(takewhile(moment.includes, events))

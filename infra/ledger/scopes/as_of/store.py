@@ -121,11 +121,11 @@ class MomentStore(MomentRefusals):
         return [chat_no for chat_no, record in records if record is not None and self._moment.is_after(record.head)]
 
     def events(
-        self, after: int, *, chat_id: str | None = None, is_closed: Callable[[], bool] = lambda: False
+        self, after: int, *, stream_id: str | None = None, is_closed: Callable[[], bool] = lambda: False
     ) -> Iterator[Recorded]:
         """The events that were on the log after a position; those of chats that were deleted since are erased."""
         ended: set[str] = set()
-        for recorded in self.source.events(after, chat_id=chat_id, is_closed=is_closed):
+        for recorded in self.source.events(after, stream_id=stream_id, is_closed=is_closed):
             if recorded.position > self._moment.position:
                 return
             if not self._moment.includes(recorded):
@@ -181,10 +181,10 @@ class PastEvents(MomentRefusals):
         return self._moments.source.snapshot()
 
     def events(
-        self, after: int, *, chat_id: str | None = None, is_closed: Callable[[], bool] = lambda: False
+        self, after: int, *, stream_id: str | None = None, is_closed: Callable[[], bool] = lambda: False
     ) -> Iterator[Recorded]:
         """The events that were on the log after a position."""
-        return self._moments.events(after, chat_id=chat_id, is_closed=is_closed)
+        return self._moments.events(after, stream_id=stream_id, is_closed=is_closed)
 
     def catch_up(self, position: int | None, timeout_s: float) -> int:
         """Take in everything up to the present end of the log; returns the position reached."""
