@@ -530,5 +530,5 @@ __all__ = (
 )
 
 
-UNDECODABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+DECODE_ERRORS: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """The second for text that is no UTF-8, the third for what is nested more deeply than Python recurses."""

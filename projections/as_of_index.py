@@ -13,7 +13,7 @@ from .generations import Generation
 from .lmdb.environment import INITIAL_MAP_BYTES, Reading, Transaction, drop_prefixed, prefixed
 from .lmdb.keys import number
 from .lmdb.tables import Tables
-from .search import indexer as building
+from .search import indexer
 from .search.indexer import is_behind, is_current, note_behind
 
 _COMPLETE: Final = b"complete:"
@@ -37,7 +37,7 @@ class PastIndex:
         self._env = self._generation.env
         try:
             # Nothing is in it yet: this says that its search index is current and lacks nothing.
-            building.build(self._env, self.tables, anew=True, progress=lambda _done, _total: None)
+            indexer.build(self._env, self.tables, anew=True, progress=lambda _done, _total: None)
         except BaseException:
             self._env.close()
             raise

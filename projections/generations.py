@@ -13,7 +13,7 @@ import msgspec
 
 from chatledger.domain.chat.events import Recorded, StreamDeleted
 from chatledger.domain.chat.state import stream_head
-from chatledger.domain.errors import UNDECODABLE, LogRegressedError
+from chatledger.domain.errors import DECODE_ERRORS, LogRegressedError
 
 from .lmdb.environment import Environment, Transaction
 from .lmdb.keys import number, to_number
@@ -74,7 +74,7 @@ def read_state(path: Path, identity: str) -> IndexState | None:
             raw = txn.get(_STATE)
             is_ours = txn.get(_IDENTITY) == identity.encode()
         return _decode_state(raw) if is_ours and raw is not None else None
-    except (lmdb.Error, *UNDECODABLE):
+    except (lmdb.Error, *DECODE_ERRORS):
         return None
     finally:
         env.close()

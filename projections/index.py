@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 import lmdb
 
 from chatledger.domain.chat.events import Recorded
-from chatledger.domain.errors import UNDECODABLE, CorruptStateError, LedgerClosedError
+from chatledger.domain.errors import DECODE_ERRORS, CorruptStateError, LedgerClosedError
 from chatledger.domain.values import Chat
 
 from .chat.chains import Place
@@ -24,7 +24,7 @@ from .lmdb.system_errors import unusable
 from .lmdb.tables import Tables
 from .log.applying import Refuse, Settings, pass_over, refuse_foreign, refuse_nothing
 from .log.tracking import PositionRecorder
-from .search import indexer as building
+from .search import indexer
 from .thread.reader import IndexedThread
 
 T = TypeVar("T")
@@ -32,7 +32,7 @@ ReadLog = Callable[[int], Sequence[Recorded]]
 """The events after a position: a page of whole commits, empty at the end of the log."""
 
 APPLICATION: Final = "chatledger"
-_DAMAGE: Final = (lmdb.Error, *UNDECODABLE, struct.error, AssertionError)  # what reading damaged rows comes to
+_DAMAGE: Final = (lmdb.Error, *DECODE_ERRORS, struct.error, AssertionError)  # what reading damaged rows comes to
 
 
 class Snapshot:
@@ -287,7 +287,7 @@ class Index(PositionRecorder):
             try:
                 fresh.describe(self._identity)
                 check(self._fill(fresh, read, progress))
-                building.build(fresh.env, fresh.tables, anew=True, progress=lambda _done, _total: None)
+                indexer.build(fresh.env, fresh.tables, anew=True, progress=lambda _done, _total: None)
                 with self._swap:
                     self._switch(fresh, read, progress)
                     old, self._live = self._live, fresh
@@ -317,8 +317,8 @@ class Index(PositionRecorder):
                 return
             live = self._current()
             try:
-                if not (unless_complete and building.is_complete(live.env, live.tables)):
-                    building.build(live.env, live.tables, anew=not unless_complete, progress=progress)
+                if not (unless_complete and indexer.is_complete(live.env, live.tables)):
+                    indexer.build(live.env, live.tables, anew=not unless_complete, progress=progress)
             except lmdb.Error as error:
                 msg = f"the index at {live.env.path} can not be written; rebuild it, the log is not affected"
                 raise unusable(error, msg) from error

@@ -1,4 +1,4 @@
-"""A chat folded from its events in memory: the plain way to read a log, for replay and as a check of the index."""
+"""Chats replayed from their events in memory: the plain way to read a log, and a check of the index."""
 
 from collections.abc import Iterable, Iterator
 
@@ -13,7 +13,7 @@ from .runs import MessageRun, RegenerationRecord
 from .state import BranchRecord, Changes, ChatProfile, ChatRecord, Tombstone, describe_chat, evolve
 
 
-class FoldedChat:
+class ReplayedChat:
     """
     The state of one chat after the events applied so far; a `ChatState`.
 

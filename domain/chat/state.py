@@ -12,7 +12,7 @@ import msgspec
 
 from ..errors import ChainIntegrityError
 from ..graph.events import STATE_BODIES
-from ..log.codec import NO_HASH, NO_TRAIL, extended
+from ..log.codec import NO_HASH, NO_POSITION_HASH, next_position_hash
 from ..thread.events import AGENT_BODIES
 from ..values import MAIN, Branch, Chat, Checkpoint, Message
 from .events import (
@@ -36,14 +36,14 @@ class StreamHead(msgspec.Struct, frozen=True, array_like=True):
     """
     The last event of a chat: what the next one builds on. `position` is 0 before the first.
 
-    `trail` tells where all of them stand on the log, see `trails.py`.
+    `position_hash` is a hash over the position and hash of each event since the last tombstone.
     """
 
     version: int
     position: int
     hash: bytes
     occurred_at: int = -(2**63)
-    trail: bytes = NO_TRAIL
+    position_hash: bytes = NO_POSITION_HASH
 
 
 NO_STREAM = StreamHead(version=0, position=0, hash=NO_HASH)
@@ -206,10 +206,10 @@ def stream_head(state: StreamState) -> StreamHead:
     return NO_STREAM if state.tombstone is None else state.tombstone.head
 
 
-def trail_after(last: StreamHead, recorded: Recorded) -> bytes:
-    """The trail of the chat with one event more than the last one."""
-    before = NO_TRAIL if isinstance(recorded.event.body, StreamDeleted) else last.trail
-    return extended(before, recorded.position, recorded.hash)
+def position_hash_after(last: StreamHead, recorded: Recorded) -> bytes:
+    """Return the position hash of a stream after an event."""
+    before = NO_POSITION_HASH if isinstance(recorded.event.body, StreamDeleted) else last.position_hash
+    return next_position_hash(before, recorded.position, recorded.hash)
 
 
 def evolve(state: ChatState, recorded: Recorded) -> Changes:
@@ -229,7 +229,11 @@ def evolve(state: ChatState, recorded: Recorded) -> Changes:
     if not all(map(_is_time, times)):
         raise misplaced(recorded, "its time is beyond the calendar")
     head = StreamHead(
-        event.originator_version, recorded.position, recorded.hash, event.occurred_at, trail_after(last, recorded)
+        event.originator_version,
+        recorded.position,
+        recorded.hash,
+        event.occurred_at,
+        position_hash_after(last, recorded),
     )
     if isinstance(body, ChatCreated):
         return _created(state, recorded, body, head)

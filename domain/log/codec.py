@@ -7,19 +7,19 @@ from typing import Any, Final, NamedTuple, cast
 import msgspec
 
 from ..chat.events import CHAT_BODIES, RUN_BODIES, Body, Event, MessagesAppended
-from ..errors import UNDECODABLE, CorruptStateError, PayloadTooLargeError, UnsupportedFormatError
+from ..errors import DECODE_ERRORS, CorruptStateError, PayloadTooLargeError, UnsupportedFormatError
 from ..graph.events import STATE_BODIES
 from ..thread.events import AGENT_BODIES
 from ..values import Message
 from .large_data import MAX_MESSAGE_BYTES, LargeData, find_large, largest_message, stored_size
 
-NO_TRAIL: Final = b""
-"""The trail before the first event, and before a tombstone: what stood there may be erased."""
+NO_POSITION_HASH: Final = b""
+"""The position hash before the first event, and before a tombstone: what stood there may be erased."""
 
 
-def extended(trail: bytes, position: int, event_hash: bytes) -> bytes:
-    """The trail with one more event: SHA-256 over the trail before, the position (8 bytes) and the event's hash."""
-    return sha256(b"%s%s%s" % (trail, position.to_bytes(8, "big"), event_hash)).digest()
+def next_position_hash(before: bytes, position: int, event_hash: bytes) -> bytes:
+    """Return the position hash after one more event: SHA-256 over the one before, the position (8 bytes) and the event's hash."""
+    return sha256(b"%s%s%s" % (before, position.to_bytes(8, "big"), event_hash)).digest()
 
 
 BODIES: tuple[type[Body], ...] = (*CHAT_BODIES, *RUN_BODIES, *AGENT_BODIES, *STATE_BODIES)
@@ -38,8 +38,8 @@ _DECODERS: Final[Mapping[str, msgspec.msgpack.Decoder[Event[Any]]]] = {
 }
 
 
-class Sealed(NamedTuple):
-    """An event ready for the log; `large` says what of `state` may be stored by reference."""
+class EncodedEvent(NamedTuple):
+    """An event encoded for the log; `large` are the parts of `state` that may be stored by reference."""
 
     event: Event[Any]
     topic: str
@@ -76,7 +76,7 @@ def decode_event(topic: str, state: bytes) -> Event[Any]:
         raise UnsupportedFormatError(msg)
     try:
         return decoder.decode(state)
-    except UNDECODABLE as error:
+    except DECODE_ERRORS as error:
         msg = f"an event of type {topic!r} can not be decoded: its {len(state):,} bytes are damaged"
         raise CorruptStateError(msg) from error
 
@@ -90,7 +90,7 @@ def decode_any(state: bytes) -> Event[Any]:
     """
     try:
         return _ANY.decode(state)
-    except UNDECODABLE as error:
+    except DECODE_ERRORS as error:
         msg = f"its {len(state):,} bytes are no event"
         raise CorruptStateError(msg) from error
 
@@ -100,7 +100,7 @@ def event_hash(topic: str, state: bytes) -> bytes:
     return sha256(b"%d:%s%s" % (len(topic), topic.encode(), state)).digest()
 
 
-def seal(
+def encode_events(
     bodies: Sequence[Body],
     *,
     stream_id: str,
@@ -111,14 +111,14 @@ def seal(
     envelope: Envelope,
     limit_bytes: int = MAX_EVENT_BYTES,
     message_limit_bytes: int = MAX_MESSAGE_BYTES,
-) -> list[Sealed]:
+) -> list[EncodedEvent]:
     """
-    The events of one commit, chained onto version `version` of the chat.
+    Encode the events of one commit, chained onto version `version` of a stream.
 
     Raises:
         PayloadTooLargeError: One would exceed `limit_bytes` without its large data, or one of these `message_limit_bytes`.
     """
-    sealed: list[Sealed] = []
+    encoded: list[EncodedEvent] = []
     for number, (body, event_id) in enumerate(zip(bodies, event_ids, strict=True), 1):
         event = Event(
             originator_id=stream_id,
@@ -142,8 +142,8 @@ def seal(
         if size > limit_bytes:
             raise PayloadTooLargeError(stream_id, size_bytes=size, limit_bytes=limit_bytes)
         previous_hash = event_hash(body.TOPIC, state)
-        sealed.append(Sealed(event, body.TOPIC, state, previous_hash, large))
-    return sealed
+        encoded.append(EncodedEvent(event, body.TOPIC, state, previous_hash, large))
+    return encoded
 
 
 def split(bodies: Sequence[Body], limit_bytes: int = MAX_EVENT_BYTES) -> list[Body]:

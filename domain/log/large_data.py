@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple, cast
 import msgspec
 
 from ..chat.events import Body, MessagesAppended
-from ..errors import UNDECODABLE, CorruptStateError
+from ..errors import DECODE_ERRORS, CorruptStateError
 from ..values import Message
 
 LARGE_BYTES: Final = 256 * 1024
@@ -125,7 +125,7 @@ def references_in(stored: bytes) -> tuple[LargeData, ...]:
     end = begin + int.from_bytes(stored[len(MARK) : begin], "big")
     try:
         found = _decode_list(stored[begin:end])
-    except UNDECODABLE as error:
+    except DECODE_ERRORS as error:
         msg = "the list of its large data is damaged"
         raise CorruptStateError(msg) from error
     after = 0

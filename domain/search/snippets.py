@@ -8,7 +8,7 @@ import msgspec
 import regex
 
 from .query import All, Either, Phrase, Query, Without, Word
-from .tokens import ascii_places, folded, is_unspaced, places_of, terms_of
+from .tokens import ascii_places, is_unspaced, normalized, places_of, terms_of
 
 MAX_SNIPPET_TOKENS: Final = 32
 MAX_SNIPPET_LENGTH: Final = 2000
@@ -273,7 +273,7 @@ def _place(text: str, hit: _Hit, places: _Places, count: int) -> tuple[int, int]
         prefix = hit.leaf.term if isinstance(hit.leaf, Word) else hit.leaf.terms[-1]
         if is_unspaced(prefix[0]):
             half = places[last + 1][0]
-            if half < end and folded(text[places[last][0] : half]).startswith(prefix):
+            if half < end and normalized(text[places[last][0] : half]).startswith(prefix):
                 return start, half
     return start, end
 

@@ -201,7 +201,7 @@ def terms_of_words(words: Iterable[str]) -> list[str]:
     return list(map(_TERMS.__getitem__, words))
 
 
-def folded(text: str) -> str:
+def normalized(text: str) -> str:
     """The text without differences of case, diacritics and width: `État` is `etat`."""
     if text.isascii():
         return text.lower()
@@ -217,7 +217,7 @@ def prefix_term(text: str) -> str:
 
     It is stemmed like a word, as FTS5 does: `running*` is `run*`. Of very long ones it is the bytes that terms keep.
     """
-    word = folded(text)
+    word = normalized(text)
     encoded = word.encode()
     return stem(word) if len(encoded) <= _KEPT_BYTES else encoded[:_KEPT_BYTES].decode(errors="ignore")
 
@@ -295,7 +295,7 @@ class _Known(dict[str, str]):
 
 
 def _term(word: str) -> str:
-    return _shortened(stem(folded(word)))
+    return _shortened(stem(normalized(word)))
 
 
 def _shortened(term: str) -> str:
@@ -309,4 +309,4 @@ def _shortened(term: str) -> str:
 
 
 _TERMS: Final = _Known(_term)
-_UNITS: Final = _Known(folded)
+_UNITS: Final = _Known(normalized)

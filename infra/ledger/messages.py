@@ -252,7 +252,7 @@ def begin_append(
     )
 
     def end() -> list[Message] | None:
-        if command.sealed and isinstance(command.error, ChatledgerError):
+        if command.encoded and isinstance(command.error, ChatledgerError):
             raise command.error
         return _stored(store, chat_id, drafts, command.written) if command.written else None
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from chatledger.domain.errors import UNDECODABLE, ChatledgerError, CorruptStateError, LogUnavailableError
+from chatledger.domain.errors import DECODE_ERRORS, ChatledgerError, CorruptStateError, LogUnavailableError
 
 from .blob_storage import BlobChangedError, BlobStorage
 from .envelope import clock_ms
@@ -97,7 +97,7 @@ def _decoded(raw: bytes) -> _Entry | None:
     """An entry; None for what others published."""
     try:
         return _decode(raw)
-    except UNDECODABLE:
+    except DECODE_ERRORS:
         return None
 
 
@@ -110,13 +110,13 @@ class Chunk(NamedTuple):
 
 
 def chunk_in(entry: bytes) -> Chunk | None:
-    """The part of large data in an entry; None when it says something else. Raises what is in `UNDECODABLE`."""
+    """The part of large data in an entry; None when it says something else. Raises what is in `DECODE_ERRORS`."""
     found = _decode(entry)
     return Chunk(found.upload_id, found.number, found.data) if found.kind == _CHUNK else None
 
 
 def completed_in(entry: bytes) -> str | None:
-    """The id of the upload that an entry says is complete; None when it says something else. Raises what is in `UNDECODABLE`."""
+    """The id of the upload that an entry says is complete; None when it says something else. Raises what is in `DECODE_ERRORS`."""
     found = _decode(entry)
     return None if found.upload is None else found.upload.id
 

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 from msgspec import structs
 
-from chatledger.domain.errors import UNDECODABLE, CorruptStateError
+from chatledger.domain.errors import DECODE_ERRORS, CorruptStateError
 
 
 class Bookmark(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,7 +67,7 @@ def decode_bookmark(raw: bytes, revision: int) -> Bookmark:
     """
     try:
         return _decode(raw).saved_as(revision)
-    except UNDECODABLE as error:
+    except DECODE_ERRORS as error:
         msg = f"the position of a feed can not be read: {error}; a newer chatledger may have written it"
         raise CorruptStateError(msg) from error
 

@@ -9,7 +9,7 @@ from eventsourcing.utils import register_topic
 
 from chatledger.domain.chat.events import Event, Recorded
 from chatledger.domain.errors import ChatledgerError, ConfigurationError, CorruptStateError, UnsupportedFormatError
-from chatledger.domain.log.codec import BODIES, Sealed, decode_any, decode_event, encode_event, event_hash
+from chatledger.domain.log.codec import BODIES, EncodedEvent, decode_any, decode_event, encode_event, event_hash
 from chatledger.domain.log.large_data import find_large, has_references, put_together, with_references
 from chatledger.domain.log.tombstones import foreign_message
 
@@ -51,11 +51,11 @@ class StructMapper(Mapper[str]):
         record = self.pack(state, (event.originator_id, event.originator_version, topic))
         return StoredEvent(event.originator_id, event.originator_version, topic, record)
 
-    def store_sealed(self, sealed: Sealed) -> StoredEvent:
-        """The stored form of a sealed event, with references to its large data where there is a place for these."""
-        is_whole = self.blobs is None or not sealed.large
-        state = sealed.state if is_whole else with_references(sealed.state, sealed.large)
-        return self.store(sealed.event, sealed.topic, state)
+    def store_encoded(self, encoded: EncodedEvent) -> StoredEvent:
+        """Return the record of an encoded event, with references to its large data where blobs are supported."""
+        is_whole = self.blobs is None or not encoded.large
+        state = encoded.state if is_whole else with_references(encoded.state, encoded.large)
+        return self.store(encoded.event, encoded.topic, state)
 
     def pack(self, data: bytes, place: Place) -> bytes:
         """The record of these bytes at a place."""

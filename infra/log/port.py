@@ -28,7 +28,7 @@ from chatledger.domain.errors import (
     LogRefusedError,
     LogUnavailableError,
 )
-from chatledger.domain.log.codec import Sealed
+from chatledger.domain.log.codec import EncodedEvent
 
 from .blob_storage import BlobStorage
 from .blobs import Blobs, MissingBlobError
@@ -46,10 +46,10 @@ class Appends:
 
     def __init__(self, log: "EventLog") -> None:
         self._log = log
-        self._commits: list[tuple[str, Sequence[Sealed], int]] = []
+        self._commits: list[tuple[str, Sequence[EncodedEvent], int]] = []
         self._is_silent = False
 
-    def add(self, stream_id: str, events: Sequence[Sealed], expected_position: int) -> None:
+    def add(self, stream_id: str, events: Sequence[EncodedEvent], expected_position: int) -> None:
         """Take a commit in; see `EventLog.append`. Never waits."""
         self._commits.append((stream_id, events, expected_position))
 
@@ -57,7 +57,7 @@ class Appends:
         """Wait for all of them: what became of each. To be called in any case, and by the same thread."""
         return [self._write(*commit) for commit in self._commits]
 
-    def _write(self, stream_id: str, events: Sequence[Sealed], expected_position: int) -> Outcome:
+    def _write(self, stream_id: str, events: Sequence[EncodedEvent], expected_position: int) -> Outcome:
         return self._tried(stream_id, lambda: self._log.append(stream_id, events, expected_position=expected_position))
 
     def _tried(self, stream_id: str, write: Callable[[], list[int]]) -> Outcome:
@@ -103,7 +103,7 @@ class EventLog(ABC):
         self._recorder, self._mapper = recorder, mapper
         self.blobs = mapper.blobs = Blobs(blob_storage, mapper)
 
-    def append(self, stream_id: str, events: Sequence[Sealed], *, expected_position: int) -> list[int]:
+    def append(self, stream_id: str, events: Sequence[EncodedEvent], *, expected_position: int) -> list[int]:
         """
         Write the events of one commit, all or none, and return their positions.
 
@@ -112,9 +112,9 @@ class EventLog(ABC):
             LogUnavailableError: No answer; the outcome is unknown, trying again is safe.
         """
         large = [
-            (part.digest, memoryview(sealed.state)[part.start : part.start + part.size])
-            for sealed in events
-            for part in sealed.large
+            (part.digest, memoryview(encoded.state)[part.start : part.start + part.size])
+            for encoded in events
+            for part in encoded.large
         ]
         if not large:
             return self._append(stream_id, events, expected_position)
@@ -124,8 +124,8 @@ class EventLog(ABC):
         """Begin to write several commits at the same time, each of another chat."""
         return Appends(self)
 
-    def _append(self, stream_id: str, events: Sequence[Sealed], expected_position: int) -> list[int]:
-        stored = [self._mapper.store_sealed(sealed) for sealed in events]
+    def _append(self, stream_id: str, events: Sequence[EncodedEvent], expected_position: int) -> list[int]:
+        stored = [self._mapper.store_encoded(encoded) for encoded in events]
         with self.translated(f"chat {stream_id!r}", is_write=True):
             try:
                 positions = self._recorder.insert_events(stored, **self._append_options(events, expected_position))
@@ -137,11 +137,11 @@ class EventLog(ABC):
         assert positions is not None, "an application recorder returns positions"
         return list(positions)
 
-    def _append_options(self, events: Sequence[Sealed], expected_position: int) -> dict[str, object]:
+    def _append_options(self, events: Sequence[EncodedEvent], expected_position: int) -> dict[str, object]:
         del events, expected_position  # the other recorders go by the versions alone
         return {}
 
-    def _find(self, stream_id: str, events: Sequence[Sealed]) -> list[int] | None:
+    def _find(self, stream_id: str, events: Sequence[EncodedEvent]) -> list[int] | None:
         """The positions of these very events, when an earlier attempt of ours did store them."""
         first = events[0].event
         found = [
@@ -149,7 +149,7 @@ class EventLog(ABC):
             for recorded in self.read_stream(
                 stream_id, after=0, limit=len(events), after_version=first.originator_version - 1
             )
-            if recorded.event_id in {sealed.event.event_id for sealed in events}
+            if recorded.event_id in {encoded.event.event_id for encoded in events}
         ]
         return [recorded.position for recorded in found] if len(found) == len(events) else None
 

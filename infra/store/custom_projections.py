@@ -10,7 +10,7 @@ import lmdb
 import msgspec
 
 from chatledger.domain.errors import (
-    UNDECODABLE,
+    DECODE_ERRORS,
     ConfigurationError,
     CorruptStateError,
     InvalidValueError,
@@ -210,7 +210,7 @@ class CustomProjections:
         _reading.set((*before, id(self)))
         try:
             yield
-        except (lmdb.Error, *UNDECODABLE) as error:
+        except (lmdb.Error, *DECODE_ERRORS) as error:
             msg = f"the rows of a projection are damaged: {error}; rebuild the index, the log is not affected"
             raise CorruptStateError(msg) from error
         finally:

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import structs
 
 from chatledger.domain.errors import (
-    UNDECODABLE,
+    DECODE_ERRORS,
     CorruptStateError,
     NotFoundError,
     QuarantinedError,
@@ -192,7 +192,7 @@ def describe(folder: Path, stream: QuarantinedStream) -> str:
 def _read(path: Path) -> Note:
     try:
         note = msgspec.json.decode(path.read_bytes(), type=Note)
-    except (OSError, *UNDECODABLE) as error:
+    except (OSError, *DECODE_ERRORS) as error:
         msg = f"{path} can not be read, which says what lost events: {error}. Restore it, or remove its folder to serve all that is left"
         raise CorruptStateError(msg) from error
     if note.format > _FORMAT:

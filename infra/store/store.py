@@ -33,7 +33,7 @@ from ..log import EventLog, LostRaceError
 from ..log.envelope import current
 from ..log.port import READ_PAGE
 from ..log.witness import LastSeen, Witness, refuse_if_regressed
-from .commands import Decide, DecideOnState, DecideOnThread, Deciding, Kind, S
+from .commands import CommandFactory, Decide, DecideOnState, DecideOnThread, Kind, S
 from .custom_projections import CustomProjections
 from .erasure import SCRUB_S, Eraser
 from .follower import Follower
@@ -91,7 +91,7 @@ class Store:
         self.projections = CustomProjections(index, self._reading.page)
         self._commits = GroupCommit(log, index, self.projector, note=self._note)
         self._on_close = on_close
-        self._deciding = Deciding(
+        self._commands = CommandFactory(
             max_event_bytes=min(max_event_bytes, log.max_event_bytes or max_event_bytes),
             max_message_bytes=max_message_bytes,
         )
@@ -218,7 +218,7 @@ class Store:
         attempts, end = 0, None
         while True:
             attempts += 1
-            command = self._deciding.command(stream_id, read, decide, kind)
+            command = self._commands.command(stream_id, read, decide, kind)
             try:
                 self._commits.carry_out(command)
             except LostRaceError:
@@ -227,7 +227,7 @@ class Store:
             except (InvalidValueError, LedgerClosedError):
                 raise
             except ChatledgerError:
-                if command.sealed or command.position >= (end := self._end(end)):
+                if command.encoded or command.position >= (end := self._end(end)):
                     raise
                 continue
             if command.known is not None:
@@ -252,7 +252,7 @@ class Store:
         Only what it wrote, or an error although there was something to write, is its answer; else `execute` finds out why.
         """
         self.check_open()
-        command = self._deciding.command(chat_id, lambda snapshot: snapshot.chat(chat_id), decide, kind, on_end)
+        command = self._commands.command(chat_id, lambda snapshot: snapshot.chat(chat_id), decide, kind, on_end)
         self._commits.submit(command)
         return command
 

@@ -17,7 +17,7 @@ import msgspec
 from chatledger.domain.errors import ChainIntegrityError
 from chatledger.domain.values import Message
 
-from ..lmdb.checksums import unseal, unsealed_view
+from ..lmdb.checksums import view_without_checksum, without_checksum
 from ..lmdb.environment import Transaction, prefixed
 from ..lmdb.keys import NO_SEGMENT, Tag, chat_key, forks_prefix, page_key, segment_key
 from .messages import RecentMessages, StoredMessage, only_new_collected
@@ -83,7 +83,7 @@ class Chains:
             if raw is None:
                 msg = f"segment {number} of chat {self._chat_id!r} is missing in the index; rebuild it"
                 raise ChainIntegrityError(msg)
-            found = self._segments[number] = Segment._make(_LAYOUT.unpack(unseal(raw)))
+            found = self._segments[number] = Segment._make(_LAYOUT.unpack(without_checksum(raw)))
         return found
 
     def depth(self, place: Place) -> int:
@@ -219,7 +219,7 @@ class Chains:
             cursor.prev()
         key, stored = cursor.item()
         if key[:-4] == wanted[:-4]:
-            page = unsealed_view(stored)
+            page = view_without_checksum(stored)
             first: int = _u32.unpack_from(key, len(key) - 4)[0]
             if offset < first + _u32.unpack_from(page)[0]:
                 return first, page
@@ -240,7 +240,7 @@ class Chains:
         found: list[tuple[int, Place]] = []
         for key, value in prefixed(self._txn, self._table, prefix):
             number: int = _u32.unpack_from(key, len(prefix))[0]
-            page = unpack_page(key, unseal(value))
+            page = unpack_page(key, without_checksum(value))
             if page.ordinals[-1] >= first:
                 places = zip(
                     page.ordinals, range(page.first_offset, page.first_offset + len(page.ordinals)), strict=True
@@ -283,7 +283,7 @@ class Chains:
 
     def _pages(self, number: int, first: int, last: int) -> Iterator[Page]:
         """The pages of a segment that hold the offsets from `first` to `last`."""
-        return (unpack_page(key, unseal(stored)) for key, stored in self._rows(number, first, last))
+        return (unpack_page(key, without_checksum(stored)) for key, stored in self._rows(number, first, last))
 
     def _arrays(self, number: int, first: int, last: int) -> Iterator[tuple[int, bytes | memoryview]]:
         """
@@ -293,7 +293,7 @@ class Chains:
         """
         for key, stored in self._rows(number, first, last):
             page_first: int = _u32.unpack_from(key, len(key) - 4)[0]
-            yield part_of_page(unsealed_view(stored), page_first, max(first - 1, 0), last)
+            yield part_of_page(view_without_checksum(stored), page_first, max(first - 1, 0), last)
 
     def _rows(self, number: int, first: int, last: int) -> Iterator[tuple[bytes, bytes]]:
         """The same as they are stored, with their keys."""
@@ -324,7 +324,7 @@ class Chains:
         prefix = chat_key(self._chat_no, Tag.PAGE)
         for key, value in prefixed(self._txn, self._table, prefix):
             number: int = _u32.unpack_from(key, len(prefix))[0]
-            page = unpack_page(key, unseal(value))
+            page = unpack_page(key, without_checksum(value))
             for offset, message in enumerate(_decode_page(page.array), page.first_offset):
                 yield (number, offset), message.id
 
@@ -338,7 +338,7 @@ class Chains:
             if number != at:
                 parent = self.segment(number).parent
                 at, parent_id = number, None if parent is None else self._id_at(parent)
-            page = unpack_page(key, unseal(value))
+            page = unpack_page(key, without_checksum(value))
             for ordinal, message in zip(page.ordinals, _decode_page(page.array), strict=True):
                 _set(message, "chat_id", self._chat_id)
                 _set(message, "parent_id", parent_id)

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final, TypeVar
 
 import msgspec
 
-from chatledger.domain.errors import UNDECODABLE, CorruptStateError
+from chatledger.domain.errors import DECODE_ERRORS, CorruptStateError
 from chatledger.domain.values import Message
 
 from ..search.rows import Record
@@ -165,7 +165,7 @@ def _decoded(one: T) -> T:
 def _decode_data(message: LazyMessage, data: msgspec.Raw) -> Any:
     try:
         return _decode(data)
-    except UNDECODABLE as error:
+    except DECODE_ERRORS as error:
         msg = (
             f"the data of message {message.id!r} of chat {message.chat_id!r} can not be decoded: {error}; "
             "rebuild the index, the log is not affected"

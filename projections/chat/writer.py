@@ -13,7 +13,7 @@ from chatledger.domain.errors import ChainIntegrityError
 from chatledger.domain.log.large_data import LARGE_BYTES, digest_of, large_data
 from chatledger.domain.values import Message
 
-from ..lmdb.checksums import seal
+from ..lmdb.checksums import with_checksum
 from ..lmdb.environment import Transaction, drop_prefixed
 from ..lmdb.keys import Tag, chat_key, id_key, number, order_key, scopes, to_number
 from ..lmdb.tables import Tables
@@ -84,7 +84,7 @@ class ChatWriter(IndexedChat):
         self._record = changes.record
         if changes.profile is not None:
             self._profile = changes.profile
-            self._put(Tag.PROFILE, seal(_encode(changes.profile)))
+            self._put(Tag.PROFILE, with_checksum(_encode(changes.profile)))
 
     def flush(self) -> None:
         """Write what was kept back."""
@@ -100,9 +100,9 @@ class ChatWriter(IndexedChat):
         if self._search is not None:
             self._search.flush()
         for row in self._branch_rows.values():
-            self._put(Tag.BRANCH, seal(_encode(row)), id_key(row.name))
+            self._put(Tag.BRANCH, with_checksum(_encode(row)), id_key(row.name))
         self._branch_rows.clear()
-        self._put(Tag.RECORD, seal(_encode(record)))
+        self._put(Tag.RECORD, with_checksum(_encode(record)))
         self._put(Tag.COUNTERS, _COUNTERS.pack(self.chains.segment_count))
         self._list(record, profile)
 
@@ -167,7 +167,7 @@ class ChatWriter(IndexedChat):
         if checkpoint is not None:
             self._target(checkpoint.message_id, recorded)
             row = CheckpointRow(checkpoint.id, checkpoint.name, checkpoint.message_id, checkpoint.created_at)
-            self._put(Tag.CHECKPOINT, seal(_encode(row)), id_key(checkpoint.name))
+            self._put(Tag.CHECKPOINT, with_checksum(_encode(row)), id_key(checkpoint.name))
         if changes.dropped_checkpoint is not None:
             key = self._key(Tag.CHECKPOINT, id_key(changes.dropped_checkpoint))
             self._txn.delete(key, db=self._tables.rows)

@@ -10,7 +10,7 @@ from msgspec import UNSET, UnsetType
 
 from chatledger.domain.chat.state import Tombstone
 from chatledger.domain.content import Content, ListNode, digest_of
-from chatledger.domain.errors import UNDECODABLE, CorruptStateError
+from chatledger.domain.errors import DECODE_ERRORS, CorruptStateError
 from chatledger.domain.graph.decide import GraphStateRecord, VersionRecord
 from chatledger.domain.graph.events import parse_state_id
 
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 MAX_DEPTH: Final = 32
 """So many lists may grow out of one another before one is stored whole."""
-_SEAL_BYTES: Final = 12
+_CHECKSUM_BYTES: Final = 12
 
 
 class StoredPiece(msgspec.Struct, frozen=True, array_like=True):
@@ -37,7 +37,7 @@ _encode: Final = msgspec.msgpack.Encoder().encode
 _record_decoder: Final = msgspec.msgpack.Decoder(GraphStateRecord)
 _version_decoder: Final = msgspec.msgpack.Decoder(VersionRecord)
 _piece_decoder: Final = msgspec.msgpack.Decoder(StoredPiece)
-_DAMAGED: Final = (*UNDECODABLE, ValueError)
+_DAMAGED: Final = (*DECODE_ERRORS, ValueError)
 
 
 class IndexedGraphState:
@@ -154,20 +154,20 @@ def _read(txn: Transaction, tables: Tables, key: bytes, decoder: msgspec.msgpack
     raw = txn.get(key, db=tables.states)
     if raw is None:
         return None
-    checksum, row = raw[:_SEAL_BYTES], raw[_SEAL_BYTES:]
+    checksum, row = raw[:_CHECKSUM_BYTES], raw[_CHECKSUM_BYTES:]
     if checksum != _checksum(key, row):
         raise _damaged()
     return _decoded(row, decoder)
 
 
-def sealed_row(key: bytes, value: Any) -> bytes:
-    """A row with the checksum that tells whether it was damaged."""
+def row_with_checksum(key: bytes, value: Any) -> bytes:
+    """Encode a row, with a keyed checksum in front."""
     row = _encode(value)
     return _checksum(key, row) + row
 
 
 def _checksum(key: bytes, row: bytes) -> bytes:
-    return blake2b(row, digest_size=_SEAL_BYTES, key=key).digest()
+    return blake2b(row, digest_size=_CHECKSUM_BYTES, key=key).digest()
 
 
 def _decoded(row: bytes, decoder: msgspec.msgpack.Decoder[T]) -> T:

@@ -13,7 +13,7 @@ from chatledger.domain.graph.events import StateContentPut, StateDeleted, StateP
 from ..lmdb.environment import drop_prefixed
 from ..lmdb.keys import number
 from . import keys
-from .reader import MAX_DEPTH, IndexedGraphState, StoredPiece, sealed_row
+from .reader import MAX_DEPTH, IndexedGraphState, StoredPiece, row_with_checksum
 
 _encode: Final = msgspec.msgpack.Encoder().encode
 
@@ -42,7 +42,7 @@ class GraphStateWriter(IndexedGraphState):
         """Write what was kept back."""
         if self.state_no is not None and self.record is not None:
             key = keys.record_key(self.state_no)
-            self._txn.put(key, sealed_row(key, self.record), db=self._tables.states)
+            self._txn.put(key, row_with_checksum(key, self.record), db=self._tables.states)
 
     def _touch(self, head: StreamHead, time: int, position: int) -> None:
         """Note the event as the last one; the first one makes the state."""
@@ -61,7 +61,7 @@ class GraphStateWriter(IndexedGraphState):
         self._put_pieces(body.pieces)
         version = VersionRecord(body.version, body.fields, body.node, body.parent, time, body.is_final)
         key = keys.version_key(self.state_no, body.version)
-        self._txn.put(key, sealed_row(key, version), db=self._tables.states)
+        self._txn.put(key, row_with_checksum(key, version), db=self._tables.states)
         if not record.version:
             self._list(body.state_id)
         self._unlist_times(record)

@@ -4,7 +4,7 @@ Whether the pages of an LMDB 0.9 data file hang together, read without the libra
 LMDB has no checksums, and follows what stands in a page without a look: a flipped bit can end the process, by an assertion or by
 touching what is beyond the end of the file. So the file is read here as bytes: every page that a snapshot reaches, what the
 nodes on it say of their place and size, the order of keys, the counts of each tree, and the lists of free pages. Whether a row
-says what was written, its own checksum tells (see `sealed`).
+says what was written, its own checksum tells (see `checksums`).
 """
 
 import os

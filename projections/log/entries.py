@@ -15,7 +15,7 @@ from chatledger.domain.thread.record import ThreadRecord
 from ..chat.reader import IndexedChat
 from ..graph.keys import record_key
 from ..graph.reader import record_at
-from ..lmdb.checksums import unseal
+from ..lmdb.checksums import without_checksum
 from ..lmdb.environment import Transaction
 from ..lmdb.keys import number, to_number
 from ..lmdb.tables import Tables
@@ -194,7 +194,7 @@ def living_stream(txn: Transaction, tables: Tables, stream_no: int) -> str | Non
         return profile.id
     raw = txn.get(number(stream_no) + RECORD, db=tables.agents)
     if raw is not None:
-        return thread_stream(msgspec.msgpack.decode(unseal(raw), type=ThreadRecord).thread_id)
+        return thread_stream(msgspec.msgpack.decode(without_checksum(raw), type=ThreadRecord).thread_id)
     if txn.get(record_key(stream_no), db=tables.states) is None:
         return None
     state_id = record_at(txn, tables, stream_no).state_id

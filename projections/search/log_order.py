@@ -10,7 +10,7 @@ from chatledger.domain.errors import ChainIntegrityError
 from chatledger.domain.values import plain_text
 
 from ..chat.chains import Chains
-from ..lmdb.checksums import unseal
+from ..lmdb.checksums import without_checksum
 from ..lmdb.environment import prefixed
 from ..lmdb.keys import Tag, chat_key, page_key
 
@@ -119,7 +119,7 @@ class LogOrder(Chains):
         prefix = chat_key(self._chat_no, Tag.PAGE)
         rows: list[tuple[int, int, int, int, int]] = []
         for key, stored in prefixed(self._txn, self._table, prefix):
-            value = unseal(stored)
+            value = without_checksum(stored)
             count: int = _u32.unpack_from(value)[0]
             lowest, highest = _u32.unpack_from(value, 4)[0], _u32.unpack_from(value, 4 * count)[0]
             rows.append((*_PLACE.unpack_from(key, len(prefix)), lowest, highest, len(value) // count))
@@ -157,7 +157,7 @@ class LogOrder(Chains):
         stored = self._txn.get(page_key(self._chat_no, segment, offset), db=self._table)
         if stored is None:
             return np.empty(0, np.uint32)
-        value = unseal(stored)
+        value = without_checksum(stored)
         return np.frombuffer(value, ">u4", _u32.unpack_from(value)[0], 4).astype(np.uint32)
 
     def said(self, places: Places, start: int, end: int) -> Said:

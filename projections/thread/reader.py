@@ -13,7 +13,7 @@ from chatledger.domain.thread.events import thread_stream
 from chatledger.domain.thread.record import CheckpointRecord, StoredWrite, ThreadRecord
 
 from ..chat.reader import IndexedChat
-from ..lmdb.checksums import unseal
+from ..lmdb.checksums import without_checksum
 from ..lmdb.environment import Transaction, prefixed
 from ..lmdb.keys import id_key, number, to_number
 from ..lmdb.tables import Tables
@@ -58,7 +58,7 @@ class IndexedThread:
         """None when there is no such thread."""
         if self._record is UNSET:
             raw = None if self.thread_no is None else self._get(number(self.thread_no) + keys.RECORD)
-            self._record = None if raw is None else _decode_record(unseal(raw))
+            self._record = None if raw is None else _decode_record(without_checksum(raw))
         return self._record
 
     @property

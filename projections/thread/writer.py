@@ -21,7 +21,7 @@ from chatledger.domain.thread.events import (
 from chatledger.domain.thread.namespaces import is_within
 from chatledger.domain.thread.record import CheckpointRecord, StoredWrite, ThreadRecord
 
-from ..lmdb.checksums import seal
+from ..lmdb.checksums import with_checksum
 from ..lmdb.environment import Transaction, drop_prefixed, prefixed
 from ..lmdb.keys import id_key, number
 from ..lmdb.tables import Tables
@@ -77,7 +77,7 @@ class ThreadWriter(IndexedThread):
     def flush(self) -> None:
         """Write what was kept back."""
         if self.thread_no is not None and self.record is not None:
-            self._put(number(self.thread_no) + keys.RECORD, seal(_encode(self.record)))
+            self._put(number(self.thread_no) + keys.RECORD, with_checksum(_encode(self.record)))
 
     def _touch(self, head: StreamHead, recorded: Recorded, *, owner: str | None) -> None:
         """Note the event as the last one; the first one makes the thread."""

@@ -1,4 +1,4 @@
-"""Comparing the index that serves with the fold of the log, a few chats at a time."""
+"""Compare the live index with a replay of the log, a few chats at a time."""
 
 import struct
 import time
@@ -34,12 +34,12 @@ _DAMAGE: Final = (
 
 
 class Moment(NamedTuple):
-    """The index and the fold of the log at the same position, each in one transaction."""
+    """The index and the replayed of the log at the same position, each in one transaction."""
 
     live: Tables
     live_txn: Transaction
-    fold: Tables
-    fold_txn: Transaction
+    replayed: Tables
+    replayed_txn: Transaction
     position: int
 
 
@@ -53,7 +53,7 @@ class DifferenceError(Exception):
 
 class Comparison:
     """
-    Compares an index with the fold of its log. Other writers wait for one slice of it at most.
+    Compares an index with the replayed of its log. Other writers wait for one slice of it at most.
 
     Args:
         index: The index that serves.
@@ -122,7 +122,7 @@ class Comparison:
         while True:
             numbers = [
                 next_chat(moment.live, moment.live_txn, at),
-                next_chat(moment.fold, moment.fold_txn, at),
+                next_chat(moment.replayed, moment.replayed_txn, at),
             ]
             known = [chat_no for chat_no in numbers if chat_no is not None]
             if known:
@@ -142,12 +142,12 @@ def compare_chat(moment: Moment, chat_no: int) -> int:
 
     with _readable(moment, chat_no):
         live = IndexedChat(moment.live, moment.live_txn, "", chat_no)
-        folded = IndexedChat(moment.fold, moment.fold_txn, "", chat_no)
-        _compare_heads(moment, chat_no, live.record, folded.record)
+        replayed = IndexedChat(moment.replayed, moment.replayed_txn, "", chat_no)
+        _compare_heads(moment, chat_no, live.record, replayed.record)
         search = SearchCheck(moment.live, moment.live_txn, chat_no)
         pairs = zip_longest(
             rows_of(moment.live, moment.live_txn, chat_no, take=search.take),
-            rows_of(moment.fold, moment.fold_txn, chat_no),
+            rows_of(moment.replayed, moment.replayed_txn, chat_no),
         )
         for ours, theirs in pairs:
             if ours != theirs:
@@ -156,19 +156,19 @@ def compare_chat(moment: Moment, chat_no: int) -> int:
         problem = search.finish()
         if problem is not None:
             raise _difference(moment, chat_no, f"{problem}; 'chatledger rebuild --only search' repairs that")
-        return 0 if folded.record is None else folded.record.message_count
+        return 0 if replayed.record is None else replayed.record.message_count
 
 
-def _compare_heads(moment: Moment, chat_no: int, live: ChatRecord | None, folded: ChatRecord | None) -> None:
+def _compare_heads(moment: Moment, chat_no: int, live: ChatRecord | None, replayed: ChatRecord | None) -> None:
     """The last event of the chat: here the index may know what the log has lost."""
-    if live is None and folded is not None:
+    if live is None and replayed is not None:
         raise _difference(moment, chat_no, "it is not in the index")
-    if live is not None and (folded is None or live.head != folded.head):
+    if live is not None and (replayed is None or live.head != replayed.head):
         name = _name(moment, chat_no)
         has = (
             "has none of its events"
-            if folded is None
-            else f"ends with event {folded.head.version} at {folded.head.position}"
+            if replayed is None
+            else f"ends with event {replayed.head.version} at {replayed.head.position}"
         )
         msg = (
             f"the index has seen event {live.head.version} of chat {name!r} at position {live.head.position}, with the hash "
@@ -186,19 +186,19 @@ def _table(moment: Moment, name: str, start: bytes) -> bytes | None:
     """Compare the next rows of a table; returns the key to go on with, or None at the end."""
     deadline = time.monotonic() + _SLICE_S
     live = moment.live_txn.cursor(getattr(moment.live, name))
-    fold = moment.fold_txn.cursor(getattr(moment.fold, name))
-    here, there = live.set_range(start), fold.set_range(start)
+    replayed = moment.replayed_txn.cursor(getattr(moment.replayed, name))
+    here, there = live.set_range(start), replayed.set_range(start)
     last = start
     while here or there:
         ours = (live.key(), live.value()) if here else None
-        theirs = (fold.key(), fold.value()) if there else None
+        theirs = (replayed.key(), replayed.value()) if there else None
         if ours != theirs:
             raise _table_difference(moment, name, min(row for row in (ours, theirs) if row is not None))
         assert ours is not None, "equal rows are there"
         if ours[0] != last and time.monotonic() > deadline:
             return ours[0]
         last = ours[0]
-        here, there = live.next(), fold.next()
+        here, there = live.next(), replayed.next()
     return None
 
 
@@ -210,7 +210,9 @@ def _table_difference(moment: Moment, name: str, row: tuple[bytes, bytes]) -> Di
     }
     what = f"{kinds.get(name, f'table {name!r}')} is not what the log says"
     chat_no = to_number(row[1][:8]) if len(row[1]) >= 8 and name in kinds else None
-    if chat_no is not None and (next_chat(moment.fold, moment.fold_txn, chat_no - 1) == chat_no if chat_no else False):
+    if chat_no is not None and (
+        next_chat(moment.replayed, moment.replayed_txn, chat_no - 1) == chat_no if chat_no else False
+    ):
         return _difference(moment, chat_no, what)
     readable = row[0][2:].decode(errors="replace") if name == "chat_ids" and row[0][1:2] == b"t" else row[0].hex()
     return DifferenceError(_corrupt(f"{what}, at key {readable!r}", None), position=moment.position)
@@ -236,7 +238,7 @@ def _differ_at_end(position: int) -> None:
 
 def _name(moment: Moment, chat_no: int) -> str:
     """The id of a chat, as the log says, or else the index."""
-    for tables, txn in ((moment.fold, moment.fold_txn), (moment.live, moment.live_txn)):
+    for tables, txn in ((moment.replayed, moment.replayed_txn), (moment.live, moment.live_txn)):
         try:
             profile = IndexedChat(tables, txn, "", chat_no).profile
         except msgspec.MsgspecError:

@@ -13,7 +13,7 @@ from chatledger.domain.values import Message
 
 from ..chat.chains import Chains
 from ..chat.pages import unpack_page
-from ..lmdb.checksums import SEAL_BYTES, is_sound
+from ..lmdb.checksums import CHECKSUM_BYTES, is_sound
 from ..lmdb.environment import Transaction, prefixed
 from ..lmdb.keys import Tag, number, page_key, to_number
 from ..lmdb.tables import Tables
@@ -74,7 +74,7 @@ def rows_of(tables: Tables, txn: Transaction, chat_no: int, *, take: Take | None
             yield Row(bytes(key[8:]), _lasting(tables, txn, chat_no, int.from_bytes(key[9:13], "big")))
         elif tag == Tag.PAGE:
             segment = int.from_bytes(key[9:13], "big")
-            page = unpack_page(key, value[:-SEAL_BYTES])
+            page = unpack_page(key, value[:-CHECKSUM_BYTES])
             bodies = _split_page(page.array)
             flaw = b"" if is_sound(value) else b"?"
             for offset, (ordinal, body) in enumerate(zip(page.ordinals, bodies, strict=True), page.first_offset):

@@ -15,7 +15,7 @@ from chatledger.domain.errors import (
     LogUnavailableError,
     UnsupportedFormatError,
 )
-from chatledger.domain.log.codec import NO_TRAIL, extended
+from chatledger.domain.log.codec import NO_POSITION_HASH, next_position_hash
 from chatledger.domain.proof.anchors import Anchor, AnchorLeaf, digest_of
 from chatledger.domain.proof.verification import ForeignRecord, broken_off, check_commit, check_event
 
@@ -47,18 +47,18 @@ class Heads:
         known = self._changed.get(recorded.chat_id)
         digest = digest_of(recorded.chat_id) if known is None else known.digest
         if isinstance(recorded.body, StreamDeleted):
-            trail = NO_TRAIL
+            trail = NO_POSITION_HASH
         elif known is not None:
             trail = known.trail
         else:
             raw = txn.get(digest, db=self._table)
-            trail = NO_TRAIL if raw is None else _decode(raw).trail
+            trail = NO_POSITION_HASH if raw is None else _decode(raw).trail
         leaf = AnchorLeaf(
             digest=digest,
             version=recorded.version,
             position=recorded.position,
             hash=recorded.hash,
-            trail=extended(trail, recorded.position, recorded.hash),
+            trail=next_position_hash(trail, recorded.position, recorded.hash),
         )
         self._changed[recorded.chat_id] = leaf
         return leaf

@@ -31,7 +31,7 @@ from chatledger.infra.log.nats.reading import TOPIC, VERSION, LogMessage
 from chatledger.infra.log.nats.records import Records, version_of
 from chatledger.infra.log.nats.stream import event_prefix
 from chatledger.infra.log.nats.subjects import ORIGINATOR_ID, check_stream_name, raw_id, stream_name, token
-from chatledger.infra.log.nats_server import health as probe
+from chatledger.infra.log.nats_server import health
 from chatledger.infra.store.opening.nats_locations import Place, read_place, without_secrets
 
 QUERIES: Final = (b'salt AND (pepper OR "sea salt") NOT tom*', "漢字 OR กก".encode(), b'((("a b"*) OR c) NOT d)')
@@ -174,7 +174,7 @@ def _blocking_connection(_: Bench) -> Target:
 
 def _introduction(bench: Bench) -> Target:
     """What whoever listens on the port of a server says to everybody who connects."""
-    connect = bench.stack.enter_context(mock.patch.object(probe, "_connect"))
+    connect = bench.stack.enter_context(mock.patch.object(health, "_connect"))
 
     def read(raw: bytes) -> None:
         ours, theirs = socket.socketpair()
@@ -182,7 +182,7 @@ def _introduction(bench: Bench) -> Target:
         with ours, theirs:
             theirs.sendall(raw)
             theirs.shutdown(socket.SHUT_WR)
-            found = probe.get_server_info("nats://host:1")
+            found = health.get_server_info("nats://host:1")
             assert found is None or isinstance(found.server_name, str)
 
     return Target(REPLIES[:1], read)

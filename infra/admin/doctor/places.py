@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from chatledger.domain.errors import UNDECODABLE, ChatledgerError
+from chatledger.domain.errors import DECODE_ERRORS, ChatledgerError
 
 from ...log.nats_server import DataDirectory
 from ...log.nats_server.directory import FORMAT, FORMAT_FILE, FormatRecord
@@ -31,7 +31,7 @@ def check_format(directory: DataDirectory, found: Findings) -> bool:
     except FileNotFoundError:
         found.add("error", "not-a-ledger", directory.path, f"it has no {FORMAT_FILE}", "give the directory of a ledger")
         return False
-    except (OSError, *UNDECODABLE) as error:
+    except (OSError, *DECODE_ERRORS) as error:
         what, remedy = f"it can not be read: {error}", f'write {{"format":{FORMAT}}} into it, if the rest is in order'
         found.add("error", "format-damaged", file, what, remedy)
         return True

@@ -4,7 +4,7 @@ import os
 
 from chatledger.domain.chat.events import ChatDeleted
 from chatledger.domain.errors import ConfigurationError
-from chatledger.domain.log.codec import NO_HASH, Envelope, seal
+from chatledger.domain.log.codec import NO_HASH, Envelope, encode_events
 from chatledger.domain.log.tombstones import removed_stream
 
 from ...ledger.drafts import new_id
@@ -51,7 +51,7 @@ def remove_foreign(
 def _account_for(log: EventLog, positions: list[int], reason: str) -> None:
     stream = removed_stream(positions[-1], new_id())
     count = len(positions)
-    sealed = seal(
+    encoded = encode_events(
         [ChatDeleted(positions[0], count, message_count=0, branch_count=0, checkpoint_count=0)],
         stream_id=stream,
         version=count,
@@ -60,7 +60,7 @@ def _account_for(log: EventLog, positions: list[int], reason: str) -> None:
         event_ids=[new_id()],
         envelope=Envelope(actor=DOCTOR, correlation_id=reason),
     )
-    log.append(stream, sealed, expected_position=0)
+    log.append(stream, encoded, expected_position=0)
 
 
 def check_removable(location: str, *, has_backup: bool) -> None:

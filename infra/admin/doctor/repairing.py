@@ -13,7 +13,7 @@ from msgspec import structs
 
 from chatledger.domain.chat.events import ChatDeleted
 from chatledger.domain.errors import ChatledgerError, ConfigurationError, LedgerLockedError
-from chatledger.domain.log.codec import NO_HASH, Envelope, seal
+from chatledger.domain.log.codec import NO_HASH, Envelope, encode_events
 from chatledger.projections.index import Index
 
 from ...ledger.drafts import new_id
@@ -340,7 +340,7 @@ class _Run:
             return 0
         first = scan.holes[0][0] if scan.holes else scan.position + 1
         body = ChatDeleted(first, lost, message_count=0, branch_count=0, checkpoint_count=0)
-        (sealed,) = seal(
+        (encoded,) = encode_events(
             [body],
             stream_id=f"{LOST}{new_id()}",
             version=lost,
@@ -349,7 +349,7 @@ class _Run:
             event_ids=[new_id()],
             envelope=Envelope(actor=DOCTOR, correlation_id=self._reason),
         )
-        stored = self._mapper.store_sealed(sealed)
+        stored = self._mapper.store_encoded(encoded)
         kept.append(Notification(stored.originator_id, stored.originator_version, stored.topic, stored.state, last + 1))
         return lost
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 from eventsourcing.persistence import DataError, Notification
 
-from chatledger.domain.errors import UNDECODABLE, ChatledgerError, CorruptStateError
+from chatledger.domain.errors import DECODE_ERRORS, ChatledgerError, CorruptStateError
 from chatledger.domain.log.large_data import digest_of
 
 from ...log.blob_storage import MemoryBlobStorage
@@ -87,7 +87,7 @@ class FileBlobs(Blobs):
         self.damages += [DamagedBytes(file, damage.offset, damage.length) for damage in block.scan.damages]
         for entry in self._blocks.records_in(block):
             chunk = _chunk(entry)
-            with contextlib.suppress(*UNDECODABLE):
+            with contextlib.suppress(*DECODE_ERRORS):
                 self._complete.add(completed_in(entry.payload) or "")
             if chunk is not None and entry.subject.startswith(self._prefix):
                 uploads = self._parts.setdefault(entry.subject.removeprefix(self._prefix), {})
@@ -109,7 +109,7 @@ class FileBlobs(Blobs):
 def _chunk(entry: BlockRecord) -> Chunk | None:
     try:
         return chunk_in(entry.payload)
-    except UNDECODABLE:
+    except DECODE_ERRORS:
         return None
 
 
@@ -185,7 +185,7 @@ class StoreFiles:
         try:
             found = msgspec.json.decode((self._folder / STREAM / "meta.inf").read_bytes(), type=dict[str, Any])
             return f"{found.get('metadata', {}).get(LOG_ID, '')}@{found['Created']}"
-        except (OSError, *UNDECODABLE, KeyError, AttributeError):
+        except (OSError, *DECODE_ERRORS, KeyError, AttributeError):
             return None
 
     def stored(self) -> Sequence[Notification]:

@@ -15,7 +15,7 @@ from typing import Any, Final, cast
 import msgspec
 
 from chatledger.domain.content import dict_piece, leaf_pieces, list_piece
-from chatledger.domain.errors import UNDECODABLE, ChatledgerError, InvalidValueError
+from chatledger.domain.errors import DECODE_ERRORS, ChatledgerError, InvalidValueError
 from chatledger.domain.limits import check_id
 from chatledger.domain.thread.decide import CheckpointPut, Tree
 
@@ -133,7 +133,7 @@ def _explained(where: str) -> Generator[None]:
         yield
     except ChatledgerError:
         raise
-    except (*UNDECODABLE, TypeError, ValueError, AttributeError, OverflowError) as error:
+    except (*DECODE_ERRORS, TypeError, ValueError, AttributeError, OverflowError) as error:
         msg = f"{where} cannot be read: {error}"
         raise InvalidValueError(msg) from error
 

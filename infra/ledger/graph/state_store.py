@@ -10,7 +10,7 @@ from typing import Any, Self, TypeVar
 
 import anyio.to_thread
 
-from chatledger.domain.graph import schema as initial
+from chatledger.domain.graph import schema
 from chatledger.domain.graph.chunks import cut
 from chatledger.domain.graph.decide import StateDraft
 from chatledger.domain.graph.events import parse_state_id
@@ -67,7 +67,7 @@ def initial_state(
         InvalidValueError: An id, the query or an option breaks a rule.
     """
     now = time.time_ns() // 1_000_000
-    return initial.initial_state(user_id, query, now=now, trace_id=trace_id, options=options)
+    return schema.initial_state(user_id, query, now=now, trace_id=trace_id, options=options)
 
 
 class StateStore:

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from chatledger.domain.errors import UNDECODABLE
+from chatledger.domain.errors import DECODE_ERRORS
 
 from .endpoint import Endpoint
 
@@ -180,7 +180,7 @@ class BlockingConnection:
         if len(rest) >= self._wanted:
             try:
                 self._sort(bytes(rest))
-            except (ValueError, IndexError, *UNDECODABLE) as error:
+            except (ValueError, IndexError, *DECODE_ERRORS) as error:
                 raise ConnectionBrokenError from error
 
     def _sort(self, whole: bytes) -> None:

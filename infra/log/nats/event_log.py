@@ -11,7 +11,7 @@ from typing import Final
 from eventsourcing.persistence import IntegrityError, JSONTranscoder, Notification
 
 from chatledger.domain.errors import ConfigurationError, LogUnavailableError
-from chatledger.domain.log.codec import Sealed
+from chatledger.domain.log.codec import EncodedEvent
 
 from ..blob_storage import CHUNK_BYTES, BlobChangedError, BlobEntry
 from ..bookmarks import Bookmark, decode_bookmark, decode_bookmarks, encode_bookmark
@@ -42,7 +42,7 @@ class JetStreamAppends(Appends):
         self._blocking = recorder.begin_blocking_appends()
         self._sent: list[Message | Future[int] | None] = []
 
-    def add(self, stream_id: str, events: Sequence[Sealed], expected_position: int) -> None:
+    def add(self, stream_id: str, events: Sequence[EncodedEvent], expected_position: int) -> None:
         """As declared in `Appends`."""
         super().add(stream_id, events, expected_position)
         if len(events) != 1 or len(events[0].state) > _QUICK_BYTES:
@@ -66,7 +66,7 @@ class JetStreamAppends(Appends):
 
     def _outcome(
         self,
-        commit: tuple[str, Sequence[Sealed], int],
+        commit: tuple[str, Sequence[EncodedEvent], int],
         sent: Message | Future[int] | None,
         outcome: SendOutcome,
     ) -> Outcome:
@@ -274,13 +274,13 @@ class JetStreamLog(EventLog):
     async def _max_payload(self) -> int:
         return (await self._client.connection(self._client.deadline())).max_payload
 
-    def _append_options(self, events: Sequence[Sealed], expected_position: int) -> dict[str, object]:
+    def _append_options(self, events: Sequence[EncodedEvent], expected_position: int) -> dict[str, object]:
         return {
             "expected_position": expected_position,
-            "message_ids": [sealed.event.event_id for sealed in events],
+            "message_ids": [encoded.event.event_id for encoded in events],
         }
 
-    def _find(self, stream_id: str, events: Sequence[Sealed]) -> list[int] | None:
+    def _find(self, stream_id: str, events: Sequence[EncodedEvent]) -> list[int] | None:
         del stream_id, events
         return None  # the recorder has looked already
 
@@ -288,10 +288,10 @@ class JetStreamLog(EventLog):
         """As declared in `EventLog`."""
         return JetStreamAppends(self, self._stream_recorder)
 
-    def message_of(self, sealed: Sealed, expected_position: int) -> Message:
+    def message_of(self, encoded: EncodedEvent, expected_position: int) -> Message:
         """A single event as it is sent."""
-        stored = self._mapper.store_sealed(sealed)
-        return self._stream_recorder.message_of(stored, sealed.event.event_id, expected_position)
+        stored = self._mapper.store_encoded(encoded)
+        return self._stream_recorder.message_of(stored, encoded.event.event_id, expected_position)
 
     def last_position(self) -> int:
         """As declared in `EventLog`."""

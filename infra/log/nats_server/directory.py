@@ -23,7 +23,7 @@ from typing import Literal
 
 import msgspec
 
-from chatledger.domain.errors import UNDECODABLE, ConfigurationError, UnsupportedFormatError
+from chatledger.domain.errors import DECODE_ERRORS, ConfigurationError, UnsupportedFormatError
 from chatledger.projections.lmdb.environment import check_path
 from chatledger.projections.lmdb.system_errors import explained
 
@@ -136,7 +136,7 @@ class DataDirectory:
         """What the owner wrote, None when there is no owner, it is not ready, or the file is not readable to us."""
         try:
             return msgspec.json.decode(self.endpoint_file.read_bytes(), type=EndpointRecord)
-        except (OSError, *UNDECODABLE):
+        except (OSError, *DECODE_ERRORS):
             return None
 
     def write(self, file: Path, content: bytes) -> None:
@@ -188,7 +188,7 @@ class DataDirectory:
             found = msgspec.json.decode((self.path / FORMAT_FILE).read_bytes(), type=FormatRecord).format
         except FileNotFoundError:
             return False
-        except UNDECODABLE as error:
+        except DECODE_ERRORS as error:
             msg = f"{self.path / FORMAT_FILE} is not chatledger's ({error}); give a new or empty directory"
             raise ConfigurationError(msg) from error
         if found > FORMAT:

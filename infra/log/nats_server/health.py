@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from chatledger.domain.errors import UNDECODABLE
+from chatledger.domain.errors import DECODE_ERRORS
 
 FLOOR_BYTES: Final = 2 << 30
 """What any log may take. Of ordinary ones a server needs far less: 0.3 GB for a million events in 20,000 chats,
@@ -52,7 +52,7 @@ def get_server_info(url: str) -> ServerInfo | None:
     try:
         with _connect(url) as connection, connection.makefile("rb") as lines:
             return _decode_info(lines.readline(MAX_LINE_BYTES))
-    except (OSError, ValueError, *UNDECODABLE):
+    except (OSError, ValueError, *DECODE_ERRORS):
         return None
 
 

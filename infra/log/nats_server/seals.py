@@ -19,7 +19,7 @@ import msgspec
 import xxhash
 
 from chatledger.domain.chat.events import StreamDeleted
-from chatledger.domain.errors import UNDECODABLE
+from chatledger.domain.errors import DECODE_ERRORS
 from chatledger.domain.log.codec import BODIES
 
 from ..nats.reading import VERSION
@@ -78,7 +78,7 @@ def read_seals(directory: DataDirectory) -> Seals | None:
     try:
         seals = msgspec.msgpack.decode(directory.seals_file.read_bytes(), type=Seals)
         return seals if seals.log_inode == directory.log.stat().st_ino else None
-    except (OSError, *UNDECODABLE):
+    except (OSError, *DECODE_ERRORS):
         return None
 
 

@@ -21,7 +21,7 @@ from typing import Any, Final
 import msgspec
 
 from chatledger.domain.errors import (
-    UNDECODABLE,
+    DECODE_ERRORS,
     ConfigurationError,
     CorruptStateError,
     LedgerLockedError,
@@ -123,7 +123,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class _Sealed(msgspec.Struct):
+class _ManifestFile(msgspec.Struct):
     format: int
     sha256: str = ""
     manifest: msgspec.Raw = msgspec.Raw(b"null")
@@ -173,22 +173,22 @@ class BackupFolder:
         """
         path = self.path / MANIFEST
         try:
-            sealed = msgspec.json.decode(path.read_bytes(), type=_Sealed)
+            file = msgspec.json.decode(path.read_bytes(), type=_ManifestFile)
         except (FileNotFoundError, NotADirectoryError):
             return None
-        except UNDECODABLE as error:
+        except DECODE_ERRORS as error:
             raise _damaged(path, error) from error
         except OSError as error:
             msg = f"the backup can not be read: {error}"
             raise ConfigurationError(msg) from error
-        if sealed.format > FORMAT:
-            msg = f"{path} has format {sealed.format}, this chatledger reads up to {FORMAT}; upgrade chatledger"
+        if file.format > FORMAT:
+            msg = f"{path} has format {file.format}, this chatledger reads up to {FORMAT}; upgrade chatledger"
             raise UnsupportedFormatError(msg)
-        if sha256(sealed.manifest).hexdigest() != sealed.sha256:
+        if sha256(file.manifest).hexdigest() != file.sha256:
             raise _damaged(path, "its digest is wrong")
         try:
-            manifest = msgspec.json.decode(sealed.manifest, type=Manifest)
-        except UNDECODABLE as error:
+            manifest = msgspec.json.decode(file.manifest, type=Manifest)
+        except DECODE_ERRORS as error:
             raise _damaged(path, error) from error
         if not all(map(_is_numbered, (manifest.heads.file, *(segment.file for segment in manifest.segments)))):
             raise _damaged(path, "it names a file that is none of a backup")
@@ -214,7 +214,7 @@ class BackupFolder:
             raise _damaged(path, "its digest is not that of the manifest")
         try:
             return msgspec.msgpack.decode(raw, type=Heads)
-        except UNDECODABLE as error:
+        except DECODE_ERRORS as error:
             raise _damaged(path, error) from error
 
     def write_heads(self, heads: Heads) -> HeadsFile:
@@ -233,8 +233,8 @@ class BackupFolder:
         """Make a manifest the one that counts, on the disk before this returns."""
         _sync(self.path)  # the files that it names
         raw = msgspec.json.encode(manifest)
-        sealed = _Sealed(FORMAT, sha256(raw).hexdigest(), msgspec.Raw(raw))
-        write_private(self.path / MANIFEST, msgspec.json.encode(sealed))
+        file = _ManifestFile(FORMAT, sha256(raw).hexdigest(), msgspec.Raw(raw))
+        write_private(self.path / MANIFEST, msgspec.json.encode(file))
         _sync(self.path)
 
     def remove_strays(self, manifest: Manifest | None) -> None:

@@ -12,7 +12,7 @@ from tests.support.rendered_data import is_same, specified_data
 
 from chatledger.domain.context.fragments import Fragment
 from chatledger.domain.errors import ConfigurationError
-from chatledger.domain.render import toml as toml_layout
+from chatledger.domain.render import toml
 from chatledger.domain.render.toml import TomlRenderer
 from chatledger.fragments import fragment, hint, principle, term
 
@@ -166,7 +166,7 @@ def test_the_input_is_not_changed() -> None:
 
 def test_deep_tables_are_read_back() -> None:
     """CE-36: headers take any depth, and tomllib reads them."""
-    levels = toml_layout.MAX_HEADER_LENGTH // 2 - 1
+    levels = toml.MAX_HEADER_LENGTH // 2 - 1
     chain: Any = "end"
     for _ in range(levels):
         chain = Fragment("a", ["x", chain] if chain == "end" else chain)
@@ -191,7 +191,7 @@ def test_any_depth(opening: str) -> None:
 
 def test_headers_do_not_make_deep_documents_huge(monkeypatch: pytest.MonkeyPatch) -> None:
     """A header has the whole path, so levels whose path is longer than the limit are inline."""
-    monkeypatch.setattr(toml_layout, "MAX_HEADER_LENGTH", 5)
+    monkeypatch.setattr(toml, "MAX_HEADER_LENGTH", 5)
     innermost: dict[str, Any] = {"x": 4, "k": {}, "list": [{}]}
     deep = innermost
     for level in (3, 2, 1):

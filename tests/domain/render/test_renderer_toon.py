@@ -12,7 +12,7 @@ from tests.support.rendered_data import is_same, specified_data
 
 from chatledger.domain.context.fragments import Fragment
 from chatledger.domain.errors import ConfigurationError
-from chatledger.domain.render import toon as toon_layout
+from chatledger.domain.render import toon
 from chatledger.domain.render.toon import ToonRenderer
 from chatledger.fragments import fragment, hint, term
 
@@ -54,7 +54,7 @@ def test_a_decoder_reads_the_specified_data(fragments: list[Any]) -> None:
 def test_the_frame_of_deep_data_is_read_likewise(levels: int, fragments: list[Any]) -> None:
     """What stands around the parts that the library writes, tested with parts of few levels."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(toon_layout, "MAX_LIBRARY_LEVELS", levels)
+        patch.setattr(toon, "MAX_LIBRARY_LEVELS", levels)
         text = rendered(*fragments)
 
     assert is_same(finite(specified_data(fragments)), toon_format.loads(text)), text

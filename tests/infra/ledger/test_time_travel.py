@@ -42,8 +42,8 @@ from chatledger import (
     WrongChatError,
     user,
 )
-from chatledger.infra.log import envelope as ledger_clock
-from chatledger.infra.store import commands as ledger_deciding
+from chatledger.infra.log import envelope
+from chatledger.infra.store import commands
 
 
 @pytest.mark.soak
@@ -127,7 +127,7 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1_000
-        for module in (ledger_deciding, ledger_clock):
+        for module in (commands, envelope):
             monkeypatch.setattr(module, "clock_ms", lambda: self.now)
 
 

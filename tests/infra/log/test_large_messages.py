@@ -24,7 +24,7 @@ from chatledger.infra.log.blobs import LEASE_MS, MissingBlobError
 from chatledger.infra.log.nats.event_log import JetStreamLog
 from chatledger.infra.log.nats.stream import delete_stream
 from chatledger.infra.log.port import EventLog
-from chatledger.infra.store import erasure as erasing_large
+from chatledger.infra.store import erasure
 
 __all__ = ["in_memory"]
 
@@ -225,7 +225,7 @@ def test_what_a_crash_left_of_a_deletion(opener: Open, monkeypatch: pytest.Monke
     ledger.create_chat("a", "ada")
     ledger.append("a", [user(words(40_000))])
     with monkeypatch.context() as patch:
-        patch.setattr(erasing_large.LargeDataEraser, "finish", _die)
+        patch.setattr(erasure.LargeDataEraser, "finish", _die)
         with pytest.raises(Killed):
             ledger.delete_chat("a")
         assert len(stored_names(ledger)) == 1
@@ -242,7 +242,7 @@ def test_data_are_gone_with_a_lost_index(opener: Open, tmp_path: Path, monkeypat
         ledger.create_chat("a", "ada")
         ledger.append("a", [user(words(40_000))])
         with monkeypatch.context() as patch:
-            patch.setattr(erasing_large.LargeDataEraser, "finish", _die)
+            patch.setattr(erasure.LargeDataEraser, "finish", _die)
             with pytest.raises(Killed):
                 ledger.delete_chat("a")
         root = (
