@@ -87,7 +87,7 @@ def dict_piece(items: dict[str, bytes]) -> Piece:
     return Piece(digest_of(node), node)
 
 
-def compound_piece(type_name: str, children: Sequence[bytes]) -> Piece:
+def composite_piece(type_name: str, children: Sequence[bytes]) -> Piece:
     """The value of that form that is made of pieces with these digests."""
     node = Compound(type_name, b"".join(children))
     return Piece(digest_of(node), node)

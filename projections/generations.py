@@ -26,7 +26,7 @@ SCHEMA: Final = b"12"
 
 _STATE, _SCHEMA, _IDENTITY, _RETIRED = b"state", b"schema", b"identity", b"retired"
 _ERASURE, _TRACKING = b"erasure:", b"tracking:"
-_SOILED, _SCRUBBED = b"soiled", b"scrubbed"
+_DIRTY, _SCRUBBED = b"soiled", b"scrubbed"
 
 
 class IndexState(msgspec.Struct, frozen=True, array_like=True):
@@ -96,7 +96,7 @@ class Generation:
         except BaseException:
             self.env.close()
             raise
-        self.env.forget_memory_when(self._soiled, otherwise=self.note_soiled)
+        self.env.forget_memory_when(self._dirty, otherwise=self.note_dirty)
 
     @classmethod
     def create(cls, number: int, path: Path, *, map_bytes: int) -> Self:
@@ -157,7 +157,7 @@ class Generation:
         page = Page(txn, self.tables, state.position, settings)
         for recorded in fresh:
             page.take(recorded)
-        for tombstone in page.buried:
+        for tombstone in page.tombstones:
             self._put_erasure(txn, tombstone)
         page.flush()
         position = fresh[-1].position
@@ -190,22 +190,22 @@ class Generation:
         assert isinstance(body, StreamDeleted), "it is a tombstone"
         erasure = Erasure(recorded.chat_id, body.first_position, recorded.position)
         txn.put(_ERASURE + number(recorded.position), _encode(erasure), db=self.tables.meta)
-        self.note_soiled(txn)
+        self.note_dirty(txn)
 
-    def note_soiled(self, txn: Transaction) -> None:
-        """Note that this transaction deletes what must not stay in the file."""
-        txn.put(_SOILED, number(to_number(self._soiled(txn)) + 1), db=self.tables.meta)
+    def note_dirty(self, txn: Transaction) -> None:
+        """Mark the file as dirty: this transaction deletes rows whose bytes must not stay in it."""
+        txn.put(_DIRTY, number(to_number(self._dirty(txn)) + 1), db=self.tables.meta)
 
-    def _soiled(self, txn: Transaction) -> bytes:
-        return txn.get(_SOILED, default=number(0), db=self.tables.meta)
+    def _dirty(self, txn: Transaction) -> bytes:
+        return txn.get(_DIRTY, default=number(0), db=self.tables.meta)
 
     def scrub_due(self, txn: Transaction) -> bytes | None:
-        """What `note_scrubbed` takes when the file was scrubbed of all that was deleted so far; None when it was already."""
-        soiled = self._soiled(txn)
-        return None if soiled == txn.get(_SCRUBBED, default=number(0), db=self.tables.meta) else soiled
+        """Return the dirty mark to pass to `note_scrubbed` after scrubbing; None when the file is clean."""
+        dirty = self._dirty(txn)
+        return None if dirty == txn.get(_SCRUBBED, default=number(0), db=self.tables.meta) else dirty
 
     def note_scrubbed(self, txn: Transaction, due: bytes) -> None:
-        """Note that the file has nothing of what had been deleted when `due` was read."""
+        """Note that the file has been scrubbed of everything that was deleted when `due` was read."""
         txn.put(_SCRUBBED, due, db=self.tables.meta)
 
     def erasures(self, txn: Transaction) -> list[Erasure]:

@@ -158,7 +158,7 @@ class Projector:
                 body = recorded.body
                 if isinstance(body, StreamDeleted) and body.first_position <= error.position:
                     self._doomed[error.chat_id] = recorded.position
-                    self._index.settings.half_erased.add(error.chat_id)
+                    self._index.settings.partly_erased.add(error.chat_id)
                     return True
             after = page[-1].position
         return False

@@ -33,18 +33,18 @@ from .namespaces import is_within
 from .record import CheckpointRecord, ThreadRecord, ThreadState, ancestors
 
 
-def portions_of(pieces: Sequence[Piece], most_bytes: int = MAX_EVENT_BYTES // 2) -> Iterator[tuple[Piece, ...]]:
-    """The pieces, as many together as one event holds; at least one portion."""
-    portion: list[Piece] = []
+def batches_of(pieces: Sequence[Piece], most_bytes: int = MAX_EVENT_BYTES // 2) -> Iterator[tuple[Piece, ...]]:
+    """Split pieces into batches, each as large as one event holds; at least one batch."""
+    batch: list[Piece] = []
     used = 0
     for piece in pieces:
         size = size_of([piece])
-        if portion and used + size > most_bytes:
-            yield tuple(portion)
-            portion, used = [], 0
-        portion.append(piece)
+        if batch and used + size > most_bytes:
+            yield tuple(batch)
+            batch, used = [], 0
+        batch.append(piece)
         used += size
-    yield tuple(portion)
+    yield tuple(batch)
 
 
 MAX_CHECKPOINT_ID_BYTES: Final = 200
@@ -126,7 +126,7 @@ def decide_put_checkpoint(
     pieces = _Missing(state)
     for name, tree in values.items():
         pieces.add(tree, before.get(name))
-    *earlier, last = portions_of(pieces.found)
+    *earlier, last = batches_of(pieces.found)
     body = AgentCheckpointPut(
         namespace=put.namespace,
         checkpoint_id=put.checkpoint_id,
@@ -234,7 +234,7 @@ def decide_put_writes(
     pieces = _Missing(state)
     for _, tree in kept.values():
         pieces.add(tree, None)
-    *earlier, last = portions_of(pieces.found)
+    *earlier, last = batches_of(pieces.found)
     slots = tuple(WriteSlot(index, channel, tree.digest) for index, (channel, tree) in kept.items())
     body = AgentWritesPut(namespace, checkpoint_id, task_id, task_path, slots, last, owner)
     return [*map(AgentContentPut, earlier), body]

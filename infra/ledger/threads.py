@@ -11,7 +11,7 @@ import msgspec
 from chatledger.domain.chat.events import Body
 from chatledger.domain.content import Content
 from chatledger.domain.limits import check_id
-from chatledger.domain.thread.copies import Restatement, decide_restate
+from chatledger.domain.thread.copies import Reemission, decide_reemit
 from chatledger.domain.thread.decide import (
     CheckpointPut,
     Tree,
@@ -380,10 +380,10 @@ class Threads:
 
         self._execute(thread_id, decide)
 
-    def migrate(self, thread_id: str, moves: Sequence[Restatement]) -> None:
+    def migrate(self, thread_id: str, moves: Sequence[Reemission]) -> None:
         """Store checkpoints and their writes in other namespaces of the thread too; what is there already stays."""
         for at in range(0, len(moves), _PAGE):
-            self._execute(thread_id, partial(decide_restate, moves=moves[at : at + _PAGE]))
+            self._execute(thread_id, partial(decide_reemit, moves=moves[at : at + _PAGE]))
 
     def infos(self) -> list[ThreadInfo]:
         """What is known of all threads, the oldest first."""

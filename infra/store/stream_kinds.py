@@ -11,7 +11,7 @@ from chatledger.domain.errors import QuarantinedError
 from chatledger.domain.graph.decide import decide_delete_state
 from chatledger.domain.graph.events import is_state_stream
 from chatledger.domain.log.tombstones import owner_digest
-from chatledger.domain.thread.copies import restated
+from chatledger.domain.thread.copies import reemitted
 from chatledger.domain.thread.decide import decide_delete_namespaces
 from chatledger.domain.thread.events import AgentContentPut, CheckpointKey, thread_of
 from chatledger.projections.generations import Erasure, Generation
@@ -112,7 +112,7 @@ def _free(look: Look, execute: ExecuteOnThread, thread_id: str, thread_no: int) 
             if state.thread_no != thread_no:
                 return bodies
             for namespace, checkpoint_id in some:
-                more = restated(state, namespace, checkpoint_id, written | new)
+                more = reemitted(state, namespace, checkpoint_id, written | new)
                 new.update(_digests(more))
                 bodies += more
             return bodies

@@ -203,7 +203,7 @@ class ChatWriter(IndexedChat):
             forget_large(self._txn, self._tables, self.chat_no)
             drop_prefixed(self._txn, self._tables.rows, number(self.chat_no))
             drop_prefixed(self._txn, self._tables.search, number(self.chat_no))
-        self._tables.bury(self._txn, self.chat_id, tombstone)
+        self._tables.put_tombstone(self._txn, self.chat_id, tombstone)
         self._places.clear()
         self.chat_no, self._record, self._profile, self._listed, self._writer = None, None, None, None, None
         self._search = None

@@ -16,7 +16,7 @@ from chatledger.domain.errors import InvalidValueError
 from ..lmdb.environment import Transaction
 from ..lmdb.tables import Tables
 from .projection import Projection
-from .records import SERVING, ProjectionRecord, load, load_all, new_record, note_dead, save
+from .records import SERVING, ProjectionRecord, load, load_all, new_record, note_tombstone, save
 from .rows import ProjectionRows, Reach
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class Attached:
             save(txn, tables, SERVING, record)
         for recorded in events:
             if isinstance(recorded.body, StreamDeleted):
-                note_dead(txn, tables, recorded)
+                note_tombstone(txn, tables, recorded)
                 _note_dirty(txn, tables, recorded, recorded.body, in_step)
 
 

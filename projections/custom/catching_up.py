@@ -12,7 +12,7 @@ from ..generations import Generation
 from ..index import Index, ReadLog, Snapshot
 from ..lmdb.environment import Transaction
 from .attached import Entry, apply_events
-from .records import BUILDING, SERVING, ProjectionRecord, drop, forget, is_dead, load, new_record, save
+from .records import BUILDING, SERVING, ProjectionRecord, drop, forget, is_deleted, load, new_record, save
 
 _MAX_STREAMS: Final = 65_536
 
@@ -167,7 +167,7 @@ class CatchingUp:
         tables, target = generation.tables, generation.state(txn).position
         events = [recorded for recorded in page if recorded.position <= target]
         end = target if not page or len(events) < len(page) else page[-1].position
-        living = [recorded for recorded in events if not is_dead(txn, tables, recorded)]
+        living = [recorded for recorded in events if not is_deleted(txn, tables, recorded)]
         links = self._links.check(record.position, living, end=end)
         reached = apply_events(txn, tables, self._entry.projection, record, living)
         if reached.error:
@@ -175,7 +175,7 @@ class CatchingUp:
         reached = msgspec.structs.replace(reached, position=end)
         if reached.dirty_until and end >= reached.dirty_until:
             reached = msgspec.structs.replace(reached, dirty_until=0)
-            generation.note_soiled(txn)  # what was deleted leaves these rows only now
+            generation.note_dirty(txn)  # what was deleted leaves these rows only now
         if slot == BUILDING and end >= target:
             drop(txn, tables, SERVING, record.name)
             forget(txn, tables, BUILDING, record.name)

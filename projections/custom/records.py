@@ -16,7 +16,7 @@ SERVING: Final = b"custom:serving:"
 BUILDING: Final = b"custom:building:"
 """The rows that will replace them."""
 _LAST_NUMBER: Final = b"custom:number"
-_DEAD: Final = number(0)  # no projection has this number
+_TOMBSTONE: Final = number(0)  # no projection has this number
 
 
 class ProjectionRecord(msgspec.Struct, frozen=True, array_like=True):
@@ -83,16 +83,16 @@ def drop_rows(txn: Transaction, tables: Tables, record: ProjectionRecord) -> Non
     drop_prefixed(txn, tables.custom, number(record.number))
 
 
-def note_dead(txn: Transaction, tables: Tables, tombstone: Recorded) -> None:
+def note_tombstone(txn: Transaction, tables: Tables, tombstone: Recorded) -> None:
     """
     Remember a deletion.
 
     Projections that are built later, or lag, pass over what was before it: part of it may be erased from the log already.
     """
-    txn.put(_DEAD + stream_digest(tombstone.chat_id), number(tombstone.position), db=tables.custom)
+    txn.put(_TOMBSTONE + stream_digest(tombstone.chat_id), number(tombstone.position), db=tables.custom)
 
 
-def is_dead(txn: Transaction, tables: Tables, recorded: Recorded) -> bool:
-    """Whether an event belongs to what was deleted later."""
-    raw = txn.get(_DEAD + stream_digest(recorded.chat_id), db=tables.custom)
+def is_deleted(txn: Transaction, tables: Tables, recorded: Recorded) -> bool:
+    """Whether the stream of an event was deleted after it."""
+    raw = txn.get(_TOMBSTONE + stream_digest(recorded.chat_id), db=tables.custom)
     return raw is not None and recorded.position < to_number(raw) and not isinstance(recorded.body, StreamDeleted)

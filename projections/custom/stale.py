@@ -44,7 +44,7 @@ def wipe_stale(generation: "Generation") -> bool:
                 continue
             else:
                 drop(txn, generation.tables, slot, record.name)
-            generation.note_soiled(txn)
+            generation.note_dirty(txn)
         return is_clean
 
     return generation.env.update(wipe)

@@ -122,5 +122,5 @@ class GraphStateWriter(IndexedGraphState):
                     self._txn.delete(key, db=self._tables.state_order)
             drop_prefixed(self._txn, self._tables.states, number(self.state_no))
             self._txn.delete(keys.stream_key(self.stream_id), db=self._tables.chat_ids)
-        self._tables.bury(self._txn, self.stream_id, tombstone)
+        self._tables.put_tombstone(self._txn, self.stream_id, tombstone)
         self.state_no, self._record = None, None

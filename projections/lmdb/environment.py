@@ -35,8 +35,8 @@ class UncleanStopError(Exception):
     """The machine went down while the environment was open; without syncs its pages may be in any state."""
 
 
-class _SoiledError(Exception):
-    """The memory of pages holds what was deleted since."""
+class _DirtyPagesError(Exception):
+    """The remembered pages are dirty: they hold rows that were deleted since."""
 
 
 def _do_nothing(txn: Transaction) -> None:
@@ -80,7 +80,7 @@ class Environment:
         self._write_lock = threading.RLock()
         self._reopened: list[Callable[[], None]] = []
         self._memory_mark: Callable[[Transaction], bytes] | None = None
-        self._note_soiled: Callable[[Transaction], None] = _do_nothing
+        self._note_dirty: Callable[[Transaction], None] = _do_nothing
         self._marked: bytes | None = None  # the memory is fresh
 
     def _open(self, map_bytes: int) -> lmdb.Environment:
@@ -145,7 +145,7 @@ class Environment:
         LMDB keeps the memory of the pages that it wrote, and what stood in it gets into the unused parts of later pages.
         `otherwise` is called in a write that can not wait for it, because of transactions that do not end.
         """
-        self._memory_mark, self._note_soiled = mark, otherwise
+        self._memory_mark, self._note_dirty = mark, otherwise
 
     def update(self, change: Callable[[Transaction], T]) -> T:
         """Run `change` in a write transaction, again with a larger map if it was full; an exception leaves all as it was."""
@@ -160,7 +160,7 @@ class Environment:
                             return change(txn)
                     finally:
                         self.end()
-                except _SoiledError:
+                except _DirtyPagesError:
                     can_reopen = self._reopen()
                 except lmdb.MapFullError:
                     self._resize(self._env.info()["map_size"] * 2)
@@ -202,8 +202,8 @@ class Environment:
             self._marked = mark
         elif mark != self._marked:
             if can_reopen:
-                raise _SoiledError
-            self._note_soiled(txn)
+                raise _DirtyPagesError
+            self._note_dirty(txn)
 
     def _reopen(self) -> bool:
         """Free the memory of pages, which only closing does; False when transactions did not end for a moment."""

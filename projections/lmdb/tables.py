@@ -78,7 +78,7 @@ class Tables:
         raw = txn.get(_TOMBSTONE + id_key(stream_id), db=self.chat_ids)
         return None if raw is None else _decode_tombstone(without_checksum(raw))
 
-    def bury(self, txn: Transaction, stream_id: str, tombstone: Tombstone) -> None:
+    def put_tombstone(self, txn: Transaction, stream_id: str, tombstone: Tombstone) -> None:
         """Replace a chat by its tombstone."""
         key = id_key(stream_id)
         txn.delete(_CHAT + key, db=self.chat_ids)

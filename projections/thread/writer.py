@@ -263,7 +263,7 @@ class ThreadWriter(IndexedThread):
                 drop_prefixed(self._txn, self._tables.agents, number(self.thread_no) + kind)
             self._txn.delete(keys.by_name(self.thread_no), db=self._tables.agent_order)
             self._txn.delete(b"a" + id_key(self.thread_id), db=self._tables.chat_ids)
-        self._tables.bury(self._txn, self.stream_id, tombstone)
+        self._tables.put_tombstone(self._txn, self.stream_id, tombstone)
         self.thread_no, self._record = None, None
         self._namespace_nos.clear()
 

@@ -1,4 +1,4 @@
-"""Walking a log from its start: every event is read, checked, and folded into a scratch generation of an index."""
+"""Walk of a log from its start: every event is read, checked, and replayed into a scratch generation of an index."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Protocol
@@ -192,7 +192,7 @@ class Walk:
 
     Args:
         log: The log.
-        scratch: An empty generation, which holds the fold afterwards.
+        scratch: An empty generation, which holds the replayed chats afterwards.
         watch: Is told every event.
         progress: Is told the position reached.
     """

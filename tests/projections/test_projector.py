@@ -111,7 +111,7 @@ def test_events_seen_before_their_erasure_excuse_no_loss(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("left", range(1, 2**4 - 1))
-def test_a_half_erased_chat_does_not_stop_a_rebuild(tmp_path: Path, left: int) -> None:
+def test_a_partly_erased_chat_does_not_stop_a_rebuild(tmp_path: Path, left: int) -> None:
     """Whatever an interrupted erasure left of a deleted chat, the rest is indexed and the erasure is to be finished."""
     story = Story().chain("m1", "m2", "m3")
     story.chain("x1", chat_id="other")

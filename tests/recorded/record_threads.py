@@ -11,7 +11,7 @@ from chatledger.domain.content import (
     Leaf,
     ListNode,
     Piece,
-    compound_piece,
+    composite_piece,
     dict_piece,
     digest_of,
     leaf_pieces,
@@ -36,7 +36,7 @@ LONG = leaf_pieces("bytes", b"\0" * 300_000)[-1]
 DIGESTS = [piece.digest for piece in LEAVES]
 LIST = list_piece(DIGESTS * 2)
 GROWN = Piece(list_piece([*DIGESTS * 2, DIGESTS[0]]).digest, ListNode(DIGESTS[0], LIST.digest, 6))
-OTHERS = (dict_piece({"a": DIGESTS[0], "": DIGESTS[1]}), compound_piece("langgraph.send/1", DIGESTS[:2]))
+OTHERS = (dict_piece({"a": DIGESTS[0], "": DIGESTS[1]}), composite_piece("langgraph.send/1", DIGESTS[:2]))
 
 STREAM: list[list[Body]] = [
     [AgentContentPut((*LEAVES, LONG), "ada")],

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple, cast
 
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
-from chatledger.domain.content import compound_piece, dict_piece, leaf_pieces, list_piece
+from chatledger.domain.content import composite_piece, dict_piece, leaf_pieces, list_piece
 from chatledger.domain.thread.decide import Tree
 from chatledger.projections.lmdb.cache import Remembered
 
@@ -56,7 +56,7 @@ class Values:
         apart = taken_apart(value)
         if apart is not None:
             children = [self.encode(part, depth + 1) for part in apart[1]]
-            piece = compound_piece(apart[0], [child.digest for child in children])
+            piece = composite_piece(apart[0], [child.digest for child in children])
             return Tree(piece.digest, piece.content, children)
         return self._leaf(value)
 

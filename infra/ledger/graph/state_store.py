@@ -35,7 +35,7 @@ from .settings import (
     make_settings,
     milliseconds,
 )
-from .steps import KeptSteps, Step, StoredSteps, Task
+from .steps import Step, Task, WriteBehindSteps, WriteThroughSteps
 from .stored import StoredStates
 from .values import (
     ResumePoint,
@@ -126,8 +126,8 @@ class StateStore:
         self._settings = settings
         self._identity = identity
         self._stored = StoredStates(ledger)
-        kind = StoredSteps if settings.checkpointing == "every" else KeptSteps
-        self._steps: StoredSteps | KeptSteps = kind(self._stored, settings)
+        kind = WriteThroughSteps if settings.checkpointing == "every" else WriteBehindSteps
+        self._steps: WriteThroughSteps | WriteBehindSteps = kind(self._stored, settings)
         self._observers = StateObservers()
 
     def for_identity(self, user_id: str | None, *, is_admin: bool = False) -> "StateStore":
