@@ -68,32 +68,32 @@ class Piece(msgspec.Struct, frozen=True, array_like=True):
 def leaf_pieces(type_name: str, data: bytes) -> list[Piece]:
     """The pieces of one serialized value; the last of them is the value."""
     if len(data) <= MAX_PART_BYTES:
-        return [Piece(digest_of(Leaf(type_name, data)), Leaf(type_name, data))]
+        return [Piece(piece_digest(Leaf(type_name, data)), Leaf(type_name, data))]
     leaves = [Leaf("part", data[at : at + MAX_PART_BYTES]) for at in range(0, len(data), MAX_PART_BYTES)]
-    parts = [Piece(digest_of(leaf), leaf) for leaf in leaves]
+    parts = [Piece(piece_digest(leaf), leaf) for leaf in leaves]
     whole = Parts(type_name, b"".join(part.digest for part in parts))
-    return [*parts, Piece(digest_of(whole), whole)]
+    return [*parts, Piece(piece_digest(whole), whole)]
 
 
 def list_piece(children: Sequence[bytes]) -> Piece:
     """The list of pieces with these digests."""
     node = ListNode(b"".join(children))
-    return Piece(digest_of(node), node)
+    return Piece(piece_digest(node), node)
 
 
 def dict_piece(items: dict[str, bytes]) -> Piece:
     """The dict of pieces with these digests."""
     node = DictNode(tuple(items), b"".join(items.values()))
-    return Piece(digest_of(node), node)
+    return Piece(piece_digest(node), node)
 
 
 def composite_piece(type_name: str, children: Sequence[bytes]) -> Piece:
     """The value of that form that is made of pieces with these digests."""
     node = Compound(type_name, b"".join(children))
-    return Piece(digest_of(node), node)
+    return Piece(piece_digest(node), node)
 
 
-def digest_of(content: Content) -> bytes:
+def piece_digest(content: Content) -> bytes:
     """What a piece is named by: BLAKE2b over its kind and all it holds. A list must be whole, without a base."""
     if isinstance(content, Leaf):
         parts = b"leaf", _encode(content.type), content.data

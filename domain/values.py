@@ -147,12 +147,12 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
         return plain_text(self.data)
 
 
-class _Content(msgspec.Struct, frozen=True):
+class _DraftContent(msgspec.Struct, frozen=True):
     name: str
     data: Any
 
 
-class NewMessage(_Content, frozen=True, kw_only=True):
+class NewMessage(_DraftContent, frozen=True, kw_only=True):
     """
     A message to append: `NewMessage(name, data, *, ...)`.
 

@@ -19,7 +19,7 @@ from .lmdb.environment import Environment, Transaction
 from .lmdb.keys import number, to_number
 from .lmdb.page_check import find_damage
 from .lmdb.tables import Tables
-from .log.applying import Page, Settings, writer_of
+from .log.applying import EventPage, Settings, writer_of
 
 SCHEMA: Final = b"12"
 """Changes whenever rows or keys do; an index of another schema is rebuilt."""
@@ -154,7 +154,7 @@ class Generation:
         fresh = [recorded for recorded in events if recorded.position > state.position]
         if not fresh:
             return state
-        page = Page(txn, self.tables, state.position, settings)
+        page = EventPage(txn, self.tables, state.position, settings)
         for recorded in fresh:
             page.take(recorded)
         for tombstone in page.tombstones:

@@ -34,7 +34,7 @@ class BuiltCodec(msgspec.Struct, frozen=True):
             MissingCodecError: A fragment in it has no codec.
             FragmentConversionError: A fragment in it has no serialized form, or the form would be too deep.
         """
-        return cast("dict[str, Any]", serialized(self.shallow(), encoded))
+        return cast("dict[str, Any]", serialized(self.shallow(), encode_builder))
 
 
 class TextCodec(BuiltCodec, frozen=True):
@@ -85,7 +85,7 @@ class GlossaryCodec(BuiltCodec, frozen=True):
         return [{"term": term, "expression": expression} for term, expression in self.entries]
 
 
-def encoded(fragment: Fragment) -> Mapping[str, Any]:
+def encode_builder(fragment: Fragment) -> Mapping[str, Any]:
     """
     What the codec of a fragment serializes it to; of a built one, fragments in it as they are.
 

@@ -38,12 +38,12 @@ class Lazy(msgspec.Struct, frozen=True):
     content: Any
 
 
-class _Content(msgspec.Struct, frozen=True):
+class _FragmentContent(msgspec.Struct, frozen=True):
     name: str
     data: FragmentData = UNSET
 
 
-class Fragment(_Content, frozen=True, kw_only=True):
+class Fragment(_FragmentContent, frozen=True, kw_only=True):
     """
     A named unit of context: `Fragment(name, data, *, ...)`.
 

@@ -20,10 +20,10 @@ from ..content import (
     Parts,
     Piece,
     dict_piece,
-    digest_of,
     grown_from,
     leaf_pieces,
     list_piece,
+    piece_digest,
     split_digests,
 )
 
@@ -77,7 +77,7 @@ def _cut_list(items: list[Any], pieces: dict[bytes, Content]) -> list[bytes]:
         nonlocal run_bytes
         if run:
             leaf = Leaf(RUN, _encode(run))
-            digest = digest_of(leaf)
+            digest = piece_digest(leaf)
             pieces[digest] = leaf
             children.append(digest)
             run.clear()

@@ -67,7 +67,7 @@ def _texts(data: Any) -> Iterator[str]:
             yield from _texts(value)
 
 
-def digest_of(data: bytes | memoryview) -> bytes:
+def data_digest(data: bytes | memoryview) -> bytes:
     """What data are found by."""
     return sha256(data).digest()
 
@@ -82,7 +82,7 @@ def find_large(body: Body, state: bytes) -> tuple[LargeData, ...]:
         # Should the same bytes stand in the event before, then those are taken out: it is put together alike.
         start = state.find(data, after)
         assert start >= 0, "an encoded event holds its encoded data"
-        found.append(LargeData(start, len(data), digest_of(data)))
+        found.append(LargeData(start, len(data), data_digest(data)))
         after = start + len(data)
     return tuple(found)
 

@@ -79,7 +79,7 @@ _KEY_BYTES: Final = 32
 _SIGNATURE_BYTES: Final = 64
 
 
-def digest_of(chat_id: str) -> bytes:
+def stream_digest(chat_id: str) -> bytes:
     """How a stream is called in an anchor: SHA-256 over its id in UTF-8."""
     return sha256(chat_id.encode()).digest()
 
@@ -157,7 +157,7 @@ class Anchor(msgspec.Struct, frozen=True):
 
     def leaf(self, chat_id: str) -> AnchorLeaf | None:
         """What is said of a chat; None when it is not in the anchor."""
-        digest = digest_of(chat_id)
+        digest = stream_digest(chat_id)
         return next((leaf for leaf in self.leaves if leaf.digest == digest), None)
 
     def proof(self, chat_id: str) -> InclusionProof:
@@ -178,7 +178,7 @@ class Anchor(msgspec.Struct, frozen=True):
 
     def check_proof(self, chat_id: str, proof: InclusionProof) -> bool:
         """Whether a proof shows that the chat ended, at this anchor, where the proof's leaf says. Needs no leaves."""
-        if proof.leaf.digest != digest_of(chat_id):
+        if proof.leaf.digest != stream_digest(chat_id):
             return False
         found = root_from_path(proof.leaf.encoded(), index=proof.index, size=self.count, path=proof.path)
         return found == self.root

@@ -36,7 +36,7 @@ def snippet(text: str, query: Query) -> str:
     return Snippets(query).of(text)
 
 
-class Known(msgspec.Struct, frozen=True):
+class KnownWords(msgspec.Struct, frozen=True):
     """
     What the index knows of a text, so that its terms need not be found again.
 
@@ -74,7 +74,7 @@ class Snippets:
         self._beginnings = tuple(self._prefixes)
         self._exact = {*self._words, *self._phrases}
 
-    def of(self, text: str, known: Known | None = None) -> str:
+    def of(self, text: str, known: KnownWords | None = None) -> str:
         """The snippet of a text; the same, but sooner, with what is known of it."""
         if known is None:
             terms = terms_of(text)
@@ -115,7 +115,7 @@ class Snippets:
         return [at for at, term in enumerate(terms) if term in exact]
 
 
-def _of_one(text: str, known: Known, at: int, leaf: Word | Phrase) -> str:
+def _of_one(text: str, known: KnownWords, at: int, leaf: Word | Phrase) -> str:
     """What `_of_many` makes of one hit in ASCII, where each border of a word is one of clusters; in half of its time."""
     after, count = at + _length(leaf), known.term_count
     if after - at > MAX_SNIPPET_TOKENS or len(text) > MAX_SNIPPET_LENGTH:

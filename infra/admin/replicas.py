@@ -17,7 +17,7 @@ from ..log.nats.client import JetStreamClient
 from ..log.nats.errors import StreamAbsentError
 from ..log.nats.event_log import BLOBS, FEEDS
 from ..log.nats.login import Login
-from ..log.nats.server_copies import Member, Members, digests_on_each, members_of, servers_of
+from ..log.nats.server_copies import ClusterInfo, PeerInfo, cluster_of, digests_on_each, servers_of
 from ..log.nats.stream import stream_info
 from ..log.port import translated
 from ..store.opening.locations import STREAM
@@ -100,10 +100,10 @@ def _checked(client: JetStreamClient, stream: str, server: str, timeout_s: float
     return members.raft_group
 
 
-def _await_stopped(client: JetStreamClient, stream: str, server: str, ends_at: float) -> Members:
+def _await_stopped(client: JetStreamClient, stream: str, server: str, ends_at: float) -> ClusterInfo:
     while True:
-        members = client.call(members_of, client, stream)
-        found: Member | None = next((one for one in members.replicas if one.name == server), None)
+        members = client.call(cluster_of, client, stream)
+        found: PeerInfo | None = next((one for one in members.replicas if one.name == server), None)
         if found is None and server != members.leader:
             known = ", ".join(sorted([members.leader, *(one.name for one in members.replicas)]))
             msg = f"server {server!r} keeps no copy of stream {stream!r}; these do: {known}"

@@ -7,7 +7,7 @@ from weakref import WeakSet
 from chatledger.domain.errors import AccessDeniedError, LedgerClosedError
 from chatledger.domain.limits import check_id
 
-from ..store.opening.registry import Shared, release
+from ..store.opening.registry import SharedStore, release
 from ..store.temp_folders import Scratch
 from .methods import LedgerMethods
 from .port import LedgerStore
@@ -25,7 +25,7 @@ class Ledger(LedgerMethods, TimeTravelMethods):
     Safe for threads. Every write is one commit: on the log before the call returns, and in what this ledger reads next.
     """
 
-    def __init__(self, shared: Shared, *, sweep_every_s: float | None = None) -> None:
+    def __init__(self, shared: SharedStore, *, sweep_every_s: float | None = None) -> None:
         self._shared = shared
         self._is_closed = False
         self._cursors = WeakSet()

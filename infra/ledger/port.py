@@ -16,7 +16,7 @@ from chatledger.projections.lmdb.tables import Tables
 from chatledger.projections.thread.reader import IndexedThread
 
 from ..log.bookmarks import Bookmark
-from ..store.commands import Decide, DecideOnState, DecideOnThread, Kind
+from ..store.commands import Decide, DecideOnState, DecideOnThread, EventKind
 from ..store.group_commit import Command
 from ..store.store import Store
 
@@ -143,7 +143,9 @@ class LedgerStore(Protocol):
         """Return the index as it is, inside a transaction."""
         ...
 
-    def execute(self, chat_id: str, decide: Decide, *, kind: Kind | None, timeout_s: float = ...) -> list[Recorded]:
+    def execute(
+        self, chat_id: str, decide: Decide, *, kind: EventKind | None, timeout_s: float = ...
+    ) -> list[Recorded]:
         """Decide on the present state of a chat, write and apply; return the events that were written."""
         ...
 
@@ -155,7 +157,7 @@ class LedgerStore(Protocol):
         """Do the same for the state of a graph."""
         ...
 
-    def submit(self, chat_id: str, decide: Decide, kind: Kind, on_end: Callable[[], object]) -> Command:
+    def submit(self, chat_id: str, decide: Decide, kind: EventKind, on_end: Callable[[], object]) -> Command:
         """Begin what `execute` does, in another thread, which calls `on_end` when it is over."""
         ...
 

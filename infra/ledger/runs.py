@@ -22,7 +22,7 @@ from chatledger.domain.values import Message, NewMessage
 from chatledger.projections.chat.reader import IndexedChat
 from chatledger.projections.chat.runs import MESSAGE, THREAD, TRIGGER
 
-from ..store.commands import Decide, Kind
+from ..store.commands import Decide, EventKind
 from .drafts import as_drafts, new_id
 from .port import LedgerPart
 
@@ -243,7 +243,7 @@ class RunMethods(LedgerPart):
                     return shown if last_n is None else shown[len(shown) - min(last_n, len(shown)) :]
                 taken = min(taken * 2, length)
 
-    def _change(self, chat_id: str, run_id: str, decide: Decide, *, kind: Kind) -> MessageRun:
+    def _change(self, chat_id: str, run_id: str, decide: Decide, *, kind: EventKind) -> MessageRun:
         check_id(chat_id, "chat_id")
         written = self._store.execute(chat_id, decide, kind=kind)
         ids = [_run_id(recorded.body) for recorded in written]

@@ -30,7 +30,7 @@ from chatledger.projections.thread.reader import (
     checkpoints_of_run,
     listed_checkpoints,
     listed_threads,
-    load,
+    load_contents,
 )
 
 from .ledger import Ledger
@@ -58,7 +58,7 @@ class ThreadInfo(msgspec.Struct, frozen=True):
     owner: str | None = None
 
 
-def info_of(thread: IndexedThread, record: ThreadRecord) -> ThreadInfo:
+def thread_info(thread: IndexedThread, record: ThreadRecord) -> ThreadInfo:
     """What is told of a living thread."""
     return ThreadInfo(
         thread_id=thread.thread_id,
@@ -390,7 +390,7 @@ class Threads:
         with self._reading() as snapshot:
             listed = listed_threads(snapshot.txn, snapshot.tables)
             threads = [snapshot.thread(thread_id, even_quarantined=True) for _, thread_id in listed]
-            return [info_of(thread, thread.record) for thread in threads if thread.record is not None]
+            return [thread_info(thread, thread.record) for thread in threads if thread.record is not None]
 
     def copy(self, source_id: str, target_id: str, *, within: str | None = None) -> None:
         """
@@ -431,4 +431,4 @@ def _loaded(
     parent_id = record.parent_id
     if record.is_orphan and not any(ancestors(record, partial(thread.checkpoint, record.namespace))):
         parent_id = None
-    return StoredCheckpoint(record, thread.thread_id, writes, load(thread, roots, is_known, pieces), parent_id)
+    return StoredCheckpoint(record, thread.thread_id, writes, load_contents(thread, roots, is_known, pieces), parent_id)

@@ -17,7 +17,7 @@ from .blobs import Blobs, MissingBlobError
 from .cipher import Keyring, RecordCipher, UnknownKeyError, UnreadableRecordError, is_encrypted, place_of
 from .compression import ZstdCompressor, is_compressed
 
-Place = tuple[str, int, str]
+RecordPlace = tuple[str, int, str]
 """Where a record stands: a chat, a version and a topic; or for large data, their name, the number of the part and its upload."""
 
 _MARKED: Final = b"\xc1"
@@ -57,7 +57,7 @@ class StructMapper(Mapper[str]):
         state = encoded.state if is_whole else with_references(encoded.state, encoded.large)
         return self.store(encoded.event, encoded.topic, state)
 
-    def pack(self, data: bytes, place: Place) -> bytes:
+    def pack(self, data: bytes, place: RecordPlace) -> bytes:
         """The record of these bytes at a place."""
         if self.compressor:
             data = self.compressor.compress(data)
@@ -65,7 +65,7 @@ class StructMapper(Mapper[str]):
             return self.cipher.seal(data, place_of(*place))
         return self.cipher.encrypt(data) if self.cipher else data
 
-    def unpack(self, record: bytes, place: Place) -> bytes:
+    def unpack(self, record: bytes, place: RecordPlace) -> bytes:
         """
         The bytes of a record.
 
@@ -231,7 +231,7 @@ class StructMapper(Mapper[str]):
             self._zstd = self.compressor if isinstance(self.compressor, ZstdCompressor) else ZstdCompressor()
         return self._zstd
 
-    def _decrypted(self, record: bytes, place: Place) -> bytes:
+    def _decrypted(self, record: bytes, place: RecordPlace) -> bytes:
         if isinstance(self.cipher, RecordCipher):
             return self.cipher.unseal(record, place_of(*place))
         if self.cipher:

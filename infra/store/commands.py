@@ -23,7 +23,7 @@ DecideOnThread = Callable[[IndexedThread, int], list[Body]]
 DecideOnState = Callable[[IndexedGraphState, int], list[Body]]
 """The same for the state of a graph."""
 S = TypeVar("S", bound=IndexedChat | IndexedThread | IndexedGraphState)
-Kind = type[Body] | tuple[type[Body], ...]
+EventKind = type[Body] | tuple[type[Body], ...]
 """The type of the event that a command writes first."""
 
 MAX_COMMIT_EVENTS: Final = 1000
@@ -41,7 +41,7 @@ class CommandFactory:
         stream: str,
         read: Callable[[Snapshot], S],
         decide: Callable[[S, int], list[Body]],
-        kind: Kind | None,
+        kind: EventKind | None,
         on_end: Callable[[], object] | None = None,
     ) -> Command:
         """Return a command that decides on the state which `read` returns, unless it was carried out before."""

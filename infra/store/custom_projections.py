@@ -24,11 +24,11 @@ from chatledger.projections.custom.records import (
     BUILDING,
     SERVING,
     ProjectionRecord,
-    drop,
-    load,
-    load_all,
+    drop_record,
+    load_record,
+    load_records,
     new_record,
-    save,
+    save_record,
 )
 from chatledger.projections.custom.rows import ProjectionView, Reach
 from chatledger.projections.generations import Generation
@@ -125,9 +125,9 @@ class CustomProjections:
         with self._index.building():
 
             def begin(generation: Generation, txn: Transaction) -> int:
-                drop(txn, generation.tables, BUILDING, name)
+                drop_record(txn, generation.tables, BUILDING, name)
                 record = new_record(txn, generation.tables, name, entry.version)
-                save(txn, generation.tables, BUILDING, record)
+                save_record(txn, generation.tables, BUILDING, record)
                 return record.number
 
             wanted = self._index.update(begin)
@@ -138,13 +138,13 @@ class CustomProjections:
             raise _broken(record)
         entry.is_replaced = False
 
-    def drop(self, name: str) -> bool:
+    def drop_record(self, name: str) -> bool:
         """Forget one, with its rows; False when there is none."""
         was_attached = self._index.custom.get(name) is not None
         self._index.custom.remove(name)
 
         def change(generation: Generation, txn: Transaction) -> bool:
-            found = [drop(txn, generation.tables, slot, name) for slot in (SERVING, BUILDING)]
+            found = [drop_record(txn, generation.tables, slot, name) for slot in (SERVING, BUILDING)]
             return any(found)
 
         return self._index.update(change) or was_attached
@@ -152,7 +152,7 @@ class CustomProjections:
     def infos(self) -> list[ProjectionInfo]:
         """How each is, by name; of one that is being built anew the rows that serve."""
         with self._index.snapshot() as snapshot:
-            records = load_all(snapshot.txn, snapshot.tables)
+            records = load_records(snapshot.txn, snapshot.tables)
         found: dict[str, ProjectionRecord] = {}
         for slot, record in records:
             if slot == SERVING or record.error or record.name not in found:
@@ -185,7 +185,7 @@ class CustomProjections:
                 raise _broken(record)
             stack = contextlib.ExitStack()
             snapshot = stack.enter_context(self._index.snapshot())
-            found = load(snapshot.txn, snapshot.tables, SERVING, name)
+            found = load_record(snapshot.txn, snapshot.tables, SERVING, name)
             if found is not None and found.version == entry.version and found.position >= target and not found.error:
                 reach = Reach(snapshot.txn, snapshot.tables.custom, stack.close)
                 self._views.add(reach)

@@ -126,7 +126,7 @@ class Quarantine:
         refused = self.refused()
         if not refused:
             return refuse_nothing
-        said = {name: describe(folder, stream) for name, (folder, stream) in refused.items()}
+        said = {name: describe_quarantined(folder, stream) for name, (folder, stream) in refused.items()}
         return Refusal(said, tuple(stream for _, stream in refused.values()))
 
     def give_up(self, stream: str, *, now: int) -> QuarantinedStream:
@@ -178,7 +178,7 @@ class Refusal:
             raise QuarantinedError(said, chat_id=stream)
 
 
-def describe(folder: Path, stream: QuarantinedStream) -> str:
+def describe_quarantined(folder: Path, stream: QuarantinedStream) -> str:
     """What to say of a stream that is refused."""
     thread = thread_of(stream.id)
     what = f"chat {stream.id!r}" if thread is None else f"thread {thread!r}"

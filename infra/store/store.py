@@ -33,7 +33,7 @@ from ..log import EventLog, LostRaceError
 from ..log.envelope import current
 from ..log.port import READ_PAGE
 from ..log.witness import LastSeen, Witness, refuse_if_regressed
-from .commands import CommandFactory, Decide, DecideOnState, DecideOnThread, Kind, S
+from .commands import CommandFactory, Decide, DecideOnState, DecideOnThread, EventKind, S
 from .custom_projections import CustomProjections
 from .erasure import SCRUB_S, Eraser
 from .follower import Follower
@@ -156,7 +156,7 @@ class Store:
         chat_id: str,
         decide: Decide,
         *,
-        kind: Kind | None,
+        kind: EventKind | None,
         timeout_s: float = RETRY_S,
     ) -> list[Recorded]:
         """
@@ -209,7 +209,7 @@ class Store:
         read: Callable[[Snapshot], S],
         decide: Callable[[S, int], list[Body]],
         *,
-        kind: Kind | None,
+        kind: EventKind | None,
         timeout_s: float = RETRY_S,
     ) -> list[Recorded]:
         """Decide, write and apply on any stream, as `execute` does on a chat. `read` returns the state for the decision."""
@@ -245,7 +245,7 @@ class Store:
         """
         return self.projector.catch_up() if seen is None else seen
 
-    def submit(self, chat_id: str, decide: Decide, kind: Kind, on_end: Callable[[], object]) -> Command:
+    def submit(self, chat_id: str, decide: Decide, kind: EventKind, on_end: Callable[[], object]) -> Command:
         """
         Begin what `execute` does, in another thread, and return at once; `on_end` is called there when it is over.
 
@@ -256,7 +256,7 @@ class Store:
         self._commits.submit(command)
         return command
 
-    def _repeated(self, stream_id: str, positions: tuple[int, int], kind: Kind | None) -> list[Recorded]:
+    def _repeated(self, stream_id: str, positions: tuple[int, int], kind: EventKind | None) -> list[Recorded]:
         """The events of a command that was carried out before."""
         first, last = positions
         found: list[Recorded] = []

@@ -21,7 +21,7 @@ from ..lmdb.checksums import view_without_checksum, without_checksum
 from ..lmdb.environment import Transaction, prefixed
 from ..lmdb.keys import NO_SEGMENT, Tag, chat_key, forks_prefix, page_key, segment_key
 from .messages import RecentMessages, StoredMessage, only_new_collected
-from .pages import Page, Run, bodies_in, part_of_page, read_runs, unpack_page
+from .pages import MessagePage, Run, bodies_in, part_of_page, read_runs, unpack_page
 from .runs import Annotations
 
 Place = tuple[int, int]
@@ -281,7 +281,7 @@ class Chains:
         for key, _ in prefixed(self._txn, self._table, prefix):
             yield _u32.unpack_from(key, len(prefix))[0]
 
-    def _pages(self, number: int, first: int, last: int) -> Iterator[Page]:
+    def _pages(self, number: int, first: int, last: int) -> Iterator[MessagePage]:
         """The pages of a segment that hold the offsets from `first` to `last`."""
         return (unpack_page(key, without_checksum(stored)) for key, stored in self._rows(number, first, last))
 

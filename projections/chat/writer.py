@@ -10,7 +10,7 @@ from chatledger.domain.chat.fork import bases_of
 from chatledger.domain.chat.run_state import RunChanges
 from chatledger.domain.chat.state import BranchRecord, Changes, ChatProfile, ChatRecord, evolve
 from chatledger.domain.errors import ChainIntegrityError
-from chatledger.domain.log.large_data import LARGE_BYTES, digest_of, large_data
+from chatledger.domain.log.large_data import LARGE_BYTES, data_digest, large_data
 from chatledger.domain.values import Message
 
 from ..lmdb.checksums import with_checksum
@@ -137,7 +137,7 @@ class ChatWriter(IndexedChat):
         place = self.chains.add(message, parent, ordinal)
         self._places[message.id] = self._new_places[message.id] = place
         for data in large_data(message) if self.chains.added_bytes > LARGE_BYTES else []:
-            note_large(self._txn, self._tables, self.chat_no, digest_of(data))
+            note_large(self._txn, self._tables, self.chat_no, data_digest(data))
         if self._search is None:
             self._search = SearchWriter(self._txn, self._tables, self.chat_no)
         self._search.add(message, ordinal, place)

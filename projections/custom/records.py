@@ -40,18 +40,18 @@ _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(ProjectionRecord).decode
 
 
-def load(txn: Transaction, tables: Tables, slot: bytes, name: str) -> ProjectionRecord | None:
+def load_record(txn: Transaction, tables: Tables, slot: bytes, name: str) -> ProjectionRecord | None:
     """The record of a projection in a slot."""
     raw = txn.get(slot + id_key(name), db=tables.meta)
     return None if raw is None else _decode(raw)
 
 
-def save(txn: Transaction, tables: Tables, slot: bytes, record: ProjectionRecord) -> None:
+def save_record(txn: Transaction, tables: Tables, slot: bytes, record: ProjectionRecord) -> None:
     """Put a record into a slot."""
     txn.put(slot + id_key(record.name), _encode(record), db=tables.meta)
 
 
-def load_all(txn: Transaction, tables: Tables) -> list[tuple[bytes, ProjectionRecord]]:
+def load_records(txn: Transaction, tables: Tables) -> list[tuple[bytes, ProjectionRecord]]:
     """All records with their slots."""
     return [(slot, _decode(raw)) for slot in (SERVING, BUILDING) for _, raw in prefixed(txn, tables.meta, slot)]
 
@@ -63,17 +63,17 @@ def new_record(txn: Transaction, tables: Tables, name: str, version: int) -> Pro
     return ProjectionRecord(name, version, last + 1)
 
 
-def drop(txn: Transaction, tables: Tables, slot: bytes, name: str) -> bool:
+def drop_record(txn: Transaction, tables: Tables, slot: bytes, name: str) -> bool:
     """Remove a record with its rows; False when there is none."""
-    record = load(txn, tables, slot, name)
+    record = load_record(txn, tables, slot, name)
     if record is None:
         return False
     drop_rows(txn, tables, record)
-    forget(txn, tables, slot, name)
+    forget_record(txn, tables, slot, name)
     return True
 
 
-def forget(txn: Transaction, tables: Tables, slot: bytes, name: str) -> None:
+def forget_record(txn: Transaction, tables: Tables, slot: bytes, name: str) -> None:
     """Remove a record, and leave its rows."""
     txn.delete(slot + id_key(name), db=tables.meta)
 

@@ -9,7 +9,7 @@ import lmdb
 import msgspec
 
 from chatledger.domain.errors import InvalidValueError, LedgerClosedError
-from chatledger.domain.limits import check_count, check_id, encoded, json_copy
+from chatledger.domain.limits import check_count, check_id, json_copy, utf8_bytes
 
 from ..lmdb.environment import Transaction, drop_prefixed
 from ..lmdb.keys import number, to_number
@@ -56,7 +56,7 @@ def to_key(key: Any) -> bytes:
 
 def _part(part: Any) -> bytes:
     if isinstance(part, str):
-        raw = encoded(part, "the key of a row")
+        raw = utf8_bytes(part, "the key of a row")
         if b"\0" in raw:
             msg = "the key of a row must not contain a NUL character"
             raise InvalidValueError(msg)

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from chatledger.domain.chat.state import Tombstone
-from chatledger.domain.content import Content, ListNode, digest_of
+from chatledger.domain.content import Content, ListNode, piece_digest
 from chatledger.domain.errors import DECODE_ERRORS, CorruptStateError
 from chatledger.domain.graph.decide import GraphStateRecord, VersionRecord
 from chatledger.domain.graph.events import parse_state_id
@@ -103,7 +103,7 @@ class IndexedGraphState:
         content = stored.content
         if isinstance(content, ListNode) and content.base:
             content = ListNode(self._elements(content))
-        if digest_of(content) != digest:
+        if piece_digest(content) != digest:
             raise _damaged()
         return content
 

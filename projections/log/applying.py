@@ -115,7 +115,7 @@ class Settings:
         self.is_checked, self.pass_over = is_checked, pass_over
 
 
-class Page:
+class EventPage:
     """
     Events that are applied together.
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, assert_never
 import numpy as np
 
 from chatledger.domain.search.query import All, Either, Phrase, Query, Without, Word
-from chatledger.domain.search.snippets import MAX_SNIPPET_TOKENS, Known, sought
+from chatledger.domain.search.snippets import MAX_SNIPPET_TOKENS, KnownWords, sought
 
 from .few import MAX_FEW, FewDocuments, Leaf, Starts, TooManyError, best_of_few
 from .postings import Postings, is_in
@@ -78,7 +78,7 @@ def _search_many(reader: SearchReader, query: Query, *, only: Filter, limit: int
             places["segment"].tolist(),
             places["offset"].tolist(),
             map(
-                Known,
+                KnownWords,
                 places["length"].tolist(),
                 map(begins.__getitem__, documents),
                 map(reader.landmarks, documents, places["length"].tolist()),

@@ -11,7 +11,7 @@ from operator import itemgetter, neg
 from typing import Final, NamedTuple, assert_never
 
 from chatledger.domain.search.query import All, Either, Phrase, Query, Without, Word
-from chatledger.domain.search.snippets import Known, sought
+from chatledger.domain.search.snippets import KnownWords, sought
 
 from .postings import DOC_SHIFT, POSITION_MASK, unpack_few
 from .ranking import K1, B, Filter, Hit, rarity
@@ -171,7 +171,7 @@ def best_of_few(
             rank,
             record[3],
             record[4],
-            Known(record[0], begins[-document], reader.landmarks(-document, record[0])),
+            KnownWords(record[0], begins[-document], reader.landmarks(-document, record[0])),
         )
         for rank, _, document, at, record in best
     ]

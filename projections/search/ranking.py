@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from chatledger.domain.search.snippets import Known
+from chatledger.domain.search.snippets import KnownWords
 
 K1: Final = 1.2
 B: Final = 0.75
@@ -37,7 +37,7 @@ class Hit(msgspec.Struct, frozen=True, gc=False):
     rank: float
     segment: int
     offset: int
-    known: Known
+    known: KnownWords
 
 
 def rarity(having: int, total: int) -> float:

@@ -7,7 +7,7 @@ import msgspec
 
 from chatledger.domain.errors import ChatledgerError, CorruptStateError
 from chatledger.domain.search.query import Query
-from chatledger.domain.search.snippets import Known
+from chatledger.domain.search.snippets import KnownWords
 from chatledger.domain.search.tokens import normalized
 from chatledger.domain.values import Message
 
@@ -26,7 +26,7 @@ class Found(msgspec.Struct, frozen=True):
 
     message: Message
     rank: float | None
-    known: Known | None
+    known: KnownWords | None
 
 
 class Answer(NamedTuple):

@@ -217,7 +217,7 @@ class IndexedThread:
         return self._txn.get(key, db=self._tables.agents)
 
 
-def load(
+def load_contents(
     thread: IndexedThread,
     roots: list[bytes],
     is_known: Callable[[bytes], bool],

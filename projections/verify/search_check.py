@@ -54,7 +54,7 @@ class Row(NamedTuple):
     value: bytes
 
 
-class StoredMessage(NamedTuple):
+class PlacedMessage(NamedTuple):
     """A message where it lies: its number in log order, segment and offset, and its stored form."""
 
     ordinal: int
@@ -63,7 +63,7 @@ class StoredMessage(NamedTuple):
     body: bytes
 
 
-Take = Callable[[StoredMessage], None]
+Take = Callable[[PlacedMessage], None]
 
 
 def rows_of(tables: Tables, txn: Transaction, chat_no: int, *, take: Take | None = None) -> Iterator[Row]:
@@ -78,7 +78,7 @@ def rows_of(tables: Tables, txn: Transaction, chat_no: int, *, take: Take | None
             bodies = _split_page(page.array)
             flaw = b"" if is_sound(value) else b"?"
             for offset, (ordinal, body) in enumerate(zip(page.ordinals, bodies, strict=True), page.first_offset):
-                message = StoredMessage(ordinal, segment, offset, bytes(body))
+                message = PlacedMessage(ordinal, segment, offset, bytes(body))
                 if take is not None:
                     take(message)
                 yield Row(page_key(chat_no, segment, offset)[8:], ordinal.to_bytes(8, "big") + message.body + flaw)
@@ -126,7 +126,7 @@ class SearchCheck:
         self._sum = self._terms = self._count = 0
         self.problem: str | None = None
 
-    def take(self, stored: StoredMessage) -> None:
+    def take(self, stored: PlacedMessage) -> None:
         """Take a message of the chat, in any order."""
         if self.problem is not None or self._is_pending(stored):
             return
@@ -148,7 +148,7 @@ class SearchCheck:
         kept = self._rows.landmarks(ordinal) if term_count > LANDMARK_TERMS else ()
         return not kept or list(kept) == landmarks_of(message.text)
 
-    def _is_pending(self, stored: StoredMessage) -> bool:
+    def _is_pending(self, stored: PlacedMessage) -> bool:
         """Whether a message waits for the search index, which is being built."""
         return self.is_behind and stored.ordinal >= self._rows.state.indexed
 

@@ -16,7 +16,7 @@ from chatledger.domain.errors import (
     UnsupportedFormatError,
 )
 from chatledger.domain.log.codec import NO_POSITION_HASH, next_position_hash
-from chatledger.domain.proof.anchors import Anchor, AnchorLeaf, digest_of
+from chatledger.domain.proof.anchors import Anchor, AnchorLeaf, stream_digest
 from chatledger.domain.proof.verification import ForeignRecord, broken_off, check_commit, check_event
 
 from ..generations import Generation, IndexState
@@ -45,7 +45,7 @@ class Heads:
     def take(self, txn: Transaction, recorded: Recorded) -> AnchorLeaf:
         """Where the stream of an event ends with it."""
         known = self._changed.get(recorded.chat_id)
-        digest = digest_of(recorded.chat_id) if known is None else known.digest
+        digest = stream_digest(recorded.chat_id) if known is None else known.digest
         if isinstance(recorded.body, StreamDeleted):
             trail = NO_POSITION_HASH
         elif known is not None:

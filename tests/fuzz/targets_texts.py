@@ -28,11 +28,11 @@ from chatledger.infra.log.nats.append import Message
 from chatledger.infra.log.nats.blocking_connection import BlockingConnection, ConnectionBrokenError
 from chatledger.infra.log.nats.login import Login
 from chatledger.infra.log.nats.reading import TOPIC, VERSION, LogMessage
-from chatledger.infra.log.nats.records import Records, version_of
+from chatledger.infra.log.nats.records import Records, event_version
 from chatledger.infra.log.nats.stream import event_prefix
 from chatledger.infra.log.nats.subjects import ORIGINATOR_ID, check_stream_name, raw_id, stream_name, token
 from chatledger.infra.log.nats_server import health
-from chatledger.infra.store.opening.nats_locations import Place, read_place, without_secrets
+from chatledger.infra.store.opening.nats_locations import NatsPlace, read_place, without_secrets
 
 QUERIES: Final = (b'salt AND (pepper OR "sea salt") NOT tom*', "漢字 OR กก".encode(), b'((("a b"*) OR c) NOT d)')
 OPENAI_MESSAGES: Final = (
@@ -118,7 +118,7 @@ def read_message(kind: str, message: LogMessage) -> None:
     foreign = LogMessage(message.position, PREFIX + message.subject, message.headers, message.payload)
     for one in (message, foreign):
         only_ours(partial(RECORDS[kind].notification, one), also=(DataError,))
-        only_ours(partial(version_of, one), also=(DataError,))
+        only_ours(partial(event_version, one), also=(DataError,))
     only_ours(lambda: RECORDS[kind].event(foreign), also=(DataError,))
 
 
@@ -234,7 +234,7 @@ def _location(_: Bench) -> Target:
     def read(raw: bytes) -> None:
         location = as_text(raw)
         without_secrets(location)
-        assert isinstance(read_place(location, stream="s", login=None, replicas=None), Place)
+        assert isinstance(read_place(location, stream="s", login=None, replicas=None), NatsPlace)
 
     return Target(ENDPOINTS, read)
 

@@ -13,9 +13,9 @@ from chatledger.domain.content import (
     Piece,
     composite_piece,
     dict_piece,
-    digest_of,
     leaf_pieces,
     list_piece,
+    piece_digest,
 )
 from chatledger.domain.thread.events import (
     AgentCheckpointPut,
@@ -31,7 +31,9 @@ from chatledger.domain.thread.events import (
 
 SAMPLES = Path(__file__).parent / "threads.json"
 
-LEAVES = [Piece(digest_of(leaf), leaf) for leaf in (Leaf("msgpack", b"\xa1x"), Leaf("null", b""), Leaf("json", b"1"))]
+LEAVES = [
+    Piece(piece_digest(leaf), leaf) for leaf in (Leaf("msgpack", b"\xa1x"), Leaf("null", b""), Leaf("json", b"1"))
+]
 LONG = leaf_pieces("bytes", b"\0" * 300_000)[-1]
 DIGESTS = [piece.digest for piece in LEAVES]
 LIST = list_piece(DIGESTS * 2)

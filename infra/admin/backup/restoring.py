@@ -72,7 +72,7 @@ def restore(
     report = progress or no_progress
     place = os.fspath(location)
     options = _Options(encryption, login, timeout_s)
-    run = _Run(backup, manifest, options, progress=report)
+    run = _RestoreRun(backup, manifest, options, progress=report)
     if place == "memory:":
         msg = "a ledger in memory ends with its process; restore into a directory, nats://, sqlite:// or postgresql://"
         raise ConfigurationError(msg)
@@ -104,7 +104,7 @@ class _Options(NamedTuple):
         return Options(timeout_s=self.timeout_s, encryption=self.encryption, login=self.login)
 
 
-class _Run:
+class _RestoreRun:
     def __init__(self, backup: BackupLog, manifest: Manifest, options: _Options, *, progress: Progress) -> None:
         self._backup, self._manifest, self._progress = backup, manifest, progress
         self._options = options

@@ -22,8 +22,8 @@ from ...log.nats_server.blocks import (
     entries_of,
     has_right_subject,
     hashed_part,
+    read_block_record,
     read_frames,
-    read_record,
     scan_block,
     subject_prefix,
 )
@@ -116,7 +116,7 @@ class BitCorrection:
     def records_in(block: CorrectedBlock) -> Iterator[BlockRecord]:
         """The intact messages of one block."""
         for span in block.scan.spans:
-            record = read_record(block.raw, span)
+            record = read_block_record(block.raw, span)
             if isinstance(record, BlockRecord):
                 yield record
 

@@ -14,7 +14,7 @@ from chatledger.domain.errors import DECODE_ERRORS, ChatledgerError
 from ...log.nats_server import DataDirectory
 from ...log.nats_server.directory import FORMAT, FORMAT_FILE, FormatRecord
 from ...log.nats_server.health import get_command, get_server_info
-from ...store.quarantine import Quarantine, describe
+from ...store.quarantine import Quarantine, describe_quarantined
 from ...store.temp_folders import Scratch
 from .findings import Findings
 
@@ -92,7 +92,7 @@ def check_quarantine(directory: DataDirectory, found: Findings) -> None:
         return
     for stream_id, (folder, stream) in sorted(refused.items()):
         remedy = "'chatledger doctor --repair --backup FOLDER' with a backup that has them, or --give-up to serve what is left"
-        found.add("error", "quarantined", f"chat {stream_id!r}", describe(folder, stream), remedy)
+        found.add("error", "quarantined", f"chat {stream_id!r}", describe_quarantined(folder, stream), remedy)
     for folder, note in notes.items():
         if note.kept_as and Path(note.kept_as).exists():
             what = f"{note.why}; what was damaged is kept as {note.kept_as}, also conversations that were deleted since"

@@ -33,14 +33,14 @@ from ..open_log import LogOnly, log_at
 from .account import Accounts, CorrectedEvent, Repair
 from .chains import ChainScan
 from .diagnosing import mapper_of
-from .exchange import finish_interrupted, put_in_place, remove_draft
+from .exchange import finish_interrupted_exchange, put_in_place, remove_draft
 from .findings import Findings
 from .index_check import page_damage
 from .merging import DOCTOR, LOST, MergedLog
 from .places import check_format
 from .recreating import Recreation, heads_of
 from .removing import check_removable, remove_foreign
-from .salvaging import Readable, Salvage, read_record
+from .salvaging import Readable, Salvage, decode_record
 from .store_files import StoreFiles, stream_folder
 
 _PAGE: Final = 250
@@ -85,7 +85,7 @@ def repair(
         check_removable(text, has_backup=backup is not None)
         return _remove_foreign(text, encryption, login, timeout_s)
     directory = DataDirectory(text)
-    finish_interrupted(directory.path, draft_of(directory))
+    finish_interrupted_exchange(directory.path, repair_folder(directory))
     if not directory.path.is_dir():
         msg = f"there is no ledger at {directory.path}"
         raise ConfigurationError(msg)
@@ -98,7 +98,7 @@ def repair(
         msg = f"somebody has {directory.path} open; close it everywhere before it is repaired"
         raise LedgerLockedError(msg)
     try:
-        done = _Run(directory, backup, encryption, timeout_s).run()
+        done = _RepairRun(directory, backup, encryption, timeout_s).run()
     finally:
         lock.release()
     if done.index_kept_as is not None:
@@ -124,7 +124,7 @@ def _remove_foreign(location: str, encryption: Encryption | None, login: Login |
     )
 
 
-class _Run:
+class _RepairRun:
     def __init__(
         self,
         directory: DataDirectory,
@@ -153,7 +153,7 @@ class _Run:
 
     def run(self) -> Repair:
         """Do it."""
-        remove_draft(draft_of(self._directory))  # of an interrupted repair
+        remove_draft(repair_folder(self._directory))  # of an interrupted repair
         index, seen = self._copy_of_index()
         seen = max(seen, self._witnessed())
         heads = {} if index is None else heads_of(index)
@@ -250,7 +250,7 @@ class _Run:
         return kept
 
     def _read(self, record: Notification, scan: ChainScan) -> Readable | None:
-        return None if record.id in scan.unproven else read_record(self._mapper, record)
+        return None if record.id in scan.unproven else decode_record(self._mapper, record)
 
     def _salvage(self, ledger: Ledger, scan: ChainScan, recreated: Mapping[str, int]) -> Salvage:
         """Write anew what can be read behind the damage, and the index does not have."""
@@ -389,12 +389,12 @@ class _Run:
         return 0 if seen is None else seen.position
 
     def _draft(self) -> Path:
-        draft = draft_of(self._directory)
+        draft = repair_folder(self._directory)
         draft.mkdir(mode=0o700, exist_ok=True)
         return draft
 
 
-def draft_of(directory: DataDirectory) -> Path:
+def repair_folder(directory: DataDirectory) -> Path:
     """Where a repair makes the sound directory."""
     return directory.path.with_name(directory.path.name + ".repairing")
 

@@ -32,7 +32,7 @@ class Readable:
         self.recorded, self.lost_data = recorded, lost_data
 
 
-def read_record(mapper: StructMapper, record: Notification) -> Readable | None:
+def decode_record(mapper: StructMapper, record: Notification) -> Readable | None:
     """Return what a record says; None when it can not be read."""
     try:
         return Readable(mapper.recorded(record))

@@ -10,7 +10,7 @@ import msgspec
 from eventsourcing.persistence import DataError, Notification
 
 from chatledger.domain.errors import DECODE_ERRORS, ChatledgerError, CorruptStateError
-from chatledger.domain.log.large_data import digest_of
+from chatledger.domain.log.large_data import data_digest
 
 from ...log.blob_storage import MemoryBlobStorage
 from ...log.blobs import Blobs, Chunk, MissingBlobError, Packer, chunk_in, completed_in
@@ -64,7 +64,7 @@ class FileBlobs(Blobs):
         for name in self._names(digest):
             for upload_id, parts in reversed(self._parts.get(name, {}).items()):
                 data = self._joined(name, upload_id, parts)
-                if len(data) == size and digest_of(memoryview(data)) == digest:
+                if len(data) == size and data_digest(memoryview(data)) == digest:
                     self.is_incomplete |= upload_id not in self._complete
                     return data
         msg = f"its large data, with SHA-256 {digest.hex()}, are damaged or missing"

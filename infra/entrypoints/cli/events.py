@@ -119,7 +119,7 @@ def event_line(recorded: Recorded, *, with_chat: bool = True) -> Text:
     line.append(f"{format_time(recorded.occurred_at)}  ", style="not bold dim")
     line.append(f"{flat(recorded.actor or '-'):<6}  ", style="not bold")
     line.append(f"{recorded.type:<16}  ", style=f"not bold {_STYLES.get(recorded.type, '')}")
-    line.append(flat(describe(recorded)), style="not bold")
+    line.append(flat(describe_event(recorded)), style="not bold")
     event = recorded.event
     for what, given in (("correlation", event.correlation_id), ("causation", event.causation_id)):
         if given is not None:
@@ -129,7 +129,7 @@ def event_line(recorded: Recorded, *, with_chat: bool = True) -> Text:
     return line
 
 
-def describe(recorded: Recorded) -> str:
+def describe_event(recorded: Recorded) -> str:
     """What an event did, in a few words."""
     match recorded.body:
         case ChatCreated(user_id=user_id, title=title):

@@ -13,7 +13,7 @@ from chatledger.domain.limits import check_count, check_id, json_copy
 
 from .values import current_node
 
-Kind = Literal["access", "modify", "delete"]
+AccessKind = Literal["access", "modify", "delete"]
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -22,7 +22,7 @@ class Identity(msgspec.Struct, frozen=True):
     user_id: str | None
     is_admin: bool = False
 
-    def check(self, kind: Kind, state_id: str) -> None:
+    def check(self, kind: AccessKind, state_id: str) -> None:
         """Raise `AccessDeniedError` unless the state is the user's, or the user is an admin."""
         self.check_known()
         if not self.is_admin and parse_state_id(state_id).user_id != self.user_id:

@@ -26,9 +26,9 @@ from .observers import StateObserver, StateObservers, log_transition
 from .settings import (
     MAX_STATE_BYTES,
     QUEUE_SIZE,
+    AccessKind,
     Checkpointing,
     Identity,
-    Kind,
     Nodes,
     StateSettings,
     check_user,
@@ -44,10 +44,10 @@ from .values import (
     StateUpdate,
     StateVersion,
     current_node,
-    info_of,
     is_final,
+    state_info,
+    state_version,
     stats_of,
-    version_of,
 )
 
 
@@ -312,7 +312,7 @@ class StateStore:
         if before is not None:
             check_count(before, "before")
         self._steps.settle()
-        return list(map(version_of, self._stored.versions(state_id, limit=limit, before=before)))
+        return list(map(state_version, self._stored.versions(state_id, limit=limit, before=before)))
 
     def list(self, *, user_id: str | None = None, conversation_id: str | None = None) -> builtins.list[StateInfo]:
         """The states that can be seen, the last changed first; of a user, of a conversation, or of both."""
@@ -325,7 +325,7 @@ class StateStore:
             if user_id not in {None, identity.user_id}:
                 return []
             user_id = identity.user_id
-        infos = map(info_of, self._stored.records(user_id=user_id, conversation_id=conversation_id))
+        infos = map(state_info, self._stored.records(user_id=user_id, conversation_id=conversation_id))
         return [info for info in infos if conversation_id is None or info.conversation_id == conversation_id]
 
     def delete(self, state_id: str) -> bool:
@@ -396,7 +396,7 @@ class StateStore:
     ) -> None:
         self.close()
 
-    def _check(self, kind: Kind, state_id: str) -> None:
+    def _check(self, kind: AccessKind, state_id: str) -> None:
         if self._identity is not None:
             self._identity.check(kind, state_id)
         parse_state_id(state_id)

@@ -82,7 +82,7 @@ class WriteThroughSteps:
         while True:
             base = read_base(self._stored, task.state_id, task.base_version, only)
             change = task.transition({} if base is None else base.values, self._settings)
-            draft = draft_of(
+            draft = state_draft(
                 self._settings,
                 task,
                 change.new,
@@ -128,7 +128,7 @@ def read_base(
     return base
 
 
-def draft_of(
+def state_draft(
     settings: StateSettings,
     task: Task,
     state: Mapping[str, Any],
@@ -232,7 +232,7 @@ class WriteBehindSteps:
         cached.changed, cached.is_loaded = set(), True
 
     def _checkpoint(self, state_id: str, cached: _CachedState, task: Task) -> None:
-        draft = draft_of(
+        draft = state_draft(
             self._settings,
             task,
             cached.state,

@@ -94,14 +94,14 @@ class StateStats(TypedDict):
     checkpoints_by_user: dict[str, int] | None
 
 
-def version_of(record: VersionRecord) -> StateVersion:
+def state_version(record: VersionRecord) -> StateVersion:
     """A version as it is answered."""
     return StateVersion(
         record.version, record.node, record.parent, record.is_final, record.stored_at, record.size_bytes
     )
 
 
-def info_of(record: GraphStateRecord) -> StateInfo:
+def state_info(record: GraphStateRecord) -> StateInfo:
     """A state as it is listed."""
     user_id, conversation_id = parse_state_id(record.state_id)
     return StateInfo(

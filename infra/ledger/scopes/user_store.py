@@ -19,7 +19,7 @@ from chatledger.projections.user_snapshot import OwnedChat, OwnedSnapshot, Owned
 
 from ...log.bookmarks import Bookmark, bookmark_key
 from ...log.port import READ_PAGE
-from ...store.commands import Decide, DecideOnState, DecideOnThread, Kind
+from ...store.commands import Decide, DecideOnState, DecideOnThread, EventKind
 from ...store.store import RETRY_S, Store
 from ..port import AdminTask, LedgerSnapshot, LedgerStore, refused
 
@@ -198,7 +198,9 @@ class OwnedStore(OwnerRefusals):
         with self._whole.snapshot() as snapshot:
             yield OwnedSnapshot(snapshot, self._user_id)
 
-    def execute(self, chat_id: str, decide: Decide, *, kind: Kind | None, timeout_s: float = RETRY_S) -> list[Recorded]:
+    def execute(
+        self, chat_id: str, decide: Decide, *, kind: EventKind | None, timeout_s: float = RETRY_S
+    ) -> list[Recorded]:
         """
         Decide, write and apply; see `Store.execute`.
 

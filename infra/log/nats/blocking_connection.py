@@ -28,7 +28,7 @@ _PAUSE_S: Final = 5.0
 """Pause after a connection could not be opened."""
 
 
-class _Info(msgspec.Struct):
+class _ServerInfo(msgspec.Struct):
     """The fields we need of a server's INFO message."""
 
     max_payload: int
@@ -36,7 +36,7 @@ class _Info(msgspec.Struct):
     tls_required: bool = False
 
 
-_decode_info: Final = msgspec.json.Decoder(_Info).decode
+_decode_info: Final = msgspec.json.Decoder(_ServerInfo).decode
 
 
 class ConnectionBrokenError(Exception):

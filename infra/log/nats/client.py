@@ -182,11 +182,11 @@ FIRST_PAUSE_S = 0.02
 LONGEST_PAUSE_S = 1.0
 
 
-class _Reply(msgspec.Struct):
+class _ApiReply(msgspec.Struct):
     error: ApiFault | None = None
 
 
-_reply_decoder = msgspec.json.Decoder(_Reply)
+_reply_decoder = msgspec.json.Decoder(_ApiReply)
 
 
 class Deadline:

@@ -79,7 +79,7 @@ _DENIED: Final = re.compile(r"permissions violation for (publish|subscription) t
 STATUS = "Status"
 
 
-class _Reply:
+class _AwaitedReply:
     """What is awaited under one reply subject: one message, or all up to the first with a status."""
 
     __slots__ = ("future", "messages", "subject")
@@ -109,7 +109,7 @@ class Connection:
         self._nats = DirectClient()
         self._inbox = ""
         self._tokens = count()
-        self._replies: dict[str, _Reply] = {}
+        self._replies: dict[str, _AwaitedReply] = {}
         self._on_lost: set[Callable[[], None]] = set()
         self._last_error: Exception | None = None
         self._probing: asyncio.Task[None] | None = None
@@ -271,7 +271,7 @@ class Connection:
         if self.is_lost:
             raise ConnectionLostError(subject)
         token = str(next(self._tokens))
-        reply = self._replies[token] = _Reply(subject, messages)
+        reply = self._replies[token] = _AwaitedReply(subject, messages)
         try:
             async with asyncio.timeout(timeout_s):
                 await self._nats.publish(subject, payload, reply=self._inbox + token, headers=headers)

@@ -6,37 +6,16 @@ from typing import Any, ClassVar, Final
 import msgspec
 from eventsourcing.persistence import IntegrityError, InterfaceError
 
-from .append import Message, SlotEmptyError, SlotTakenError, append
+from .append import Message, SlotEmptyError, SlotTakenError, append_messages
 from .client import Deadline, JetStreamClient, ask_api
 from .connection import Connection
 from .errors import NOT_FOUND, ApiError, StorageFullError, StreamAbsentError
 from .reading import MESSAGE_ID, LogMessage, Pages, last_on_subject
-from .stream import StreamState
+from .stream import PurgeReply, StreamConfig, StreamInfo
 from .subjects import token
 
 ALL: Final = -1
 """No limit on the messages of a subject."""
-
-
-class Config(msgspec.Struct):
-    """The settings that decide whether a stream keeps its messages for ever."""
-
-    subjects: list[str] = []
-    retention: str = ""
-    storage: str = ""
-    discard: str = ""
-    max_age: int = 0
-    max_msgs: int = -1
-    max_bytes: int = -1
-    max_msgs_per_subject: int = -1
-    allow_direct: bool = False
-
-
-class Info(msgspec.Struct):
-    """The reply to `STREAM.INFO` and `STREAM.CREATE`: settings and state."""
-
-    config: Config
-    state: StreamState
 
 
 class AuxiliaryStream:
@@ -77,7 +56,9 @@ class AuxiliaryStream:
         await self._ensure(deadline)
         message = Message(subject, payload, {MESSAGE_ID: secrets.token_hex(16)}, expected)
         try:
-            return (await append(self._client, self._stream, [message], deadline, replicas=self._replicas)).last
+            return (
+                await append_messages(self._client, self._stream, [message], deadline, replicas=self._replicas)
+            ).last
         except (SlotTakenError, SlotEmptyError) as error:
             msg = f"{subject} does not end at {expected}: {error}"
             raise IntegrityError(msg) from error
@@ -90,7 +71,7 @@ class AuxiliaryStream:
 
     async def _make(self, connection: Connection, deadline: Deadline) -> None:
         try:
-            info = await ask_api(connection, f"STREAM.INFO.{self._stream}", b"", Info, deadline)
+            info = await ask_api(connection, f"STREAM.INFO.{self._stream}", b"", StreamInfo, deadline)
         except ApiError as error:
             if error.fault.err_code != NOT_FOUND:
                 raise
@@ -100,10 +81,10 @@ class AuxiliaryStream:
                 raise StorageFullError(msg) from error
             # The same for everybody, so that two who create it at the same time both succeed.
             request = msgspec.json.encode(self._new_config())
-            info = await ask_api(connection, f"STREAM.CREATE.{self._stream}", request, Info, deadline)
+            info = await ask_api(connection, f"STREAM.CREATE.{self._stream}", request, StreamInfo, deadline)
         self._check(info.config)
 
-    def _check(self, config: Config) -> None:
+    def _check(self, config: StreamConfig) -> None:
         """Refuse a stream that would lose what is written to it, or is not ours."""
         ours = self._new_config()
         names = ("subjects", "retention", "storage", "discard", "allow_direct")
@@ -125,10 +106,6 @@ class AuxiliaryStream:
             "max_msgs_per_subject": self.kept,
             "allow_direct": True,
         }
-
-
-class _Purged(msgspec.Struct):
-    success: bool = False
 
 
 class KeyValue(AuxiliaryStream):
@@ -170,7 +147,7 @@ class KeyValue(AuxiliaryStream):
         return self._subject(token(key))
 
     async def _read(self) -> list[LogMessage]:
-        info = await self._client.api(f"STREAM.INFO.{self._stream}", None, Info, self._client.deadline())
+        info = await self._client.api(f"STREAM.INFO.{self._stream}", None, StreamInfo, self._client.deadline())
         self._check(info.config)
         pages = Pages(self._client, self._stream, self._client.deadline(), after=0, until=info.state.last)
         found: list[LogMessage] = []
@@ -180,4 +157,4 @@ class KeyValue(AuxiliaryStream):
 
     async def _delete(self, subject: str) -> None:
         request = {"filter": subject}
-        await self._client.api(f"STREAM.PURGE.{self._stream}", request, _Purged, self._client.deadline())
+        await self._client.api(f"STREAM.PURGE.{self._stream}", request, PurgeReply, self._client.deadline())

@@ -5,10 +5,10 @@ from typing import ClassVar
 
 from eventsourcing.persistence import IntegrityError, OperationalError
 
-from .append import Ack, Message, SlotEmptyError, SlotTakenError, append, conflict, damaged
+from .append import Ack, Message, SlotEmptyError, SlotTakenError, append_messages, conflict, damaged
 from .client import Deadline, JetStreamClient
 from .reading import VERSION, last_on_subject
-from .records import NOTHING, Head, Heads, IdType, Records, version_of
+from .records import NOTHING, Head, HeadCache, IdType, Records, event_version
 from .stream import StreamState, delete_stream, open_stream, stream_info
 from .watcher import LogWatcher
 
@@ -52,7 +52,7 @@ class StreamRecorder:
             return info.identity, info.config.num_replicas
 
         self._identity, self._replicas = client.call(find)
-        self._heads = Heads(HEADS)
+        self._heads = HeadCache(HEADS)
         self._watcher = LogWatcher(client, stream)
 
     @property
@@ -96,7 +96,7 @@ class StreamRecorder:
         while True:
             first = await self._expect_heads(messages, deadline)
             try:
-                ack = await append(self._client, self._stream, messages, deadline, replicas=self._replicas)
+                ack = await append_messages(self._client, self._stream, messages, deadline, replicas=self._replicas)
             except (SlotTakenError, SlotEmptyError) as error:
                 for subject in first:
                     self._heads.drop(subject)
@@ -133,7 +133,7 @@ class StreamRecorder:
 
     async def _read_head(self, subject: str, deadline: Deadline) -> Head:
         last = await last_on_subject(self._client, self._stream, subject, deadline)
-        head = NOTHING if last is None else Head(version_of(last), last.position)
+        head = NOTHING if last is None else Head(event_version(last), last.position)
         self._heads.put(subject, head)
         return head
 
@@ -142,7 +142,7 @@ class StreamRecorder:
     ) -> int:
         messages[0].expected = position
         try:
-            ack = await append(
+            ack = await append_messages(
                 self._client, self._stream, messages, deadline, replicas=self._replicas, is_uncertain=is_uncertain
             )
         except SlotTakenError as error:

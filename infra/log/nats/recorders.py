@@ -26,7 +26,7 @@ from .erase import erase
 from .errors import OutcomeUnknownError
 from .reading import PAGE, LogMessage, Pages, at, last_on_subject
 from .recorder_base import StreamRecorder
-from .records import NOTHING, Head, version_of
+from .records import NOTHING, Head, event_version
 from .stream import event_prefix
 from .subscription import JetStreamSubscription
 
@@ -152,7 +152,7 @@ class JetStreamAggregateRecorder(StreamRecorder, AggregateRecorder):
             if last is None:
                 return []
             until = last.position
-            if is_last_wanted and (window.lte is None or version_of(last) <= window.lte):
+            if is_last_wanted and (window.lte is None or event_version(last) <= window.lte):
                 return [last] if window.holds(last) else []
         pages = Pages(self._client, self._stream, deadline, after=window.after_position, subject=subject, until=until)
         found: list[LogMessage] = []
@@ -160,7 +160,7 @@ class JetStreamAggregateRecorder(StreamRecorder, AggregateRecorder):
         while not pages.is_complete and (enough is None or len(found) < enough):
             page = await pages.read(PAGE if enough is None or window.gt is not None else enough - len(found))
             found += filter(window.holds, page)
-            if page and window.lte is not None and version_of(page[-1]) >= window.lte:
+            if page and window.lte is not None and event_version(page[-1]) >= window.lte:
                 break
         if window.is_descending:
             found.reverse()
@@ -175,7 +175,7 @@ class _Window(msgspec.Struct):
     is_descending: bool
 
     def holds(self, message: LogMessage) -> bool:
-        version = version_of(message)
+        version = event_version(message)
         return (self.gt is None or version > self.gt) and (self.lte is None or version <= self.lte)
 
 

@@ -14,6 +14,7 @@ from eventsourcing.persistence import Notification, OperationalError, StoredEven
 from .append import MAX_BATCH, Message
 from .client import JetStreamClient
 from .records import FOREIGN_TOPIC, Records
+from .stream import PurgeReply
 
 PLACEHOLDER: Final = "chatledger.filler"
 _KEPT: Final = "chatledger.foreign"
@@ -22,11 +23,7 @@ _PARTIAL: Final = "chatledger_partial"
 _BATCH_BYTES: Final = 4 * 1024 * 1024
 
 
-class _Purged(msgspec.Struct):
-    success: bool = False
-
-
-class _Info(msgspec.Struct):
+class _StreamSettings(msgspec.Struct):
     config: dict[str, Any]
 
 
@@ -54,7 +51,7 @@ def restore_with_gaps(
 async def purge_placeholders(client: JetStreamClient, stream: str, records: Records) -> None:
     """Remove the placeholders."""
     request = {"filter": records.tracking_subject(PLACEHOLDER)}
-    await client.api(f"STREAM.PURGE.{stream}", request, _Purged, client.deadline())
+    await client.api(f"STREAM.PURGE.{stream}", request, PurgeReply, client.deadline())
 
 
 async def is_partial(client: JetStreamClient, stream: str) -> bool:
@@ -68,11 +65,11 @@ async def mark_partial(client: JetStreamClient, stream: str, *, is_partial: bool
     metadata = {name: value for name, value in config.get("metadata", {}).items() if name != _PARTIAL}
     if is_partial:
         metadata[_PARTIAL] = "yes"
-    await client.api(f"STREAM.UPDATE.{stream}", {**config, "metadata": metadata}, _Info, client.deadline())
+    await client.api(f"STREAM.UPDATE.{stream}", {**config, "metadata": metadata}, _StreamSettings, client.deadline())
 
 
 async def _config(client: JetStreamClient, stream: str) -> dict[str, Any]:
-    return (await client.api(f"STREAM.INFO.{stream}", None, _Info, client.deadline())).config
+    return (await client.api(f"STREAM.INFO.{stream}", None, _StreamSettings, client.deadline())).config
 
 
 def _messages(pages: Iterable[Sequence[Notification]], records: Records) -> Iterator[tuple[int, Message]]:

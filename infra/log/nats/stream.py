@@ -32,7 +32,9 @@ class StreamState(msgspec.Struct, frozen=True):
     num_deleted: int = 0
 
 
-class _Config(msgspec.Struct):
+class StreamConfig(msgspec.Struct):
+    """The settings of a stream that decide whether it can be trusted."""
+
     retention: str = ""
     storage: str = ""
     discard: str = ""
@@ -60,9 +62,9 @@ class _Config(msgspec.Struct):
 
 
 class StreamInfo(msgspec.Struct):
-    """The reply to a question about a stream."""
+    """The reply to `STREAM.INFO` and `STREAM.CREATE`."""
 
-    config: _Config
+    config: StreamConfig
     created: str
     state: StreamState
 
@@ -70,6 +72,12 @@ class StreamInfo(msgspec.Struct):
     def identity(self) -> str:
         """What tells this stream from another one of the same name: a random id from its creation, and its time."""
         return f"{self.config.metadata.get(LOG_ID, '')}@{self.created}"
+
+
+class PurgeReply(msgspec.Struct):
+    """The reply to `STREAM.PURGE`."""
+
+    success: bool = False
 
 
 def event_prefix(stream: str) -> str:
@@ -142,7 +150,7 @@ async def delete_stream(client: JetStreamClient, name: str) -> None:
     await client.retry(delete, client.deadline(), doing=f"deleting the stream {name}")
 
 
-def faults(name: str, config: _Config) -> list[str]:
+def faults(name: str, config: StreamConfig) -> list[str]:
     """What is wrong with a stream's configuration, in words."""
     checks = (
         (config.retention == "limits", f"retention is {config.retention!r}, not 'limits'"),

@@ -128,14 +128,14 @@ def entries_of(file: Path, raw: bytes, scan: BlockScan, *, after: int) -> Iterat
     for index, part in enumerate(parts):
         if isinstance(part, Span):
             last = part.position if part.is_message else last
-            yield read_record(raw, part)
+            yield read_block_record(raw, part)
             continue
         following = (one.position for one in parts[index:] if isinstance(one, Span) and one.is_message)
         span = _framed(part, after=last, before=next(following, None))
         yield DamagedBytes(file, part.offset, part.length, None if span is None else span.position)
         if span is not None:
             last = span.position
-            yield read_record(raw, span, is_intact=False)
+            yield read_block_record(raw, span, is_intact=False)
 
 
 def _framed(damage: Damage, *, after: int, before: int | None) -> Span | None:
@@ -181,7 +181,7 @@ def read_frames(raw: bytes, most: int | None = None) -> tuple[list[Span], int]:
     return _frames(raw, 0, len(raw) if most is None else most)
 
 
-def read_record(raw: bytes, span: Span, *, is_intact: bool = True) -> BlockRecord | Deleted:
+def read_block_record(raw: bytes, span: Span, *, is_intact: bool = True) -> BlockRecord | Deleted:
     """Return what a record holds."""
     if not span.is_message:
         return Deleted(span.position)

@@ -209,7 +209,7 @@ def find_unfinished(directory: DataDirectory) -> Iterator[Leftovers]:
         yield from find_deleted(folder, _prefix(folder))
 
 
-def finish_interrupted(directory: DataDirectory) -> None:
+def finish_interrupted_erasures(directory: DataDirectory) -> None:
     """
     Overwrite what interrupted erasures left, before a server starts. Only for the holder of the directory's lock.
 

@@ -23,7 +23,7 @@ from chatledger.domain.errors import DECODE_ERRORS
 from chatledger.domain.log.codec import BODIES
 
 from ..nats.reading import VERSION
-from .blocks import BlockRecord, Span, block_files, read_frames, read_record
+from .blocks import BlockRecord, Span, block_files, read_block_record, read_frames
 from .directory import DataDirectory, write_private
 
 _EVERY_S: Final = 5.0
@@ -124,7 +124,7 @@ def _accounted(raw: bytes, messages: list[Span]) -> int:
     count = 0
     starts = [span.offset for span in messages]
     for found in {bisect.bisect_right(starts, match.start()) - 1 for match in _DELETIONS.finditer(raw)}:
-        record = read_record(raw, messages[found]) if found >= 0 else None
+        record = read_block_record(raw, messages[found]) if found >= 0 else None
         version = record.headers.get(VERSION, "") if isinstance(record, BlockRecord) else ""
         count += max(0, int(version) - 1) if version.isdecimal() else 0
     return count

@@ -67,7 +67,7 @@ FORMAT: Final = 1
 MANIFEST: Final = "manifest.json"
 LOCK: Final = "lock"
 SEGMENT, HEADS = ".segment", ".heads"
-Heads = dict[str, tuple[int, bytes]]
+StreamHeads = dict[str, tuple[int, bytes]]
 """Where each stream ends: version and hash of its last event."""
 
 
@@ -202,7 +202,7 @@ class BackupFolder:
             raise ConfigurationError(msg)
         return manifest
 
-    def read_heads(self, manifest: Manifest) -> Heads:
+    def read_heads(self, manifest: Manifest) -> StreamHeads:
         """Where each stream ends in the backup. Raises `CorruptStateError`."""
         path = self.path / manifest.heads.file
         try:
@@ -213,11 +213,11 @@ class BackupFolder:
         if sha256(raw).hexdigest() != manifest.heads.sha256:
             raise _damaged(path, "its digest is not that of the manifest")
         try:
-            return msgspec.msgpack.decode(raw, type=Heads)
+            return msgspec.msgpack.decode(raw, type=StreamHeads)
         except DECODE_ERRORS as error:
             raise _damaged(path, error) from error
 
-    def write_heads(self, heads: Heads) -> HeadsFile:
+    def write_heads(self, heads: StreamHeads) -> HeadsFile:
         """A new file with the heads."""
         raw = msgspec.msgpack.encode(heads)
         path = self.new_file(HEADS)

@@ -38,7 +38,7 @@ from ..temp_folders import Scratch
 from .encryption import Encryption, check_index, index_folder, keyring_of, scratch_beside
 from .memory_index import IndexInMemory
 from .nats_locations import check_host, check_replicas, read_place, without_secrets
-from .registry import Shared, acquire, release
+from .registry import SharedStore, acquire, release
 
 DEFAULT_LOCATION: Final = "./chatledger-data"
 STREAM: Final = "chatledger"
@@ -205,7 +205,7 @@ class Options:
 
 
 @system_errors("the ledger can not be opened")
-def open_shared(location: str | os.PathLike[str], options: Options) -> Shared:
+def open_shared(location: str | os.PathLike[str], options: Options) -> SharedStore:
     """
     The store at a location, shared with those who have it open in this process.
 
@@ -221,7 +221,7 @@ def open_shared(location: str | os.PathLike[str], options: Options) -> Shared:
     scheme = text.partition("://")[0] if "://" in text else "path"
     options.check_place(scheme, text)
     if text == "memory:":
-        return acquire(None, lambda: Shared(None, text, _open_memory(options), options.durability))
+        return acquire(None, lambda: SharedStore(None, text, _open_memory(options), options.durability))
     opener = _OPENERS.get(scheme)
     if opener is None:
         msg = (
@@ -232,7 +232,7 @@ def open_shared(location: str | os.PathLike[str], options: Options) -> Shared:
     name = str(DataDirectory(text).path.resolve()) if scheme == "path" else text
     shown = text if scheme == "path" else without_secrets(text)
     key = f"{name}\n{options.index or ''}\n{hash(options.login)}"
-    shared = acquire(key, lambda: Shared(key, shown, options.store(opener(text, options)), options.durability))
+    shared = acquire(key, lambda: SharedStore(key, shown, options.store(opener(text, options)), options.durability))
     if options.durability == "always" and shared.durability == "fast":
         release(shared)
         msg = f"{shown} is open in this process with durability 'fast', which is less than 'always'; close it first"

@@ -23,7 +23,7 @@ _HIDDEN_IN_QUERY: Final = re.compile(
 )
 
 
-class Place(msgspec.Struct, frozen=True):
+class NatsPlace(msgspec.Struct, frozen=True):
     """
     What a location on servers says.
 
@@ -45,7 +45,7 @@ class Place(msgspec.Struct, frozen=True):
         return self.replicas or (3 if self.hosts >= 3 else 1)
 
 
-def read_place(location: str, *, stream: str, login: Login | None, replicas: int | None) -> Place:
+def read_place(location: str, *, stream: str, login: Login | None, replicas: int | None) -> NatsPlace:
     """
     Read a location, with what else `open` was told about it. `stream` is the name where the location says none.
 
@@ -75,7 +75,7 @@ def read_place(location: str, *, stream: str, login: Login | None, replicas: int
         return login.endpoint(urls)
 
     check_login(connect())
-    return Place(connect, name, len(urls), _replicas(parts, replicas))
+    return NatsPlace(connect, name, len(urls), _replicas(parts, replicas))
 
 
 def _merged(in_url: str, login: Login | None) -> Login:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tests.support.json_values import json_values
 from tests.support.soak import examples
 
-from chatledger.domain.content import Content, DictNode, Leaf, ListNode, digest_of
+from chatledger.domain.content import Content, DictNode, Leaf, ListNode, piece_digest
 from chatledger.domain.graph.chunks import RUN, Missing, cut, join
 
 LARGE: st.SearchStrategy[Any] = st.recursive(
@@ -36,7 +36,7 @@ class Stored:
                 base = self.pieces[content.base]
                 assert isinstance(base, ListNode)
                 content = ListNode(base.children[: content.keep * 20] + content.children)
-            assert digest_of(content) == piece.digest
+            assert piece_digest(content) == piece.digest
             self.pieces[piece.digest] = content
         return made.digest
 

@@ -12,7 +12,7 @@ from chatledger.domain.log.codec import EncodedEvent, Envelope, encode_events, s
 from chatledger.domain.log.large_data import (
     LARGE_BYTES,
     REFERENCE_BYTES,
-    digest_of,
+    data_digest,
     find_large,
     has_references,
     large_data,
@@ -58,7 +58,7 @@ def test_an_event_is_put_together_as_it_was(kinds: list[tuple[int, str, bool]]) 
     blobs = {part.digest: state[part.start : part.start + part.size] for part in large}
 
     assert len(large) == sum(len(msgspec.msgpack.encode(one.data)) > LARGE_BYTES for one in messages)
-    assert all(digest_of(data) == digest for digest, data in blobs.items())
+    assert all(data_digest(data) == digest for digest, data in blobs.items())
     assert has_references(stored)
     assert references_in(stored) == large
     assert put_together(stored, lambda part: blobs[part.digest]) == state
