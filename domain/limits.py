@@ -82,7 +82,7 @@ def json_copy(value: Any, what: str, depth: int = 0) -> Any:
         return str.__str__(value)
     if isinstance(value, int):
         if not _MIN_INT <= value <= _MAX_INT:
-            msg = f"{what} contains an integer beyond 64 bits, which can not be kept exactly; store it as text"
+            msg = f"{what} contains an integer beyond 64 bits, which cannot be kept exactly; store it as text"
             raise InvalidValueError(msg)
         return int(value)
     if isinstance(value, float):

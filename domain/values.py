@@ -118,7 +118,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
     """
 
     # `chat_id` has a default so that records inside one chat need not repeat it (`omit_defaults`); answers always carry it.
-    # `gc=False`: a message is a tree of JSON values and can not be part of a cycle.
+    # `gc=False`: a message is a tree of JSON values and cannot be part of a cycle.
     id: str
     chat_id: str = ""
     parent_id: str | None = None

@@ -31,7 +31,7 @@ _DIRTY, _SCRUBBED = b"soiled", b"scrubbed"
 
 class IndexState(msgspec.Struct, frozen=True, array_like=True):
     """
-    How far an index is: the position of the last event and its hash.
+    The state of an index: the position of the last event and its hash.
 
     `missing` counts the positions before it that held no event, `erased` the events that tombstones account for.
     """
@@ -122,7 +122,7 @@ class Generation:
         self.env.update(change)
 
     def mismatch(self, identity: str) -> str | None:
-        """Why this generation can not serve that log; None when it can."""
+        """Why this generation cannot serve that log; None when it can."""
         with self.env.reading() as txn:
             schema = txn.get(_SCHEMA, db=self.tables.meta)
             built_from = txn.get(_IDENTITY, db=self.tables.meta)
@@ -131,7 +131,7 @@ class Generation:
         return None if built_from == identity.encode() else "it was built from another log"
 
     def state(self, txn: Transaction) -> IndexState:
-        """How far the generation is."""
+        """Return the state of the generation."""
         raw = txn.get(_STATE, db=self.tables.meta)
         return IndexState() if raw is None else _decode_state(raw)
 
@@ -222,7 +222,7 @@ class Generation:
         txn.delete(_ERASURE + number(erasure.tombstone_position), db=self.tables.meta)
 
     def tracking(self, txn: Transaction, application: str) -> int | None:
-        """How far a projection of that application is."""
+        """Return the tracked position of an application's projection."""
         raw = txn.get(_TRACKING + application.encode(), db=self.tables.meta)
         return None if raw is None else to_number(raw)
 
@@ -247,7 +247,7 @@ class Generations:
             return None
 
     def path(self, generation_no: int) -> Path:
-        """Where a generation lies."""
+        """Return the folder of a generation."""
         return self.root / f"{generation_no:06d}"
 
     def next(self) -> int:

@@ -45,7 +45,7 @@ class Snapshot:
 
     @property
     def state(self) -> IndexState:
-        """How far the index is."""
+        """The position of the index and the hash of the last event."""
         return self._generation.state(self._txn)
 
     def refuse(self, stream: str) -> None:
@@ -107,7 +107,7 @@ class Snapshot:
         )
 
     def tracking(self, application_name: str) -> int | None:
-        """How far a projection of that application is."""
+        """Return the tracked position of an application's projection."""
         return self._generation.tracking(self._txn, application_name)
 
     def erasures(self) -> list[Erasure]:
@@ -134,7 +134,7 @@ class Snapshot:
 
 class Index(PositionRecorder):
     """
-    What is derived from one log, kept in LMDB and shared by the threads and processes that have it open.
+    The index of one log, kept in LMDB and shared by the threads and processes that have it open.
 
     `open` tells whether it can serve; if not, `rebuild` makes a new generation from the log.
     """
@@ -151,7 +151,7 @@ class Index(PositionRecorder):
         self.refuse: Refuse = refuse_nothing
 
     def open(self) -> str | None:
-        """Open the current generation. Returns why it can not serve, or None when it does."""
+        """Open the current generation. Returns why it cannot serve, or None when it does."""
         number = self._generations.current
         if number is None:
             return "there is none yet"
@@ -170,7 +170,7 @@ class Index(PositionRecorder):
         return None
 
     def last_seen(self) -> IndexState | None:
-        """How far the current generation went, where `open` says that it cannot serve; None when it cannot say."""
+        """Return the position of the current generation after `open` refused it; None when it is unknown."""
         number = self._generations.current
         return None if number is None else read_state(self._generations.path(number), self._identity)
 
@@ -261,7 +261,7 @@ class Index(PositionRecorder):
 
     @property
     def state(self) -> IndexState:
-        """How far the index is."""
+        """Return the position of the index and the hash of the last event."""
         with self.snapshot() as snapshot:
             return snapshot.state
 
@@ -293,7 +293,7 @@ class Index(PositionRecorder):
                     old, self._live = self._live, fresh
             except lmdb.Error as error:
                 fresh.discard()
-                msg = f"a new index can not be written at {fresh.env.path}; the old one stays"
+                msg = f"a new index cannot be written at {fresh.env.path}; the old one stays"
                 raise unusable(error, msg) from error
             except BaseException:
                 fresh.discard()
@@ -320,7 +320,7 @@ class Index(PositionRecorder):
                 if not (unless_complete and indexer.is_complete(live.env, live.tables)):
                     indexer.build(live.env, live.tables, anew=not unless_complete, progress=progress)
             except lmdb.Error as error:
-                msg = f"the index at {live.env.path} can not be written; rebuild it, the log is not affected"
+                msg = f"the index at {live.env.path} cannot be written; rebuild it, the log is not affected"
                 raise unusable(error, msg) from error
 
     def _fill(self, fresh: Generation, read: ReadLog, progress: Callable[[int], None]) -> IndexState:
@@ -367,7 +367,7 @@ class Index(PositionRecorder):
                 return generation.env.update(attempt)
             except _DAMAGE as error:
                 generation.env.is_suspect = True
-                msg = f"the index at {generation.env.path} can not be written; what is on the log is not affected"
+                msg = f"the index at {generation.env.path} cannot be written; what is on the log is not affected"
                 raise unusable(error, msg, is_written=True) from error
             except RetiredError:
                 self._follow(generation)

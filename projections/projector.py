@@ -13,11 +13,11 @@ from .index import Index
 
 PAGE_EVENTS: Final = 1000
 _TOGETHER_S: Final = 0.002
-"""How long a writer waits for what another thread wrote before it; reading the log takes about as long."""
+"""The time a writer waits for what another thread wrote before it; reading the log takes about as long."""
 
 
 class Log(Protocol):
-    """What a projector reads from."""
+    """The log that a projector reads."""
 
     @property
     def is_dense(self) -> bool:
@@ -115,7 +115,7 @@ class Projector:
                     self._changed.wait(left_s)
 
     def _run_after(self, position: int) -> list[Recorded]:
-        """What was written after a position without a gap, as far as it is known here."""
+        """Return the known events after a position, without a gap."""
         run: list[Recorded] = []
         with self._changed:
             while more := self._written_after(run[-1].position if run else position):

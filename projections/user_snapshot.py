@@ -77,7 +77,7 @@ class OwnedSnapshot:
 
     @property
     def state(self) -> IndexState:
-        """How far the index is; counts over everybody's events."""
+        """The position of the index; it counts everybody's events."""
         return self._whole.state
 
     @property

@@ -237,7 +237,7 @@ def missing_annotations(state: ChatState, chat: ImportedChat, known: KnownParent
         if annotation.replaced_by is not None:
             _check_references(chat, known, annotation.replaced_by)
             if annotation.replaced_by == message.id:
-                msg = f"message {message.id!r} can not be replaced by itself"
+                msg = f"message {message.id!r} cannot be replaced by itself"
                 raise InvalidValueError(msg)
         changes = _changes(annotation)
         if changes:

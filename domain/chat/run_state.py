@@ -115,7 +115,7 @@ def _regeneration(state: RunState, body: Body, now: int) -> RegenerationRecord:
 
 def _with(value: S, changes: dict[str, Any], changing: frozenset[str]) -> S:
     if not changes.keys() <= changing:
-        msg = "it changes what can not change"
+        msg = "it changes what cannot change"
         raise MisfitError(msg)
     fields = {name: getattr(value, name) for name in value.__struct_fields__}
     try:

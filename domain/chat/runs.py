@@ -172,7 +172,7 @@ class RunMetadata(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", 
         The first record of a run; `checkpoint_ns` where it is not that of the assistant.
 
         Raises:
-            NamespaceError: The assistant's id can not name a namespace.
+            NamespaceError: The assistant's id cannot name a namespace.
         """
         namespace = assistant_namespace(run.assistant_id) if checkpoint_ns is None else checkpoint_ns
         return cls(run_id=run.run_id, thread_id=run.thread_id, assistant_id=run.assistant_id, checkpoint_ns=namespace)

@@ -343,7 +343,7 @@ def _updated(state: ChatState, recorded: Recorded, body: ChatUpdated, record: Ch
         isinstance(title, str | None) and isinstance(metadata, dict | None) and isinstance(expires_at, int | None)
     )
     if not (is_sound and _is_time(expires_at) and body.changes.keys() <= {"title", "metadata", "expires_at"}):
-        raise misplaced(recorded, "it changes what can not change")
+        raise misplaced(recorded, "it changes what cannot change")
     return Changes(
         record=msgspec.structs.replace(record, updated_at=max(record.updated_at, recorded.event.occurred_at)),
         profile=msgspec.structs.replace(profile, **body.changes),

@@ -77,7 +77,7 @@ def decode_event(topic: str, state: bytes) -> Event[Any]:
     try:
         return decoder.decode(state)
     except DECODE_ERRORS as error:
-        msg = f"an event of type {topic!r} can not be decoded: its {len(state):,} bytes are damaged"
+        msg = f"an event of type {topic!r} cannot be decoded: its {len(state):,} bytes are damaged"
         raise CorruptStateError(msg) from error
 
 

@@ -173,7 +173,7 @@ def _check_acyclic(state: ThreadState, put: CheckpointPut, parent: CheckpointRec
         is_ancestor |= any(one.parent_id == put.checkpoint_id and not one.is_orphan for one in line)
     if is_ancestor:
         msg = (
-            f"checkpoint {put.checkpoint_id!r} of thread {state.thread_id!r} (namespace {put.namespace!r}) can not be below "
+            f"checkpoint {put.checkpoint_id!r} of thread {state.thread_id!r} (namespace {put.namespace!r}) cannot be below "
             f"{put.parent_id!r}: it would be its own ancestor"
         )
         raise InvalidValueError(msg)
@@ -313,7 +313,7 @@ def decide_copy(
     """
     record = check_source(state, source)
     if any(within is None or is_within(name, within) for name in state.namespaces()):
-        msg = f"thread {state.thread_id!r} is not empty: thread {source.thread_id!r} can not be copied to it"
+        msg = f"thread {state.thread_id!r} is not empty: thread {source.thread_id!r} cannot be copied to it"
         raise AlreadyExistsError(msg)
     return [AgentThreadCopied(source.thread_id, within, owner if owner is not None else record.owner)]
 

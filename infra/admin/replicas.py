@@ -29,7 +29,7 @@ _GROWTH_PAUSE_S: Final = 0.5
 
 class ReplicaSetAside(msgspec.Struct, frozen=True):
     """
-    What was moved out of the store of a server.
+    The folder that was moved out of the store of a server.
 
     Args:
         server: Its name.
@@ -139,17 +139,17 @@ def _move(store: Path, server: str, groups: dict[str, str]) -> ReplicaSetAside:
 
 
 BESIDE: Final = (FEEDS, BLOBS)
-"""What the names of the streams end with that belong to a log."""
+"""The suffixes of the names of a log's auxiliary streams."""
 _SHOWN: Final = 5
 _PAGE: Final = 5000
 _BEHIND_S: Final = 3.0
-"""How long servers may differ because one is behind."""
+"""The time that servers may differ because one is behind."""
 _AGAIN_S: Final = 0.2
 
 
 class ReplicaDamage(msgspec.Struct, frozen=True):
     """
-    What one server has of a stream that most others have otherwise.
+    The messages of a stream in which one server differs from most others.
 
     Args:
         server: The name of the server.
@@ -222,7 +222,7 @@ def _compare(client: JetStreamClient, stream: str, page: int) -> list[ReplicaDam
 def differences_between(
     client: JetStreamClient, stream: str, servers: set[str], *, page: int = _PAGE
 ) -> list[ReplicaDamage]:
-    """What these servers have otherwise than most of them; they are to be reachable."""
+    """Return the messages in which these servers differ from most of them; all must be reachable."""
     last = client.call(stream_info, client, stream).state.last
     missing: dict[str, list[int]] = {name: [] for name in servers}
     altered: dict[str, list[int]] = {name: [] for name in servers}

@@ -211,7 +211,7 @@ class MessageMethods(LedgerPart):
 
     def diff(self, a: str, b: str) -> Divergence:
         """
-        Where the chains of two messages part, and what each has after that.
+        Compare the chains of two messages: the last common message, and what each has after it.
 
         Raises:
             MessageNotFoundError: One of them is unknown.

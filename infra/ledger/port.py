@@ -21,7 +21,7 @@ from ..store.group_commit import Command
 from ..store.store import Store
 
 AdminTask = Literal["anchor", "backup", "projections", "rebuild", "repair", "verify"]
-"""What concerns the chats of all users: only the whole store is for it, and the others refuse it by this name."""
+"""A task on the chats of all users: the whole store carries it out, the others refuse it by this name."""
 
 
 class LedgerLog(Protocol):
@@ -81,7 +81,7 @@ class LedgerSnapshot(Protocol):
 
     @property
     def state(self) -> IndexState:
-        """How far the index is; counts over everybody's events."""
+        """The position of the index; it counts everybody's events."""
         ...
 
     @property
@@ -132,7 +132,7 @@ class LedgerStore(Protocol):
 
     @property
     def log(self) -> LedgerLog:
-        """Where the events are."""
+        """The log."""
         ...
 
     def check_open(self) -> None:

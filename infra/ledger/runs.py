@@ -209,7 +209,7 @@ class RunMethods(LedgerPart):
 
     def get_context(self, chat_id: str, message_id: str, last_n: int | None = None) -> list[Message]:
         """
-        What was said up to a message, to be passed to a run that it triggers: root first, that message last.
+        Return the chain up to a message, as context for a run that it triggers: root first, that message last.
 
         Each message says who it comes from (`sender_id`, `agent_id`), so that answers of other agents can be passed in their
         role. Hidden messages are left out, except the trigger.

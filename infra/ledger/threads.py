@@ -59,7 +59,7 @@ class ThreadInfo(msgspec.Struct, frozen=True):
 
 
 def thread_info(thread: IndexedThread, record: ThreadRecord) -> ThreadInfo:
-    """What is told of a living thread."""
+    """Return the metadata of a living thread."""
     return ThreadInfo(
         thread_id=thread.thread_id,
         namespaces=thread.namespaces(),
@@ -372,7 +372,7 @@ class Threads:
         self._execute(thread_id, decide)
 
     def remove(self, thread_id: str, plan: "Callable[[IndexedThread], Removal]", *, reason: str) -> None:
-        """The same for what a plan says, which is asked about the thread as it is when it is written."""
+        """Remove what a plan says; it is asked about the thread as it is when the removal is written."""
 
         def decide(state: IndexedThread) -> list[Body]:
             found = plan(state)
@@ -386,7 +386,7 @@ class Threads:
             self._execute(thread_id, partial(decide_reemit, moves=moves[at : at + _PAGE]))
 
     def infos(self) -> list[ThreadInfo]:
-        """What is known of all threads, the oldest first."""
+        """Yield the metadata of all threads, the oldest first."""
         with self._reading() as snapshot:
             listed = listed_threads(snapshot.txn, snapshot.tables)
             threads = [snapshot.thread(thread_id, even_quarantined=True) for _, thread_id in listed]

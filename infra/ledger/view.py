@@ -115,7 +115,7 @@ class LedgerView:
 
     def get_position(self) -> int:
         """
-        The same as `position`, for `AsyncLedgerView` too.
+        Return `position`; a method, for `AsyncLedgerView` too.
 
         Of a view of a time, it is looked up on the log. Where clocks of writers differ, some later events may stand before it.
         """

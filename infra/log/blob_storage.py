@@ -65,13 +65,13 @@ class MemoryBlobStorage:
         self._positions = itertools.count(1)
 
     def last(self, name: str) -> BlobEntry | None:
-        """As declared in `BlobStorage`."""
+        """Implement `BlobStorage.last`."""
         with self._lock:
             entries = self._blobs.get(name)
             return BlobEntry(*next(reversed(entries.items()))) if entries else None
 
     def add(self, name: str, entry: bytes, *, expected: int) -> int:
-        """As declared in `BlobStorage`."""
+        """Implement `BlobStorage.add`."""
         with self._lock:
             entries = self._blobs.setdefault(name, {})
             if next(reversed(entries), 0) != expected:
@@ -81,13 +81,13 @@ class MemoryBlobStorage:
             return position
 
     def read(self, name: str, *, after: int, until: int) -> Iterator[BlobEntry]:
-        """As declared in `BlobStorage`."""
+        """Implement `BlobStorage.read`."""
         with self._lock:
             entries = list(self._blobs.get(name, {}).items())
         return (BlobEntry(position, entry) for position, entry in entries if after < position <= until)
 
     def erase(self, name: str, *, until: int) -> None:
-        """As declared in `BlobStorage`."""
+        """Implement `BlobStorage.erase`."""
         with self._lock:
             entries = {at: entry for at, entry in self._blobs.get(name, {}).items() if at > until}
             if entries:
@@ -96,12 +96,12 @@ class MemoryBlobStorage:
                 self._blobs.pop(name, None)
 
     def remove(self, name: str, position: int) -> None:
-        """As declared in `BlobStorage`."""
+        """Implement `BlobStorage.remove`."""
         with self._lock:
             self._blobs.get(name, {}).pop(position, None)
 
     def names(self) -> list[str]:
-        """As declared in `BlobStorage`."""
+        """Implement `BlobStorage.names`."""
         with self._lock:
             return [name for name, entries in self._blobs.items() if entries]
 
@@ -136,12 +136,12 @@ class SqlBlobStorage:
         return self._asked(_LARGE, _TABLE, statement, *values)
 
     def last(self, name: str) -> BlobEntry | None:
-        """As declared in `BlobStorage`."""
+        """Implement `BlobStorage.last`."""
         rows = self._ask("SELECT id, entry FROM {blobs} WHERE name = ? ORDER BY id DESC LIMIT 1", name)
         return _blob_entry(rows[0]) if rows else None
 
     def add(self, name: str, entry: bytes, *, expected: int) -> int:
-        """As declared in `BlobStorage`."""
+        """Implement `BlobStorage.add`."""
         rows = self._ask(
             "INSERT INTO {blobs} (name, previous, entry) SELECT ?, ?, ? "
             "WHERE COALESCE((SELECT MAX(id) FROM {blobs} WHERE name = ?), 0) = ? ON CONFLICT DO NOTHING RETURNING id",
@@ -153,7 +153,7 @@ class SqlBlobStorage:
         return position
 
     def read(self, name: str, *, after: int, until: int) -> Iterator[BlobEntry]:
-        """As declared in `BlobStorage`."""
+        """Implement `BlobStorage.read`."""
         while True:
             rows = self._ask(
                 "SELECT id, entry FROM {blobs} WHERE name = ? AND id > ? AND id <= ? ORDER BY id LIMIT ?",
@@ -167,15 +167,15 @@ class SqlBlobStorage:
                 yield stored
 
     def erase(self, name: str, *, until: int) -> None:
-        """As declared in `BlobStorage`."""
+        """Implement `BlobStorage.erase`."""
         self._ask("DELETE FROM {blobs} WHERE name = ? AND id <= ? RETURNING id", name, until)
 
     def remove(self, name: str, position: int) -> None:
-        """As declared in `BlobStorage`."""
+        """Implement `BlobStorage.remove`."""
         self._ask("DELETE FROM {blobs} WHERE name = ? AND id = ? RETURNING id", name, position)
 
     def names(self) -> list[str]:
-        """As declared in `BlobStorage`."""
+        """Implement `BlobStorage.names`."""
         return [row["name"] for row in self._ask("SELECT DISTINCT name FROM {blobs}")]
 
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 LEASE_MS: Final = 60 * 60 * 1000
-"""How long a writer may take from storing data to the event. After that a crashed one does not keep them from erasure."""
+"""The time a writer may take from storing data to the event. After that a crashed one does not keep them from erasure."""
 _STALLED_S: Final = 2.0
 """A writer that stores no chunk for so long is taken for dead, and another one begins anew."""
 _PAUSE_S: Final = 0.02
@@ -51,7 +51,7 @@ class MissingBlobError(Exception):
 
 
 class Packer(Protocol):
-    """How chunks are compressed and encrypted."""
+    """Compression and encryption of chunks."""
 
     def pack(self, data: bytes, place: tuple[str, int, str]) -> bytes:
         """The record of these bytes at a place: a name, a number and a kind."""

@@ -169,11 +169,11 @@ _KEY_ENV: Final = "CIPHER_KEY"
 
 
 class UnreadableRecordError(Exception):
-    """Why a record can not be read; its message names no content and no key."""
+    """Why a record cannot be read; its message names no content and no key."""
 
 
 class UnknownKeyError(UnreadableRecordError):
-    """It names a key that was not given."""
+    """The record names a key that was not given."""
 
 
 def is_encrypted(record: bytes) -> bool:
@@ -182,7 +182,7 @@ def is_encrypted(record: bytes) -> bool:
 
 
 def place_of(stream_id: str, version: int, topic: str) -> bytes:
-    """What a record is bound to: no two places have the same text."""
+    """Return the associated data of a record: no two places have the same bytes."""
     chat, kind = stream_id.encode(), topic.encode()
     return b"%d:%s%d:%s%d" % (len(chat), chat, len(kind), kind, version)
 
@@ -195,7 +195,7 @@ class RecordCipher(Cipher):
     `id:base64`, several separated by commas.
 
     Raises:
-        ConfigurationError: The keys can not be used, or the package `cryptography` is missing.
+        ConfigurationError: The keys cannot be used, or the package `cryptography` is missing.
     """
 
     def __init__(self, keys: Keyring | Environment) -> None:

@@ -18,10 +18,10 @@ from .cipher import Keyring, RecordCipher, UnknownKeyError, UnreadableRecordErro
 from .compression import ZstdCompressor, is_compressed
 
 RecordPlace = tuple[str, int, str]
-"""Where a record stands: a chat, a version and a topic; or for large data, their name, the number of the part and its upload."""
+"""The place of a record: chat, version and topic; or for large data their name, the number of the part and its upload."""
 
 _MARKED: Final = b"\xc1"
-"""What records begin with that are compressed, encrypted, or refer to large data; no event does."""
+"""The first bytes of records that are compressed, encrypted, or refer to large data; no event begins with them."""
 _TOPICS: Final = "chatledger."
 _LEAST_LARGE_RECORD: Final = 16
 """Compressed, large data may be small."""
@@ -35,11 +35,11 @@ class StructMapper(Mapper[str]):
 
     _zstd: ZstdCompressor | None = None
     blobs: Blobs | None = None
-    """Where large data are. Without it, events are stored whole."""
+    """The storage of large data. Without it, events are stored whole."""
     is_in_clear: bool = False
     """Whether the log is known to be in clear."""
     is_checked_below: bool = False
-    """Whether what is stored has checksums, so that a record that can not be read was written like that, by somebody else."""
+    """Whether what is stored has checksums, so that a record that cannot be read was written like that, by somebody else."""
 
     def to_stored_event(self, domain_event: Any) -> StoredEvent:
         """The stored form of an event."""
@@ -82,7 +82,7 @@ class StructMapper(Mapper[str]):
             raise
         except Exception as error:
             reason = f": {error}" if isinstance(error, UnreadableRecordError) else ""
-            msg = f"its record can not be decrypted or decompressed{reason}"
+            msg = f"its record cannot be decrypted or decompressed{reason}"
             raise CorruptStateError(msg) from error
 
     @property
@@ -153,7 +153,7 @@ class StructMapper(Mapper[str]):
 
     def whole(self, notification: Notification) -> Notification:
         """
-        The same record with its large data in it.
+        Return a record with its large data in it.
 
         Raises:
             MissingBlobError: They are not there.
@@ -171,7 +171,7 @@ class StructMapper(Mapper[str]):
         return notification if is_whole else replace(notification, state=self.pack(state, place))
 
     def referring(self, record: Notification) -> Notification:
-        """The same record with references to its large data, which are stored, where a record in a backup holds them."""
+        """Return a record of a backup with references to its large data, which are stored."""
         if self.blobs is None or len(record.state) <= _LEAST_LARGE_RECORD or not record.topic.startswith(_TOPICS):
             return record
         try:
@@ -188,11 +188,11 @@ class StructMapper(Mapper[str]):
         return replace(record, state=self.pack(with_references(state, large), place))
 
     def located(self, notification: Notification, error: MissingBlobError) -> ChatledgerError:
-        """What is wrong with an event whose large data are not there."""
+        """Return the error of an event whose large data are missing."""
         return _located(notification, CorruptStateError(str(error)))
 
     def _is_foreign(self, notification: Notification, error: CorruptStateError | UnsupportedFormatError) -> bool:
-        """Whether somebody else wrote what can not be read: not a newer chatledger, nor one that has another key."""
+        """Whether somebody else wrote what cannot be read: not a newer chatledger, nor one that has another key."""
         if isinstance(error.__cause__, UnknownKeyError):
             return False
         if isinstance(error, CorruptStateError):
@@ -254,7 +254,7 @@ def _foreign(notification: Notification, why: str) -> Recorded:
 
 def _located(notification: Notification, error: CorruptStateError | UnsupportedFormatError) -> ChatledgerError:
     stream_id, version, position = _text(notification), notification.originator_version, notification.id
-    msg = f"event {version} of chat {stream_id!r} at position {position} can not be read: {error}"
+    msg = f"event {version} of chat {stream_id!r} at position {position} cannot be read: {error}"
     if isinstance(error, UnsupportedFormatError):
         return UnsupportedFormatError(msg)
     return CorruptStateError(msg, chat_id=stream_id, position=position, version=version)

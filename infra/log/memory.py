@@ -31,7 +31,7 @@ class ErasableRecorder(POPOApplicationRecorder):
         *,
         inclusive_of_start: bool = True,
     ) -> Sequence[Notification]:
-        """As the library's, without what was erased."""
+        """Select notifications, without those that were erased."""
         found: list[Notification] = []
         while len(found) < limit:
             page = super().select_notifications(start, limit, stop, topics, inclusive_of_start=inclusive_of_start)
@@ -87,7 +87,7 @@ class MemoryLog(EventLog):
         self._revision = 0
 
     def append(self, *args: Any, **kwargs: Any) -> list[int]:
-        """As declared in `EventLog`."""
+        """Implement `EventLog.append`."""
         positions = super().append(*args, **kwargs)
         with self._appended:
             self._appended.notify_all()
@@ -102,22 +102,22 @@ class MemoryLog(EventLog):
         ][:limit]
 
     def erase(self, stream_id: str, *, first_position: int, before: int) -> None:
-        """As declared in `EventLog`."""
+        """Implement `EventLog.erase`."""
         self._events.erase(stream_id, first=first_position, before=before)
 
     def remove(self, positions: Sequence[int]) -> None:
-        """As declared in `EventLog`."""
+        """Implement `EventLog.remove`."""
         self._events.forget(positions)
 
     def restore(self, pages: Iterable[Sequence[Notification]]) -> None:
-        """As declared in `EventLog`."""
+        """Implement `EventLog.restore`."""
         refuse_unless_empty(self.last_position())
         for page in pages:
             for one in page:
                 self._events.put(one)
 
     def wait(self, after: int, timeout_s: float) -> bool:
-        """As declared in `EventLog`."""
+        """Implement `EventLog.wait`."""
         deadline = time.monotonic() + timeout_s
         with self._appended:
             while self.last_position() <= after and not self._is_closed:
@@ -127,11 +127,11 @@ class MemoryLog(EventLog):
         return self.last_position() > after
 
     def load_bookmark(self, key: str) -> Bookmark | None:
-        """As declared in `EventLog`."""
+        """Implement `EventLog.load_bookmark`."""
         return self._bookmarks.get(key)
 
     def save_bookmark(self, bookmark: Bookmark) -> Bookmark:
-        """As declared in `EventLog`."""
+        """Implement `EventLog.save_bookmark`."""
         with self._appended:
             found = self._bookmarks.get(bookmark.key)
             if (0 if found is None else found.revision) != bookmark.revision:
@@ -141,17 +141,17 @@ class MemoryLog(EventLog):
             return saved
 
     def bookmarks(self) -> list[Bookmark]:
-        """As declared in `EventLog`."""
+        """Implement `EventLog.bookmarks`."""
         with self._appended:
             return list(self._bookmarks.values())
 
     def drop_bookmark(self, key: str) -> None:
-        """As declared in `EventLog`."""
+        """Implement `EventLog.drop_bookmark`."""
         with self._appended:
             self._bookmarks.pop(key, None)
 
     def close(self) -> None:
-        """As declared in `EventLog`."""
+        """Implement `EventLog.close`."""
         with self._appended:
             self._is_closed = True
             self._appended.notify_all()

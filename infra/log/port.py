@@ -1,4 +1,4 @@
-"""What a ledger asks of its log."""
+"""The port of a log: the operations that a ledger needs."""
 
 import time
 from abc import ABC, abstractmethod
@@ -61,7 +61,7 @@ class Appends:
         return self._tried(stream_id, lambda: self._log.append(stream_id, events, expected_position=expected_position))
 
     def _tried(self, stream_id: str, write: Callable[[], list[int]]) -> Outcome:
-        """What became of a commit. When the log did not answer for one, nobody waits as long for each of the others."""
+        """Return the outcome of a commit. After one without an answer, the others are not waited for."""
         if self._is_silent:
             msg = f"chat {stream_id!r}: the log did not answer. The outcome is unknown; retrying is safe"
             return LogUnavailableError(msg)
@@ -97,7 +97,7 @@ class EventLog(ABC):
     is_checked = False
     identity: str
     max_event_bytes: int | None = None
-    """What the log takes, where that is less than a ledger's own limit."""
+    """The size limit of the log for an event, where that is less than a ledger's own."""
 
     def __init__(self, recorder: ApplicationRecorder, mapper: StructMapper, blob_storage: BlobStorage) -> None:
         self._recorder, self._mapper = recorder, mapper
@@ -200,7 +200,7 @@ class EventLog(ABC):
         return found
 
     def _if_there(self, notification: Notification, read: Callable[[Notification], T]) -> T | None:
-        """What `read` makes of a notification; None when the event was erased after that was read."""
+        """Return the result of `read` for a notification; None when the event was erased after that was read."""
         for attempt in range(_GONE_TRIES):
             try:
                 with self.translated("large data"):
@@ -241,7 +241,7 @@ class EventLog(ABC):
             after = page[-1].id
 
     def decode(self, record: Notification) -> Recorded:
-        """The event in a record. Raises `CorruptStateError` and the like when it can not be read."""
+        """The event in a record. Raises `CorruptStateError` and the like when it cannot be read."""
         return self._mapper.recorded(record)
 
     def last_position(self) -> int:
@@ -256,7 +256,7 @@ class EventLog(ABC):
 
     @property
     def cipher(self) -> RecordCipher | None:
-        """What the log's events are encrypted with; None when they are in clear."""
+        """The cipher of the log's events; None when they are in clear."""
         cipher = self._mapper.cipher
         return cipher if isinstance(cipher, RecordCipher) else None
 
@@ -297,7 +297,7 @@ class EventLog(ABC):
             after = page[-1].id
 
     def translated(self, what: str, *, is_write: bool = False) -> AbstractContextManager[None]:
-        """Where the recorder is used: its errors are raised as ours."""
+        """Translate the recorder's errors into ours."""
         return translated(what, is_write=is_write)
 
     @abstractmethod
@@ -321,7 +321,7 @@ class EventLog(ABC):
         """Delete what stands at these positions, which is nothing of ours."""
 
     def drop_partial(self) -> bool:
-        """Delete the log if a restore into it was interrupted; whether that was so. The log can not be used after it."""
+        """Delete the log if a restore into it was interrupted; whether that was so. The log cannot be used after it."""
         return False
 
     @abstractmethod
@@ -339,7 +339,7 @@ class EventLog(ABC):
 
     @abstractmethod
     def load_bookmark(self, key: str) -> Bookmark | None:
-        """Where the member of a named feed stands; None when the log keeps nothing under that key."""
+        """Return the bookmark of a member of a named feed; None when there is none under that key."""
 
     @abstractmethod
     def save_bookmark(self, bookmark: Bookmark) -> Bookmark:
@@ -407,7 +407,7 @@ def translated(what: str, *, is_write: bool = False) -> Generator[None]:
         msg = f"{what}: the log holds what is no event of ours: {error}. 'chatledger doctor' says more"
         raise CorruptStateError(msg) from error
     except InterfaceError as error:
-        msg = f"the log can not be used: {error}"
+        msg = f"the log cannot be used: {error}"
         raise ConfigurationError(msg) from error
     except (EventSourcingError, OSError) as error:
         if "Could not decode to UTF-8" in str(error):  # how SQLite says that stored text is damaged

@@ -19,9 +19,9 @@ from .group_commit import Command
 Decide = Callable[[IndexedChat, int], list[Body]]
 """(state, now in ms) to what is to be written."""
 DecideOnThread = Callable[[IndexedThread, int], list[Body]]
-"""The same for a thread."""
+"""A decision on a thread, as `Decide`."""
 DecideOnState = Callable[[IndexedGraphState, int], list[Body]]
-"""The same for the state of a graph."""
+"""A decision on the state of a graph, as `Decide`."""
 S = TypeVar("S", bound=IndexedChat | IndexedThread | IndexedGraphState)
 EventKind = type[Body] | tuple[type[Body], ...]
 """The type of the event that a command writes first."""

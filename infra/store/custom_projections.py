@@ -42,7 +42,7 @@ _reading: Final[contextvars.ContextVar[tuple[int, ...]]] = contextvars.ContextVa
 
 class ProjectionInfo(msgspec.Struct, frozen=True):
     """
-    How a projection is: `position` is how far it is on the log, `error` where it failed, if it did.
+    The state of a projection: `position` is how far it is on the log, `error` where it failed, if it did.
 
     `is_attached` says whether this process was opened with it, and keeps it up to date.
     """
@@ -74,7 +74,7 @@ def check_projections(projections: Any) -> tuple[Projection, ...]:
 
 
 class CustomProjections:
-    """Those of one store. Its methods are safe for threads."""
+    """The custom projections of one store. Its methods are safe for threads."""
 
     def __init__(self, index: Index, read: ReadLog) -> None:
         self._index, self._read = index, read
@@ -150,7 +150,7 @@ class CustomProjections:
         return self._index.update(change) or was_attached
 
     def infos(self) -> list[ProjectionInfo]:
-        """How each is, by name; of one that is being built anew the rows that serve."""
+        """Return the state of each projection, by name; of one that is being rebuilt, that of the rows that serve."""
         with self._index.snapshot() as snapshot:
             records = load_records(snapshot.txn, snapshot.tables)
         found: dict[str, ProjectionRecord] = {}
@@ -199,7 +199,7 @@ class CustomProjections:
         reach.end()
 
     def close(self) -> None:
-        """End all views: the files can not be closed under them."""
+        """End all views: the files cannot be closed under them."""
         for reach in list(self._views):
             reach.end()
 
@@ -217,7 +217,7 @@ class CustomProjections:
             _reading.set(before)
 
     def check_outside(self) -> None:
-        """Raise `InvalidValueError` where the store can not be used: in `Projection.apply`, or while a view is open."""
+        """Raise `InvalidValueError` where the store cannot be used: in `Projection.apply`, or while a view is open."""
         refuse_while_applying()
         if id(self) in _reading.get():
             msg = (
@@ -243,7 +243,7 @@ class CustomProjections:
                 with self._index.building():
                     record = self._catching_up(entry).run(can_build=True, report=progress)
         except lmdb.Error as error:
-            msg = f"projection {entry.name!r} can not be written: {error}; rebuild the index, the log is not affected"
+            msg = f"projection {entry.name!r} cannot be written: {error}; rebuild the index, the log is not affected"
             raise CorruptStateError(msg) from error
         assert record is not None, "it could build"
         return record

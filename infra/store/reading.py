@@ -109,7 +109,7 @@ class CheckedReading:
         return self._log.read_stream(stream_id, after=after, limit=limit)
 
     def _compared(self, page: Sequence[Recorded], after: int, known: int, stream_id: str | None) -> Compared | None:
-        """What the index says of a page; None when it is behind, and can not tell."""
+        """What the index says of a page; None when it is behind, and cannot tell."""
         with self._index.snapshot() as snapshot:
             position, txn, tables = snapshot.state.position, snapshot.txn, snapshot.tables
             if stream_id is None:

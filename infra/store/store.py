@@ -116,7 +116,7 @@ class Store:
         )
         self._follower.start()
 
-    @system_errors("the index can not be opened")
+    @system_errors("the index cannot be opened")
     def _open(self, progress: Progress) -> None:
         for seen in [] if self._witness is None else self._witness.last_seen():
             self._refuse_if_regressed(seen)
@@ -163,7 +163,7 @@ class Store:
         Decide on the chat's present state, write, and apply: again, while others write to the chat in between.
 
         A command with the id of one that was carried out before (see `context`) changes nothing. `kind` is the first event
-        that the command writes; None for one that can not be told from others and heeds no command id.
+        that the command writes; None for one that cannot be told from others and heeds no command id.
 
         Returns:
             The events that were written, now or then; none when there was nothing to do.
@@ -339,7 +339,7 @@ class Store:
         self.check_open()
         return self._reading.page(after, limit, stream_id=stream_id)
 
-    @system_errors("the index can not be built")
+    @system_errors("the index cannot be built")
     def rebuild(self, progress: Progress = no_progress, *, unless_open: bool = False) -> None:
         """Build the index anew from the log and go over to it."""
         total = self.log.last_position()
@@ -359,7 +359,7 @@ class Store:
             else:
                 return
 
-    @system_errors("the search index can not be built")
+    @system_errors("the search index cannot be built")
     def rebuild_search(self, progress: Progress = no_progress) -> None:
         """Build the search index anew from the messages in the index."""
         self.check_open()

@@ -29,7 +29,7 @@ class ChainWriter(Chains):
         self.segment_count = segment_count
         self._added: dict[int, list[Item]] = {}
         self.added_bytes = 0
-        """How much the message takes that was added last."""
+        """The size of the message that was added last."""
 
     def add(self, message: Message, parent: Place | None, ordinal: int) -> Place:
         """Put a message below its parent, and say where it is."""

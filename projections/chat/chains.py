@@ -91,7 +91,7 @@ class Chains:
         return self.segment(place[0]).first_depth + place[1]
 
     def parent(self, place: Place) -> Place | None:
-        """Where its parent is."""
+        """Return the place of a message's parent."""
         segment, offset = place
         return (segment, offset - 1) if offset else self.segment(segment).parent
 
@@ -263,7 +263,7 @@ class Chains:
             start = end
 
     def children(self, place: Place) -> list[Place]:
-        """Where its children are, in the order of their creation."""
+        """Return the places of a message's children, in the order of their creation."""
         number, offset = place
         first = [(number, offset + 1)] if offset + 1 < self.segment(number).length else []
         return [*first, *((segment, 0) for segment in self._forks(place))]
@@ -273,7 +273,7 @@ class Chains:
         return place[1] + 1 < self.segment(place[0]).length
 
     def roots(self) -> list[Place]:
-        """Where the chat's roots are, in the order of their creation."""
+        """Return the places of the chat's roots, in the order of their creation."""
         return [(segment, 0) for segment in self._forks((NO_SEGMENT, NO_SEGMENT))]
 
     def _forks(self, place: Place) -> Iterator[int]:
@@ -287,7 +287,7 @@ class Chains:
 
     def _arrays(self, number: int, first: int, last: int) -> Iterator[tuple[int, bytes | memoryview]]:
         """
-        The same as the offset of their first message and the msgpack array of their messages.
+        Yield pages as the offset of their first message and the msgpack array of their messages.
 
         Of a page whose messages are asked for in part it is that part, and the message before it, which is a parent.
         """
@@ -296,7 +296,7 @@ class Chains:
             yield part_of_page(view_without_checksum(stored), page_first, max(first - 1, 0), last)
 
     def _rows(self, number: int, first: int, last: int) -> Iterator[tuple[bytes, bytes]]:
-        """The same as they are stored, with their keys."""
+        """Yield pages as they are stored, with their keys."""
         cursor = self._txn.cursor(self._table)
         wanted = page_key(self._chat_no, number, first)
         prefix = wanted[:-4]

@@ -1,4 +1,4 @@
-"""How the messages of a segment are stored: pages of messages that follow each other."""
+"""Pages: the stored form of consecutive messages of a segment."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial

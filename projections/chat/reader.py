@@ -144,7 +144,7 @@ class IndexedChat:
         )
 
     def place(self, message_id: str) -> Place | None:
-        """Where a message of this chat is."""
+        """Return the place of a message in this chat."""
         if message_id not in self._places:
             self._places[message_id] = self._tables.place_in(self._txn, message_id, self.chat_no)
         return self._places[message_id]
@@ -173,7 +173,7 @@ class IndexedChat:
         return None if raw is None else (to_number(raw[:8]), to_number(raw[8:]))
 
     def annotation(self, message_id: str) -> Annotation | None:
-        """What was said of the message later."""
+        """Return the annotation of a message."""
         place = self.place(message_id)
         return None if place is None else self.chains.annotations.at(place)
 

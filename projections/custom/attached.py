@@ -98,7 +98,7 @@ def apply_events(
     An error of the projection is noted in the record, with the event; what came before it stays.
 
     Raises:
-        lmdb.Error: The index can not be written.
+        lmdb.Error: The index cannot be written.
     """
     reach = Reach(txn, tables.custom, lambda: None)
     try:

@@ -41,7 +41,7 @@ class Links:
 
     def check(self, after: int, events: Iterable[Recorded], *, end: int) -> "Links":
         """
-        What is known after some more events, those of the log from position `after` up to `end`.
+        Check the links of the next events, those of the log from position `after` up to `end`, and note them.
 
         Raises:
             ChainIntegrityError: They do not follow what was seen before.

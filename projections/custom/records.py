@@ -1,4 +1,4 @@
-"""What the index notes about custom projections: where their rows are, how far they are, and whether they are broken."""
+"""Records of custom projections: where their rows are, their positions, and whether they failed."""
 
 from typing import Final
 

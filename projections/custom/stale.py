@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ..generations import Generation
 
 GRACE_S: Final = 15.0
-"""How long a process that has such a projection is given to catch up; it looks every 5 seconds."""
+"""The time that a process with such a projection is given to catch up; it looks every 5 seconds."""
 
 
 def wipe_stale(generation: "Generation") -> bool:

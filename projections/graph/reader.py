@@ -63,7 +63,7 @@ class IndexedGraphState:
 
     @property
     def tombstone(self) -> Tombstone | None:
-        """Its last deletion."""
+        """The tombstone of its last deletion."""
         return self._tables.tombstone(self._txn, self.stream_id)
 
     def command(self, command_id: str) -> tuple[int, int] | None:
@@ -178,7 +178,7 @@ def _decoded(row: bytes, decoder: msgspec.msgpack.Decoder[T]) -> T:
 
 
 def _damaged() -> CorruptStateError:
-    """Who asked says of which state and version."""
+    """Return the error for a damaged row; the caller adds state and version."""
     return CorruptStateError("a part of it is missing or damaged in the index")
 
 

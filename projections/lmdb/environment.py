@@ -48,14 +48,14 @@ class Environment:
     An LMDB environment shared by the threads of a process and by processes.
 
     Nothing is synced while it is in use, as the log is the truth. The file survives the death of processes; whether it
-    survived the death of the machine can not be known, so `open` refuses it then, and the index is rebuilt.
+    survived the death of the machine cannot be known, so `open` refuses it then, and the index is rebuilt.
     """
 
     def __init__(self, path: Path, *, map_bytes: int = INITIAL_MAP_BYTES) -> None:
         check_path(path)
         self.path = path
         self._pid = os.getpid()
-        with system_errors(f"the index at {path} can not be opened"):
+        with system_errors(f"the index at {path} cannot be opened"):
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._share = _Share(path / "in-use", self._check_pages)
         try:
@@ -64,7 +64,7 @@ class Environment:
             self._env.reader_check()  # frees the slots of killed processes, which would keep old pages for ever
         except lmdb.Error as error:
             self._share.release(is_synced=False)
-            msg = f"the index at {path} can not be opened"
+            msg = f"the index at {path} cannot be opened"
             raise unusable(error, msg) from error
         except BaseException:
             self._share.release(is_synced=False)
@@ -124,7 +124,7 @@ class Environment:
             self._env.set_mapsize(0)  # another process grew it; tables are opened before there are transactions
             return self.table(name, dupsort=dupsort)
         except lmdb.Error as error:
-            msg = f"the index at {self.path} can not be opened"
+            msg = f"the index at {self.path} cannot be opened"
             raise unusable(error, msg) from error
 
     def reading(self) -> "Reading":
@@ -143,7 +143,7 @@ class Environment:
         Begin with fresh memory for pages before the next write when `mark` has changed; see `scrub`.
 
         LMDB keeps the memory of the pages that it wrote, and what stood in it gets into the unused parts of later pages.
-        `otherwise` is called in a write that can not wait for it, because of transactions that do not end.
+        `otherwise` is called in a write that cannot wait for it, because of transactions that do not end.
         """
         self._memory_mark, self._note_dirty = mark, otherwise
 
@@ -214,7 +214,7 @@ class Environment:
                 msg = "the ledger is closed"
                 raise LedgerClosedError(msg)
             map_bytes = self._env.info()["map_size"]
-            with system_errors(f"the index at {self.path} can not be opened"):
+            with system_errors(f"the index at {self.path} cannot be opened"):
                 self._env.close()
                 self._env = self._open(map_bytes)
             self._marked = None
@@ -282,7 +282,7 @@ def check_path(path: Path) -> None:
     try:
         str(path).encode()
     except UnicodeEncodeError as error:
-        msg = f"the path {str(path)!r} is not UTF-8, and an index can not be kept there; rename the folder, or give another one"
+        msg = f"the path {str(path)!r} is not UTF-8, and an index cannot be kept there; rename the folder, or give another one"
         raise ConfigurationError(msg) from error
 
 

@@ -324,7 +324,7 @@ def scrub_files(generations: Generations, current: Callable[[], Generation]) -> 
 
     Raises:
         UnknownFormatError: The file is not of the known format; a new generation has to be built instead.
-        CorruptStateError: It can not be written.
+        CorruptStateError: It cannot be written.
     """
     with generations.building(is_waiting=False) as is_free:
         if not is_free:
@@ -334,7 +334,7 @@ def scrub_files(generations: Generations, current: Callable[[], Generation]) -> 
         try:
             return scrub(live, is_last=is_last)
         except (lmdb.Error, OSError) as error:
-            msg = f"the index at {live.env.path} can not be cleaned of what was deleted: {error}"
+            msg = f"the index at {live.env.path} cannot be cleaned of what was deleted: {error}"
             raise CorruptStateError(msg) from error
 
 

@@ -34,7 +34,7 @@ def refuse_nothing(stream: str) -> None:
 
 
 def describe_foreign(stream: str, position: int, why: str) -> str:
-    """What to say of a stream that has a foreign message on its subject."""
+    """Return the message about a stream that has a foreign message on its subject."""
     thread = thread_of(stream)
     what = f"chat {stream!r}" if thread is None else f"thread {thread!r}"
     return (
@@ -66,7 +66,7 @@ _decode: Final = msgspec.msgpack.Decoder(tuple[int, str]).decode
 
 
 def writer_of(tables: Tables, txn: Transaction, stream: str) -> Writer:
-    """What applies the events of a stream."""
+    """Return the writer that applies the events of a stream."""
     if is_state_stream(stream):
         return GraphStateWriter(tables, txn, stream)
     if thread_of(stream) is None:
@@ -89,7 +89,7 @@ def ignore(recorded: Recorded, why: str) -> None:
 
 class Settings:
     """
-    How events are applied.
+    Settings of how events are applied.
 
     Attributes:
         application: Whose position it is that is tracked.

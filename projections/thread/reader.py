@@ -63,7 +63,7 @@ class IndexedThread:
 
     @property
     def owner(self) -> str | None:
-        """Its owner, or that of the chat of its id where it names none; None when it is nobody's."""
+        """The owner of the thread, or of the chat with its id where it names none; None when it is nobody's."""
         record = self.record
         if record is not None and record.owner is not None:
             return record.owner
@@ -137,7 +137,7 @@ class IndexedThread:
         return sorted(found, key=lambda write: (write.task_path, write.task_id, write.index))
 
     def writes_of_task(self, namespace: str, checkpoint_id: str, task_id: str) -> list[StoredWrite]:
-        """Those of them that are of one task, which are one row, however many tasks there are."""
+        """Return the writes of one task, which are one row, however many tasks there are."""
         number_of = self.namespace_no(namespace)
         if self.thread_no is None or number_of is None:
             return []

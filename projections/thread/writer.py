@@ -311,7 +311,7 @@ class ThreadWriter(IndexedThread):
             self._txn.delete(keys.PAYLOAD + digest, db=self._tables.agent_content)
 
     def _threads(self, digest: bytes, *, is_stored: bool) -> int:
-        """How many threads use a piece. Most are used by one, so one that is stored needs no row for that."""
+        """Return the number of threads that use a piece. Most are used by one, so a stored piece without a row has one."""
         if digest in self._unused:
             return 0
         raw = self._txn.get(keys.COUNT + digest, db=self._tables.agent_content)

@@ -30,7 +30,7 @@ _DAMAGE: Final = (
     *(lmdb.Error, msgspec.MsgspecError, struct.error),
     *(ValueError, TypeError, IndexError, KeyError, OverflowError, MemoryError, AssertionError),
 )
-"""What reading damaged rows may raise; whatever it is, it names the chat."""
+"""The errors that reading damaged rows may raise; each is reported with the chat."""
 
 
 class IndexPair(NamedTuple):
@@ -250,10 +250,10 @@ def _name(pair: IndexPair, chat_no: int) -> str:
 
 @contextmanager
 def _readable(pair: IndexPair, chat_no: int) -> Generator[None]:
-    """Where rows are read that may be damaged."""
+    """Translate errors of damaged rows into a difference."""
     try:
         yield
     except DifferenceError:
         raise
     except (*_DAMAGE, ChainIntegrityError) as error:
-        raise _difference(pair, chat_no, f"its rows can not be read ({error})") from error
+        raise _difference(pair, chat_no, f"its rows cannot be read ({error})") from error

@@ -93,7 +93,7 @@ def _lasting(tables: Tables, txn: Transaction, chat_no: int, segment: int) -> by
 
 
 def kind_of(row: Row) -> str:
-    """What a row is about, in words."""
+    """Return the kind of a row, in words."""
     return KINDS.get(row.key[:1], "a row")
 
 
@@ -159,7 +159,7 @@ class SearchCheck:
         return self._block[1][place * DOCUMENT.size : (place + 1) * DOCUMENT.size]
 
     def finish(self) -> str | None:
-        """What is wrong, when all messages were taken; None when all is well."""
+        """Return the problem that was found, when all messages were taken; None when there is none."""
         if self.problem is not None:
             return self.problem
         state = self._rows.state

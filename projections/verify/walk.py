@@ -43,7 +43,7 @@ class Heads:
         self._changed = {}
 
     def take(self, txn: Transaction, recorded: Recorded) -> AnchorLeaf:
-        """Where the stream of an event ends with it."""
+        """Update the leaf of a stream by its next event, and return it."""
         known = self._changed.get(recorded.chat_id)
         digest = stream_digest(recorded.chat_id) if known is None else known.digest
         if isinstance(recorded.body, StreamDeleted):
@@ -117,7 +117,7 @@ class AnchorWatch:
 
     @property
     def problem(self) -> ChainIntegrityError | None:
-        """What is wrong with the log up to here; None when it has everything that was anchored."""
+        """Return what is wrong with the log up to here; None when it has everything that was anchored."""
         if self._changed:
             recorded, why = min(self._changed.values(), key=lambda one: one[0].position)
             more = f" (and so for {len(self._changed) - 1:,} more)" if len(self._changed) > 1 else ""
@@ -157,7 +157,7 @@ _MOST_FOREIGN: Final = 1_000
 
 
 class WalkedLog(Protocol):
-    """What is asked of a log."""
+    """The log that a walk reads."""
 
     @property
     def is_dense(self) -> bool:
@@ -275,7 +275,7 @@ class Walk:
             raise self._located(error) from error
 
     def _narrow(self) -> None:
-        """Go on event by event, up to the one that can not be read; one before it may be the first that is not sound."""
+        """Go on event by event, up to the one that cannot be read; one before it may be the first that is not sound."""
         while True:
             try:
                 page = self._log.read(self._at, 1)
@@ -289,7 +289,7 @@ class Walk:
             self._at = page[0].position
 
     def _located(self, error: ChatledgerError) -> ChatledgerError:
-        """The error for the event after the last good one, which can not be read."""
+        """The error for the event after the last good one, which cannot be read."""
         position: int | None = getattr(error, "position", None)
         if position is None:
             position, error = self._find(error)

@@ -253,7 +253,7 @@ def _dying_erase(*args: Any, **kwargs: Any) -> None:
 
 
 def test_a_full_disk_is_an_error(ledger: Ledger, fault: Fault) -> None:
-    """When the index can not be written the append fails as it is, and goes through when there is room again."""
+    """When the index cannot be written the append fails as it is, and goes through when there is room again."""
 
     def full() -> None:
         raise OSError(28, "No space left on device")

@@ -443,7 +443,7 @@ def test_an_index_that_cannot_serve_says_why(tmp_path: Path, number_: int) -> No
     spoil: list[tuple[str, Callable[[Path], object]]] = [
         ("there is none", lambda folder: (tmp_path / "CURRENT").unlink()),
         ("the machine went down", lambda folder: (folder / "in-use").write_bytes(b"another boot")),
-        ("can not be opened", lambda folder: (folder / "data.mdb").write_bytes(b"\1" * 40_960)),
+        ("cannot be opened", lambda folder: (folder / "data.mdb").write_bytes(b"\1" * 40_960)),
         ("has schema", lambda folder: (folder / "data.mdb").unlink()),
         ("there is none", lambda folder: (tmp_path / "CURRENT").write_text("nonsense")),
     ]

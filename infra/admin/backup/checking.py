@@ -35,7 +35,7 @@ class BackupLog:
 
     @property
     def is_dense(self) -> bool:
-        """As of the log."""
+        """Whether positions have no gaps, as for the log of the backup."""
         return self._manifest.is_dense
 
     is_checked = False

@@ -62,7 +62,7 @@ def restore(
         What was restored.
 
     Raises:
-        ConfigurationError: The place is not empty, or can not be used; there is no backup; or its keys are missing.
+        ConfigurationError: The place is not empty, or cannot be used; there is no backup; or its keys are missing.
         CorruptStateError, ChainIntegrityError: The backup is damaged, or what was restored is not what it says.
         UnsupportedFormatError: A newer chatledger wrote the backup.
         LogRefusedError, AccessDeniedError: The server refuses the login, or the login may not make the streams.
@@ -91,7 +91,7 @@ def restore(
 
 
 class _Options(NamedTuple):
-    """How the place is opened, several times."""
+    """The options for opening the target, which happens several times."""
 
     encryption: Encryption | None
     login: Login | None
@@ -172,7 +172,7 @@ class _RestoreRun:
 
 
 def _note_quarantine(directory: Path, manifest: Manifest) -> None:
-    """What lost events before the backup was taken is refused in the restored directory, too."""
+    """Refuse in the restored directory, too, the streams that had lost events before the backup was taken."""
     if manifest.quarantined:
         why = "the log was damaged before the backup was taken"
         streams = tuple(manifest.quarantined)
@@ -195,7 +195,7 @@ def _drafted(target: Path) -> Generator[Path]:
             _sync(target.parent)
             shutil.rmtree(draft, ignore_errors=True)
     except OSError as error:
-        msg = f"the backup can not be restored to {target}: {error}"
+        msg = f"the backup cannot be restored to {target}: {error}"
         raise ConfigurationError(msg) from error
 
 
@@ -203,7 +203,7 @@ def _check_empty(target: Path) -> None:
     if target.is_dir() and not any(target.iterdir()):
         return
     if target.is_dir() and {entry.name for entry in target.iterdir()} == {LOST_AND_FOUND}:
-        msg = f"{target} is the root of a volume, which can not be replaced as a whole; restore into a folder inside it"
+        msg = f"{target} is the root of a volume, which cannot be replaced as a whole; restore into a folder inside it"
         raise ConfigurationError(msg)
     if target.exists():
         msg = f"{target} is not empty, and a backup is restored into an empty place only; move it away, or give another"

@@ -1,4 +1,4 @@
-"""The same conversations in a ledger and in a SQLite file, the same questions to both, in turns."""
+"""Benchmark: the same conversations in a ledger and in a SQLite file, and the same questions to both, in turns."""
 
 import gc
 import statistics

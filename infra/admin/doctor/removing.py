@@ -91,7 +91,7 @@ def give_up(location: str | os.PathLike[str], chat_id: str) -> QuarantinedStream
     Raises:
         ConfigurationError: It is no directory of a ledger.
         NotFoundError: The chat is not in quarantine.
-        CorruptStateError: The notes of the quarantine can not be read.
+        CorruptStateError: The notes of the quarantine cannot be read.
     """
     text = os.fspath(location)
     directory = DataDirectory(text).path

@@ -266,7 +266,7 @@ class _RepairRun:
         return salvage
 
     def _corrected(self) -> Iterator[CorrectedEvent]:
-        """What was corrected, with the names of the files as they are now."""
+        """Return the corrected records, with the present names of the files."""
         stream = stream_folder(self._directory)
         for one in self._store.corrected:
             record = self._store.records.get(one.position) if one.file.is_relative_to(stream) else None
@@ -395,7 +395,7 @@ class _RepairRun:
 
 
 def repair_folder(directory: DataDirectory) -> Path:
-    """Where a repair makes the sound directory."""
+    """Return the folder in which a repair builds the sound directory."""
     return directory.path.with_name(directory.path.name + ".repairing")
 
 

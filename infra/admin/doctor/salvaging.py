@@ -33,7 +33,7 @@ class Readable:
 
 
 def decode_record(mapper: StructMapper, record: Notification) -> Readable | None:
-    """Return what a record says; None when it can not be read."""
+    """Return what a record says; None when it cannot be read."""
     try:
         return Readable(mapper.recorded(record))
     except CorruptStateError:
@@ -142,7 +142,7 @@ class Salvage:
         )
 
     def kept(self) -> tuple[KeptEvents, ...]:
-        """What was kept, by chat."""
+        """Return the kept events, by chat."""
         return tuple(
             KeptEvents(
                 chat_id=stream,

@@ -54,13 +54,13 @@ class FileBlobs(Blobs):
         self._complete: set[str] = set()
         self._prefix = f"{stream}.b."
         self._parts: dict[str, dict[str, dict[int, tuple[Path, int]]]] = {}
-        """Where the parts are: by name, upload and number, the file and the position."""
+        """The file and position of each part, by name, upload and number."""
         self._cached: OrderedDict[Path, dict[int, Chunk]] = OrderedDict()
         for file in block_files(folder):
             self._note(file)
 
     def get(self, digest: bytes, size: int) -> bytearray:
-        """As declared in `Blobs`."""
+        """Implement `Blobs.get`."""
         for name in self._names(digest):
             for upload_id, parts in reversed(self._parts.get(name, {}).items()):
                 data = self._joined(name, upload_id, parts)
@@ -176,12 +176,12 @@ class StoreFiles:
 
     @property
     def folder(self) -> Path:
-        """Where the server keeps the stream."""
+        """The folder of the stream."""
         return self._folder / STREAM
 
     @property
     def identity(self) -> str | None:
-        """The identity of the log; None when the file that says so can not be read."""
+        """The identity of the log; None when the file that says so cannot be read."""
         try:
             found = msgspec.json.decode((self._folder / STREAM / "meta.inf").read_bytes(), type=dict[str, Any])
             return f"{found.get('metadata', {}).get(LOG_ID, '')}@{found['Created']}"
@@ -193,7 +193,7 @@ class StoreFiles:
         return [self.records[position] for position in sorted(self.records)]
 
     def bookmarks(self) -> list[Bookmark]:
-        """Where the named feeds stand, as far as that can be read."""
+        """Return the positions of named feeds, as far as they can be read."""
         return self._bookmarks
 
     def _read_bookmarks(self) -> list[Bookmark]:
@@ -238,5 +238,5 @@ def _notification(entry: BlockRecord) -> Notification:
 
 
 def stream_folder(directory: DataDirectory) -> Path:
-    """Where the server keeps the stream."""
+    """Return the folder in which the server keeps the stream."""
     return directory.log / "jetstream" / "$G" / "streams" / STREAM

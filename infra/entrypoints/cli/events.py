@@ -48,7 +48,7 @@ AGENT_STYLES = {
 
 
 def describe_agent_event(body: Body) -> str:
-    """What an event of a thread did, in a few words; empty for other events."""
+    """Return a short description of an event of a thread; empty for other events."""
     match body:
         case AgentContentPut(pieces=pieces):
             return count(len(pieces), "piece")
@@ -79,7 +79,7 @@ STATE_STYLES: Final = {"state_put": "blue", "state_deleted": "bold red"}
 
 
 def describe_state_event(body: Body) -> str:
-    """What an event did, in a few words; no user and no content."""
+    """Return a short description of an event of a graph state, without user and content."""
     match body:
         case StatePut(state_id=state_id, version=version, node=node, is_final=is_final):
             by = "" if node is None else f", by {node}"
@@ -130,7 +130,7 @@ def event_line(recorded: Recorded, *, with_chat: bool = True) -> Text:
 
 
 def describe_event(recorded: Recorded) -> str:
-    """What an event did, in a few words."""
+    """Return a short description of an event."""
     match recorded.body:
         case ChatCreated(user_id=user_id, title=title):
             return _join(f'"{title}"' if title else "", f"owner {user_id}" if user_id else "no owner")

@@ -58,7 +58,7 @@ def _is_over(
 
 
 def plan_removal(thread: IndexedThread, keys: Iterable[CheckpointKey], metadata_of: MetadataOf) -> Removal:
-    """These checkpoints."""
+    """Return the removal of these checkpoints."""
     return _with_skeletons(thread, set(keys), metadata_of)
 
 
@@ -96,7 +96,7 @@ def delta_channels(record: CheckpointRecord, metadata: Any) -> set[str]:
 
 class Migration(msgspec.Struct, frozen=True):
     """
-    What `migrate_namespace` did.
+    The result of `migrate_namespace`.
 
     Args:
         migrated: Of each assistant, how many checkpoints are in its namespace that came from elsewhere.
@@ -110,7 +110,7 @@ class Migration(msgspec.Struct, frozen=True):
 def plan_migration(
     thread: IndexedThread, metadata_of: MetadataOf, is_wanted: Callable[[str], bool]
 ) -> tuple[list[Reemission], Migration]:
-    """What is to be done, for the assistants whose namespaces are wanted."""
+    """Return the moves of a migration, for the assistants whose namespaces are wanted."""
     moves: list[Reemission] = []
     migration = Migration({}, [])
     roots: dict[str, str] = {}

@@ -55,7 +55,7 @@ class Resolver:
 
     async def resolve(self, value: Any) -> Any:
         """
-        What a computed value gives.
+        Return the result of a computed value.
 
         Raises:
             RefusedError: It needs a sandbox and there is none, or gives too many items.

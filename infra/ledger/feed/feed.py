@@ -102,7 +102,7 @@ T = TypeVar("T")
 
 
 class RunInThread(Protocol):
-    """How a function is carried out in a worker thread."""
+    """Runs a function in a worker thread."""
 
     def __call__(self, call: Callable[[Any], T], *, abandon_on_cancel: bool = False) -> Awaitable[T]:
         """The answer of the function, which is given the ledger."""

@@ -1,4 +1,4 @@
-"""How a kind of state is kept: its reducers, what is left out, how long and how large, and when it is checkpointed."""
+"""Settings of a kind of state: reducers, excluded fields, lifetime, size limit, and checkpointing."""
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -36,7 +36,7 @@ class Identity(msgspec.Struct, frozen=True):
             raise AccessDeniedError(msg)
 
     def narrowed(self, given: "Identity") -> "Identity":
-        """What a view of a view is limited to: never more than the first one."""
+        """Return the identity of a view of a view: never more than the first one."""
         return given if self.is_admin or given == self else Identity(None)
 
 

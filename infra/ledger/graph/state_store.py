@@ -132,7 +132,7 @@ class StateStore:
 
     def for_identity(self, user_id: str | None, *, is_admin: bool = False) -> "StateStore":
         """
-        This store, limited to what one user owns, or to nothing for who may not be known.
+        Return this store limited to what one user owns, or to nothing for an unknown user.
 
         Other users' states are refused by their id alone, whether or not they exist, and not listed. Without a user every
         call is refused.
@@ -407,7 +407,7 @@ class StateStore:
 
 
 def update_of(step: Step) -> StateUpdate:
-    """What is told of a step."""
+    """Return the observers' account of a step."""
     return StateUpdate(step.version, step.is_checkpoint, step.change.node, step.change.diff)
 
 
@@ -459,7 +459,7 @@ class AsyncStateStore(AsyncClosing):
     flush = awaited(StateStore.flush)
 
     def for_identity(self, user_id: str | None, *, is_admin: bool = False) -> "AsyncStateStore":
-        """This store, limited to what one user owns; see `StateStore.for_identity`. Not awaited, for nothing is read."""
+        """Return this store limited to what one user owns; see `StateStore.for_identity`. Not awaited, for nothing is read."""
         view = copy.copy(self)
         view._store = self._store.for_identity(user_id, is_admin=is_admin)  # noqa: SLF001 - of its own class
         return view

@@ -206,7 +206,7 @@ class WriteBehindSteps:
             self._load(cached, task)
             change = task.transition(cached.state, self._settings)
             kept = {name: value for name, value in change.new.items() if name not in self._settings.exclude}
-            json_copy(kept, "the state")  # what can not be stored is refused now, not later
+            json_copy(kept, "the state")  # what cannot be stored is refused now, not later
             cached.state, cached.last = kept, task
             cached.changed |= task.touched
             cached.expires_at = None if self._settings.ttl_ms is None else clock_ms() + self._settings.ttl_ms

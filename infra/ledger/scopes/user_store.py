@@ -47,7 +47,7 @@ class Owners:
             if body.owner_digest is None:  # written before tombstones could tell
                 return known == user_id
             return is_owner_of_deleted(body, chat_id, user_id)
-        if isinstance(body, StateDeleted):  # who has not seen the state can not tell whose it was
+        if isinstance(body, StateDeleted):  # who has not seen the state cannot tell whose it was
             return self._known.pop(chat_id, None) == user_id
         if isinstance(body, ChatCreated):
             self._keep(chat_id, body.user_id)
@@ -136,7 +136,7 @@ class OwnedLog:
         return self._whole.log.identity
 
     def load_bookmark(self, key: str) -> Bookmark | None:
-        """Where a member of one of the user's named feeds stands."""
+        """Return the bookmark of a member of one of the user's named feeds."""
         found = self._whole.log.load_bookmark(self._kept_key(key))
         return None if found is None else self._given(found)
 
@@ -146,7 +146,7 @@ class OwnedLog:
         return self._given(self._whole.log.save_bookmark(kept))
 
     def bookmarks(self) -> list[Bookmark]:
-        """Those of the user's named feeds."""
+        """Return the bookmarks of the user's named feeds."""
         return [self._given(kept) for kept in self._whole.log.bookmarks() if kept.name.startswith(self._prefix)]
 
     def drop_bookmark(self, key: str) -> None:
@@ -194,7 +194,7 @@ class OwnedStore(OwnerRefusals):
 
     @contextlib.contextmanager
     def snapshot(self) -> Generator[OwnedSnapshot]:
-        """What the index has of the user's now."""
+        """Open a snapshot restricted to the user's chats and threads."""
         with self._whole.snapshot() as snapshot:
             yield OwnedSnapshot(snapshot, self._user_id)
 
@@ -222,7 +222,7 @@ class OwnedStore(OwnerRefusals):
 
     def execute_on_thread(self, thread_id: str, decide: DecideOnThread) -> list[Recorded]:
         """
-        The same for a thread of agents; a new one becomes the user's.
+        Decide, write and apply on a thread of agents; a new one becomes the user's.
 
         Raises:
             AlreadyExistsError: The id is another user's.
@@ -234,7 +234,7 @@ class OwnedStore(OwnerRefusals):
         def decide_owned(state: OwnedThread, now: int) -> list[Body]:
             bodies = decide(state, now)
             if bodies and state.is_taken:
-                msg = f"thread {thread_id!r} can not be used, as its id is taken; use another one"
+                msg = f"thread {thread_id!r} cannot be used, as its id is taken; use another one"
                 raise AlreadyExistsError(msg)
             return bodies if state.record is not None else [with_owner(body, self._user_id) for body in bodies]
 
@@ -242,7 +242,7 @@ class OwnedStore(OwnerRefusals):
 
     def execute_on_state(self, state_id: str, decide: DecideOnState) -> list[Recorded]:
         """
-        The same for the state of a graph, whose id says whose it is.
+        Decide, write and apply on the state of a graph, whose id names its owner.
 
         Raises:
             AccessDeniedError: It is another user's.
@@ -264,7 +264,7 @@ class OwnedStore(OwnerRefusals):
 
     def _check(self, state: OwnedChat, bodies: Sequence[Body]) -> None:
         if any(isinstance(body, ChatCreated) and body.user_id != self._user_id for body in bodies):
-            msg = f"chat {state.chat_id!r} can not be made for another user by a ledger that is limited to one"
+            msg = f"chat {state.chat_id!r} cannot be made for another user by a ledger that is limited to one"
             raise AccessDeniedError(msg)
         if bodies and state.is_taken:
             raise ChatExistsError(state.chat_id)
@@ -296,7 +296,7 @@ class OwnedStore(OwnerRefusals):
         return []
 
     def sweep_large(self) -> int:
-        """What no event refers to belongs to nobody: left to those who sweep everything."""
+        """Do nothing: unreferenced large data belong to nobody. A sweep of the whole store erases them."""
         return 0
 
     def finish_erasures(self) -> None:

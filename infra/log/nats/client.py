@@ -120,7 +120,7 @@ class LoopThread:
 
 
 class _Call(Generic[T]):
-    """What one thread waits for while it runs as a task on the loop's thread."""
+    """The call that one thread waits for while it runs as a task on the loop's thread."""
 
     __slots__ = ("_begin", "_error", "_released", "_result", "_task", "is_done")
 
@@ -205,7 +205,7 @@ class Deadline:
 
     @property
     def attempt_s(self) -> float:
-        """How long one attempt may take."""
+        """The time that one attempt may take."""
         return min(ATTEMPT_S, self.left_s)
 
     async def pause(self) -> bool:

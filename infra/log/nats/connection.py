@@ -32,7 +32,7 @@ class DirectClient(Client):
 
     needs_tls = False
     inbox = b""
-    """What the subjects of replies begin with."""
+    """The prefix of reply subjects."""
     deliver: Callable[[Msg], None] | None = None
     """Takes them."""
 
@@ -80,7 +80,7 @@ STATUS = "Status"
 
 
 class _AwaitedReply:
-    """What is awaited under one reply subject: one message, or all up to the first with a status."""
+    """The reply awaited under one subject: one message, or all up to the first with a status."""
 
     __slots__ = ("future", "messages", "subject")
 
@@ -115,7 +115,7 @@ class Connection:
         self._probing: asyncio.Task[None] | None = None
         self._is_open = self._is_lost = False
         self.endpoint: Endpoint | None = None
-        """Where it leads, as long as it is not lost."""
+        """The endpoint of the connection, until it is lost."""
 
     @classmethod
     async def open(cls, endpoint: Endpoint, *, timeout_s: float) -> "Connection":
@@ -208,7 +208,7 @@ class Connection:
 
     @property
     def server_name(self) -> str:
-        """What the server calls itself."""
+        """The name of the server."""
         return str(self._info.get("server_name", ""))
 
     @property

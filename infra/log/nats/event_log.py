@@ -43,7 +43,7 @@ class JetStreamAppends(Appends):
         self._sent: list[Message | Future[int] | None] = []
 
     def add(self, stream_id: str, events: Sequence[EncodedEvent], expected_position: int) -> None:
-        """As declared in `Appends`."""
+        """Implement `Appends.add`."""
         super().add(stream_id, events, expected_position)
         if len(events) != 1 or len(events[0].state) > _QUICK_BYTES:
             self._sent.append(None)
@@ -56,7 +56,7 @@ class JetStreamAppends(Appends):
             self._sent.append(self._recorder.start_insert(message))
 
     def finish(self) -> list[Outcome]:
-        """As declared in `Appends`."""
+        """Implement `Appends.finish`."""
         answers = iter([] if self._blocking is None else self._blocking.finish())
         outcomes = [next(answers) if isinstance(sent, Message) else NOT_SENT for sent in self._sent]
         return [
@@ -94,11 +94,11 @@ class JetStreamAppends(Appends):
 
 
 FEEDS: Final = "-feeds"
-"""What the name of the stream with the positions of named feeds ends with."""
+"""The suffix of the name of the stream with the bookmarks of named feeds."""
 BLOBS: Final = "-blobs"
-"""The same of that with large data."""
+"""The suffix of the name of the stream with large data."""
 _ENTRY_BYTES: Final = 4 * 1024
-"""What an entry of these takes besides data, at most."""
+"""The most that an entry of these takes besides data."""
 _LARGE: Final = "the large data of messages"
 _AGAIN_S: Final = 0.2
 _HEADER_BYTES: Final = 16 * 1024
@@ -112,7 +112,7 @@ class LogRecorder(JetStreamApplicationRecorder):
 
     @property
     def replicas(self) -> int:
-        """How many servers keep a copy of the stream."""
+        """The number of servers that keep a copy of the stream."""
         return self._replicas
 
     def key_value(self, suffix: str) -> KeyValue:
@@ -185,13 +185,13 @@ class JetStreamBlobStorage:
         self._objects = objects
 
     def last(self, name: str) -> BlobEntry | None:
-        """As declared in `BlobStorage`."""
+        """Implement `BlobStorage.last`."""
         with translated(_LARGE):
             found = self._objects.last(name)
         return None if found is None else BlobEntry(*found)
 
     def add(self, name: str, entry: bytes, *, expected: int) -> int:
-        """As declared in `BlobStorage`."""
+        """Implement `BlobStorage.add`."""
         with translated(_LARGE):
             try:
                 return self._objects.add(name, entry, expected=expected)
@@ -200,23 +200,23 @@ class JetStreamBlobStorage:
         raise BlobChangedError
 
     def read(self, name: str, *, after: int, until: int) -> Iterator[BlobEntry]:
-        """As declared in `BlobStorage`."""
+        """Implement `BlobStorage.read`."""
         with translated(_LARGE):
             for found in self._objects.read(name, after=after, until=until):
                 yield BlobEntry(*found)
 
     def erase(self, name: str, *, until: int) -> None:
-        """As declared in `BlobStorage`."""
+        """Implement `BlobStorage.erase`."""
         with translated(_LARGE):
             self._objects.erase(name, until=until)
 
     def remove(self, name: str, position: int) -> None:
-        """As declared in `BlobStorage`."""
+        """Implement `BlobStorage.remove`."""
         with translated(_LARGE):
             self._objects.remove(name, position)
 
     def names(self) -> list[str]:
-        """As declared in `BlobStorage`."""
+        """Implement `BlobStorage.names`."""
         with translated(_LARGE):
             return self._objects.names()
 
@@ -285,7 +285,7 @@ class JetStreamLog(EventLog):
         return None  # the recorder has looked already
 
     def begin_appends(self) -> JetStreamAppends:
-        """As declared in `EventLog`."""
+        """Implement `EventLog.begin_appends`."""
         return JetStreamAppends(self, self._stream_recorder)
 
     def message_of(self, encoded: EncodedEvent, expected_position: int) -> Message:
@@ -294,12 +294,12 @@ class JetStreamLog(EventLog):
         return self._stream_recorder.message_of(stored, encoded.event.event_id, expected_position)
 
     def last_position(self) -> int:
-        """As declared in `EventLog`."""
+        """Implement `EventLog.last_position`."""
         with self.translated("the log"):
             return self._stream_recorder.last_position()
 
     def settled_position(self, seen: int) -> int:
-        """As declared in `EventLog`: a leader that hung, and does not know that it was replaced, is behind."""
+        """Implement `EventLog.settled_position`: a leader that hung, and does not know that it was replaced, is behind."""
         ends_at = time.monotonic() + (STALE_S if self._stream_recorder.replicas > 1 else 0)
         while (last := self.last_position()) < seen and time.monotonic() < ends_at:
             time.sleep(_AGAIN_S)
@@ -312,21 +312,21 @@ class JetStreamLog(EventLog):
         return self._stream_recorder.select_originator(stream_id, after=after, after_version=after_version, limit=limit)
 
     def erase(self, stream_id: str, *, first_position: int, before: int) -> None:
-        """As declared in `EventLog`."""
+        """Implement `EventLog.erase`."""
         with self.translated(f"erasing chat {stream_id!r}"):
             self._stream_recorder.erase_events(stream_id, after=first_position - 1, before=before)
 
     def erasing(self) -> AbstractContextManager[None]:
-        """As declared in `EventLog`."""
+        """Implement `EventLog.erasing`."""
         return self._client.erasing()
 
     def remove(self, positions: Sequence[int]) -> None:
-        """As declared in `EventLog`."""
+        """Implement `EventLog.remove`."""
         with self.translated("the log"):
             self._stream_recorder.remove(positions)
 
     def check_keys(self) -> None:
-        """As declared in `EventLog`; also refuses a stream that a backup was not restored into completely."""
+        """Implement `EventLog.check_keys`; also refuses a stream that a backup was not restored into completely."""
         with self.translated("the log"):
             is_partial = self._stream_recorder.is_partial
         if is_partial:
@@ -335,7 +335,7 @@ class JetStreamLog(EventLog):
         super().check_keys()
 
     def drop_partial(self) -> bool:
-        """Delete the stream if a restore into it was interrupted; whether that was so. The log can not be used after it."""
+        """Delete the stream if a restore into it was interrupted; whether that was so. The log cannot be used after it."""
         with self.translated("the log"):
             if not self._stream_recorder.is_partial:
                 return False
@@ -343,24 +343,24 @@ class JetStreamLog(EventLog):
             return True
 
     def restore(self, pages: Iterable[Sequence[Notification]]) -> None:
-        """As declared in `EventLog`. What was written when it is interrupted stays: the stream is to be made anew."""
+        """Implement `EventLog.restore`. What was written when it is interrupted stays: the stream is to be made anew."""
         with self.translated("the log"):
             refuse_unless_empty(self._stream_recorder.last_position())
             self._stream_recorder.restore([self._mapper.referring(record) for record in page] for page in pages)
 
     def wait(self, after: int, timeout_s: float) -> bool:
-        """As declared in `EventLog`."""
+        """Implement `EventLog.wait`."""
         with self.translated("the log"):
             return self._stream_recorder.wait(after, timeout_s)
 
     def load_bookmark(self, key: str) -> Bookmark | None:
-        """As declared in `EventLog`."""
+        """Implement `EventLog.load_bookmark`."""
         with self.translated("the position of a feed"):
             found = self._bookmarks.get(key)
         return None if found is None else decode_bookmark(found[1], found[0])
 
     def save_bookmark(self, bookmark: Bookmark) -> Bookmark:
-        """As declared in `EventLog`."""
+        """Implement `EventLog.save_bookmark`."""
         with self.translated(f"the position of feed {bookmark.name!r}"):
             try:
                 revision = self._bookmarks.update(bookmark.key, encode_bookmark(bookmark), last=bookmark.revision)
@@ -369,17 +369,17 @@ class JetStreamLog(EventLog):
         return bookmark.saved_as(revision)
 
     def bookmarks(self) -> list[Bookmark]:
-        """As declared in `EventLog`."""
+        """Implement `EventLog.bookmarks`."""
         with self.translated("the positions of feeds"):
             found = self._bookmarks.items()
         return decode_bookmarks((value, revision) for revision, value in found)
 
     def drop_bookmark(self, key: str) -> None:
-        """As declared in `EventLog`."""
+        """Implement `EventLog.drop_bookmark`."""
         with self.translated("the position of a feed"):
             self._bookmarks.delete(key)
 
     def close(self) -> None:
-        """As declared in `EventLog`."""
+        """Implement `EventLog.close`."""
         self._stream_recorder.close()
         self._client.close()

@@ -1,4 +1,4 @@
-"""What all recorders share: an open stream, and appends after what each subject holds."""
+"""The base of all recorders: an open stream, and appends after the last message of each subject."""
 
 from collections.abc import Sequence
 from typing import ClassVar
@@ -17,7 +17,7 @@ HEADS = 10_000
 
 class StreamRecorder:
     """
-    What all recorders share: an open stream. Not a recorder of the library itself, so that those can be combined.
+    The base of all recorders: an open stream. Not a recorder of the library itself, so that those can be combined.
 
     Args:
         client: The connection, which may serve many recorders.
@@ -62,11 +62,11 @@ class StreamRecorder:
 
     @property
     def identity(self) -> str:
-        """What tells this stream from another one of the same name: a random id from its creation, and its time."""
+        """The identity of the stream, different for another one of the same name: a random id and the time of its creation."""
         return self._identity
 
     def state(self) -> StreamState:
-        """What the stream holds now, from its leader."""
+        """Return the state of the stream, from its leader."""
         return self._client.call(self._state)
 
     def last_position(self) -> int:

@@ -54,7 +54,7 @@ class _ConsumerInfo(msgspec.Struct):
 
 
 async def cluster_of(client: JetStreamClient, stream: str) -> ClusterInfo:
-    """Who keeps a copy of a stream; nobody where there is no cluster."""
+    """Return the servers that keep a copy of a stream; none where there is no cluster."""
     info = await client.api(f"STREAM.INFO.{stream}", None, _StreamCluster, client.deadline())
     return info.cluster or ClusterInfo()
 
@@ -69,7 +69,7 @@ async def digests_on_each(
     client: JetStreamClient, stream: str, servers: set[str], *, first: int, last: int
 ) -> dict[str, dict[int, bytes]]:
     """
-    What each server has from one position to another: a digest of each message, by server and position.
+    Return a digest of each message between two positions, by server and position.
 
     Raises:
         OperationalError: A server does not answer within the client's budget.

@@ -89,7 +89,7 @@ class PullConsumer:
 
     async def receive(self) -> list[Msg]:
         """
-        What has arrived, at least one message; or nothing, when the requests have expired and `want` is due again.
+        Return the messages that arrived, at least one; or none, when the requests have expired and `want` is due again.
 
         Raises:
             ConnectionLostError: The consumer is gone.

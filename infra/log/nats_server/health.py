@@ -19,7 +19,7 @@ _TIMES_THE_LOG: Final = 2
 
 
 def excess_of(pid: int, log: Path) -> str | None:
-    """What is to be said when a server takes more than any sound log of that size could need; None else, and where it is not known."""
+    """Return a warning when a server takes more memory than a sound log of that size needs; None else, or when it is unknown."""
     taken = _memory_bytes(pid)
     if taken <= FLOOR_BYTES:
         return None
@@ -82,7 +82,7 @@ def get_command(pid: int) -> str | None:
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether a process was stopped by a signal (SIGSTOP) or a debugger, and may go on; False where that can not be known."""
+    """Whether a process was stopped by a signal (SIGSTOP) or a debugger, and may go on; False where that cannot be known."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].strip()
     except OSError:

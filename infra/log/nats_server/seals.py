@@ -35,7 +35,7 @@ _logger = logging.getLogger(__name__)
 
 class Seal(msgspec.Struct, frozen=True, array_like=True):
     """
-    What the first `size` bytes of a block file hold.
+    The digest and counts of the first `size` bytes of a block file.
 
     Args:
         number: Of the block.

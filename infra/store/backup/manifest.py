@@ -68,11 +68,11 @@ MANIFEST: Final = "manifest.json"
 LOCK: Final = "lock"
 SEGMENT, HEADS = ".segment", ".heads"
 StreamHeads = dict[str, tuple[int, bytes]]
-"""Where each stream ends: version and hash of its last event."""
+"""The head of each stream: version and hash of its last event."""
 
 
 class HeadsFile(msgspec.Struct, frozen=True, kw_only=True):
-    """What the manifest says of the file with the heads."""
+    """The manifest's entry for the file with the heads."""
 
     file: str
     size: int
@@ -81,7 +81,7 @@ class HeadsFile(msgspec.Struct, frozen=True, kw_only=True):
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """
-    What a backup holds.
+    The manifest of a backup.
 
     Args:
         log_id: Of the log that it was taken from.
@@ -107,7 +107,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     quarantined: list[QuarantinedStream] = []
 
     def describe(self, folder: Path, *, added: int = 0, erased: int = 0) -> Backup:
-        """The same for users."""
+        """Return a description of the backup for users."""
         return Backup(
             folder=str(folder),
             log_id=self.log_id,
@@ -141,7 +141,7 @@ class BackupFolder:
         Make the folder if it is not there, and keep other writers out.
 
         Raises:
-            ConfigurationError: It can not be written, or holds something else.
+            ConfigurationError: It cannot be written, or holds something else.
             LedgerLockedError: Another backup is being written into it.
         """
         with explained(self.path):
@@ -179,7 +179,7 @@ class BackupFolder:
         except DECODE_ERRORS as error:
             raise _damaged(path, error) from error
         except OSError as error:
-            msg = f"the backup can not be read: {error}"
+            msg = f"the backup cannot be read: {error}"
             raise ConfigurationError(msg) from error
         if file.format > FORMAT:
             msg = f"{path} has format {file.format}, this chatledger reads up to {FORMAT}; upgrade chatledger"
@@ -203,7 +203,7 @@ class BackupFolder:
         return manifest
 
     def read_heads(self, manifest: Manifest) -> StreamHeads:
-        """Where each stream ends in the backup. Raises `CorruptStateError`."""
+        """Return the head of each stream in the backup. Raises `CorruptStateError`."""
         path = self.path / manifest.heads.file
         try:
             raw = path.read_bytes()
@@ -274,5 +274,5 @@ def explained(folder: Path) -> Generator[None]:
     try:
         yield
     except OSError as error:
-        msg = f"the backup in {folder} can not be written: {error}. What was there before is still good"
+        msg = f"the backup in {folder} cannot be written: {error}. What was there before is still good"
         raise ConfigurationError(msg) from error

@@ -46,7 +46,7 @@ _decode: Final = msgspec.msgpack.Decoder(Frame).decode
 
 
 class Segment(msgspec.Struct, frozen=True, kw_only=True):
-    """What the manifest says of a segment file."""
+    """The manifest's entry for a segment file."""
 
     file: str
     first: int

@@ -81,7 +81,7 @@ class BackupFollower:
         return True
 
     def problem(self, *, is_dense: bool) -> ChainIntegrityError | None:
-        """What no tombstone explained up to here."""
+        """Return the first gap that no tombstone has explained; None when there is none."""
         for error in self._suspects.values():
             return ChainIntegrityError(f"{error}. {_ADVICE}", chat_id=error.chat_id, position=error.position)
         if is_dense and self.missing > self.erased:
@@ -114,7 +114,7 @@ def write_backup(
         quarantined: What lost events; a ledger that is restored from the backup refuses it, too.
 
     Raises:
-        ConfigurationError: The folder can not be used, or has the backup of another log.
+        ConfigurationError: The folder cannot be used, or has the backup of another log.
         ChainIntegrityError, CorruptStateError: The log is not sound, or not the one that it was; the backup stays as it was.
         LogUnavailableError: The log did not answer.
     """

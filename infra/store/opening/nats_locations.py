@@ -25,7 +25,7 @@ _HIDDEN_IN_QUERY: Final = re.compile(
 
 class NatsPlace(msgspec.Struct, frozen=True):
     """
-    What a location on servers says.
+    A location on NATS servers, parsed.
 
     Args:
         connect: Where the servers are and how to log in; reads files anew each time.
@@ -41,7 +41,7 @@ class NatsPlace(msgspec.Struct, frozen=True):
 
     @property
     def new_replicas(self) -> int:
-        """How many copies a new stream has: three, when three servers are named and nothing else is said."""
+        """The number of replicas of a new stream: three when three servers are named and nothing else is said."""
         return self.replicas or (3 if self.hosts >= 3 else 1)
 
 
@@ -51,7 +51,7 @@ def read_place(location: str, *, stream: str, login: Login | None, replicas: int
 
     Raises:
         ConfigurationError: It names no servers, or says something twice.
-        LogRefusedError: Certificates or credentials can not be read.
+        LogRefusedError: Certificates or credentials cannot be read.
     """
     try:
         parts = urlsplit(location)

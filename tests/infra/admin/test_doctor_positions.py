@@ -73,7 +73,7 @@ def test_one_record_is_lost(data: Path, position: int, bit: int) -> None:
 
 @pytest.mark.soak
 def test_a_server_that_would_take_all_memory_is_killed(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It notes each position up to a trillion as deleted. The error names the doctor, who repairs what the server can not read."""
+    """It notes each position up to a trillion as deleted. The error names the doctor, who repairs what the server cannot read."""
 
     def refuse_nothing(*_: object) -> Seals:
         return Seals(log_inode=0, boot=b"")

@@ -1,4 +1,4 @@
-"""Anchors: who can change the whole log and the index can not change what was signed before."""
+"""Anchors: who can change the whole log and the index cannot change what was signed before."""
 
 # White-box: events are erased from a memory log by hand.
 # pyright: reportPrivateUsage=false

@@ -78,7 +78,7 @@ def test_entries_are_compared_before_they_grow(storage: BlobStorage) -> None:
 
 
 def test_positions_are_not_used_again(storage: BlobStorage) -> None:
-    """Who knows a position before an erasure can not add behind what came after it."""
+    """Who knows a position before an erasure cannot add behind what came after it."""
     first = storage.add("ab", b"one", expected=0)
     second = storage.add("ab", b"two", expected=first)
     storage.remove("ab", first)

@@ -44,7 +44,7 @@ def test_file_systems_are_told_apart(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What can not be known to be in memory is not."""
+    """What cannot be known to be in memory is not."""
     mounts = tmp_path / "mountinfo"
     mounts.write_text(DISKS)
     monkeypatch.setattr(temp_folders, "_MOUNTS", mounts)
@@ -97,7 +97,7 @@ def test_a_folder_that_others_made(trap: str, in_memory: Path, monkeypatch: pyte
             user = os.geteuid() + 1
             monkeypatch.setattr(os, "geteuid", lambda: user)
             folder.rename(in_memory / f"chatledger-{user}")
-    with pytest.raises(ConfigurationError, match=r"private folder|can not be made"):
+    with pytest.raises(ConfigurationError, match=r"private folder|cannot be made"):
         memory_folder()
 
 

@@ -150,7 +150,7 @@ def test_readers_of_other_processes_keep_what_they_see(tmp_path: Path) -> None:
 
 
 def test_writing_with_old_memory_makes_it_due_again(tmp_path: Path) -> None:
-    """Who can not forget, as a transaction of the same process does not end, writes nevertheless, and notes it."""
+    """Who cannot forget, as a transaction of the same process does not end, writes nevertheless, and notes it."""
     with opened(tmp_path) as world:
         world.put("rows", [1000] * 200)
         world.delete(list(world.rows)[:150])
