@@ -94,7 +94,7 @@ def composite_piece(type_name: str, children: Sequence[bytes]) -> Piece:
 
 
 def piece_digest(content: Content) -> bytes:
-    """What a piece is named by: BLAKE2b over its kind and all it holds. A list must be whole, without a base."""
+    """Return the digest that names a piece: BLAKE2b over its kind and content. A list must be whole, without a base."""
     if isinstance(content, Leaf):
         parts = b"leaf", _encode(content.type), content.data
     elif isinstance(content, Parts):
@@ -149,7 +149,7 @@ def _common(one: bytes, other: bytes) -> int:
 
 
 def size_of(pieces: Iterable[Piece]) -> int:
-    """How many bytes the pieces take on the log, nearly."""
+    """Return the approximate size of pieces on the log, in bytes."""
     return sum(
         DIGEST_BYTES + 16 + len(getattr(piece.content, "data", b"")) + len(references_of(piece.content)) * DIGEST_BYTES
         for piece in pieces

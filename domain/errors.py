@@ -93,7 +93,7 @@ class ConflictError(ChatledgerError):
 
 
 class AccessDeniedError(ChatledgerError):
-    """This identity may not do that."""
+    """The identity may not do that."""
 
 
 class ConfigurationError(ChatledgerError):

@@ -1,4 +1,4 @@
-"""What ids, names, numbers and JSON values must look like. Each check raises `InvalidValueError` and returns its value."""
+"""Checks of ids, names, numbers and JSON values. Each check raises `InvalidValueError` and returns its value."""
 
 import math
 from typing import Any, Final, cast
@@ -39,7 +39,7 @@ def check_id(value: Any, what: str, *, empty: bool = False) -> str:
 
 
 def check_optional_id(value: Any, what: str) -> str | None:
-    """As `check_id`, or None."""
+    """Check an optional id."""
     return None if value is None else check_id(value, what)
 
 

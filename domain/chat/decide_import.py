@@ -37,7 +37,7 @@ def decide_import(
     branches_before: int | None = None,
 ) -> list[Body]:
     """
-    What a chat lacks of an imported one: the chat itself, messages, branches, checkpoints, annotations, runs.
+    Return the events for everything that a chat lacks of an imported one: the chat, messages, branches, checkpoints, annotations, runs.
 
     What is there stays: a branch that exists only moves forward, when the imported head descends from its head; the active
     branch of an existing chat, its title, its end, its checkpoints, annotations and runs are not touched. So a repeated import
@@ -76,7 +76,7 @@ def decide_import(
 
 
 def rest_of(chat: ImportedChat, written: Sequence[Body]) -> ImportedChat:
-    """What is left of an imported chat to decide on, when these events of it were written: all of them, in their order."""
+    """Return the part of an imported chat that is left to decide on after these events of it, all and in order."""
     names = {body.name for body in written if isinstance(body, BranchCreated)}
     names |= {body.branch for body in written if isinstance(body, HeadMoved)}
     branches = sorted(chat.branches, key=_is_passive)
@@ -138,7 +138,7 @@ def _pointers(
 
 
 def import_result(chat_id: str, bodies: Sequence[Body]) -> ImportResult:
-    """What these events of an import changed."""
+    """Return the changes that these events of an import made."""
     return ImportResult(
         chat_id=chat_id,
         is_new=any(isinstance(body, ChatCreated) for body in bodies),

@@ -147,7 +147,7 @@ class ReplayedChat:
         return message_id in self._messages
 
     def annotation(self, message_id: str) -> Annotation | None:
-        """What was said of the message later."""
+        """Return the annotation of a message."""
         message = self._messages.get(message_id)
         return None if message is None else message.annotation
 

@@ -1,4 +1,4 @@
-"""What the events about runs and annotations change in a chat."""
+"""The changes that events about runs and annotations make in a chat."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol, TypeVar
@@ -15,14 +15,14 @@ _CHANGING = frozenset({"status", "message_id", "checkpoint_id"})
 
 
 class RunState(Protocol):
-    """What decisions about runs and annotations ask of a chat."""
+    """The state for decisions about runs and annotations of a chat."""
 
     def has_message(self, message_id: str) -> bool:
         """Whether the message belongs to this chat."""
         ...
 
     def annotation(self, message_id: str) -> Annotation | None:
-        """What was said of the message later; None for nothing."""
+        """Return the annotation of a message; None when there is none."""
         ...
 
     def run(self, run_id: str) -> MessageRun | None:
@@ -57,7 +57,7 @@ class MisfitError(Exception):
 
 
 def fold_runs(state: RunState, recorded: Recorded) -> RunChanges:
-    """What one of the events of `RUN_BODIES` changes. Raises `MisfitError`."""
+    """Return the changes of one of the events in `RUN_BODIES`. Raises `MisfitError`."""
     body = recorded.body
     match body:
         case MessagesAnnotated():

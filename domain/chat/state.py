@@ -92,7 +92,7 @@ def describe_chat(record: ChatRecord | None, profile: ChatProfile | None) -> Cha
 
 
 class Tombstone(msgspec.Struct, frozen=True, array_like=True):
-    """What is left of a deleted chat; a new chat of the same id continues its stream."""
+    """The remains of a deleted chat; a new chat of the same id continues its stream."""
 
     head: StreamHead
     deleted_at: int
@@ -110,7 +110,7 @@ class BranchRecord(msgspec.Struct, frozen=True, array_like=True):
 
 
 class StreamRecord(Protocol):
-    """What changes with every event of a stream."""
+    """The part of a stream's state that changes with every event."""
 
     @property
     def head(self) -> StreamHead:
@@ -119,7 +119,7 @@ class StreamRecord(Protocol):
 
 
 class StreamState(Protocol):
-    """What a stream of the log tells of, a chat or a thread, as it stood at one moment."""
+    """The state of a stream (a chat or a thread) at one moment."""
 
     @property
     def chat_id(self) -> str:
@@ -133,7 +133,7 @@ class StreamState(Protocol):
 
     @property
     def tombstone(self) -> Tombstone | None:
-        """Its last deletion."""
+        """The tombstone of its last deletion."""
         ...
 
 
@@ -186,7 +186,7 @@ class ChatState(RunState, Protocol):
 
 
 class Changes(msgspec.Struct, frozen=True, kw_only=True):
-    """What an event changes: rows to put, and names of rows to drop. `record` None ends the chat and all its rows."""
+    """The changes of an event: rows to put, and names of rows to drop. `record` None ends the chat and all its rows."""
 
     record: ChatRecord | None
     profile: ChatProfile | None = None
@@ -214,7 +214,7 @@ def position_hash_after(last: StreamHead, recorded: Recorded) -> bytes:
 
 def evolve(state: ChatState, recorded: Recorded) -> Changes:
     """
-    What an event changes in the state before it. The single fold.
+    Return the changes that an event makes in the state before it. The single fold over events.
 
     Raises:
         ChainIntegrityError: The event does not follow the state: a version is missing, repeated or altered.

@@ -14,7 +14,7 @@ TYPE: Final = "type"
 
 
 class BuiltCodec(msgspec.Struct, frozen=True):
-    """What the codecs of all builders have in common: a serialized form `{"type": <builder>, ...fields}`."""
+    """The base of all builders' codecs: a serialized form `{"type": <builder>, ...fields}`."""
 
     type: str
 
@@ -87,7 +87,7 @@ class GlossaryCodec(BuiltCodec, frozen=True):
 
 def encode_builder(fragment: Fragment) -> Mapping[str, Any]:
     """
-    What the codec of a fragment serializes it to; of a built one, fragments in it as they are.
+    Return the serialized form of a fragment; for a built one with fragments in it unchanged.
 
     Raises:
         MissingCodecError: It has no codec, or is still lazy.

@@ -32,7 +32,7 @@ class Codec(Protocol):
 
 
 class Lazy(msgspec.Struct, frozen=True):
-    """What stands for a fragment whose id is not known yet; see `last_assistant_message`."""
+    """A placeholder for a fragment whose id is not known yet; see `last_assistant_message`."""
 
     type: str
     content: Any

@@ -23,7 +23,7 @@ _BUILT: Final = tuple((build.__name__, _Kind(build, frozenset({"policies"}))) fo
 
 class Conversions:
     """
-    Which types of fragments are known: those of the builders, and others.
+    The known types of fragments: those of the builders, and others.
 
     It never changes: `extended` gives another one.
     """

@@ -18,7 +18,7 @@ Render = Callable[[Fragment], str]
 
 
 class Reminder(msgspec.Struct, frozen=True, kw_only=True):
-    """What a reminder fragment stands for; see `reminder`."""
+    """The data of a reminder fragment; see `reminder`."""
 
     content: str | TextFunction | Fragment
     when: Predicate | None = None

@@ -26,7 +26,7 @@ BODIES: tuple[type[Body], ...] = (*CHAT_BODIES, *RUN_BODIES, *AGENT_BODIES, *STA
 
 
 NO_HASH: Final = b""
-"""What the very first event of a chat names as the previous hash."""
+"""The previous hash of the very first event of a chat."""
 
 MAX_EVENT_BYTES: Final = 1024 * 1024
 _ENVELOPE_ALLOWANCE: Final = 17 * 1024  # chat id, branch name, heads, actor, ... of 2,048 bytes each
@@ -49,7 +49,7 @@ class EncodedEvent(NamedTuple):
 
 
 class Envelope(msgspec.Struct, frozen=True, kw_only=True):
-    """What the writer says about an operation besides what it does."""
+    """The metadata of an operation: actor, correlation, causation and command id."""
 
     actor: str | None = None
     correlation_id: str | None = None
@@ -147,7 +147,7 @@ def encode_events(
 
 
 def split(bodies: Sequence[Body], limit_bytes: int = MAX_EVENT_BYTES) -> list[Body]:
-    """The same bodies, where messages too many for one event are spread over several that follow each other."""
+    """Split bodies with too many messages for one event into several that follow each other; others stay."""
     parts: list[Body] = []
     for body in bodies:
         if isinstance(body, MessagesAppended) and len(body.messages) > 1:

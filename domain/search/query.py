@@ -16,7 +16,7 @@ import msgspec
 from .tokens import is_unspaced, prefix_term, terms_of, tokens_of
 
 MAX_QUERY_TERMS: Final = 1000
-"""What follows the first thousand terms of a query is left out."""
+"""The maximum number of terms in a query; the rest is left out."""
 
 MAX_QUERY_DEPTH: Final = 32
 """Parentheses inside of so many others are read as blanks, so that a query may be walked by recursion."""
@@ -60,7 +60,7 @@ Query = Word | Phrase | All | Either | Without
 
 def parse(text: str) -> Query | None:
     """
-    What a query asks for, or None if that is nothing: there is no letter or digit in it, or only behind a `NOT`.
+    Parse a query; None if it asks for nothing: there is no letter or digit in it, or only behind a `NOT`.
 
     At most `MAX_QUERY_TERMS` terms are read, and the answer is at most `3 * MAX_QUERY_DEPTH + 4` levels deep.
     """

@@ -24,7 +24,7 @@ _ZERO_WIDTH_JOINER: Final = "\u200d"
 
 
 class _Hit(msgspec.Struct, frozen=True):
-    """What matches the terms `start` to `end`, without `end`."""
+    """A match of the terms `start` to `end`, without `end`."""
 
     start: int
     end: int
@@ -38,7 +38,7 @@ def snippet(text: str, query: Query) -> str:
 
 class KnownWords(msgspec.Struct, frozen=True):
     """
-    What the index knows of a text, so that its terms need not be found again.
+    The facts that the index has about a text, so that its terms need not be found again.
 
     Args:
         term_count: How many terms it has.

@@ -288,7 +288,7 @@ class Blobs:
         return all(done)
 
     def drop_name(self, name: str, *, is_used: Callable[[], bool]) -> bool:
-        """As `drop`, by one of the names of a digest."""
+        """Erase data by one of the names of their digest; see `drop`."""
         while True:
             last, entry = self._last(name)
             if entry is None:

@@ -212,15 +212,15 @@ class RecordCipher(Cipher):
         self._current = self._ciphers[self.keys.current.id]
 
     def encrypt(self, plaintext: bytes) -> bytes:
-        """As `seal`, bound to no place."""
+        """Encrypt a text, bound to no place."""
         return self.seal(plaintext, b"")
 
     def decrypt(self, ciphertext: bytes) -> bytes:
-        """As `unseal`, bound to no place."""
+        """Decrypt a record that is bound to no place."""
         return self.unseal(ciphertext, b"")
 
     def seal(self, plaintext: bytes, place: bytes) -> bytes:
-        """The record of a text at a place, which only `unseal` at that place gives back."""
+        """Encrypt a text for a place; only `unseal` at the same place decrypts it."""
         nonce = os.urandom(_NONCE_BYTES)
         return self._header + nonce + self._current.encrypt(nonce, plaintext, self._header + place)
 

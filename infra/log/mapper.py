@@ -129,7 +129,7 @@ class StructMapper(Mapper[str]):
         return Recorded(notification.id, event, event_hash(notification.topic, state)), len(state)
 
     def read_strictly(self, notification: Notification) -> tuple[Recorded, int]:
-        """As `read`, but nothing is taken for a foreign message: to see whether the keys are right."""
+        """Read a record strictly: nothing is taken for a foreign message, to see whether the keys are right."""
         try:
             event, state = self._read(notification)
         except (CorruptStateError, UnsupportedFormatError) as error:

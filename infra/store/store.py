@@ -179,13 +179,13 @@ class Store:
         )
 
     def execute_on_thread(self, thread_id: str, decide: DecideOnThread) -> list[Recorded]:
-        """As `execute`, for a thread of agents; what is decided must change nothing when it is repeated."""
+        """Decide, write and apply on a thread of agents; a decision must change nothing when it is repeated."""
         return self.execute_on_stream(
             thread_stream(thread_id), lambda snapshot: snapshot.thread(thread_id), decide, kind=None
         )
 
     def execute_on_state(self, state_id: str, decide: DecideOnState) -> list[Recorded]:
-        """As `execute`, for the state of a graph."""
+        """Decide, write and apply on the state of a graph."""
         stream = state_stream(state_id)
         return self.execute_on_stream(
             stream, lambda snapshot: IndexedGraphState(snapshot.tables, snapshot.txn, stream), decide, kind=None
