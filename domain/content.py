@@ -1,7 +1,7 @@
 """
 Content: the values of an agent's channels, cut into pieces that are named by their digest, so that equal ones are kept once.
 
-A value is a leaf (what the serializer made of it), or a list, dict or other compound of pieces. A long leaf is cut into parts. A list that
+A value is a leaf (what the serializer made of it), or a list, dict or other composite of pieces. A long leaf is cut into parts. A list that
 grew out of another one says only what is new: as many as `keep` elements of `base`, and then its own.
 """
 

@@ -18,7 +18,7 @@ class ReplayedChat:
     The state of one chat after the events applied so far; a `ChatState`.
 
     Example:
-        chat = FoldedChat("trip")
+        chat = ReplayedChat("trip")
         for recorded in ledger.history("trip"):
             chat.apply(recorded)
     """

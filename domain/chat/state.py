@@ -1,7 +1,7 @@
 """
 The state of a chat and the one fold over its events.
 
-A state is a snapshot that is asked for what a decision needs: the index answers from one LMDB transaction, `FoldedChat`
+A state is a snapshot that is asked for what a decision needs: the index answers from one LMDB transaction, `ReplayedChat`
 from dictionaries. `evolve` says what an event changes in it; whoever keeps a state applies those changes to its tables.
 So the projection, replay and time travel share one fold, and none loads a whole chat to change a part of it.
 """

@@ -258,7 +258,7 @@ def test_a_view_ends_with_its_ledger() -> None:
 
 
 def test_nothing_stays_behind(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """What was folded has no name in the file system, and goes with the view, closed or forgotten."""
+    """What was replayed has no name in the file system, and goes with the view, closed or forgotten."""
     with chatledger.open("memory:") as ledger:
         monkeypatch.setattr(internals(ledger).scratch, "base", tmp_path)
         ledger.create_chat("riga", "ada")
@@ -336,7 +336,7 @@ def test_unchanged_chats_are_not_folded(monkeypatch: pytest.MonkeyPatch) -> None
             assert {"chat-0"} == set(log.chats)
             reads = len(log.chats)
 
-            # It is folded once, whatever is asked.
+            # It is replayed once, whatever is asked.
             assert view.get_message("late") is None
             assert 5 == len(view.search("plan")) == len(view.list_chats())
             assert 1 == len(view.search("plan", chat_id="chat-0"))
@@ -382,7 +382,7 @@ def test_a_few_changed_chats_of_a_long_log_are_read_by_themselves(monkeypatch: p
 
 
 def test_a_chat_that_changes_while_a_view_is_open() -> None:
-    """It is read from the index as long as it has not changed, and folded from then on; answers stay the same."""
+    """It is read from the index as long as it has not changed, and replayed from then on; answers stay the same."""
     with chatledger.open("memory:") as ledger:
         fill(ledger, 3)
         with ledger.as_of(ledger.position) as view:
@@ -397,7 +397,7 @@ def test_a_chat_that_changes_while_a_view_is_open() -> None:
 
 
 def test_a_search_that_found_a_chat_unchanged_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A chat whose search index was copied, and which changed afterwards, is folded in its place."""
+    """A chat whose search index was copied, and which changed afterwards, is replayed in its place."""
     del monkeypatch
     with chatledger.open("memory:") as ledger:
         position = fill(ledger, 3)
@@ -433,7 +433,7 @@ def test_a_chat_that_is_deleted_while_a_view_is_open(is_folded: bool) -> None:  
 
 
 def test_a_chat_that_is_made_anew() -> None:
-    """Its second life is folded without its first one, whose events are erased."""
+    """Its second life is replayed without its first one, whose events are erased."""
     with chatledger.open("memory:") as ledger:
         ledger.create_chat("riga", "ada", title="First life")
         first = ledger.position
@@ -449,7 +449,7 @@ def test_a_chat_that_is_made_anew() -> None:
 
 
 def test_the_chats_of_two_messages() -> None:
-    """One of them unchanged, one folded: they belong to different chats then as now."""
+    """One of them unchanged, one replayed: they belong to different chats then as now."""
     with chatledger.open("memory:") as ledger:
         position = fill(ledger, 3)
         with ledger.as_of(position) as view:
