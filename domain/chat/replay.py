@@ -37,6 +37,11 @@ class ReplayedChat:
         for recorded in events:
             self.apply(recorded)
 
+    @property
+    def stream_id(self) -> str:
+        """The id of the chat's stream, which is that of the chat."""
+        return self.chat_id
+
     def apply(self, recorded: Recorded) -> Changes:
         """Take the next event in. Raises `ChainIntegrityError` when it does not follow."""
         changes = evolve(self, recorded)

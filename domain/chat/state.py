@@ -122,7 +122,7 @@ class StreamState(Protocol):
     """The state of a stream (a chat or a thread) at one moment."""
 
     @property
-    def chat_id(self) -> str:
+    def stream_id(self) -> str:
         """The id of the stream."""
         ...
 
@@ -143,6 +143,11 @@ class ChatState(RunState, Protocol):
     @property
     def chat_id(self) -> str:
         """The id that was asked for, whether or not there is such a chat."""
+        ...
+
+    @property
+    def stream_id(self) -> str:
+        """The id of its stream, which is that of the chat."""
         ...
 
     @property
@@ -288,8 +293,8 @@ def check_follows(state: StreamState, recorded: Recorded) -> None:
     """Raise `ChainIntegrityError` when an event is not the next one of its stream."""
     last = stream_head(state)
     event = recorded.event
-    if recorded.chat_id != state.chat_id:
-        raise misplaced(recorded, f"it is of another chat than {state.chat_id!r}")
+    if recorded.chat_id != state.stream_id:
+        raise misplaced(recorded, f"it is of another chat than {state.stream_id!r}")
     if isinstance(event.body, StreamDeleted) and event.originator_version > last.version + 1:
         return  # a tombstone explains the hole before it: those events are erased
     if event.originator_version != last.version + 1:

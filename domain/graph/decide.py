@@ -48,7 +48,7 @@ class StoredGraphState(Protocol):
     """One stored state as it stood at one moment."""
 
     @property
-    def chat_id(self) -> str:
+    def stream_id(self) -> str:
         """The id of its stream."""
         ...
 

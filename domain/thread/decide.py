@@ -251,7 +251,7 @@ def decide_delete_namespaces(state: ThreadState, *, within: str | None, reason: 
                 first_position=record.first_position,
                 event_count=record.head.version - record.first_version + 1,
                 checkpoint_count=record.checkpoint_count,
-                owner_digest=None if record.owner is None else owner_digest(state.chat_id, record.owner),
+                owner_digest=None if record.owner is None else owner_digest(state.stream_id, record.owner),
             )
         ]
     found = tuple(name for name in state.namespaces() if is_within(name, within))

@@ -79,7 +79,7 @@ class ThreadState(Protocol):
     """One thread as it stood at one moment. Asking twice gives the same answer."""
 
     @property
-    def chat_id(self) -> str:
+    def stream_id(self) -> str:
         """The id of its stream."""
         ...
 

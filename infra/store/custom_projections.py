@@ -138,7 +138,7 @@ class CustomProjections:
             raise _broken(record)
         entry.is_replaced = False
 
-    def drop_record(self, name: str) -> bool:
+    def drop(self, name: str) -> bool:
         """Forget one, with its rows; False when there is none."""
         was_attached = self._index.custom.get(name) is not None
         self._index.custom.remove(name)

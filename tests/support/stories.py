@@ -74,7 +74,7 @@ class Story:
         """The chat as it stands."""
         return self.chats.setdefault(chat_id, Neighboured(chat_id))
 
-    def encode_events(
+    def encode(
         self, bodies: Sequence[Body], chat_id: str = CHAT, *, command_id: str | None = None
     ) -> list[Recorded]:
         """The events that would be written next."""
