@@ -265,8 +265,8 @@ def test_a_process_that_rebuilds_is_followed(tmp_path: Path) -> None:
     with opened(tmp_path, story.events) as index:
         script = f"""
 sys.path.insert(0, {str(Path(__file__).parents[2])!r})
-from tests.domain.making import Story
-from tests.projections.making import reader
+from tests.support.stories import Story
+from tests.support.naive_index import reader
 index = Index(root, identity={IDENTITY!r}, map_bytes={MAP_BYTES})
 say(index.open())
 index.rebuild(reader(Story().chain("m1").events))
@@ -290,7 +290,7 @@ def test_a_killed_rebuild_is_begun_anew(tmp_path: Path) -> None:
     """Killed while it builds: nothing is current, and the next one builds and cleans up (PS-30)."""
     script = f"""
 sys.path.insert(0, {str(Path(__file__).parents[2])!r})
-from tests.domain.making import Story
+from tests.support.stories import Story
 index = Index(root, identity={IDENTITY!r}, map_bytes={MAP_BYTES})
 events = Story().chain("m1").events
 def read(after):

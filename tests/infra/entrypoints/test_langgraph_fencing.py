@@ -289,7 +289,7 @@ RACE = """
     import chatledger
     from chatledger.domain.errors import CheckpointConflictError
     from chatledger.langgraph import LedgerSaver
-    from tests.infra.langgraph_world import Calls
+    from tests.support.langgraph_world import Calls
 
     with chatledger.open(sys.argv[1]) as ledger:
         saver = Calls(LedgerSaver(ledger), is_async=False)

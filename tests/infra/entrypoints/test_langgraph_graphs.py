@@ -149,7 +149,7 @@ KILLED = """
     import chatledger
     from chatledger.langgraph import LedgerSaver
     from langgraph.graph import START, StateGraph
-    from tests.infra.langgraph_programs import Log
+    from tests.support.langgraph_programs import Log
 
     place, is_killed = sys.argv[1], sys.argv[2] == "killed"
 
