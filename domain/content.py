@@ -2,7 +2,7 @@
 Content: the values of threads and of the states of graphs, cut into pieces that are named by their digest, so that equal ones are
 kept once.
 
-A value is a leaf (what the serializer made of it), or a list, dict or other compound of pieces. A long leaf is cut into parts. A list that
+A value is a leaf (what the serializer made of it), or a list, dict or other composite of pieces. A long leaf is cut into parts. A list that
 grew out of another one says only what is new: as many as `keep` elements of `base`, and then its own.
 """
 
@@ -95,33 +95,33 @@ def dict_tree(items: Mapping[str, Tree]) -> Tree:
 def leaf_pieces(type_name: str, data: bytes) -> list[Piece]:
     """The pieces of one serialized value; the last of them is the value."""
     if len(data) <= MAX_PART_BYTES:
-        return [Piece(digest_of(Leaf(type_name, data)), Leaf(type_name, data))]
+        return [Piece(piece_digest(Leaf(type_name, data)), Leaf(type_name, data))]
     leaves = [Leaf("part", data[at : at + MAX_PART_BYTES]) for at in range(0, len(data), MAX_PART_BYTES)]
-    parts = [Piece(digest_of(leaf), leaf) for leaf in leaves]
+    parts = [Piece(piece_digest(leaf), leaf) for leaf in leaves]
     whole = Parts(type_name, b"".join(part.digest for part in parts))
-    return [*parts, Piece(digest_of(whole), whole)]
+    return [*parts, Piece(piece_digest(whole), whole)]
 
 
 def list_piece(children: Sequence[bytes]) -> Piece:
     """The list of pieces with these digests."""
     node = ListNode(b"".join(children))
-    return Piece(digest_of(node), node)
+    return Piece(piece_digest(node), node)
 
 
 def dict_piece(items: dict[str, bytes]) -> Piece:
     """The dict of pieces with these digests."""
     node = DictNode(tuple(items), b"".join(items.values()))
-    return Piece(digest_of(node), node)
+    return Piece(piece_digest(node), node)
 
 
-def compound_piece(type_name: str, children: Sequence[bytes]) -> Piece:
+def composite_piece(type_name: str, children: Sequence[bytes]) -> Piece:
     """The value of that form that is made of pieces with these digests."""
     node = Compound(type_name, b"".join(children))
-    return Piece(digest_of(node), node)
+    return Piece(piece_digest(node), node)
 
 
-def digest_of(content: Content) -> bytes:
-    """What a piece is named by: BLAKE2b over its kind and all it holds. A list must be whole, without a base."""
+def piece_digest(content: Content) -> bytes:
+    """Return the digest that names a piece: BLAKE2b over its kind and content. A list must be whole, without a base."""
     if isinstance(content, Leaf):
         parts = b"leaf", _encode(content.type), content.data
     elif isinstance(content, Parts):
@@ -224,7 +224,7 @@ class Missing:
 
 
 def size_of(pieces: Iterable[Piece]) -> int:
-    """How many bytes the pieces take on the log, nearly."""
+    """Return the approximate size of pieces on the log, in bytes."""
     return sum(
         DIGEST_BYTES + 16 + len(getattr(piece.content, "data", b"")) + len(references_of(piece.content)) * DIGEST_BYTES
         for piece in pieces

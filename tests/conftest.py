@@ -57,7 +57,7 @@ def pytest_collection_finish() -> None:
 def new_postgres_database() -> Iterator[Callable[[], str]]:
     """Makes empty databases on a PostgreSQL server of this session, and returns their locations."""
     psycopg = pytest.importorskip("psycopg")
-    # Not below `tmp_path`: PostgreSQL refuses to run as root, and its user can not enter root's folders.
+    # Not below `tmp_path`: PostgreSQL refuses to run as root, and its user cannot enter root's folders.
     base = Path(tempfile.mkdtemp(prefix="chatledger-pg-"))
     try:
         with _running_postgres(base):

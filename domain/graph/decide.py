@@ -40,7 +40,7 @@ class VersionRecord(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def size_bytes(self) -> int:
-        """How many bytes the whole state takes encoded, whatever it shares with other versions."""
+        """The size of the whole encoded state in bytes, whatever it shares with other versions."""
         return sum(len(name.encode()) + ref.size_bytes for name, ref in self.fields.items())
 
 
@@ -48,7 +48,7 @@ class StoredGraphState(Protocol):
     """One stored state as it stood at one moment."""
 
     @property
-    def chat_id(self) -> str:
+    def stream_id(self) -> str:
         """The id of its stream."""
         ...
 
@@ -59,7 +59,7 @@ class StoredGraphState(Protocol):
 
     @property
     def tombstone(self) -> Tombstone | None:
-        """Its last deletion."""
+        """The tombstone of its last deletion."""
         ...
 
     def version(self, version: int) -> VersionRecord | None:

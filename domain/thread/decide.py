@@ -33,18 +33,18 @@ from .namespaces import is_within
 from .record import CheckpointRecord, ThreadRecord, ThreadState, ancestors
 
 
-def portions_of(pieces: Sequence[Piece], most_bytes: int = MAX_EVENT_BYTES // 2) -> Iterator[tuple[Piece, ...]]:
-    """The pieces, as many together as one event holds; at least one portion."""
-    portion: list[Piece] = []
+def batches_of(pieces: Sequence[Piece], most_bytes: int = MAX_EVENT_BYTES // 2) -> Iterator[tuple[Piece, ...]]:
+    """Split pieces into batches, each as large as one event holds; at least one batch."""
+    batch: list[Piece] = []
     used = 0
     for piece in pieces:
         size = size_of([piece])
-        if portion and used + size > most_bytes:
-            yield tuple(portion)
-            portion, used = [], 0
-        portion.append(piece)
+        if batch and used + size > most_bytes:
+            yield tuple(batch)
+            batch, used = [], 0
+        batch.append(piece)
         used += size
-    yield tuple(portion)
+    yield tuple(batch)
 
 
 MAX_CHECKPOINT_ID_BYTES: Final = 200
@@ -118,7 +118,7 @@ def decide_put_checkpoint(
     pieces = Missing(state.has_content, state.content)
     for name, tree in values.items():
         pieces.add(tree, before.get(name))
-    *earlier, last = portions_of(pieces.found)
+    *earlier, last = batches_of(pieces.found)
     body = AgentCheckpointPut(
         namespace=put.namespace,
         checkpoint_id=put.checkpoint_id,
@@ -165,7 +165,7 @@ def _check_acyclic(state: ThreadState, put: CheckpointPut, parent: CheckpointRec
         is_ancestor |= any(one.parent_id == put.checkpoint_id and not one.is_orphan for one in line)
     if is_ancestor:
         msg = (
-            f"checkpoint {put.checkpoint_id!r} of thread {state.thread_id!r} (namespace {put.namespace!r}) can not be below "
+            f"checkpoint {put.checkpoint_id!r} of thread {state.thread_id!r} (namespace {put.namespace!r}) cannot be below "
             f"{put.parent_id!r}: it would be its own ancestor"
         )
         raise InvalidValueError(msg)
@@ -226,7 +226,7 @@ def decide_put_writes(
     pieces = Missing(state.has_content, state.content)
     for _, tree in kept.values():
         pieces.add(tree, None)
-    *earlier, last = portions_of(pieces.found)
+    *earlier, last = batches_of(pieces.found)
     slots = tuple(WriteSlot(index, channel, tree.digest) for index, (channel, tree) in kept.items())
     body = AgentWritesPut(namespace, checkpoint_id, task_id, task_path, slots, last, owner)
     return [*map(AgentContentPut, earlier), body]
@@ -243,7 +243,7 @@ def decide_delete_namespaces(state: ThreadState, *, within: str | None, reason: 
                 first_position=record.first_position,
                 event_count=record.head.version - record.first_version + 1,
                 checkpoint_count=record.checkpoint_count,
-                owner_digest=None if record.owner is None else owner_digest(state.chat_id, record.owner),
+                owner_digest=None if record.owner is None else owner_digest(state.stream_id, record.owner),
             )
         ]
     found = tuple(name for name in state.namespaces() if is_within(name, within))
@@ -305,7 +305,7 @@ def decide_copy(
     """
     record = check_source(state, source)
     if any(within is None or is_within(name, within) for name in state.namespaces()):
-        msg = f"thread {state.thread_id!r} is not empty: thread {source.thread_id!r} can not be copied to it"
+        msg = f"thread {state.thread_id!r} is not empty: thread {source.thread_id!r} cannot be copied to it"
         raise AlreadyExistsError(msg)
     return [AgentThreadCopied(source.thread_id, within, owner if owner is not None else record.owner)]
 

@@ -54,7 +54,7 @@ def open_ledger(
             its data where these take more than 256 KiB and are stored beside the log.
         max_message_bytes: The largest data of a single message, 64 MiB by default. Larger ones raise `PayloadTooLargeError`.
         encryption: The keys of an encrypted log. Its index is kept in memory then. Every process that opens the log needs
-            them; a log that was begun in clear can not be encrypted later.
+            them; a log that was begun in clear cannot be encrypted later.
         compression: With "zstd" new events are compressed where that makes them smaller. Reading needs no setting.
         sweep_every_s: Call `sweep` in a thread of its own, with so many seconds in between, until the ledger is closed.
         projections: Your own projections, see `Projection`. Those that are new, or have another version, are built from the
@@ -71,7 +71,7 @@ def open_ledger(
         CorruptStateError: Another key was used, or stored events are damaged.
         LedgerLockedError: Another process owns the directory and does not answer.
         UnsupportedFormatError: A newer chatledger wrote it.
-        LogRefusedError: The server refuses the login, or its certificate can not be trusted.
+        LogRefusedError: The server refuses the login, or its certificate cannot be trusted.
         AccessDeniedError: The login may not read the stream, or not make it.
         LogUnavailableError: The server does not answer.
         LogRegressedError, ChainIntegrityError: The log lost events.

@@ -8,8 +8,8 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from chatledger.domain.chat.state import Tombstone
-from chatledger.domain.content import Content, ListNode, digest_of
-from chatledger.domain.errors import UNDECODABLE, CorruptStateError
+from chatledger.domain.content import Content, ListNode, piece_digest
+from chatledger.domain.errors import DECODE_ERRORS, CorruptStateError
 from chatledger.domain.graph.decide import GraphStateRecord, VersionRecord
 from chatledger.domain.graph.events import parse_state_id
 
@@ -38,7 +38,7 @@ class IndexedGraphState:
     """
 
     def __init__(self, tables: Tables, txn: Transaction, stream: str) -> None:
-        self.chat_id = stream
+        self.stream_id = stream
         self._tables, self._txn = tables, txn
         raw = txn.get(keys.stream_key(stream), db=tables.chat_ids)
         self.state_no: int | None = None if raw is None else to_number(raw)
@@ -53,8 +53,8 @@ class IndexedGraphState:
 
     @property
     def tombstone(self) -> Tombstone | None:
-        """Its last deletion."""
-        return self._tables.tombstone(self._txn, self.chat_id)
+        """The tombstone of its last deletion."""
+        return self._tables.tombstone(self._txn, self.stream_id)
 
     def command(self, command_id: str) -> tuple[int, int] | None:
         """Always None: repeated commands are told by the version that they expect."""
@@ -148,7 +148,7 @@ def _decoded(row: bytes, decode: Callable[[bytes], T]) -> T:
 
 
 def _damaged() -> CorruptStateError:
-    """Who asked says of which state and version."""
+    """Return the error for a damaged row; the caller adds state and version."""
     return CorruptStateError("a part of it is missing or damaged in the index")
 
 

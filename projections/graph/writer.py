@@ -34,7 +34,7 @@ class GraphStateWriter(IndexedGraphState):
             self._touch(head, event.occurred_at, recorded.position)
             self._put_pieces(body.pieces)
         elif isinstance(body, StatePut):
-            if state_stream(body.state_id) != self.chat_id:
+            if state_stream(body.state_id) != self.stream_id:
                 raise misplaced(recorded, "it is of another state")
             self._put(body, head, event.occurred_at, recorded.position)
         else:
@@ -50,7 +50,7 @@ class GraphStateWriter(IndexedGraphState):
         """Note the event as the last one; the first one makes the state."""
         if self.record is None:
             self.state_no = position
-            self._txn.put(keys.stream_key(self.chat_id), number(position), db=self._tables.chat_ids)
+            self._txn.put(keys.stream_key(self.stream_id), number(position), db=self._tables.chat_ids)
             self._record = GraphStateRecord("", position, head.version, head, time, time)
         else:
             self._record = msgspec.structs.replace(self.record, head=head)
@@ -114,6 +114,6 @@ class GraphStateWriter(IndexedGraphState):
                 for key in (*self._list_keys(record.state_id), *self._time_keys(record)):
                     self._txn.delete(key, db=self._tables.state_order)
             drop_prefixed(self._txn, self._tables.states, number(self.state_no))
-            self._txn.delete(keys.stream_key(self.chat_id), db=self._tables.chat_ids)
-        self._tables.bury(self._txn, self.chat_id, tombstone)
+            self._txn.delete(keys.stream_key(self.stream_id), db=self._tables.chat_ids)
+        self._tables.put_tombstone(self._txn, self.stream_id, tombstone)
         self.state_no, self._record = None, None

@@ -283,7 +283,7 @@ def scrub_files(generations: Generations, current: Callable[[], Generation]) -> 
         try:
             return scrub(live, is_last=is_last)
         except (lmdb.Error, OSError) as error:
-            msg = f"the index at {live.env.path} can not be cleaned of what was deleted: {error}"
+            msg = f"the index at {live.env.path} cannot be cleaned of what was deleted: {error}"
             raise CorruptStateError(msg) from error
 
 

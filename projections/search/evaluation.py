@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, assert_never
 import numpy as np
 
 from chatledger.domain.search.query import All, Either, Phrase, Query, Without, Word
-from chatledger.domain.search.snippets import MAX_SNIPPET_TOKENS, Known, sought
+from chatledger.domain.search.snippets import MAX_SNIPPET_TOKENS, KnownWords, sought
 
 from .postings import Postings, is_in
 from .ranking import K1, B, Filter, Hit, rarity
@@ -54,7 +54,7 @@ def search(reader: SearchReader, query: Query, *, only: Filter, limit: int | Non
             places["segment"].tolist(),
             places["offset"].tolist(),
             map(
-                Known,
+                KnownWords,
                 places["length"].tolist(),
                 map(begins.__getitem__, documents),
                 map(reader.landmarks, documents, places["length"].tolist()),
@@ -118,7 +118,7 @@ class _Evaluation:
         return self._known[leaf]
 
     def starts(self, query: Query, documents: Sequence[int]) -> Starts:
-        """Where that begins in documents which they were found by."""
+        """Return where words and phrases of the query begin, in documents that were found by it."""
         having: dict[int, list[tuple[NDArray[np.uint32], Word | Phrase]]] = {document: [] for document in documents}
         for leaf in sought(query):
             matches = self._known[leaf]
@@ -133,7 +133,7 @@ class _Evaluation:
         return {document: _merged(found) for document, found in having.items()}
 
     def scores(self, documents: "Documents", lengths: "NDArray[np.uint32]") -> "NDArray[np.float64]":
-        """How well each document matches: higher is better."""
+        """Return the score of each document: higher is better."""
         total, average = self._reader.size()
         penalties = K1 * (1 - B + B * lengths / average)
         scores = np.zeros(len(documents))
@@ -145,7 +145,7 @@ class _Evaluation:
         return scores
 
     def wanted(self, documents: "Documents", records: "NDArray[np.void]", only: Filter) -> "NDArray[np.bool_] | None":
-        """Which of the documents pass; None when all do."""
+        """Return which of the documents pass the filter; None when all do."""
         conditions: list[NDArray[np.bool_]] = []
         if only.roles is not None:
             conditions.append(self._has_role(documents, records, only.roles))
@@ -172,7 +172,7 @@ class _Evaluation:
 
 def _merged(having: "list[tuple[NDArray[np.uint32], Word | Phrase]]") -> list[tuple[int, Word | Phrase]]:
     """
-    Where words and phrases begin in a document, in ascending order.
+    Return the positions in a document at which words and phrases begin, in ascending order.
 
     Where these are very many, only those that a snippet around the first occurrences of the rarest may show: a snippet of a long
     text is to cost no more than another one.
@@ -188,7 +188,7 @@ def _merged(having: "list[tuple[NDArray[np.uint32], Word | Phrase]]") -> list[tu
 
 
 def _near(anchors: "NDArray[np.int64]", positions: "NDArray[np.uint32]") -> "NDArray[np.uint32]":
-    """Those of the ascending positions that a snippet may show together with an anchor."""
+    """Return the ascending positions that a snippet may show together with an anchor."""
     firsts = np.searchsorted(positions, anchors - MAX_SNIPPET_TOKENS)
     ends = np.searchsorted(positions, anchors + MAX_SNIPPET_TOKENS, side="right")
     is_near = np.zeros(len(positions), dtype=np.bool_)
@@ -198,7 +198,7 @@ def _near(anchors: "NDArray[np.int64]", positions: "NDArray[np.uint32]") -> "NDA
 
 
 def _frequencies(leaf: Postings, documents: "Documents") -> "NDArray[np.uint32]":
-    """How often a word or phrase occurs in each of these documents."""
+    """Return the frequency of a word or phrase in each of these documents."""
     if leaf.documents is documents or not len(leaf.documents):
         return leaf.counts if len(leaf.documents) else np.zeros(len(documents), np.uint32)
     places = np.searchsorted(leaf.documents, documents)
@@ -207,7 +207,7 @@ def _frequencies(leaf: Postings, documents: "Documents") -> "NDArray[np.uint32]"
 
 
 def _is_on(records: "NDArray[np.void]", runs: dict[int, int]) -> "NDArray[np.bool_]":
-    """Which of the documents are in these runs."""
+    """Return which of the documents are in these runs."""
     if not runs:  # an empty branch
         return np.zeros(len(records), dtype=np.bool_)
     segments = np.array(sorted(runs), dtype=np.int64)

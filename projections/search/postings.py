@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def is_first(values: "NDArray[Any]") -> "NDArray[np.bool_]":
-    """Which of the values do not repeat the one before."""
+    """Return which of the values do not repeat the one before."""
     found = np.empty(len(values), dtype=np.bool_)
     found[:1] = True
     np.not_equal(values[1:], values[:-1], out=found[1:])
@@ -34,7 +34,7 @@ def is_first(values: "NDArray[Any]") -> "NDArray[np.bool_]":
 
 
 def is_in(values: "NDArray[np.uint64]", among: "NDArray[np.uint64]") -> "NDArray[np.bool_]":
-    """Which of these are among those. Both ascend."""
+    """Return which of these values are among those. Both ascend."""
     if not len(among):
         return np.zeros(len(values), dtype=np.bool_)
     places = np.searchsorted(among, values)
@@ -144,7 +144,7 @@ def _widths(largest: "NDArray[Any]") -> "NDArray[np.int64]":
 
 class Part(NamedTuple):
     """
-    Where a term occurs in one of several chats whose documents are numbered through.
+    The occurrences of a term in one of several chats whose documents are numbered through.
 
     Args:
         base: How many documents the chats before it have; the rest does not count them.
@@ -183,7 +183,7 @@ def unpack_each(sources: Sequence[Sequence[Part]]) -> list[Postings]:
 
 
 def occurrences_of_each(sources: Sequence[Sequence[Part]]) -> "list[NDArray[np.uint64]]":
-    """The same as occurrences."""
+    """Unpack the occurrences of each term."""
     found, bounds = _unpack(sources)
     occurrences = occurrences_of(found)
     return [occurrences[start:end] for (_, start), (_, end) in pairwise(bounds)]

@@ -72,13 +72,13 @@ class SearchReader:
         self._sources: dict[tuple[str, bool], list[Part]] = {}
         self._phrases: dict[Phrase, NDArray[np.uint64]] = {}
         self.states = states(txn, table, self._chat_nos)
-        """How far the indexes are."""
+        """The states of the indexes."""
         self._bases = list(accumulate([state.indexed for state in self.states[:-1]], initial=0))
         # The chats with texts that are not inverted yet.
         self._waiting = [at for at, state in enumerate(self.states) if state.indexed > state.inverted]
 
     def size(self) -> tuple[int, float]:
-        """How many documents there are, one at least, and how many terms they have on average."""
+        """Return the number of documents, at least one, and the average number of their terms."""
         total = sum([state.indexed for state in self.states])
         return total, sum([state.terms for state in self.states]) / total
 
@@ -97,7 +97,7 @@ class SearchReader:
         return rows
 
     def source(self, term: str, *, is_prefix: bool) -> list[Part]:
-        """Where a term occurs, or all that begin with it, still packed; in the order of chats."""
+        """Return the packed occurrences of a term, or of all that begin with it, in the order of chats."""
         key = term, is_prefix
         if key not in self._sources:
             self._sources[key] = self._prefixed(term) if is_prefix else self._exact(term)
@@ -137,7 +137,7 @@ class SearchReader:
         return self._pending[at]
 
     def matches(self, leaf: Word | Phrase) -> Postings:
-        """Where a word or a phrase occurs; the position of a phrase is that of its first term."""
+        """Return the occurrences of a word or a phrase; the position of a phrase is that of its first term."""
         if isinstance(leaf, Phrase):
             return _postings(self.starts(leaf))
         if leaf.is_prefix:
@@ -145,11 +145,11 @@ class SearchReader:
         return unpack_parts(self.source(leaf.term, is_prefix=False))
 
     def matches_of_words(self, words: Sequence[Word]) -> list[Postings]:
-        """Where words occur, none of them a prefix; sooner than one by one."""
+        """Return the occurrences of words, none of them a prefix; sooner than one by one."""
         return unpack_each([self.source(word.term, is_prefix=False) for word in words])
 
     def starts(self, phrase: Phrase) -> "NDArray[np.uint64]":
-        """Where a phrase begins: the occurrences of its first term, ascending."""
+        """Return the occurrences at which a phrase begins, ascending."""
         if phrase not in self._phrases:
             self._phrases[phrase] = self._side_by_side(phrase)
         return self._phrases[phrase]
@@ -173,7 +173,7 @@ class SearchReader:
         return starts
 
     def _in_long_rows(self, term: str, is_prefix: bool) -> list[Part]:  # noqa: FBT001  # as in a leaf
-        """Where a term occurs, or all that begin with it, in rows that are not short."""
+        """Return the occurrences of a term, or of all that begin with it, in rows that are not short."""
         source = self.source(term, is_prefix=is_prefix)
         return [part._replace(rows=_joined(part.rows)) for part in source] if is_prefix else source
 
@@ -206,7 +206,7 @@ class SearchReader:
         return record
 
     def landmarks(self, document: int, term_count: int) -> Sequence[int]:
-        """Where terms of a document are in its text; none of a short one."""
+        """Return the landmarks of a document: offsets of terms in its text; none of a short one."""
         if term_count <= LANDMARK_TERMS:
             return ()
         at = bisect_right(self._bases, document) - 1
@@ -230,7 +230,7 @@ class _PhraseTerm(NamedTuple):
         return sum(len(row) for part in self.parts for row in part.rows)
 
     def occurrences_near(self, starts: "NDArray[np.uint64]") -> "NDArray[np.uint64]":
-        """Its occurrences; those in the documents of the starts at least."""
+        """Return its occurrences, at least those in the documents of the starts."""
         postings = unpack_parts(self.parts)
         if self.is_prefix or len(postings.documents) <= _MANY_TIMES * len(starts):
             return occurrences_of(postings)
@@ -238,7 +238,7 @@ class _PhraseTerm(NamedTuple):
         return occurrences_in(postings, documents[is_first(documents)])
 
     def starts(self, occurrences: "NDArray[np.uint64]") -> "NDArray[np.uint64]":
-        """Where a phrase begins that has these occurrences of it, ascending."""
+        """Return the starts of a phrase that has these occurrences of the term, ascending."""
         if self.at:
             # Those too near the beginning would end up in the document before, and the first of all become the largest.
             occurrences = occurrences[occurrences.astype(np.uint32) >= self.at] - np.uint64(self.at)
@@ -246,7 +246,7 @@ class _PhraseTerm(NamedTuple):
 
 
 def _joined(rows: Sequence[bytes]) -> list[bytes]:
-    """The same in less and longer rows: chunks that are alike and follow each other are unpacked together."""
+    """Join rows into fewer and longer ones: chunks that are alike and follow each other are unpacked together."""
     found: list[bytes] = []
     waiting: list[bytes] = []
     size = 0

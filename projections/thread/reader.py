@@ -52,12 +52,12 @@ class IndexedThread:
         """None when there is no such thread."""
         if self._record is UNSET:
             raw = None if self.thread_no is None else self._get(number(self.thread_no) + keys.RECORD)
-            self._record = None if raw is None else _decode_record(unseal(raw))
+            self._record = None if raw is None else _decode_record(without_checksum(raw))
         return self._record
 
     @property
     def owner(self) -> str | None:
-        """Its owner, or that of the chat of its id where it names none; None when it is nobody's."""
+        """The owner of the thread, or of the chat with its id where it names none; None when it is nobody's."""
         record = self.record
         if record is not None and record.owner is not None:
             return record.owner
@@ -72,7 +72,7 @@ class IndexedThread:
     @property
     def tombstone(self) -> Tombstone | None:
         """The last deletion of a thread of this id."""
-        return self._tables.tombstone(self._txn, self.chat_id)
+        return self._tables.tombstone(self._txn, self.stream_id)
 
     def command(self, command_id: str) -> tuple[int, int] | None:
         """Always None: repeating what is done to a thread changes nothing."""
@@ -131,7 +131,7 @@ class IndexedThread:
         return sorted(found, key=lambda write: (write.task_path, write.task_id, write.index))
 
     def writes_of_task(self, namespace: str, checkpoint_id: str, task_id: str) -> list[StoredWrite]:
-        """Those of them that are of one task, which are one row, however many tasks there are."""
+        """Return the writes of one task, which are one row, however many tasks there are."""
         number_of = self.namespace_no(namespace)
         if self.thread_no is None or number_of is None:
             return []
@@ -203,7 +203,7 @@ class IndexedThread:
         return self._txn.get(key, db=self._tables.agents)
 
 
-def load(
+def load_contents(
     thread: IndexedThread,
     roots: list[bytes],
     is_known: Callable[[bytes], bool],

@@ -78,7 +78,7 @@ class ThreadWriter(IndexedThread):
     def flush(self) -> None:
         """Write what was kept back."""
         if self.thread_no is not None and self.record is not None:
-            self._put(number(self.thread_no) + keys.RECORD, seal(_encode(self.record)))
+            self._put(number(self.thread_no) + keys.RECORD, with_checksum(_encode(self.record)))
 
     def _touch(self, head: StreamHead, recorded: Recorded, *, owner: str | None) -> None:
         """Note the event as the last one; the first one makes the thread."""
@@ -253,7 +253,7 @@ class ThreadWriter(IndexedThread):
                 drop_prefixed(self._txn, self._tables.agents, number(self.thread_no) + kind)
             self._txn.delete(keys.by_name(self.thread_no), db=self._tables.agent_order)
             self._txn.delete(b"a" + id_key(self.thread_id), db=self._tables.chat_ids)
-        self._tables.bury(self._txn, self.chat_id, tombstone)
+        self._tables.put_tombstone(self._txn, self.stream_id, tombstone)
         self.thread_no, self._record = None, None
         self._namespace_nos.clear()
 
@@ -301,7 +301,7 @@ class ThreadWriter(IndexedThread):
             self._txn.delete(keys.PAYLOAD + digest, db=self._tables.agent_content)
 
     def _threads(self, digest: bytes, *, is_stored: bool) -> int:
-        """How many threads use a piece. Most are used by one, so one that is stored needs no row for that."""
+        """Return the number of threads that use a piece. Most are used by one, so a stored piece without a row has one."""
         if digest in self._unused:
             return 0
         raw = self._txn.get(keys.COUNT + digest, db=self._tables.agent_content)

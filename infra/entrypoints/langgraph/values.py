@@ -20,7 +20,7 @@ _RUN: Final = 32
 _SAMPLE_BYTES: Final = 200
 
 
-class _Run(NamedTuple):
+class _ElementRun(NamedTuple):
     """Elements of a list: what tells them apart, and what they are in pieces."""
 
     data: bytes
@@ -36,7 +36,7 @@ class Values:
         # Other serializers may hide what they are given, and keys of dicts are stored as they are.
         self._cuts_all = isinstance(serializer, JsonPlusSerializer)
         self._trees: Remembered[bytes, Tree] = Remembered()
-        self._runs: Remembered[bytes, _Run] = Remembered()
+        self._runs: Remembered[bytes, _ElementRun] = Remembered()
         self._makers = Makers()
 
     def encode(self, value: Any, depth: int = 0) -> Tree:
@@ -53,7 +53,7 @@ class Values:
         apart = taken_apart(value)
         if apart is not None:
             children = [self.encode(part, depth + 1) for part in apart[1]]
-            piece = compound_piece(apart[0], [child.digest for child in children])
+            piece = composite_piece(apart[0], [child.digest for child in children])
             return Tree(piece.digest, piece.content, children)
         return self._leaf(value)
 
@@ -69,14 +69,14 @@ class Values:
         rest = [self.encode(value, depth) for value in values[whole:]]
         return trees + rest, digests + [tree.digest for tree in rest]
 
-    def _run(self, values: list[Any], depth: int) -> _Run:
+    def _run(self, values: list[Any], depth: int) -> _ElementRun:
         data = _told_apart(values)
         key = None if data is None else _sample(data)
         known = None if key is None else self._runs.get(key)
         if known is not None and known.data == data:
             return known
         trees = [self.encode(value, depth) for value in values]
-        run = _Run(data or b"", trees, b"".join(tree.digest for tree in trees))
+        run = _ElementRun(data or b"", trees, b"".join(tree.digest for tree in trees))
         if key is not None:
             self._runs.put(key, run, len(run.data) + _RUN * 200)
         return run

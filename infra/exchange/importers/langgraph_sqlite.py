@@ -51,7 +51,7 @@ _UNREADABLE: Final = (sqlite3.Error, UnicodeDecodeError)
 
 class ThreadsImport(msgspec.Struct, frozen=True):
     """
-    What an import of threads did.
+    The result of an import of threads.
 
     Args:
         threads: How many threads the file has.
@@ -128,12 +128,12 @@ def _import_writes(path: Path, threads: Threads, database: sqlite3.Connection) -
 
 @contextmanager
 def _explained(where: str) -> Generator[None]:
-    """Say where a row is that can not be read."""
+    """Say where a row is that cannot be read."""
     try:
         yield
     except ChatledgerError:
         raise
-    except (*UNDECODABLE, TypeError, ValueError, AttributeError, OverflowError) as error:
+    except (*DECODE_ERRORS, TypeError, ValueError, AttributeError, OverflowError) as error:
         msg = f"{where} cannot be read: {error}"
         raise InvalidValueError(msg) from error
 

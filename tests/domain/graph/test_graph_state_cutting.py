@@ -36,7 +36,7 @@ class Stored:
                 base = self.pieces[content.base]
                 assert isinstance(base, ListNode)
                 content = ListNode(base.children[: content.keep * 20] + content.children)
-            assert digest_of(content) == piece.digest
+            assert piece_digest(content) == piece.digest
             self.pieces[piece.digest] = content
         return made.digest
 

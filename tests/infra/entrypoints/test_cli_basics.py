@@ -244,7 +244,7 @@ def test_no_colours_in_a_pipe_unless_asked_for(samples: Path) -> None:
 
 @pytest.mark.soak
 def test_output_that_is_not_unicode(samples: Path) -> None:
-    """The tree falls back to ASCII; JSON escapes what the output can not show."""
+    """The tree falls back to ASCII; JSON escapes what the output cannot show."""
     code, out, err = finish(start("-l", str(samples), "show", "furuike", PYTHONIOENCODING="ascii"))
     assert (code, err) == (0, "")
     assert "|-- haiku-2 (assistant)" in out

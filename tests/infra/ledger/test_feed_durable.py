@@ -264,7 +264,7 @@ def test_manual_mode_handles_nothing_by_itself(ledger: Ledger) -> None:
         feed.ack(given[3])
         feed.ack(given[1])
         assert given[3] == feed.position
-        with pytest.raises(InvalidValueError, match="can not be acknowledged"):
+        with pytest.raises(InvalidValueError, match="cannot be acknowledged"):
             feed.ack(everything[6])
 
     assert everything[4] == next(ledger.feed(name="n")).position

@@ -392,7 +392,7 @@ def test_a_damaged_file_is_refused(tmp_path: Path, damage: str) -> None:
             "zeros": bytes(len(whole)),
         }[damage]
     )
-    with pytest.raises(CorruptStateError, match="can not be opened"):
+    with pytest.raises(CorruptStateError, match="cannot be opened"):
         Environment(tmp_path)
 
 

@@ -89,7 +89,7 @@ def test_a_long_text_is_not_read_for_a_snippet(
     looked_at: list[int] = []
     of = snippets.Snippets.of
 
-    def noted(self: snippets.Snippets, whole: str, known: snippets.Known | None = None) -> str:
+    def noted(self: snippets.Snippets, whole: str, known: snippets.KnownWords | None = None) -> str:
         assert known is not None
         looked_at.append(len(known.starts))
         return of(self, whole, known)

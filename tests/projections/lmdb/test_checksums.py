@@ -18,14 +18,14 @@ from chatledger.projections.lmdb.keys import Tag
 
 @given(row=st.binary(max_size=200), data=st.data())
 def test_any_changed_byte_is_noticed(row: bytes, data: st.DataObject) -> None:
-    stored = seal(row)
-    assert unseal(stored) == row
+    stored = with_checksum(row)
+    assert without_checksum(stored) == row
     at = data.draw(st.integers(0, len(stored) - 1))
     changed = stored[:at] + bytes([stored[at] ^ data.draw(st.integers(1, 255))]) + stored[at + 1 :]
 
     assert not is_sound(changed)
     with pytest.raises(CorruptStateError, match="rebuild"):
-        unseal(changed)
+        without_checksum(changed)
 
 
 @given(key=st.binary(min_size=1, max_size=50), row=st.binary(max_size=200), data=st.data())
