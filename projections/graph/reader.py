@@ -14,7 +14,7 @@ from chatledger.domain.graph.decide import GraphStateRecord, VersionRecord
 from chatledger.domain.graph.events import parse_state_id
 
 from ..content import StoredPiece, decode_piece, elements_of
-from ..lmdb.checksums import unseal_keyed
+from ..lmdb.checksums import without_keyed_checksum
 from ..lmdb.environment import Transaction, prefixed
 from ..lmdb.keys import number, to_number
 from ..lmdb.tables import Tables
@@ -27,7 +27,7 @@ MAX_DEPTH: Final = 32
 
 _record_decoder: Final = msgspec.msgpack.Decoder(GraphStateRecord)
 _version_decoder: Final = msgspec.msgpack.Decoder(VersionRecord)
-_DAMAGED: Final = (*UNDECODABLE, ValueError)
+_DAMAGED: Final = (*DECODE_ERRORS, ValueError)
 
 
 class IndexedGraphState:
@@ -93,7 +93,7 @@ class IndexedGraphState:
         content = stored.content
         if isinstance(content, ListNode) and content.base:
             content = ListNode(self.elements_of(content))
-        if digest_of(content) != digest:
+        if piece_digest(content) != digest:
             raise _damaged()
         return content
 
@@ -134,7 +134,7 @@ def _read(txn: Transaction, tables: Tables, key: bytes, decoder: msgspec.msgpack
     raw = txn.get(key, db=tables.states)
     if raw is None:
         return None
-    row = unseal_keyed(key, raw)
+    row = without_keyed_checksum(key, raw)
     if row is None:
         raise _damaged()
     return _decoded(row, decoder.decode)

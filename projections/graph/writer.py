@@ -11,7 +11,7 @@ from chatledger.domain.graph.decide import GraphStateRecord, VersionRecord
 from chatledger.domain.graph.events import StateContentPut, StateDeleted, StatePut, parse_state_id, state_stream
 
 from ..content import encode_piece, piece_to_store
-from ..lmdb.checksums import seal_keyed
+from ..lmdb.checksums import with_keyed_checksum
 from ..lmdb.environment import drop_prefixed
 from ..lmdb.keys import number
 from . import keys
@@ -44,7 +44,7 @@ class GraphStateWriter(IndexedGraphState):
         """Write what was kept back."""
         if self.state_no is not None and self.record is not None:
             key = keys.record_key(self.state_no)
-            self._txn.put(key, seal_keyed(key, _encode(self.record)), db=self._tables.states)
+            self._txn.put(key, with_keyed_checksum(key, _encode(self.record)), db=self._tables.states)
 
     def _touch(self, head: StreamHead, time: int, position: int) -> None:
         """Note the event as the last one; the first one makes the state."""
@@ -63,7 +63,7 @@ class GraphStateWriter(IndexedGraphState):
         self._put_pieces(body.pieces)
         version = VersionRecord(body.version, body.fields, body.node, body.parent, time, body.is_final)
         key = keys.version_key(self.state_no, body.version)
-        self._txn.put(key, seal_keyed(key, _encode(version)), db=self._tables.states)
+        self._txn.put(key, with_keyed_checksum(key, _encode(version)), db=self._tables.states)
         if not record.version:
             self._list(body.state_id)
         self._unlist_times(record)

@@ -7,7 +7,7 @@ from xxhash import xxh3_64_digest
 
 from chatledger.domain.errors import CorruptStateError
 
-SEAL_BYTES: Final = 4
+CHECKSUM_BYTES: Final = 4
 _KEYED_BYTES: Final = 12
 
 
@@ -42,12 +42,12 @@ def view_without_checksum(stored: bytes) -> memoryview:
     return row
 
 
-def seal_keyed(key: bytes, row: bytes) -> bytes:
+def with_keyed_checksum(key: bytes, row: bytes) -> bytes:
     """Return a row as it is stored under a key, which the checksum covers: nor can rows change places."""
     return _keyed_checksum(key, row) + row
 
 
-def unseal_keyed(key: bytes, stored: bytes) -> bytes | None:
+def without_keyed_checksum(key: bytes, stored: bytes) -> bytes | None:
     """Return the row that was stored under a key; None when this is not what was stored there."""
     row = stored[_KEYED_BYTES:]
     return row if _keyed_checksum(key, row) == stored[:_KEYED_BYTES] else None

@@ -14,7 +14,7 @@ from chatledger.domain.thread.record import CheckpointRecord, StoredWrite, Threa
 
 from ..chat.reader import IndexedChat
 from ..content import StoredPiece, decode_piece, elements_of, endless_list, incomplete_list
-from ..lmdb.checksums import unseal
+from ..lmdb.checksums import without_checksum
 from ..lmdb.environment import Transaction, prefixed
 from ..lmdb.keys import id_key, number, to_number
 from ..lmdb.tables import Tables
@@ -41,7 +41,7 @@ class IndexedThread:
         self.thread_id = thread_id
         self.name = f"thread {thread_id!r}"
         """As errors call it."""
-        self.chat_id = thread_stream(thread_id)
+        self.stream_id = thread_stream(thread_id)
         self._tables, self._txn = tables, txn
         self.thread_no = thread_no_of(txn, tables, thread_id)
         self._record: ThreadRecord | UnsetType | None = UNSET

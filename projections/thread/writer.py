@@ -22,7 +22,7 @@ from chatledger.domain.thread.namespaces import is_within
 from chatledger.domain.thread.record import CheckpointRecord, StoredWrite, ThreadRecord
 
 from ..content import encode_piece, piece_to_store
-from ..lmdb.checksums import seal
+from ..lmdb.checksums import with_checksum
 from ..lmdb.environment import Transaction, drop_prefixed, prefixed
 from ..lmdb.keys import id_key, number
 from ..lmdb.tables import Tables

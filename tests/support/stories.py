@@ -74,9 +74,7 @@ class Story:
         """The chat as it stands."""
         return self.chats.setdefault(chat_id, Neighboured(chat_id))
 
-    def encode(
-        self, bodies: Sequence[Body], chat_id: str = CHAT, *, command_id: str | None = None
-    ) -> list[Recorded]:
+    def encode(self, bodies: Sequence[Body], chat_id: str = CHAT, *, command_id: str | None = None) -> list[Recorded]:
         """The events that would be written next."""
         head = stream_head(self.chat(chat_id))
         encoded = encode_events(

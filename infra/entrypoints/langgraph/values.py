@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple, cast
 
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
-from chatledger.domain.content import Tree, compound_piece, dict_tree, leaf_tree, list_piece
+from chatledger.domain.content import Tree, composite_piece, dict_tree, leaf_tree, list_piece
 from chatledger.projections.lmdb.cache import Remembered
 
 from ...ledger.threads import MARSHAL_VERSION, MAX_DEPTH, is_cut

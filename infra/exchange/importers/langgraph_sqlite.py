@@ -15,7 +15,7 @@ from typing import Any, Final, cast
 import msgspec
 
 from chatledger.domain.content import Tree, dict_tree, leaf_tree, list_tree
-from chatledger.domain.errors import UNDECODABLE, ChatledgerError, InvalidValueError
+from chatledger.domain.errors import DECODE_ERRORS, ChatledgerError, InvalidValueError
 from chatledger.domain.limits import check_id
 from chatledger.domain.thread.decide import CheckpointPut
 

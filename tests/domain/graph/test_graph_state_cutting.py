@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tests.support.json_values import json_values
 from tests.support.soak import examples
 
-from chatledger.domain.content import Content, DictNode, Leaf, ListNode, Missing, Tree, digest_of
+from chatledger.domain.content import Content, DictNode, Leaf, ListNode, Missing, Tree, piece_digest
 from chatledger.domain.graph.chunks import RUN, cut, join
 
 LARGE: st.SearchStrategy[Any] = st.recursive(

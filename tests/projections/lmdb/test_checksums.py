@@ -11,7 +11,13 @@ from tests.support.naive_index import dump
 
 import chatledger
 from chatledger import CorruptStateError, Ledger, LogRegressedError
-from chatledger.projections.lmdb.checksums import is_sound, seal, seal_keyed, unseal, unseal_keyed
+from chatledger.projections.lmdb.checksums import (
+    is_sound,
+    with_checksum,
+    with_keyed_checksum,
+    without_checksum,
+    without_keyed_checksum,
+)
 from chatledger.projections.lmdb.environment import Transaction
 from chatledger.projections.lmdb.keys import Tag
 
@@ -31,13 +37,13 @@ def test_any_changed_byte_is_noticed(row: bytes, data: st.DataObject) -> None:
 @given(key=st.binary(min_size=1, max_size=50), row=st.binary(max_size=200), data=st.data())
 def test_a_row_under_another_key_is_noticed(key: bytes, row: bytes, data: st.DataObject) -> None:
     """As is any changed byte."""
-    stored = seal_keyed(key, row)
-    assert unseal_keyed(key, stored) == row
+    stored = with_keyed_checksum(key, row)
+    assert without_keyed_checksum(key, stored) == row
     at = data.draw(st.integers(0, len(stored) - 1))
     changed = stored[:at] + bytes([stored[at] ^ data.draw(st.integers(1, 255))]) + stored[at + 1 :]
 
-    assert unseal_keyed(key, changed) is None
-    assert unseal_keyed(b"other" + key, stored) is None
+    assert without_keyed_checksum(key, changed) is None
+    assert without_keyed_checksum(b"other" + key, stored) is None
 
 
 def flip(ledger: Ledger, tag: bytes, at: int) -> None:
