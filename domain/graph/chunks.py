@@ -20,9 +20,9 @@ from ..content import (
     Parts,
     Tree,
     dict_tree,
-    digest_of,
     leaf_tree,
     list_tree,
+    piece_digest,
     split_digests,
 )
 
@@ -70,7 +70,7 @@ def _cut_list(items: list[Any]) -> list[Tree]:
         nonlocal run_bytes
         if run:
             leaf = Leaf(RUN, _encode(run))
-            children.append(Tree(digest_of(leaf), leaf))
+            children.append(Tree(piece_digest(leaf), leaf))
             run.clear()
             run_bytes = 0
 

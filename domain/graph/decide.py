@@ -8,7 +8,7 @@ from ..chat.events import Body
 from ..chat.state import StreamHead, Tombstone
 from ..content import Content, Missing
 from ..errors import CorruptStateError, PayloadTooLargeError, StateConflictError
-from ..thread.decide import portions_of
+from ..thread.decide import batches_of
 from .chunks import Cut
 from .events import FieldRef, StateContentPut, StateDeleted, StatePut, shown_id
 
@@ -132,7 +132,7 @@ def decide_put_state(state: StoredGraphState, draft: StateDraft, moment_ms: int)
         if value is not None:
             earlier = None if before is None else before.fields.get(name)
             missing.add(value.tree, None if earlier is None else earlier.digest)
-    *earlier_pieces, last = portions_of(missing.found)
+    *earlier_pieces, last = batches_of(missing.found)
     put = StatePut(
         state_id=draft.state_id,
         version=version.version,
