@@ -89,13 +89,14 @@ def test_unknown_names() -> None:
 def test_both_ways_to_open_have_the_same_options() -> None:
     """They are written once; an unknown one is named."""
     opening: Any = chatledger.open
-    ours, theirs = inspect.signature(opening), inspect.signature(chatledger.open_async)
+    opening_later: Any = chatledger.open_async
+    ours, theirs = inspect.signature(opening), inspect.signature(opening_later)
 
     assert ours.parameters == theirs.parameters
     assert ours.parameters["location"].default == "./chatledger-data"
     assert (ours.return_annotation, theirs.return_annotation) == (chatledger.Ledger, chatledger.AsyncLedger)
     assert set(ours.parameters) == {line.split(":")[0].strip() for line in _arguments(opening)}
-    for function in (opening, chatledger.open_async):
+    for function in (opening, opening_later):
         with pytest.raises(TypeError, match="unexpected keyword argument 'indx'"):
             function("memory:", indx="./index")
 

@@ -15,6 +15,7 @@ import typing as _t
 
 if _t.TYPE_CHECKING:
     from chatledger._facade import *  # noqa: F403 - its `__all__`
+    from chatledger._facade import __all__ as __all__
     from chatledger.infra.ledger.open import open as open  # noqa: A004 - it reads as `gzip.open` does
 
     __version__: str
