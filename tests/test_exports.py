@@ -73,6 +73,23 @@ def test_naming_the_package_imports_nothing() -> None:
     subprocess.run([sys.executable, "-W", "error", "-c", program], check=True, timeout=60)
 
 
+IMPORT_EACH: Final = """
+import importlib, os, sys
+
+for name in sys.argv[1:]:
+    child = os.fork()
+    if not child:
+        importlib.import_module(name)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0, name
+"""
+
+
+def test_each_module_may_be_imported_first() -> None:
+    """As the package itself imports nothing, a circle of imports would show in any of them."""
+    subprocess.run([sys.executable, "-W", "error", "-c", IMPORT_EACH, *MODULES], check=True, timeout=120)
+
+
 def test_star_imports_every_name() -> None:
     names: dict[str, object] = {}
     exec("from chatledger import *", names)
