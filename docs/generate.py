@@ -9,7 +9,7 @@ A test compares what is committed with what this gives.
 import ast
 import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -17,6 +17,7 @@ from typing import Final, cast
 
 import chatledger
 from chatledger import (
+    admin,
     codecs,
     drawing,
     fragments,
@@ -26,6 +27,8 @@ from chatledger import (
     langgraph,
     reminders,
     renderers,
+    runs,
+    testing,
     tokens,
 )
 from chatledger.domain import errors, values
@@ -39,6 +42,7 @@ from chatledger.domain.context.engine.saving import Saving
 from chatledger.domain.draw.outline import COLLAPSE_AFTER
 from chatledger.domain.log.codec import BODIES
 from chatledger.infra.ledger.search import DEFAULT_LIMIT
+from chatledger.infra.store.opening.locations import Options
 from docs.docstrings import blocks_of, doc_of, join, line_of, text_of, tree_of
 from docs.limits import limits_page
 from docs.members import (
@@ -71,30 +75,9 @@ VALUE_TYPES: Final = (
     chatledger.GraphCheckpoint,
     chatledger.SearchHit,
     chatledger.SearchHits,
-    chatledger.MessageRun,
-    chatledger.RegenerationPlan,
-    chatledger.PlannedRun,
-    chatledger.Regeneration,
-    chatledger.RegenerationStep,
-    chatledger.RunMetadata,
-    chatledger.RunData,
-    chatledger.RunEnd,
     chatledger.Recorded,
-    chatledger.Verification,
-    chatledger.Anchor,
-    chatledger.AnchorLeaf,
-    chatledger.InclusionProof,
-    chatledger.Backup,
-    chatledger.Diagnosis,
-    chatledger.Finding,
-    chatledger.Repair,
-    chatledger.LostEvents,
-    chatledger.KeptEvents,
-    chatledger.LostData,
-    chatledger.CorrectedEvent,
-    chatledger.QuarantinedStream,
-    chatledger.ReplicaSetAside,
-    chatledger.ReplicaDamage,
+    chatledger.FeedInfo,
+    chatledger.ProjectionInfo,
 )
 ENGINE_VALUES: Final = (
     chatledger.Fragment,
@@ -116,6 +99,10 @@ MODULES: Final = {
     importers: "[How to import and export](../how-to/import-conversations.md).",
     jetstream: "[How to use it](../how-to/eventsourcing-application.md).",
     langgraph: "[How to use it](../how-to/langgraph.md).",
+    runs: "[How to repeat the answers of agents after an edit](../how-to/regenerate.md).",
+    admin: "How to [back up and restore](../how-to/back-up.md), [repair](../how-to/repair.md), "
+    "[compare replicas](../how-to/run-a-cluster.md) and [verify](../how-to/verify.md).",
+    testing: "[How to test your own projection or log](../how-to/test-your-own.md).",
 }
 """The modules beside `chatledger` itself, and where to read on."""
 AREAS: Final = {
@@ -168,6 +155,10 @@ ALIASES: Final = {
     "RunStatus": '`Literal["pending", "running", "completed", "error"]`.',
     "StepStatus": '`Literal["awaiting_approval", "waiting", "ready", "pending", "running", "completed", "error"]`.',
     "Cause": '`Literal["trigger", "reference"]`.',
+    "Sealed": "An event that is ready for the log: with its topic, its stored bytes and its hash.",
+    "Outcome": "`list[int] | Exception`: the positions of the events of a commit, or what `EventLog.append` raises.",
+    "Notification": "A stored event with its position, see the eventsourcing library.",
+    "Bookmark": "How far one member of a named feed has come.",
     "PYTHON": '`"python"`.',
     "MAX_CASCADE": f"{MAX_CASCADE}.",
 }
@@ -197,12 +188,12 @@ def api_page() -> str:
     return join(
         NOTE,
         "# Reference: the Python API",
-        "Names are imported from `chatledger` unless a heading says otherwise. Arguments after `*` are given by name. "
+        "Names are imported from `chatledger` unless a heading says otherwise, errors from `chatledger.errors`. Arguments after `*` are given by name. "
         "Times are integer milliseconds since the Unix epoch, UTC. Errors are on [a page of their own](errors.md).",
         _contents(),
         "## Opening",
-        *describe_function(chatledger.open, "chatledger.open"),
-        *describe_function(chatledger.open_async, "chatledger.open_async"),
+        *_opening(chatledger.open, "Ledger"),
+        *_opening(chatledger.open_async, "AsyncLedger"),
         "Locations are explained [on a page of their own](locations.md).",
         *describe_class(chatledger.Encryption),
         *describe_class(chatledger.Login),
@@ -216,10 +207,10 @@ def api_page() -> str:
         "## AsyncContextEngine",
         *_async_engine(),
         *_ledger(),
-        *_without_ledger(),
         *_async_ledger(),
         *_views(),
         *_feeds(),
+        *_projections(),
         "## Values of context engines",
         *(part for kind in ENGINE_VALUES for part in describe_values(kind)),
         "## Values of ledgers",
@@ -233,6 +224,14 @@ def api_page() -> str:
     )
 
 
+def _opening(function: Callable[..., object], returns: str) -> Iterator[str]:
+    """A function that has the arguments of `Options`."""
+    name = f"chatledger.{function.__name__}"
+    yield f"### `{name}`"
+    yield f"```text\n{signature_of(Options.__init__, name, is_method=True)} -> {returns}\n```"
+    yield text_of(doc_of(function))
+
+
 def _contents() -> str:
     """Where to find what: the names on the page, and the modules."""
     engine = "[`ContextEngine`](#contextengine), [`AsyncContextEngine`](#asynccontextengine)"
@@ -244,7 +243,6 @@ def _contents() -> str:
             "[Opening](#opening) a ledger, [making messages](#making-messages)",
             f"{engine}: the context of a conversation, and [their values](#values-of-context-engines)",
             f"{ledger}: conversations as they are stored, and [their values](#values-of-ledgers)",
-            "[Backups and repair](#backups-and-repair)",
             *modules,
         )
     )
@@ -332,18 +330,6 @@ def _ledger() -> Iterator[str]:
         yield from describe_methods(kinds[name], level=4)
 
 
-def _without_ledger() -> Iterator[str]:
-    yield "## Backups and repair"
-    yield "Without a ledger that is open: [back up and restore](../how-to/back-up.md), [repair](../how-to/repair.md)."
-    yield from describe_function(chatledger.check_backup, "chatledger.check_backup")
-    yield from describe_function(chatledger.restore, "chatledger.restore")
-    yield from describe_function(chatledger.diagnose, "chatledger.diagnose")
-    yield from describe_function(chatledger.compare_replicas, "chatledger.compare_replicas")
-    yield from describe_function(chatledger.set_replica_aside, "chatledger.set_replica_aside")
-    yield from describe_function(chatledger.repair, "chatledger.repair")
-    yield from describe_function(chatledger.give_up, "chatledger.give_up")
-
-
 def _async_ledger() -> Iterator[str]:
     kind = chatledger.AsyncLedger
     listed = _twins(kind, "Awaited, with the arguments, answers and errors of the methods of `Ledger`")
@@ -362,6 +348,11 @@ def _views() -> Iterator[str]:
 def _feeds() -> Iterator[str]:
     yield from _described(chatledger.Feed)
     yield from _described(chatledger.AsyncFeed)
+
+
+def _projections() -> Iterator[str]:
+    for kind in (chatledger.Projection, chatledger.ProjectionView, chatledger.ProjectionRows):
+        yield from _described(kind)
 
 
 def _described(kind: type, *more: str) -> Iterator[str]:
@@ -427,7 +418,11 @@ def errors_page() -> str:
     tree = doc_of(errors)
     found: list[type[errors.ChatledgerError]] = [getattr(errors, name) for name in errors.__all__]
     found.sort(key=lambda kind: tree.index(f" {kind.__name__}") if kind is not errors.ChatledgerError else -1)
-    return join(NOTE, "# Reference: errors", *blocks_of(tree), *(part for kind in found for part in _error(kind)))
+    common = ", ".join(f"`{kind.__name__}`" for kind in found if kind.__name__ in chatledger.__all__)
+    where = f"They are imported from `chatledger.errors`. `chatledger` itself has those that applications catch most: {common}."
+    return join(
+        NOTE, "# Reference: errors", where, *blocks_of(tree), *(part for kind in found for part in _error(kind))
+    )
 
 
 def _error(kind: type[errors.ChatledgerError]) -> Iterator[str]:

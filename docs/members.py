@@ -35,9 +35,9 @@ def describe_property(name: str, member: property, *, level: int) -> Iterator[st
 
 
 def describe_methods(kind: type, *, level: int) -> Iterator[str]:
-    """The public methods and properties that a class itself defines."""
+    """The public methods and properties that a class itself defines, without those that its base describes."""
     for name, member in vars(kind).items():
-        if name.startswith("_"):
+        if name.startswith("_") or (inspect.getdoc(member) or "").startswith("As declared in"):
             continue
         if isinstance(member, property):
             yield from describe_property(name, member, level=level)

@@ -1,6 +1,5 @@
 """A log without an index: for restoring into it, and for looking at it when the ledger does not open."""
 
-import os
 from collections.abc import Generator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -17,7 +16,7 @@ class LogOnly(Options):
 
 
 @contextmanager
-def log_at(location: str | os.PathLike[str], options: LogOnly) -> Generator[EventLog]:
-    """The log at a location. Raises `ChatledgerError` as `chatledger.open` does, where that is not about the index."""
-    with closing(open_unshared(location, options)) as opened:
+def log_at(options: LogOnly) -> Generator[EventLog]:
+    """Open the log that the options name. Raises `ChatledgerError` as `chatledger.open` does, where that is not about the index."""
+    with closing(open_unshared(options)) as opened:
         yield opened.log

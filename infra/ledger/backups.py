@@ -34,7 +34,7 @@ class BackupMethods(LedgerPart):
                 as it was.
             LogUnavailableError: The log did not answer.
 
-        Source: the log itself; the index is not asked. `chatledger.check_backup` reads a backup back, `chatledger.restore`
+        Source: the log itself; the index is not asked. `chatledger.admin.check_backup` reads a backup back, `chatledger.admin.restore`
         makes a ledger of it.
         """
         from ..store.backup.writing import write_backup

@@ -1,40 +1,42 @@
 """Opening a ledger."""
 
+import inspect
 import os
-from collections.abc import Sequence
+from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec, TypeVar
 
-from chatledger.domain.log.codec import MAX_EVENT_BYTES
-from chatledger.domain.log.large_data import MAX_MESSAGE_BYTES
-from chatledger.projections.custom.projection import Projection
-
-from ..log.nats.login import Login
-from ..log.nats_server import Durability
-from ..store.opening.encryption import Encryption
-from ..store.opening.locations import DEFAULT_LOCATION, Compression, Options, open_shared
+from ..store.opening.locations import Options, open_shared
 from ..store.opening.nats_locations import without_secrets
-from ..store.store import Progress
 from .aio.async_ledger import AsyncLedger
 from .ledger import Ledger
 from .sweeper import check_pause
 
+P = ParamSpec("P")
+T = TypeVar("T")
 
-def open_ledger(
-    location: str | os.PathLike[str] = DEFAULT_LOCATION,
-    *,
-    index: str | os.PathLike[str] | None = None,
-    durability: Durability = "always",
-    create: bool | None = None,
-    progress: Progress | None = None,
-    timeout_s: float = 15.0,
-    max_event_bytes: int = MAX_EVENT_BYTES,
-    max_message_bytes: int = MAX_MESSAGE_BYTES,
-    encryption: Encryption | None = None,
-    compression: Compression | None = None,
-    sweep_every_s: float | None = None,
-    projections: Sequence[Projection] = (),
-    login: Login | None = None,
-    replicas: int | None = None,
-) -> Ledger:
+
+def _taking(options: Callable[P, Options]) -> Callable[[Callable[[Options], T]], Callable[P, T]]:
+    """Give a function that takes `Options` the arguments that these are made of, for type checkers and at run time."""
+    arguments = inspect.signature(options)
+
+    def decorate(work: Callable[[Options], T]) -> Callable[P, T]:
+        @wraps(work)
+        def opened(*args: P.args, **kwargs: P.kwargs) -> T:
+            asked = options(*args, **kwargs)
+            if asked.sweep_every_s is not None:
+                check_pause(asked.sweep_every_s)
+            return work(asked)
+
+        returned = inspect.signature(work).return_annotation
+        vars(opened)["__signature__"] = arguments.replace(return_annotation=returned)
+        return opened
+
+    return decorate
+
+
+@_taking(Options)
+def open(options: Options) -> Ledger:  # noqa: A001, D417 - the arguments are those of `Options`; `chatledger.open` reads as `gzip.open` does
     """
     Open a ledger, making it if it is not there yet. Use it as a context manager, or close it.
 
@@ -60,7 +62,6 @@ def open_ledger(
         projections: Your own projections, see `Projection`. Those that are new, or have another version, are built from the
             log before this returns, while other processes go on. Open them in every process that writes: else they have to
             catch up, and a deletion without them can have them built anew.
-
         login: Only for servers: how to log in and whom to trust, where the location alone does not say it.
         replicas: Only for servers: how many of a cluster keep a copy of the log, 1, 3 or 5. A new stream has 3 where three hosts
             are named, else 1. One that is there with fewer is refused. In the location it is `?replicas=3`.
@@ -68,6 +69,7 @@ def open_ledger(
     Raises:
         ConfigurationError: There can be no ledger like this: a wrong path, wrong credentials, an absent stream; no key for
             an encrypted log, or a key for one in clear.
+        InvalidValueError: `sweep_every_s` is no number of seconds above 0.
         CorruptStateError: Another key was used, or stored events are damaged.
         LedgerLockedError: Another process owns the directory and does not answer.
         UnsupportedFormatError: A newer chatledger wrote it.
@@ -76,69 +78,24 @@ def open_ledger(
         LogUnavailableError: The server does not answer.
         LogRegressedError, ChainIntegrityError: The log lost events.
     """
-    if sweep_every_s is not None:
-        check_pause(sweep_every_s)
-    options = Options(
-        index=index,
-        durability=durability,
-        create=create,
-        progress=progress,
-        timeout_s=timeout_s,
-        max_event_bytes=max_event_bytes,
-        max_message_bytes=max_message_bytes,
-        encryption=encryption,
-        compression=compression,
-        projections=projections,
-        login=login,
-        replicas=replicas,
-    )
-    return Ledger(open_shared(location, options), sweep_every_s=sweep_every_s)
+    return Ledger(open_shared(options), sweep_every_s=options.sweep_every_s)
 
 
-def open_async_ledger(
-    location: str | os.PathLike[str] = DEFAULT_LOCATION,
-    *,
-    index: str | os.PathLike[str] | None = None,
-    durability: Durability = "always",
-    create: bool | None = None,
-    progress: Progress | None = None,
-    timeout_s: float = 15.0,
-    max_event_bytes: int = MAX_EVENT_BYTES,
-    max_message_bytes: int = MAX_MESSAGE_BYTES,
-    encryption: Encryption | None = None,
-    compression: Compression | None = None,
-    sweep_every_s: float | None = None,
-    projections: Sequence[Projection] = (),
-    login: Login | None = None,
-    replicas: int | None = None,
-) -> AsyncLedger:
+@_taking(Options)
+def open_async(options: Options) -> AsyncLedger:
     """
     Return a ledger whose methods are awaited. It opens on first use, or on entering `async with`.
 
     The arguments, and what opening raises, are those of `chatledger.open`.
     """
-    options = Options(
-        index=index,
-        durability=durability,
-        create=create,
-        progress=progress,
-        timeout_s=timeout_s,
-        max_event_bytes=max_event_bytes,
-        max_message_bytes=max_message_bytes,
-        encryption=encryption,
-        compression=compression,
-        projections=projections,
-        login=login,
-        replicas=replicas,
-    )
     return AsyncLedger(
-        lambda: Ledger(open_shared(location, options), sweep_every_s=sweep_every_s),
-        without_secrets(os.fspath(location)),
+        lambda: Ledger(open_shared(options), sweep_every_s=options.sweep_every_s),
+        without_secrets(os.fspath(options.location)),
     )
 
 
 def open_beside(ledger: Ledger) -> Ledger:
     """Open a ledger in memory to try things with. Its index lies where what is derived from the other one may lie."""
-    options = Options()
+    options = Options("memory:")
     options.scratch = ledger._scratch  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - nothing for users
-    return Ledger(open_shared("memory:", options))
+    return Ledger(open_shared(options))

@@ -22,7 +22,7 @@ from tests.support.ledger_world import text, texts
 from tests.support.soak import IS_SOAK
 
 import chatledger
-from chatledger import ConfigurationError, LogUnavailableError
+from chatledger import ConfigurationError, LogUnavailableError, admin
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300), pytest.mark.xdist_group("cluster")]
 Nemesis = Callable[[Cluster, str, Writers], None]
@@ -180,7 +180,7 @@ def test_a_damaged_replica_is_found_and_healed(cluster: Cluster, stream: str, tm
         for number in range(200):
             ledger.append("c", [text(f"message {number} " + "x" * 300)])
         last = ledger.last_position()
-    assert chatledger.compare_replicas(place) == []
+    assert admin.compare_replicas(place) == []
     name = cluster.follower(stream)
     node = cluster.nodes[name]
     node.send(signal.SIGTERM)  # after a kill it reads its Raft log again, and heals what is still there
@@ -191,7 +191,7 @@ def test_a_damaged_replica_is_found_and_healed(cluster: Cluster, stream: str, tm
     cluster.start(name)
     cluster.wait_until_whole(stream)
 
-    (damage,) = chatledger.compare_replicas(place, page=64)
+    (damage,) = admin.compare_replicas(place, page=64)
     assert (damage.server, damage.stream, damage.altered) == (name, stream, ())
     assert damage.missing
     assert f"server {name!r}, stream {stream!r}: lacks" in str(damage)
@@ -205,7 +205,7 @@ def test_a_damaged_replica_is_found_and_healed(cluster: Cluster, stream: str, tm
     node.send(signal.SIGTERM)
     shutil.rmtree(node.store)  # not the stream's folder alone: its Raft group would believe that nothing is missing
     cluster.start(name)
-    eventually(lambda: chatledger.compare_replicas(place) == [], within_s=READY_S)
+    eventually(lambda: admin.compare_replicas(place) == [], within_s=READY_S)
 
 
 @pytest.mark.skipif(not IS_SOAK, reason="make soak runs it: it waits for servers")
@@ -222,7 +222,7 @@ def test_a_damaged_replica_is_set_aside_and_grows_again(cluster: Cluster, stream
     name = cluster.follower(stream)
     node = cluster.nodes[name]
     with pytest.raises(ConfigurationError, match="is running; stop it"):
-        chatledger.set_replica_aside(place, name, node.store, timeout_s=2)
+        admin.set_replica_aside(place, name, node.store, timeout_s=2)
     node.send(signal.SIGTERM)
     block = node.blocks(stream)[0]
     content = bytearray(block.read_bytes())
@@ -231,18 +231,16 @@ def test_a_damaged_replica_is_set_aside_and_grows_again(cluster: Cluster, stream
     cluster.start(name)
     cluster.wait_until_whole(stream)
     for _ in range(4):
-        assert {(damage.server, damage.stream) for damage in chatledger.compare_replicas(place, page=64)} == {
-            (name, stream)
-        }
+        assert {(damage.server, damage.stream) for damage in admin.compare_replicas(place, page=64)} == {(name, stream)}
 
     node.send(signal.SIGTERM)
     other = next(one for one in cluster.nodes.values() if one is not node)
     with pytest.raises(ConfigurationError, match="keeps no copy"):
-        chatledger.set_replica_aside(place, "nobody", node.store)
+        admin.set_replica_aside(place, "nobody", node.store)
     with pytest.raises(ConfigurationError, match="is not the store_dir"):
-        chatledger.set_replica_aside(place, name, tmp_path)
+        admin.set_replica_aside(place, name, tmp_path)
     with pytest.raises(ConfigurationError, match="is running; stop it"):
-        chatledger.set_replica_aside(place, other.name, other.store, timeout_s=2)
+        admin.set_replica_aside(place, other.name, other.store, timeout_s=2)
     kept = run("--location", place, "doctor", "--repair", "--replica", name, "--store", node.store)
     assert kept.exit_code == 0
     (aside,) = node.store.glob(f"quarantine/*/jetstream/APP/streams/{stream}/msgs/*.blk")
@@ -250,12 +248,12 @@ def test_a_damaged_replica_is_set_aside_and_grows_again(cluster: Cluster, stream
     assert node.blocks("ready")
     cluster.start(name)
     cluster.wait_until_whole(stream)
-    eventually(lambda: chatledger.compare_replicas(place) == [], within_s=READY_S)
+    eventually(lambda: admin.compare_replicas(place) == [], within_s=READY_S)
     assert run("--location", place, "doctor", "--replicas").exit_code == 0
     for offline in (name, other.name):  # two of three are gone: the last one is no majority
         cluster.nodes[offline].send(signal.SIGTERM)
     with pytest.raises(chatledger.ChatledgerError):
-        chatledger.set_replica_aside(place, name, node.store, timeout_s=3)
+        admin.set_replica_aside(place, name, node.store, timeout_s=3)
     for offline in (name, other.name):
         cluster.start(offline)
 
@@ -275,7 +273,7 @@ def test_replicas_are_chosen_and_checked(cluster: Cluster, stream: str, tmp_path
     with pytest.raises(ConfigurationError, match=r"1 of 3 replicas.*nats stream edit"):
         chatledger.open(cluster.place(single) + "?replicas=3", index=tmp_path / "2")
     with pytest.raises(ConfigurationError, match="nothing to compare"):
-        chatledger.compare_replicas(cluster.place(single))
+        admin.compare_replicas(cluster.place(single))
 
 
 def test_the_page_shows_what_is_started() -> None:

@@ -13,13 +13,8 @@ from tests.contracts.store_world import (
 )
 from tests.support.ledger_world import check_chat, check_lists, length, text
 
-from chatledger import (
-    ANY,
-    ChatExistsError,
-    ChatNotFoundError,
-    InvalidValueError,
-    Ledger,
-)
+from chatledger import ANY, InvalidValueError, Ledger
+from chatledger.errors import ChatExistsError, ChatNotFoundError
 
 
 class ChatContract(Contract):

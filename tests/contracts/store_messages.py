@@ -9,20 +9,17 @@ from tests.contracts.store_world import (
 )
 from tests.support.ledger_world import check_chat, ids, length, text
 
-from chatledger import (
+from chatledger import HeadConflictError, InvalidValueError, Ledger, NewMessage
+from chatledger.domain.log.large_data import MAX_MESSAGE_BYTES
+from chatledger.errors import (
     BranchNotFoundError,
-    HeadConflictError,
-    InvalidValueError,
-    Ledger,
     MessageConflictError,
     MessageNotFoundError,
-    NewMessage,
     ParentNotFoundError,
     PayloadTooLargeError,
     SelfParentError,
     WrongChatError,
 )
-from chatledger.domain.log.large_data import MAX_MESSAGE_BYTES
 
 
 class MessageContract(Contract):

@@ -7,16 +7,8 @@ from tests.contracts.store_world import (
 )
 from tests.support.ledger_world import ids, length, text
 
-from chatledger import (
-    ANY,
-    BranchExistsError,
-    BranchNotFoundError,
-    HeadConflictError,
-    InvalidValueError,
-    Ledger,
-    MessageNotFoundError,
-    NewMessage,
-)
+from chatledger import ANY, HeadConflictError, InvalidValueError, Ledger, NewMessage
+from chatledger.errors import BranchExistsError, BranchNotFoundError, MessageNotFoundError
 
 
 class PointerContract(Contract):

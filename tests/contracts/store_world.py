@@ -12,9 +12,9 @@ import chatledger
 from chatledger import (
     HeadConflictError,
     Ledger,
-    NewMessage,
     Recorded,
 )
+from chatledger.infra.testing.story import tell_chat
 
 T = TypeVar("T")
 
@@ -129,22 +129,8 @@ def together(count: int, work: Callable[[int], T]) -> list[T]:
 
 
 def play(ledger: Ledger, prefix: str) -> list[dict[str, Any]]:
-    """Some of everything, and what the history says of it, without what differs from run to run."""
-    chat = f"{prefix} chat"
-    ledger.create_chat(chat, "u", title="t", metadata={"a": 1})
-    with ledger.context(actor="ada", correlation_id="r"):
-        ledger.append(chat, [text(str(number), id=f"{prefix} {number}") for number in range(3)])
-    ledger.fork(chat, f"{prefix} 1")
-    ledger.append(chat, [NewMessage("assistant", {"parts": []}, id=f"{prefix} 9", created_at=7)])
-    ledger.add_messages(chat, [text("side", id=f"{prefix} 8", parent_id=f"{prefix} 0")])
-    ledger.set_checkpoint(chat, "c", f"{prefix} 8")
-    ledger.set_active_branch(chat, "main")
-    ledger.move_head(chat, "main", f"{prefix} 0", expected=f"{prefix} 2")
-    ledger.append(chat, [text("x" * 600_000, id=f"{prefix} 10"), text("y" * 600_000, id=f"{prefix} 11")])
-    ledger.update_chat(chat, title=None)
-    ledger.delete_checkpoint(chat, "c")
-    ledger.create_chat(f"{prefix} gone", "u")
-    ledger.delete_chat(f"{prefix} gone")
+    """Tell the story of a chat, and return what the history says of it, without what differs from run to run."""
+    tell_chat(ledger, prefix)
     events = [event for event in ledger.feed(0, follow=False) if event.chat_id.startswith(prefix)]
     return [_plain(event, prefix) for event in events]
 

@@ -13,8 +13,11 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from docs.generate import FOLDER, pages
+from docs.generate import FOLDER, MODULES, pages
 from tests.docs.page import ExampleError, blocks, matches
+
+import chatledger
+from chatledger import errors
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 RUNNER: Final = Path(__file__).with_name("page.py")
@@ -169,12 +172,16 @@ def test_every_page_is_on_the_map() -> None:
     assert {page for page in PAGES if page not in {index, ROOT / "README.md"}} - linked == set()
 
 
-def test_every_error_is_documented() -> None:
-    """Each exported error has a heading on the page of errors."""
-    import chatledger
+def test_every_public_name_is_documented() -> None:
+    """Each error has a heading on the page of errors, and every other name a heading or a line on the page of the API."""
+    headings = _HEADING.findall((FOLDER / "errors.md").read_text(encoding="utf-8"))
+    api = (FOLDER / "api.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"^#+ `?(?:chatledger\.)?(\w+)`?$", api, re.MULTILINE))
+    named |= set(re.findall(r"^- `(\w+)\(", api, re.MULTILINE))
+    listed = {name for module in (chatledger, *MODULES) for name in module.__all__}
 
-    exported = {name for name in chatledger.__all__ if name.endswith("Error")}
-    assert exported <= set(_HEADING.findall((FOLDER / "errors.md").read_text(encoding="utf-8")))
+    assert set(errors.__all__) <= set(headings)
+    assert {*listed, "open"} - set(errors.__all__) - named == set()
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,9 @@ from typing import Any, Final
 
 from tests.support.agent_threads import tree_of
 
-from chatledger import ANY, ChatNotFoundError, ContextEngine, Ledger, NewMessage, user
+from chatledger import ANY, ContextEngine, Ledger, NewMessage, user
 from chatledger.domain.thread.decide import CheckpointPut
+from chatledger.errors import ChatNotFoundError
 from chatledger.infra.ledger.threads import Threads
 
 Call = dict[str, Any]

@@ -30,7 +30,7 @@ from tests.faults.deaths import kill, server_pid
 from tests.faults.nursery import ROOT
 
 import chatledger
-from chatledger import ChainIntegrityError, CorruptStateError, Encryption, Ledger, NewMessage
+from chatledger import ChainIntegrityError, CorruptStateError, Encryption, Ledger, NewMessage, admin
 from chatledger.infra.log.nats_server import DataDirectory
 from chatledger.infra.log.nats_server.blocks import block_files, read_frames
 from chatledger.infra.log.nats_server.seals import Seals
@@ -272,7 +272,7 @@ class Cell:
         return "noticed by verify"
 
     def _repair(self) -> str:
-        done = chatledger.repair(self._data, encryption=encryption_of(self._trial.kind))
+        done = admin.repair(self._data, encryption=encryption_of(self._trial.kind))
         with open_as(self._data, self._trial.kind) as ledger:
             ledger.verify()
             there = dict(refer(ledger).events)

@@ -14,10 +14,10 @@ from tests.support.backup_world import block, content, fill, word
 from tests.support.soak import IS_SOAK
 
 import chatledger
-from chatledger import user
+from chatledger import admin, user
 from chatledger.infra.admin.doctor import exchange
 
-REPAIR = "import sys, chatledger; chatledger.repair(sys.argv[1])"
+REPAIR = "import sys; from chatledger import admin; admin.repair(sys.argv[1])"
 ROUNDS = 14 if IS_SOAK else 2
 
 
@@ -69,14 +69,14 @@ def test_killed_at_random_instants(tmp_path: Path) -> None:
             else:
                 outcomes.append("repaired")
                 assert any(content(path / "log" / "jetstream") == log for path in kept)
-        done = chatledger.repair(data)
+        done = admin.repair(data)
         assert not (data.parent / "data.repairing").exists()
         assert done.cut == ("a",) or done.kept_as is None
         assert len(texts(data)) == 5
-        assert {finding.kind for finding in chatledger.diagnose(data).findings if finding.severity == "error"} == {
+        assert {finding.kind for finding in admin.diagnose(data).findings if finding.severity == "error"} == {
             "quarantined"
         }
-        chatledger.give_up(data, "a")
+        admin.give_up(data, "a")
         with chatledger.open(data) as ledger:
             assert [message.text for message in ledger.get_messages("a")][2:] == [word("a", 2), word("a", 3)]
 
@@ -112,14 +112,14 @@ def test_killed_between_the_steps_of_the_exchange(
         with monkeypatch.context() as patched:
             patched.setattr(Path, "rename", counting)
             try:
-                chatledger.repair(data)
+                admin.repair(data)
             except KilledError:
                 pass
             else:
                 break
         everything = [path for path in (data, *tmp_path.glob("data.damaged-*")) if path.exists()]
         assert any(content(path / "log" / "jetstream") == log for path in everything)
-    chatledger.repair(data)
+    admin.repair(data)
 
     assert len(texts(data)) == 5
     assert any(content(path / "log" / "jetstream") == log for path in tmp_path.glob("data.damaged-*"))

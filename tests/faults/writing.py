@@ -23,11 +23,10 @@ from chatledger import (
     ConflictError,
     InvalidValueError,
     Ledger,
-    LedgerLockedError,
-    LogFullError,
     LogUnavailableError,
     NotFoundError,
 )
+from chatledger.errors import LedgerLockedError, LogFullError
 
 REFUSALS: Final = (ConflictError, NotFoundError, AlreadyExistsError, InvalidValueError, LogFullError)
 """Errors that say that nothing was written."""

@@ -9,7 +9,8 @@ from tests.recorded.record import SAMPLES
 from tests.recorded.record_states import SAMPLES as STATE_SAMPLES
 from tests.recorded.record_threads import SAMPLES as THREAD_SAMPLES
 
-from chatledger import Anchor, AnchorLeaf, Encryption
+from chatledger import Encryption
+from chatledger.admin import Anchor, AnchorLeaf
 from chatledger.domain.log.large_data import LargeData, data_digest, with_references
 from chatledger.infra.log.bookmarks import Bookmark, encode_bookmark
 from chatledger.infra.log.cipher import RecordCipher

@@ -17,7 +17,8 @@ from tests.fuzz.fuzz_samples import KEY, anchors, bookmarks
 from tests.fuzz.fuzz_target import Bench, Maker, Target, as_text, chosen, numbered
 
 import chatledger
-from chatledger import Anchor, ChatledgerError, Encryption
+from chatledger import ChatledgerError, Encryption
+from chatledger.admin import Anchor
 from chatledger.codecs import openai_message
 from chatledger.domain.search.query import parse
 from chatledger.fragments import to_fragment

@@ -13,8 +13,7 @@ from tests.fuzz.fuzz_inputs import odd_values, only_ours
 from tests.fuzz.targets_backups import make_backup, republish
 from tests.support.soak import examples
 
-import chatledger
-from chatledger import CorruptStateError
+from chatledger import CorruptStateError, admin
 from chatledger.infra.admin.backup.checking import check_backup
 from chatledger.infra.store.backup.manifest import MANIFEST
 
@@ -65,5 +64,5 @@ def test_a_manifest_with_bookmarks_that_can_not_be_read(folder: Path, files: dic
     republish(folder, files, lambda manifest: manifest.update(bookmarks=[base64.b64encode(b"\xff").decode()]))
     place = folder.parent / "restored.db"
     with pytest.raises(CorruptStateError):
-        chatledger.restore(folder, f"sqlite:///{place}")
+        admin.restore(folder, f"sqlite:///{place}")
     assert not place.exists()

@@ -6,13 +6,12 @@ from dataclasses import dataclass, field, replace
 
 from tests.model.ledger_model import RefusedError, refuse
 
-from chatledger import (
+from chatledger import HeadConflictError, LogUnavailableError
+from chatledger.errors import (
     AmbiguousEditError,
     BranchNotFoundError,
     CheckpointNotFoundError,
     EmptyChatError,
-    HeadConflictError,
-    LogUnavailableError,
     MessageNotFoundError,
     WrongChatError,
 )

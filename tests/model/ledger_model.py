@@ -6,14 +6,12 @@ from typing import Any
 
 from tests.support.ledger_world import ANYWHERE
 
-from chatledger import (
+from chatledger import ChatledgerError, HeadConflictError, InvalidValueError
+from chatledger.errors import (
     BranchExistsError,
     BranchNotFoundError,
     ChatExistsError,
-    ChatledgerError,
     ChatNotFoundError,
-    HeadConflictError,
-    InvalidValueError,
     MessageConflictError,
     MessageNotFoundError,
     ParentNotFoundError,

@@ -12,7 +12,8 @@ from typing import Any, Final, TypeVar, cast
 import pytest
 
 import chatledger
-from chatledger import ChatExistsError, ChatledgerError, Ledger, LedgerView, MessageConflictError, Recorded
+from chatledger import ChatledgerError, Ledger, LedgerView, Recorded
+from chatledger.errors import ChatExistsError, MessageConflictError
 
 Call = Callable[[Ledger], Any]
 Outcome = tuple[Any, ...]

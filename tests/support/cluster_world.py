@@ -20,7 +20,7 @@ from tests.support.jetstream_world import eventually
 from tests.support.ledger_world import text
 
 import chatledger
-from chatledger import Ledger
+from chatledger import Ledger, admin
 from chatledger.jetstream import Endpoint, JetStreamClient
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "run-a-cluster.md"
@@ -286,7 +286,7 @@ def under_load(cluster: Cluster, stream: str, base: Path, *, writers: int = 4) -
     with chatledger.open(place, timeout_s=30, index=base / "fresh") as fresh:
         assert fresh.verify().position == last
         _compare(fresh, load)
-    assert chatledger.compare_replicas(place) == []
+    assert admin.compare_replicas(place) == []
 
 
 def _compare(ledger: Ledger, load: Writers) -> None:

@@ -11,7 +11,8 @@ from typing import Any
 import msgspec
 
 import chatledger
-from chatledger import Anchor, Ledger, NewMessage, Verification
+from chatledger import Ledger, NewMessage
+from chatledger.admin import Anchor, Verification
 from chatledger.domain.log.codec import decode_event, encode_event, event_hash
 
 

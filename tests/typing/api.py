@@ -1,7 +1,7 @@
 """What type checkers must say about the public API. Checked by mypy and pyright, never run."""
 
 from collections.abc import AsyncGenerator, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from datetime import UTC, datetime
 from typing import Any, assert_type
 
@@ -23,16 +23,20 @@ from chatledger import (
     LedgerView,
     Message,
     NewMessage,
+    Projection,
     ProjectionInfo,
+    ProjectionRows,
     ProjectionView,
     Recorded,
     SearchHit,
     SearchHits,
+    admin,
     assistant,
     user,
 )
 from chatledger.domain.context.fragments import Fragment
 from chatledger.importers import ImportedChat, ImportResult, Problem, detect_format, read_chats
+from chatledger.testing import MemoryLog, check_log, check_projection
 
 
 def opening() -> None:
@@ -45,7 +49,30 @@ def opening() -> None:
         assert_type(ledger.location, str)
         assert_type(ledger.close(), None)
     chatledger.open(durability="never")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    chatledger.open(indx="./index")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    chatledger.open_async(indx="./index")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    print(chatledger.nonsense)  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
     chatledger.open("memory:", "./index")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+
+
+def looking_after() -> None:
+    assert_type(admin.diagnose("./chatledger-data"), admin.Diagnosis)
+    assert_type(admin.repair("./chatledger-data", backup="./backup"), admin.Repair)
+    assert_type(admin.restore("./backup", "./restored"), admin.Backup)
+    assert_type(admin.check_backup("./backup"), admin.Backup)
+
+
+def contracts() -> None:
+    class Own(Projection):
+        name = "own"
+
+        def apply(self, rows: ProjectionRows, recorded: Recorded) -> None:
+            rows.add(recorded.type)
+
+    assert_type(check_projection(Own), None)
+    assert_type(check_projection(Own, story=lambda ledger: ledger.create_chat("trip", "ada")), None)
+    assert_type(check_log(lambda: closing(MemoryLog())), None)
+    check_projection(Own())  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 def chats(ledger: Ledger) -> None:

@@ -83,7 +83,7 @@ def restore(
             raise ConfigurationError(msg)
         run.into(place, is_stream_made=True)
     else:
-        options.log_only(create=None).check_place("path", place)
+        options.log_only(place, create=None).check_place("path", place)
         with _drafted(DataDirectory(place).path) as draft:
             run.into(str(draft))
             _note_quarantine(draft, manifest)
@@ -97,11 +97,11 @@ class _Options(NamedTuple):
     login: Login | None
     timeout_s: float
 
-    def log_only(self, *, create: bool | None) -> LogOnly:
-        return LogOnly(create=create, timeout_s=self.timeout_s, encryption=self.encryption, login=self.login)
+    def log_only(self, location: str, *, create: bool | None) -> LogOnly:
+        return LogOnly(location, create=create, timeout_s=self.timeout_s, encryption=self.encryption, login=self.login)
 
-    def whole(self) -> Options:
-        return Options(timeout_s=self.timeout_s, encryption=self.encryption, login=self.login)
+    def whole(self, location: str) -> Options:
+        return Options(location, timeout_s=self.timeout_s, encryption=self.encryption, login=self.login)
 
 
 class _RestoreRun:
@@ -113,12 +113,12 @@ class _RestoreRun:
     def into(self, location: str, *, is_stream_made: bool = False) -> None:
         """Fill the log at a location, and verify it."""
         create = is_stream_made or None
-        with log_at(location, self._options.log_only(create=create)) as log:
+        with log_at(self._options.log_only(location, create=create)) as log:
             is_again = log.drop_partial()
             if not is_again:
                 self._restore_log(log)
         if is_again:
-            with log_at(location, self._options.log_only(create=create)) as log:
+            with log_at(self._options.log_only(location, create=create)) as log:
                 self._restore_log(log)
         self._verify(location)
 
@@ -147,7 +147,7 @@ class _RestoreRun:
 
     def _verify(self, location: str) -> None:
         manifest = self._manifest
-        with Ledger(open_shared(location, self._options.whole())) as ledger:
+        with Ledger(open_shared(self._options.whole(location))) as ledger:
             # Twice the positions: `verify` itself reads and compares them.
             found = ledger.verify(
                 progress=lambda done, total: self._progress(

@@ -15,7 +15,7 @@ from chatledger.domain.errors import CorruptStateError, InvalidValueError
 from chatledger.domain.values import NewMessage, plain_text
 
 from ...ledger.ledger import Ledger
-from ...ledger.open import open_ledger
+from ...ledger.open import open as open_ledger
 from ...log.nats_server import Durability
 from .sqlite_chats import SqliteChats
 

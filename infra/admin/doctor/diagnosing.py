@@ -65,7 +65,7 @@ def diagnose(
         raise ConfigurationError(msg)
     found = Findings()
     options = LogOnly(
-        index=index, durability="fast", create=False, timeout_s=timeout_s, encryption=encryption, login=login
+        text, index=index, durability="fast", create=False, timeout_s=timeout_s, encryption=encryption, login=login
     )
     options.check_place(text.partition("://")[0] if "://" in text else "path", text)
     look = _Look(found, options)
@@ -175,7 +175,7 @@ class _Look:
         if location.startswith("sqlite:"):
             check_room(require_file(location).parent, self._found)
         try:
-            with closing(open_unshared(location, self._options)) as opened:
+            with closing(open_unshared(self._options)) as opened:
                 return self._through(opened.log, self._options.index or opened.index_folder)
         except ChatledgerError as error:
             remedy = "see the message; a log whose records are damaged is restored from a backup"

@@ -36,8 +36,8 @@ def remove_foreign(
     Returns:
         What was found before.
     """
-    options = LogOnly(create=False, timeout_s=timeout_s, encryption=encryption, login=login)
-    with log_at(location, options) as log:
+    options = LogOnly(location, create=False, timeout_s=timeout_s, encryption=encryption, login=login)
+    with log_at(options) as log:
         log.check_keys()
         scan = ChainScan(is_checked=log.is_checked)
         scan.run(stored_on(log), log.decode)

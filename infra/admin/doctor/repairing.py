@@ -102,7 +102,7 @@ def repair(
     finally:
         lock.release()
     if done.index_kept_as is not None:
-        with Ledger(open_shared(text, Options(timeout_s=timeout_s, encryption=encryption))) as ledger:
+        with Ledger(open_shared(Options(text, timeout_s=timeout_s, encryption=encryption))) as ledger:
             ledger.verify()
     return done
 
@@ -188,8 +188,8 @@ class _RepairRun:
         from_backup = self._merged.from_backup
         draft = self._draft()
         self._restore_log(draft / "data", kept)
-        options = Options(timeout_s=self._timeout_s, encryption=self._encryption)
-        with Ledger(open_shared(str(draft / "data"), options)) as ledger:
+        options = Options(draft / "data", timeout_s=self._timeout_s, encryption=self._encryption)
+        with Ledger(open_shared(options)) as ledger:
             recreation = Recreation()
             with ledger.context(actor=DOCTOR, correlation_id=self._reason):
                 if index is not None:
@@ -225,7 +225,7 @@ class _RepairRun:
 
     def _restore_log(self, place: Path, kept: Sequence[Notification]) -> None:
         """Write the new log."""
-        with log_at(str(place), LogOnly(timeout_s=self._timeout_s, encryption=self._encryption)) as log:
+        with log_at(LogOnly(place, timeout_s=self._timeout_s, encryption=self._encryption)) as log:
             log.restore(self._pages(kept))
             for bookmark in self._store.bookmarks():
                 log.save_bookmark(structs.replace(bookmark, log_id=log.identity))

@@ -14,7 +14,7 @@ import click
 from chatledger.domain.errors import ConfigurationError
 
 from ...ledger.ledger import Ledger
-from ...ledger.open import open_ledger
+from ...ledger.open import open as open_ledger
 from ...log.nats.login import Login
 from ...store.opening.encryption import KEY_ENV, Encryption
 from ...store.opening.locations import DEFAULT_LOCATION

@@ -16,7 +16,7 @@ from chatledger.domain.log.codec import MAX_EVENT_BYTES
 from chatledger.domain.log.large_data import LARGE_BYTES, MAX_MESSAGE_BYTES
 from chatledger.projections.custom.projection import Projection
 from chatledger.projections.index import Index
-from chatledger.projections.lmdb.environment import INITIAL_MAP_BYTES, check_path
+from chatledger.projections.lmdb.environment import check_path
 from chatledger.projections.lmdb.system_errors import system_errors
 from chatledger.projections.log.applying import Refuse, refuse_nothing
 
@@ -78,10 +78,11 @@ class OpenedLog(NamedTuple):
 
 
 class Options:
-    """The options of `open` besides the location."""
+    """What `chatledger.open` was asked for; its arguments are described there."""
 
     def __init__(
         self,
+        location: str | os.PathLike[str] = DEFAULT_LOCATION,
         *,
         index: str | os.PathLike[str] | None = None,
         durability: Durability = "always",
@@ -90,9 +91,9 @@ class Options:
         timeout_s: float = 15.0,
         max_event_bytes: int = MAX_EVENT_BYTES,
         max_message_bytes: int = MAX_MESSAGE_BYTES,
-        index_map_bytes: int = INITIAL_MAP_BYTES,
         encryption: Encryption | None = None,
         compression: Compression | None = None,
+        sweep_every_s: float | None = None,
         projections: Sequence[Projection] = (),
         login: Login | None = None,
         replicas: int | None = None,
@@ -106,6 +107,7 @@ class Options:
         if not isinstance(index, str | os.PathLike | None):
             msg = f"index must be the path of a folder, not {type(index).__name__}"
             raise ConfigurationError(msg)
+        self.location, self.sweep_every_s = location, sweep_every_s
         self.index = None if index is None else Path(index).expanduser().absolute()
         if self.index is not None:
             check_path(self.index)
@@ -115,7 +117,6 @@ class Options:
         self.timeout_s = timeout_s
         self.max_event_bytes = max_event_bytes
         self.max_message_bytes = _checked_message_limit(max_message_bytes)
-        self.index_map_bytes = index_map_bytes
         if not isinstance(encryption, Encryption | None):
             msg = f"encryption must be a chatledger.Encryption, not {type(encryption).__name__}"
             raise ConfigurationError(msg)
@@ -163,10 +164,10 @@ class Options:
 
     def open_index(self, log: EventLog, default: Path, witness: Witness | None) -> Index:
         """The index of a log, not opened yet; `default` is where it lies when the log is in clear and none was asked for."""
-        identity, map_bytes = log.identity, self.index_map_bytes
+        identity = log.identity
         if self.encryption is None or self.index is not None or witness is None:
-            return Index(self.index or default, identity=identity, map_bytes=map_bytes)
-        return IndexInMemory(index_folder(identity), witness.folder, identity=identity, map_bytes=map_bytes)
+            return Index(self.index or default, identity=identity)
+        return IndexInMemory(index_folder(identity), witness.folder, identity=identity)
 
     def witness(
         self, folder: Path, log: EventLog, *, is_synced: bool = True, is_shared: bool = False
@@ -205,14 +206,15 @@ class Options:
 
 
 @system_errors("the ledger cannot be opened")
-def open_shared(location: str | os.PathLike[str], options: Options) -> SharedStore:
+def open_shared(options: Options) -> SharedStore:
     """
-    The store at a location, shared with those who have it open in this process.
+    Return the store that the options name, shared with others who have it open in this process.
 
     Raises:
         ConfigurationError: There can be no ledger at that location.
         ChatledgerError: See `chatledger.open`.
     """
+    location = options.location
     text = os.fspath(location) if isinstance(location, str | os.PathLike) else ""
     if not text:
         msg = "the location must be text: give the path of a directory, or see chatledger.open for other places"
@@ -355,9 +357,9 @@ def _cache(identity: str) -> Path:
     return platformdirs.user_cache_path("chatledger") / name
 
 
-def open_unshared(location: str | os.PathLike[str], options: Options) -> OpenedLog:
-    """Open the log at a location, for nobody else of this process to share."""
-    text = os.fspath(location)
+def open_unshared(options: Options) -> OpenedLog:
+    """Open the log that the options name, for nobody else of this process to share."""
+    text = os.fspath(options.location)
     scheme = text.partition("://")[0] if "://" in text else "path"
     opener = _OPENERS.get(scheme)
     if opener is None:

@@ -15,17 +15,16 @@ from tests.support.ledger_world import store_behind
 import chatledger
 from chatledger import (
     AccessDeniedError,
-    Backup,
     ChainIntegrityError,
     ConfigurationError,
     CorruptStateError,
     Encryption,
     Ledger,
-    LedgerLockedError,
-    LogRegressedError,
-    UnsupportedFormatError,
+    admin,
     user,
 )
+from chatledger.admin import Backup
+from chatledger.errors import LedgerLockedError, LogRegressedError, UnsupportedFormatError
 from chatledger.infra.log.nats_server import DataDirectory, EmbeddedServer
 from chatledger.infra.store.backup import segments
 from chatledger.infra.store.backup.manifest import BackupFolder
@@ -64,7 +63,7 @@ def local(tmp_path: Path) -> Iterator[Ledger]:
 
 
 def checked(folder: Path) -> Backup:
-    return chatledger.check_backup(folder)
+    return admin.check_backup(folder)
 
 
 def test_every_kind_of_log(ledger: Ledger, tmp_path: Path) -> None:
@@ -375,11 +374,11 @@ def test_encrypted_and_compressed_records_stay_so(tmp_path: Path) -> None:
 
     with pytest.raises(ConfigurationError, match="keys"):
         checked(tmp_path / "backup")
-    assert chatledger.check_backup(tmp_path / "backup", files_only=True).event_count == 22
-    assert chatledger.check_backup(tmp_path / "backup", encryption=Encryption(key)).event_count == 22
+    assert admin.check_backup(tmp_path / "backup", files_only=True).event_count == 22
+    assert admin.check_backup(tmp_path / "backup", encryption=Encryption(key)).event_count == 22
     with pytest.raises(CorruptStateError):
-        chatledger.check_backup(tmp_path / "backup", encryption=Encryption(Encryption.new_key("k1")))
-    chatledger.restore(tmp_path / "backup", tmp_path / "again", encryption=Encryption(key))
+        admin.check_backup(tmp_path / "backup", encryption=Encryption(Encryption.new_key("k1")))
+    admin.restore(tmp_path / "backup", tmp_path / "again", encryption=Encryption(key))
     with chatledger.open(tmp_path / "again", encryption=Encryption(key)) as ledger:
         assert answers(ledger) == before
 

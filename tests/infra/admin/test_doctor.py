@@ -19,15 +19,9 @@ from tests.support.cli_world import run
 from tests.support.ledger_world import store_behind
 
 import chatledger
-from chatledger import (
-    ConfigurationError,
-    Diagnosis,
-    Encryption,
-    LedgerLockedError,
-    LogRegressedError,
-    QuarantinedError,
-    user,
-)
+from chatledger import ConfigurationError, Encryption, admin, user
+from chatledger.admin import Diagnosis
+from chatledger.errors import LedgerLockedError, LogRegressedError, QuarantinedError
 from chatledger.infra.admin.doctor.merging import DOCTOR, LOST
 from chatledger.infra.log.nats_server.blocks import BlockRecord, DamagedBytes, Deleted, read_blocks, read_frames
 from chatledger.infra.store.opening.locations import STREAM
@@ -52,7 +46,7 @@ def kinds(found: Diagnosis) -> set[str]:
 def diagnosed(data: Path, **options: Any) -> Diagnosis:
     """What the doctor says; it changes no file of the log."""
     log = content(data / "log")
-    found = chatledger.diagnose(data, **options)
+    found = admin.diagnose(data, **options)
     assert content(data / "log") == log
     return found
 
@@ -199,7 +193,7 @@ def test_a_live_ledger(data: Path) -> None:
     """Beside a ledger that is open, the log is read through its server; the owner is named."""
     with chatledger.open(data) as ledger:
         ledger.append("a", [user("now")])
-        found = chatledger.diagnose(data)
+        found = admin.diagnose(data)
         assert found.is_healthy
         assert found.event_count == 18
         assert {finding.kind for finding in found.findings} == {"in-use", "index-in-use"}
@@ -246,7 +240,7 @@ def test_permissions_and_format(data: Path) -> None:
     assert kinds(diagnosed(data)) == {"not-a-ledger"}
     for place in (str(data / "nowhere"), "memory:", f"sqlite:///{data}/none.db"):
         with pytest.raises(ConfigurationError):
-            chatledger.diagnose(place)
+            admin.diagnose(place)
 
 
 def usage_with(free: int, path: Path) -> SimpleNamespace:
@@ -258,14 +252,14 @@ def test_a_full_disk(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Little room is a warning, none an error."""
     for free, severity in ((500 * 1024**2, "warning"), (1024, "error")):
         monkeypatch.setattr("shutil.disk_usage", partial(usage_with, free))
-        (finding,) = chatledger.diagnose(data).findings
+        (finding,) = admin.diagnose(data).findings
         assert (finding.kind, finding.severity) == ("disk-full", severity)
 
 
 def test_a_lost_log(data: Path) -> None:
     """The folder of the log is gone, and an index is there."""
     shutil.rmtree(data / "log")
-    assert {finding.kind for finding in chatledger.diagnose(data).findings} == {"log-missing"}
+    assert {finding.kind for finding in admin.diagnose(data).findings} == {"log-missing"}
 
 
 def test_a_feed_that_is_ahead(data: Path, tmp_path: Path) -> None:
@@ -289,12 +283,12 @@ def test_other_places(tmp_path: Path) -> None:
     location = f"sqlite:///{tmp_path}/a.db"
     with chatledger.open(location) as ledger:
         fill(ledger)
-    assert chatledger.diagnose(location).is_healthy
+    assert admin.diagnose(location).is_healthy
     with sqlite3.connect(tmp_path / "a.db") as connection:
         connection.execute("DELETE FROM stored_events WHERE rowid = 3")
     connection.close()
-    assert "chain-broken" in kinds(chatledger.diagnose(location))
-    found = chatledger.diagnose("nats://127.0.0.1:1/none", timeout_s=0.3)
+    assert "chain-broken" in kinds(admin.diagnose(location))
+    found = admin.diagnose("nats://127.0.0.1:1/none", timeout_s=0.3)
     assert kinds(found) == {"log-refused"}
 
 
@@ -304,7 +298,7 @@ def test_an_encrypted_log(tmp_path: Path) -> None:
     with chatledger.open(tmp_path / "data", encryption=key) as ledger:
         fill(ledger)
     with pytest.raises(ConfigurationError, match="encrypted"):
-        chatledger.diagnose(tmp_path / "data")
+        admin.diagnose(tmp_path / "data")
     assert diagnosed(tmp_path / "data", encryption=key).is_healthy
     raw = bytearray(block(tmp_path / "data").read_bytes())
     raw[len(raw) // 2] ^= 1
@@ -335,7 +329,7 @@ def test_the_command(data: Path) -> None:
 def test_nothing_to_repair(data: Path) -> None:
     """A sound directory stays as it is."""
     before = content(data / "log")
-    done = chatledger.repair(data)
+    done = admin.repair(data)
     assert (done.kept_as, done.event_count) == (None, 17)
     assert content(data / "log") == before
     assert sorted(path.name for path in data.parent.iterdir()) == ["data"]
@@ -352,7 +346,7 @@ def test_repair_from_the_index(data: Path, name: str) -> None:
     before = reopened(data)
     DAMAGES[name][0](data)
     damaged = content(data / "log")
-    done = chatledger.repair(data)
+    done = admin.repair(data)
     after = reopened(data)
 
     assert done.kept_as is not None
@@ -369,7 +363,7 @@ def test_repair_from_the_index(data: Path, name: str) -> None:
     assert {event["correlation_id"] for event in new} == {done.correlation_id}
     assert all(event["position"] > before["position"] for event in new)
     assert new[0]["chat_id"].startswith(LOST)
-    assert chatledger.diagnose(data).is_healthy
+    assert admin.diagnose(data).is_healthy
 
 
 @pytest.mark.soak
@@ -380,7 +374,7 @@ def test_repair_from_a_backup(data: Path, tmp_path: Path, name: str) -> None:
         ledger.backup(tmp_path / "backup")
     before = reopened(data)
     DAMAGES[name][0](data)
-    done = chatledger.repair(data, backup=tmp_path / "backup")
+    done = admin.repair(data, backup=tmp_path / "backup")
 
     assert (done.lost_count, done.recreated, done.cut) == (0, (), ())
     assert done.from_backup > 0
@@ -397,7 +391,7 @@ def test_repair_from_an_older_backup_and_the_index(data: Path, tmp_path: Path) -
         ledger.set_checkpoint("a", "here", ledger.get_messages("a")[0].id)
     before = reopened(data)
     damage_all(data)
-    done = chatledger.repair(data, backup=tmp_path / "backup")
+    done = admin.repair(data, backup=tmp_path / "backup")
 
     assert (done.event_count, done.lost_count, done.recreated) == (17, 3, ("a",))
     after = reopened(data)
@@ -411,12 +405,12 @@ def test_without_index_and_backup(data: Path) -> None:
     before = reopened(data)
     damage_payload(data)
     shutil.rmtree(data / "index")
-    done = chatledger.repair(data)
+    done = admin.repair(data)
 
     assert (done.cut, done.recreated) == (("a",), ())
     with chatledger.open(data) as ledger, pytest.raises(QuarantinedError):
         ledger.get_messages("a")
-    chatledger.give_up(data, "a")
+    admin.give_up(data, "a")
     after = reopened(data)
     assert by_id(after)[1] == by_id(before)[1]
     texts = [node.content for node in by_id(before)[0].nodes]
@@ -428,7 +422,7 @@ def test_without_index_and_backup(data: Path) -> None:
 def test_what_was_deleted_stays_deleted(data: Path) -> None:
     """A chat that is erased does not come back by a repair."""
     damage_by_zeros(data)
-    chatledger.repair(data)
+    admin.repair(data)
     assert b"word-b-" not in content(data)
     with chatledger.open(data) as ledger:
         assert ledger.get_chat("b") is None
@@ -449,9 +443,9 @@ def test_an_interrupted_repair_begins_again(data: Path, monkeypatch: pytest.Monk
     with monkeypatch.context() as patched:
         patched.setattr("chatledger.infra.admin.doctor.repairing.put_in_place", die)
         with pytest.raises(KilledError):
-            chatledger.repair(data)
-    assert "leftover" in {finding.kind for finding in chatledger.diagnose(data).findings}
-    chatledger.repair(data)
+            admin.repair(data)
+    assert "leftover" in {finding.kind for finding in admin.diagnose(data).findings}
+    admin.repair(data)
     after = reopened(data)
     assert [message_facts(graph) for graph in by_id(after)] == [message_facts(graph) for graph in by_id(before)]
     assert not (data.parent / "data.repairing").exists()
@@ -460,19 +454,19 @@ def test_an_interrupted_repair_begins_again(data: Path, monkeypatch: pytest.Monk
 def test_what_can_not_be_repaired(data: Path, tmp_path: Path) -> None:
     """A ledger that is open, another place, the backup of another log."""
     with chatledger.open(data), pytest.raises(LedgerLockedError, match="close it"):
-        chatledger.repair(data)
+        admin.repair(data)
     with pytest.raises(ConfigurationError, match="there is no ledger"):
-        chatledger.repair(f"sqlite:///{tmp_path}/a.db")
+        admin.repair(f"sqlite:///{tmp_path}/a.db")
     with pytest.raises(ConfigurationError, match="only directories"):
-        chatledger.repair("memory:")
+        admin.repair("memory:")
     assert not (tmp_path / "a.db").exists()
     with chatledger.open("memory:") as other:
         fill(other)
         other.backup(tmp_path / "other")
     with pytest.raises(ConfigurationError, match="another log"):
-        chatledger.repair(data, backup=tmp_path / "other")
+        admin.repair(data, backup=tmp_path / "other")
     with pytest.raises(ConfigurationError):
-        chatledger.repair(tmp_path / "other")
+        admin.repair(tmp_path / "other")
 
 
 def test_the_repair_command(data: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from tests.support.backup_world import block
 
 import chatledger
-from chatledger import ChainIntegrityError, NewMessage
+from chatledger import ChainIntegrityError, NewMessage, admin
 from chatledger.infra.admin.doctor.store_files import StoreFiles
 from chatledger.infra.log.nats_server import DataDirectory, health, server
 from chatledger.infra.log.nats_server.seals import Seals
@@ -85,8 +85,8 @@ def test_a_server_that_would_take_all_memory_is_killed(data: Path, monkeypatch: 
     with pytest.raises(ChainIntegrityError, match="chatledger doctor"):
         chatledger.open(data, durability="fast").close()
 
-    assert not chatledger.diagnose(data).is_healthy
-    done = chatledger.repair(data)
+    assert not admin.diagnose(data).is_healthy
+    done = admin.repair(data)
     assert done.lost_count <= COUNT
     with chatledger.open(data, durability="fast") as ledger:
         ledger.verify()

@@ -11,7 +11,8 @@ from tests.support.backup_world import block
 from tests.support.soak import IS_SOAK
 
 import chatledger
-from chatledger import Encryption, Repair, user
+from chatledger import Encryption, admin, user
+from chatledger.admin import Repair
 from chatledger.infra.log.nats_server.blocks import (
     BlockRecord,
     Span,
@@ -171,7 +172,7 @@ def test_the_account_is_the_difference(tmp_path: Path, name: str, kind: str, see
     lost = DAMAGES[name](known, random.Random(f"{name} {seed}"))
     shutil.rmtree(data / "index", ignore_errors=True)
     repair_options = {name: value for name, value in options.items() if name == "encryption"}
-    done = chatledger.repair(data, **repair_options)
+    done = admin.repair(data, **repair_options)
 
     check_account(done, known, lost)
     if name != "several":  # whose flipped bit may be in a record that is damaged otherwise, too
@@ -179,7 +180,7 @@ def test_the_account_is_the_difference(tmp_path: Path, name: str, kind: str, see
     if not lost:
         assert (done.cut, done.kept_after, done.event_count) == ((), (), len(known))
     for chat_id in done.cut:
-        chatledger.give_up(data, chat_id)
+        admin.give_up(data, chat_id)
     with chatledger.open(data, **options) as ledger:
         ledger.verify()
         for chat_id, said in texts.items():
@@ -189,7 +190,7 @@ def test_the_account_is_the_difference(tmp_path: Path, name: str, kind: str, see
             assert real.items() <= dict(said).items()
             assert len(missing) <= len({at for at in lost if known[at].chat_id == chat_id})
             assert kept.keys() - real.keys() <= missing
-    assert chatledger.diagnose(data, **repair_options).is_healthy
+    assert admin.diagnose(data, **repair_options).is_healthy
 
 
 def all_messages(ledger: chatledger.Ledger, chat_id: str) -> list[chatledger.Message]:
@@ -213,7 +214,7 @@ def test_a_truncated_log(tmp_path: Path, where: str, *, has_index: bool) -> None
     lost = {at for at, other in known.items() if other.span.offset >= one.span.offset}
     if not has_index:
         shutil.rmtree(data / "index")
-    done = chatledger.repair(data)
+    done = admin.repair(data)
 
     if has_index:
         check_account(done, known, lost)
@@ -245,7 +246,7 @@ def test_a_dropped_block(tmp_path: Path, *, has_index: bool) -> None:
     files[1].unlink()
     if not has_index:
         shutil.rmtree(data / "index")
-    done = chatledger.repair(data)
+    done = admin.repair(data)
 
     check_account(done, known, lost)
     if has_index:
@@ -254,7 +255,7 @@ def test_a_dropped_block(tmp_path: Path, *, has_index: bool) -> None:
     else:
         assert done.cut == ("c0", "c1", "c2")
         for chat_id in done.cut:
-            chatledger.give_up(data, chat_id)
+            admin.give_up(data, chat_id)
     with chatledger.open(data) as ledger:
         ledger.verify()
         said = [

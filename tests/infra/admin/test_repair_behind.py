@@ -9,7 +9,8 @@ from tests.support.backup_world import block, fill, word
 from tests.support.cli_world import run
 
 import chatledger
-from chatledger import Ledger, NewMessage, QuarantinedError, user
+from chatledger import Ledger, NewMessage, admin, user
+from chatledger.errors import QuarantinedError
 from chatledger.infra.admin.doctor.merging import DOCTOR
 
 
@@ -52,7 +53,7 @@ def ids(ledger: Ledger, branch: str) -> list[str]:
 def test_messages_pointers_and_profile(data: Path) -> None:
     """A lost message is stood for by one of its id, a lost branch is there again; all else says what it said."""
     damage(data, "LOST-two", "LOST-branch")
-    done = chatledger.repair(data)
+    done = admin.repair(data)
 
     (lost,) = done.lost
     assert (lost.chat_id, lost.versions, lost.is_content_kept) == ("c", ((3, 3), (5, 5)), False)
@@ -61,7 +62,7 @@ def test_messages_pointers_and_profile(data: Path) -> None:
     assert (done.cut, done.lost_count) == (("c",), 2)
     with chatledger.open(data) as ledger, pytest.raises(QuarantinedError):
         ledger.get_chat("c")
-    chatledger.give_up(data, "c")
+    admin.give_up(data, "c")
     with chatledger.open(data) as ledger:
         ledger.verify()
         chat = ledger.get_chat("c")
@@ -92,8 +93,8 @@ def test_the_times_stay(data: Path) -> None:
     with chatledger.open(data) as ledger:
         before = {one: ledger.get_message(one) for one in ("m3", "m4", "b1", "a1")}
     damage(data, "LOST-two")
-    chatledger.repair(data)
-    chatledger.give_up(data, "c")
+    admin.repair(data)
+    admin.give_up(data, "c")
     with chatledger.open(data) as ledger:
         assert {one: ledger.get_message(one) for one in before} == before
 
@@ -101,10 +102,10 @@ def test_the_times_stay(data: Path) -> None:
 def test_the_beginning_is_lost(data: Path) -> None:
     """Without the event that says whose chat it is, it belongs to no user of the application."""
     damage(data, "old")
-    done = chatledger.repair(data)
+    done = admin.repair(data)
 
     assert done.lost[0].versions == ((1, 1),)
-    chatledger.give_up(data, "c")
+    admin.give_up(data, "c")
     with chatledger.open(data) as ledger:
         ledger.verify()
         chat = ledger.get_chat("c")
@@ -121,12 +122,12 @@ def test_a_backup_takes_the_place_of_placeholders(data: Path, tmp_path: Path, *,
     with chatledger.open(data) as ledger:
         before = [event.to_dict() for event in ledger.history("c")]
     damage(data, "LOST-two")
-    chatledger.repair(data)
+    admin.repair(data)
     if is_given_up:
-        chatledger.give_up(data, "c")
+        admin.give_up(data, "c")
     with chatledger.open(data) as ledger:
         ledger.append("x", [user("since then")])
-    done = chatledger.repair(data, backup=tmp_path / "backup")
+    done = admin.repair(data, backup=tmp_path / "backup")
 
     assert (done.cut, done.lost, done.not_replaced, done.lost_count) == ((), (), (), 0)
     with chatledger.open(data) as ledger:
@@ -134,18 +135,18 @@ def test_a_backup_takes_the_place_of_placeholders(data: Path, tmp_path: Path, *,
         assert [event.to_dict() for event in ledger.history("c")] == before
         assert ids(ledger, "main") == ["m1", "m2", "m3", "m4"]
         assert ledger.get_messages("x")[-1].text == "since then"
-    assert chatledger.diagnose(data).is_healthy
+    assert admin.diagnose(data).is_healthy
 
 
 @pytest.mark.soak
 def test_what_was_written_since_is_not_replaced(data: Path, tmp_path: Path) -> None:
     """When the chat went on with its placeholders, it stays as it is, and the repair says so."""
     damage(data, "LOST-two")
-    chatledger.repair(data)
-    chatledger.give_up(data, "c")
+    admin.repair(data)
+    admin.give_up(data, "c")
     with chatledger.open(data) as ledger:
         ledger.append("c", [user("goes on", id="later")], branch="main")
-    done = chatledger.repair(data, backup=tmp_path / "backup")
+    done = admin.repair(data, backup=tmp_path / "backup")
 
     assert (done.not_replaced, done.lost, done.lost_count) == (("c",), (), 0)
     assert any("written to since: 'c'" in line for line in done.describe())
@@ -157,9 +158,9 @@ def test_what_was_written_since_is_not_replaced(data: Path, tmp_path: Path) -> N
 def test_another_repair_does_not_release_it(data: Path) -> None:
     """What was written anew does not count as what was lost: the chat stays in quarantine."""
     damage(data, "LOST-two")
-    chatledger.repair(data)
+    admin.repair(data)
     damage(data, word("y", 1))
-    done = chatledger.repair(data)
+    done = admin.repair(data)
 
     assert (done.cut, done.released) == (("y",), ())
     with chatledger.open(data) as ledger:
@@ -175,7 +176,7 @@ def test_the_index_wins_and_what_came_after_it_stays(data: Path, tmp_path: Path)
         ledger.append("c", [user("after the index", id="m5")], branch="main")
     damage(data, "LOST-two")
     shutil.copytree(tmp_path / "index", data / "index")
-    done = chatledger.repair(data)
+    done = admin.repair(data)
 
     assert (done.recreated, done.cut) == (("c",), ())
     assert [one.is_content_kept for one in done.lost] == [True]
@@ -198,11 +199,11 @@ def test_a_damaged_event_before_a_hole(data: Path) -> None:
         raw[at : at + size] = b"T" * size if size == 2 else bytes(size)
     block(data).write_bytes(raw)
     shutil.rmtree(data / "index")
-    done = chatledger.repair(data)
+    done = admin.repair(data)
 
     (lost,) = done.lost
     assert (lost.chat_id, lost.versions) == ("c", ((4, 5),))
-    chatledger.give_up(data, "c")
+    admin.give_up(data, "c")
     with chatledger.open(data) as ledger:
         ledger.verify()
         assert ledger.get_message("m4") is None
@@ -233,7 +234,7 @@ def test_a_damaged_checksum_is_no_damaged_event(data: Path) -> None:
     raw[at + 12 : at + 16] = bytes(4)
     block(data).write_bytes(raw)
     shutil.rmtree(data / "index")
-    done = chatledger.repair(data)
+    done = admin.repair(data)
 
     assert (done.cut, done.lost, done.lost_count) == ((), (), 0)
     with chatledger.open(data) as ledger:

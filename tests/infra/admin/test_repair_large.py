@@ -8,7 +8,7 @@ from tests.support.backup_world import block, fill
 from tests.support.soak import IS_SOAK
 
 import chatledger
-from chatledger import CorruptStateError, Encryption, user
+from chatledger import CorruptStateError, Encryption, admin, user
 from chatledger.infra.log.nats_server.blocks import read_frames
 from chatledger.infra.store.opening.locations import STREAM
 
@@ -48,7 +48,7 @@ def test_large_data_are_carried_over(tmp_path: Path, kind: str, *, has_index: bo
     block(data).write_bytes(raw)
     if not has_index:
         shutil.rmtree(data / "index", ignore_errors=True)  # that of an encrypted ledger is in memory
-    done = chatledger.repair(data, **options)  # type: ignore[arg-type] # as above
+    done = admin.repair(data, **options)  # type: ignore[arg-type] # as above
 
     assert "large" not in {*done.cut, *done.recreated}
     with chatledger.open(data, **options) as ledger:  # type: ignore[arg-type] # as above
@@ -70,14 +70,14 @@ def test_damaged_large_data_are_named(tmp_path: Path, kind: str) -> None:
     raw[len(raw) - 400_000 : len(raw) - 399_000] = bytes(1000)
     blob_block(data).write_bytes(raw)
     shutil.rmtree(data / "index", ignore_errors=True)
-    done = chatledger.repair(data, **options)  # type: ignore[arg-type] # as above
+    done = admin.repair(data, **options)  # type: ignore[arg-type] # as above
 
     (lost,) = done.lost_data
     assert (lost.chat_id, lost.message_id, lost.version) == ("large", before[1].id, 3)
     assert lost.size >= len(LARGE["big"])
     assert (done.cut, done.lost, done.lost_count) == (("large",), (), 0)
     assert any(f"message {before[1].id!r} of chat 'large'" in line for line in done.describe())
-    chatledger.give_up(data, "large")
+    admin.give_up(data, "large")
     with chatledger.open(data, **options) as ledger:  # type: ignore[arg-type] # as above
         ledger.verify()
         after = ledger.get_messages("large")
@@ -92,9 +92,9 @@ def test_the_index_has_damaged_large_data(tmp_path: Path) -> None:
     data = tmp_path / "data"
     filled(data)
     zero(blob_block(data), b"00010000")
-    found = chatledger.diagnose(data)
+    found = admin.diagnose(data)
     assert {finding.kind for finding in found.findings} >= {"file-damaged", "event-unreadable"}
-    done = chatledger.repair(data)
+    done = admin.repair(data)
 
     assert (done.recreated, done.cut, done.lost_data) == (("large",), (), ())
     with chatledger.open(data) as ledger:
@@ -111,9 +111,9 @@ def test_a_flipped_bit_beside_large_data(tmp_path: Path) -> None:
     raw[-20] ^= 1
     blob_block(data).write_bytes(raw)
     shutil.rmtree(data / "index")
-    found = chatledger.diagnose(data)
+    found = admin.diagnose(data)
     assert [finding.kind for finding in found.findings if finding.severity == "error"] == ["bit-flipped"]
-    done = chatledger.repair(data)
+    done = admin.repair(data)
 
     assert (len(done.corrected), done.lost_count, done.cut, done.lost_data) == (1, 0, (), ())
     with chatledger.open(data) as ledger:
@@ -135,7 +135,7 @@ def test_large_data_that_nothing_says_are_complete(tmp_path: Path) -> None:
     shutil.rmtree(data / "index")
     with pytest.raises(CorruptStateError, match="are missing"):
         chatledger.open(data)
-    assert chatledger.repair(data).lost_count == 0
+    assert admin.repair(data).lost_count == 0
     with chatledger.open(data) as ledger:
         ledger.verify()
         assert [message.text for message in ledger.get_messages("large")] == before

@@ -17,7 +17,8 @@ from tests.support.backup_world import answers, content, fill, reopened, run_and
 from tests.support.cli_world import ask, fails, run
 
 import chatledger
-from chatledger import ChainIntegrityError, ConfigurationError, CorruptStateError, LedgerLockedError, user
+from chatledger import ChainIntegrityError, ConfigurationError, CorruptStateError, admin, user
+from chatledger.errors import LedgerLockedError
 from chatledger.infra.log.nats_server import DataDirectory, EmbeddedServer
 from chatledger.infra.store.backup.manifest import BackupFolder
 from chatledger.infra.store.opening.locations import STREAM
@@ -69,7 +70,7 @@ def test_the_same_answers_everywhere(
             location = request.getfixturevalue("new_postgres_database")()
         elif place == "server":
             location = f"{stack.enter_context(server_at(tmp_path / 'server'))}/restored"
-        found = chatledger.restore(folder, location)
+        found = admin.restore(folder, location)
 
         assert found.position == before["position"]
         assert reopened(location) == before
@@ -88,11 +89,11 @@ def test_from_one_kind_to_another(tmp_path: Path) -> None:
         ledger.delete_chat("b")
         ledger.backup(tmp_path / "one")
         before = answers(ledger)
-    chatledger.restore(tmp_path / "one", tmp_path / "data")
+    admin.restore(tmp_path / "one", tmp_path / "data")
     with chatledger.open(tmp_path / "data") as ledger:
         assert answers(ledger) == before
         ledger.backup(tmp_path / "two")
-    chatledger.restore(tmp_path / "two", f"sqlite:///{tmp_path}/b.db")
+    admin.restore(tmp_path / "two", f"sqlite:///{tmp_path}/b.db")
     assert reopened(f"sqlite:///{tmp_path}/b.db") == before
 
 
@@ -100,7 +101,7 @@ def test_from_one_kind_to_another(tmp_path: Path) -> None:
 def test_holes_stay_after_a_crash_of_the_server(folder: Path, before: dict[str, object], tmp_path: Path) -> None:
     """The placeholders in the gaps do not come back, however the server ends."""
     path = tmp_path / "restored"
-    chatledger.restore(folder, path)
+    admin.restore(folder, path)
     for _ in range(2):
         with EmbeddedServer.acquire(DataDirectory(path), durability="fast", stream=STREAM) as server:
             os.kill(server.server_pid, signal.SIGKILL)
@@ -121,7 +122,7 @@ def test_anchors_feeds_and_commands_hold(tmp_path: Path) -> None:
         feed.close()
         ledger.delete_chat("a")
         ledger.backup(tmp_path / "backup")
-    chatledger.restore(tmp_path / "backup", tmp_path / "restored")
+    admin.restore(tmp_path / "backup", tmp_path / "restored")
     with chatledger.open(tmp_path / "restored") as ledger:
         found = ledger.verify(anchor=anchor, public_key=public_pem_of(KEY))
         assert found.erased_since_anchor == ("a",)
@@ -135,12 +136,12 @@ def test_anchors_feeds_and_commands_hold(tmp_path: Path) -> None:
 
 def test_the_backup_goes_on_with_the_restored_log(folder: Path, tmp_path: Path) -> None:
     """After a restore the same folder is brought up to date, though the log has a new identity."""
-    chatledger.restore(folder, tmp_path / "restored")
+    admin.restore(folder, tmp_path / "restored")
     with chatledger.open(tmp_path / "restored") as ledger:
         ledger.append("b", [user("more")])
         assert ledger.backup(folder).added_count == 1
         assert ledger.backup(folder).added_count == 0
-    chatledger.check_backup(folder)
+    admin.check_backup(folder)
 
 
 def make_directory(tmp_path: Path) -> str:
@@ -184,7 +185,7 @@ def test_only_into_an_empty_place(folder: Path, tmp_path: Path, make: Callable[[
     location = make(tmp_path)
     shown = content(tmp_path / "there") if (tmp_path / "there").is_dir() else b""
     with pytest.raises(ConfigurationError):
-        chatledger.restore(folder, location)
+        admin.restore(folder, location)
     assert shown == (content(tmp_path / "there") if (tmp_path / "there").is_dir() else b"")
     if location.startswith("sqlite"):
         with chatledger.open(location) as ledger:
@@ -197,7 +198,7 @@ def test_a_stream_with_events_is_refused(folder: Path, tmp_path: Path) -> None:
         with chatledger.open(f"{url}/used", create=True, index=tmp_path / "index") as ledger:
             ledger.create_chat("here", "ada")
         with pytest.raises(ConfigurationError, match="not empty"):
-            chatledger.restore(folder, f"{url}/used")
+            admin.restore(folder, f"{url}/used")
         with chatledger.open(f"{url}/used", index=tmp_path / "index") as ledger:
             assert [chat.id for chat in ledger.list_chats()] == ["here"]
 
@@ -211,17 +212,17 @@ def test_a_damaged_backup_restores_nothing(folder: Path, tmp_path: Path) -> None
     segment.write_bytes(raw)
     for location in (str(tmp_path / "restored"), f"sqlite:///{tmp_path}/restored.db"):
         with pytest.raises(CorruptStateError):
-            chatledger.restore(folder, location)
+            admin.restore(folder, location)
     assert not (tmp_path / "restored").exists()
     raw[len(raw) // 2] ^= 1
     segment.write_bytes(raw)
-    chatledger.restore(folder, tmp_path / "restored")
-    chatledger.restore(folder, f"sqlite:///{tmp_path}/restored.db")
+    admin.restore(folder, tmp_path / "restored")
+    admin.restore(folder, f"sqlite:///{tmp_path}/restored.db")
 
 
 RESTORE = """
 import sys, chatledger
-chatledger.restore(sys.argv[1], sys.argv[2])
+admin.restore(sys.argv[1], sys.argv[2])
 """
 
 
@@ -238,7 +239,7 @@ def test_killed_in_the_middle(folder: Path, before: dict[str, object], tmp_path:
         assert reopened(target) == before
         return
     if not target.exists():
-        chatledger.restore(folder, target)
+        admin.restore(folder, target)
     assert reopened(target) == before
     assert not draft.exists()
 
@@ -259,10 +260,10 @@ def test_killed_while_a_stream_is_filled(folder: Path, before: dict[str, object]
         with patched.context() as dying:
             dying.setattr("chatledger.infra.log.nats.event_log.purge_placeholders", die)
             with pytest.raises(KilledError):
-                chatledger.restore(folder, location)
+                admin.restore(folder, location)
         with pytest.raises(ConfigurationError, match="being restored"):
             chatledger.open(location)
-        chatledger.restore(folder, location)
+        admin.restore(folder, location)
         assert reopened(location) == before
 
 
@@ -273,8 +274,8 @@ def test_two_at_the_same_time(folder: Path, tmp_path: Path) -> None:
     with (draft / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with pytest.raises(LedgerLockedError, match="another process"):
-            chatledger.restore(folder, tmp_path / "restored")
-    chatledger.restore(folder, tmp_path / "restored")
+            admin.restore(folder, tmp_path / "restored")
+    admin.restore(folder, tmp_path / "restored")
 
 
 def test_gaps_of_a_database(tmp_path: Path) -> None:
@@ -288,8 +289,8 @@ def test_gaps_of_a_database(tmp_path: Path) -> None:
     with chatledger.open(f"sqlite:///{tmp_path}/a.db") as ledger:
         ledger.backup(tmp_path / "backup")
     with pytest.raises(ConfigurationError, match="never held an event"):
-        chatledger.restore(tmp_path / "backup", tmp_path / "restored")
-    chatledger.restore(tmp_path / "backup", f"sqlite:///{tmp_path}/b.db")
+        admin.restore(tmp_path / "backup", tmp_path / "restored")
+    admin.restore(tmp_path / "backup", f"sqlite:///{tmp_path}/b.db")
     assert reopened(f"sqlite:///{tmp_path}/b.db") == reopened(f"sqlite:///{tmp_path}/a.db")
 
 
@@ -299,7 +300,7 @@ def test_a_manifest_that_promises_more(folder: Path, tmp_path: Path) -> None:
     manifest = home.require()
     home.publish(structs.replace(manifest, position=manifest.position + 1, hash=b"x" * 32))
     with pytest.raises(ChainIntegrityError):
-        chatledger.restore(folder, tmp_path / "restored")
+        admin.restore(folder, tmp_path / "restored")
     assert not (tmp_path / "restored").exists()
     assert word("a", 1).encode() not in content(folder)
 

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from langgraph.checkpoint.conformance import checkpointer_test, validate
 from tests.support.encrypted_world import KEY, found_in, in_memory  # noqa: F401 - a fixture
-from tests.support.langgraph_world import Calls
 
 import chatledger
 from chatledger import Encryption
+from chatledger.infra.testing.savers import Calls
 from chatledger.langgraph import LedgerSaver
 
 CHECKS = {

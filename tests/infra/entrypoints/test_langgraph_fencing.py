@@ -21,10 +21,10 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, StateGraph
 from langgraph.types import Command
 from tests.support.langgraph_programs import Log, asking, history, nested
-from tests.support.langgraph_world import Calls, config, thread
 
 import chatledger
 from chatledger.domain.errors import CheckpointConflictError
+from chatledger.infra.testing.savers import Calls, config, thread
 from chatledger.langgraph import LedgerSaver
 
 CONFIG: Any = {"configurable": {"thread_id": "t"}}
@@ -289,7 +289,7 @@ RACE = """
     import chatledger
     from chatledger.domain.errors import CheckpointConflictError
     from chatledger.langgraph import LedgerSaver
-    from tests.support.langgraph_world import Calls
+    from chatledger.infra.testing.savers import Calls
 
     with chatledger.open(sys.argv[1]) as ledger:
         saver = Calls(LedgerSaver(ledger), is_async=False)

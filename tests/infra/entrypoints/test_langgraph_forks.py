@@ -14,9 +14,10 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, StateGraph
 from langgraph.types import Command, StateUpdate, interrupt
 from tests.support.langgraph_programs import Log, asking, fan_out, nested
-from tests.support.langgraph_world import Calls, config, open_calls
+from tests.support.langgraph_world import open_calls
 
 import chatledger
+from chatledger.infra.testing.savers import Calls, config
 from chatledger.langgraph import LedgerSaver
 
 CONFIG: Any = {"configurable": {"thread_id": "t"}}

@@ -12,11 +12,11 @@ from langgraph.types import Command
 from tests.support.cli_world import run
 from tests.support.langgraph_points import Point
 from tests.support.langgraph_programs import PROGRAMS, asking, run_nested
-from tests.support.langgraph_world import Calls
 
 import chatledger
 from chatledger.domain.errors import InvalidValueError
 from chatledger.infra.exchange.importers.langgraph_sqlite import import_saver_file, is_saver_file
+from chatledger.infra.testing.savers import Calls
 from chatledger.langgraph import LedgerSaver
 
 

@@ -11,11 +11,12 @@ import pytest
 from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
-from tests.support.langgraph_world import OURS, Calls, config, open_calls, thread
+from tests.support.langgraph_world import OURS, open_calls
 
 import chatledger
 from chatledger.domain.errors import CheckpointExistsError, InvalidValueError
 from chatledger.domain.thread.events import AgentCheckpointPut
+from chatledger.infra.testing.savers import Calls, config, thread
 from chatledger.langgraph import LedgerSaver
 
 

@@ -15,11 +15,11 @@ from langgraph.checkpoint.base.id import uuid6
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.checkpoint.serde.types import _DeltaSnapshot  # pyright: ignore[reportPrivateUsage]  # its only name
 from tests.support.encrypted_world import found_in
-from tests.support.langgraph_world import Calls
 from tests.support.soak import examples
 
 import chatledger
 from chatledger.domain.errors import ConfigurationError
+from chatledger.infra.testing.savers import Calls
 from chatledger.langgraph import LedgerSaver
 from chatledger.projections.lmdb.cache import Remembered
 

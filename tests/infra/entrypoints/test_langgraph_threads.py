@@ -13,10 +13,10 @@ from langchain_core.messages import HumanMessage
 from langgraph.types import Command
 from tests.support.langgraph_points import Point
 from tests.support.langgraph_programs import asking, fan_out, nested, react
-from tests.support.langgraph_world import Calls, config, thread
 
 import chatledger
 from chatledger.domain.errors import AlreadyExistsError, InvalidValueError, NamespaceError, RuntimeMismatchError
+from chatledger.infra.testing.savers import Calls, config, thread
 from chatledger.langgraph import LedgerSaver
 
 CONFIG: Any = {"configurable": {"thread_id": "t"}}

@@ -10,8 +10,9 @@ from tests.support.access_world import Call, Shared, outcome
 from tests.support.soak import examples
 
 import chatledger
-from chatledger import AccessDeniedError, ChatExistsError, Ledger, LedgerView, NewMessage
+from chatledger import AccessDeniedError, Ledger, LedgerView, NewMessage
 from chatledger.domain.chat.save import Save
+from chatledger.errors import ChatExistsError
 
 DUE = 10**15
 USERS = ["ada", "bob", ""]

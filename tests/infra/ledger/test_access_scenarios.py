@@ -16,20 +16,22 @@ import chatledger
 from chatledger import (
     AccessDeniedError,
     AsyncContextEngine,
-    ChatExistsError,
-    ChatNotFoundError,
     ContextEngine,
     HeadConflictError,
     InvalidValueError,
     Ledger,
     LedgerClosedError,
-    MessageConflictError,
-    MessageNotFoundError,
     NewMessage,
-    OwnerMismatchError,
     Recorded,
     assistant,
     user,
+)
+from chatledger.errors import (
+    ChatExistsError,
+    ChatNotFoundError,
+    MessageConflictError,
+    MessageNotFoundError,
+    OwnerMismatchError,
 )
 
 

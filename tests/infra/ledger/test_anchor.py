@@ -22,7 +22,8 @@ from tests.support.ledger_world import internals
 from tests.support.proof_world import SqliteFile, fill, say, verify_at
 
 import chatledger
-from chatledger import Anchor, ChainIntegrityError, ConfigurationError, InvalidValueError
+from chatledger import ChainIntegrityError, ConfigurationError, InvalidValueError
+from chatledger.admin import Anchor
 from chatledger.domain.log.codec import decode_event, encode_event
 from chatledger.domain.proof.anchors import stream_digest
 

@@ -11,16 +11,8 @@ from tests.support.ledger_world import check_chat, text
 from tests.support.soak import examples
 
 import chatledger
-from chatledger import (
-    Annotation,
-    ChatNotFoundError,
-    InvalidValueError,
-    Ledger,
-    Message,
-    MessageNotFoundError,
-    NewMessage,
-    WrongChatError,
-)
+from chatledger import Annotation, InvalidValueError, Ledger, Message, NewMessage
+from chatledger.errors import ChatNotFoundError, MessageNotFoundError, WrongChatError
 
 Read = Callable[[Ledger], Message | None]
 READS: dict[str, Read] = {

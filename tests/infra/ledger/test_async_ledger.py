@@ -8,7 +8,8 @@ import anyio
 import pytest
 
 import chatledger
-from chatledger import AsyncLedger, ChatNotFoundError, LedgerClosedError, NewMessage, Recorded, user
+from chatledger import AsyncLedger, LedgerClosedError, NewMessage, Recorded, user
+from chatledger.errors import ChatNotFoundError
 
 
 def run(main: Callable[[], Awaitable[None]]) -> None:

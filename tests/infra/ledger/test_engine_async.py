@@ -14,6 +14,7 @@ from tests.support.ledger_world import check_chat, internals
 
 import chatledger
 from chatledger import AsyncContextEngine, AsyncLedger, ContextEngine, LogUnavailableError, assistant, user
+from chatledger.errors import MessageNotFoundError
 from chatledger.fragments import fragment, hint
 
 
@@ -246,7 +247,7 @@ def test_errors_pass_through_and_leave_no_coroutine(recwarn: pytest.WarningsReco
     with chatledger.open("memory:") as ledger:
         engine = ContextEngine(ledger, "trip", "ada").set(hint("x"))
         for _ in range(3):
-            with pytest.raises(chatledger.MessageNotFoundError):
+            with pytest.raises(MessageNotFoundError):
                 engine.rewind("nowhere")
 
         def broken(*args: Any, **kwargs: Any) -> list[int]:

@@ -7,18 +7,13 @@ import pytest
 from tests.support.engine_world import KINDS, EngineWorld, as_set, shown
 from tests.support.ledger_world import length
 
-from chatledger import (
-    Branch,
+from chatledger import Branch, ChatledgerError, ContextEngine, InvalidValueError, assistant, user
+from chatledger.errors import (
     BranchNotFoundError,
-    ChatledgerError,
     CheckpointNotFoundError,
-    ContextEngine,
     EmptyChatError,
-    InvalidValueError,
     MessageNotFoundError,
     WrongChatError,
-    assistant,
-    user,
 )
 
 

@@ -7,15 +7,8 @@ import pytest
 from tests.support.engine_world import KINDS, EngineWorld, FailingLog, data, shown
 from tests.support.ledger_world import lagging, length
 
-from chatledger import (
-    AmbiguousEditError,
-    ContextEngine,
-    HeadConflictError,
-    LogUnavailableError,
-    OwnerMismatchError,
-    assistant,
-    user,
-)
+from chatledger import ContextEngine, HeadConflictError, LogUnavailableError, assistant, user
+from chatledger.errors import AmbiguousEditError, OwnerMismatchError
 from chatledger.fragments import last_assistant_message
 from chatledger.reminders import reminder
 

@@ -20,10 +20,10 @@ from chatledger import (
     InvalidValueError,
     Ledger,
     LedgerClosedError,
-    ModelNotFoundError,
     assistant,
     user,
 )
+from chatledger.errors import ModelNotFoundError
 from chatledger.fragments import LoadContext, fragment, hint, requires_sandbox, role
 from chatledger.reminders import reminder
 from chatledger.renderers import MarkdownRenderer

@@ -8,8 +8,9 @@ import pytest
 from tests.support.engine_world import KINDS, EngineWorld, data, shown
 from tests.support.ledger_world import length
 
-from chatledger import Fragment, InvalidValueError, MissingCodecError, NewMessage, UnknownLazyTypeError, assistant, user
+from chatledger import Fragment, InvalidValueError, NewMessage, assistant, user
 from chatledger.domain.context.fragments import Lazy
+from chatledger.errors import MissingCodecError, UnknownLazyTypeError
 from chatledger.fragments import is_lazy_fragment, is_message_fragment, last_assistant_message
 
 

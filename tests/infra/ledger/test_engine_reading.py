@@ -9,17 +9,16 @@ from tests.support.ledger_world import length
 
 from chatledger import (
     AsyncContextEngine,
-    ChatNotFoundError,
     ContextEngine,
     Fragment,
     Head,
     InvalidValueError,
-    MissingCodecError,
     NewMessage,
     assistant,
     message,
     user,
 )
+from chatledger.errors import ChatNotFoundError, MissingCodecError
 from chatledger.fragments import fragment, hint, last_assistant_message, role
 from chatledger.renderers import MarkdownRenderer
 

@@ -10,22 +10,24 @@ from tests.support.engine_world import KINDS, USER, EngineWorld, as_set, data, s
 from tests.support.ledger_world import length
 
 from chatledger import (
-    AmbiguousEditError,
     Fragment,
     HeadConflictError,
     InvalidValueError,
     Message,
-    MissingCodecError,
     NewMessage,
-    OwnerMismatchError,
-    PayloadTooLargeError,
     SaveResult,
-    WrongChatError,
     assistant,
     message,
     user,
 )
 from chatledger.domain.log.large_data import MAX_MESSAGE_BYTES
+from chatledger.errors import (
+    AmbiguousEditError,
+    MissingCodecError,
+    OwnerMismatchError,
+    PayloadTooLargeError,
+    WrongChatError,
+)
 from chatledger.fragments import hint, last_assistant_message
 
 

@@ -8,18 +8,8 @@ import pytest
 from tests.support.ledger_world import check_chat, text
 
 import chatledger
-from chatledger import (
-    AccessDeniedError,
-    Annotation,
-    ChatExistsError,
-    ChatNotFoundError,
-    InvalidValueError,
-    Ledger,
-    MessageNotFoundError,
-    NewMessage,
-    WrongChatError,
-    user,
-)
+from chatledger import AccessDeniedError, Annotation, InvalidValueError, Ledger, NewMessage, user
+from chatledger.errors import ChatExistsError, ChatNotFoundError, MessageNotFoundError, WrongChatError
 
 
 @pytest.fixture

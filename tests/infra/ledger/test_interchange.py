@@ -10,8 +10,9 @@ import msgspec
 import pytest
 
 import chatledger
-from chatledger import ANY, Ledger, MessageConflictError, NewMessage
+from chatledger import ANY, Ledger, NewMessage
 from chatledger.domain.errors import ChainIntegrityError, InvalidValueError
+from chatledger.errors import MessageConflictError
 from chatledger.importers import (
     ImportedBranch,
     ImportedChat,
@@ -21,6 +22,7 @@ from chatledger.importers import (
     read_chats,
     write_chats,
 )
+from chatledger.runs import Regeneration
 
 OASST = Path(os.environ.get("CHATLEDGER_OASST") or Path(__file__).parents[4] / "shared/data/oasst1-en-validation.jsonl")
 
@@ -277,7 +279,7 @@ def _all(ledger: Ledger, chat_id: str = "c") -> dict[str, Any]:
     }
 
 
-def _regenerations(ledger: Ledger, chat_id: str) -> list[chatledger.Regeneration]:
+def _regenerations(ledger: Ledger, chat_id: str) -> list[Regeneration]:
     return [
         msgspec.structs.replace(
             one,

@@ -8,7 +8,8 @@ import pytest
 from tests.support.ledger_world import text
 
 import chatledger
-from chatledger import InvalidValueError, Ledger, Message, MessageNotFoundError
+from chatledger import InvalidValueError, Ledger, Message
+from chatledger.errors import MessageNotFoundError
 
 COUNT = 150
 

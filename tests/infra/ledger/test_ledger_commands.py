@@ -10,8 +10,9 @@ from tests.contracts.store_world import anything, together
 from tests.support.ledger_world import check_chat, length, text
 
 import chatledger
-from chatledger import ConfigurationError, InvalidValueError, Ledger, NewMessage, PayloadTooLargeError
+from chatledger import ConfigurationError, InvalidValueError, Ledger, NewMessage
 from chatledger.domain.chat.interchange import ImportedBranch, ImportedChat, ImportedMessage
+from chatledger.errors import ChatExistsError, PayloadTooLargeError
 
 
 @pytest.fixture
@@ -70,7 +71,7 @@ def test_create_chat_is_a_command(ledger: Ledger) -> None:
     ledger.append("new", [text("x")])
     with ledger.context(command_id="creation"):
         assert ledger.create_chat("new", "u", title="t") == first
-    with ledger.context(command_id="another"), pytest.raises(chatledger.ChatExistsError):
+    with ledger.context(command_id="another"), pytest.raises(ChatExistsError):
         ledger.create_chat("new", "u", title="t")
     assert length(ledger, "new") == 2
 

@@ -12,13 +12,8 @@ from tests.support.ledger_world import Worker, text, texts
 from tests.support.refused_openings import refused
 
 import chatledger
-from chatledger import (
-    ConfigurationError,
-    LedgerLockedError,
-    LogRefusedError,
-    LogUnavailableError,
-    UnsupportedFormatError,
-)
+from chatledger import ConfigurationError, LogUnavailableError
+from chatledger.errors import LedgerLockedError, LogRefusedError, UnsupportedFormatError
 
 
 @pytest.fixture

@@ -11,16 +11,10 @@ from tests.contracts.store_world import count_up, metadata_of, together
 from tests.support.ledger_world import check_chat, check_lists, ids, internals, length, snapshot, text, texts
 
 import chatledger
-from chatledger import (
-    BranchNotFoundError,
-    HeadConflictError,
-    Ledger,
-    MessageConflictError,
-    PayloadTooLargeError,
-    UpdateConflictError,
-)
+from chatledger import HeadConflictError, Ledger
 from chatledger.domain.chat.replay import ReplayedChat
 from chatledger.domain.log.large_data import MAX_MESSAGE_BYTES
+from chatledger.errors import BranchNotFoundError, MessageConflictError, PayloadTooLargeError, UpdateConflictError
 
 CHUNK = 10_000
 

@@ -16,6 +16,7 @@ from tests.support.ledger_world import check_chat, ids, is_owner, store_behind, 
 
 import chatledger
 from chatledger import ANY, Ledger, LedgerClosedError
+from chatledger.errors import MessageConflictError
 from chatledger.infra.log.nats.blocking_appends import NOT_SENT
 
 THREADS, TURNS = 8, 40
@@ -115,7 +116,7 @@ def test_the_same_new_id_in_one_chat(ledger: Ledger) -> None:
         def add(number: int, turn: int = turn) -> bool:
             try:
                 ledger.add_messages("c", [text(str(number), id=f"m{turn}")])
-            except chatledger.MessageConflictError:
+            except MessageConflictError:
                 return False
             return True
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import chatledger
-from chatledger import InvalidValueError, Ledger, NewMessage, PayloadTooLargeError, user
+from chatledger import InvalidValueError, Ledger, NewMessage, user
 from chatledger.domain.limits import (
     MAX_ID_BYTES,
     MAX_JSON_DEPTH,
@@ -16,6 +16,7 @@ from chatledger.domain.limits import (
 )
 from chatledger.domain.log.codec import MAX_EVENT_BYTES
 from chatledger.domain.search.query import MAX_QUERY_TERMS
+from chatledger.errors import PayloadTooLargeError
 from chatledger.infra.store.commands import MAX_COMMIT_EVENTS
 
 

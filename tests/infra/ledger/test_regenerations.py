@@ -9,21 +9,18 @@ import pytest
 from tests.support.ledger_world import Worker, text
 
 import chatledger
-from chatledger import (
-    Annotation,
+from chatledger import Annotation, InvalidValueError, Ledger, NewMessage
+from chatledger.errors import (
     ChatNotFoundError,
-    InvalidValueError,
-    Ledger,
     MessageNotFoundError,
-    NewMessage,
     PlanOutdatedError,
-    Regeneration,
     RegenerationNotFoundError,
     RunConflictError,
     RunNotFoundError,
     RunStatusError,
     WrongChatError,
 )
+from chatledger.runs import Regeneration
 
 STALE = Annotation(stale=True)
 

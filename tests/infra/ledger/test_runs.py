@@ -9,25 +9,19 @@ import pytest
 from tests.support.ledger_world import text
 
 import chatledger
-from chatledger import (
+from chatledger import InvalidValueError, Ledger, NewMessage, assistant
+from chatledger.domain.chat.runs import RunStreamRecord
+from chatledger.errors import (
     ChatNotFoundError,
-    InvalidValueError,
-    Ledger,
     MessageConflictError,
     MessageNotFoundError,
-    MessageRun,
     NamespaceError,
-    NewMessage,
     RunConflictError,
-    RunData,
-    RunEnd,
-    RunMetadata,
     RunNotFoundError,
     RunStatusError,
     WrongChatError,
-    assistant,
 )
-from chatledger.domain.chat.runs import RunStreamRecord
+from chatledger.runs import MessageRun, RunData, RunEnd, RunMetadata
 
 BASIC: dict[str, Any] = {"thread_id": "t", "assistant_id": "research", "trigger_message_id": "m1"}
 

@@ -13,6 +13,7 @@ import chatledger
 from chatledger import Ledger, LedgerView, NewMessage
 from chatledger.domain.chat.regeneration import describe_regeneration
 from chatledger.domain.chat.replay import ReplayedChat
+from chatledger.errors import ChatNotFoundError
 
 CHATS = ["c1", "c2"]
 MESSAGES = [f"m{n}" for n in range(4)]
@@ -251,7 +252,7 @@ def test_users_see_only_their_own_runs() -> None:
         assert [] == list(bob.feed(0, topics={"run_recorded"}, follow=False))
         assert 1 == len(list(ada.feed(0, topics={"run_recorded"}, follow=False)))
         for write in writes:
-            assert (chatledger.ChatNotFoundError, "no chat 'c'") == (
+            assert (ChatNotFoundError, "no chat 'c'") == (
                 outcome(bob, write)[0], outcome(bob, write)[1][:11],
             )  # fmt: skip
         assert "running" == ledger.runs("c")[0].status

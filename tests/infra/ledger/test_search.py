@@ -19,8 +19,9 @@ from tests.support.search_world import check_against_scan, drop_search, ids, mes
 from tests.support.soak import examples
 
 import chatledger
-from chatledger import BranchNotFoundError, InvalidValueError, Ledger, LedgerClosedError, NewMessage, assistant, user
+from chatledger import InvalidValueError, Ledger, LedgerClosedError, NewMessage, assistant, user
 from chatledger.domain.values import SearchHits
+from chatledger.errors import BranchNotFoundError
 
 
 @pytest.fixture

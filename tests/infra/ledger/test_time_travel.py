@@ -32,16 +32,15 @@ import chatledger
 from chatledger import (
     AsyncLedgerView,
     ChainIntegrityError,
-    ChatNotFoundError,
     InvalidValueError,
     Ledger,
     LedgerClosedError,
     LedgerView,
     LogUnavailableError,
     Recorded,
-    WrongChatError,
     user,
 )
+from chatledger.errors import ChatNotFoundError, WrongChatError
 from chatledger.infra.log import envelope
 from chatledger.infra.store import commands
 

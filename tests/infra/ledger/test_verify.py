@@ -20,8 +20,9 @@ from tests.support.proof_world import SqliteFile, fill, say, verify_at, writing
 from tests.support.soak import examples
 
 import chatledger
-from chatledger import ChainIntegrityError, ChatledgerError, CorruptStateError, Ledger, UnsupportedFormatError
+from chatledger import ChainIntegrityError, ChatledgerError, CorruptStateError, Ledger
 from chatledger.domain.log.codec import decode_event, encode_event
+from chatledger.errors import UnsupportedFormatError
 from chatledger.projections.lmdb.keys import Tag, id_key, number
 
 

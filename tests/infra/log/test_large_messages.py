@@ -17,7 +17,8 @@ from tests.support.encrypted_world import in_memory
 from tests.support.ledger_world import store_behind
 
 import chatledger
-from chatledger import ConfigurationError, CorruptStateError, Encryption, Ledger, NewMessage, PayloadTooLargeError, user
+from chatledger import ConfigurationError, CorruptStateError, Encryption, Ledger, NewMessage, user
+from chatledger.errors import PayloadTooLargeError
 from chatledger.infra.log import port
 from chatledger.infra.log.blob_storage import CHUNK_BYTES
 from chatledger.infra.log.blobs import LEASE_MS, MissingBlobError

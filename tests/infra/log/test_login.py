@@ -13,7 +13,8 @@ from tests.support.ledger_world import text, texts
 from tests.support.secure_world import DAY, Authority, Operated, serving, user_key
 
 import chatledger
-from chatledger import ConfigurationError, Login, LogRefusedError
+from chatledger import ConfigurationError, Login
+from chatledger.errors import LogRefusedError
 
 pytestmark = pytest.mark.timeout(60)
 SECRET = "s3cret-hunter"

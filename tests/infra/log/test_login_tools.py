@@ -12,7 +12,9 @@ from tests.support.cli_world import run
 from tests.support.secure_world import Authority, serving, user_key
 
 import chatledger
-from chatledger import AccessDeniedError, ConfigurationError, Diagnosis, Login, LogRefusedError
+from chatledger import AccessDeniedError, ConfigurationError, Login, admin
+from chatledger.admin import Diagnosis
+from chatledger.errors import LogRefusedError
 
 Place = tuple[str, Login]
 TLS = 'tls {{ cert_file: "{}", key_file: "{}", ca_file: "{}", verify: {} }}'
@@ -74,15 +76,15 @@ def test_there_and_back(guarded: Place, tmp_path: Path) -> None:
         fill(ledger)
         ledger.backup(tmp_path / "backup")
         before = answers(ledger)
-    chatledger.restore(tmp_path / "backup", f"{server}/two", login=login)
+    admin.restore(tmp_path / "backup", f"{server}/two", login=login)
     with chatledger.open(f"{server}/two", login=login) as ledger:
         assert answers(ledger) == before
-    found = chatledger.diagnose(f"{server}/two", login=login)
+    found = admin.diagnose(f"{server}/two", login=login)
     assert (found.is_healthy, found.event_count) == (True, len(before["history"]))
 
     with pytest.raises(LogRefusedError):
-        chatledger.restore(tmp_path / "backup", f"{server}/three")
-    refused = chatledger.diagnose(f"{server}/two")
+        admin.restore(tmp_path / "backup", f"{server}/three")
+    refused = admin.diagnose(f"{server}/two")
     assert kinds(refused) == {"log-refused"}
     assert "secret" not in str(refused)
 
@@ -118,8 +120,8 @@ def test_a_login_that_may_not(tmp_path: Path) -> None:
             fill(ledger)
             ledger.backup(tmp_path / "backup")
         with pytest.raises(AccessDeniedError):
-            chatledger.restore(tmp_path / "backup", f"nats://{address}/one", login=Login(user="bo", password="secret"))
-        assert kinds(chatledger.diagnose(f"nats://{address}/one", login=Login(user="ada", password="secret"))) == {
+            admin.restore(tmp_path / "backup", f"nats://{address}/one", login=Login(user="bo", password="secret"))
+        assert kinds(admin.diagnose(f"nats://{address}/one", login=Login(user="ada", password="secret"))) == {
             "log-refused"
         }
 
@@ -132,7 +134,7 @@ def test_a_login_is_for_servers(tmp_path: Path, place: str) -> None:
         ledger.backup(tmp_path / "backup")
     location = place.format(tmp_path) if "://" in place else str(tmp_path / place)
     with pytest.raises(ConfigurationError, match="login and replicas are for nats"):
-        chatledger.restore(tmp_path / "backup", location, login=Login(token="t"))
+        admin.restore(tmp_path / "backup", location, login=Login(token="t"))
     with pytest.raises(ConfigurationError, match="login and replicas are for nats"):
-        chatledger.diagnose(location, login=Login(token="t"))
+        admin.diagnose(location, login=Login(token="t"))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["backup"]

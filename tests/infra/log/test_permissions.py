@@ -12,6 +12,7 @@ from tests.support.secure_world import serving
 
 import chatledger
 from chatledger import AccessDeniedError, Ledger, Login
+from chatledger.errors import LogRefusedError
 from chatledger.jetstream import JetStreamClient
 
 pytestmark = pytest.mark.timeout(90)
@@ -189,5 +190,5 @@ def test_replies_to_others_are_not_heard(served: Served) -> None:
     """Without its own prefix a login is told so at once; with that of another it is refused too."""
     for prefix in ("_INBOX", "_INBOX_writer"):
         wrong = Login(user="reader", password="p-reader", inbox_prefix=prefix)
-        with pytest.raises(chatledger.LogRefusedError, match="inbox_prefix"):
+        with pytest.raises(LogRefusedError, match="inbox_prefix"):
             chatledger.open(served.place, login=wrong, timeout_s=60)

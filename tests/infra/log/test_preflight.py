@@ -11,7 +11,8 @@ from tests.faults.matrix import ANOTHER_BOOT, adopt, bytes_of_log, make_template
 from tests.support.backup_world import block, rot
 
 import chatledger
-from chatledger import ChainIntegrityError, CorruptStateError, LogRegressedError, user
+from chatledger import ChainIntegrityError, CorruptStateError, admin, user
+from chatledger.errors import LogRegressedError
 from chatledger.infra.log.nats_server import DataDirectory, preflight
 from chatledger.infra.log.nats_server.blocks import read_frames
 from chatledger.infra.log.nats_server.preflight import check_store
@@ -104,7 +105,7 @@ def test_one_bit(data: Path, state: str, offset: int, bit: int) -> None:
         CorruptStateError,
         r"1\.blk: the record at byte [\d,]+.* damaged\. Nothing was changed\. 'chatledger doctor",
     )
-    assert not chatledger.diagnose(data).is_healthy
+    assert not admin.diagnose(data).is_healthy
 
 
 @pytest.mark.parametrize("state", UNVOUCHED)

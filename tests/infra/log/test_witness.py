@@ -21,7 +21,8 @@ from tests.support.jetstream_world import TOKEN, running
 from tests.support.ledger_world import store_behind
 
 import chatledger
-from chatledger import LogRegressedError, user
+from chatledger import user
+from chatledger.errors import LogRegressedError
 from chatledger.infra.log import witness as module
 from chatledger.infra.log.nats_server.blocks import read_frames
 from chatledger.infra.log.shared_witness import SharedWitness

@@ -22,11 +22,11 @@ from chatledger import (
     LedgerClosedError,
     NotFoundError,
     Projection,
-    ProjectionError,
     ProjectionInfo,
     ProjectionRows,
     Recorded,
 )
+from chatledger.errors import ProjectionError
 from chatledger.projections.custom import stale
 
 DEEP = 25

@@ -31,9 +31,9 @@ from chatledger import (
     CorruptStateError,
     Encryption,
     Ledger,
-    LogRegressedError,
     user,
 )
+from chatledger.errors import LogRegressedError
 from chatledger.infra.store.opening.encryption import index_folder
 from chatledger.infra.store.opening.locations import STREAM, Compression
 

@@ -15,7 +15,9 @@ from tests.support.foreign_world import STREAM, World, of, worlds
 from tests.support.jetstream_world import eventually
 
 import chatledger
-from chatledger import ChainIntegrityError, Ledger, QuarantinedError, user
+from chatledger import ChainIntegrityError, Ledger, admin, user
+from chatledger.admin import Diagnosis
+from chatledger.errors import QuarantinedError
 from chatledger.infra.log.cipher import new_key
 from chatledger.infra.log.nats.event_log import JetStreamLog
 from chatledger.infra.log.nats.subjects import token
@@ -235,7 +237,7 @@ def test_other_kinds_of_ledgers(tmp_path: Path, kind: str, case: str) -> None:
 # What removes them
 
 
-def kinds(found: chatledger.Diagnosis) -> list[tuple[str, str]]:
+def kinds(found: Diagnosis) -> list[tuple[str, str]]:
     return [(one.severity, one.kind) for one in found.findings if one.kind == "foreign-message"]
 
 
@@ -247,24 +249,24 @@ def test_the_doctor_removes_them(world: World) -> None:
         ledger.append("d", [user("between")])
         world.copy(2, of("c"))
         check(ledger, count=5, refused="c")
-        found = chatledger.diagnose(world.location, index=world.base / "index")
+        found = admin.diagnose(world.location, index=world.base / "index")
         assert kinds(found) == [
             ("error", "foreign-message"),
             ("error", "foreign-message"),
             ("warning", "foreign-message"),
         ]
 
-        done = chatledger.repair(world.location)
+        done = admin.repair(world.location)
         assert (done.removed_count, done.released) == (3, ("c",))
         assert done.describe()[0].startswith("Removed 3 foreign messages from nats://")
         ledger.sync()
         check(ledger, count=7)
         ledger.rebuild()
         assert ledger.verify().foreign == ()
-        assert chatledger.repair(world.location).removed_count == 0
+        assert admin.repair(world.location).removed_count == 0
     with world.fresh() as ledger:
         check(ledger, count=10)
-    assert kinds(chatledger.diagnose(world.location, index=world.base / "index")) == []
+    assert kinds(admin.diagnose(world.location, index=world.base / "index")) == []
 
 
 def test_losses_are_found_afterwards(world: World) -> None:
@@ -273,7 +275,7 @@ def test_losses_are_found_afterwards(world: World) -> None:
     world.publish(of("c"))
     with world.open() as ledger:
         ledger.append("d", [user("later")])
-        chatledger.repair(world.location)
+        admin.repair(world.location)
         ledger.sync()
         world.delete(4)
         with pytest.raises(ChainIntegrityError):
@@ -304,10 +306,10 @@ def test_a_removal_that_is_interrupted(world: World, monkeypatch: pytest.MonkeyP
         ledger.append("d", [user("later")])
         monkeypatch.setattr(JetStreamLog, "remove", die)
         with pytest.raises(DeathError):
-            chatledger.repair(world.location)
+            admin.repair(world.location)
         monkeypatch.undo()
         world.publish(f"{STREAM}.e.zzz")
-        chatledger.repair(world.location)
+        admin.repair(world.location)
         ledger.sync()
         check(ledger, count=5)
     with world.fresh() as ledger:
@@ -329,16 +331,16 @@ def test_backups(world: World, tmp_path: Path) -> None:
         ledger.append("d", [user("two")])
         world.publish(f"{STREAM}.e.zzz")
         ledger.backup(tmp_path / "backup")
-        chatledger.check_backup(tmp_path / "backup")
+        admin.check_backup(tmp_path / "backup")
         history = [recorded.to_dict() for recorded in ledger.history()]
-    chatledger.restore(tmp_path / "backup", tmp_path / "restored")
+    admin.restore(tmp_path / "backup", tmp_path / "restored")
 
     with chatledger.open(tmp_path / "restored") as restored:
         assert [recorded.to_dict() for recorded in restored.history()] == history
         assert restored.verify().foreign_count == 3
         assert texts(restored, "c") == ["hello c"]
         restored.append("c", [user("goes on")])
-    chatledger.repair(tmp_path / "restored")
+    admin.repair(tmp_path / "restored")
     with chatledger.open(tmp_path / "restored") as restored:
         assert restored.verify().foreign_count == 0
         assert texts(restored, "c") == ["hello c", "goes on"]
@@ -407,12 +409,12 @@ def test_a_directory(tmp_path: Path) -> None:
     by_hand(path, publish)
     with chatledger.open(path) as ledger:
         check(ledger, count=4, refused="c")
-    assert len(kinds(chatledger.diagnose(path))) == 3
-    assert chatledger.repair(path).removed_count == 3
+    assert len(kinds(admin.diagnose(path))) == 3
+    assert admin.repair(path).removed_count == 3
     with chatledger.open(path) as ledger:
         check(ledger, count=6)
         assert ledger.verify().foreign_count == 0
-    assert chatledger.diagnose(path).is_healthy
+    assert admin.diagnose(path).is_healthy
 
 
 def test_a_row_of_a_database(tmp_path: Path) -> None:
@@ -435,7 +437,7 @@ def test_a_row_of_a_database(tmp_path: Path) -> None:
         check(ledger, count=4, refused="c")
         ledger.rebuild()
         assert ledger.verify().foreign_count == 2
-    chatledger.repair(place)
+    admin.repair(place)
     with chatledger.open(place) as ledger:
         check(ledger, count=6)
         assert ledger.verify().foreign_count == 0

@@ -9,7 +9,8 @@ import pytest
 from tests.faults.surroundings import fill_up, free, small_disk
 
 import chatledger
-from chatledger import Ledger, LogFullError, LogUnavailableError, user
+from chatledger import Ledger, LogUnavailableError, user
+from chatledger.errors import LogFullError
 
 DISK_BYTES = 48 * 1024 * 1024
 AT_ONCE_S = 5.0  # the budget of an operation is three times as long

@@ -20,6 +20,7 @@ from tests.support.soak import examples
 
 import chatledger
 from chatledger import ChatledgerError, HeadConflictError, Ledger, LedgerClosedError, LogUnavailableError, user
+from chatledger.errors import ChatExistsError, ChatNotFoundError
 from chatledger.infra.log.nats.blocking_connection import BlockingConnection, ConnectionBrokenError
 from chatledger.infra.log.nats.event_log import JetStreamAppends
 from chatledger.infra.log.port import Appends, LostRaceError
@@ -110,9 +111,9 @@ def test_each_gets_its_own_error(ledger: Ledger) -> None:
         lambda: ledger.append("c5", []),
     )
 
-    assert [chatledger.ChatNotFoundError, HeadConflictError] == [type(one) for one in found[:2]]
+    assert [ChatNotFoundError, HeadConflictError] == [type(one) for one in found[:2]]
     assert [["c"], ["d" * 2_000_000]] == [[message.text for message in messages] for messages in found[2:4]]
-    assert isinstance(found[4], chatledger.ChatExistsError)
+    assert isinstance(found[4], ChatExistsError)
     assert found[5] == []
     assert length(ledger) == before + 2
 
@@ -399,7 +400,7 @@ def test_tasks_get_what_threads_get(tmp_path: Path) -> None:
                     assert await ledger.append(f"c{number}", [message]) == [stored]  # nothing more is written
                     with pytest.raises(HeadConflictError):
                         await ledger.append(f"c{number}", [user("no")], expected_head=None)
-                    with pytest.raises(chatledger.ChatNotFoundError):
+                    with pytest.raises(ChatNotFoundError):
                         await ledger.append("none", [user("no")])
                     return [stored.id]
 

@@ -11,17 +11,9 @@ from tests.support.damage_by_hand import by_hand
 from tests.support.ledger_world import check_chat, lagging, length, snapshot, store_behind, text, texts
 
 import chatledger
-from chatledger import (
-    BranchExistsError,
-    ChainIntegrityError,
-    ChatledgerError,
-    HeadConflictError,
-    Ledger,
-    LogRegressedError,
-    NewMessage,
-    QuarantinedError,
-)
+from chatledger import ChainIntegrityError, ChatledgerError, HeadConflictError, Ledger, NewMessage
 from chatledger.domain.chat.events import Recorded
+from chatledger.errors import BranchExistsError, LogRegressedError, QuarantinedError
 from chatledger.infra.admin.doctor.store_files import StoreFiles
 from chatledger.infra.log.nats_server import DataDirectory
 from chatledger.infra.log.witness import refuse_if_regressed

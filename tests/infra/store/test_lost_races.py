@@ -12,10 +12,11 @@ import pytest
 from tests.support.ledger_world import store_behind
 
 import chatledger
-from chatledger import ChatExistsError, Ledger, NewMessage
+from chatledger import Ledger, NewMessage
 from chatledger.domain.chat.decide_chats import decide_create_chat
 from chatledger.domain.chat.events import Body, ChatUpdated
 from chatledger.domain.errors import CorruptStateError, UpdateConflictError
+from chatledger.errors import ChatExistsError
 from chatledger.infra.ledger.scopes.user_store import OwnedStore
 from chatledger.infra.log import LostRaceError
 from chatledger.infra.store.commands import Decide

@@ -18,13 +18,14 @@ from chatledger import (
     ChatledgerError,
     ConfigurationError,
     CorruptStateError,
-    Diagnosis,
     Ledger,
     NotFoundError,
-    QuarantinedError,
+    admin,
     user,
 )
+from chatledger.admin import Diagnosis, Repair
 from chatledger.domain.thread.decide import CheckpointPut
+from chatledger.errors import QuarantinedError
 from chatledger.graph_state import StateStore
 from chatledger.infra.ledger.threads import Threads
 from chatledger.infra.store.opening.locations import STREAM
@@ -71,17 +72,17 @@ QUESTIONS: dict[str, Callable[[Ledger], Any]] = {
 
 
 @pytest.fixture
-def cut(data: Path) -> tuple[Path, chatledger.Repair]:
+def cut(data: Path) -> tuple[Path, Repair]:
     """After a repair that could not bring back what chat `a` lost."""
     damage(data, word("a", 2))
-    done = chatledger.repair(data)
+    done = admin.repair(data)
     assert done.cut == ("a",)
     return data, done
 
 
 @pytest.mark.matrix
 @pytest.mark.parametrize("name", QUESTIONS)
-def test_a_hole_is_not_served(cut: tuple[Path, chatledger.Repair], name: str) -> None:
+def test_a_hole_is_not_served(cut: tuple[Path, Repair], name: str) -> None:
     """Every question and every command about the chat is refused, and the refusal says where what is left is noted."""
     data, _ = cut
     with chatledger.open(data) as ledger:
@@ -99,7 +100,7 @@ def test_the_rest_is_served(data: Path) -> None:
     """Other chats, lists, the history, feeds and `verify` go on; other users learn nothing of the chat."""
     before = reopened(data)
     damage(data, word("a", 2))
-    chatledger.repair(data)
+    admin.repair(data)
     with chatledger.open(data) as ledger:
         ledger.verify()
         assert [ledger.graph(one) for one in "bc"] == [graph for graph in before["graphs"] if graph.chat_id != "a"][
@@ -117,7 +118,7 @@ def test_the_rest_is_served(data: Path) -> None:
         ledger.get_chat("a")
 
 
-def test_it_is_noted_and_named(cut: tuple[Path, chatledger.Repair]) -> None:
+def test_it_is_noted_and_named(cut: tuple[Path, Repair]) -> None:
     """The note says what, why and where the damaged files are, which are as they were; the doctor names the chat."""
     data, done = cut
     (note,) = data.glob("quarantine/*/note.json")
@@ -128,61 +129,61 @@ def test_it_is_noted_and_named(cut: tuple[Path, chatledger.Repair]) -> None:
     assert stream["seen"] > 3
     assert (note.stat().st_mode & 0o777, note.parent.stat().st_mode & 0o777) == (0o600, 0o700)
     assert b"word-a-3" in content(Path(str(done.kept_as)))
-    diagnosis = chatledger.diagnose(data)
+    diagnosis = admin.diagnose(data)
     assert kinds(diagnosis) == {"quarantined"}
     assert "set-aside" in {finding.kind for finding in diagnosis.findings}
     assert any("in quarantine" in line for line in done.describe())
 
 
-def test_a_later_backup_brings_it_back(cut: tuple[Path, chatledger.Repair], tmp_path: Path) -> None:
+def test_a_later_backup_brings_it_back(cut: tuple[Path, Repair], tmp_path: Path) -> None:
     """A backup of the log before the repair fills the holes; what was written since stays, and nothing is refused."""
     data, _ = cut
     with chatledger.open(data) as ledger:
         ledger.append("b", [user("since then")])
-    done = chatledger.repair(data, backup=tmp_path / "backup")
+    done = admin.repair(data, backup=tmp_path / "backup")
     assert (done.released, done.cut, done.lost_count) == (("a",), (), 0)
     after = reopened(data)
     with chatledger.open(data) as ledger:
         assert [message.text for message in ledger.get_messages("a")] == [word("a", number) for number in range(4)]
         assert ledger.get_messages("b")[-1].text == "since then"
         ledger.append("a", [user("goes on")])
-    assert chatledger.diagnose(data).is_healthy
+    assert admin.diagnose(data).is_healthy
     assert len({event["position"] for event in after["history"]}) == len(after["history"])
 
 
 @pytest.mark.soak
 def test_an_older_backup_does_not(data: Path, tmp_path: Path) -> None:
     """What the backup does not have either stays refused."""
-    chatledger.restore(tmp_path / "backup", tmp_path / "newer")
+    admin.restore(tmp_path / "backup", tmp_path / "newer")
     with chatledger.open(tmp_path / "newer") as ledger:
         ledger.backup(tmp_path / "backup")
         for number in range(3):
             ledger.append("a", [user(f"later {number}")])
     damage(tmp_path / "newer", "later 1")
-    assert chatledger.repair(tmp_path / "newer").cut == ("a",)
-    done = chatledger.repair(tmp_path / "newer", backup=tmp_path / "backup")
+    assert admin.repair(tmp_path / "newer").cut == ("a",)
+    done = admin.repair(tmp_path / "newer", backup=tmp_path / "backup")
     assert done.released == ()
     with chatledger.open(tmp_path / "newer") as ledger, pytest.raises(QuarantinedError):
         ledger.get_messages("a")
     assert data.exists()
 
 
-def test_giving_up(cut: tuple[Path, chatledger.Repair]) -> None:
+def test_giving_up(cut: tuple[Path, Repair]) -> None:
     """What is left is served when its user says so; that it lost events stays noted, also through another repair."""
     data, _ = cut
-    assert chatledger.give_up(data, "a").kept == 3
+    assert admin.give_up(data, "a").kept == 3
     with chatledger.open(data) as ledger:
         first, second, lost, last = ledger.get_messages("a")
         assert [first.text, second.text, last.text] == [word("a", 0), word("a", 1), word("a", 3)]
         assert (lost.name, lost.type, lost.parent_id, lost.id) == ("lost", "lost", second.id, last.parent_id)
         ledger.append("a", [user("a new beginning")])
         ledger.verify()
-    assert chatledger.diagnose(data).is_healthy
+    assert admin.diagnose(data).is_healthy
     for chat_id in ("a", "b", "never"):
         with pytest.raises(NotFoundError, match="not in quarantine"):
-            chatledger.give_up(data, chat_id)
+            admin.give_up(data, chat_id)
     damage(data, word("b", 2))
-    assert chatledger.repair(data).cut == ("b",)
+    assert admin.repair(data).cut == ("b",)
     assert len(list(data.glob("quarantine/*/note.json"))) == 2
     with chatledger.open(data) as ledger:
         assert ledger.get_messages("a")[-1].text == "a new beginning"
@@ -191,26 +192,26 @@ def test_giving_up(cut: tuple[Path, chatledger.Repair]) -> None:
 
 
 @pytest.mark.soak
-def test_a_backup_does_not_wash_it_clean(cut: tuple[Path, chatledger.Repair], tmp_path: Path) -> None:
+def test_a_backup_does_not_wash_it_clean(cut: tuple[Path, Repair], tmp_path: Path) -> None:
     """A backup of what is left says so: restored into a directory the chat is refused too, elsewhere it is not restored."""
     data, _ = cut
     with chatledger.open(data) as ledger:
         ledger.backup(tmp_path / "later")
-    chatledger.check_backup(tmp_path / "later")
+    admin.check_backup(tmp_path / "later")
     with pytest.raises(ConfigurationError, match="'a'"):
-        chatledger.restore(tmp_path / "later", f"sqlite:///{tmp_path}/a.db")
-    chatledger.restore(tmp_path / "later", tmp_path / "restored")
+        admin.restore(tmp_path / "later", f"sqlite:///{tmp_path}/a.db")
+    admin.restore(tmp_path / "later", tmp_path / "restored")
     with chatledger.open(tmp_path / "restored") as ledger:
         assert ledger.get_messages("b")
         with pytest.raises(QuarantinedError):
             ledger.get_messages("a")
-    chatledger.give_up(tmp_path / "restored", "a")
+    admin.give_up(tmp_path / "restored", "a")
     with chatledger.open(tmp_path / "restored") as ledger:
         ledger.backup(tmp_path / "later")
-    chatledger.restore(tmp_path / "later", f"sqlite:///{tmp_path}/a.db")
+    admin.restore(tmp_path / "later", f"sqlite:///{tmp_path}/a.db")
 
 
-def test_a_note_that_can_not_be_read(cut: tuple[Path, chatledger.Repair]) -> None:
+def test_a_note_that_can_not_be_read(cut: tuple[Path, Repair]) -> None:
     """Nobody knows what is to be refused, so nothing is served."""
     data, _ = cut
     (note,) = data.glob("quarantine/*/note.json")
@@ -218,7 +219,7 @@ def test_a_note_that_can_not_be_read(cut: tuple[Path, chatledger.Repair]) -> Non
     note.write_bytes(raw[:-10])
     with pytest.raises(CorruptStateError, match=r"note\.json"):
         chatledger.open(data)
-    assert "quarantine-damaged" in kinds(chatledger.diagnose(data))
+    assert "quarantine-damaged" in kinds(admin.diagnose(data))
     note.write_bytes(raw.replace(b'"format": 1', b'"format": 9'))
     with pytest.raises(ConfigurationError, match="upgrade"):
         chatledger.open(data)
@@ -231,7 +232,7 @@ def test_a_thread_of_agents(data: Path) -> None:
         for step in range(3):
             threads.put_checkpoint("t", checkpoint(step))
     damage(data, "agent-step-1")
-    assert chatledger.repair(data).cut == ("chatledger:thread:t",)
+    assert admin.repair(data).cut == ("chatledger:thread:t",)
     with chatledger.open(data) as ledger:
         threads = Threads(ledger)
         with pytest.raises(QuarantinedError, match="thread 't'"):
@@ -239,7 +240,7 @@ def test_a_thread_of_agents(data: Path) -> None:
         with pytest.raises(QuarantinedError, match="thread 't'"):
             threads.copy("t", "other")
         assert threads.thread_ids() == ["t"]
-    chatledger.give_up(data, "chatledger:thread:t")
+    admin.give_up(data, "chatledger:thread:t")
     with chatledger.open(data) as ledger:
         threads = Threads(ledger)
         with ledger._store.snapshot() as snapshot:  # pyright: ignore[reportPrivateUsage] - what a saver reads
@@ -256,14 +257,14 @@ def test_a_state_of_a_graph(data: Path) -> None:
         for number in range(3):
             store.put(ID, {"step": f"graph-step-{number}"})
     damage(data, "graph-step-1")
-    (stream,) = chatledger.repair(data).cut
+    (stream,) = admin.repair(data).cut
     with chatledger.open(data) as ledger:
         store = StateStore(ledger)
         with pytest.raises(QuarantinedError):
             store.get(ID)
         with pytest.raises(QuarantinedError):
             store.put(ID, {"step": "more"})
-    chatledger.give_up(data, stream)
+    admin.give_up(data, stream)
     with chatledger.open(data) as ledger:
         left = StateStore(ledger).get(ID)
         assert left == {"step": "graph-step-2"}
@@ -282,7 +283,7 @@ def checkpoint(step: int) -> CheckpointPut:
     )
 
 
-def test_the_commands(cut: tuple[Path, chatledger.Repair]) -> None:
+def test_the_commands(cut: tuple[Path, Repair]) -> None:
     """`doctor` names it and its way out, other commands refuse it in one line, `--give-up` ends it."""
     data, _ = cut
     place = ("--location", str(data))
@@ -339,12 +340,12 @@ def test_the_doctor_survives_a_damaged_index(large: Path) -> None:
     damaged = content(large / "index")
     found = run("--location", str(large), "doctor")
     assert (found.exit_code, "index" in found.stdout) == (1, True)
-    assert kinds(chatledger.diagnose(large)) == {"index-damaged"}
+    assert kinds(admin.diagnose(large)) == {"index-damaged"}
     done = run("--location", str(large), "doctor", "--repair", "--json")
     kept_as = Path(json.loads(done.stdout)["index_kept_as"])
     assert content(kept_as) == damaged
     assert content(large / "log" / "jetstream" / "$G" / "streams" / STREAM / "msgs") == log
-    assert chatledger.diagnose(large).is_healthy
+    assert admin.diagnose(large).is_healthy
     assert reopened(large) == before
 
 
@@ -365,6 +366,6 @@ def test_a_damaged_index_is_no_witness(large: Path) -> None:
     raw = bytearray(block(large).read_bytes())
     raw[raw.index(word("b", 1).encode())] ^= 3
     block(large).write_bytes(raw)
-    assert chatledger.repair(large).cut == ("b",)
+    assert admin.repair(large).cut == ("b",)
     with chatledger.open(large) as ledger:
         assert len(ledger.get_messages("a", limit=None)) == 202

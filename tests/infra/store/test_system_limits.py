@@ -13,7 +13,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 import chatledger
-from chatledger import ConfigurationError, Ledger, LogUnavailableError, ResourceError, user
+from chatledger import ConfigurationError, Ledger, LogUnavailableError, admin, user
+from chatledger.errors import ResourceError
 
 Call = Callable[[Ledger, Path], object]
 CALLS: dict[str, Call] = {
@@ -35,9 +36,9 @@ CALLS: dict[str, Call] = {
     "open another": lambda _, path: chatledger.open(path / "new").close(),
     "open memory": lambda _, __: chatledger.open("memory:").close(),
     "open sqlite": lambda _, path: chatledger.open(f"sqlite:///{path}/log.db").close(),
-    "check backup": lambda _, path: chatledger.check_backup(path / "kept"),
-    "restore": lambda _, path: chatledger.restore(path / "kept", path / "restored"),
-    "diagnose": lambda _, path: chatledger.diagnose(path / "data"),
+    "check backup": lambda _, path: admin.check_backup(path / "kept"),
+    "restore": lambda _, path: admin.restore(path / "kept", path / "restored"),
+    "diagnose": lambda _, path: admin.diagnose(path / "data"),
 }
 
 

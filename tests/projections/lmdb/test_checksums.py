@@ -10,7 +10,8 @@ from tests.support.ledger_world import internals, text
 from tests.support.naive_index import dump
 
 import chatledger
-from chatledger import CorruptStateError, Ledger, LogRegressedError
+from chatledger import CorruptStateError, Ledger
+from chatledger.errors import LogRegressedError
 from chatledger.projections.lmdb.checksums import (
     is_sound,
     with_checksum,

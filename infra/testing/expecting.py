@@ -1,0 +1,12 @@
+"""How a contract check says what was broken: not by `assert` statements, which `python -O` leaves out."""
+
+
+def require(holds: object, rule: str) -> None:
+    """Raise AssertionError unless a rule holds."""
+    if not holds:
+        raise AssertionError(rule)
+
+
+def expect(expected: object, actual: object, rule: str) -> None:
+    """Raise AssertionError unless both are equal."""
+    require(expected == actual, f"{rule}: expected {expected!r}, not {actual!r}")

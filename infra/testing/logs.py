@@ -1,0 +1,282 @@
+"""The contract of a log, see `EventLog`."""
+
+import threading
+import uuid
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Final
+
+from chatledger.domain.chat.events import Body, ChatCreated, ChatUpdated, MessagesAppended, Recorded
+from chatledger.domain.errors import ConfigurationError
+from chatledger.domain.log.codec import NO_HASH, EncodedEvent, Envelope, encode_events
+from chatledger.domain.values import Message
+
+from ..log import EventLog
+from ..log.bookmarks import Bookmark
+from ..log.port import LostRaceError
+from .expecting import expect, require
+
+_LONG_WAIT_S: Final = 30.0
+_LARGE_CHARACTERS: Final = 400_000
+
+
+def check_log(make_log: Callable[[], AbstractContextManager[EventLog]]) -> None:
+    """
+    Check that a log keeps what a ledger asks of it: order, expectations, lost answers, erasure, positions of feeds.
+
+    Args:
+        make_log: Opens a new, empty log each time, and closes it.
+
+    Raises:
+        AssertionError: At the first rule that is broken.
+    """
+    for check in CHECKS:
+        with make_log() as log:
+            check(log)
+    _check_restoring(make_log)
+
+
+def _check_an_empty_log(log: EventLog) -> None:
+    expect(0, log.last_position(), "the last position of an empty log is 0")
+    expect([], log.read(0), "an empty log gives no events")
+    expect([], log.read_stream("nobody", after=0), "a chat without events gives none")
+    expect(None, log.event_at(1), "there is no event beyond the end")
+    require(not log.wait(0, 0), "waiting for no time finds no event")
+
+
+def _check_order(log: EventLog) -> None:
+    one, other = _Chat(log), _Chat(log)
+    positions = [*one.append(2), *other.append(1), *one.append(3)]
+    expect(sorted(set(positions)), positions, "positions grow with each event of a commit and each commit")
+    expect(positions[-1], log.last_position(), "the last position is that of the last event")
+    if log.is_dense:
+        expect(list(range(1, 7)), positions, "a dense log leaves no position out")
+    found = log.read(0)
+    expect(positions, [recorded.position for recorded in found], "events are read in order")
+    written = [*one.written[:2], *other.written, *one.written[2:]]
+    expect([sealed.hash for sealed in written], [recorded.hash for recorded in found], "events are read as written")
+    for recorded in found:
+        expect(recorded, log.event_at(recorded.position), "an event is found by its position")
+
+
+def _check_pages(log: EventLog) -> None:
+    one, other = _Chat(log), _Chat(log)
+    for _ in range(3):
+        one.append(2)
+        other.append(1)
+    expect(_hashes(log.read(0)), _hashes(_paged(lambda after: log.read(after, 2))), "pages of the log tile it")
+    whole = log.read_stream(one.id, after=0)
+    expect(list(range(1, 7)), [recorded.version for recorded in whole], "a chat is read in order, without others")
+    pages = _paged(lambda after: log.read_stream(one.id, after=after, limit=4))
+    expect(_hashes(whole), _hashes(pages), "pages of a chat tile it")
+    expect(
+        _hashes(whole[4:]), _hashes(log.read_stream(one.id, after=0, after_version=4)), "a chat is read from a version"
+    )
+
+
+def _check_stale_commits(log: EventLog) -> None:
+    chat = _Chat(log)
+    first = chat.sealed(1)
+    chat.append(1)
+    position, late = chat.position, chat.sealed(1)
+    chat.append(2)
+    before = _hashes(log.read(0))
+    expect("LostRaceError", _outcome(log, chat.id, late, position), "a commit on what is not the chat's end is refused")
+    expect("LostRaceError", _outcome(log, chat.id, first, 0), "a chat begins once")
+    expect(before, _hashes(log.read(0)), "a refused commit writes nothing")
+
+
+def _check_lost_answers(log: EventLog) -> None:
+    chat = _Chat(log)
+    chat.append(1)
+    position, commit = chat.position, chat.sealed(2)
+    first = log.append(chat.id, commit, expected_position=position)
+    again = log.append(chat.id, commit, expected_position=position)
+    expect(first, again, "the same commit again finds its events")
+    expect(3, len(log.read(0)), "the same commit again writes nothing")
+
+
+def _check_commits_at_the_same_time(log: EventLog) -> None:
+    old, new = _Chat(log), _Chat(log)
+    late = old.sealed(1)
+    old.append(1)
+    appends = log.begin_appends()
+    appends.add(new.id, new.sealed(1), 0)
+    appends.add(old.id, late, 0)
+    outcomes = appends.finish()
+    expect([list, LostRaceError], [type(one) for one in outcomes], "of commits at the same time each has its outcome")
+    expect(1, len(log.read_stream(new.id, after=0)), "one commit that is refused does not hinder another")
+
+
+def _check_large_data(log: EventLog) -> None:
+    chat = _Chat(log)
+    chat.append(1)
+    text = "x" * _LARGE_CHARACTERS
+    log.append(chat.id, chat.encode(MessagesAppended((_message(chat.id, text),))), expected_position=chat.position)
+    (recorded,) = log.read_stream(chat.id, after=0, after_version=1)
+    body = recorded.body
+    texts = [message.text for message in body.messages] if isinstance(body, MessagesAppended) else []
+    require(texts == [text], "large data come back")
+
+
+def _check_erasing(log: EventLog) -> None:
+    gone, stays = _Chat(log), _Chat(log)
+    first, *_ = gone.append(3)
+    stays.append(2)
+    (tombstone,) = gone.append(1)
+    end = log.last_position()
+    for _ in range(2):  # the second time there is nothing left to do
+        with log.erasing():
+            log.erase(gone.id, first_position=first, before=tombstone)
+        left = log.read_stream(gone.id, after=0)
+        expect([tombstone], [recorded.position for recorded in left], "what was erased is gone, and what follows stays")
+        expect(None, log.event_at(first), "there is no event where one was erased")
+        expect(2, len(log.read_stream(stays.id, after=0)), "other chats stay")
+        expect(3, len(log.read(0)), "reading passes over what was erased")
+        expect(end, log.last_position(), "erasing does not move the end")
+    require(gone.append(1)[0] > end, "positions of erased events are not used again")
+
+
+def _check_removing(log: EventLog) -> None:
+    chat = _Chat(log)
+    positions = chat.append(3)
+    log.remove(positions[1:2])
+    expect([positions[0], positions[2]], [recorded.position for recorded in log.read(0)], "what was removed is gone")
+
+
+def _check_waiting(log: EventLog) -> None:
+    chat = _Chat(log)
+    found: list[bool] = []
+    waiting = threading.Thread(target=lambda: found.append(log.wait(0, _LONG_WAIT_S)))
+    waiting.start()
+    chat.append(1)
+    waiting.join(_LONG_WAIT_S)
+    expect([True], found, "who waits is woken by an event")
+    require(log.wait(0, 0), "who waits for an event that is there does not wait")
+    require(not log.wait(log.last_position(), 0.01), "waiting ends with its time")
+
+
+def _check_bookmarks(log: EventLog) -> None:
+    mark = Bookmark(name="f", index=0, count=1, position=1, holder="h", log_id=log.identity, saved_at=1)
+    expect(None, log.load_bookmark(mark.key), "there is no bookmark before one is saved")
+    saved = log.save_bookmark(mark)
+    expect(saved, log.load_bookmark(mark.key), "a bookmark comes back as it was saved")
+    expect("LostRaceError", _saving(log, mark), "a bookmark is not made twice")
+    moved = log.save_bookmark(saved)
+    expect("LostRaceError", _saving(log, saved), "a bookmark is replaced by who knows its revision only")
+    expect([moved], log.bookmarks(), "all bookmarks are listed")
+    log.drop_bookmark(mark.key)
+    log.drop_bookmark(mark.key)
+    expect([], log.bookmarks(), "a dropped bookmark is gone")
+    expect("LostRaceError", _saving(log, moved), "a dropped bookmark cannot be replaced")
+
+
+def _check_closing(log: EventLog) -> None:
+    _Chat(log).append(1)
+    log.close()
+    log.close()
+
+
+def _check_restoring(make_log: Callable[[], AbstractContextManager[EventLog]]) -> None:
+    """The records of one log make an equal one, with the same positions."""
+    with make_log() as log:
+        chat = _Chat(log)
+        chat.append(3)
+        records, events, identity = log.stored(0), log.read(0), log.identity
+        expect(_hashes(events), _hashes([log.decode(record) for record in records]), "records are those of the events")
+    with make_log() as other:
+        require(identity != other.identity, "each log has an identity of its own")
+        other.restore([records])
+        found = other.read(0)
+        expect(_hashes(events), _hashes(found), "a log that was filled has the same events")
+        positions = [recorded.position for recorded in events]
+        expect(positions, [recorded.position for recorded in found], "a log that was filled has the same positions")
+        try:
+            other.restore([records])
+        except ConfigurationError:
+            return
+        require(holds=False, rule="only an empty log is filled")
+
+
+CHECKS: Final[tuple[Callable[[EventLog], None], ...]] = (
+    _check_an_empty_log,
+    _check_order,
+    _check_pages,
+    _check_stale_commits,
+    _check_lost_answers,
+    _check_commits_at_the_same_time,
+    _check_large_data,
+    _check_erasing,
+    _check_removing,
+    _check_waiting,
+    _check_bookmarks,
+    _check_closing,
+)
+"""Each is about one idea, on a log of its own."""
+
+
+class _Chat:
+    """A chat of its own on a log, and what was written to it."""
+
+    def __init__(self, log: EventLog) -> None:
+        self.id = f"check {uuid.uuid4()}"
+        self._log = log
+        self.version, self.position, self._hash = 0, 0, NO_HASH
+        self.written: list[EncodedEvent] = []
+
+    def encode(self, *bodies: Body) -> list[EncodedEvent]:
+        """One commit at the chat's end, as it is now."""
+        return encode_events(
+            bodies,
+            stream_id=self.id,
+            version=self.version,
+            previous_hash=self._hash,
+            occurred_at=self.version,
+            event_ids=[str(uuid.uuid4()) for _ in bodies],
+            envelope=Envelope(),
+        )
+
+    def sealed(self, count: int) -> list[EncodedEvent]:
+        """A commit of so many events."""
+        made = [ChatCreated("u", None, None, str(uuid.uuid4()))] if not self.version else []
+        return self.encode(*made, *(ChatUpdated({"title": str(number)}) for number in range(count - len(made))))
+
+    def append(self, count: int) -> list[int]:
+        """Write a commit of so many events; returns their positions."""
+        commit = self.sealed(count)
+        positions = self._log.append(self.id, commit, expected_position=self.position)
+        self.version, self.position, self._hash = self.version + count, positions[-1], commit[-1].hash
+        self.written += commit
+        return positions
+
+
+def _message(chat_id: str, text: str) -> Message:
+    return Message(id=str(uuid.uuid4()), chat_id=chat_id, name="user", data=text, created_at=0)
+
+
+def _outcome(log: EventLog, chat_id: str, commit: Sequence[EncodedEvent], position: int) -> str:
+    try:
+        log.append(chat_id, commit, expected_position=position)
+    except LostRaceError as error:
+        return type(error).__name__
+    return "no error"
+
+
+def _saving(log: EventLog, bookmark: Bookmark) -> str:
+    try:
+        log.save_bookmark(bookmark)
+    except LostRaceError as error:
+        return type(error).__name__
+    return "no error"
+
+
+def _hashes(found: Sequence[Recorded]) -> list[bytes]:
+    return [recorded.hash for recorded in found]
+
+
+def _paged(read: Callable[[int], list[Recorded]]) -> list[Recorded]:
+    """All pages, one after the other."""
+    found: list[Recorded] = []
+    while page := read(found[-1].position if found else 0):
+        found += page
+    return found

@@ -1,0 +1,106 @@
+"""A story with every kind of event, to be written into any ledger."""
+
+from chatledger.domain.content import Leaf, Tree, piece_digest
+from chatledger.domain.graph.events import state_id
+from chatledger.domain.thread.decide import CheckpointPut
+from chatledger.domain.values import NewMessage
+
+from ..ledger.graph.state_store import StateStore
+from ..ledger.ledger import Ledger
+from ..ledger.threads import Threads
+
+_LARGE_BYTES = 600_000  # two such messages are two events of one commit
+
+
+def tell_story(ledger: Ledger, prefix: str = "story") -> None:
+    """
+    Write every kind of event: chats, branches, runs, threads of LangGraph, states of graphs, and deletions.
+
+    Args:
+        ledger: Any ledger of all users. What it has already stays.
+        prefix: What the ids begin with. A story is told once under each.
+    """
+    tell_chat(ledger, prefix)
+    _tell_runs(ledger, f"{prefix} runs")
+    _tell_thread(ledger, f"{prefix} thread")
+    _tell_state(ledger, f"{prefix} state")
+
+
+def tell_chat(ledger: Ledger, prefix: str) -> None:
+    """Write what happens to chats without agents: one with branches and a checkpoint, and one that is deleted."""
+    chat = f"{prefix} chat"
+    ledger.create_chat(chat, "u", title="t", metadata={"a": 1})
+    with ledger.context(actor="ada", correlation_id="r"):
+        ledger.append(chat, [_text(str(number), f"{prefix} {number}") for number in range(3)])
+    ledger.fork(chat, f"{prefix} 1")
+    ledger.append(chat, [NewMessage("assistant", {"parts": []}, id=f"{prefix} 9", created_at=7)])
+    ledger.add_messages(chat, [_text("side", f"{prefix} 8", parent_id=f"{prefix} 0")])
+    ledger.set_checkpoint(chat, "c", f"{prefix} 8")
+    ledger.set_active_branch(chat, "main")
+    ledger.move_head(chat, "main", f"{prefix} 0", expected=f"{prefix} 2")
+    ledger.append(chat, [_text("x" * _LARGE_BYTES, f"{prefix} 10"), _text("y" * _LARGE_BYTES, f"{prefix} 11")])
+    ledger.update_chat(chat, title=None)
+    ledger.delete_checkpoint(chat, "c")
+    ledger.create_chat(f"{prefix} gone", "u")
+    ledger.delete_chat(f"{prefix} gone")
+
+
+def _tell_runs(ledger: Ledger, chat: str) -> None:
+    """A run of an assistant, repeated after an edit, and a fork of the chat."""
+    question, answer, edited = (f"{chat} {name}" for name in ("question", "answer", "edited"))
+    ledger.create_chat(chat, "u")
+    ledger.append(chat, [_text("2 + 3?", question)])
+    ledger.record_run(chat, "first", thread_id=chat, assistant_id="a", trigger_message_id=question)
+    ledger.complete_run(chat, "first", answer=NewMessage("assistant", "5", id=answer))
+    ledger.annotate(chat, answer, metadata={"rating": 1})
+    plan = ledger.plan_regeneration(chat, question, 0)
+    ledger.create_branch(chat, "edited", None, activate=True)
+    ledger.append(chat, [_text("2 + 4?", edited)])
+    ledger.begin_regeneration(plan, new_message_id=edited, regeneration_id=chat)
+    ledger.approve_regeneration(chat, chat)
+    ledger.repeat_run(chat, chat, "first", run_id="second")
+    ledger.complete_run(chat, "second", answer=NewMessage("assistant", "6", id=f"{chat} again"))
+    ledger.fork_chat(chat, answer, new_chat_id=f"{chat} fork")
+
+
+def _tell_thread(ledger: Ledger, thread_id: str) -> None:
+    """A thread of two checkpoints with writes, its copy, and the removal of a checkpoint and of another thread."""
+    threads = Threads(ledger)
+    _put_checkpoint(threads, thread_id, "1")
+    _put_checkpoint(threads, thread_id, "2", parent_id="1")
+    threads.put_writes(thread_id, "", "2", task_id="task", task_path="", writes=[(0, "said", _leaf("w"))])
+    threads.copy(thread_id, f"{thread_id} copy")
+    threads.delete_checkpoints(thread_id, [("", "1")], reason="pruned")
+    _put_checkpoint(threads, f"{thread_id} gone", "1")
+    threads.delete(f"{thread_id} gone")
+
+
+def _put_checkpoint(threads: Threads, thread_id: str, checkpoint_id: str, *, parent_id: str | None = None) -> None:
+    put = CheckpointPut(
+        namespace="",
+        checkpoint_id=checkpoint_id,
+        parent_id=parent_id,
+        checkpoint=("text", checkpoint_id.encode()),
+        metadata=("text", b"metadata"),
+        values={"said": _leaf(checkpoint_id * 600)},
+    )
+    threads.put_checkpoint(thread_id, put)
+
+
+def _tell_state(ledger: Ledger, name: str) -> None:
+    """A graph's state of two versions, and one that is deleted."""
+    states = StateStore(ledger)
+    for number in (1, 2):
+        states.put(state_id("u", name), {"number": number, "text": "x" * 5000})
+    gone = state_id("u", f"{name} gone")
+    states.put(gone, {"number": 1})
+    states.delete(gone)
+
+
+def _text(content: str, message_id: str, *, parent_id: str | None = None) -> NewMessage:
+    return NewMessage("user", content, id=message_id, parent_id=parent_id)
+
+
+def _leaf(text: str) -> Tree:
+    leaf = Leaf("text", text.encode())
+    return Tree(piece_digest(leaf), leaf)

@@ -1,0 +1,104 @@
+"""The names of `chatledger`: what an application uses, without `open`, so that `*` replaces no builtin."""
+
+from chatledger.domain.chat.events import Recorded
+from chatledger.domain.chat.save import Save, SavePreview, SaveResult
+from chatledger.domain.context.engine.reading import Head, Resolved
+from chatledger.domain.context.fragments import Fragment
+from chatledger.domain.values import (
+    ANY,
+    Annotation,
+    Branch,
+    Chat,
+    Checkpoint,
+    Divergence,
+    Graph,
+    GraphBranch,
+    GraphCheckpoint,
+    GraphNode,
+    Message,
+    NewMessage,
+    SearchHit,
+    SearchHits,
+)
+from chatledger.errors import (
+    AccessDeniedError,
+    AlreadyExistsError,
+    ChainIntegrityError,
+    ChatledgerError,
+    ConfigurationError,
+    ConflictError,
+    CorruptStateError,
+    HeadConflictError,
+    InvalidValueError,
+    LedgerClosedError,
+    LogUnavailableError,
+    NotFoundError,
+)
+from chatledger.infra.ledger.aio.async_ledger import AsyncLedger, AsyncLedgerView
+from chatledger.infra.ledger.drafts import assistant, assistant_text, message, user
+from chatledger.infra.ledger.engine import AsyncContextEngine, ContextEngine
+from chatledger.infra.ledger.feed import AsyncFeed, Feed, FeedInfo
+from chatledger.infra.ledger.ledger import Ledger
+from chatledger.infra.ledger.open import open_async
+from chatledger.infra.ledger.view import LedgerView
+from chatledger.infra.log.nats.login import Login
+from chatledger.infra.store.custom_projections import ProjectionInfo
+from chatledger.infra.store.opening.encryption import Encryption
+from chatledger.projections.custom.projection import Projection
+from chatledger.projections.custom.rows import ProjectionRows, ProjectionView
+
+__all__ = [
+    "ANY",
+    "AccessDeniedError",
+    "AlreadyExistsError",
+    "Annotation",
+    "AsyncContextEngine",
+    "AsyncFeed",
+    "AsyncLedger",
+    "AsyncLedgerView",
+    "Branch",
+    "ChainIntegrityError",
+    "Chat",
+    "ChatledgerError",
+    "Checkpoint",
+    "ConfigurationError",
+    "ConflictError",
+    "ContextEngine",
+    "CorruptStateError",
+    "Divergence",
+    "Encryption",
+    "Feed",
+    "FeedInfo",
+    "Fragment",
+    "Graph",
+    "GraphBranch",
+    "GraphCheckpoint",
+    "GraphNode",
+    "Head",
+    "HeadConflictError",
+    "InvalidValueError",
+    "Ledger",
+    "LedgerClosedError",
+    "LedgerView",
+    "LogUnavailableError",
+    "Login",
+    "Message",
+    "NewMessage",
+    "NotFoundError",
+    "Projection",
+    "ProjectionInfo",
+    "ProjectionRows",
+    "ProjectionView",
+    "Recorded",
+    "Resolved",
+    "Save",
+    "SavePreview",
+    "SaveResult",
+    "SearchHit",
+    "SearchHits",
+    "assistant",
+    "assistant_text",
+    "message",
+    "open_async",
+    "user",
+]

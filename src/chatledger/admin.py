@@ -1,0 +1,39 @@
+"""Looking after a ledger: backups, diagnosis and repair, copies on servers, and proof that its log is whole."""
+
+from chatledger.domain.proof.anchors import Anchor, AnchorLeaf, InclusionProof
+from chatledger.domain.proof.verification import Verification
+from chatledger.infra.admin.backup.checking import check_backup
+from chatledger.infra.admin.backup.restoring import restore
+from chatledger.infra.admin.doctor.account import CorrectedEvent, KeptEvents, LostData, LostEvents, Repair
+from chatledger.infra.admin.doctor.diagnosing import diagnose
+from chatledger.infra.admin.doctor.findings import Diagnosis, Finding
+from chatledger.infra.admin.doctor.removing import give_up
+from chatledger.infra.admin.doctor.repairing import repair
+from chatledger.infra.admin.replicas import ReplicaDamage, ReplicaSetAside, compare_replicas, set_replica_aside
+from chatledger.infra.store.backup.manifest import Backup
+from chatledger.infra.store.quarantine import QuarantinedStream
+
+__all__ = [
+    "Anchor",
+    "AnchorLeaf",
+    "Backup",
+    "CorrectedEvent",
+    "Diagnosis",
+    "Finding",
+    "InclusionProof",
+    "KeptEvents",
+    "LostData",
+    "LostEvents",
+    "QuarantinedStream",
+    "Repair",
+    "ReplicaDamage",
+    "ReplicaSetAside",
+    "Verification",
+    "check_backup",
+    "compare_replicas",
+    "diagnose",
+    "give_up",
+    "repair",
+    "restore",
+    "set_replica_aside",
+]

@@ -1,0 +1,16 @@
+"""
+Contract checks for your own log, projection or saver, and what to try them with.
+
+They are plain functions, which any test runner can call; this module needs none. With pytest there is a fixture besides,
+`memory_ledger`: an empty ledger in memory, closed after the test.
+"""
+
+from chatledger.infra.log import EventLog
+from chatledger.infra.log.memory import MemoryLog
+from chatledger.infra.log.port import LostRaceError
+from chatledger.infra.testing.logs import check_log
+from chatledger.infra.testing.projections import check_projection
+from chatledger.infra.testing.savers import check_saver
+from chatledger.infra.testing.story import tell_story
+
+__all__ = ["EventLog", "LostRaceError", "MemoryLog", "check_log", "check_projection", "check_saver", "tell_story"]

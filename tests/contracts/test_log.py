@@ -1,0 +1,115 @@
+"""The contract of a log on every kind of log, and that it notices logs which break it."""
+
+import contextlib
+import itertools
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.jetstream_world import TOKEN, running
+
+from chatledger.domain.chat.events import Recorded
+from chatledger.infra.admin.open_log import LogOnly, log_at
+from chatledger.infra.log.bookmarks import Bookmark
+from chatledger.testing import EventLog, MemoryLog, check_log
+
+
+def memory() -> AbstractContextManager[EventLog]:
+    return contextlib.closing(MemoryLog())
+
+
+@pytest.fixture(params=["embedded", "sqlite", "nats", "postgresql"])
+def location(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], str]]:
+    """Makes places for new logs of one kind."""
+    numbers = itertools.count()
+    if request.param == "postgresql":
+        yield request.getfixturevalue("new_postgres_database")
+    elif request.param == "nats":
+        with running(tmp_path / "server") as server:
+            yield lambda: f"nats://{TOKEN}@127.0.0.1:{server.port}/log{next(numbers)}"
+    elif request.param == "sqlite":
+        yield lambda: f"sqlite:///{tmp_path}/{next(numbers)}.db"
+    else:
+        yield lambda: str(tmp_path / f"data{next(numbers)}")
+
+
+def test_memory_keeps_the_contract() -> None:
+    check_log(memory)
+
+
+@pytest.mark.timeout(120)
+def test_every_kind_of_log_keeps_the_contract(location: Callable[[], str]) -> None:
+    def make_log() -> AbstractContextManager[EventLog]:
+        place = location()
+        return log_at(LogOnly(place, create=True if place.startswith("nats") else None, durability="fast"))
+
+    check_log(make_log)
+
+
+class Careless(MemoryLog):
+    """Writes whatever is expected of the chat."""
+
+    def append(self, stream_id: str, events: Sequence[Any], **_expected: Any) -> list[int]:
+        with contextlib.suppress(Exception):
+            return super().append(stream_id, events, expected_position=0)
+        return [self.last_position()]
+
+
+class Unsorted(MemoryLog):
+    """Gives the newest event first."""
+
+    def read(self, after: int, limit: int = 1000) -> list[Recorded]:
+        return super().read(after, limit)[::-1]
+
+
+class Deaf(MemoryLog):
+    """Finds no event by waiting."""
+
+    def wait(self, after: int, timeout_s: float) -> bool:
+        return False
+
+
+class Keeping(MemoryLog):
+    """Erases nothing."""
+
+    def erase(self, chat_id: str, *, first_position: int, before: int) -> None:
+        pass
+
+
+class Overwriting(MemoryLog):
+    """Saves a bookmark over any other one."""
+
+    def save_bookmark(self, bookmark: Bookmark) -> Bookmark:
+        self.drop_bookmark(bookmark.key)
+        return super().save_bookmark(bookmark.saved_as(0))
+
+
+class Forgetful(MemoryLog):
+    """Gives one identity to all logs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.identity = "memory:"
+
+
+@pytest.mark.parametrize(
+    ("kind", "rule"),
+    [
+        (Careless, "a commit on what is not the chat's end is refused"),
+        (Unsorted, "events are read in order"),
+        (Deaf, "who waits is woken by an event"),
+        (Keeping, "what was erased is gone"),
+        (Overwriting, "a bookmark is not made twice"),
+        (Forgetful, "each log has an identity of its own"),
+    ],
+)
+def test_a_log_that_breaks_a_rule_is_noticed(kind: type[MemoryLog], rule: str) -> None:
+    @contextlib.contextmanager
+    def make_log() -> Generator[EventLog]:
+        with contextlib.closing(kind()) as log:
+            yield log
+
+    with pytest.raises(AssertionError, match=rule):
+        check_log(make_log)
