@@ -154,5 +154,5 @@ class Eraser:
                     return
                 self._closing.wait(_PAUSE_S)
         except PageError as error:
-            _logger.info("building the index anew, as its pages can not be cleaned: %s", error)
+            _logger.info("building the index anew, as its pages cannot be cleaned: %s", error)
             self._rebuild()

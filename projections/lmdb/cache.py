@@ -1,4 +1,4 @@
-"""What is remembered of values, in so many bytes."""
+"""A cache of values, limited in bytes."""
 
 from typing import Final, Generic, TypeVar
 
@@ -24,7 +24,7 @@ class Remembered(Generic[K, V]):
         self._bytes = 0
 
     def get(self, key: K) -> V | None:
-        """What is known under a key."""
+        """Return the value of a key."""
         found = self._young.get(key)
         if found is not None:
             return found[0]

@@ -382,7 +382,7 @@ class _Share:
 
 
 def _boot_id() -> bytes:
-    """What tells one run of the machine from another; where nothing does, no unclean stop is trusted."""
+    """Return an id of the present run of the machine; where there is none, no unclean stop is trusted."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_bytes().strip()
     except (

@@ -102,7 +102,7 @@ def fork_key(chat_no: int, parent: tuple[int, int], segment: int) -> bytes:
 
 
 def forks_prefix(chat_no: int, parent: tuple[int, int]) -> bytes:
-    """What the fork keys of one message have in common."""
+    """Return the prefix of the fork keys of one message."""
     packed: bytes = _fork_prefix(chat_no, Tag.FORK, *parent)
     return packed
 

@@ -25,7 +25,7 @@ from .pages import (
     TREE_BYTES,
     Page,
     PageError,
-    Snapshot,
+    PageSnapshot,
     Tree,
     count_value_pages,
     misplaced,
@@ -44,7 +44,7 @@ _POINTER_BYTES: Final = 8
 
 def find_damage(file: Path) -> str | None:
     """
-    What is wrong with the newest snapshot of a data file; None when nothing is, or when it changes too fast to say.
+    Return a description of damage in the newest snapshot of a data file; None when there is none, or the file changes too fast.
 
     Others may have the file open, and write. Takes about as long as reading all rows.
     """
@@ -70,7 +70,7 @@ def find_damage(file: Path) -> str | None:
     return None
 
 
-def _is_still(descriptor: int, snapshot: Snapshot) -> bool:
+def _is_still(descriptor: int, snapshot: PageSnapshot) -> bool:
     """Whether nothing was written since: pages of an older snapshot may be used again."""
     try:
         return _newest(descriptor) == snapshot
@@ -78,14 +78,14 @@ def _is_still(descriptor: int, snapshot: Snapshot) -> bool:
         return False
 
 
-def _newest(descriptor: int) -> Snapshot:
+def _newest(descriptor: int) -> PageSnapshot:
     return max(read_snapshots(descriptor))
 
 
 class _Check:
     """A walk over everything that one snapshot reaches."""
 
-    def __init__(self, descriptor: int, snapshot: Snapshot) -> None:
+    def __init__(self, descriptor: int, snapshot: PageSnapshot) -> None:
         self._descriptor, self._snapshot = descriptor, snapshot
         self._bytes = snapshot.page_bytes
         if (snapshot.last_page + 1) * self._bytes > os.fstat(descriptor).st_size:
@@ -119,7 +119,7 @@ class _Check:
         return parse_page(number, os.pread(self._descriptor, self._bytes, number * self._bytes), self._bytes)
 
     def value(self, number: int, value_bytes: int, *, is_read: bool) -> tuple[int, bytes]:
-        """How many pages a value has for itself; and the value, if it `is_read`."""
+        """Return the number of pages of a value of its own; and the value, if it `is_read`."""
         is_there = 2 <= number <= self._snapshot.last_page
         header = os.pread(self._descriptor, HEADER_BYTES, number * self._bytes) if is_there else b""
         pages = count_value_pages(number, header, value_bytes, self._bytes)
@@ -239,7 +239,7 @@ class _Walk:
 
 
 def _count_on_sub_page(page: Page) -> int:
-    """How many values a key has, which lie on a page within the page."""
+    """Return the number of values of a key that lie on a page within the page."""
     last, taken = None, 0
     for at in page.offsets:
         number, flags, value_bytes = parse_node(page, at)

@@ -51,7 +51,7 @@ class Tree(NamedTuple):
     root: int
 
 
-class Snapshot(NamedTuple):
+class PageSnapshot(NamedTuple):
     """The record of a snapshot: its transaction, the size of pages, the last of them, and its two trees."""
 
     txn_id: int
@@ -72,13 +72,13 @@ class Page(NamedTuple):
     upper: int
 
 
-def read_snapshots(descriptor: int) -> tuple[Snapshot, Snapshot]:
+def read_snapshots(descriptor: int) -> tuple[PageSnapshot, PageSnapshot]:
     """Read the last two snapshots of a data file, in the order in which they lie there. Raises `PageError`."""
     first = _snapshot_at(descriptor, 0, 0)
     return first, _snapshot_at(descriptor, 1, first.page_bytes)
 
 
-def _snapshot_at(descriptor: int, number: int, page_bytes: int) -> Snapshot:
+def _snapshot_at(descriptor: int, number: int, page_bytes: int) -> PageSnapshot:
     raw = os.pread(descriptor, _META_BYTES, number * page_bytes)
     if len(raw) < _META_BYTES:
         msg = "the file ends within its first two pages"
@@ -98,7 +98,7 @@ def _snapshot_at(descriptor: int, number: int, page_bytes: int) -> Snapshot:
         msg = f"page {number}, with which a snapshot begins, is not what it was"
         raise PageError(msg)
     main = parse_tree(raw, HEADER_BYTES + _META.size + _TREE.size)
-    return Snapshot(txn_id, page_bytes, last_page, Tree(*free), main)
+    return PageSnapshot(txn_id, page_bytes, last_page, Tree(*free), main)
 
 
 def parse_tree(raw: bytes, at: int) -> Tree:

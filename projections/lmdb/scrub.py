@@ -31,7 +31,7 @@ from .pages import (
     SUBTREE,
     Page,
     PageError,
-    Snapshot,
+    PageSnapshot,
     count_value_pages,
     parse_free_pages,
     parse_node,
@@ -62,19 +62,19 @@ class PageFile:
         self._file_bytes = 0
         self._visited = bytearray()
         self.cleaned = 0
-        """How many pages were written to."""
+        """The number of pages that were written to."""
 
     def close(self) -> None:
         """Close the file."""
         os.close(self._fd)
 
-    def snapshot(self, txn_id: int) -> Snapshot | None:
+    def snapshot(self, txn_id: int) -> PageSnapshot | None:
         """The snapshot of a transaction; None when it was overwritten by a later one."""
         snapshots = read_snapshots(self._fd)
         self._bytes = snapshots[0].page_bytes
         return next((one for one in snapshots if one.txn_id == txn_id), None)
 
-    def clean_trees(self, snapshot: Snapshot) -> None:
+    def clean_trees(self, snapshot: PageSnapshot) -> None:
         """
         Overwrite what is unused in the pages of a snapshot, which a read transaction holds.
 
@@ -105,7 +105,7 @@ class PageFile:
             raise PageError(msg)
         self._visited[number] = 1
 
-    def _clean_tree(self, number: int, snapshot: Snapshot, depth: int, *, is_text: bool) -> bytes:
+    def _clean_tree(self, number: int, snapshot: PageSnapshot, depth: int, *, is_text: bool) -> bytes:
         """Clean a tree, whose keys are in the order of their bytes if `is_text`; returns its first key."""
         if number == NO_PAGE:
             return b""
@@ -136,7 +136,7 @@ class PageFile:
         self._overwrite(number * self._bytes + lower, page.raw[lower:upper], clean)
         return first if is_branch else self._first_key(page, snapshot, depth)
 
-    def _first_key(self, page: Page, snapshot: Snapshot, depth: int) -> bytes:
+    def _first_key(self, page: Page, snapshot: PageSnapshot, depth: int) -> bytes:
         while page.offsets:
             at = page.offsets[0]
             child, _, key_bytes = parse_node(page, at)
@@ -168,14 +168,14 @@ class PageFile:
         rest = key[shared + 1 :]
         self._overwrite(page.number * self._bytes + key_at + shared + 1, rest, b"\xff" * len(rest))
 
-    def _page(self, number: int, snapshot: Snapshot, depth: int) -> Page:
+    def _page(self, number: int, snapshot: PageSnapshot, depth: int) -> Page:
         """A branch or leaf, which is checked, as it is going to be written to."""
         if not 2 <= number <= snapshot.last_page or depth > _MAX_DEPTH:
             msg = f"a tree with page {number} at depth {depth}"
             raise PageError(msg)
         return parse_page(number, os.pread(self._fd, self._bytes, number * self._bytes), self._bytes)
 
-    def _clean_tail(self, number: int, value_bytes: int, snapshot: Snapshot) -> None:
+    def _clean_tail(self, number: int, value_bytes: int, snapshot: PageSnapshot) -> None:
         """Overwrite what follows a value on its own pages."""
         start = number * self._bytes
         pages = count_value_pages(number, os.pread(self._fd, HEADER_BYTES, start), value_bytes, self._bytes)
@@ -187,7 +187,7 @@ class PageFile:
         rest = end - value_end
         self._overwrite(value_end, os.pread(self._fd, rest, value_end), bytes(rest))
 
-    def clean_free(self, snapshot: Snapshot, *, oldest_reader: int | None) -> bool:
+    def clean_free(self, snapshot: PageSnapshot, *, oldest_reader: int | None) -> bool:
         """
         Overwrite the free pages and what follows the last page, while the write lock is held.
 
@@ -210,8 +210,8 @@ class PageFile:
         self._clean_end((snapshot.last_page + 1) * self._bytes)
         return is_whole
 
-    def _free_lists(self, number: int, snapshot: Snapshot, depth: int) -> Iterator[tuple[int, list[int]]]:
-        """Which pages each transaction freed."""
+    def _free_lists(self, number: int, snapshot: PageSnapshot, depth: int) -> Iterator[tuple[int, list[int]]]:
+        """Return the pages that each transaction freed."""
         if number == NO_PAGE:
             return
         page = self._page(number, snapshot, depth)
@@ -233,7 +233,7 @@ class PageFile:
             yield parse_number(page.raw, at + NODE_BYTES), pages
 
     def _clean_end(self, start: int) -> None:
-        """What transactions that were not finished wrote behind the last page."""
+        """Clean what unfinished transactions wrote behind the last page."""
         size = os.fstat(self._fd).st_size
         for at in range(start, size, self._bytes * _RUN_PAGES):
             found = os.pread(self._fd, self._bytes * _RUN_PAGES, at)
@@ -273,7 +273,7 @@ def scrub_files(generations: Generations, current: Callable[[], Generation]) -> 
 
     Raises:
         PageError: A page is not laid out as is known; a new generation has to be built instead.
-        CorruptStateError: It can not be written.
+        CorruptStateError: It cannot be written.
     """
     with generations.building(is_waiting=False) as is_free:
         if not is_free:
@@ -336,7 +336,7 @@ def _scrub_trees(generation: Generation, pages: PageFile) -> bytes | None:
     return None
 
 
-def _snapshot(generation: Generation, pages: PageFile, txn: Transaction) -> Snapshot | None:
-    """Where the snapshot of a transaction begins; None when it may have been overwritten while it was read."""
+def _snapshot(generation: Generation, pages: PageFile, txn: Transaction) -> PageSnapshot | None:
+    """Return the snapshot of a transaction; None when it may have been overwritten while it was read."""
     snapshot = pages.snapshot(txn.id())
     return snapshot if generation.env.last_txn_id == txn.id() else None

@@ -1,4 +1,4 @@
-"""What the operating system refuses, as errors of ours: no room on a disk, no file descriptors, no memory."""
+"""Errors of the operating system, translated into ours: no room on a disk, no file descriptors, no memory."""
 
 import errno
 from collections.abc import Generator
@@ -11,7 +11,7 @@ from chatledger.domain.errors import ChatledgerError, CorruptStateError, LogFull
 
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 SystemRefusal: Final = (OSError, lmdb.Error, ImportError)
-"""What a refusal of the operating system may come as; a module is imported when it is needed first, from a file."""
+"""The errors that a refusal of the operating system may raise; a module is imported when it is needed first, from a file."""
 
 
 def explained(error: BaseException, doing: str, *, is_written: bool = False) -> ChatledgerError | None:
@@ -32,7 +32,7 @@ def explained(error: BaseException, doing: str, *, is_written: bool = False) -> 
 
 
 def unusable(error: BaseException, doing: str, *, is_written: bool = False) -> ChatledgerError:
-    """The same for an index: what the operating system did not refuse is damage."""
+    """Translate an error of an index: one that the operating system did not raise is damage."""
     return explained(error, doing, is_written=is_written) or CorruptStateError(f"{doing}: {error}")
 
 

@@ -74,7 +74,7 @@ class Tables:
         txn.put(_CHAT + id_key(chat_id), number(chat_no), db=self.chat_ids)
 
     def tombstone(self, txn: Transaction, stream_id: str) -> Tombstone | None:
-        """What is left of the last deleted chat of that id."""
+        """Return the tombstone of the last deleted stream of an id."""
         raw = txn.get(_TOMBSTONE + id_key(stream_id), db=self.chat_ids)
         return None if raw is None else _decode_tombstone(without_checksum(raw))
 
@@ -86,7 +86,7 @@ class Tables:
 
     def locations(self, txn: Transaction, message_id: str) -> Iterator[tuple[int, Place]]:
         """
-        Where messages of that id are: (chat number, place), the oldest chat first.
+        Yield the places of the messages of an id: (chat number, place), the oldest chat first.
 
         More than one only where two writers gave the same id to messages of two chats at the same moment.
         """
@@ -106,7 +106,7 @@ class Tables:
         return chat_no, (segment, offset)
 
     def place_in(self, txn: Transaction, message_id: str, chat_no: int | None) -> Place | None:
-        """Where a message of that id is in a chat."""
+        """Return the place of a message of an id in a chat."""
         first = txn.get(id_key(message_id), db=self.message_ids)
         if first is None:
             return None

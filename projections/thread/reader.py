@@ -40,7 +40,7 @@ class IndexedThread:
     def __init__(self, tables: Tables, txn: Transaction, thread_id: str) -> None:
         self.thread_id = thread_id
         self.name = f"thread {thread_id!r}"
-        """As errors call it."""
+        """The name of the thread in errors."""
         self.stream_id = thread_stream(thread_id)
         self._tables, self._txn = tables, txn
         self.thread_no = thread_no_of(txn, tables, thread_id)

@@ -1,1 +1,1 @@
-"""The same ledger for asyncio and trio."""
+"""The ledger for asyncio and trio."""

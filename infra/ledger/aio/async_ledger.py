@@ -62,7 +62,7 @@ async def append(
     branch: str | None = None,
     expected_head: str | UnsetType | None = UNSET,
 ) -> list[Message]:
-    """As `Ledger.append`, awaited."""
+    """Append messages; see `Ledger.append`."""
     waiting = self.waiting()
     ledger = self.opened
     if waiting is None or ledger is None:
@@ -248,7 +248,7 @@ class AsyncLedger(AsyncClosing):
     context = staticmethod(Ledger.context)
 
     def for_user(self, user_id: str) -> "AsyncLedger":
-        """This ledger, limited to what one user owns; see `Ledger.for_user`. Not awaited, for nothing is read."""
+        """Return this ledger limited to what one user owns; see `Ledger.for_user`. Not awaited, for nothing is read."""
         return OwnedAsyncLedger(self, check_id(user_id, "user_id", empty=True))
 
     def feed(
@@ -360,7 +360,7 @@ class OwnedAsyncLedger(AsyncLedger):
     append = awaited(Ledger.append)  # what the user may not see is looked at in the thread
 
     def for_user(self, user_id: str) -> AsyncLedger:
-        """The same for the same user; refused for another one."""
+        """Return this ledger for its own user; refused for another one."""
         if check_id(user_id, "user_id", empty=True) != self.user_id:
             msg = "this ledger is limited to another user; use the ledger that it was made from"
             raise AccessDeniedError(msg)

@@ -63,7 +63,7 @@ _CHUNK: Final = 500
 
 
 class Runner(Protocol[R_co]):
-    """What runs a function of a blocking object in a worker thread."""
+    """Runs a function of a blocking object in a worker thread."""
 
     async def run(self, call: Callable[[R_co], T]) -> T:
         """The answer of a function of that object."""
@@ -71,7 +71,7 @@ class Runner(Protocol[R_co]):
 
 
 def awaited(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[Runner[S], P], Coroutine[Any, Any, T]]:
-    """The same method, awaited."""
+    """Return an awaitable version of a method."""
 
     async def call(self: Runner[S], /, *args: P.args, **kwargs: P.kwargs) -> T:
         return await self.run(lambda blocking: method(blocking, *args, **kwargs))
@@ -83,7 +83,7 @@ def awaited(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[Runn
 def iterated(
     method: Callable[Concatenate[S, P], Iterator[T]],
 ) -> Callable[Concatenate[Runner[S], P], AsyncGenerator[T]]:
-    """The same method, whose iterator is asynchronous."""
+    """Return a version of a method whose iterator is asynchronous."""
 
     async def iterate(self: Runner[S], /, *args: P.args, **kwargs: P.kwargs) -> AsyncGenerator[T]:
         iterator = await self.run(lambda blocking: method(blocking, *args, **kwargs))

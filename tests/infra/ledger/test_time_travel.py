@@ -302,12 +302,12 @@ class CountedLog:
             self.pages += threading.get_ident() == thread
             return read(*args, **kwargs)
 
-        def counted_read_chat(chat_id: str, **kwargs: Any) -> Any:
-            self.chats.append(chat_id)
-            return read_stream(chat_id, **kwargs)
+        def counted_read_stream(stream_id: str, **kwargs: Any) -> Any:
+            self.chats.append(stream_id)
+            return read_stream(stream_id, **kwargs)
 
         monkeypatch.setattr(log, "read", counted_read)
-        monkeypatch.setattr(log, "read_stream", counted_read_chat)
+        monkeypatch.setattr(log, "read_stream", counted_read_stream)
 
 
 def fill(ledger: Ledger, count: int) -> int:
