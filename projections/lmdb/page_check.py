@@ -30,7 +30,7 @@ from .pages import (
     count_value_pages,
     misplaced,
     parse_free_pages,
-    parse_node,
+    parse_nodes,
     parse_number,
     parse_page,
     parse_sub_page,
@@ -173,8 +173,7 @@ class _Walk:
     def _read_branch(self, page: Page) -> list[tuple[bytes, int]]:
         children: list[tuple[bytes, int]] = []
         raw, taken = page.raw, 0
-        for at in page.offsets:
-            child, _, key_bytes = parse_node(page, at)
+        for at, child, _, key_bytes in parse_nodes(page):
             end = at + NODE_BYTES + key_bytes
             key = raw[at + NODE_BYTES : end]
             if end > len(raw) or (len(children) > 1 and not self._precedes(children[-1][0], key)):
@@ -188,8 +187,7 @@ class _Walk:
     def _read_leaf(self, page: Page, least: bytes, limit: bytes | None) -> None:
         number, raw = page.number, page.raw
         last, taken = None, 0
-        for at in page.offsets:
-            value_bytes, flags, key_bytes = parse_node(page, at)
+        for at, value_bytes, flags, key_bytes in parse_nodes(page):
             key_end = at + NODE_BYTES + key_bytes
             key = raw[at + NODE_BYTES : key_end]
             stored = _POINTER_BYTES if flags & BIG else value_bytes
@@ -241,8 +239,7 @@ class _Walk:
 def _count_on_sub_page(page: Page) -> int:
     """Return the number of values of a key that lie on a page within the page."""
     last, taken = None, 0
-    for at in page.offsets:
-        number, flags, value_bytes = parse_node(page, at)
+    for at, number, flags, value_bytes in parse_nodes(page):
         end = at + NODE_BYTES + value_bytes
         value = page.raw[at + NODE_BYTES : end]
         if number or flags or end > len(page.raw) or (last is not None and last >= value):

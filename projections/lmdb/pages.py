@@ -129,20 +129,25 @@ def parse_sub_page(number: int, raw: bytes) -> Page:
     return Page(number, raw, SUB_PAGE, offsets, lower, upper)
 
 
-def parse_node(page: Page, at: int) -> tuple[int, int, int]:
+def parse_nodes(page: Page) -> list[tuple[int, int, int, int]]:
     """
-    Return the node at a place of a page: its number, its flags, and how many bytes its key has, which follows.
+    Return the nodes of a page: where each begins, its number, its flags, and how many bytes its key has, which follows.
 
     The number is that of the child on a branch, with flags of 0, and the bytes of the value on a leaf. Raises `PageError` when
     no node can begin there.
     """
-    _, raw, kind, _, _, upper = page
-    if at < upper or at & 1 or at + NODE_BYTES > len(raw):
-        raise misplaced(page.number)
-    low, high, flags, key_bytes = _NODE.unpack_from(raw, at)
-    if kind == BRANCH:
-        return low | high << 16 | flags << 32, 0, key_bytes
-    return low | high << 16, flags, key_bytes
+    _, raw, kind, offsets, _, upper = page
+    last, unpack = len(raw) - NODE_BYTES, _NODE.unpack_from
+    nodes: list[tuple[int, int, int, int]] = []
+    for at in offsets:
+        if at < upper or at & 1 or at > last:
+            raise misplaced(page.number)
+        low, high, flags, key_bytes = unpack(raw, at)
+        if kind == BRANCH:
+            nodes.append((at, low | high << 16 | flags << 32, 0, key_bytes))
+        else:
+            nodes.append((at, low | high << 16, flags, key_bytes))
+    return nodes
 
 
 def parse_number(raw: bytes, at: int) -> int:

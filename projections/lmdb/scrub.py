@@ -34,7 +34,7 @@ from .pages import (
     PageSnapshot,
     count_value_pages,
     parse_free_pages,
-    parse_node,
+    parse_nodes,
     parse_number,
     parse_page,
     parse_tree,
@@ -118,8 +118,7 @@ class PageFile:
             return self._first_key(page, snapshot, depth)
         self._visit(number)
         first = b""
-        for index, at in enumerate(page.offsets):
-            found, flags, key_bytes = parse_node(page, at)
+        for index, (at, found, flags, key_bytes) in enumerate(parse_nodes(page)):
             if is_branch:
                 least = self._clean_tree(found, snapshot, depth + 1, is_text=is_text)
                 first = first if index else least
@@ -138,8 +137,7 @@ class PageFile:
 
     def _first_key(self, page: Page, snapshot: PageSnapshot, depth: int) -> bytes:
         while page.offsets:
-            at = page.offsets[0]
-            child, _, key_bytes = parse_node(page, at)
+            ((at, child, _, key_bytes),) = parse_nodes(page._replace(offsets=page.offsets[:1]))
             if page.kind != BRANCH:
                 return page.raw[at + NODE_BYTES : at + NODE_BYTES + key_bytes]
             depth += 1
@@ -216,8 +214,7 @@ class PageFile:
             return
         page = self._page(number, snapshot, depth)
         self._visit(number)
-        for at in page.offsets:
-            found, flags, key_bytes = parse_node(page, at)
+        for at, found, flags, key_bytes in parse_nodes(page):
             if page.kind == BRANCH:
                 yield from self._free_lists(found, snapshot, depth + 1)
                 continue
