@@ -74,7 +74,7 @@ class Deaf(MemoryLog):
 class Keeping(MemoryLog):
     """Erases nothing."""
 
-    def erase(self, chat_id: str, *, first_position: int, before: int) -> None:
+    def erase(self, stream_id: str, *, first_position: int, before: int) -> None:
         pass
 
 
