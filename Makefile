@@ -18,8 +18,8 @@ APART := $(if $(filter output-sync,$(.FEATURES)),--output-sync)
 demo: $(VENV)/.package ## import sample conversations, branch, rewind, rebuild: the main job in seconds
 	$(BIN)/chatledger demo
 
-# Three workers for two cores: many tests wait for servers, disks and other processes.
-PYTEST := $(BIN)/python -m pytest -n 3 --dist loadgroup -q
+# Four workers for two cores: many tests wait for servers, disks and other processes.
+PYTEST := $(BIN)/python -m pytest -n 4 --dist loadgroup -q
 
 test: $(VENV)/.dev ## the tests, on real servers; what takes long is in `make soak`
 	$(PYTEST) -m "not soak"

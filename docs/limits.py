@@ -43,7 +43,11 @@ LIMITS: Final = (
     ("a title", _bytes(MAX_TITLE_BYTES), "InvalidValueError"),
     ("metadata, encoded in msgpack", _bytes(MAX_METADATA_BYTES), "InvalidValueError"),
     ("keys of metadata, at the top", f"{MAX_METADATA_KEYS:,}", "InvalidValueError"),
-    ("levels of lists and objects in a JSON value", f"{MAX_JSON_DEPTH:,}", "InvalidValueError"),
+    (
+        "levels of lists and objects in a JSON value, and in fragments that are rendered as TOML or TOON",
+        f"{MAX_JSON_DEPTH:,}",
+        "InvalidValueError",
+    ),
     ("the data of a message; `max_message_bytes` of `open`", _bytes(MAX_MESSAGE_BYTES), "PayloadTooLargeError"),
     (
         f"an event without its large data (each of more than {_bytes(LARGE_BYTES)}); `max_event_bytes` of `open`",

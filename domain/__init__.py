@@ -1,1 +1,1 @@
-"""What a conversation is and how it may change: pure functions of values, without I/O, clock or randomness."""
+"""The domain: what a conversation is and how it may change, as pure functions of values, without I/O, clock or randomness."""

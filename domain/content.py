@@ -1,13 +1,14 @@
 """
-Content: the values of an agent's channels, cut into pieces that are named by their digest, so that equal ones are kept once.
+Content: the values of threads and of the states of graphs, cut into pieces that are named by their digest, so that equal ones are
+kept once.
 
-A value is a leaf (what the serializer made of it), or a list, dict or other compound of pieces. A long leaf is cut into parts. A list that
+A value is a leaf (what the serializer made of it), or a list, dict or other composite of pieces. A long leaf is cut into parts. A list that
 grew out of another one says only what is new: as many as `keep` elements of `base`, and then its own.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import blake2b
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -65,36 +66,62 @@ class Piece(msgspec.Struct, frozen=True, array_like=True):
     content: Content
 
 
+class Tree(NamedTuple):
+    """A value in pieces: its own, and the values that it is made of."""
+
+    digest: bytes
+    content: Content
+    children: "Sequence[Tree]" = ()
+
+
+def leaf_tree(type_name: str, data: bytes) -> Tree:
+    """Return one serialized value in pieces."""
+    *parts, whole = leaf_pieces(type_name, data)
+    return Tree(whole.digest, whole.content, [Tree(part.digest, part.content) for part in parts])
+
+
+def list_tree(children: Sequence[Tree]) -> Tree:
+    """Return a list of values in pieces."""
+    piece = list_piece([child.digest for child in children])
+    return Tree(piece.digest, piece.content, children)
+
+
+def dict_tree(items: Mapping[str, Tree]) -> Tree:
+    """Return a dict of values in pieces."""
+    piece = dict_piece({key: child.digest for key, child in items.items()})
+    return Tree(piece.digest, piece.content, list(items.values()))
+
+
 def leaf_pieces(type_name: str, data: bytes) -> list[Piece]:
     """The pieces of one serialized value; the last of them is the value."""
     if len(data) <= MAX_PART_BYTES:
-        return [Piece(digest_of(Leaf(type_name, data)), Leaf(type_name, data))]
+        return [Piece(piece_digest(Leaf(type_name, data)), Leaf(type_name, data))]
     leaves = [Leaf("part", data[at : at + MAX_PART_BYTES]) for at in range(0, len(data), MAX_PART_BYTES)]
-    parts = [Piece(digest_of(leaf), leaf) for leaf in leaves]
+    parts = [Piece(piece_digest(leaf), leaf) for leaf in leaves]
     whole = Parts(type_name, b"".join(part.digest for part in parts))
-    return [*parts, Piece(digest_of(whole), whole)]
+    return [*parts, Piece(piece_digest(whole), whole)]
 
 
 def list_piece(children: Sequence[bytes]) -> Piece:
     """The list of pieces with these digests."""
     node = ListNode(b"".join(children))
-    return Piece(digest_of(node), node)
+    return Piece(piece_digest(node), node)
 
 
 def dict_piece(items: dict[str, bytes]) -> Piece:
     """The dict of pieces with these digests."""
     node = DictNode(tuple(items), b"".join(items.values()))
-    return Piece(digest_of(node), node)
+    return Piece(piece_digest(node), node)
 
 
-def compound_piece(type_name: str, children: Sequence[bytes]) -> Piece:
+def composite_piece(type_name: str, children: Sequence[bytes]) -> Piece:
     """The value of that form that is made of pieces with these digests."""
     node = Compound(type_name, b"".join(children))
-    return Piece(digest_of(node), node)
+    return Piece(piece_digest(node), node)
 
 
-def digest_of(content: Content) -> bytes:
-    """What a piece is named by: BLAKE2b over its kind and all it holds. A list must be whole, without a base."""
+def piece_digest(content: Content) -> bytes:
+    """Return the digest that names a piece: BLAKE2b over its kind and content. A list must be whole, without a base."""
     if isinstance(content, Leaf):
         parts = b"leaf", _encode(content.type), content.data
     elif isinstance(content, Parts):
@@ -148,8 +175,56 @@ def _common(one: bytes, other: bytes) -> int:
     return low
 
 
+def children_by_key(node: DictNode) -> dict[str, bytes]:
+    """Return the digests of the values of a dict."""
+    return dict(zip(node.keys, split_digests(node.children), strict=True))
+
+
+class Missing:
+    """
+    The pieces of values that are not stored yet, each before those that are made of it.
+
+    Args:
+        is_stored: Whether a piece is stored.
+        content_of: A stored piece by its digest, of a list all elements; None when there is none.
+        is_deep: Whether a list in a dict may grow out of the one that stood there before, and not only a value that is a list.
+    """
+
+    def __init__(
+        self,
+        is_stored: Callable[[bytes], bool],
+        content_of: Callable[[bytes], Content | None],
+        *,
+        is_deep: bool = False,
+    ) -> None:
+        self._is_stored, self._content_of, self._is_deep = is_stored, content_of, is_deep
+        self._seen: set[bytes] = set()
+        self.found: list[Piece] = []
+
+    def add(self, value: Tree, before: bytes | None) -> None:
+        """Add what is missing of a value; `before` is what stood in its place earlier."""
+        if value.digest in self._seen or self._is_stored(value.digest):
+            return
+        self._seen.add(value.digest)
+        content, children = value.content, value.children
+        if isinstance(content, ListNode) and before is not None:
+            base = self._content_of(before)
+            if isinstance(base, ListNode):
+                content = grown_from(content.children, before, base.children)
+                children = children[content.keep :]
+        if self._is_deep and isinstance(content, DictNode) and before is not None:
+            base = self._content_of(before)
+            known = children_by_key(base) if isinstance(base, DictNode) else {}
+            for key, child in zip(content.keys, children, strict=True):
+                self.add(child, known.get(key))
+        else:
+            for child in children:
+                self.add(child, None)
+        self.found.append(Piece(value.digest, content))
+
+
 def size_of(pieces: Iterable[Piece]) -> int:
-    """How many bytes the pieces take on the log, nearly."""
+    """Return the approximate size of pieces on the log, in bytes."""
     return sum(
         DIGEST_BYTES + 16 + len(getattr(piece.content, "data", b"")) + len(references_of(piece.content)) * DIGEST_BYTES
         for piece in pieces

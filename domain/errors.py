@@ -93,7 +93,7 @@ class ConflictError(ChatledgerError):
 
 
 class AccessDeniedError(ChatledgerError):
-    """This identity may not do that."""
+    """The identity may not do that."""
 
 
 class ConfigurationError(ChatledgerError):
@@ -319,7 +319,7 @@ class RunStatusError(ConflictError):
             "waiting": "repeat the runs that it depends on first",
             "running": "only a pending run can be started",
         }.get(status, "that is final; record a new run")
-        super().__init__(f"run {run_id!r} of chat {chat_id!r} is {status!r} and can not become {wanted!r}: {hint}")
+        super().__init__(f"run {run_id!r} of chat {chat_id!r} is {status!r} and cannot become {wanted!r}: {hint}")
         self.chat_id, self.run_id, self.status, self.wanted = chat_id, run_id, status, wanted
 
 
@@ -465,7 +465,7 @@ class CorruptStateError(ChatledgerError):
 
 
 class ProjectionError(ChatledgerError):
-    """A custom projection can not be read: it failed, or another version of it is in use. Everything else goes on."""
+    """A custom projection cannot be read: it failed, or another version of it is in use. Everything else goes on."""
 
     def __init__(self, name: str, reason: str, *, position: int | None = None) -> None:
         super().__init__(f"projection {name!r} {reason}")
@@ -530,5 +530,5 @@ __all__ = (
 )
 
 
-UNDECODABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+DECODE_ERRORS: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """The second for text that is no UTF-8, the third for what is nested more deeply than Python recurses."""

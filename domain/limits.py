@@ -1,4 +1,4 @@
-"""What ids, names, numbers and JSON values must look like. Each check raises `InvalidValueError` and returns its value."""
+"""Checks of ids, names, numbers and JSON values. Each check raises `InvalidValueError` and returns its value."""
 
 import math
 from typing import Any, Final, cast
@@ -25,7 +25,7 @@ def check_id(value: Any, what: str, *, empty: bool = False) -> str:
     if not isinstance(value, str):
         msg = f"{what} must be text, not {type(value).__name__}"
         raise InvalidValueError(msg)
-    size = len(encoded(value, what))
+    size = len(utf8_bytes(value, what))
     if not (size or empty):
         msg = f"{what} must not be empty"
         raise InvalidValueError(msg)
@@ -39,11 +39,11 @@ def check_id(value: Any, what: str, *, empty: bool = False) -> str:
 
 
 def check_optional_id(value: Any, what: str) -> str | None:
-    """As `check_id`, or None."""
+    """Check an optional id."""
     return None if value is None else check_id(value, what)
 
 
-def encoded(value: str, what: str) -> bytes:
+def utf8_bytes(value: str, what: str) -> bytes:
     """The UTF-8 bytes of a text."""
     try:
         return value.encode()
@@ -78,11 +78,11 @@ def json_copy(value: Any, what: str, depth: int = 0) -> Any:
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
-        encoded(value, what)
+        utf8_bytes(value, what)
         return str.__str__(value)
     if isinstance(value, int):
         if not _MIN_INT <= value <= _MAX_INT:
-            msg = f"{what} contains an integer beyond 64 bits, which can not be kept exactly; store it as text"
+            msg = f"{what} contains an integer beyond 64 bits, which cannot be kept exactly; store it as text"
             raise InvalidValueError(msg)
         return int(value)
     if isinstance(value, float):
@@ -140,5 +140,5 @@ def _json_key(key: Any, what: str) -> str:
     if not isinstance(key, str):
         msg = f"{what} has the key {key!r}; keys must be text"
         raise InvalidValueError(msg)
-    encoded(key, what)
+    utf8_bytes(key, what)
     return str.__str__(key)

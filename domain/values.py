@@ -97,7 +97,7 @@ class Chat(msgspec.Struct, frozen=True, kw_only=True):
 
 class Annotation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """
-    What was said of a message after it was written; the message itself never changes.
+    An annotation of a message, written after it; the message itself never changes.
 
     `stale`: what it answers was edited. `replaced_by`: the message that takes its place. `hidden`: not to be shown.
     `metadata`: any JSON object.
@@ -118,7 +118,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
     """
 
     # `chat_id` has a default so that records inside one chat need not repeat it (`omit_defaults`); answers always carry it.
-    # `gc=False`: a message is a tree of JSON values and can not be part of a cycle.
+    # `gc=False`: a message is a tree of JSON values and cannot be part of a cycle.
     id: str
     chat_id: str = ""
     parent_id: str | None = None
@@ -147,12 +147,12 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
         return plain_text(self.data)
 
 
-class _Content(msgspec.Struct, frozen=True):
+class _DraftContent(msgspec.Struct, frozen=True):
     name: str
     data: Any
 
 
-class NewMessage(_Content, frozen=True, kw_only=True):
+class NewMessage(_DraftContent, frozen=True, kw_only=True):
     """
     A message to append: `NewMessage(name, data, *, ...)`.
 
@@ -232,7 +232,7 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Divergence(msgspec.Struct, frozen=True, kw_only=True):
-    """How two messages differ: their last `common` ancestor, and what each chain has after it, oldest first."""
+    """The difference of two messages: their last `common` ancestor, and what each chain has after it, oldest first."""
 
     common: Message | None
     only_a: list[Message]
@@ -256,7 +256,7 @@ class SearchHit(msgspec.Struct, frozen=True, kw_only=True):
 
 class SearchHits(list[SearchHit]):
     """
-    What a search found, best first.
+    The result of a search, best first.
 
     `is_degraded` says that the search index of some chat was being built, so that its messages were compared word for word
     with the query instead, and not ranked.

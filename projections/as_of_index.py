@@ -1,4 +1,4 @@
-"""A second index: a few chats as they stood at an earlier moment, beside the index that serves."""
+"""As-of index: a few chats as of an earlier point, in a second index beside the live one."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,20 +13,20 @@ from .generations import Generation
 from .lmdb.environment import INITIAL_MAP_BYTES, Reading, Transaction, drop_prefixed, prefixed
 from .lmdb.keys import number
 from .lmdb.tables import Tables
-from .search import indexer as building
+from .search import indexer
 from .search.indexer import is_behind, is_current, note_behind
 
 _COMPLETE: Final = b"complete:"
 _SEARCHABLE: Final = b"searchable:"
 
 
-class PastChat(IndexedChat):
-    """A chat that was folded into an index of the past."""
+class AsOfChat(IndexedChat):
+    """A chat that was replayed into an as-of index."""
 
 
-class PastIndex:
+class AsOfIndex:
     """
-    Chats folded from some of their events. It is not kept in step with the log.
+    A temporary index of chats that were replayed up to a point. It is not kept in step with the log.
 
     Args:
         folder: An empty folder. Nothing is opened by name after this, so that it may be removed at once.
@@ -37,7 +37,7 @@ class PastIndex:
         self._env = self._generation.env
         try:
             # Nothing is in it yet: this says that its search index is current and lacks nothing.
-            building.build(self._env, self.tables, anew=True, progress=lambda _done, _total: None)
+            indexer.build(self._env, self.tables, anew=True, progress=lambda _done, _total: None)
         except BaseException:
             self._env.close()
             raise
@@ -71,7 +71,7 @@ class PastIndex:
                 if writer is None:
                     tombstone = tombstones.get(chat_id)
                     if tombstone is not None and self.tables.chat_no(txn, chat_id) is None:
-                        self.tables.bury(txn, chat_id, tombstone)
+                        self.tables.put_tombstone(txn, chat_id, tombstone)
                     writer = writers[chat_id] = ChatWriter(self.tables, txn, chat_id)
                     if writer.chat_no is None:
                         self._drop(txn, recorded.position)
@@ -84,9 +84,9 @@ class PastIndex:
 
     def copy_chats(self, live: Transaction, tables: Tables, chat_numbers: Sequence[int]) -> None:
         """
-        Copy chats from the index that serves, so that they are searched together with folded ones.
+        Copy chats from the live index, so that they are searched together with replayed ones.
 
-        A search looks into one index only. Rows are copied as they are, which takes a fraction of folding the chats.
+        A search looks into one index only. Rows are copied as they are, which takes a fraction of replaying the chats.
         """
 
         def change(txn: Transaction) -> None:
@@ -94,7 +94,7 @@ class PastIndex:
                 note_behind(txn, self.tables)
             for chat_no in chat_numbers:
                 if self.is_complete(txn, chat_no):
-                    continue  # another thread has folded it meanwhile
+                    continue  # another thread has replayed it meanwhile
                 self._drop(txn, chat_no)
                 txn.cursor(self.tables.rows).putmulti(list(prefixed(live, tables.rows, number(chat_no))))
                 if is_current(live, tables):
@@ -109,7 +109,7 @@ class PastIndex:
         drop_prefixed(txn, self.tables.search, number(chat_no))
 
     def is_searchable(self, txn: Transaction, chat_no: int) -> bool:
-        """Whether a chat can be searched here, folded or copied."""
+        """Whether a chat can be searched here, replayed or copied."""
         return self.is_complete(txn, chat_no) or txn.get(_SEARCHABLE + number(chat_no), db=self.tables.meta) is not None
 
     def head(self, chat_id: str) -> StreamHead:

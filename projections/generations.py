@@ -13,25 +13,25 @@ import msgspec
 
 from chatledger.domain.chat.events import Recorded, StreamDeleted
 from chatledger.domain.chat.state import stream_head
-from chatledger.domain.errors import UNDECODABLE, LogRegressedError
+from chatledger.domain.errors import DECODE_ERRORS, LogRegressedError
 
 from .lmdb.environment import Environment, Transaction
 from .lmdb.keys import number, to_number
 from .lmdb.page_check import find_damage
 from .lmdb.tables import Tables
-from .log.applying import Page, Settings, writer_of
+from .log.applying import EventPage, Settings, writer_of
 
 SCHEMA: Final = b"12"
 """Changes whenever rows or keys do; an index of another schema is rebuilt."""
 
 _STATE, _SCHEMA, _IDENTITY, _RETIRED = b"state", b"schema", b"identity", b"retired"
 _ERASURE, _TRACKING = b"erasure:", b"tracking:"
-_SOILED, _SCRUBBED = b"soiled", b"scrubbed"
+_DIRTY, _SCRUBBED = b"soiled", b"scrubbed"
 
 
 class IndexState(msgspec.Struct, frozen=True, array_like=True):
     """
-    How far an index is: the position of the last event and its hash.
+    The state of an index: the position of the last event and its hash.
 
     `missing` counts the positions before it that held no event, `erased` the events that tombstones account for.
     """
@@ -43,9 +43,9 @@ class IndexState(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Erasure(msgspec.Struct, frozen=True, array_like=True):
-    """A deleted chat whose events, from `first_position` to before `tombstone_position`, are to go from the log."""
+    """A deleted stream whose events, from `first_position` to before `tombstone_position`, are to be erased from the log."""
 
-    chat_id: str
+    stream_id: str
     first_position: int
     tombstone_position: int
 
@@ -74,7 +74,7 @@ def read_state(path: Path, identity: str) -> IndexState | None:
             raw = txn.get(_STATE)
             is_ours = txn.get(_IDENTITY) == identity.encode()
         return _decode_state(raw) if is_ours and raw is not None else None
-    except (lmdb.Error, *UNDECODABLE):
+    except (lmdb.Error, *DECODE_ERRORS):
         return None
     finally:
         env.close()
@@ -96,7 +96,7 @@ class Generation:
         except BaseException:
             self.env.close()
             raise
-        self.env.forget_memory_when(self._soiled, otherwise=self.note_soiled)
+        self.env.forget_memory_when(self._dirty, otherwise=self.note_dirty)
 
     @classmethod
     def create(cls, number: int, path: Path, *, map_bytes: int) -> Self:
@@ -122,7 +122,7 @@ class Generation:
         self.env.update(change)
 
     def mismatch(self, identity: str) -> str | None:
-        """Why this generation can not serve that log; None when it can."""
+        """Why this generation cannot serve that log; None when it can."""
         with self.env.reading() as txn:
             schema = txn.get(_SCHEMA, db=self.tables.meta)
             built_from = txn.get(_IDENTITY, db=self.tables.meta)
@@ -131,7 +131,7 @@ class Generation:
         return None if built_from == identity.encode() else "it was built from another log"
 
     def state(self, txn: Transaction) -> IndexState:
-        """How far the generation is."""
+        """Return the state of the generation."""
         raw = txn.get(_STATE, db=self.tables.meta)
         return IndexState() if raw is None else _decode_state(raw)
 
@@ -154,10 +154,10 @@ class Generation:
         fresh = [recorded for recorded in events if recorded.position > state.position]
         if not fresh:
             return state
-        page = Page(txn, self.tables, state.position, settings)
+        page = EventPage(txn, self.tables, state.position, settings)
         for recorded in fresh:
             page.take(recorded)
-        for tombstone in page.buried:
+        for tombstone in page.tombstones:
             self._put_erasure(txn, tombstone)
         page.flush()
         position = fresh[-1].position
@@ -190,22 +190,22 @@ class Generation:
         assert isinstance(body, StreamDeleted), "it is a tombstone"
         erasure = Erasure(recorded.chat_id, body.first_position, recorded.position)
         txn.put(_ERASURE + number(recorded.position), _encode(erasure), db=self.tables.meta)
-        self.note_soiled(txn)
+        self.note_dirty(txn)
 
-    def note_soiled(self, txn: Transaction) -> None:
-        """Note that this transaction deletes what must not stay in the file."""
-        txn.put(_SOILED, number(to_number(self._soiled(txn)) + 1), db=self.tables.meta)
+    def note_dirty(self, txn: Transaction) -> None:
+        """Mark the file as dirty: this transaction deletes rows whose bytes must not stay in it."""
+        txn.put(_DIRTY, number(to_number(self._dirty(txn)) + 1), db=self.tables.meta)
 
-    def _soiled(self, txn: Transaction) -> bytes:
-        return txn.get(_SOILED, default=number(0), db=self.tables.meta)
+    def _dirty(self, txn: Transaction) -> bytes:
+        return txn.get(_DIRTY, default=number(0), db=self.tables.meta)
 
     def scrub_due(self, txn: Transaction) -> bytes | None:
-        """What `note_scrubbed` takes when the file was scrubbed of all that was deleted so far; None when it was already."""
-        soiled = self._soiled(txn)
-        return None if soiled == txn.get(_SCRUBBED, default=number(0), db=self.tables.meta) else soiled
+        """Return the dirty mark to pass to `note_scrubbed` after scrubbing; None when the file is clean."""
+        dirty = self._dirty(txn)
+        return None if dirty == txn.get(_SCRUBBED, default=number(0), db=self.tables.meta) else dirty
 
     def note_scrubbed(self, txn: Transaction, due: bytes) -> None:
-        """Note that the file has nothing of what had been deleted when `due` was read."""
+        """Note that the file has been scrubbed of everything that was deleted when `due` was read."""
         txn.put(_SCRUBBED, due, db=self.tables.meta)
 
     def erasures(self, txn: Transaction) -> list[Erasure]:
@@ -222,7 +222,7 @@ class Generation:
         txn.delete(_ERASURE + number(erasure.tombstone_position), db=self.tables.meta)
 
     def tracking(self, txn: Transaction, application: str) -> int | None:
-        """How far a projection of that application is."""
+        """Return the tracked position of an application's projection."""
         raw = txn.get(_TRACKING + application.encode(), db=self.tables.meta)
         return None if raw is None else to_number(raw)
 
@@ -247,7 +247,7 @@ class Generations:
             return None
 
     def path(self, generation_no: int) -> Path:
-        """Where a generation lies."""
+        """Return the folder of a generation."""
         return self.root / f"{generation_no:06d}"
 
     def next(self) -> int:

@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 import lmdb
 
 from chatledger.domain.chat.events import Recorded
-from chatledger.domain.errors import UNDECODABLE, CorruptStateError, LedgerClosedError
+from chatledger.domain.errors import DECODE_ERRORS, CorruptStateError, LedgerClosedError
 from chatledger.domain.values import Chat
 
 from .chat.chains import Place
@@ -24,7 +24,7 @@ from .lmdb.system_errors import unusable
 from .lmdb.tables import Tables
 from .log.applying import Refuse, Settings, pass_over, refuse_foreign, refuse_nothing
 from .log.tracking import PositionRecorder
-from .search import indexer as building
+from .search import indexer
 from .thread.reader import IndexedThread
 
 T = TypeVar("T")
@@ -32,7 +32,7 @@ ReadLog = Callable[[int], Sequence[Recorded]]
 """The events after a position: a page of whole commits, empty at the end of the log."""
 
 APPLICATION: Final = "chatledger"
-_DAMAGE: Final = (lmdb.Error, *UNDECODABLE, struct.error, AssertionError)  # what reading damaged rows comes to
+_DAMAGE: Final = (lmdb.Error, *DECODE_ERRORS, struct.error, AssertionError)  # what reading damaged rows comes to
 
 
 class Snapshot:
@@ -45,7 +45,7 @@ class Snapshot:
 
     @property
     def state(self) -> IndexState:
-        """How far the index is."""
+        """The position of the index and the hash of the last event."""
         return self._generation.state(self._txn)
 
     def refuse(self, stream: str) -> None:
@@ -62,7 +62,7 @@ class Snapshot:
     def thread(self, thread_id: str, *, even_quarantined: bool = False) -> IndexedThread:
         """The thread of that id; its record is None when there is none."""
         thread = IndexedThread(self._generation.tables, self._txn, thread_id)
-        (refuse_nothing if even_quarantined else self.refuse)(thread.chat_id)
+        (refuse_nothing if even_quarantined else self.refuse)(thread.stream_id)
         return thread
 
     @property
@@ -107,7 +107,7 @@ class Snapshot:
         )
 
     def tracking(self, application_name: str) -> int | None:
-        """How far a projection of that application is."""
+        """Return the tracked position of an application's projection."""
         return self._generation.tracking(self._txn, application_name)
 
     def erasures(self) -> list[Erasure]:
@@ -134,7 +134,7 @@ class Snapshot:
 
 class Index(PositionRecorder):
     """
-    What is derived from one log, kept in LMDB and shared by the threads and processes that have it open.
+    The index of one log, kept in LMDB and shared by the threads and processes that have it open.
 
     `open` tells whether it can serve; if not, `rebuild` makes a new generation from the log.
     """
@@ -151,7 +151,7 @@ class Index(PositionRecorder):
         self.refuse: Refuse = refuse_nothing
 
     def open(self) -> str | None:
-        """Open the current generation. Returns why it can not serve, or None when it does."""
+        """Open the current generation. Returns why it cannot serve, or None when it does."""
         number = self._generations.current
         if number is None:
             return "there is none yet"
@@ -170,7 +170,7 @@ class Index(PositionRecorder):
         return None
 
     def last_seen(self) -> IndexState | None:
-        """How far the current generation went, where `open` says that it cannot serve; None when it cannot say."""
+        """Return the position of the current generation after `open` refused it; None when it is unknown."""
         number = self._generations.current
         return None if number is None else read_state(self._generations.path(number), self._identity)
 
@@ -255,13 +255,13 @@ class Index(PositionRecorder):
         Remove what was deleted from the files. Returns whether it is gone; if not, something still uses it: try again later.
 
         Raises:
-            UnknownFormatError: Only a rebuild can remove it.
+            PageError: Only a rebuild can remove it.
         """
         return scrub_files(self._generations, self._current)
 
     @property
     def state(self) -> IndexState:
-        """How far the index is."""
+        """Return the position of the index and the hash of the last event."""
         with self.snapshot() as snapshot:
             return snapshot.state
 
@@ -287,13 +287,13 @@ class Index(PositionRecorder):
             try:
                 fresh.describe(self._identity)
                 check(self._fill(fresh, read, progress))
-                building.build(fresh.env, fresh.tables, anew=True, progress=lambda _done, _total: None)
+                indexer.build(fresh.env, fresh.tables, anew=True, progress=lambda _done, _total: None)
                 with self._swap:
                     self._switch(fresh, read, progress)
                     old, self._live = self._live, fresh
             except lmdb.Error as error:
                 fresh.discard()
-                msg = f"a new index can not be written at {fresh.env.path}; the old one stays"
+                msg = f"a new index cannot be written at {fresh.env.path}; the old one stays"
                 raise unusable(error, msg) from error
             except BaseException:
                 fresh.discard()
@@ -317,10 +317,10 @@ class Index(PositionRecorder):
                 return
             live = self._current()
             try:
-                if not (unless_complete and building.is_complete(live.env, live.tables)):
-                    building.build(live.env, live.tables, anew=not unless_complete, progress=progress)
+                if not (unless_complete and indexer.is_complete(live.env, live.tables)):
+                    indexer.build(live.env, live.tables, anew=not unless_complete, progress=progress)
             except lmdb.Error as error:
-                msg = f"the index at {live.env.path} can not be written; rebuild it, the log is not affected"
+                msg = f"the index at {live.env.path} cannot be written; rebuild it, the log is not affected"
                 raise unusable(error, msg) from error
 
     def _fill(self, fresh: Generation, read: ReadLog, progress: Callable[[int], None]) -> IndexState:
@@ -367,7 +367,7 @@ class Index(PositionRecorder):
                 return generation.env.update(attempt)
             except _DAMAGE as error:
                 generation.env.is_suspect = True
-                msg = f"the index at {generation.env.path} can not be written; what is on the log is not affected"
+                msg = f"the index at {generation.env.path} cannot be written; what is on the log is not affected"
                 raise unusable(error, msg, is_written=True) from error
             except RetiredError:
                 self._follow(generation)

@@ -13,11 +13,11 @@ from .index import Index
 
 PAGE_EVENTS: Final = 1000
 _TOGETHER_S: Final = 0.002
-"""How long a writer waits for what another thread wrote before it; reading the log takes about as long."""
+"""The time a writer waits for what another thread wrote before it; reading the log takes about as long."""
 
 
 class Log(Protocol):
-    """What a projector reads from."""
+    """The log that a projector reads."""
 
     @property
     def is_dense(self) -> bool:
@@ -28,7 +28,7 @@ class Log(Protocol):
         """The events after a position, in order; empty at the end."""
         ...
 
-    def read_chat(self, chat_id: str, *, after: int) -> Sequence[Recorded]:
+    def read_stream(self, stream_id: str, *, after: int) -> Sequence[Recorded]:
         """The events of one chat after a position, in order."""
         ...
 
@@ -115,7 +115,7 @@ class Projector:
                     self._changed.wait(left_s)
 
     def _run_after(self, position: int) -> list[Recorded]:
-        """What was written after a position without a gap, as far as it is known here."""
+        """Return the known events after a position, without a gap."""
         run: list[Recorded] = []
         with self._changed:
             while more := self._written_after(run[-1].position if run else position):
@@ -153,12 +153,12 @@ class Projector:
         if error.chat_id is None or error.position is None:
             return False
         after = error.position
-        while page := self._log.read_chat(error.chat_id, after=after):
+        while page := self._log.read_stream(error.chat_id, after=after):
             for recorded in page:
                 body = recorded.body
                 if isinstance(body, StreamDeleted) and body.first_position <= error.position:
                     self._doomed[error.chat_id] = recorded.position
-                    self._index.settings.half_erased.add(error.chat_id)
+                    self._index.settings.partly_erased.add(error.chat_id)
                     return True
             after = page[-1].position
         return False

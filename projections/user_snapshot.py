@@ -77,7 +77,7 @@ class OwnedSnapshot:
 
     @property
     def state(self) -> IndexState:
-        """How far the index is; counts over everybody's events."""
+        """The position of the index; it counts everybody's events."""
         return self._whole.state
 
     @property
@@ -105,7 +105,7 @@ class OwnedSnapshot:
         """The user's thread of that id; its record is None when there is none."""
         thread = OwnedThread(self.tables, self.txn, thread_id, user_id=self.user_id)
         if thread.record is not None and not even_quarantined:
-            self._whole.refuse(thread.chat_id)
+            self._whole.refuse(thread.stream_id)
         return thread
 
     def chat_nos(self, *, user_id: str | None = None) -> list[int]:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
-from tests.support.soak import examples
+from tests.support.soak import EVERY, IS_SOAK, examples
 
 # No test is timed: a busy machine is no failure. A continuous integration repeats the same examples, a developer sees new ones.
 settings.register_profile(
@@ -30,6 +30,23 @@ settings.load_profile("chatledger")
 UNPRIVILEGED = "nobody"
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Of a matrix, try every fourth case, the same ones on each machine, unless there is time for all or a case is named."""
+    if IS_SOAK or any("::" in argument for argument in config.args):
+        return
+    seen: dict[str, int] = {}
+    left_out: list[pytest.Item] = []
+    for item in items:
+        if item.get_closest_marker("matrix") is not None:
+            name = item.nodeid.partition("[")[0]
+            seen[name] = seen.get(name, -1) + 1
+            if seen[name] % EVERY:
+                left_out.append(item)
+    config.hook.pytest_deselected(items=left_out)
+    gone = set(left_out)
+    items[:] = [item for item in items if item not in gone]
+
+
 def pytest_collection_finish() -> None:
     """Thousands of tests that wait for their turn are no garbage: without this, each full collection looks at all of them."""
     gc.collect()
@@ -40,7 +57,7 @@ def pytest_collection_finish() -> None:
 def new_postgres_database() -> Iterator[Callable[[], str]]:
     """Makes empty databases on a PostgreSQL server of this session, and returns their locations."""
     psycopg = pytest.importorskip("psycopg")
-    # Not below `tmp_path`: PostgreSQL refuses to run as root, and its user can not enter root's folders.
+    # Not below `tmp_path`: PostgreSQL refuses to run as root, and its user cannot enter root's folders.
     base = Path(tempfile.mkdtemp(prefix="chatledger-pg-"))
     try:
         with _running_postgres(base):

@@ -2,6 +2,7 @@
 
 import gc
 import os
+import sys
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,6 +22,7 @@ from benchmarks.plots import write_plots
 from benchmarks.prose import COMMON, MID, PHRASE, RARE, Prose
 from benchmarks.report import BEGIN, END, cells, make_markdown, write_docs
 from benchmarks.suite import SUBJECTS, Result, run
+from benchmarks.walks import count_calls, make_table, walks
 from benchmarks.world import SMOKE, World, append_singly
 
 import chatledger
@@ -219,3 +221,23 @@ def test_many_chats_are_filled_at_a_time(tmp_path: Path) -> None:
     with chatledger.open(folder) as ledger:
         assert [2, 3, 2] == [len(ledger.get_messages(chat_id)) for chat_id in "abc"]
         assert (position + 1, end) == (end, ledger.last_position())
+
+
+def test_only_our_functions_are_counted() -> None:
+    """Each by its file, whatever else is called; and nothing is counted once the call is over, also when it fails."""
+    walk = count_calls("one", lambda: sorted([chatledger.user("a"), chatledger.user("b")], key=str))
+    with pytest.raises(ValueError, match="absent"):
+        count_calls("fails", lambda: int("absent"))
+    chatledger.user("c")
+
+    assert 2 == next(count for function, count in walk.calls.items() if "user" == function.name)
+    assert all(name.startswith(("domain/", "projections/", "infra/")) for name in walk.files)
+    assert sys.getprofile() is None
+
+
+def test_walks_are_counted() -> None:
+    """Each operation goes down into the domain, and the table has a row for it."""
+    found = list(walks())
+
+    assert all(walk.calls_in("domain") and walk.calls_in("projections") for walk in found)
+    assert len(found) + 2 == len(make_table(found).splitlines())

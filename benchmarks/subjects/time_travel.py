@@ -7,7 +7,7 @@ from pathlib import Path
 
 import chatledger
 from chatledger import Ledger, LedgerView, Message, Recorded
-from chatledger.domain.chat.replay import FoldedChat
+from chatledger.domain.chat.replay import ReplayedChat
 
 from ..data import Conversations
 from ..measure import Row, check_equal
@@ -100,11 +100,11 @@ def _ids_then(ledger: Ledger, position: int) -> list[str]:
         return [chat.id for chat in view.list_chats()]
 
 
-def _fold(ledger: Ledger, position: int) -> dict[str, FoldedChat]:
+def _fold(ledger: Ledger, position: int) -> dict[str, ReplayedChat]:
     by_chat: defaultdict[str, list[Recorded]] = defaultdict(list)
     for recorded in ledger.history(until=position):
         by_chat[recorded.chat_id].append(recorded)
-    return {chat_id: FoldedChat(chat_id, events) for chat_id, events in by_chat.items()}
+    return {chat_id: ReplayedChat(chat_id, events) for chat_id, events in by_chat.items()}
 
 
 def _fold_chain(ledger: Ledger, position: int, chat_id: str) -> list[Message]:

@@ -6,7 +6,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from ..errors import ChatExistsError, ChatNotFoundError, InvalidValueError
-from ..limits import MAX_TITLE_BYTES, check_id, check_metadata, check_time, encoded
+from ..limits import MAX_TITLE_BYTES, check_id, check_metadata, check_time, utf8_bytes
 from ..log.tombstones import owner_digest
 from ..thread.events import check_chat_id
 from .events import Body, ChatCreated, ChatDeleted, ChatUpdated
@@ -131,7 +131,7 @@ def _check_title(title: Any) -> str | None:
     if not isinstance(title, str):
         msg = f"title must be text or None, not {type(title).__name__}"
         raise InvalidValueError(msg)
-    size = len(encoded(title, "title"))
+    size = len(utf8_bytes(title, "title"))
     if size > MAX_TITLE_BYTES:
         msg = f"title takes {size:,} bytes, at most {MAX_TITLE_BYTES:,} are allowed"
         raise InvalidValueError(msg)

@@ -37,7 +37,7 @@ def decide_import(
     branches_before: int | None = None,
 ) -> list[Body]:
     """
-    What a chat lacks of an imported one: the chat itself, messages, branches, checkpoints, annotations, runs.
+    Return the events for everything that a chat lacks of an imported one: the chat, messages, branches, checkpoints, annotations, runs.
 
     What is there stays: a branch that exists only moves forward, when the imported head descends from its head; the active
     branch of an existing chat, its title, its end, its checkpoints, annotations and runs are not touched. So a repeated import
@@ -76,7 +76,7 @@ def decide_import(
 
 
 def rest_of(chat: ImportedChat, written: Sequence[Body]) -> ImportedChat:
-    """What is left of an imported chat to decide on, when these events of it were written: all of them, in their order."""
+    """Return the part of an imported chat that is left to decide on after these events of it, all and in order."""
     names = {body.name for body in written if isinstance(body, BranchCreated)}
     names |= {body.branch for body in written if isinstance(body, HeadMoved)}
     branches = sorted(chat.branches, key=_is_passive)
@@ -138,7 +138,7 @@ def _pointers(
 
 
 def import_result(chat_id: str, bodies: Sequence[Body]) -> ImportResult:
-    """What these events of an import changed."""
+    """Return the changes that these events of an import made."""
     return ImportResult(
         chat_id=chat_id,
         is_new=any(isinstance(body, ChatCreated) for body in bodies),
@@ -223,11 +223,11 @@ def _check_known(chat: ImportedChat, known: Mapping[str, str | None], message_id
 
 
 _encode: Final = msgspec.msgpack.Encoder(order="deterministic").encode
-Known = Mapping[str, str | None]
+KnownParents = Mapping[str, str | None]
 """The messages of the import, with their parents."""
 
 
-def missing_annotations(state: ChatState, chat: ImportedChat, known: Known) -> Iterator[Body]:
+def missing_annotations(state: ChatState, chat: ImportedChat, known: KnownParents) -> Iterator[Body]:
     """Annotations of messages that have none here; one event for all that say the same."""
     said: dict[bytes, tuple[dict[str, Any], list[str]]] = {}
     for message in chat.messages:
@@ -237,7 +237,7 @@ def missing_annotations(state: ChatState, chat: ImportedChat, known: Known) -> I
         if annotation.replaced_by is not None:
             _check_references(chat, known, annotation.replaced_by)
             if annotation.replaced_by == message.id:
-                msg = f"message {message.id!r} can not be replaced by itself"
+                msg = f"message {message.id!r} cannot be replaced by itself"
                 raise InvalidValueError(msg)
         changes = _changes(annotation)
         if changes:
@@ -246,7 +246,7 @@ def missing_annotations(state: ChatState, chat: ImportedChat, known: Known) -> I
         yield MessagesAnnotated(tuple(message_ids), changes)
 
 
-def missing_runs(state: ChatState, chat: ImportedChat, known: Known, new_ids: Iterator[str]) -> Iterator[Body]:
+def missing_runs(state: ChatState, chat: ImportedChat, known: KnownParents, new_ids: Iterator[str]) -> Iterator[Body]:
     """Regenerations and runs whose ids the chat does not have, as they were; the runs in their order."""
     for regeneration in chat.regenerations:
         if state.regeneration(check_id(regeneration.id, "regeneration id")) is None:
@@ -265,7 +265,7 @@ def _changes(annotation: Annotation) -> dict[str, Any]:
     return {name: value for name, value in changes.items() if value != getattr(plain, name)}
 
 
-def _begun(chat: ImportedChat, known: Known, regeneration: ImportedRegeneration) -> Body:
+def _begun(chat: ImportedChat, known: KnownParents, regeneration: ImportedRegeneration) -> Body:
     _check_references(chat, known, regeneration.edited_message_id)
     _check_references(chat, known, regeneration.new_message_id)
     return RegenerationBegun(
@@ -280,7 +280,7 @@ def _begun(chat: ImportedChat, known: Known, regeneration: ImportedRegeneration)
     )
 
 
-def _checked(chat: ImportedChat, known: Known, run: MessageRun) -> MessageRun:
+def _checked(chat: ImportedChat, known: KnownParents, run: MessageRun) -> MessageRun:
     for name in ("thread_id", "assistant_id", "runtime"):
         check_id(getattr(run, name), name)
     for name in ("checkpoint_id", "repeats", "regeneration_id"):
@@ -295,6 +295,6 @@ def _checked(chat: ImportedChat, known: Known, run: MessageRun) -> MessageRun:
     return run
 
 
-def _check_references(chat: ImportedChat, known: Known, message_id: str | None) -> None:
+def _check_references(chat: ImportedChat, known: KnownParents, message_id: str | None) -> None:
     if message_id is not None and message_id not in known:
         raise MessageNotFoundError(message_id, chat_id=chat.id)

@@ -90,7 +90,7 @@ def decide_add_messages(state: ChatState, drafts: Sequence[NewMessage], *, now: 
 
 
 def missing_messages(state: ChatState, drafts: Sequence[NewMessage], *, now: int) -> list[Message]:
-    """Those of the messages that the chat does not have yet, checked as `decide_add_messages` says."""
+    """Return the messages that the chat does not have yet, checked as by `decide_add_messages`."""
     added: dict[str, Message] = {}
     for draft in drafts:
         message = check_message(draft, now)

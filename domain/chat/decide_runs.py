@@ -267,7 +267,7 @@ def _replacement(state: ChatState, message_id: str, replaced_by: str | None) -> 
         return None
     check_target(state, check_id(replaced_by, "replaced_by"))
     if replaced_by == message_id:
-        msg = f"message {message_id!r} can not be replaced by itself"
+        msg = f"message {message_id!r} cannot be replaced by itself"
         raise InvalidValueError(msg)
     return replaced_by
 

@@ -14,7 +14,7 @@ from .runs import MessageRun, PlannedRun
 
 
 class Body(msgspec.Struct, frozen=True, array_like=True):
-    """What one kind of event says besides its envelope."""
+    """The body of an event, besides its envelope."""
 
     TOPIC: ClassVar[str]
 
@@ -177,7 +177,7 @@ class Recorded(msgspec.Struct, frozen=True):
 
     @property
     def actor(self) -> str | None:
-        """Who did it, as the writer said."""
+        """The actor, as the writer named it."""
         return self.event.actor
 
     @property
@@ -198,7 +198,7 @@ class Recorded(msgspec.Struct, frozen=True):
 
     @property
     def body(self) -> Body:
-        """What it says: one of the classes of `chatledger.domain.chat.events`."""
+        """The body: one of the classes of `chatledger.domain.chat.events`."""
         body: Body = self.event.body
         return body
 

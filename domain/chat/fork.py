@@ -61,7 +61,7 @@ class ChatFork(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def links(self) -> dict[str, Any]:
-        """What the new chat says of where it comes from."""
+        """The metadata of the new chat about its origin."""
         return {BRANCHED_FROM: self.chain[-1].id, BRANCHED_FROM_CHAT: self.source_id}
 
 

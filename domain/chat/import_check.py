@@ -53,7 +53,7 @@ def repair_regenerations(
 
 
 class _Kept(Generic[T]):
-    """What has an id of its own and names messages that are there; the rest is reported."""
+    """Items that have ids of their own and name messages that are there; the rest is reported."""
 
     def __init__(self, what: str, chat_id: str, messages: Sequence[ImportedMessage], report: Reporter) -> None:
         self._what, self._chat_id, self._report = what, chat_id, report
@@ -82,14 +82,14 @@ def _repaired(chat_id: str, message: ImportedMessage, known: set[str], report: R
         return message
     if annotation.replaced_by in known and annotation.replaced_by != message.id:
         return message
-    fault = f"message {annotation.replaced_by!r} can not replace message {message.id!r} of chat {chat_id!r}; left out"
+    fault = f"message {annotation.replaced_by!r} cannot replace message {message.id!r} of chat {chat_id!r}; left out"
     report.unlinked(fault, line=None)
     without = msgspec.structs.replace(annotation, replaced_by=None)
     return msgspec.structs.replace(message, annotation=None if without == Annotation() else without)
 
 
 def describe_id_fault(value: object) -> str | None:
-    """What is wrong with an id (1 to 2,048 bytes of UTF-8, no NUL), or None."""
+    """Return what is wrong with an id (1 to 2,048 bytes of UTF-8, no NUL), or None."""
     if not isinstance(value, str):
         return "is not a text"
     if not value:
@@ -104,7 +104,7 @@ def describe_id_fault(value: object) -> str | None:
 
 
 def describe_json_fault(value: Any) -> str | None:
-    """What keeps a value from being read back as it was written, or None. Iterative, so depth does not matter."""
+    """Return what keeps a value from being read back as it was written, or None. Iterative, so depth does not matter."""
     pending: list[Any] = [value]
     while pending:
         item = pending.pop()

@@ -29,7 +29,7 @@ class Reporter:
         self._on_problem = on_problem
 
     def within(self, member: str) -> "Reporter":
-        """The same, for a file inside this one."""
+        """Return a reporter for a file inside this one."""
         return Reporter(
             f"{self.source}, {member}",
             strict=self._strict,
@@ -104,7 +104,7 @@ def _cut_cycle(path: list[str], entry: str, rank: dict[str, int], on_fault: Call
 
 
 class MessageIds:
-    """Which chat of a source uses which message id: an id belongs to one chat only."""
+    """The message ids of a source, by chat: an id belongs to one chat only."""
 
     def __init__(self) -> None:
         self._chats: dict[str, str] = {}

@@ -86,7 +86,7 @@ class ImportedChat(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ImportResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What an import changed; a repeated one changes nothing."""
+    """The changes of an import; a repeated one changes nothing."""
 
     chat_id: str
     is_new: bool = False
@@ -101,7 +101,7 @@ class ImportResult(msgspec.Struct, frozen=True, kw_only=True):
 
 def renamed(chat: ImportedChat, chat_id: str, new_ids: Mapping[str, str]) -> ImportedChat:
     """
-    The same conversation under another id and with other message ids, as it can stand beside the original.
+    Return the conversation under another id and with other message ids, so that it can stand beside the original.
 
     A UIMessage carries its id in its data too; it is changed there as well.
     """

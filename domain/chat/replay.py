@@ -1,4 +1,4 @@
-"""A chat folded from its events in memory: the plain way to read a log, for replay and as a check of the index."""
+"""Chats replayed from their events in memory: the plain way to read a log, and a check of the index."""
 
 from collections.abc import Iterable, Iterator
 
@@ -13,12 +13,12 @@ from .runs import MessageRun, RegenerationRecord
 from .state import BranchRecord, Changes, ChatProfile, ChatRecord, Tombstone, describe_chat, evolve
 
 
-class FoldedChat:
+class ReplayedChat:
     """
     The state of one chat after the events applied so far; a `ChatState`.
 
     Example:
-        chat = FoldedChat("trip")
+        chat = ReplayedChat("trip")
         for recorded in ledger.history("trip"):
             chat.apply(recorded)
     """
@@ -36,6 +36,11 @@ class FoldedChat:
         self._regenerations: dict[str, RegenerationRecord] = {}
         for recorded in events:
             self.apply(recorded)
+
+    @property
+    def stream_id(self) -> str:
+        """The id of the chat's stream, which is that of the chat."""
+        return self.chat_id
 
     def apply(self, recorded: Recorded) -> Changes:
         """Take the next event in. Raises `ChainIntegrityError` when it does not follow."""
@@ -147,7 +152,7 @@ class FoldedChat:
         return message_id in self._messages
 
     def annotation(self, message_id: str) -> Annotation | None:
-        """What was said of the message later."""
+        """Return the annotation of a message."""
         message = self._messages.get(message_id)
         return None if message is None else message.annotation
 

@@ -1,4 +1,4 @@
-"""What the events about runs and annotations change in a chat."""
+"""The changes that events about runs and annotations make in a chat."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol, TypeVar
@@ -15,14 +15,14 @@ _CHANGING = frozenset({"status", "message_id", "checkpoint_id"})
 
 
 class RunState(Protocol):
-    """What decisions about runs and annotations ask of a chat."""
+    """The state for decisions about runs and annotations of a chat."""
 
     def has_message(self, message_id: str) -> bool:
         """Whether the message belongs to this chat."""
         ...
 
     def annotation(self, message_id: str) -> Annotation | None:
-        """What was said of the message later; None for nothing."""
+        """Return the annotation of a message; None when there is none."""
         ...
 
     def run(self, run_id: str) -> MessageRun | None:
@@ -57,7 +57,7 @@ class MisfitError(Exception):
 
 
 def fold_runs(state: RunState, recorded: Recorded) -> RunChanges:
-    """What one of the events of `RUN_BODIES` changes. Raises `MisfitError`."""
+    """Return the changes of one of the events in `RUN_BODIES`. Raises `MisfitError`."""
     body = recorded.body
     match body:
         case MessagesAnnotated():
@@ -115,7 +115,7 @@ def _regeneration(state: RunState, body: Body, now: int) -> RegenerationRecord:
 
 def _with(value: S, changes: dict[str, Any], changing: frozenset[str]) -> S:
     if not changes.keys() <= changing:
-        msg = "it changes what can not change"
+        msg = "it changes what cannot change"
         raise MisfitError(msg)
     fields = {name: getattr(value, name) for name in value.__struct_fields__}
     try:

@@ -1,4 +1,4 @@
-"""What is known of runs, and of their repetition. All are frozen; times are integer milliseconds since the epoch."""
+"""Records of runs, and of their regeneration. All are frozen; times are integer milliseconds since the epoch."""
 
 from typing import Any, Final, Literal, Self, get_args
 
@@ -15,7 +15,7 @@ ENDED: Final = frozenset({"completed", "error"})
 PYTHON: Final = "python"
 """The runtime of a run that names none."""
 MAX_CASCADE: Final = 5
-"""How many runs are repeated after an edit before a human is asked."""
+"""The number of runs that are repeated after an edit before a human is asked."""
 
 
 class MessageRun(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -84,7 +84,7 @@ class PlannedRun(msgspec.Struct, frozen=True, kw_only=True):
 
 class RegenerationPlan(msgspec.Struct, frozen=True, kw_only=True):
     """
-    What an edit of a message makes stale. Nothing is started or written.
+    The runs that an edit of a message makes stale. Nothing is started or written.
 
     Args:
         chat_id: The chat.
@@ -108,7 +108,7 @@ class RegenerationPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RegenerationRecord(msgspec.Struct, frozen=True, array_like=True):
-    """What was written down of a regeneration; how far it is, the records of its runs tell."""
+    """The stored record of a regeneration; its progress follows from the records of its runs."""
 
     id: str
     edited_message_id: str
@@ -159,7 +159,7 @@ class Regeneration(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunMetadata(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="metadata"):
-    """Which run it is. `checkpoint_ns` is the namespace that its state is stored under."""
+    """The identity of a run. `checkpoint_ns` is the namespace that its state is stored under."""
 
     run_id: str
     thread_id: str
@@ -172,7 +172,7 @@ class RunMetadata(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", 
         The first record of a run; `checkpoint_ns` where it is not that of the assistant.
 
         Raises:
-            NamespaceError: The assistant's id can not name a namespace.
+            NamespaceError: The assistant's id cannot name a namespace.
         """
         namespace = assistant_namespace(run.assistant_id) if checkpoint_ns is None else checkpoint_ns
         return cls(run_id=run.run_id, thread_id=run.thread_id, assistant_id=run.assistant_id, checkpoint_ns=namespace)
@@ -186,7 +186,7 @@ class RunData(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag=
 
 
 class RunEnd(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="end"):
-    """How the run ended."""
+    """The end of a run."""
 
     run_id: str
     checkpoint_id: str | None
@@ -199,4 +199,4 @@ class RunEnd(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="
 
 
 RunStreamRecord = RunMetadata | RunData | RunEnd
-"""What `msgspec.json.decode(line, type=RunStreamRecord)` reads."""
+"""The type to decode a line of the stream with: `msgspec.json.decode(line, type=RunStreamRecord)`."""

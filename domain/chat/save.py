@@ -22,7 +22,7 @@ from .fork import next_name
 from .state import ChatState
 
 OnConflict = Literal["rebase", "fork", "raise"]
-"""What a save does when the branch moved since it was read: go on from where it is now, branch off from where it was read, or refuse."""
+"""The action of a save when the branch moved since it was read: go on from its present head, branch off from the old one, or refuse."""
 
 
 class Save(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,7 +48,7 @@ class Save(msgspec.Struct, frozen=True, kw_only=True):
 
 class SaveResult(msgspec.Struct, frozen=True, kw_only=True):
     """
-    What a save left behind.
+    The result of a save.
 
     Args:
         head_message_id: The head of the branch now; None when it is empty.
@@ -132,7 +132,7 @@ def decide_save(state: ChatState, save: Save, *, now: int) -> list[Body]:
 
 
 def save_result(save: Save, bodies: Iterable[Body], *, head_message_id: str | None) -> SaveResult:
-    """What a save says whose events these are; `head_message_id` is that of its branch, for a save without events."""
+    """Return the result of a save from its events; `head_message_id` is that of its branch, for a save without events."""
     appended = [body for body in bodies if isinstance(body, MessagesAppended)]
     stored = {message.id for body in appended for message in body.messages}
     ids = [

@@ -1,7 +1,7 @@
 """
 The state of a chat and the one fold over its events.
 
-A state is a snapshot that is asked for what a decision needs: the index answers from one LMDB transaction, `FoldedChat`
+A state is a snapshot that is asked for what a decision needs: the index answers from one LMDB transaction, `ReplayedChat`
 from dictionaries. `evolve` says what an event changes in it; whoever keeps a state applies those changes to its tables.
 So the projection, replay and time travel share one fold, and none loads a whole chat to change a part of it.
 """
@@ -12,7 +12,7 @@ import msgspec
 
 from ..errors import ChainIntegrityError
 from ..graph.events import STATE_BODIES
-from ..log.codec import NO_HASH, NO_TRAIL, extended
+from ..log.codec import NO_HASH, NO_POSITION_HASH, next_position_hash
 from ..thread.events import AGENT_BODIES
 from ..values import MAIN, Branch, Chat, Checkpoint, Message
 from .events import (
@@ -36,14 +36,14 @@ class StreamHead(msgspec.Struct, frozen=True, array_like=True):
     """
     The last event of a chat: what the next one builds on. `position` is 0 before the first.
 
-    `trail` tells where all of them stand on the log, see `trails.py`.
+    `position_hash` is a hash over the position and hash of each event since the last tombstone.
     """
 
     version: int
     position: int
     hash: bytes
     occurred_at: int = -(2**63)
-    trail: bytes = NO_TRAIL
+    position_hash: bytes = NO_POSITION_HASH
 
 
 NO_STREAM = StreamHead(version=0, position=0, hash=NO_HASH)
@@ -92,7 +92,7 @@ def describe_chat(record: ChatRecord | None, profile: ChatProfile | None) -> Cha
 
 
 class Tombstone(msgspec.Struct, frozen=True, array_like=True):
-    """What is left of a deleted chat; a new chat of the same id continues its stream."""
+    """The remains of a deleted chat; a new chat of the same id continues its stream."""
 
     head: StreamHead
     deleted_at: int
@@ -110,7 +110,7 @@ class BranchRecord(msgspec.Struct, frozen=True, array_like=True):
 
 
 class StreamRecord(Protocol):
-    """What changes with every event of a stream."""
+    """The part of a stream's state that changes with every event."""
 
     @property
     def head(self) -> StreamHead:
@@ -119,10 +119,10 @@ class StreamRecord(Protocol):
 
 
 class StreamState(Protocol):
-    """What a stream of the log tells of, a chat or a thread, as it stood at one moment."""
+    """The state of a stream (a chat or a thread) at one moment."""
 
     @property
-    def chat_id(self) -> str:
+    def stream_id(self) -> str:
         """The id of the stream."""
         ...
 
@@ -133,7 +133,7 @@ class StreamState(Protocol):
 
     @property
     def tombstone(self) -> Tombstone | None:
-        """Its last deletion."""
+        """The tombstone of its last deletion."""
         ...
 
 
@@ -143,6 +143,11 @@ class ChatState(RunState, Protocol):
     @property
     def chat_id(self) -> str:
         """The id that was asked for, whether or not there is such a chat."""
+        ...
+
+    @property
+    def stream_id(self) -> str:
+        """The id of its stream, which is that of the chat."""
         ...
 
     @property
@@ -186,7 +191,7 @@ class ChatState(RunState, Protocol):
 
 
 class Changes(msgspec.Struct, frozen=True, kw_only=True):
-    """What an event changes: rows to put, and names of rows to drop. `record` None ends the chat and all its rows."""
+    """The changes of an event: rows to put, and names of rows to drop. `record` None ends the chat and all its rows."""
 
     record: ChatRecord | None
     profile: ChatProfile | None = None
@@ -206,15 +211,15 @@ def stream_head(state: StreamState) -> StreamHead:
     return NO_STREAM if state.tombstone is None else state.tombstone.head
 
 
-def trail_after(last: StreamHead, recorded: Recorded) -> bytes:
-    """The trail of the chat with one event more than the last one."""
-    before = NO_TRAIL if isinstance(recorded.event.body, StreamDeleted) else last.trail
-    return extended(before, recorded.position, recorded.hash)
+def position_hash_after(last: StreamHead, recorded: Recorded) -> bytes:
+    """Return the position hash of a stream after an event."""
+    before = NO_POSITION_HASH if isinstance(recorded.event.body, StreamDeleted) else last.position_hash
+    return next_position_hash(before, recorded.position, recorded.hash)
 
 
 def evolve(state: ChatState, recorded: Recorded) -> Changes:
     """
-    What an event changes in the state before it. The single fold.
+    Return the changes that an event makes in the state before it. The single fold over events.
 
     Raises:
         ChainIntegrityError: The event does not follow the state: a version is missing, repeated or altered.
@@ -229,7 +234,11 @@ def evolve(state: ChatState, recorded: Recorded) -> Changes:
     if not all(map(_is_time, times)):
         raise misplaced(recorded, "its time is beyond the calendar")
     head = StreamHead(
-        event.originator_version, recorded.position, recorded.hash, event.occurred_at, trail_after(last, recorded)
+        event.originator_version,
+        recorded.position,
+        recorded.hash,
+        event.occurred_at,
+        position_hash_after(last, recorded),
     )
     if isinstance(body, ChatCreated):
         return _created(state, recorded, body, head)
@@ -284,8 +293,8 @@ def check_follows(state: StreamState, recorded: Recorded) -> None:
     """Raise `ChainIntegrityError` when an event is not the next one of its stream."""
     last = stream_head(state)
     event = recorded.event
-    if recorded.chat_id != state.chat_id:
-        raise misplaced(recorded, f"it is of another chat than {state.chat_id!r}")
+    if recorded.chat_id != state.stream_id:
+        raise misplaced(recorded, f"it is of another chat than {state.stream_id!r}")
     if isinstance(event.body, StreamDeleted) and event.originator_version > last.version + 1:
         return  # a tombstone explains the hole before it: those events are erased
     if event.originator_version != last.version + 1:
@@ -339,7 +348,7 @@ def _updated(state: ChatState, recorded: Recorded, body: ChatUpdated, record: Ch
         isinstance(title, str | None) and isinstance(metadata, dict | None) and isinstance(expires_at, int | None)
     )
     if not (is_sound and _is_time(expires_at) and body.changes.keys() <= {"title", "metadata", "expires_at"}):
-        raise misplaced(recorded, "it changes what can not change")
+        raise misplaced(recorded, "it changes what cannot change")
     return Changes(
         record=msgspec.structs.replace(record, updated_at=max(record.updated_at, recorded.event.occurred_at)),
         profile=msgspec.structs.replace(profile, **body.changes),

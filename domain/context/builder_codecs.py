@@ -14,7 +14,7 @@ TYPE: Final = "type"
 
 
 class BuiltCodec(msgspec.Struct, frozen=True):
-    """What the codecs of all builders have in common: a serialized form `{"type": <builder>, ...fields}`."""
+    """The base of all builders' codecs: a serialized form `{"type": <builder>, ...fields}`."""
 
     type: str
 
@@ -34,7 +34,7 @@ class BuiltCodec(msgspec.Struct, frozen=True):
             MissingCodecError: A fragment in it has no codec.
             FragmentConversionError: A fragment in it has no serialized form, or the form would be too deep.
         """
-        return cast("dict[str, Any]", serialized(self.shallow(), encoded))
+        return cast("dict[str, Any]", serialized(self.shallow(), encode_builder))
 
 
 class TextCodec(BuiltCodec, frozen=True):
@@ -85,9 +85,9 @@ class GlossaryCodec(BuiltCodec, frozen=True):
         return [{"term": term, "expression": expression} for term, expression in self.entries]
 
 
-def encoded(fragment: Fragment) -> Mapping[str, Any]:
+def encode_builder(fragment: Fragment) -> Mapping[str, Any]:
     """
-    What the codec of a fragment serializes it to; of a built one, fragments in it as they are.
+    Return the serialized form of a fragment; for a built one with fragments in it unchanged.
 
     Raises:
         MissingCodecError: It has no codec, or is still lazy.

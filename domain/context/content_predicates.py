@@ -60,7 +60,7 @@ def _is_word_character(character: str) -> bool:
 
 
 class Count(TypedDict, total=False):
-    """What a number must be: at least `gte`, at most `lte`, or exactly `eq`, which stands alone."""
+    """A condition on a number: at least `gte`, at most `lte`, or exactly `eq`, which stands alone."""
 
     gte: int
     lte: int

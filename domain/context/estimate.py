@@ -1,5 +1,5 @@
 """
-What a context costs before it is sent: tokens, money, and whether it fits.
+Estimates of a context before it is sent: tokens, cost, and whether it fits.
 
 Prices and limits come from a table that the caller gives; nothing is fetched. An estimate counts text. What a provider adds
 to it, such as the few tokens that frame each message and the definitions of tools, is not in it, nor what files cost.
@@ -62,7 +62,7 @@ def add_usage(total: Mapping[str, Any] | None, usage: Mapping[str, Any]) -> dict
 
 
 Tokenizer = Callable[[str], int]
-"""How many tokens a text takes."""
+"""Returns the number of tokens of a text."""
 
 _CHARACTERS_PER_TOKEN: Final = 4
 _UNIT: Final = 1_000_000
@@ -73,7 +73,7 @@ _CALLS_AMONG_CONTENT: Final = ("tool_use", "tool_call")
 
 class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     """
-    What is known of a model.
+    The limits and prices of a model.
 
     Args:
         provider: Who offers it, such as `openai`.
@@ -99,7 +99,7 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
         check_count(self.output, "output")
 
     def cost(self, tokens: int) -> float:
-        """What so many input tokens cost, in the currency of the price."""
+        """Return the cost of input tokens, in the currency of the price."""
         return tokens / _UNIT * self.input_price
 
 
@@ -116,7 +116,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FragmentEstimate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What one fragment takes. `uncounted` is how many of its parts are files and the like, whose tokens only a provider knows."""
+    """The estimate of one fragment. `uncounted` is how many of its parts are files and the like, whose tokens only a provider knows."""
 
     id: str | None
     name: str
@@ -126,7 +126,7 @@ class FragmentEstimate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
 
 
 class Estimate(msgspec.Struct, frozen=True, kw_only=True):
-    """What a context takes: `tokens` and `cost` are the sums of its fragments. `msgspec.to_builtins` gives it as JSON values."""
+    """The estimate of a context: `tokens` and `cost` are the sums of its fragments. `msgspec.to_builtins` gives it as JSON values."""
 
     model: str
     provider: str

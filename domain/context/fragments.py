@@ -32,18 +32,18 @@ class Codec(Protocol):
 
 
 class Lazy(msgspec.Struct, frozen=True):
-    """What stands for a fragment whose id is not known yet; see `last_assistant_message`."""
+    """A placeholder for a fragment whose id is not known yet; see `last_assistant_message`."""
 
     type: str
     content: Any
 
 
-class _Content(msgspec.Struct, frozen=True):
+class _FragmentContent(msgspec.Struct, frozen=True):
     name: str
     data: FragmentData = UNSET
 
 
-class Fragment(_Content, frozen=True, kw_only=True):
+class Fragment(_FragmentContent, frozen=True, kw_only=True):
     """
     A named unit of context: `Fragment(name, data, *, ...)`.
 

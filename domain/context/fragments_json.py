@@ -8,7 +8,7 @@ import msgspec
 
 from ..errors import FragmentConversionError, InvalidValueError
 from ..limits import MAX_JSON_DEPTH, check_id, json_copy
-from .builder_codecs import TYPE, encoded, serialized
+from .builder_codecs import TYPE, encode_builder, serialized
 from .builders import BUILDERS
 from .fragments import Fragment, as_fragment, is_fragment, is_message_fragment
 
@@ -23,7 +23,7 @@ _BUILT: Final = tuple((build.__name__, _Kind(build, frozenset({"policies"}))) fo
 
 class Conversions:
     """
-    Which types of fragments are known: those of the builders, and others.
+    The known types of fragments: those of the builders, and others.
 
     It never changes: `extended` gives another one.
     """
@@ -118,7 +118,7 @@ class Conversions:
             raise FragmentConversionError(msg)
         self._kind(fragment.name, "fragment name")
         try:
-            form = encoded(fragment)
+            form = encode_builder(fragment)
         except InvalidValueError:
             raise
         except Exception as error:

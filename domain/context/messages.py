@@ -130,7 +130,7 @@ def _reasoning_item(part: Any) -> str | None:
 
 
 ATTRIBUTION: Final[tuple[str, ...]] = ("sender_id", "agent_id", "reply_to", "created_at")
-"""What the metadata of a message fragment may say about where it comes from; see `NewMessage`."""
+"""The keys in a message fragment's metadata that say where it comes from; see `NewMessage`."""
 
 _TYPE: Final = "type"
 """There too, of messages that are stored under another type than `message`."""

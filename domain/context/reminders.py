@@ -6,7 +6,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from ..errors import InvalidValueError
-from ..limits import encoded
+from ..limits import utf8_bytes
 from .fragments import Fragment, as_fragment, copied, is_fragment, is_lazy_fragment, is_message_fragment
 from .predicates import OnError, Predicate, ReminderContext, ask, check_function, judge
 
@@ -18,7 +18,7 @@ Render = Callable[[Fragment], str]
 
 
 class Reminder(msgspec.Struct, frozen=True, kw_only=True):
-    """What a reminder fragment stands for; see `reminder`."""
+    """The data of a reminder fragment; see `reminder`."""
 
     content: str | TextFunction | Fragment
     when: Predicate | None = None
@@ -117,7 +117,7 @@ def _text(content: str | TextFunction | Fragment, context: ReminderContext, rend
     if not isinstance(text, str):
         msg = f"a text function must return text, not {type(text).__name__}"
         raise TypeError(msg)
-    encoded(text, "the text of a reminder")
+    utf8_bytes(text, "the text of a reminder")
     return text
 
 
@@ -130,7 +130,7 @@ def _checked(content: Any) -> str | TextFunction | Fragment:
         if not content.strip():
             msg = "the text of a reminder must not be blank"
             raise InvalidValueError(msg)
-        encoded(content, "the text of a reminder")
+        utf8_bytes(content, "the text of a reminder")
         return content
     if is_fragment(content):
         fragment = as_fragment(content)

@@ -1,4 +1,4 @@
-"""What a conversation has come to: the summary of a chain, by which reminders are decided."""
+"""Summaries of chains, by which reminders are decided."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, cast

@@ -27,7 +27,7 @@ def flat(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    """As `flat`, and what neither XML nor UTF-8 can hold becomes U+FFFD."""
+    """Flatten a text; characters that neither XML nor UTF-8 can hold become U+FFFD."""
     return _NO_XML.sub("\ufffd", flat(text))
 
 
@@ -37,14 +37,14 @@ def short_id(message_id: str) -> str:
 
 
 def messages_left_out(count: int) -> str:
-    """What stands for messages that are not shown."""
+    """Return the placeholder for messages that are not shown."""
     return f"... {count} {'message' if count == 1 else 'messages'} ..."
 
 
 COLLAPSE_AFTER: Final = 8
 PARENT_MISSING, CYCLE = "parent missing", "cycle"
 _ENDS: Final = 2
-"""How many messages stay on either end of a collapsed run."""
+"""The number of messages that stay at either end of a collapsed run."""
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):

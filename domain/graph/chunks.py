@@ -18,12 +18,11 @@ from ..content import (
     Leaf,
     ListNode,
     Parts,
-    Piece,
-    dict_piece,
-    digest_of,
-    grown_from,
-    leaf_pieces,
-    list_piece,
+    Tree,
+    dict_tree,
+    leaf_tree,
+    list_tree,
+    piece_digest,
     split_digests,
 )
 
@@ -38,38 +37,32 @@ _MOST_RUN_BYTES: Final = 4096
 
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder().decode
-ContentOf = Callable[[bytes], Content | None]
 
 
 class Cut(msgspec.Struct, frozen=True):
-    """A value in pieces: the digest of its own, how much the value takes encoded, and all that it is made of."""
+    """A value in pieces, and how much it takes encoded."""
 
-    digest: bytes
+    tree: Tree
     size_bytes: int
-    pieces: dict[bytes, Content]
 
 
 def cut(value: Any) -> Cut:
     """Cut a JSON value, which was checked."""
-    pieces: dict[bytes, Content] = {}
     encoded = _encode(value)
-    return Cut(_cut(value, encoded, pieces), len(encoded), pieces)
+    return Cut(_cut(value, encoded), len(encoded))
 
 
-def _cut(value: Any, encoded: bytes, pieces: dict[bytes, Content]) -> bytes:
+def _cut(value: Any, encoded: bytes) -> Tree:
     if len(encoded) > _WHOLE_BYTES and isinstance(value, dict):
         items = cast("dict[str, Any]", value).items()
-        made = [dict_piece({key: _cut(item, _encode(item), pieces) for key, item in items})]
-    elif len(encoded) > _WHOLE_BYTES and isinstance(value, list):
-        made = [list_piece(_cut_list(cast("list[Any]", value), pieces))]
-    else:
-        made = leaf_pieces(VALUE, encoded)
-    pieces.update((piece.digest, piece.content) for piece in made)
-    return made[-1].digest
+        return dict_tree({key: _cut(item, _encode(item)) for key, item in items})
+    if len(encoded) > _WHOLE_BYTES and isinstance(value, list):
+        return list_tree(_cut_list(cast("list[Any]", value)))
+    return leaf_tree(VALUE, encoded)
 
 
-def _cut_list(items: list[Any], pieces: dict[bytes, Content]) -> list[bytes]:
-    children: list[bytes] = []
+def _cut_list(items: list[Any]) -> list[Tree]:
+    children: list[Tree] = []
     run: list[msgspec.Raw] = []
     run_bytes = 0
 
@@ -77,9 +70,7 @@ def _cut_list(items: list[Any], pieces: dict[bytes, Content]) -> list[bytes]:
         nonlocal run_bytes
         if run:
             leaf = Leaf(RUN, _encode(run))
-            digest = digest_of(leaf)
-            pieces[digest] = leaf
-            children.append(digest)
+            children.append(Tree(piece_digest(leaf), leaf))
             run.clear()
             run_bytes = 0
 
@@ -87,7 +78,7 @@ def _cut_list(items: list[Any], pieces: dict[bytes, Content]) -> list[bytes]:
         encoded = _encode(item)
         if len(encoded) >= _SMALL_BYTES:
             end_run()
-            children.append(_cut(item, encoded, pieces))
+            children.append(_cut(item, encoded))
             continue
         run.append(msgspec.Raw(encoded))
         run_bytes += len(encoded)
@@ -122,45 +113,3 @@ def join(digest: bytes, content_of: Callable[[bytes], Content]) -> Any:
         return _decode(b"".join(part.data for part in parts if isinstance(part, Leaf)))
     assert isinstance(content, Leaf), "values of states have no other form"
     return _decode(content.data)
-
-
-class Missing:
-    """
-    The pieces of values that are not stored yet, each before those that are made of it.
-
-    Args:
-        stored: The pieces that are stored; of a list all elements.
-    """
-
-    def __init__(self, stored: ContentOf) -> None:
-        self._stored = stored
-        self._seen: set[bytes] = set()
-        self.found: list[Piece] = []
-
-    def add(self, value: Cut, before: bytes | None) -> None:
-        """Add what is missing of a value; `before` is what stood in its place a version earlier."""
-        self._add(value.digest, value.pieces, before)
-
-    def _add(self, digest: bytes, pieces: dict[bytes, Content], before: bytes | None) -> None:
-        if digest in self._seen or self._stored(digest) is not None:
-            return
-        self._seen.add(digest)
-        content = pieces[digest]
-        earlier = None if before is None else self._stored(before)
-        if isinstance(content, ListNode):
-            if before is not None and isinstance(earlier, ListNode):
-                content = grown_from(content.children, before, earlier.children)
-            for child in split_digests(content.children):
-                self._add(child, pieces, None)
-        elif isinstance(content, DictNode):
-            known = _children_by_key(earlier) if isinstance(earlier, DictNode) else {}
-            for key, child in _children_by_key(content).items():
-                self._add(child, pieces, known.get(key))
-        elif isinstance(content, Parts):
-            for child in split_digests(content.children):
-                self._add(child, pieces, None)
-        self.found.append(Piece(digest, content))
-
-
-def _children_by_key(node: DictNode) -> dict[str, bytes]:
-    return dict(zip(node.keys, split_digests(node.children), strict=True))

@@ -6,10 +6,10 @@ import msgspec
 
 from ..chat.events import Body
 from ..chat.state import StreamHead, Tombstone
-from ..content import Content
+from ..content import Content, Missing
 from ..errors import CorruptStateError, PayloadTooLargeError, StateConflictError
-from ..thread.decide import portions_of
-from .chunks import Cut, Missing
+from ..thread.decide import batches_of
+from .chunks import Cut
 from .events import FieldRef, StateContentPut, StateDeleted, StatePut, shown_id
 
 
@@ -40,7 +40,7 @@ class VersionRecord(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def size_bytes(self) -> int:
-        """How many bytes the whole state takes encoded, whatever it shares with other versions."""
+        """The size of the whole encoded state in bytes, whatever it shares with other versions."""
         return sum(len(name.encode()) + ref.size_bytes for name, ref in self.fields.items())
 
 
@@ -48,7 +48,7 @@ class StoredGraphState(Protocol):
     """One stored state as it stood at one moment."""
 
     @property
-    def chat_id(self) -> str:
+    def stream_id(self) -> str:
         """The id of its stream."""
         ...
 
@@ -59,7 +59,7 @@ class StoredGraphState(Protocol):
 
     @property
     def tombstone(self) -> Tombstone | None:
-        """Its last deletion."""
+        """The tombstone of its last deletion."""
         ...
 
     def version(self, version: int) -> VersionRecord | None:
@@ -126,13 +126,13 @@ def decide_put_state(state: StoredGraphState, draft: StateDraft, moment_ms: int)
     def stored(digest: bytes) -> Content | None:
         return None if record is None else _intact_content(state, digest)
 
-    missing = Missing(stored)
+    missing = Missing(lambda digest: stored(digest) is not None, stored, is_deep=True)
     before = parent if parent is not None or record is None else _intact_version(state, newest)
     for name, value in draft.values.items():
         if value is not None:
             earlier = None if before is None else before.fields.get(name)
-            missing.add(value, None if earlier is None else earlier.digest)
-    *earlier_pieces, last = portions_of(missing.found)
+            missing.add(value.tree, None if earlier is None else earlier.digest)
+    *earlier_pieces, last = batches_of(missing.found)
     put = StatePut(
         state_id=draft.state_id,
         version=version.version,
@@ -166,7 +166,7 @@ def _fields(draft: StateDraft, parent: VersionRecord | None, newest: int) -> dic
     fields: dict[str, FieldRef] = {}
     for name, value in draft.values.items():
         if value is not None:
-            fields[name] = FieldRef(value.digest, value.size_bytes)
+            fields[name] = FieldRef(value.tree.digest, value.size_bytes)
         elif parent is None or name not in parent.fields:
             raise StateConflictError(shown_id(draft.state_id), expected=draft.parent or 0, actual=newest)
         else:

@@ -16,7 +16,7 @@ from ..errors import InvalidValueError
 from ..limits import check_id
 
 STATE_PREFIX: Final = "chatledger:state:"
-"""What the streams of states begin with. No chat id begins with this."""
+"""The prefix of the streams of states. No chat id begins with this."""
 _KIND: Final = "chat"
 _FORM: Final = "chat:<user id>:<conversation id>"
 _STREAM_DIGEST_BYTES: Final = 24

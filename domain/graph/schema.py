@@ -18,7 +18,7 @@ from .reducers import check_object, merge_docs, merge_metadata, merge_tasks
 
 
 class ChatTurn(TypedDict):
-    """What one side said. `timestamp` is in ms. Give it an `id` where `append_messages` reduces the messages."""
+    """One turn of a conversation. `timestamp` is in ms. Give it an `id` where `append_messages` reduces the messages."""
 
     role: Literal["user", "assistant", "system"]
     content: str
@@ -27,7 +27,7 @@ class ChatTurn(TypedDict):
 
 
 class Options(TypedDict):
-    """How the graph should answer."""
+    """Options for the graph's answer."""
 
     enhance_with_context: bool
     max_context_items: int
@@ -60,7 +60,7 @@ class QueryAnalysis(TypedDict):
 
 
 class Tasks(TypedDict, total=False):
-    """What is being done about the query. Every field may be absent."""
+    """Tasks about the query. Every field may be absent."""
 
     original_query: str
     rewritten_query: str
@@ -73,7 +73,7 @@ class Tasks(TypedDict, total=False):
 
 
 class DocumentMeta(TypedDict):
-    """Where a document is from. `created_at` is in ms."""
+    """The origin of a document. `created_at` is in ms."""
 
     source: str
     created_at: int
@@ -93,7 +93,7 @@ class Document(TypedDict):
 
 
 class ErrorRecord(TypedDict):
-    """What went wrong in a node. `timestamp` is in ms."""
+    """An error in a node. `timestamp` is in ms."""
 
     node: str
     message: str
@@ -146,7 +146,7 @@ DEFAULT_OPTIONS: Final[Mapping[str, Any]] = MappingProxyType(
         "temperature": 0.7,
     }
 )
-"""What holds unless an option is given."""
+"""The default options."""
 
 
 def initial_state(

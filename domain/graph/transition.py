@@ -9,11 +9,11 @@ from ..limits import check_id
 from .reducers import AGENT_REDUCERS, Reducers, State, check_object, reduce_state
 
 CountChange = TypedDict("CountChange", {"from": int, "to": int})
-"""How many there were, and how many there are."""
+"""The numbers before and after."""
 
 
 class StateDiff(TypedDict, total=False):
-    """What a transition changed, without any content. A field is absent where nothing changed."""
+    """The changes of a transition, without any content. A field is absent where nothing changed."""
 
     docs_count: CountChange
     tool_results_count: CountChange
@@ -63,7 +63,7 @@ def transition(
 
 def get_state_diff(old: Mapping[str, Any] | None, new: Mapping[str, Any] | None) -> StateDiff:
     """
-    What changed in the number of documents and tool results, and whether the text appeared; `{}` if nothing of it did.
+    Return the changes in the number of documents and tool results, and whether the text appeared; `{}` if there are none.
 
     Lists that are absent, or no lists in a state of another schema, count as empty; so does an empty or absent text.
 

@@ -1,1 +1,1 @@
-"""What stands on a log: the encoding of events, the hash chain, large data, tombstones. Pure."""
+"""The log: encoding of events, hash chain, large data, tombstones. Pure."""

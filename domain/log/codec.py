@@ -7,26 +7,26 @@ from typing import Any, Final, NamedTuple, cast
 import msgspec
 
 from ..chat.events import CHAT_BODIES, RUN_BODIES, Body, Event, MessagesAppended
-from ..errors import UNDECODABLE, CorruptStateError, PayloadTooLargeError, UnsupportedFormatError
+from ..errors import DECODE_ERRORS, CorruptStateError, PayloadTooLargeError, UnsupportedFormatError
 from ..graph.events import STATE_BODIES
 from ..thread.events import AGENT_BODIES
 from ..values import Message
 from .large_data import MAX_MESSAGE_BYTES, LargeData, find_large, largest_message, stored_size
 
-NO_TRAIL: Final = b""
-"""The trail before the first event, and before a tombstone: what stood there may be erased."""
+NO_POSITION_HASH: Final = b""
+"""The position hash before the first event, and before a tombstone: what stood there may be erased."""
 
 
-def extended(trail: bytes, position: int, event_hash: bytes) -> bytes:
-    """The trail with one more event: SHA-256 over the trail before, the position (8 bytes) and the event's hash."""
-    return sha256(b"%s%s%s" % (trail, position.to_bytes(8, "big"), event_hash)).digest()
+def next_position_hash(before: bytes, position: int, event_hash: bytes) -> bytes:
+    """Return the position hash after one more event: SHA-256 over the one before, the position (8 bytes) and the event's hash."""
+    return sha256(b"%s%s%s" % (before, position.to_bytes(8, "big"), event_hash)).digest()
 
 
 BODIES: tuple[type[Body], ...] = (*CHAT_BODIES, *RUN_BODIES, *AGENT_BODIES, *STATE_BODIES)
 
 
 NO_HASH: Final = b""
-"""What the very first event of a chat names as the previous hash."""
+"""The previous hash of the very first event of a chat."""
 
 MAX_EVENT_BYTES: Final = 1024 * 1024
 _ENVELOPE_ALLOWANCE: Final = 17 * 1024  # chat id, branch name, heads, actor, ... of 2,048 bytes each
@@ -38,8 +38,8 @@ _DECODERS: Final[Mapping[str, msgspec.msgpack.Decoder[Event[Any]]]] = {
 }
 
 
-class Sealed(NamedTuple):
-    """An event ready for the log; `large` says what of `state` may be stored by reference."""
+class EncodedEvent(NamedTuple):
+    """An event encoded for the log; `large` are the parts of `state` that may be stored by reference."""
 
     event: Event[Any]
     topic: str
@@ -49,7 +49,7 @@ class Sealed(NamedTuple):
 
 
 class Envelope(msgspec.Struct, frozen=True, kw_only=True):
-    """What the writer says about an operation besides what it does."""
+    """The metadata of an operation: actor, correlation, causation and command id."""
 
     actor: str | None = None
     correlation_id: str | None = None
@@ -76,8 +76,8 @@ def decode_event(topic: str, state: bytes) -> Event[Any]:
         raise UnsupportedFormatError(msg)
     try:
         return decoder.decode(state)
-    except UNDECODABLE as error:
-        msg = f"an event of type {topic!r} can not be decoded: its {len(state):,} bytes are damaged"
+    except DECODE_ERRORS as error:
+        msg = f"an event of type {topic!r} cannot be decoded: its {len(state):,} bytes are damaged"
         raise CorruptStateError(msg) from error
 
 
@@ -90,7 +90,7 @@ def decode_any(state: bytes) -> Event[Any]:
     """
     try:
         return _ANY.decode(state)
-    except UNDECODABLE as error:
+    except DECODE_ERRORS as error:
         msg = f"its {len(state):,} bytes are no event"
         raise CorruptStateError(msg) from error
 
@@ -100,10 +100,10 @@ def event_hash(topic: str, state: bytes) -> bytes:
     return sha256(b"%d:%s%s" % (len(topic), topic.encode(), state)).digest()
 
 
-def seal(
+def encode_events(
     bodies: Sequence[Body],
     *,
-    chat_id: str,
+    stream_id: str,
     version: int,
     previous_hash: bytes,
     occurred_at: int,
@@ -111,17 +111,17 @@ def seal(
     envelope: Envelope,
     limit_bytes: int = MAX_EVENT_BYTES,
     message_limit_bytes: int = MAX_MESSAGE_BYTES,
-) -> list[Sealed]:
+) -> list[EncodedEvent]:
     """
-    The events of one commit, chained onto version `version` of the chat.
+    Encode the events of one commit, chained onto version `version` of a stream.
 
     Raises:
         PayloadTooLargeError: One would exceed `limit_bytes` without its large data, or one of these `message_limit_bytes`.
     """
-    sealed: list[Sealed] = []
+    encoded: list[EncodedEvent] = []
     for number, (body, event_id) in enumerate(zip(bodies, event_ids, strict=True), 1):
         event = Event(
-            originator_id=chat_id,
+            originator_id=stream_id,
             originator_version=version + number,
             event_id=event_id,
             occurred_at=occurred_at,
@@ -137,17 +137,17 @@ def seal(
         large = find_large(body, state)
         largest = largest_message(body) if large else 0
         if largest > message_limit_bytes:
-            raise PayloadTooLargeError(chat_id, size_bytes=largest, limit_bytes=message_limit_bytes)
+            raise PayloadTooLargeError(stream_id, size_bytes=largest, limit_bytes=message_limit_bytes)
         size = stored_size(state, large)
         if size > limit_bytes:
-            raise PayloadTooLargeError(chat_id, size_bytes=size, limit_bytes=limit_bytes)
+            raise PayloadTooLargeError(stream_id, size_bytes=size, limit_bytes=limit_bytes)
         previous_hash = event_hash(body.TOPIC, state)
-        sealed.append(Sealed(event, body.TOPIC, state, previous_hash, large))
-    return sealed
+        encoded.append(EncodedEvent(event, body.TOPIC, state, previous_hash, large))
+    return encoded
 
 
 def split(bodies: Sequence[Body], limit_bytes: int = MAX_EVENT_BYTES) -> list[Body]:
-    """The same bodies, where messages too many for one event are spread over several that follow each other."""
+    """Split bodies with too many messages for one event into several that follow each other; others stay."""
     parts: list[Body] = []
     for body in bodies:
         if isinstance(body, MessagesAppended) and len(body.messages) > 1:

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple, cast
 import msgspec
 
 from ..chat.events import Body, MessagesAppended
-from ..errors import UNDECODABLE, CorruptStateError
+from ..errors import DECODE_ERRORS, CorruptStateError
 from ..values import Message
 
 LARGE_BYTES: Final = 256 * 1024
@@ -28,13 +28,13 @@ MARK: Final = b"\xc1R"
 _LENGTH_BYTES: Final = 4
 _MAX_CHARACTER_BYTES: Final = 4
 REFERENCE_BYTES: Final = 56
-"""How much a reference takes in an event at most."""
+"""The maximum size of a reference in an event."""
 
 _encode: Final = msgspec.msgpack.Encoder().encode
 
 
 class LargeData(NamedTuple):
-    """What is taken out of an encoded event: `size` bytes from `start` on, and the SHA-256 of them."""
+    """A part taken out of an encoded event: `size` bytes from `start` on, and the SHA-256 of them."""
 
     start: int
     size: int
@@ -45,7 +45,7 @@ _decode_list: Final = msgspec.msgpack.Decoder(tuple[LargeData, ...]).decode
 
 
 def large_data(message: Message) -> list[bytes]:
-    """What of a message's data is stored by reference, encoded, in the order in which it stands there."""
+    """Return the parts of a message's data to store by reference, encoded, in their order."""
     whole = _encode(message.data)
     if len(whole) <= LARGE_BYTES:
         return []
@@ -67,13 +67,13 @@ def _texts(data: Any) -> Iterator[str]:
             yield from _texts(value)
 
 
-def digest_of(data: bytes | memoryview) -> bytes:
-    """What data are found by."""
+def data_digest(data: bytes | memoryview) -> bytes:
+    """Return the digest by which data are found."""
     return sha256(data).digest()
 
 
 def find_large(body: Body, state: bytes) -> tuple[LargeData, ...]:
-    """What of an encoded event is stored by reference."""
+    """Return the parts of an encoded event to store by reference."""
     if len(state) <= LARGE_BYTES or not isinstance(body, MessagesAppended):
         return ()
     found: list[LargeData] = []
@@ -82,18 +82,18 @@ def find_large(body: Body, state: bytes) -> tuple[LargeData, ...]:
         # Should the same bytes stand in the event before, then those are taken out: it is put together alike.
         start = state.find(data, after)
         assert start >= 0, "an encoded event holds its encoded data"
-        found.append(LargeData(start, len(data), digest_of(data)))
+        found.append(LargeData(start, len(data), data_digest(data)))
         after = start + len(data)
     return tuple(found)
 
 
 def largest_message(body: Body) -> int:
-    """How much the data take of the message with the most."""
+    """Return the size of the largest message's data, in bytes."""
     return max(len(_encode(message.data)) for message in body.messages) if isinstance(body, MessagesAppended) else 0
 
 
 def stored_size(state: bytes, large: Sequence[LargeData]) -> int:
-    """How much of an event counts against the limit of events: references in place of large data."""
+    """Return the size of an event that counts against the limit, with references in place of large data."""
     return len(state) - sum(part.size for part in large) + REFERENCE_BYTES * len(large)
 
 
@@ -116,7 +116,7 @@ def has_references(stored: bytes) -> bool:
 
 def references_in(stored: bytes) -> tuple[LargeData, ...]:
     """
-    What the stored form of an event refers to.
+    Return the references in the stored form of an event.
 
     Raises:
         CorruptStateError: It is damaged.
@@ -125,7 +125,7 @@ def references_in(stored: bytes) -> tuple[LargeData, ...]:
     end = begin + int.from_bytes(stored[len(MARK) : begin], "big")
     try:
         found = _decode_list(stored[begin:end])
-    except UNDECODABLE as error:
+    except DECODE_ERRORS as error:
         msg = "the list of its large data is damaged"
         raise CorruptStateError(msg) from error
     after = 0

@@ -7,28 +7,28 @@ from ..chat.events import Body, ChatDeleted, Event, Recorded
 from ..thread.events import AgentThreadDeleted
 
 
-def owner_digest(chat_id: str, user_id: str) -> str:
+def owner_digest(stream_id: str, user_id: str) -> str:
     """
-    What stays of the owner of a deleted chat: 32 hexadecimal digits, different for each chat of an owner.
+    Return the digest of a deleted chat's owner: 32 hexadecimal digits, different for each chat of an owner.
 
     Who knows the user id can check it, so that owners find their own tombstones. It hides ids that cannot be guessed, such
     as random ones; it does not hide one of a list that somebody tries.
     """
-    identity = chat_id.encode()
+    identity = stream_id.encode()
     return sha256(b"owner:%d:%s%s" % (len(identity), identity, user_id.encode())).hexdigest()[:32]
 
 
-def is_owner_of_deleted(body: ChatDeleted | AgentThreadDeleted, chat_id: str, user_id: str) -> bool:
+def is_owner_of_deleted(body: ChatDeleted | AgentThreadDeleted, stream_id: str, user_id: str) -> bool:
     """Whether a user owned the chat of that tombstone; False for one that was written before tombstones could tell."""
-    return body.owner_digest is not None and body.owner_digest == owner_digest(chat_id, user_id)
+    return body.owner_digest is not None and body.owner_digest == owner_digest(stream_id, user_id)
 
 
 REMOVED_PREFIX: Final = "chatledger:lost:foreign:"
-"""What the id of the stream begins with whose tombstone accounts for foreign messages that were removed from the log."""
+"""The prefix of the id of the stream whose tombstone accounts for foreign messages that were removed from the log."""
 
 
 class ForeignMessage(Body, frozen=True):
-    """What stands in place of an event where the log has something else. It is never written."""
+    """A placeholder for a message on the log that is no event. It is never written."""
 
     TOPIC: ClassVar[str] = "chatledger.foreign_message/1"
     why: str

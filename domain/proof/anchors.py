@@ -79,8 +79,8 @@ _KEY_BYTES: Final = 32
 _SIGNATURE_BYTES: Final = 64
 
 
-def digest_of(chat_id: str) -> bytes:
-    """How a stream is called in an anchor: SHA-256 over its id in UTF-8."""
+def stream_digest(chat_id: str) -> bytes:
+    """Return the name of a stream in an anchor: SHA-256 over its id in UTF-8."""
     return sha256(chat_id.encode()).digest()
 
 
@@ -91,7 +91,7 @@ def key_id_of(public_key: bytes) -> str:
 
 class AnchorLeaf(msgspec.Struct, frozen=True, array_like=True, order=True):
     """
-    Where a stream ended: its last event by version, position and hash, and the positions of those before it.
+    The end of a stream: its last event by version, position and hash, and the positions of those before it.
 
     `digest` is SHA-256 over the stream's id. `trail` is a hash over the position and hash of each event since the last
     tombstone. A deleted chat ends with its tombstone.
@@ -109,7 +109,7 @@ class AnchorLeaf(msgspec.Struct, frozen=True, array_like=True, order=True):
 
 
 class InclusionProof(msgspec.Struct, frozen=True):
-    """That one stream is in an anchor: its leaf, which one it is, and the hashes from there to the root."""
+    """The proof that a stream is in an anchor: its leaf, its number, and the hashes from there to the root."""
 
     leaf: AnchorLeaf
     index: int
@@ -118,7 +118,7 @@ class InclusionProof(msgspec.Struct, frozen=True):
 
 class Anchor(msgspec.Struct, frozen=True):
     """
-    What the log had at one position, signed.
+    A signed statement about the content of a log at one position.
 
     Args:
         position: The last position that it covers.
@@ -144,7 +144,7 @@ class Anchor(msgspec.Struct, frozen=True):
         return key_id_of(self.public_key)
 
     def signed_bytes(self) -> bytes:
-        """What the signature is over: format, position, time, count, root and key, one a line, each ended by a line feed."""
+        """The bytes that are signed: format, position, time, count, root and key, one a line, each ended by a line feed."""
         lines = (
             FORMAT,
             f"position {self.position}",
@@ -156,8 +156,8 @@ class Anchor(msgspec.Struct, frozen=True):
         return "".join(f"{line}\n" for line in lines).encode()
 
     def leaf(self, chat_id: str) -> AnchorLeaf | None:
-        """What is said of a chat; None when it is not in the anchor."""
-        digest = digest_of(chat_id)
+        """Return the leaf of a chat; None when it is not in the anchor."""
+        digest = stream_digest(chat_id)
         return next((leaf for leaf in self.leaves if leaf.digest == digest), None)
 
     def proof(self, chat_id: str) -> InclusionProof:
@@ -178,7 +178,7 @@ class Anchor(msgspec.Struct, frozen=True):
 
     def check_proof(self, chat_id: str, proof: InclusionProof) -> bool:
         """Whether a proof shows that the chat ended, at this anchor, where the proof's leaf says. Needs no leaves."""
-        if proof.leaf.digest != digest_of(chat_id):
+        if proof.leaf.digest != stream_digest(chat_id):
             return False
         found = root_from_path(proof.leaf.encoded(), index=proof.index, size=self.count, path=proof.path)
         return found == self.root

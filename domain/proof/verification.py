@@ -172,7 +172,7 @@ def broken_off(before: Recorded) -> ChainIntegrityError:
 
 
 def broken(recorded: Recorded, why: str) -> ChainIntegrityError:
-    """The error for an event that can not have been written like this."""
+    """The error for an event that cannot have been written like this."""
     msg = (
         f"event {recorded.version} of chat {recorded.chat_id!r} at position {recorded.position} is not sound: {why}. "
         "Events are missing, repeated or altered; restore the log from a backup"

@@ -10,7 +10,7 @@ from .words import plural, title
 _INDENT: Final = "  "
 
 
-class _Item(NamedTuple):
+class _ListItem(NamedTuple):
     """What is written at one place of a list: `- **name**: value`, or `- value` where the name is None."""
 
     name: str | None
@@ -38,18 +38,18 @@ class MarkdownRenderer(Renderer):
             pending += _write(pending.pop(), lines)[::-1]
         return "\n".join(lines)
 
-    def _top(self, value: Value) -> list[_Item]:
+    def _top(self, value: Value) -> list[_ListItem]:
         """The items of the data of a top-level fragment."""
         if not isinstance(value, list):
             return _inner(value, 0)
         plain, fragments = partition(value)
         if not self.group_fragments:
             return _inner([*plain, *fragments], 0)
-        groups = [_Item(title(plural(name)), list(group), 0) for name, group in by_name(fragments).items()]
+        groups = [_ListItem(title(plural(name)), list(group), 0) for name, group in by_name(fragments).items()]
         return [*_inner(plain, 0), *groups]
 
 
-def _write(item: _Item, lines: list[str]) -> list[_Item]:
+def _write(item: _ListItem, lines: list[str]) -> list[_ListItem]:
     """Write the line of an item. Returns what comes below it."""
     name, value, depth = item
     head = _INDENT * depth + ("-" if name is None else f"- **{name}**:")
@@ -69,7 +69,7 @@ def _text(value: Value) -> str | None:
     return None if isinstance(value, Named | list | dict) else scalar_text(value)
 
 
-def _inner(value: Value, depth: int) -> list[_Item]:
+def _inner(value: Value, depth: int) -> list[_ListItem]:
     """The items that a fragment, a list or an object holds. A fragment stands under its own name, wherever it is."""
     if isinstance(value, Named):
         return [_item(None, value, depth)]
@@ -78,5 +78,5 @@ def _inner(value: Value, depth: int) -> list[_Item]:
     return [_item(None, inner, depth) for inner in value] if isinstance(value, list) else []
 
 
-def _item(name: str | None, value: Value, depth: int) -> _Item:
-    return _Item(value.name, value.value, depth) if isinstance(value, Named) else _Item(name, value, depth)
+def _item(name: str | None, value: Value, depth: int) -> _ListItem:
+    return _ListItem(value.name, value.value, depth) if isinstance(value, Named) else _ListItem(name, value, depth)

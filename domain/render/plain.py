@@ -4,20 +4,24 @@ The one data structure behind TOML and TOON: fragments as objects, arrays and sc
 Both formats write what `plain_data` returns, so a parser of either reads the same data back.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from decimal import Decimal
+from itertools import repeat
 from typing import Final, TypeAlias
 
+from ..errors import InvalidValueError
+from ..limits import MAX_JSON_DEPTH
 from .prepared import Named, Value, scalar_text
 
-Plain: TypeAlias = "str | int | float | bool | list[Plain] | dict[str, Plain]"
+Plain: TypeAlias = "str | int | float | bool | Decimal | list[Plain] | dict[str, Plain]"
 
 _TOO_LONG: Final = 10**4300
 """Python reads integers of up to 4,300 digits; so do parsers that are written in it."""
 
 
-def plain_data(fragments: Iterable[Named]) -> dict[str, Plain]:
+def plain_data(fragments: Iterable[Named], number: Callable[[float], float | Decimal] = float) -> dict[str, Plain]:
     """
-    The object that prepared fragments stand for.
+    Return the object that prepared fragments stand for.
 
     - A fragment is an entry, its name is the key. Keys that repeat in one object are one entry: an array, in their order.
     - A list of fragments only is an object of them. In any other list a fragment is an object with one entry.
@@ -25,61 +29,75 @@ def plain_data(fragments: Iterable[Named]) -> dict[str, Plain]:
     - An integer of more than 4,300 digits is text, for no parser would read it.
 
     The result is a tree: nothing in it occurs twice or is shared with the input.
+
+    Args:
+        fragments: As `prepare` returns them.
+        number: Converts each float to what the library of the format is given.
+
+    Raises:
+        InvalidValueError: An entry has more than 200 levels of arrays and objects.
     """
-    builder = _Builder()
-    root = builder.object_of([(each.name, each.value) for each in fragments])
-    builder.finish()
-    return root
+    return _Conversion(number).object_of([(each.name, each.value) for each in fragments], 0)
 
 
-class _Builder:
-    """Containers are made empty and filled later, so that no depth needs recursion."""
+def document_of(
+    fragments: Iterable[Named],
+    dumps: Callable[[dict[str, Plain]], str],
+    number: Callable[[float], float | Decimal] = float,
+) -> str:
+    """
+    Return the document that `dumps`, of the library of a format, makes of `plain_data`.
 
-    def __init__(self) -> None:
-        self._objects: list[tuple[dict[str, Plain], list[tuple[str, Value]]]] = []
-        self._arrays: list[tuple[list[Plain], list[Value]]] = []
+    Raises:
+        InvalidValueError: As `plain_data`; or Python's stack is too full already for the levels that there are.
+    """
+    try:
+        return dumps(plain_data(fragments, number))
+    except InvalidValueError:
+        raise
+    except (RecursionError, ValueError) as error:  # toon-format makes the one of the other
+        msg = "the fragments are nested too deeply for a caller so deep in calls; render them as XML"
+        raise InvalidValueError(msg) from error
 
-    def object_of(self, entries: list[tuple[str, Value]]) -> dict[str, Plain]:
+
+class _Conversion:
+    def __init__(self, number: Callable[[float], float | Decimal]) -> None:
+        self._number = number
+
+    def object_of(self, entries: list[tuple[str, Value]], depth: int) -> dict[str, Plain]:
+        found: dict[str, list[Value]] = {}
+        for key, value in entries:
+            found.setdefault(key, []).append(value)
         made: dict[str, Plain] = {}
-        self._objects.append((made, entries))
+        for key, values in found.items():
+            made[key] = self._value(values[0], depth) if len(values) == 1 else self._array(values, depth)
         return made
 
-    def finish(self) -> None:
-        while self._objects or self._arrays:
-            while self._objects:
-                made, entries = self._objects.pop()
-                made |= {key: self._repeated(values) for key, values in _by_key(entries).items()}
-            while self._arrays:
-                array, items = self._arrays.pop()
-                array += [self._value(item) for item in items]
-
-    def _repeated(self, values: list[Value]) -> Plain:
-        return self._value(values[0]) if len(values) == 1 else self._array(values)
-
-    def _value(self, value: Value) -> Plain:
+    def _value(self, value: Value, depth: int) -> Plain:
+        """Convert a value inside of `depth` arrays and objects."""
         if isinstance(value, Named):
-            return self.object_of([(value.name, value.value)])
+            return self.object_of([(value.name, value.value)], _inside(depth))
         if isinstance(value, dict):
-            return self.object_of([_entry(key, each) for key, each in value.items()])
-        if not isinstance(value, list):
-            return scalar_text(value) if isinstance(value, int) and abs(value) >= _TOO_LONG else value
-        fragments = [each for each in value if isinstance(each, Named)]
-        if fragments and len(fragments) == len(value):
-            return self.object_of([(each.name, each.value) for each in fragments])
-        return self._array(value)
+            return self.object_of([_entry(key, each) for key, each in value.items()], _inside(depth))
+        if isinstance(value, list):
+            fragments = [each for each in value if isinstance(each, Named)]
+            if fragments and len(fragments) == len(value):
+                return self.object_of([(each.name, each.value) for each in fragments], _inside(depth))
+            return self._array(value, depth)
+        if isinstance(value, float):
+            return self._number(value)
+        return scalar_text(value) if isinstance(value, int) and abs(value) >= _TOO_LONG else value
 
-    def _array(self, items: list[Value]) -> list[Plain]:
-        array: list[Plain] = []
-        self._arrays.append((array, items))
-        return array
+    def _array(self, items: list[Value], depth: int) -> list[Plain]:
+        return list(map(self._value, items, repeat(_inside(depth))))
 
 
-def _by_key(entries: list[tuple[str, Value]]) -> dict[str, list[Value]]:
-    """The values of each key, both in order of appearance."""
-    found: dict[str, list[Value]] = {}
-    for key, value in entries:
-        found.setdefault(key, []).append(value)
-    return found
+def _inside(depth: int) -> int:
+    """The depth of what an array or object at this depth contains."""
+    if depth >= MAX_JSON_DEPTH:
+        msg = f"the fragments are nested more than {MAX_JSON_DEPTH} levels deep, too deep for TOML and TOON; render them as XML"
+        raise InvalidValueError(msg)
+    return depth + 1
 
 
 def _entry(key: str, value: Value) -> tuple[str, Value]:

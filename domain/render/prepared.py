@@ -298,10 +298,12 @@ class Renderer(ABC):
         """
         The fragments, in order, as one text; empty when nothing is left of them.
 
-        What is None is left out, and so is a value inside of itself. Nesting of any depth works.
+        What is None is left out, and so is a value inside of itself. XML and Markdown take any depth of nesting, TOML and
+        TOON 200 levels of lists and objects.
 
         Raises:
-            InvalidValueError: A value is neither a fragment nor JSON; the message names its path.
+            InvalidValueError: A value is neither a fragment nor JSON, and the message names its path; or it is nested too
+                deeply for TOML or TOON.
             MissingCodecError: A message without a codec, or a fragment that is still lazy.
         """
         return self._document(prepare(fragments))

@@ -16,7 +16,7 @@ import msgspec
 from .tokens import is_unspaced, prefix_term, terms_of, tokens_of
 
 MAX_QUERY_TERMS: Final = 1000
-"""What follows the first thousand terms of a query is left out."""
+"""The maximum number of terms in a query; the rest is left out."""
 
 MAX_QUERY_DEPTH: Final = 32
 """Parentheses inside of so many others are read as blanks, so that a query may be walked by recursion."""
@@ -60,7 +60,7 @@ Query = Word | Phrase | All | Either | Without
 
 def parse(text: str) -> Query | None:
     """
-    What a query asks for, or None if that is nothing: there is no letter or digit in it, or only behind a `NOT`.
+    Parse a query; None if it asks for nothing: there is no letter or digit in it, or only behind a `NOT`.
 
     At most `MAX_QUERY_TERMS` terms are read, and the answer is at most `3 * MAX_QUERY_DEPTH + 4` levels deep.
     """
@@ -110,7 +110,7 @@ _PLAIN_WORDS: Final = re.compile(r"""(?P<quote>")?+[A-Za-z0-9]++(?: [A-Za-z0-9]+
 _OPERATORS: Final[dict[str, _Kind]] = {"AND": "AND", "OR": "OR", "NOT": "NOT"}
 
 
-class _Item(NamedTuple):
+class _QueryPart(NamedTuple):
     """
     A part of the query text. `is_starred` says of a quoted one that a star follows it.
 
@@ -126,7 +126,7 @@ class _Item(NamedTuple):
 _LEXEME: Final = re.compile(r'(?P<quoted>(?:"[^"]*")+)(?P<star>\*?)|(?P<parenthesis>[()])|(?P<blank>\s+)|[^\s"()]+|"')
 
 
-def _items(text: str) -> Iterator[_Item]:
+def _items(text: str) -> Iterator[_QueryPart]:
     lexemes = list(_LEXEME.finditer(text))
     roles = _parentheses(lexemes)
     plain_start: int | None = None
@@ -139,16 +139,16 @@ def _items(text: str) -> Iterator[_Item]:
             yield _plain(text[plain_start : lexeme.start()])
             plain_start = None
         if lexeme["quoted"]:
-            yield _Item("operand", lexeme["quoted"], is_quoted=True, is_starred=bool(lexeme["star"]))
+            yield _QueryPart("operand", lexeme["quoted"], is_quoted=True, is_starred=bool(lexeme["star"]))
         elif lexeme["parenthesis"] and role != "blank":
-            yield _Item("(" if role == "(" else ")", role)
+            yield _QueryPart("(" if role == "(" else ")", role)
     if plain_start is not None:
         yield _plain(text[plain_start:])
 
 
-def _plain(text: str) -> _Item:
+def _plain(text: str) -> _QueryPart:
     """A word between blanks, phrases and parentheses that have a partner."""
-    return _Item(_OPERATORS.get(text, "operand"), text)
+    return _QueryPart(_OPERATORS.get(text, "operand"), text)
 
 
 def _parentheses(lexemes: list[re.Match[str]]) -> dict[int, Literal["(", ")", "blank"]]:
@@ -170,7 +170,7 @@ def _parentheses(lexemes: list[re.Match[str]]) -> dict[int, Literal["(", ")", "b
     return roles
 
 
-def _operand(item: _Item, budget: int) -> tuple[Query | None, int]:
+def _operand(item: _QueryPart, budget: int) -> tuple[Query | None, int]:
     """What a word or a quoted phrase asks for, None without a letter or digit, and how many terms that took."""
     tokens = tokens_of(item.text)
     if not tokens:

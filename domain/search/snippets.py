@@ -8,7 +8,7 @@ import msgspec
 import regex
 
 from .query import All, Either, Phrase, Query, Without, Word
-from .tokens import ascii_places, folded, is_unspaced, places_of, terms_of
+from .tokens import ascii_places, is_unspaced, normalized, places_of, terms_of
 
 MAX_SNIPPET_TOKENS: Final = 32
 MAX_SNIPPET_LENGTH: Final = 2000
@@ -24,7 +24,7 @@ _ZERO_WIDTH_JOINER: Final = "\u200d"
 
 
 class _Hit(msgspec.Struct, frozen=True):
-    """What matches the terms `start` to `end`, without `end`."""
+    """A match of the terms `start` to `end`, without `end`."""
 
     start: int
     end: int
@@ -36,9 +36,9 @@ def snippet(text: str, query: Query) -> str:
     return Snippets(query).of(text)
 
 
-class Known(msgspec.Struct, frozen=True):
+class KnownWords(msgspec.Struct, frozen=True):
     """
-    What the index knows of a text, so that its terms need not be found again.
+    The facts that the index has about a text, so that its terms need not be found again.
 
     Args:
         term_count: How many terms it has.
@@ -74,7 +74,7 @@ class Snippets:
         self._beginnings = tuple(self._prefixes)
         self._exact = {*self._words, *self._phrases}
 
-    def of(self, text: str, known: Known | None = None) -> str:
+    def of(self, text: str, known: KnownWords | None = None) -> str:
         """The snippet of a text; the same, but sooner, with what is known of it."""
         if known is None:
             terms = terms_of(text)
@@ -115,7 +115,7 @@ class Snippets:
         return [at for at, term in enumerate(terms) if term in exact]
 
 
-def _of_one(text: str, known: Known, at: int, leaf: Word | Phrase) -> str:
+def _of_one(text: str, known: KnownWords, at: int, leaf: Word | Phrase) -> str:
     """What `_of_many` makes of one hit in ASCII, where each border of a word is one of clusters; in half of its time."""
     after, count = at + _length(leaf), known.term_count
     if after - at > MAX_SNIPPET_TOKENS or len(text) > MAX_SNIPPET_LENGTH:
@@ -273,7 +273,7 @@ def _place(text: str, hit: _Hit, places: _Places, count: int) -> tuple[int, int]
         prefix = hit.leaf.term if isinstance(hit.leaf, Word) else hit.leaf.terms[-1]
         if is_unspaced(prefix[0]):
             half = places[last + 1][0]
-            if half < end and folded(text[places[last][0] : half]).startswith(prefix):
+            if half < end and normalized(text[places[last][0] : half]).startswith(prefix):
                 return start, half
     return start, end
 

@@ -1,5 +1,5 @@
 """
-What is searched: the terms of a text.
+Tokenization: the terms of a text.
 
 Words are runs of letters and digits. Case and diacritics are folded and English endings are cut (Porter's stemmer), as
 FTS5's `porter unicode61` does. Scripts that put no blanks between words are indexed by overlapping pairs instead.
@@ -114,14 +114,14 @@ def terms_of(text: str) -> list[str]:
 
 
 def tokens_of(text: str) -> list[Token]:
-    """The same terms in the same order, each with its place in the text."""
+    """Return the terms in order, each with its place in the text."""
     if has_ascii_words(text):
         return [Token(_TERMS[word[0]], *word.span()) for word in _ASCII_WORD.finditer(text)]
     return list(_tokens(text))
 
 
 def landmarks_of(text: str) -> list[int]:
-    """Where every term of a text begins whose index is a multiple of `LANDMARK_TERMS`, without the first."""
+    """Return where every term of a text begins whose index is a multiple of `LANDMARK_TERMS`, without the first."""
     starts: Iterator[int]
     if _NEAR_UNSPACED.search(text):
         starts = (token.start for token in _tokens(text))
@@ -133,7 +133,7 @@ def landmarks_of(text: str) -> list[int]:
 
 def places_of(text: str, indexes: Sequence[int], landmarks: Sequence[int] = ()) -> dict[int, tuple[int, int]]:
     """
-    Where some terms of a text are in it: start and end, by the index of the term.
+    Return where some terms of a text are in it: start and end, by the index of the term.
 
     Args:
         text: It is read as far as the last of these terms, and what is between them only passed.
@@ -160,7 +160,7 @@ def places_of(text: str, indexes: Sequence[int], landmarks: Sequence[int] = ()) 
 
 
 def ascii_places(text: str, indexes: Iterable[int]) -> list[tuple[int, int]]:
-    """Where terms of a text with ASCII words are in it, given by their ascending indexes."""
+    """Return where terms of a text with ASCII words are in it, given by their ascending indexes."""
     found: list[tuple[int, int]] = []
     last, start, end = -1, 0, 0
     for index in indexes:
@@ -201,7 +201,7 @@ def terms_of_words(words: Iterable[str]) -> list[str]:
     return list(map(_TERMS.__getitem__, words))
 
 
-def folded(text: str) -> str:
+def normalized(text: str) -> str:
     """The text without differences of case, diacritics and width: `État` is `etat`."""
     if text.isascii():
         return text.lower()
@@ -213,11 +213,11 @@ def folded(text: str) -> str:
 
 def prefix_term(text: str) -> str:
     """
-    What the terms that `text*` asks for begin with.
+    Return the prefix of the terms that `text*` asks for.
 
     It is stemmed like a word, as FTS5 does: `running*` is `run*`. Of very long ones it is the bytes that terms keep.
     """
-    word = folded(text)
+    word = normalized(text)
     encoded = word.encode()
     return stem(word) if len(encoded) <= _KEPT_BYTES else encoded[:_KEPT_BYTES].decode(errors="ignore")
 
@@ -295,7 +295,7 @@ class _Known(dict[str, str]):
 
 
 def _term(word: str) -> str:
-    return _shortened(stem(folded(word)))
+    return _shortened(stem(normalized(word)))
 
 
 def _shortened(term: str) -> str:
@@ -309,4 +309,4 @@ def _shortened(term: str) -> str:
 
 
 _TERMS: Final = _Known(_term)
-_UNITS: Final = _Known(folded)
+_UNITS: Final = _Known(normalized)

@@ -1,4 +1,4 @@
-"""Checkpoints that are in the index, as events anew: for copies whose source is erased, and for other namespaces."""
+"""Re-emit checkpoints that are in the index as new events: for copies whose source is erased, and for other namespaces."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
@@ -6,14 +6,14 @@ import msgspec
 
 from ..chat.events import Body
 from ..content import Content, Piece, references_of
-from .decide import portions_of
+from .decide import batches_of
 from .events import AgentCheckpointPut, AgentCheckpointsDeleted, AgentContentPut, AgentWritesPut, Skeleton, WriteSlot
 from .record import CheckpointRecord, StoredWrite, ThreadState
 
 
-class Restatement(msgspec.Struct, frozen=True):
+class Reemission(msgspec.Struct, frozen=True):
     """
-    A checkpoint that shall be in another namespace too.
+    A checkpoint to be re-emitted in another namespace.
 
     Args:
         namespace, checkpoint_id: Where it is.
@@ -27,8 +27,8 @@ class Restatement(msgspec.Struct, frozen=True):
     to_parent: str | None
 
 
-def decide_restate(state: ThreadState, moves: Sequence[Restatement]) -> list[Body]:
-    """Checkpoints with their writes, in other namespaces of the same thread; those that are there already stay as they are."""
+def decide_reemit(state: ThreadState, moves: Sequence[Reemission]) -> list[Body]:
+    """Re-emit checkpoints with their writes in other namespaces of the same thread; those already there stay unchanged."""
     bodies: list[Body] = []
     for move in moves:
         record = state.checkpoint(move.namespace, move.checkpoint_id)
@@ -44,9 +44,9 @@ def decide_restate(state: ThreadState, moves: Sequence[Restatement]) -> list[Bod
     return bodies
 
 
-def restated(state: ThreadState, namespace: str, checkpoint_id: str, written: Collection[bytes]) -> list[Body]:
+def reemitted(state: ThreadState, namespace: str, checkpoint_id: str, written: Collection[bytes]) -> list[Body]:
     """
-    A checkpoint and its writes as events that need nothing of other threads: of a copy, whose source is to be erased.
+    Return a checkpoint and its writes as events that need no other thread, for a copy whose source is to be erased.
 
     `written` are the digests of pieces that such events before these ones hold.
     """
@@ -55,7 +55,7 @@ def restated(state: ThreadState, namespace: str, checkpoint_id: str, written: Co
     channels = {} if record is None else record.channels
     _collect(state.content, [*channels.values(), *(write.digest for write in writes)], found, written)
     bodies: list[Body] = [
-        AgentContentPut(portion) for portion in portions_of([Piece(*item) for item in found.items()]) if portion
+        AgentContentPut(batch) for batch in batches_of([Piece(*item) for item in found.items()]) if batch
     ]
     if record is not None:
         bodies.append(_checkpoint_put(record))

@@ -1,12 +1,12 @@
 """Decisions on threads: which events an operation on the checkpoints of agents takes."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
 from ..chat.events import Body
-from ..content import Content, ListNode, Piece, grown_from, size_of
+from ..content import Missing, Piece, Tree, size_of
 from ..errors import (
     AlreadyExistsError,
     CheckpointConflictError,
@@ -33,31 +33,23 @@ from .namespaces import is_within
 from .record import CheckpointRecord, ThreadRecord, ThreadState, ancestors
 
 
-def portions_of(pieces: Sequence[Piece], most_bytes: int = MAX_EVENT_BYTES // 2) -> Iterator[tuple[Piece, ...]]:
-    """The pieces, as many together as one event holds; at least one portion."""
-    portion: list[Piece] = []
+def batches_of(pieces: Sequence[Piece], most_bytes: int = MAX_EVENT_BYTES // 2) -> Iterator[tuple[Piece, ...]]:
+    """Split pieces into batches, each as large as one event holds; at least one batch."""
+    batch: list[Piece] = []
     used = 0
     for piece in pieces:
         size = size_of([piece])
-        if portion and used + size > most_bytes:
-            yield tuple(portion)
-            portion, used = [], 0
-        portion.append(piece)
+        if batch and used + size > most_bytes:
+            yield tuple(batch)
+            batch, used = [], 0
+        batch.append(piece)
         used += size
-    yield tuple(portion)
+    yield tuple(batch)
 
 
 MAX_CHECKPOINT_ID_BYTES: Final = 200
 """Checkpoint ids are part of keys, in whose order they are listed."""
 _MAX_STEPS_BACK: Final = 100
-
-
-class Tree(NamedTuple):
-    """A value in pieces: its own, and those that it is made of."""
-
-    digest: bytes
-    content: Content
-    children: "Sequence[Tree]" = ()
 
 
 class CheckpointPut(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,10 +115,10 @@ def decide_put_checkpoint(
         _check_acyclic(state, put, parent)
         if put.expected_latest is not msgspec.UNSET:
             _check_latest(state, put, newest, is_own)
-    pieces = _Missing(state)
+    pieces = Missing(state.has_content, state.content)
     for name, tree in values.items():
         pieces.add(tree, before.get(name))
-    *earlier, last = portions_of(pieces.found)
+    *earlier, last = batches_of(pieces.found)
     body = AgentCheckpointPut(
         namespace=put.namespace,
         checkpoint_id=put.checkpoint_id,
@@ -173,7 +165,7 @@ def _check_acyclic(state: ThreadState, put: CheckpointPut, parent: CheckpointRec
         is_ancestor |= any(one.parent_id == put.checkpoint_id and not one.is_orphan for one in line)
     if is_ancestor:
         msg = (
-            f"checkpoint {put.checkpoint_id!r} of thread {state.thread_id!r} (namespace {put.namespace!r}) can not be below "
+            f"checkpoint {put.checkpoint_id!r} of thread {state.thread_id!r} (namespace {put.namespace!r}) cannot be below "
             f"{put.parent_id!r}: it would be its own ancestor"
         )
         raise InvalidValueError(msg)
@@ -231,10 +223,10 @@ def decide_put_writes(
         kept[index] = (channel, tree)
     if not kept:
         return []
-    pieces = _Missing(state)
+    pieces = Missing(state.has_content, state.content)
     for _, tree in kept.values():
         pieces.add(tree, None)
-    *earlier, last = portions_of(pieces.found)
+    *earlier, last = batches_of(pieces.found)
     slots = tuple(WriteSlot(index, channel, tree.digest) for index, (channel, tree) in kept.items())
     body = AgentWritesPut(namespace, checkpoint_id, task_id, task_path, slots, last, owner)
     return [*map(AgentContentPut, earlier), body]
@@ -251,7 +243,7 @@ def decide_delete_namespaces(state: ThreadState, *, within: str | None, reason: 
                 first_position=record.first_position,
                 event_count=record.head.version - record.first_version + 1,
                 checkpoint_count=record.checkpoint_count,
-                owner_digest=None if record.owner is None else owner_digest(state.chat_id, record.owner),
+                owner_digest=None if record.owner is None else owner_digest(state.stream_id, record.owner),
             )
         ]
     found = tuple(name for name in state.namespaces() if is_within(name, within))
@@ -313,7 +305,7 @@ def decide_copy(
     """
     record = check_source(state, source)
     if any(within is None or is_within(name, within) for name in state.namespaces()):
-        msg = f"thread {state.thread_id!r} is not empty: thread {source.thread_id!r} can not be copied to it"
+        msg = f"thread {state.thread_id!r} is not empty: thread {source.thread_id!r} cannot be copied to it"
         raise AlreadyExistsError(msg)
     return [AgentThreadCopied(source.thread_id, within, owner if owner is not None else record.owner)]
 
@@ -325,30 +317,6 @@ def check_source(state: ThreadState, source: ThreadState) -> ThreadRecord:
         msg = f"no thread {source.thread_id!r} to copy to {state.thread_id!r}"
         raise NotFoundError(msg)
     return record
-
-
-class _Missing:
-    """The pieces of values that a thread does not have, each before those that are made of it."""
-
-    def __init__(self, state: ThreadState) -> None:
-        self._state = state
-        self._seen: set[bytes] = set()
-        self.found: list[Piece] = []
-
-    def add(self, tree: Tree, before: bytes | None) -> None:
-        """Add a value; `before` is that of the same channel a step earlier."""
-        if tree.digest in self._seen or self._state.has_content(tree.digest):
-            return
-        content, children = tree.content, tree.children
-        if isinstance(content, ListNode) and before is not None:
-            base = self._state.content(before)
-            if isinstance(base, ListNode):
-                content = grown_from(content.children, before, base.children)
-                children = children[content.keep :]
-        for child in children:
-            self.add(child, None)
-        self._seen.add(tree.digest)
-        self.found.append(Piece(tree.digest, content))
 
 
 def check_namespace(namespace: str) -> str:

@@ -1,4 +1,4 @@
-"""What is known of a thread and of its checkpoints."""
+"""Records of a thread and of its checkpoints."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
@@ -79,7 +79,7 @@ class ThreadState(Protocol):
     """One thread as it stood at one moment. Asking twice gives the same answer."""
 
     @property
-    def chat_id(self) -> str:
+    def stream_id(self) -> str:
         """The id of its stream."""
         ...
 
@@ -95,7 +95,7 @@ class ThreadState(Protocol):
 
     @property
     def tombstone(self) -> Tombstone | None:
-        """Its last deletion."""
+        """The tombstone of its last deletion."""
         ...
 
     def checkpoint(self, namespace: str, checkpoint_id: str) -> CheckpointRecord | None:
@@ -115,7 +115,7 @@ class ThreadState(Protocol):
         ...
 
     def writes_of_task(self, namespace: str, checkpoint_id: str, task_id: str) -> list[StoredWrite]:
-        """Those of them that are of one task."""
+        """Return the writes of one task."""
         ...
 
     def namespaces(self) -> list[str]:

@@ -17,7 +17,7 @@ from ..log.nats.client import JetStreamClient
 from ..log.nats.errors import StreamAbsentError
 from ..log.nats.event_log import BLOBS, FEEDS
 from ..log.nats.login import Login
-from ..log.nats.server_copies import Member, Members, digests_on_each, members_of, servers_of
+from ..log.nats.server_copies import ClusterInfo, PeerInfo, cluster_of, digests_on_each, servers_of
 from ..log.nats.stream import stream_info
 from ..log.port import translated
 from ..store.opening.locations import STREAM
@@ -29,7 +29,7 @@ _GROWTH_PAUSE_S: Final = 0.5
 
 class ReplicaSetAside(msgspec.Struct, frozen=True):
     """
-    What was moved out of the store of a server.
+    The folder that was moved out of the store of a server.
 
     Args:
         server: Its name.
@@ -100,10 +100,10 @@ def _checked(client: JetStreamClient, stream: str, server: str, timeout_s: float
     return members.raft_group
 
 
-def _await_stopped(client: JetStreamClient, stream: str, server: str, ends_at: float) -> Members:
+def _await_stopped(client: JetStreamClient, stream: str, server: str, ends_at: float) -> ClusterInfo:
     while True:
-        members = client.call(members_of, client, stream)
-        found: Member | None = next((one for one in members.replicas if one.name == server), None)
+        members = client.call(cluster_of, client, stream)
+        found: PeerInfo | None = next((one for one in members.replicas if one.name == server), None)
         if found is None and server != members.leader:
             known = ", ".join(sorted([members.leader, *(one.name for one in members.replicas)]))
             msg = f"server {server!r} keeps no copy of stream {stream!r}; these do: {known}"
@@ -139,17 +139,17 @@ def _move(store: Path, server: str, groups: dict[str, str]) -> ReplicaSetAside:
 
 
 BESIDE: Final = (FEEDS, BLOBS)
-"""What the names of the streams end with that belong to a log."""
+"""The suffixes of the names of a log's auxiliary streams."""
 _SHOWN: Final = 5
 _PAGE: Final = 5000
 _BEHIND_S: Final = 3.0
-"""How long servers may differ because one is behind."""
+"""The time that servers may differ because one is behind."""
 _AGAIN_S: Final = 0.2
 
 
 class ReplicaDamage(msgspec.Struct, frozen=True):
     """
-    What one server has of a stream that most others have otherwise.
+    The messages of a stream in which one server differs from most others.
 
     Args:
         server: The name of the server.
@@ -222,7 +222,7 @@ def _compare(client: JetStreamClient, stream: str, page: int) -> list[ReplicaDam
 def differences_between(
     client: JetStreamClient, stream: str, servers: set[str], *, page: int = _PAGE
 ) -> list[ReplicaDamage]:
-    """What these servers have otherwise than most of them; they are to be reachable."""
+    """Return the messages in which these servers differ from most of them; all must be reachable."""
     last = client.call(stream_info, client, stream).state.last
     missing: dict[str, list[int]] = {name: [] for name in servers}
     altered: dict[str, list[int]] = {name: [] for name in servers}

@@ -13,7 +13,7 @@ from .port import LedgerPart
 class BackupMethods(LedgerPart):
     """The part of a ledger that takes backups."""
 
-    @system_errors("the backup can not be taken")
+    @system_errors("the backup cannot be taken")
     def backup(self, folder: str | os.PathLike[str], *, progress: Progress | None = None) -> Backup:
         """
         Take a backup of the log into a folder, or bring the one there up to date, while others read and write.
@@ -28,7 +28,7 @@ class BackupMethods(LedgerPart):
             progress: Called with (position reached, position to reach).
 
         Raises:
-            ConfigurationError: The folder can not be written, or holds something else, or the backup of another log.
+            ConfigurationError: The folder cannot be written, or holds something else, or the backup of another log.
             LedgerLockedError: Another process writes a backup into it.
             ChainIntegrityError, CorruptStateError: The log is not sound, or lost events since the last run. The backup stays
                 as it was.

@@ -54,6 +54,6 @@ class Ending:
         return self._at if self._after_ms is None else now + self._after_ms  # type: ignore[return-value]  # moment_ms or as given
 
     def of_new(self, now: int) -> int | None:
-        """The same for a new chat, which ends never when nothing was said."""
+        """Return the expiry of a new chat: never, unless one was given."""
         at = self.at(now)
         return None if at is UNSET else at

@@ -7,7 +7,7 @@ from weakref import WeakSet
 from chatledger.domain.errors import AccessDeniedError, LedgerClosedError
 from chatledger.domain.limits import check_id
 
-from ..store.opening.registry import Shared, release
+from ..store.opening.registry import SharedStore, release
 from ..store.temp_folders import Scratch
 from .methods import LedgerMethods
 from .port import LedgerStore
@@ -25,7 +25,7 @@ class Ledger(LedgerMethods, TimeTravelMethods):
     Safe for threads. Every write is one commit: on the log before the call returns, and in what this ledger reads next.
     """
 
-    def __init__(self, shared: Shared, *, sweep_every_s: float | None = None) -> None:
+    def __init__(self, shared: SharedStore, *, sweep_every_s: float | None = None) -> None:
         self._shared = shared
         self._is_closed = False
         self._cursors = WeakSet()
@@ -46,10 +46,10 @@ class Ledger(LedgerMethods, TimeTravelMethods):
 
     def for_user(self, user_id: str) -> "Ledger":
         """
-        This ledger, limited to what one user owns: for code that acts for that user.
+        Return this ledger limited to what one user owns: for code that acts for that user.
 
         What belongs to others is not there: the same answers and errors as if it did not exist, in reads, writes, search,
-        history, feeds and `as_of`. An id that somebody else uses can not be used, which is all that can be found out; so use
+        history, feeds and `as_of`. An id that somebody else uses cannot be used, which is all that can be found out; so use
         random ids. `rebuild`, `verify`, and what else concerns everybody, is refused. Positions count over everybody's events.
 
         It is ready at once, costs nothing, and ends when either of the two is closed.
@@ -65,7 +65,7 @@ class Ledger(LedgerMethods, TimeTravelMethods):
 
     @property
     def location(self) -> str:
-        """Where the log is, without secrets."""
+        """The location of the log, without secrets."""
         return self._shared.location
 
     def close(self) -> None:
@@ -107,7 +107,7 @@ class OwnedLedger(Ledger):
         return self._is_closed or self._whole._is_over()  # noqa: SLF001 - as above
 
     def for_user(self, user_id: str) -> Ledger:
-        """The same for the same user; refused for another one."""
+        """Return this ledger for its own user; refused for another one."""
         if check_id(user_id, "user_id", empty=True) != self.user_id:
             msg = "this ledger is limited to another user; use the ledger that it was made from"
             raise AccessDeniedError(msg)

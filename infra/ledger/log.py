@@ -31,7 +31,7 @@ class LogMethods(LedgerPart):
         return self.get_position()
 
     def get_position(self) -> int:
-        """The same as `position`, for `AsyncLedger` too."""
+        """Return `position`; a method, for `AsyncLedger` too."""
         with self._store.snapshot() as snapshot:
             return snapshot.state.position
 
@@ -75,7 +75,7 @@ class LogMethods(LedgerPart):
         actor: str | None = None,
     ) -> Iterator[Recorded]:
         """
-        What happened, event by event: the audit trail. Filters combine.
+        Yield the events of the log: the audit trail. Filters combine.
 
         Args:
             chat_id: Of one chat, also a deleted one; of all when None.
@@ -97,7 +97,7 @@ class LogMethods(LedgerPart):
 
     def _history(self, chat_id: str | None, after: int, keep: HistoryFilter) -> Iterator[Recorded]:
         last = keep.last_position
-        for recorded in self._store.events(after, chat_id=chat_id, is_closed=self._is_over):
+        for recorded in self._store.events(after, stream_id=chat_id, is_closed=self._is_over):
             if last is not None and recorded.position > last:
                 return
             if keep(recorded):
@@ -128,7 +128,7 @@ class LogMethods(LedgerPart):
             name: Keeps the position under this name. One reader at a time: who comes later goes on, who was there before gets
                 a `ConflictError` when it keeps its next position.
             share: `(index, count)`: of the chats whose ids fall into share `index` (from 0) of `count`; all shares together
-                are everything. Each member of a name has a position of its own; the count can not be changed while the name
+                are everything. Each member of a name has a position of its own; the count cannot be changed while the name
                 is known.
             chat_id: Of one chat only; the others are not read.
             user_id: Of this owner's chats only.
@@ -162,7 +162,7 @@ class LogMethods(LedgerPart):
 
     def feeds(self) -> list[FeedInfo]:
         """
-        Where the readers of named feeds stand, by name and share.
+        Return the positions of the members of named feeds, by name and share.
 
         Source: the log's server. What was handled in the last quarter of a second may not be counted yet.
         """

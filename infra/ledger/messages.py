@@ -211,7 +211,7 @@ class MessageMethods(LedgerPart):
 
     def diff(self, a: str, b: str) -> Divergence:
         """
-        Where the chains of two messages part, and what each has after that.
+        Compare the chains of two messages: the last common message, and what each has after it.
 
         Raises:
             MessageNotFoundError: One of them is unknown.
@@ -252,7 +252,7 @@ def begin_append(
     )
 
     def end() -> list[Message] | None:
-        if command.sealed and isinstance(command.error, ChatledgerError):
+        if command.encoded and isinstance(command.error, ChatledgerError):
             raise command.error
         return _stored(store, chat_id, drafts, command.written) if command.written else None
 

@@ -16,12 +16,12 @@ from chatledger.projections.lmdb.tables import Tables
 from chatledger.projections.thread.reader import IndexedThread
 
 from ..log.bookmarks import Bookmark
-from ..store.commands import Decide, DecideOnState, DecideOnThread, Kind
+from ..store.commands import Decide, DecideOnState, DecideOnThread, EventKind
 from ..store.group_commit import Command
 from ..store.store import Store
 
 AdminTask = Literal["anchor", "backup", "projections", "rebuild", "repair", "verify"]
-"""What concerns the chats of all users: only the whole store is for it, and the others refuse it by this name."""
+"""A task on the chats of all users: the whole store carries it out, the others refuse it by this name."""
 
 
 class LedgerLog(Protocol):
@@ -44,8 +44,10 @@ class LedgerLog(Protocol):
         """Return the next events after a position, in order; none at the end of the log."""
         ...
 
-    def read_chat(self, chat_id: str, *, after: int, limit: int = ..., after_version: int = ...) -> Sequence[Recorded]:
-        """Return the next events of one chat after a position (and a version), in order; none at the end."""
+    def read_stream(
+        self, stream_id: str, *, after: int, limit: int = ..., after_version: int = ...
+    ) -> Sequence[Recorded]:
+        """Return the next events of a stream after a position (and a version), in order; none at the end."""
         ...
 
     def event_at(self, position: int) -> Recorded | None:
@@ -79,7 +81,7 @@ class LedgerSnapshot(Protocol):
 
     @property
     def state(self) -> IndexState:
-        """How far the index is; counts over everybody's events."""
+        """The position of the index; it counts everybody's events."""
         ...
 
     @property
@@ -130,7 +132,7 @@ class LedgerStore(Protocol):
 
     @property
     def log(self) -> LedgerLog:
-        """Where the events are."""
+        """The log."""
         ...
 
     def check_open(self) -> None:
@@ -141,7 +143,9 @@ class LedgerStore(Protocol):
         """Return the index as it is, inside a transaction."""
         ...
 
-    def execute(self, chat_id: str, decide: Decide, *, kind: Kind | None, timeout_s: float = ...) -> list[Recorded]:
+    def execute(
+        self, chat_id: str, decide: Decide, *, kind: EventKind | None, timeout_s: float = ...
+    ) -> list[Recorded]:
         """Decide on the present state of a chat, write and apply; return the events that were written."""
         ...
 
@@ -153,7 +157,7 @@ class LedgerStore(Protocol):
         """Do the same for the state of a graph."""
         ...
 
-    def submit(self, chat_id: str, decide: Decide, kind: Kind, on_end: Callable[[], object]) -> Command:
+    def submit(self, chat_id: str, decide: Decide, kind: EventKind, on_end: Callable[[], object]) -> Command:
         """Begin what `execute` does, in another thread, which calls `on_end` when it is over."""
         ...
 
@@ -173,12 +177,12 @@ class LedgerStore(Protocol):
         """Take in everything up to the present end of the log, or to `position`; return the position reached."""
         ...
 
-    def page(self, after: int, *, chat_id: str | None = ..., limit: int = ...) -> Sequence[Recorded]:
+    def page(self, after: int, *, stream_id: str | None = ..., limit: int = ...) -> Sequence[Recorded]:
         """Return about so many of the next events after a position, whole commits at a time; none at the end of the log."""
         ...
 
     def events(
-        self, after: int, *, chat_id: str | None = ..., is_closed: Callable[[], bool] = ...
+        self, after: int, *, stream_id: str | None = ..., is_closed: Callable[[], bool] = ...
     ) -> Iterator[Recorded]:
         """Yield the events that are on the log after a position."""
         ...

@@ -18,7 +18,7 @@ class ProjectionMethods(LedgerPart):
         The rows of a projection that the ledger was opened with: use it in a `with`.
 
         What is read inside belongs to one moment; everything that this ledger wrote before is in it. Where the projection
-        lags, because another process wrote without it, it catches up first. Inside, the ledger itself can not be used.
+        lags, because another process wrote without it, it catches up first. Inside, the ledger itself cannot be used.
 
         Raises:
             NotFoundError: The ledger was not opened with it.

@@ -44,10 +44,10 @@ class ProofMethods(LedgerPart):
 
         Raises:
             ChainIntegrityError: The log lost events, or they were changed; `position`, `chat_id` and `version` say which.
-            CorruptStateError: An event can not be read, or the index does not equal the log; then `rebuild` repairs it.
+            CorruptStateError: An event cannot be read, or the index does not equal the log; then `rebuild` repairs it.
             UnsupportedFormatError: A newer chatledger wrote the event, or it is damaged.
             InvalidValueError: The anchor was changed, or signed with another key.
-            ConfigurationError: The key can not be read, or `cryptography` is missing.
+            ConfigurationError: The key cannot be read, or `cryptography` is missing.
             LogUnavailableError: The log did not answer.
         """
         from chatledger.projections.verify.verification import verify
@@ -74,7 +74,7 @@ class ProofMethods(LedgerPart):
         Sign where every chat ends now, so that a third party can tell later that nothing before it was changed.
 
         The whole log is read and checked first, so that nothing is signed that is not sound. Keep the result, `to_json()`,
-        where whoever can change the log can not change it; see `verify`.
+        where whoever can change the log cannot change it; see `verify`.
 
         Args:
             key: An Ed25519 private key: the path of a PEM file, or its bytes.
@@ -82,7 +82,7 @@ class ProofMethods(LedgerPart):
 
         Raises:
             ChainIntegrityError, CorruptStateError, UnsupportedFormatError: The log is not sound; nothing is signed.
-            ConfigurationError: The key can not be read, or `cryptography` is missing.
+            ConfigurationError: The key cannot be read, or `cryptography` is missing.
             LogUnavailableError: The log did not answer.
 
         Source: the log; the index is not asked.

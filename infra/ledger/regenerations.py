@@ -29,7 +29,7 @@ class RegenerationMethods(LedgerPart):
 
     def plan_regeneration(self, chat_id: str, message_id: str, max_cascade: int = MAX_CASCADE) -> RegenerationPlan:
         """
-        What an edit of a message makes stale: the runs to repeat, in order. Nothing is started or written.
+        Return the runs that an edit of a message makes stale, in the order to repeat them. Nothing is started or written.
 
         A run is stale when its trigger or one of its references is the message, or what a stale run produced.
 

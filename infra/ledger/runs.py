@@ -22,7 +22,7 @@ from chatledger.domain.values import Message, NewMessage
 from chatledger.projections.chat.reader import IndexedChat
 from chatledger.projections.chat.runs import MESSAGE, THREAD, TRIGGER
 
-from ..store.commands import Decide, Kind
+from ..store.commands import Decide, EventKind
 from .drafts import as_drafts, new_id
 from .port import LedgerPart
 
@@ -209,7 +209,7 @@ class RunMethods(LedgerPart):
 
     def get_context(self, chat_id: str, message_id: str, last_n: int | None = None) -> list[Message]:
         """
-        What was said up to a message, to be passed to a run that it triggers: root first, that message last.
+        Return the chain up to a message, as context for a run that it triggers: root first, that message last.
 
         Each message says who it comes from (`sender_id`, `agent_id`), so that answers of other agents can be passed in their
         role. Hidden messages are left out, except the trigger.
@@ -243,7 +243,7 @@ class RunMethods(LedgerPart):
                     return shown if last_n is None else shown[len(shown) - min(last_n, len(shown)) :]
                 taken = min(taken * 2, length)
 
-    def _change(self, chat_id: str, run_id: str, decide: Decide, *, kind: Kind) -> MessageRun:
+    def _change(self, chat_id: str, run_id: str, decide: Decide, *, kind: EventKind) -> MessageRun:
         check_id(chat_id, "chat_id")
         written = self._store.execute(chat_id, decide, kind=kind)
         ids = [_run_id(recorded.body) for recorded in written]

@@ -13,7 +13,7 @@ from ..log.envelope import clock_ms
 from .port import LedgerPart
 
 MAX_LOST_SWAPS: Final = 5
-"""How often in a row others may move the head before a save gives up."""
+"""The number of times in a row that others may move the head before a save gives up."""
 
 
 class _OutrunError(Exception):

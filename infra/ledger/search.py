@@ -72,7 +72,7 @@ class SearchMethods(LedgerPart):
         names = _check_roles(roles)
         times = _check_moment(since, "since"), _check_moment(until, "until")
         # NumPy takes a tenth of a second to import: only for those who search.
-        from chatledger.projections.search import search as asking
+        from chatledger.projections.search import search
 
         parsed = parse(text)
         with self._store.snapshot() as snapshot:
@@ -83,8 +83,8 @@ class SearchMethods(LedgerPart):
                 only = _on_branch(only, chat, branch)
             if parsed is None or wanted == 0 or not chat_nos:
                 return SearchHits()
-            scope = asking.Scope(snapshot.txn, snapshot.tables, chat_nos, chat)
-            answer = asking.ask(scope, parsed, text, only=only, limit=wanted, offset=offset)
+            scope = search.Scope(snapshot.txn, snapshot.tables, chat_nos, chat)
+            answer = search.ask(scope, parsed, text, only=only, limit=wanted, offset=offset)
         snippets = Snippets(parsed)
         hits = [
             SearchHit(message=one.message, rank=0.0, snippet=literal_snippet(one.message.text))

@@ -9,12 +9,11 @@ from typing import Any, Final, NamedTuple, cast
 import msgspec
 
 from chatledger.domain.chat.events import Body
-from chatledger.domain.content import Content
+from chatledger.domain.content import Content, Tree
 from chatledger.domain.limits import check_id
-from chatledger.domain.thread.copies import Restatement, decide_restate
+from chatledger.domain.thread.copies import Reemission, decide_reemit
 from chatledger.domain.thread.decide import (
     CheckpointPut,
-    Tree,
     check_source,
     decide_copy,
     decide_delete_checkpoints,
@@ -30,7 +29,7 @@ from chatledger.projections.thread.reader import (
     checkpoints_of_run,
     listed_checkpoints,
     listed_threads,
-    load,
+    load_contents,
 )
 
 from .ledger import Ledger
@@ -58,8 +57,8 @@ class ThreadInfo(msgspec.Struct, frozen=True):
     owner: str | None = None
 
 
-def info_of(thread: IndexedThread, record: ThreadRecord) -> ThreadInfo:
-    """What is told of a living thread."""
+def thread_info(thread: IndexedThread, record: ThreadRecord) -> ThreadInfo:
+    """Return the metadata of a living thread."""
     return ThreadInfo(
         thread_id=thread.thread_id,
         namespaces=thread.namespaces(),
@@ -372,7 +371,7 @@ class Threads:
         self._execute(thread_id, decide)
 
     def remove(self, thread_id: str, plan: "Callable[[IndexedThread], Removal]", *, reason: str) -> None:
-        """The same for what a plan says, which is asked about the thread as it is when it is written."""
+        """Remove what a plan says; it is asked about the thread as it is when the removal is written."""
 
         def decide(state: IndexedThread) -> list[Body]:
             found = plan(state)
@@ -380,17 +379,17 @@ class Threads:
 
         self._execute(thread_id, decide)
 
-    def migrate(self, thread_id: str, moves: Sequence[Restatement]) -> None:
+    def migrate(self, thread_id: str, moves: Sequence[Reemission]) -> None:
         """Store checkpoints and their writes in other namespaces of the thread too; what is there already stays."""
         for at in range(0, len(moves), _PAGE):
-            self._execute(thread_id, partial(decide_restate, moves=moves[at : at + _PAGE]))
+            self._execute(thread_id, partial(decide_reemit, moves=moves[at : at + _PAGE]))
 
     def infos(self) -> list[ThreadInfo]:
-        """What is known of all threads, the oldest first."""
+        """Yield the metadata of all threads, the oldest first."""
         with self._reading() as snapshot:
             listed = listed_threads(snapshot.txn, snapshot.tables)
             threads = [snapshot.thread(thread_id, even_quarantined=True) for _, thread_id in listed]
-            return [info_of(thread, thread.record) for thread in threads if thread.record is not None]
+            return [thread_info(thread, thread.record) for thread in threads if thread.record is not None]
 
     def copy(self, source_id: str, target_id: str, *, within: str | None = None) -> None:
         """
@@ -431,4 +430,4 @@ def _loaded(
     parent_id = record.parent_id
     if record.is_orphan and not any(ancestors(record, partial(thread.checkpoint, record.namespace))):
         parent_id = None
-    return StoredCheckpoint(record, thread.thread_id, writes, load(thread, roots, is_known, pieces), parent_id)
+    return StoredCheckpoint(record, thread.thread_id, writes, load_contents(thread, roots, is_known, pieces), parent_id)

@@ -9,47 +9,47 @@ from typing import Concatenate, ParamSpec, Self, TypeVar
 from ..store.temp_folders import Scratch
 from .methods import LedgerMethods
 from .port import LedgerPart, LedgerStore
-from .scopes.as_of import MomentStore, UnfoldedError, moment_at
+from .scopes.as_of import AsOfStore, NeedsReplayError, find_point
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class _Reader(LedgerMethods):
-    """The methods of a ledger, on a store of a moment. The view shows those that only read."""
+class _AsOfReader(LedgerMethods):
+    """The methods of a ledger, on a store as of a point. The view exposes those that only read."""
 
-    def __init__(self, moments: MomentStore, store: LedgerStore) -> None:
-        self._moments, self._read = moments, store
+    def __init__(self, as_of_store: AsOfStore, store: LedgerStore) -> None:
+        self._as_of_store, self._read = as_of_store, store
 
     @property
     def _store(self) -> LedgerStore:
         return self._read
 
     def _is_over(self) -> bool:
-        return self._moments.is_closed
+        return self._as_of_store.is_closed
 
 
-def _then(method: Callable[Concatenate[LedgerMethods, P], T]) -> Callable[Concatenate["LedgerView", P], T]:
-    """The same method, answering as it did at the moment of the view."""
+def _as_of(method: Callable[Concatenate[LedgerMethods, P], T]) -> Callable[Concatenate["LedgerView", P], T]:
+    """Return a method that answers as of the point of the view."""
 
     def ask(self: "LedgerView", /, *args: P.args, **kwargs: P.kwargs) -> T:
         while True:
             try:
                 return method(self._reader, *args, **kwargs)  # pyright: ignore[reportPrivateUsage]  # this is a method of it
-            except UnfoldedError as error:
+            except NeedsReplayError as error:
                 needed = error
             # Here, where no transaction is open.
-            self._moments.prepare(needed)  # pyright: ignore[reportPrivateUsage]  # as above
+            self._as_of_store.prepare(needed)  # pyright: ignore[reportPrivateUsage]  # as above
 
     functools.update_wrapper(ask, method)
     return ask
 
 
-def _until_then(method: Callable[Concatenate[LedgerMethods, P], T]) -> Callable[Concatenate["LedgerView", P], T]:
-    """The same method, on the events up to the moment of the view."""
+def _history_as_of(method: Callable[Concatenate[LedgerMethods, P], T]) -> Callable[Concatenate["LedgerView", P], T]:
+    """Return a method that reads the events up to the point of the view."""
 
     def ask(self: "LedgerView", /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return method(self._historian, *args, **kwargs)  # pyright: ignore[reportPrivateUsage]  # this is a method of it
+        return method(self._history_reader, *args, **kwargs)  # pyright: ignore[reportPrivateUsage]  # this is a method of it
 
     functools.update_wrapper(ask, method)
     return ask
@@ -62,51 +62,51 @@ class LedgerView:
     It has the methods of `Ledger` that read, and none that write. They return what they returned at that moment, whatever
     was written since; but of a chat that was deleted since nothing is left. Safe for threads.
 
-    A chat that has not changed since the moment is read from the index, at the cost of reading it now. Any other one is folded
+    A chat that has not changed since the moment is read from the index, at the cost of reading it now. Any other one is replayed
     from its own events the first time it is asked for, and kept in a temporary index until the view is closed. Questions
     about all chats (`list_chats`, `search` without a chat) touch all of them, or all of an owner.
     """
 
-    def __init__(self, store: MomentStore) -> None:
-        self._moments = store
-        self._reader = _Reader(store, store)
-        self._historian = _Reader(store, store.log_only)
+    def __init__(self, store: AsOfStore) -> None:
+        self._as_of_store = store
+        self._reader = _AsOfReader(store, store)
+        self._history_reader = _AsOfReader(store, store.log_only)
 
-    get_chat = _then(LedgerMethods.get_chat)
-    list_chats = _then(LedgerMethods.list_chats)
+    get_chat = _as_of(LedgerMethods.get_chat)
+    list_chats = _as_of(LedgerMethods.list_chats)
 
-    get_message = _then(LedgerMethods.get_message)
-    get_messages = _then(LedgerMethods.get_messages)
-    get_chain = _then(LedgerMethods.get_chain)
-    has_children = _then(LedgerMethods.has_children)
-    children = _then(LedgerMethods.children)
-    siblings = _then(LedgerMethods.siblings)
-    common_ancestor = _then(LedgerMethods.common_ancestor)
-    diff = _then(LedgerMethods.diff)
+    get_message = _as_of(LedgerMethods.get_message)
+    get_messages = _as_of(LedgerMethods.get_messages)
+    get_chain = _as_of(LedgerMethods.get_chain)
+    has_children = _as_of(LedgerMethods.has_children)
+    children = _as_of(LedgerMethods.children)
+    siblings = _as_of(LedgerMethods.siblings)
+    common_ancestor = _as_of(LedgerMethods.common_ancestor)
+    diff = _as_of(LedgerMethods.diff)
 
-    get_branch = _then(LedgerMethods.get_branch)
-    get_active_branch = _then(LedgerMethods.get_active_branch)
-    list_branches = _then(LedgerMethods.list_branches)
+    get_branch = _as_of(LedgerMethods.get_branch)
+    get_active_branch = _as_of(LedgerMethods.get_active_branch)
+    list_branches = _as_of(LedgerMethods.list_branches)
 
-    get_checkpoint = _then(LedgerMethods.get_checkpoint)
-    list_checkpoints = _then(LedgerMethods.list_checkpoints)
+    get_checkpoint = _as_of(LedgerMethods.get_checkpoint)
+    list_checkpoints = _as_of(LedgerMethods.list_checkpoints)
 
-    get_annotations = _then(LedgerMethods.get_annotations)
-    get_run = _then(LedgerMethods.get_run)
-    runs = _then(LedgerMethods.runs)
-    get_context = _then(LedgerMethods.get_context)
-    plan_regeneration = _then(LedgerMethods.plan_regeneration)
-    get_regeneration = _then(LedgerMethods.get_regeneration)
-    regenerations = _then(LedgerMethods.regenerations)
-    forks = _then(LedgerMethods.forks)
+    get_annotations = _as_of(LedgerMethods.get_annotations)
+    get_run = _as_of(LedgerMethods.get_run)
+    runs = _as_of(LedgerMethods.runs)
+    get_context = _as_of(LedgerMethods.get_context)
+    plan_regeneration = _as_of(LedgerMethods.plan_regeneration)
+    get_regeneration = _as_of(LedgerMethods.get_regeneration)
+    regenerations = _as_of(LedgerMethods.regenerations)
+    forks = _as_of(LedgerMethods.forks)
 
-    search = _then(LedgerMethods.search)
+    search = _as_of(LedgerMethods.search)
 
-    export_chat = _then(LedgerMethods.export_chat)
-    graph = _then(LedgerMethods.graph)
-    owner_of = _then(LedgerMethods.owner_of)
+    export_chat = _as_of(LedgerMethods.export_chat)
+    graph = _as_of(LedgerMethods.graph)
+    owner_of = _as_of(LedgerMethods.owner_of)
 
-    history = _until_then(LedgerMethods.history)
+    history = _history_as_of(LedgerMethods.history)
 
     @property
     def position(self) -> int:
@@ -115,15 +115,15 @@ class LedgerView:
 
     def get_position(self) -> int:
         """
-        The same as `position`, for `AsyncLedgerView` too.
+        Return `position`; a method, for `AsyncLedgerView` too.
 
         Of a view of a time, it is looked up on the log. Where clocks of writers differ, some later events may stand before it.
         """
-        return self._moments.position
+        return self._as_of_store.position
 
     def close(self) -> None:
         """Close the view; calling it again does nothing. The ledger stays open."""
-        self._moments.close()
+        self._as_of_store.close()
 
     def __enter__(self) -> Self:
         return self
@@ -134,9 +134,9 @@ class LedgerView:
         self.close()
 
     def __repr__(self) -> str:
-        moment = self._moments.moment
-        at = f"position {moment.position}" if moment.time is None else _shown(moment.time)
-        return f"<LedgerView as of {at}{' (closed)' if self._moments.is_closed else ''}>"
+        point = self._as_of_store.point
+        at = f"position {point.position}" if point.time is None else _shown(point.time)
+        return f"<LedgerView as of {at}{' (closed)' if self._as_of_store.is_closed else ''}>"
 
 
 def _shown(time_ms: int) -> str:
@@ -167,4 +167,4 @@ class TimeTravelMethods(LedgerPart):
             InvalidValueError: The position is beyond the end of the log, or the time has no time zone.
             LogUnavailableError: The log did not answer.
         """
-        return LedgerView(MomentStore(lambda: self._store, moment_at(self._store, moment), self._scratch))
+        return LedgerView(AsOfStore(lambda: self._store, find_point(self._store, moment), self._scratch))

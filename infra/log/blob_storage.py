@@ -1,4 +1,4 @@
-"""Where large data lie: a short log for each name, in memory or in a table beside the events of an SQL log."""
+"""Storage of large data (blobs): entries by name, in memory or in a table beside the events of an SQL log."""
 
 import itertools
 import threading
@@ -8,38 +8,38 @@ from typing import Any, Final, LiteralString, NamedTuple, Protocol
 CHUNK_BYTES: Final = 512 * 1024
 
 
-class StrandMovedError(Exception):
-    """The strand has another last entry than was expected; nothing was written."""
+class BlobChangedError(Exception):
+    """The blob has another last entry than was expected; nothing was written."""
 
 
-class Placed(NamedTuple):
-    """An entry of a strand."""
+class BlobEntry(NamedTuple):
+    """An entry of a blob and its position."""
 
     position: int
     entry: bytes
 
 
-class BlobStrands(Protocol):
-    """Strands of entries. A name is made of letters, digits and dashes."""
+class BlobStorage(Protocol):
+    """Blobs by name, each a sequence of entries. A name is made of letters, digits and dashes."""
 
     chunk_bytes: int
-    """How large the data in one entry may be."""
+    """The maximum size of the data in one entry."""
 
-    def last(self, name: str) -> Placed | None:
-        """The last entry, never a stale one; None when there is none."""
+    def last(self, name: str) -> BlobEntry | None:
+        """Return the last entry of a blob, never a stale one; None when there is none."""
         ...
 
     def add(self, name: str, entry: bytes, *, expected: int) -> int:
         """
-        Add an entry behind the one at `expected`, 0 for none; its position.
+        Append an entry after the one at `expected`, 0 for none, and return its position.
 
         Raises:
-            StrandMovedError: The last entry is another one.
+            BlobChangedError: The last entry is another one.
         """
         ...
 
-    def read(self, name: str, *, after: int, until: int) -> Iterator[Placed]:
-        """The entries above one position up to another one, in order, a few at a time."""
+    def read(self, name: str, *, after: int, until: int) -> Iterator[BlobEntry]:
+        """Return the entries above `after` up to `until`, in order, read a few at a time."""
         ...
 
     def erase(self, name: str, *, until: int) -> None:
@@ -51,59 +51,59 @@ class BlobStrands(Protocol):
         ...
 
     def names(self) -> list[str]:
-        """The names that have entries."""
+        """Return the names that have entries."""
         ...
 
 
-class MemoryStrands:
-    """Strands in memory."""
+class MemoryBlobStorage:
+    """Blobs in memory."""
 
     def __init__(self, *, chunk_bytes: int) -> None:
         self.chunk_bytes = chunk_bytes
         self._lock = threading.Lock()
-        self._strands: dict[str, dict[int, bytes]] = {}
+        self._blobs: dict[str, dict[int, bytes]] = {}
         self._positions = itertools.count(1)
 
-    def last(self, name: str) -> Placed | None:
-        """As declared in `BlobStrands`."""
+    def last(self, name: str) -> BlobEntry | None:
+        """Implement `BlobStorage.last`."""
         with self._lock:
-            strand = self._strands.get(name)
-            return Placed(*next(reversed(strand.items()))) if strand else None
+            entries = self._blobs.get(name)
+            return BlobEntry(*next(reversed(entries.items()))) if entries else None
 
     def add(self, name: str, entry: bytes, *, expected: int) -> int:
-        """As declared in `BlobStrands`."""
+        """Implement `BlobStorage.add`."""
         with self._lock:
-            strand = self._strands.setdefault(name, {})
-            if next(reversed(strand), 0) != expected:
-                raise StrandMovedError
+            entries = self._blobs.setdefault(name, {})
+            if next(reversed(entries), 0) != expected:
+                raise BlobChangedError
             position = next(self._positions)
-            strand[position] = entry
+            entries[position] = entry
             return position
 
-    def read(self, name: str, *, after: int, until: int) -> Iterator[Placed]:
-        """As declared in `BlobStrands`."""
+    def read(self, name: str, *, after: int, until: int) -> Iterator[BlobEntry]:
+        """Implement `BlobStorage.read`."""
         with self._lock:
-            entries = list(self._strands.get(name, {}).items())
-        return (Placed(position, entry) for position, entry in entries if after < position <= until)
+            entries = list(self._blobs.get(name, {}).items())
+        return (BlobEntry(position, entry) for position, entry in entries if after < position <= until)
 
     def erase(self, name: str, *, until: int) -> None:
-        """As declared in `BlobStrands`."""
+        """Implement `BlobStorage.erase`."""
         with self._lock:
-            strand = {at: entry for at, entry in self._strands.get(name, {}).items() if at > until}
-            if strand:
-                self._strands[name] = strand
+            entries = {at: entry for at, entry in self._blobs.get(name, {}).items() if at > until}
+            if entries:
+                self._blobs[name] = entries
             else:
-                self._strands.pop(name, None)
+                self._blobs.pop(name, None)
 
     def remove(self, name: str, position: int) -> None:
-        """As declared in `BlobStrands`."""
+        """Implement `BlobStorage.remove`."""
         with self._lock:
-            self._strands.get(name, {}).pop(position, None)
+            self._blobs.get(name, {}).pop(position, None)
 
     def names(self) -> list[str]:
-        """As declared in `BlobStrands`."""
+        """Implement `BlobStorage.names`."""
         with self._lock:
-            return [name for name, strand in self._strands.items() if strand]
+            return [name for name, entries in self._blobs.items() if entries]
 
 
 Value = str | int | bytes
@@ -116,44 +116,44 @@ _TABLE: Final = (
 _PAGE: Final = 8
 
 
-class Ask(Protocol):
-    """Runs a statement; see `SqlLog.ask`."""
+class RunStatement(Protocol):
+    """Run a statement; see `SqlLog.ask`."""
 
     def __call__(self, what: str, table: LiteralString, statement: LiteralString, *values: Value) -> list[Any]:
-        """The rows that it gives."""
+        """Return the rows of the result."""
         ...
 
 
-class SqlStrands:
-    """Strands in a table; see `BlobStrands`."""
+class SqlBlobStorage:
+    """Blobs in an SQL table."""
 
     chunk_bytes = CHUNK_BYTES
 
-    def __init__(self, ask: Ask) -> None:
+    def __init__(self, ask: RunStatement) -> None:
         self._asked = ask
 
     def _ask(self, statement: LiteralString, *values: Value) -> list[Any]:
         return self._asked(_LARGE, _TABLE, statement, *values)
 
-    def last(self, name: str) -> Placed | None:
-        """As declared in `BlobStrands`."""
+    def last(self, name: str) -> BlobEntry | None:
+        """Implement `BlobStorage.last`."""
         rows = self._ask("SELECT id, entry FROM {blobs} WHERE name = ? ORDER BY id DESC LIMIT 1", name)
-        return _placed(rows[0]) if rows else None
+        return _blob_entry(rows[0]) if rows else None
 
     def add(self, name: str, entry: bytes, *, expected: int) -> int:
-        """As declared in `BlobStrands`."""
+        """Implement `BlobStorage.add`."""
         rows = self._ask(
             "INSERT INTO {blobs} (name, previous, entry) SELECT ?, ?, ? "
             "WHERE COALESCE((SELECT MAX(id) FROM {blobs} WHERE name = ?), 0) = ? ON CONFLICT DO NOTHING RETURNING id",
             *(name, expected, entry, name, expected),
         )
         if not rows:
-            raise StrandMovedError
+            raise BlobChangedError
         position: int = rows[0]["id"]
         return position
 
-    def read(self, name: str, *, after: int, until: int) -> Iterator[Placed]:
-        """As declared in `BlobStrands`."""
+    def read(self, name: str, *, after: int, until: int) -> Iterator[BlobEntry]:
+        """Implement `BlobStorage.read`."""
         while True:
             rows = self._ask(
                 "SELECT id, entry FROM {blobs} WHERE name = ? AND id > ? AND id <= ? ORDER BY id LIMIT ?",
@@ -162,22 +162,22 @@ class SqlStrands:
             if not rows:
                 return
             for row in rows:
-                placed = _placed(row)
-                after = placed.position
-                yield placed
+                stored = _blob_entry(row)
+                after = stored.position
+                yield stored
 
     def erase(self, name: str, *, until: int) -> None:
-        """As declared in `BlobStrands`."""
+        """Implement `BlobStorage.erase`."""
         self._ask("DELETE FROM {blobs} WHERE name = ? AND id <= ? RETURNING id", name, until)
 
     def remove(self, name: str, position: int) -> None:
-        """As declared in `BlobStrands`."""
+        """Implement `BlobStorage.remove`."""
         self._ask("DELETE FROM {blobs} WHERE name = ? AND id = ? RETURNING id", name, position)
 
     def names(self) -> list[str]:
-        """As declared in `BlobStrands`."""
+        """Implement `BlobStorage.names`."""
         return [row["name"] for row in self._ask("SELECT DISTINCT name FROM {blobs}")]
 
 
-def _placed(row: Any) -> Placed:
-    return Placed(row["id"], bytes(row["entry"]))
+def _blob_entry(row: Any) -> BlobEntry:
+    return BlobEntry(row["id"], bytes(row["entry"]))

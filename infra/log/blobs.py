@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from chatledger.domain.errors import UNDECODABLE, ChatledgerError, CorruptStateError, LogUnavailableError
+from chatledger.domain.errors import DECODE_ERRORS, ChatledgerError, CorruptStateError, LogUnavailableError
 
-from .blob_storage import BlobStrands, StrandMovedError
+from .blob_storage import BlobChangedError, BlobStorage
 from .envelope import clock_ms
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 LEASE_MS: Final = 60 * 60 * 1000
-"""How long a writer may take from storing data to the event. After that a crashed one does not keep them from erasure."""
+"""The time a writer may take from storing data to the event. After that a crashed one does not keep them from erasure."""
 _STALLED_S: Final = 2.0
 """A writer that stores no chunk for so long is taken for dead, and another one begins anew."""
 _PAUSE_S: Final = 0.02
@@ -51,7 +51,7 @@ class MissingBlobError(Exception):
 
 
 class Packer(Protocol):
-    """How chunks are compressed and encrypted."""
+    """Compression and encryption of chunks."""
 
     def pack(self, data: bytes, place: tuple[str, int, str]) -> bytes:
         """The record of these bytes at a place: a name, a number and a kind."""
@@ -97,7 +97,7 @@ def _decoded(raw: bytes) -> _Entry | None:
     """An entry; None for what others published."""
     try:
         return _decode(raw)
-    except UNDECODABLE:
+    except DECODE_ERRORS:
         return None
 
 
@@ -110,13 +110,13 @@ class Chunk(NamedTuple):
 
 
 def chunk_in(entry: bytes) -> Chunk | None:
-    """The part of large data in an entry; None when it says something else. Raises what is in `UNDECODABLE`."""
+    """The part of large data in an entry; None when it says something else. Raises what is in `DECODE_ERRORS`."""
     found = _decode(entry)
     return Chunk(found.upload_id, found.number, found.data) if found.kind == _CHUNK else None
 
 
 def completed_in(entry: bytes) -> str | None:
-    """The id of the upload that an entry says is complete; None when it says something else. Raises what is in `UNDECODABLE`."""
+    """The id of the upload that an entry says is complete; None when it says something else. Raises what is in `DECODE_ERRORS`."""
     found = _decode(entry)
     return None if found.upload is None else found.upload.id
 
@@ -134,13 +134,13 @@ class Blobs:
     The large data of one log.
 
     Args:
-        strands: Where they lie.
+        storage: Where they lie.
         packer: How they are stored.
         clock: The time in ms.
     """
 
-    def __init__(self, strands: BlobStrands, packer: Packer, *, clock: Callable[[], int] = clock_ms) -> None:
-        self._strands, self._packer, self._clock = strands, packer, clock
+    def __init__(self, storage: BlobStorage, packer: Packer, *, clock: Callable[[], int] = clock_ms) -> None:
+        self._storage, self._packer, self._clock = storage, packer, clock
 
     def referring(self, contents: Sequence[tuple[bytes, memoryview]], write: Callable[[], T]) -> T:
         """
@@ -187,7 +187,7 @@ class Blobs:
                     hold = self._use(name, *self._upload(name, data, expected))
                     self._clear(name, until=expected)
                     return hold
-            except StrandMovedError:
+            except BlobChangedError:
                 continue
             time.sleep(_PAUSE_S)
 
@@ -195,20 +195,20 @@ class Blobs:
         """Remove what stood before data that were stored anew; what stays goes with them."""
         with contextlib.suppress(ChatledgerError):
             if until:
-                self._strands.erase(name, until=until)
+                self._storage.erase(name, until=until)
 
     def _use(self, name: str, upload: _Upload, expected: int) -> Hold:
         now = self._clock()
         entry = _Entry(_IN_USE, now, upload, now + LEASE_MS)
-        return Hold(name, self._strands.add(name, _encode(entry), expected=expected), upload)
+        return Hold(name, self._storage.add(name, _encode(entry), expected=expected), upload)
 
     def _upload(self, name: str, data: memoryview, expected: int) -> tuple[_Upload, int]:
         upload_id, positions = uuid.uuid4().hex, [expected]
-        step = self._strands.chunk_bytes
+        step = self._storage.chunk_bytes
         for number, start in enumerate(range(0, len(data), step)):
             record = self._packer.pack(_PLAIN + data[start : start + step], (name, number, upload_id))
             entry = _Entry(_CHUNK, self._clock(), upload_id=upload_id, number=number, data=record)
-            positions.append(self._strands.add(name, _encode(entry), expected=positions[-1]))
+            positions.append(self._storage.add(name, _encode(entry), expected=positions[-1]))
         upload = _Upload(upload_id, len(positions) - 1, len(data), positions[1], positions[-1])
         return upload, positions[-1]
 
@@ -218,21 +218,21 @@ class Blobs:
         rest = _encode(_Entry(_AT_REST, self._clock(), hold.upload))
         while True:
             try:
-                position = self._strands.add(hold.name, rest, expected=expected)
+                position = self._storage.add(hold.name, rest, expected=expected)
                 break
-            except StrandMovedError:
+            except BlobChangedError:
                 expected, entry = self._last(hold.name)
                 if entry is None or entry.upload != hold.upload:
                     return  # it took longer than the lease
         self._tidy(hold, before=position)
 
     def _tidy(self, hold: Hold, *, before: int) -> None:
-        """Remove what the entry at rest has replaced, so that a strand does not grow with its uses."""
+        """Remove what the entry at rest has replaced, so that a blob does not grow with its uses."""
         now = self._clock()
-        for placed in self._strands.read(hold.name, after=hold.upload.last, until=before - 1):
-            entry = _decoded(placed.entry)
-            if entry is None or placed.position == hold.position or entry.kind == _AT_REST or entry.until < now:
-                self._strands.remove(hold.name, placed.position)
+        for stored in self._storage.read(hold.name, after=hold.upload.last, until=before - 1):
+            entry = _decoded(stored.entry)
+            if entry is None or stored.position == hold.position or entry.kind == _AT_REST or entry.until < now:
+                self._storage.remove(hold.name, stored.position)
 
     def get(self, digest: bytes, size: int) -> bytearray:
         """
@@ -256,8 +256,8 @@ class Blobs:
 
     def _read(self, name: str, upload: _Upload) -> bytearray:
         data, count = bytearray(), 0
-        for placed in self._strands.read(name, after=upload.first - 1, until=upload.last):
-            entry = _decoded(placed.entry)
+        for stored in self._storage.read(name, after=upload.first - 1, until=upload.last):
+            entry = _decoded(stored.entry)
             if entry is None:
                 continue
             if entry.upload_id != upload.id or entry.number != count:
@@ -288,7 +288,7 @@ class Blobs:
         return all(done)
 
     def drop_name(self, name: str, *, is_used: Callable[[], bool]) -> bool:
-        """As `drop`, by one of the names of a digest."""
+        """Erase data by one of the names of their digest; see `drop`."""
         while True:
             last, entry = self._last(name)
             if entry is None:
@@ -300,36 +300,36 @@ class Blobs:
                     return True
                 try:
                     mark = _encode(_Entry(_DYING, self._clock()))
-                    position = self._strands.add(name, mark, expected=last)
-                except StrandMovedError:
+                    position = self._storage.add(name, mark, expected=last)
+                except BlobChangedError:
                     continue
             else:
                 position = last
-            self._strands.erase(name, until=position)
+            self._storage.erase(name, until=position)
             return True
 
     def _last(self, name: str) -> tuple[int, _Entry | None]:
         """The position of the last entry, 0 when there is none, and the entry; of what others published the one before."""
-        last = self._strands.last(name)
+        last = self._storage.last(name)
         if last is None:
             return 0, None
         entry = _decoded(last.entry)
         if entry is None:
-            for placed in self._strands.read(name, after=0, until=last.position):
-                entry = _decoded(placed.entry) or entry
+            for stored in self._storage.read(name, after=0, until=last.position):
+                entry = _decoded(stored.entry) or entry
         return last.position, entry
 
     def _is_in_use(self, name: str, last: int, entry: _Entry) -> bool:
         now = self._clock()
         if entry.upload is None:
             return entry.at + LEASE_MS > now
-        tail = self._strands.read(name, after=entry.upload.last, until=last)
-        entries = (_decoded(placed.entry) for placed in tail)
+        tail = self._storage.read(name, after=entry.upload.last, until=last)
+        entries = (_decoded(stored.entry) for stored in tail)
         return any(one is not None and one.until > now for one in entries)
 
     def unreferenced(self, digests: Iterable[bytes]) -> Iterator[str]:
         """The names of data that are none of these; without those that were stored with a key that is not here."""
-        stored = self._strands.names()
+        stored = self._storage.names()
         if not stored:
             return
         known = {name for digest in digests for name in self._names(digest)}

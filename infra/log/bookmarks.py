@@ -1,4 +1,4 @@
-"""Where the members of named feeds stand, as a log keeps it."""
+"""Bookmarks: the positions of members of named feeds, as a log stores them."""
 
 import logging
 from collections.abc import Iterable
@@ -7,12 +7,12 @@ from typing import Final
 import msgspec
 from msgspec import structs
 
-from chatledger.domain.errors import UNDECODABLE, CorruptStateError
+from chatledger.domain.errors import DECODE_ERRORS, CorruptStateError
 
 
 class Bookmark(msgspec.Struct, frozen=True, kw_only=True):
     """
-    How far one member of a named feed has come.
+    The position of one member of a named feed.
 
     Args:
         name, index, count: The member: share `index` of `count`; 0 of 1 reads everything. 0 of 0 is no feed, but how far the
@@ -39,7 +39,7 @@ class Bookmark(msgspec.Struct, frozen=True, kw_only=True):
         return bookmark_key(self.name, self.index, self.count)
 
     def saved_as(self, revision: int) -> "Bookmark":
-        """The same, as it is stored now."""
+        """Return the bookmark with the revision under which it was stored."""
         return structs.replace(self, revision=revision)
 
 
@@ -54,21 +54,21 @@ def bookmark_key(name: str, index: int, count: int) -> str:
 
 
 def encode_bookmark(bookmark: Bookmark) -> bytes:
-    """As it is stored; the revision is not part of it."""
+    """Encode a bookmark for the log; the revision is not part of it."""
     return _encode(bookmark.saved_as(0))
 
 
 def decode_bookmark(raw: bytes, revision: int) -> Bookmark:
     """
-    What `encode_bookmark` made.
+    Decode the result of `encode_bookmark`.
 
     Raises:
         CorruptStateError: It is something else.
     """
     try:
         return _decode(raw).saved_as(revision)
-    except UNDECODABLE as error:
-        msg = f"the position of a feed can not be read: {error}; a newer chatledger may have written it"
+    except DECODE_ERRORS as error:
+        msg = f"the position of a feed cannot be read: {error}; a newer chatledger may have written it"
         raise CorruptStateError(msg) from error
 
 

@@ -169,11 +169,11 @@ _KEY_ENV: Final = "CIPHER_KEY"
 
 
 class UnreadableRecordError(Exception):
-    """Why a record can not be read; its message names no content and no key."""
+    """Why a record cannot be read; its message names no content and no key."""
 
 
 class UnknownKeyError(UnreadableRecordError):
-    """It names a key that was not given."""
+    """The record names a key that was not given."""
 
 
 def is_encrypted(record: bytes) -> bool:
@@ -181,9 +181,9 @@ def is_encrypted(record: bytes) -> bool:
     return record.startswith(MARK)
 
 
-def place_of(chat_id: str, version: int, topic: str) -> bytes:
-    """What a record is bound to: no two places have the same text."""
-    chat, kind = chat_id.encode(), topic.encode()
+def place_of(stream_id: str, version: int, topic: str) -> bytes:
+    """Return the associated data of a record: no two places have the same bytes."""
+    chat, kind = stream_id.encode(), topic.encode()
     return b"%d:%s%d:%s%d" % (len(chat), chat, len(kind), kind, version)
 
 
@@ -195,7 +195,7 @@ class RecordCipher(Cipher):
     `id:base64`, several separated by commas.
 
     Raises:
-        ConfigurationError: The keys can not be used, or the package `cryptography` is missing.
+        ConfigurationError: The keys cannot be used, or the package `cryptography` is missing.
     """
 
     def __init__(self, keys: Keyring | Environment) -> None:
@@ -212,15 +212,15 @@ class RecordCipher(Cipher):
         self._current = self._ciphers[self.keys.current.id]
 
     def encrypt(self, plaintext: bytes) -> bytes:
-        """As `seal`, bound to no place."""
+        """Encrypt a text, bound to no place."""
         return self.seal(plaintext, b"")
 
     def decrypt(self, ciphertext: bytes) -> bytes:
-        """As `unseal`, bound to no place."""
+        """Decrypt a record that is bound to no place."""
         return self.unseal(ciphertext, b"")
 
     def seal(self, plaintext: bytes, place: bytes) -> bytes:
-        """The record of a text at a place, which only `unseal` at that place gives back."""
+        """Encrypt a text for a place; only `unseal` at the same place decrypts it."""
         nonce = os.urandom(_NONCE_BYTES)
         return self._header + nonce + self._current.encrypt(nonce, plaintext, self._header + place)
 

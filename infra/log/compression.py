@@ -76,7 +76,7 @@ class ZstdCompressor(Compressor):
                 raise UnreadableRecordError(msg)
             plain: bytes = self._decompressor().decompress(frame, allow_extra_data=False)
         except self._zstandard.ZstdError as error:
-            msg = "it is compressed, and can not be decompressed"
+            msg = "it is compressed, and cannot be decompressed"
             raise UnreadableRecordError(msg) from error
         return plain
 

@@ -1,4 +1,4 @@
-"""What a writer notes on its events: the time, who acts, and on whose behalf, carried along threads and tasks."""
+"""Metadata of events: time, actor, correlation and causation, carried along threads and tasks as a context variable."""
 
 import contextlib
 import time
@@ -21,7 +21,7 @@ _NOBODY = Envelope()
 
 
 def current() -> Envelope:
-    """What holds for operations begun here."""
+    """Return the envelope of operations begun here."""
     return _current.get(_NOBODY)
 
 

@@ -9,7 +9,7 @@ from eventsourcing.utils import register_topic
 
 from chatledger.domain.chat.events import Event, Recorded
 from chatledger.domain.errors import ChatledgerError, ConfigurationError, CorruptStateError, UnsupportedFormatError
-from chatledger.domain.log.codec import BODIES, Sealed, decode_any, decode_event, encode_event, event_hash
+from chatledger.domain.log.codec import BODIES, EncodedEvent, decode_any, decode_event, encode_event, event_hash
 from chatledger.domain.log.large_data import find_large, has_references, put_together, with_references
 from chatledger.domain.log.tombstones import foreign_message
 
@@ -17,11 +17,11 @@ from .blobs import Blobs, MissingBlobError
 from .cipher import Keyring, RecordCipher, UnknownKeyError, UnreadableRecordError, is_encrypted, place_of
 from .compression import ZstdCompressor, is_compressed
 
-Place = tuple[str, int, str]
-"""Where a record stands: a chat, a version and a topic; or for large data, their name, the number of the part and its upload."""
+RecordPlace = tuple[str, int, str]
+"""The place of a record: chat, version and topic; or for large data their name, the number of the part and its upload."""
 
 _MARKED: Final = b"\xc1"
-"""What records begin with that are compressed, encrypted, or refer to large data; no event does."""
+"""The first bytes of records that are compressed, encrypted, or refer to large data; no event begins with them."""
 _TOPICS: Final = "chatledger."
 _LEAST_LARGE_RECORD: Final = 16
 """Compressed, large data may be small."""
@@ -35,11 +35,11 @@ class StructMapper(Mapper[str]):
 
     _zstd: ZstdCompressor | None = None
     blobs: Blobs | None = None
-    """Where large data are. Without it, events are stored whole."""
+    """The storage of large data. Without it, events are stored whole."""
     is_in_clear: bool = False
     """Whether the log is known to be in clear."""
     is_checked_below: bool = False
-    """Whether what is stored has checksums, so that a record that can not be read was written like that, by somebody else."""
+    """Whether what is stored has checksums, so that a record that cannot be read was written like that, by somebody else."""
 
     def to_stored_event(self, domain_event: Any) -> StoredEvent:
         """The stored form of an event."""
@@ -51,13 +51,13 @@ class StructMapper(Mapper[str]):
         record = self.pack(state, (event.originator_id, event.originator_version, topic))
         return StoredEvent(event.originator_id, event.originator_version, topic, record)
 
-    def store_sealed(self, sealed: Sealed) -> StoredEvent:
-        """The stored form of a sealed event, with references to its large data where there is a place for these."""
-        is_whole = self.blobs is None or not sealed.large
-        state = sealed.state if is_whole else with_references(sealed.state, sealed.large)
-        return self.store(sealed.event, sealed.topic, state)
+    def store_encoded(self, encoded: EncodedEvent) -> StoredEvent:
+        """Return the record of an encoded event, with references to its large data where blobs are supported."""
+        is_whole = self.blobs is None or not encoded.large
+        state = encoded.state if is_whole else with_references(encoded.state, encoded.large)
+        return self.store(encoded.event, encoded.topic, state)
 
-    def pack(self, data: bytes, place: Place) -> bytes:
+    def pack(self, data: bytes, place: RecordPlace) -> bytes:
         """The record of these bytes at a place."""
         if self.compressor:
             data = self.compressor.compress(data)
@@ -65,7 +65,7 @@ class StructMapper(Mapper[str]):
             return self.cipher.seal(data, place_of(*place))
         return self.cipher.encrypt(data) if self.cipher else data
 
-    def unpack(self, record: bytes, place: Place) -> bytes:
+    def unpack(self, record: bytes, place: RecordPlace) -> bytes:
         """
         The bytes of a record.
 
@@ -82,7 +82,7 @@ class StructMapper(Mapper[str]):
             raise
         except Exception as error:
             reason = f": {error}" if isinstance(error, UnreadableRecordError) else ""
-            msg = f"its record can not be decrypted or decompressed{reason}"
+            msg = f"its record cannot be decrypted or decompressed{reason}"
             raise CorruptStateError(msg) from error
 
     @property
@@ -129,7 +129,7 @@ class StructMapper(Mapper[str]):
         return Recorded(notification.id, event, event_hash(notification.topic, state)), len(state)
 
     def read_strictly(self, notification: Notification) -> tuple[Recorded, int]:
-        """As `read`, but nothing is taken for a foreign message: to see whether the keys are right."""
+        """Read a record strictly: nothing is taken for a foreign message, to see whether the keys are right."""
         try:
             event, state = self._read(notification)
         except (CorruptStateError, UnsupportedFormatError) as error:
@@ -153,7 +153,7 @@ class StructMapper(Mapper[str]):
 
     def whole(self, notification: Notification) -> Notification:
         """
-        The same record with its large data in it.
+        Return a record with its large data in it.
 
         Raises:
             MissingBlobError: They are not there.
@@ -171,7 +171,7 @@ class StructMapper(Mapper[str]):
         return notification if is_whole else replace(notification, state=self.pack(state, place))
 
     def referring(self, record: Notification) -> Notification:
-        """The same record with references to its large data, which are stored, where a record in a backup holds them."""
+        """Return a record of a backup with references to its large data, which are stored."""
         if self.blobs is None or len(record.state) <= _LEAST_LARGE_RECORD or not record.topic.startswith(_TOPICS):
             return record
         try:
@@ -188,11 +188,11 @@ class StructMapper(Mapper[str]):
         return replace(record, state=self.pack(with_references(state, large), place))
 
     def located(self, notification: Notification, error: MissingBlobError) -> ChatledgerError:
-        """What is wrong with an event whose large data are not there."""
+        """Return the error of an event whose large data are missing."""
         return _located(notification, CorruptStateError(str(error)))
 
     def _is_foreign(self, notification: Notification, error: CorruptStateError | UnsupportedFormatError) -> bool:
-        """Whether somebody else wrote what can not be read: not a newer chatledger, nor one that has another key."""
+        """Whether somebody else wrote what cannot be read: not a newer chatledger, nor one that has another key."""
         if isinstance(error.__cause__, UnknownKeyError):
             return False
         if isinstance(error, CorruptStateError):
@@ -231,7 +231,7 @@ class StructMapper(Mapper[str]):
             self._zstd = self.compressor if isinstance(self.compressor, ZstdCompressor) else ZstdCompressor()
         return self._zstd
 
-    def _decrypted(self, record: bytes, place: Place) -> bytes:
+    def _decrypted(self, record: bytes, place: RecordPlace) -> bytes:
         if isinstance(self.cipher, RecordCipher):
             return self.cipher.unseal(record, place_of(*place))
         if self.cipher:
@@ -253,11 +253,11 @@ def _foreign(notification: Notification, why: str) -> Recorded:
 
 
 def _located(notification: Notification, error: CorruptStateError | UnsupportedFormatError) -> ChatledgerError:
-    chat_id, version, position = _text(notification), notification.originator_version, notification.id
-    msg = f"event {version} of chat {chat_id!r} at position {position} can not be read: {error}"
+    stream_id, version, position = _text(notification), notification.originator_version, notification.id
+    msg = f"event {version} of chat {stream_id!r} at position {position} cannot be read: {error}"
     if isinstance(error, UnsupportedFormatError):
         return UnsupportedFormatError(msg)
-    return CorruptStateError(msg, chat_id=chat_id, position=position, version=version)
+    return CorruptStateError(msg, chat_id=stream_id, position=position, version=version)
 
 
 def _text(stored: StoredEvent) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from eventsourcing.persistence import JSONTranscoder, Notification, StoredEvent
 from eventsourcing.popo import POPOApplicationRecorder
 
-from .blob_storage import CHUNK_BYTES, MemoryStrands
+from .blob_storage import CHUNK_BYTES, MemoryBlobStorage
 from .bookmarks import Bookmark
 from .mapper import StructMapper
 from .port import EventLog, LostRaceError, refuse_unless_empty
@@ -31,7 +31,7 @@ class ErasableRecorder(POPOApplicationRecorder):
         *,
         inclusive_of_start: bool = True,
     ) -> Sequence[Notification]:
-        """As the library's, without what was erased."""
+        """Select notifications, without those that were erased."""
         found: list[Notification] = []
         while len(found) < limit:
             page = super().select_notifications(start, limit, stop, topics, inclusive_of_start=inclusive_of_start)
@@ -78,8 +78,8 @@ class MemoryLog(EventLog):
 
     def __init__(self, mapper: StructMapper | None = None) -> None:
         self._events = ErasableRecorder()
-        strands = MemoryStrands(chunk_bytes=CHUNK_BYTES)
-        super().__init__(self._events, mapper or StructMapper(JSONTranscoder()), strands)
+        blob_storage = MemoryBlobStorage(chunk_bytes=CHUNK_BYTES)
+        super().__init__(self._events, mapper or StructMapper(JSONTranscoder()), blob_storage)
         self.identity = f"memory:{uuid.uuid4()}"
         self._appended = threading.Condition()
         self._is_closed = False
@@ -87,37 +87,37 @@ class MemoryLog(EventLog):
         self._revision = 0
 
     def append(self, *args: Any, **kwargs: Any) -> list[int]:
-        """As declared in `EventLog`."""
+        """Implement `EventLog.append`."""
         positions = super().append(*args, **kwargs)
         with self._appended:
             self._appended.notify_all()
         return positions
 
-    def _select_chat(self, chat_id: str, *, after: int, after_version: int, limit: int) -> Sequence[Notification]:
-        positions = self._events.positions(chat_id)
+    def _select_stream(self, stream_id: str, *, after: int, after_version: int, limit: int) -> Sequence[Notification]:
+        positions = self._events.positions(stream_id)
         return [
             Notification(stored.originator_id, stored.originator_version, stored.topic, stored.state, position)
-            for stored in self._events.select_events(chat_id, gt=after_version)
+            for stored in self._events.select_events(stream_id, gt=after_version)
             if (position := positions[stored.originator_version]) > after
         ][:limit]
 
-    def erase(self, chat_id: str, *, first_position: int, before: int) -> None:
-        """As declared in `EventLog`."""
-        self._events.erase(chat_id, first=first_position, before=before)
+    def erase(self, stream_id: str, *, first_position: int, before: int) -> None:
+        """Implement `EventLog.erase`."""
+        self._events.erase(stream_id, first=first_position, before=before)
 
     def remove(self, positions: Sequence[int]) -> None:
-        """As declared in `EventLog`."""
+        """Implement `EventLog.remove`."""
         self._events.forget(positions)
 
-    def fill(self, pages: Iterable[Sequence[Notification]]) -> None:
-        """As declared in `EventLog`."""
+    def restore(self, pages: Iterable[Sequence[Notification]]) -> None:
+        """Implement `EventLog.restore`."""
         refuse_unless_empty(self.last_position())
         for page in pages:
             for one in page:
                 self._events.put(one)
 
     def wait(self, after: int, timeout_s: float) -> bool:
-        """As declared in `EventLog`."""
+        """Implement `EventLog.wait`."""
         deadline = time.monotonic() + timeout_s
         with self._appended:
             while self.last_position() <= after and not self._is_closed:
@@ -127,11 +127,11 @@ class MemoryLog(EventLog):
         return self.last_position() > after
 
     def load_bookmark(self, key: str) -> Bookmark | None:
-        """As declared in `EventLog`."""
+        """Implement `EventLog.load_bookmark`."""
         return self._bookmarks.get(key)
 
     def save_bookmark(self, bookmark: Bookmark) -> Bookmark:
-        """As declared in `EventLog`."""
+        """Implement `EventLog.save_bookmark`."""
         with self._appended:
             found = self._bookmarks.get(bookmark.key)
             if (0 if found is None else found.revision) != bookmark.revision:
@@ -141,17 +141,17 @@ class MemoryLog(EventLog):
             return saved
 
     def bookmarks(self) -> list[Bookmark]:
-        """As declared in `EventLog`."""
+        """Implement `EventLog.bookmarks`."""
         with self._appended:
             return list(self._bookmarks.values())
 
     def drop_bookmark(self, key: str) -> None:
-        """As declared in `EventLog`."""
+        """Implement `EventLog.drop_bookmark`."""
         with self._appended:
             self._bookmarks.pop(key, None)
 
     def close(self) -> None:
-        """As declared in `EventLog`."""
+        """Implement `EventLog.close`."""
         with self._appended:
             self._is_closed = True
             self._appended.notify_all()

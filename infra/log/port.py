@@ -1,4 +1,4 @@
-"""What a ledger asks of its log."""
+"""The port of a log: the operations that a ledger needs."""
 
 import time
 from abc import ABC, abstractmethod
@@ -28,9 +28,9 @@ from chatledger.domain.errors import (
     LogRefusedError,
     LogUnavailableError,
 )
-from chatledger.domain.log.codec import Sealed
+from chatledger.domain.log.codec import EncodedEvent
 
-from .blob_storage import BlobStrands
+from .blob_storage import BlobStorage
 from .blobs import Blobs, MissingBlobError
 from .bookmarks import Bookmark
 from .cipher import RecordCipher, is_encrypted
@@ -46,24 +46,24 @@ class Appends:
 
     def __init__(self, log: "EventLog") -> None:
         self._log = log
-        self._commits: list[tuple[str, Sequence[Sealed], int]] = []
+        self._commits: list[tuple[str, Sequence[EncodedEvent], int]] = []
         self._is_silent = False
 
-    def add(self, chat_id: str, events: Sequence[Sealed], expected_position: int) -> None:
+    def add(self, stream_id: str, events: Sequence[EncodedEvent], expected_position: int) -> None:
         """Take a commit in; see `EventLog.append`. Never waits."""
-        self._commits.append((chat_id, events, expected_position))
+        self._commits.append((stream_id, events, expected_position))
 
     def finish(self) -> list[Outcome]:
         """Wait for all of them: what became of each. To be called in any case, and by the same thread."""
         return [self._write(*commit) for commit in self._commits]
 
-    def _write(self, chat_id: str, events: Sequence[Sealed], expected_position: int) -> Outcome:
-        return self._tried(chat_id, lambda: self._log.append(chat_id, events, expected_position=expected_position))
+    def _write(self, stream_id: str, events: Sequence[EncodedEvent], expected_position: int) -> Outcome:
+        return self._tried(stream_id, lambda: self._log.append(stream_id, events, expected_position=expected_position))
 
-    def _tried(self, chat_id: str, write: Callable[[], list[int]]) -> Outcome:
-        """What became of a commit. When the log did not answer for one, nobody waits as long for each of the others."""
+    def _tried(self, stream_id: str, write: Callable[[], list[int]]) -> Outcome:
+        """Return the outcome of a commit. After one without an answer, the others are not waited for."""
         if self._is_silent:
-            msg = f"chat {chat_id!r}: the log did not answer. The outcome is unknown; retrying is safe"
+            msg = f"chat {stream_id!r}: the log did not answer. The outcome is unknown; retrying is safe"
             return LogUnavailableError(msg)
         try:
             return write()
@@ -76,7 +76,7 @@ T = TypeVar("T")
 
 READ_PAGE: Final = 1000
 READ_PAGE_BYTES: Final = 32 * 1024 * 1024
-"""A page ends with the event by which it exceeds this, so that large data do not fill the memory."""
+"""A page ends with the event by which it exceeds this, so that large data do not restore the memory."""
 _GONE_TRIES: Final = 5
 _GONE_PAUSE_S: Final = 0.05
 
@@ -97,13 +97,13 @@ class EventLog(ABC):
     is_checked = False
     identity: str
     max_event_bytes: int | None = None
-    """What the log takes, where that is less than a ledger's own limit."""
+    """The size limit of the log for an event, where that is less than a ledger's own."""
 
-    def __init__(self, recorder: ApplicationRecorder, mapper: StructMapper, strands: BlobStrands) -> None:
+    def __init__(self, recorder: ApplicationRecorder, mapper: StructMapper, blob_storage: BlobStorage) -> None:
         self._recorder, self._mapper = recorder, mapper
-        self.blobs = mapper.blobs = Blobs(strands, mapper)
+        self.blobs = mapper.blobs = Blobs(blob_storage, mapper)
 
-    def append(self, chat_id: str, events: Sequence[Sealed], *, expected_position: int) -> list[int]:
+    def append(self, stream_id: str, events: Sequence[EncodedEvent], *, expected_position: int) -> list[int]:
         """
         Write the events of one commit, all or none, and return their positions.
 
@@ -112,44 +112,44 @@ class EventLog(ABC):
             LogUnavailableError: No answer; the outcome is unknown, trying again is safe.
         """
         large = [
-            (part.digest, memoryview(sealed.state)[part.start : part.start + part.size])
-            for sealed in events
-            for part in sealed.large
+            (part.digest, memoryview(encoded.state)[part.start : part.start + part.size])
+            for encoded in events
+            for part in encoded.large
         ]
         if not large:
-            return self._append(chat_id, events, expected_position)
-        return self.blobs.referring(large, lambda: self._append(chat_id, events, expected_position))
+            return self._append(stream_id, events, expected_position)
+        return self.blobs.referring(large, lambda: self._append(stream_id, events, expected_position))
 
     def begin_appends(self) -> Appends:
         """Begin to write several commits at the same time, each of another chat."""
         return Appends(self)
 
-    def _append(self, chat_id: str, events: Sequence[Sealed], expected_position: int) -> list[int]:
-        stored = [self._mapper.store_sealed(sealed) for sealed in events]
-        with self.translated(f"chat {chat_id!r}", is_write=True):
+    def _append(self, stream_id: str, events: Sequence[EncodedEvent], expected_position: int) -> list[int]:
+        stored = [self._mapper.store_encoded(encoded) for encoded in events]
+        with self.translated(f"chat {stream_id!r}", is_write=True):
             try:
                 positions = self._recorder.insert_events(stored, **self._append_options(events, expected_position))
             except IntegrityError as error:
-                found = self._find(chat_id, events)
+                found = self._find(stream_id, events)
                 if found is None:
                     raise LostRaceError from error
                 positions = found
         assert positions is not None, "an application recorder returns positions"
         return list(positions)
 
-    def _append_options(self, events: Sequence[Sealed], expected_position: int) -> dict[str, object]:
+    def _append_options(self, events: Sequence[EncodedEvent], expected_position: int) -> dict[str, object]:
         del events, expected_position  # the other recorders go by the versions alone
         return {}
 
-    def _find(self, chat_id: str, events: Sequence[Sealed]) -> list[int] | None:
+    def _find(self, stream_id: str, events: Sequence[EncodedEvent]) -> list[int] | None:
         """The positions of these very events, when an earlier attempt of ours did store them."""
         first = events[0].event
         found = [
             recorded
-            for recorded in self.read_chat(
-                chat_id, after=0, limit=len(events), after_version=first.originator_version - 1
+            for recorded in self.read_stream(
+                stream_id, after=0, limit=len(events), after_version=first.originator_version - 1
             )
-            if recorded.event_id in {sealed.event.event_id for sealed in events}
+            if recorded.event_id in {encoded.event.event_id for encoded in events}
         ]
         return [recorded.position for recorded in found] if len(found) == len(events) else None
 
@@ -167,11 +167,13 @@ class EventLog(ABC):
         """The stored events after a position, in order: not always as many as there are, but none only at the end."""
         return self._recorder.select_notifications(after, limit, inclusive_of_start=False)
 
-    def read_chat(self, chat_id: str, *, after: int, limit: int = READ_PAGE, after_version: int = 0) -> list[Recorded]:
-        """The next events of one chat after a position (and a version), as `read`."""
+    def read_stream(
+        self, stream_id: str, *, after: int, limit: int = READ_PAGE, after_version: int = 0
+    ) -> list[Recorded]:
+        """Return the next events of a stream (a chat, thread or state) after a position (and a version), as `read` does."""
         while True:
-            with self.translated(f"chat {chat_id!r}"):
-                page = self._select_chat(chat_id, after=after, after_version=after_version, limit=limit)
+            with self.translated(f"chat {stream_id!r}"):
+                page = self._select_stream(stream_id, after=after, after_version=after_version, limit=limit)
             found = self._recorded(page)
             if found or not page:
                 return found
@@ -198,7 +200,7 @@ class EventLog(ABC):
         return found
 
     def _if_there(self, notification: Notification, read: Callable[[Notification], T]) -> T | None:
-        """What `read` makes of a notification; None when the event was erased after that was read."""
+        """Return the result of `read` for a notification; None when the event was erased after that was read."""
         for attempt in range(_GONE_TRIES):
             try:
                 with self.translated("large data"):
@@ -239,7 +241,7 @@ class EventLog(ABC):
             after = page[-1].id
 
     def decode(self, record: Notification) -> Recorded:
-        """The event in a record. Raises `CorruptStateError` and the like when it can not be read."""
+        """The event in a record. Raises `CorruptStateError` and the like when it cannot be read."""
         return self._mapper.recorded(record)
 
     def last_position(self) -> int:
@@ -254,7 +256,7 @@ class EventLog(ABC):
 
     @property
     def cipher(self) -> RecordCipher | None:
-        """What the log's events are encrypted with; None when they are in clear."""
+        """The cipher of the log's events; None when they are in clear."""
         cipher = self._mapper.cipher
         return cipher if isinstance(cipher, RecordCipher) else None
 
@@ -295,16 +297,16 @@ class EventLog(ABC):
             after = page[-1].id
 
     def translated(self, what: str, *, is_write: bool = False) -> AbstractContextManager[None]:
-        """Where the recorder is used: its errors are raised as ours."""
+        """Translate the recorder's errors into ours."""
         return translated(what, is_write=is_write)
 
     @abstractmethod
-    def _select_chat(self, chat_id: str, *, after: int, after_version: int, limit: int) -> Sequence[Notification]:
-        """The stored events of one chat after a position and a version, in order."""
+    def _select_stream(self, stream_id: str, *, after: int, after_version: int, limit: int) -> Sequence[Notification]:
+        """Return the stored events of a stream after a position and a version, in order."""
 
     @abstractmethod
-    def erase(self, chat_id: str, *, first_position: int, before: int) -> None:
-        """Remove the content of a chat's events from the files of the log; doing it again does nothing."""
+    def erase(self, stream_id: str, *, first_position: int, before: int) -> None:
+        """Remove the content of a stream's events from the files of the log. Idempotent."""
 
     def erasing(self) -> AbstractContextManager[None]:
         """
@@ -319,11 +321,11 @@ class EventLog(ABC):
         """Delete what stands at these positions, which is nothing of ours."""
 
     def drop_partial(self) -> bool:
-        """Delete the log if a restore into it was interrupted; whether that was so. The log can not be used after it."""
+        """Delete the log if a restore into it was interrupted; whether that was so. The log cannot be used after it."""
         return False
 
     @abstractmethod
-    def fill(self, pages: Iterable[Sequence[Notification]]) -> None:
+    def restore(self, pages: Iterable[Sequence[Notification]]) -> None:
         """
         Write the records of a backup, with their positions, into this log, which is empty.
 
@@ -337,7 +339,7 @@ class EventLog(ABC):
 
     @abstractmethod
     def load_bookmark(self, key: str) -> Bookmark | None:
-        """Where the member of a named feed stands; None when the log keeps nothing under that key."""
+        """Return the bookmark of a member of a named feed; None when there is none under that key."""
 
     @abstractmethod
     def save_bookmark(self, bookmark: Bookmark) -> Bookmark:
@@ -405,7 +407,7 @@ def translated(what: str, *, is_write: bool = False) -> Generator[None]:
         msg = f"{what}: the log holds what is no event of ours: {error}. 'chatledger doctor' says more"
         raise CorruptStateError(msg) from error
     except InterfaceError as error:
-        msg = f"the log can not be used: {error}"
+        msg = f"the log cannot be used: {error}"
         raise ConfigurationError(msg) from error
     except (EventSourcingError, OSError) as error:
         if "Could not decode to UTF-8" in str(error):  # how SQLite says that stored text is damaged

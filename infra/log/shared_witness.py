@@ -1,4 +1,4 @@
-"""What all nodes have seen of a log on a server elsewhere, kept on that server beside the log."""
+"""Shared witness: the last position that any node has seen of a log on a remote server, kept beside the log."""
 
 import logging
 

@@ -21,7 +21,7 @@ from eventsourcing.utils import Environment
 
 from chatledger.domain.errors import ConfigurationError, LedgerClosedError, LogUnavailableError
 
-from .blob_storage import SqlStrands, Value
+from .blob_storage import SqlBlobStorage, Value
 from .bookmarks import Bookmark, decode_bookmark, decode_bookmarks, encode_bookmark
 from .mapper import StructMapper
 from .port import EventLog, LostRaceError, refuse_unless_empty, translated
@@ -34,12 +34,12 @@ _BLOB_TABLE: Final = "chatledger_blobs"
 
 
 class SqlLog(EventLog):
-    """What both have in common: other processes' events are found by asking for the highest position."""
+    """The base of SQL logs: events of other processes are found by polling the highest position."""
 
     def __init__(
         self, factory: InfrastructureFactory[Any], recorder: ApplicationRecorder, mapper: StructMapper | None
     ) -> None:
-        super().__init__(recorder, mapper or StructMapper(JSONTranscoder()), SqlStrands(self.ask))
+        super().__init__(recorder, mapper or StructMapper(JSONTranscoder()), SqlBlobStorage(self.ask))
         self._factory = factory
         self._appended = threading.Condition()
         self._is_closed = False
@@ -50,7 +50,7 @@ class SqlLog(EventLog):
 
     @contextmanager
     def translated(self, what: str, *, is_write: bool = False) -> Generator[None]:
-        """As declared in `EventLog`; connections are not closed under those who use them, which would crash SQLite."""
+        """Implement `EventLog.translated`; connections are not closed under those who use them, which would crash SQLite."""
         with self._appended:
             if self._is_closed:
                 msg = "the ledger is closed; open it again"
@@ -95,12 +95,12 @@ class SqlLog(EventLog):
         return self.ask("the positions of feeds", _BOOKMARKS, statement, *values)
 
     def load_bookmark(self, key: str) -> Bookmark | None:
-        """As declared in `EventLog`."""
+        """Implement `EventLog.load_bookmark`."""
         rows = self._ask("SELECT value, revision FROM {bookmarks} WHERE key = ?", key)
         return decode_bookmark(rows[0]["value"].encode(), rows[0]["revision"]) if rows else None
 
     def save_bookmark(self, bookmark: Bookmark) -> Bookmark:
-        """As declared in `EventLog`."""
+        """Implement `EventLog.save_bookmark`."""
         value = encode_bookmark(bookmark).decode()
         # Not counted up: one that was dropped and made anew must not have the revision of the old one.
         revision = 1 + secrets.randbits(62)
@@ -119,23 +119,23 @@ class SqlLog(EventLog):
         return bookmark.saved_as(revision)
 
     def bookmarks(self) -> list[Bookmark]:
-        """As declared in `EventLog`."""
+        """Implement `EventLog.bookmarks`."""
         rows = self._ask("SELECT value, revision FROM {bookmarks}")
         return decode_bookmarks((row["value"].encode(), row["revision"]) for row in rows)
 
     def drop_bookmark(self, key: str) -> None:
-        """As declared in `EventLog`."""
+        """Implement `EventLog.drop_bookmark`."""
         self._ask("DELETE FROM {bookmarks} WHERE key = ?", key)
 
     def append(self, *args: Any, **kwargs: Any) -> list[int]:
-        """As declared in `EventLog`."""
+        """Implement `EventLog.append`."""
         positions = super().append(*args, **kwargs)
         with self._appended:
             self._appended.notify_all()
         return positions
 
     def wait(self, after: int, timeout_s: float) -> bool:
-        """As declared in `EventLog`."""
+        """Implement `EventLog.wait`."""
         deadline = time.monotonic() + timeout_s
         while not self._is_closed:
             try:
@@ -151,7 +151,7 @@ class SqlLog(EventLog):
         return False
 
     def close(self) -> None:
-        """As declared in `EventLog`."""
+        """Implement `EventLog.close`."""
         with self._appended:
             self._is_closed = True
             self._appended.notify_all()
@@ -203,20 +203,20 @@ class SqliteLog(SqlLog):
             self._empty_write_ahead_file()
         return rows
 
-    def _select_chat(self, chat_id: str, *, after: int, after_version: int, limit: int) -> Sequence[Notification]:
+    def _select_stream(self, stream_id: str, *, after: int, after_version: int, limit: int) -> Sequence[Notification]:
         statement = (
             f"SELECT rowid, * FROM {self._sqlite.events_table_name} "  # noqa: S608 - the table's name is ours
             "WHERE originator_id = ? AND originator_version > ? AND rowid > ? ORDER BY originator_version LIMIT ?"
         )
         with self._sqlite.datastore.transaction(commit=False) as cursor:
-            cursor.execute(statement, (chat_id, after_version, after, limit))
+            cursor.execute(statement, (stream_id, after_version, after, limit))
             return [
                 Notification(row["originator_id"], row["originator_version"], row["topic"], row["state"], row["rowid"])
                 for row in cursor.fetchall()
             ]
 
-    def fill(self, pages: Iterable[Sequence[Notification]]) -> None:
-        """As declared in `EventLog`: all in one transaction."""
+    def restore(self, pages: Iterable[Sequence[Notification]]) -> None:
+        """Implement `EventLog.restore`: all in one transaction."""
         table = self._sqlite.events_table_name
         with self.translated("the log"), self._sqlite.datastore.transaction(commit=True) as cursor:
             cursor.execute(f"SELECT COUNT(*) AS count FROM {table}")  # noqa: S608 - the table's name is ours
@@ -236,20 +236,20 @@ class SqliteLog(SqlLog):
                 )
 
     def remove(self, positions: Sequence[int]) -> None:
-        """As declared in `EventLog`."""
+        """Implement `EventLog.remove`."""
         statement = f"DELETE FROM {self._sqlite.events_table_name} WHERE rowid = ?"  # noqa: S608 - the table's name is ours
         with self.translated("the log"), self._sqlite.datastore.transaction(commit=True) as cursor:
             cursor.executemany(statement, [(position,) for position in positions])
 
-    def erase(self, chat_id: str, *, first_position: int, before: int) -> None:
-        """As declared in `EventLog`."""
+    def erase(self, stream_id: str, *, first_position: int, before: int) -> None:
+        """Implement `EventLog.erase`."""
         table = self._sqlite.events_table_name
-        with self.translated(f"erasing chat {chat_id!r}"):
+        with self.translated(f"erasing chat {stream_id!r}"):
             with self._sqlite.datastore.transaction(commit=True) as cursor:
                 cursor.execute("PRAGMA secure_delete = ON")
                 cursor.execute(
                     f"DELETE FROM {table} WHERE originator_id = ? AND rowid >= ? AND rowid < ?",  # noqa: S608
-                    (chat_id, first_position, before),
+                    (stream_id, first_position, before),
                 )
             self._empty_write_ahead_file()
 
@@ -320,13 +320,13 @@ class PostgresLog(SqlLog):
         assert row is not None, "the row was just inserted, or stood there"
         return f"postgresql:{row['id']}"
 
-    def _select_chat(self, chat_id: str, *, after: int, after_version: int, limit: int) -> Sequence[Notification]:
+    def _select_stream(self, stream_id: str, *, after: int, after_version: int, limit: int) -> Sequence[Notification]:
         statement = self._statement(
             "SELECT * FROM {schema}.{table} WHERE originator_id = %s AND originator_version > %s AND notification_id > %s "
             "ORDER BY originator_version LIMIT %s"
         )
         with self._postgres.datastore.transaction() as cursor:
-            cursor.execute(statement, (chat_id, after_version, after, limit))
+            cursor.execute(statement, (stream_id, after_version, after, limit))
             return [
                 Notification(
                     row["originator_id"],
@@ -338,8 +338,8 @@ class PostgresLog(SqlLog):
                 for row in cursor.fetchall()
             ]
 
-    def fill(self, pages: Iterable[Sequence[Notification]]) -> None:
-        """As declared in `EventLog`: all in one transaction."""
+    def restore(self, pages: Iterable[Sequence[Notification]]) -> None:
+        """Implement `EventLog.restore`: all in one transaction."""
         with self.translated("the log"), self._postgres.datastore.transaction(commit=True) as cursor:
             cursor.execute(self._statement("LOCK TABLE {schema}.{table} IN EXCLUSIVE MODE"))
             cursor.execute(self._statement("SELECT COUNT(*) AS count FROM {schema}.{table}"))
@@ -362,15 +362,18 @@ class PostgresLog(SqlLog):
                 cursor.execute("SELECT setval(pg_get_serial_sequence(%s, 'notification_id'), %s)", (table, last))
 
     def remove(self, positions: Sequence[int]) -> None:
-        """As declared in `EventLog`."""
+        """Implement `EventLog.remove`."""
         statement = self._statement("DELETE FROM {schema}.{table} WHERE notification_id = ANY(%s)")
         with self.translated("the log"), self._postgres.datastore.transaction(commit=True) as cursor:
             cursor.execute(statement, (list(positions),))
 
-    def erase(self, chat_id: str, *, first_position: int, before: int) -> None:
-        """As declared in `EventLog`. The pages are free for reuse; `VACUUM FULL` removes their old bytes from the disk."""
+    def erase(self, stream_id: str, *, first_position: int, before: int) -> None:
+        """Implement `EventLog.erase`. The pages are free for reuse; `VACUUM FULL` removes their old bytes from the disk."""
         statement = self._statement(
             "DELETE FROM {schema}.{table} WHERE originator_id = %s AND notification_id >= %s AND notification_id < %s"
         )
-        with self.translated(f"erasing chat {chat_id!r}"), self._postgres.datastore.transaction(commit=True) as cursor:
-            cursor.execute(statement, (chat_id, first_position, before))
+        with (
+            self.translated(f"erasing chat {stream_id!r}"),
+            self._postgres.datastore.transaction(commit=True) as cursor,
+        ):
+            cursor.execute(statement, (stream_id, first_position, before))

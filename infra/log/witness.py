@@ -71,7 +71,7 @@ class LastSeen(NamedTuple):
     hash: bytes
 
 
-class Shared(Protocol):
+class SharedCopy(Protocol):
     """A witness that other nodes have too."""
 
     def read(self) -> LastSeen | None:
@@ -112,7 +112,7 @@ class Witness:
         shared: What other nodes have seen; told about once a second, in a thread of its own.
     """
 
-    def __init__(self, folder: Path, *, identity: str, is_synced: bool, shared: Shared | None = None) -> None:
+    def __init__(self, folder: Path, *, identity: str, is_synced: bool, shared: SharedCopy | None = None) -> None:
         self.folder, self._is_synced, self._shared = folder, is_synced, shared
         self._log, self._boot = _digest(identity), boot_id()
         self._lock = threading.Lock()

@@ -1,4 +1,4 @@
-"""From a decision on what the index holds to events that are ready for the log."""
+"""Commands: decisions on the state in the index, and the events that they make, encoded for the log."""
 
 import uuid
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 from chatledger.domain.chat.events import Body
 from chatledger.domain.chat.state import stream_head
 from chatledger.domain.errors import InvalidValueError
-from chatledger.domain.log.codec import Sealed, seal, split
+from chatledger.domain.log.codec import EncodedEvent, encode_events, split
 from chatledger.projections.chat.reader import IndexedChat
 from chatledger.projections.graph.reader import IndexedGraphState
 from chatledger.projections.index import Snapshot
@@ -19,19 +19,19 @@ from .group_commit import Command
 Decide = Callable[[IndexedChat, int], list[Body]]
 """(state, now in ms) to what is to be written."""
 DecideOnThread = Callable[[IndexedThread, int], list[Body]]
-"""The same for a thread."""
+"""A decision on a thread, as `Decide`."""
 DecideOnState = Callable[[IndexedGraphState, int], list[Body]]
-"""The same for the state of a graph."""
+"""A decision on the state of a graph, as `Decide`."""
 S = TypeVar("S", bound=IndexedChat | IndexedThread | IndexedGraphState)
-Kind = type[Body] | tuple[type[Body], ...]
-"""What kind of event a command writes first."""
+EventKind = type[Body] | tuple[type[Body], ...]
+"""The type of the event that a command writes first."""
 
 MAX_COMMIT_EVENTS: Final = 1000
-"""What a JetStream server takes in one atomic batch."""
+"""The most events that a JetStream server takes in one atomic batch."""
 
 
-class Deciding:
-    """Makes commands of decisions, with the limits of a ledger."""
+class CommandFactory:
+    """Makes commands from decisions, within the limits of a ledger."""
 
     def __init__(self, *, max_event_bytes: int, max_message_bytes: int) -> None:
         self._max_event_bytes, self._max_message_bytes = max_event_bytes, max_message_bytes
@@ -41,30 +41,30 @@ class Deciding:
         stream: str,
         read: Callable[[Snapshot], S],
         decide: Callable[[S, int], list[Body]],
-        kind: Kind | None,
+        kind: EventKind | None,
         on_end: Callable[[], object] | None = None,
     ) -> Command:
-        """What `read` gives of a stream goes to the decision, unless the current command was carried out before."""
+        """Return a command that decides on the state which `read` returns, unless it was carried out before."""
 
         def look(command: Command, snapshot: Snapshot) -> None:
             command.position = snapshot.state.position
             state = read(snapshot)
             command.known = None if kind is None else _known(state)
             command.expected_position = stream_head(state).position
-            command.sealed = () if command.known else self._seal(state, decide)
+            command.encoded = () if command.known else self._encode_bodies(state, decide)
 
         return Command(stream, look, on_end)
 
-    def _seal(self, state: S, decide: Callable[[S, int], list[Body]]) -> list[Sealed]:
+    def _encode_bodies(self, state: S, decide: Callable[[S, int], list[Body]]) -> list[EncodedEvent]:
         head = stream_head(state)
         now = max(clock_ms(), head.occurred_at)  # clocks go back, a chat's events do not
         bodies = split(decide(state, now), self._max_event_bytes)
         if len(bodies) > MAX_COMMIT_EVENTS:
-            msg = f"one call on chat {state.chat_id!r} takes {len(bodies):,} events, at most {MAX_COMMIT_EVENTS:,} fit; split it"
+            msg = f"one call on chat {state.stream_id!r} takes {len(bodies):,} events, at most {MAX_COMMIT_EVENTS:,} fit; split it"
             raise InvalidValueError(msg)
-        return seal(
+        return encode_events(
             bodies,
-            chat_id=state.chat_id,
+            stream_id=state.stream_id,
             version=head.version,
             previous_hash=head.hash,
             occurred_at=now,

@@ -10,7 +10,7 @@ import lmdb
 import msgspec
 
 from chatledger.domain.errors import (
-    UNDECODABLE,
+    DECODE_ERRORS,
     ConfigurationError,
     CorruptStateError,
     InvalidValueError,
@@ -24,11 +24,11 @@ from chatledger.projections.custom.records import (
     BUILDING,
     SERVING,
     ProjectionRecord,
-    drop,
-    load,
-    load_all,
+    drop_record,
+    load_record,
+    load_records,
     new_record,
-    save,
+    save_record,
 )
 from chatledger.projections.custom.rows import ProjectionView, Reach
 from chatledger.projections.generations import Generation
@@ -42,7 +42,7 @@ _reading: Final[contextvars.ContextVar[tuple[int, ...]]] = contextvars.ContextVa
 
 class ProjectionInfo(msgspec.Struct, frozen=True):
     """
-    How a projection is: `position` is how far it is on the log, `error` where it failed, if it did.
+    The state of a projection: `position` is how far it is on the log, `error` where it failed, if it did.
 
     `is_attached` says whether this process was opened with it, and keeps it up to date.
     """
@@ -74,7 +74,7 @@ def check_projections(projections: Any) -> tuple[Projection, ...]:
 
 
 class CustomProjections:
-    """Those of one store. Its methods are safe for threads."""
+    """The custom projections of one store. Its methods are safe for threads."""
 
     def __init__(self, index: Index, read: ReadLog) -> None:
         self._index, self._read = index, read
@@ -125,9 +125,9 @@ class CustomProjections:
         with self._index.building():
 
             def begin(generation: Generation, txn: Transaction) -> int:
-                drop(txn, generation.tables, BUILDING, name)
+                drop_record(txn, generation.tables, BUILDING, name)
                 record = new_record(txn, generation.tables, name, entry.version)
-                save(txn, generation.tables, BUILDING, record)
+                save_record(txn, generation.tables, BUILDING, record)
                 return record.number
 
             wanted = self._index.update(begin)
@@ -144,15 +144,15 @@ class CustomProjections:
         self._index.custom.remove(name)
 
         def change(generation: Generation, txn: Transaction) -> bool:
-            found = [drop(txn, generation.tables, slot, name) for slot in (SERVING, BUILDING)]
+            found = [drop_record(txn, generation.tables, slot, name) for slot in (SERVING, BUILDING)]
             return any(found)
 
         return self._index.update(change) or was_attached
 
     def infos(self) -> list[ProjectionInfo]:
-        """How each is, by name; of one that is being built anew the rows that serve."""
+        """Return the state of each projection, by name; of one that is being rebuilt, that of the rows that serve."""
         with self._index.snapshot() as snapshot:
-            records = load_all(snapshot.txn, snapshot.tables)
+            records = load_records(snapshot.txn, snapshot.tables)
         found: dict[str, ProjectionRecord] = {}
         for slot, record in records:
             if slot == SERVING or record.error or record.name not in found:
@@ -185,7 +185,7 @@ class CustomProjections:
                 raise _broken(record)
             stack = contextlib.ExitStack()
             snapshot = stack.enter_context(self._index.snapshot())
-            found = load(snapshot.txn, snapshot.tables, SERVING, name)
+            found = load_record(snapshot.txn, snapshot.tables, SERVING, name)
             if found is not None and found.version == entry.version and found.position >= target and not found.error:
                 reach = Reach(snapshot.txn, snapshot.tables.custom, stack.close)
                 self._views.add(reach)
@@ -199,7 +199,7 @@ class CustomProjections:
         reach.end()
 
     def close(self) -> None:
-        """End all views: the files can not be closed under them."""
+        """End all views: the files cannot be closed under them."""
         for reach in list(self._views):
             reach.end()
 
@@ -210,14 +210,14 @@ class CustomProjections:
         _reading.set((*before, id(self)))
         try:
             yield
-        except (lmdb.Error, *UNDECODABLE) as error:
+        except (lmdb.Error, *DECODE_ERRORS) as error:
             msg = f"the rows of a projection are damaged: {error}; rebuild the index, the log is not affected"
             raise CorruptStateError(msg) from error
         finally:
             _reading.set(before)
 
     def check_outside(self) -> None:
-        """Raise `InvalidValueError` where the store can not be used: in `Projection.apply`, or while a view is open."""
+        """Raise `InvalidValueError` where the store cannot be used: in `Projection.apply`, or while a view is open."""
         refuse_while_applying()
         if id(self) in _reading.get():
             msg = (
@@ -243,7 +243,7 @@ class CustomProjections:
                 with self._index.building():
                     record = self._catching_up(entry).run(can_build=True, report=progress)
         except lmdb.Error as error:
-            msg = f"projection {entry.name!r} can not be written: {error}; rebuild the index, the log is not affected"
+            msg = f"projection {entry.name!r} cannot be written: {error}; rebuild the index, the log is not affected"
             raise CorruptStateError(msg) from error
         assert record is not None, "it could build"
         return record

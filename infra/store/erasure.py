@@ -9,7 +9,7 @@ from typing import Final
 from chatledger.domain.errors import AccessDeniedError
 from chatledger.projections.generations import Erasure
 from chatledger.projections.index import Index
-from chatledger.projections.lmdb.scrub import UnknownFormatError
+from chatledger.projections.lmdb.pages import PageError
 
 from ..log import EventLog
 
@@ -71,7 +71,7 @@ class LargeDataEraser:
 
 
 SCRUB_S: Final = 1.0
-"""How long a deletion waits for readers that began before it."""
+"""The time that a deletion waits for readers that began before it."""
 _PAUSE_S: Final = 0.01
 _logger = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ class Eraser:
 
     Args:
         log, index: Where it is erased.
-        rebuild: Builds the index anew, for when its files can not be cleaned.
+        rebuild: Builds the index anew, for when its files cannot be cleaned.
         closing: Set when the store is being closed.
         before: Deletes what goes with what is deleted; called first each time.
         release: Given what is to be erased, writes what others need of it elsewhere.
@@ -119,12 +119,12 @@ class Eraser:
 
     def _erase(self, erasures: Sequence[Erasure]) -> None:
         for erasure in erasures:
-            self._log.erase(erasure.chat_id, first_position=erasure.first_position, before=erasure.tombstone_position)
+            self._log.erase(erasure.stream_id, first_position=erasure.first_position, before=erasure.tombstone_position)
             self._index.finish_erasure(erasure)
         self.large.finish()
 
     def finish_if_allowed(self, *, timeout_s: float = 0) -> None:
-        """The same, where the login may; else it is left to those that may, and `tidy` does not try it either."""
+        """Finish erasures where the login may; else they are left to those that may, and `tidy` does not try either."""
         if not self._is_allowed:
             return
         try:
@@ -153,6 +153,6 @@ class Eraser:
                 if time.monotonic() > deadline:
                     return
                 self._closing.wait(_PAUSE_S)
-        except UnknownFormatError as error:
+        except PageError as error:
             _logger.info("building the index anew, as its pages can not be cleaned: %s", error)
             self._rebuild()

@@ -18,7 +18,7 @@ from typing import Final
 
 from chatledger.domain.chat.events import Recorded
 from chatledger.domain.errors import ChatledgerError, LedgerClosedError, LogUnavailableError
-from chatledger.domain.log.codec import Sealed
+from chatledger.domain.log.codec import EncodedEvent
 from chatledger.projections.index import Index, Snapshot
 from chatledger.projections.projector import Projector
 
@@ -32,11 +32,11 @@ _logger = logging.getLogger(__name__)
 
 class Command:
     """
-    What a caller wants to be decided and written.
+    A decision to be made and written, and its outcome.
 
     Args:
         stream: The chat, or other stream, that it is about.
-        decide: Looks at the index, and sets `sealed`, `expected_position` and what else the caller wants to know. It may run in
+        decide: Looks at the index, and sets `encoded`, `expected_position` and what else the caller wants to know. It may run in
             another thread, with the caller's context variables.
         on_end: Called in that thread when it is over, in place of `wait`.
     """
@@ -50,7 +50,7 @@ class Command:
         self.stream = stream
         self.position = 0
         self.expected_position = 0
-        self.sealed: Sequence[Sealed] = ()
+        self.encoded: Sequence[EncodedEvent] = ()
         self.known: tuple[int, int] | None = None
         self.written: list[Recorded] = []
         self._decide = decide
@@ -67,7 +67,7 @@ class Command:
 
     def note_written(self, positions: Sequence[int]) -> None:
         """Take what the log said."""
-        pairs = zip(positions, self.sealed, strict=True)
+        pairs = zip(positions, self.encoded, strict=True)
         self.written = [Recorded(at, one.event, one.hash) for at, one in pairs]
 
     def end(self, error: Exception | None = None) -> None:
@@ -80,14 +80,14 @@ class Command:
 
     def leave(self) -> None:
         """Let the caller carry it out alone; nothing was written."""
-        self.sealed, self._is_left = (), True
+        self.encoded, self._is_left = (), True
         self.end()
 
     def give_up(self) -> None:
         """End it, if it is not, because something went wrong that it had no part in."""
         if self._is_ended:
             return
-        if not self.sealed:
+        if not self.encoded:
             self.leave()
             return
         msg = f"chat {self.stream!r}: writing was interrupted. The outcome is unknown; retrying is safe"
@@ -142,7 +142,7 @@ class GroupCommit:
         Decide, write and apply; `written` is empty when there was nothing to write.
 
         Raises:
-            ChatledgerError: What the decision says when `sealed` is empty; what the log or the index say otherwise.
+            ChatledgerError: What the decision says when `encoded` is empty; what the log or the index say otherwise.
             LostRaceError: Another writer wrote to the stream since the index was read; nothing was written.
         """
         me = threading.get_ident()
@@ -184,9 +184,9 @@ class GroupCommit:
             command.look(snapshot)
 
     def _write_alone(self, command: Command) -> None:
-        if command.sealed:
+        if command.encoded:
             expected = command.expected_position
-            command.note_written(self._log.append(command.stream, command.sealed, expected_position=expected))
+            command.note_written(self._log.append(command.stream, command.encoded, expected_position=expected))
             self._note(command.written[-1])
             self._projector.take(command.written)
 
@@ -283,7 +283,7 @@ class _Group:
             with self._index.snapshot() as snapshot:
                 for command in self._commands:
                     if _is_decided(command, snapshot):
-                        appends.add(command.stream, command.sealed, command.expected_position)
+                        appends.add(command.stream, command.encoded, command.expected_position)
                         sent.append(command)
         except BaseException:
             appends.finish()
@@ -322,7 +322,7 @@ class _Group:
 
 def _takes_its_time(command: Command) -> bool:
     """Whether large data are stored with it, which nobody else should wait for."""
-    return any(sealed.large for sealed in command.sealed)
+    return any(encoded.large for encoded in command.encoded)
 
 
 def _is_decided(command: Command, snapshot: Snapshot) -> bool:
@@ -338,7 +338,7 @@ def _is_decided(command: Command, snapshot: Snapshot) -> bool:
     if _takes_its_time(command):
         command.leave()
         return False
-    if not command.sealed:
+    if not command.encoded:
         command.end()
         return False
     return True

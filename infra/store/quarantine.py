@@ -1,5 +1,5 @@
 """
-What a repair set aside: damaged files, and chats that lost events for good.
+Quarantine: damaged files, and chats that lost events for good, set aside by a repair.
 
     quarantine/<time>/note.json      what and why
     quarantine/<time>/index/...      a damaged index, where that alone was damaged
@@ -16,7 +16,7 @@ import msgspec
 from msgspec import structs
 
 from chatledger.domain.errors import (
-    UNDECODABLE,
+    DECODE_ERRORS,
     CorruptStateError,
     NotFoundError,
     QuarantinedError,
@@ -60,7 +60,7 @@ class QuarantinedStream(msgspec.Struct, frozen=True):
 
 class Note(msgspec.Struct, frozen=True, kw_only=True):
     """
-    What was set aside at one time.
+    The quarantine note of one repair.
 
     Args:
         made_at: When, in ms.
@@ -86,10 +86,10 @@ class Quarantine:
 
     def notes(self) -> dict[Path, Note]:
         """
-        What was set aside, by folder, the oldest first.
+        Return the notes, by folder, the oldest first.
 
         Raises:
-            CorruptStateError: A note can not be read, so nobody knows what is to be refused.
+            CorruptStateError: A note cannot be read, so nobody knows what is to be refused.
             UnsupportedFormatError: A newer chatledger wrote it.
         """
         return {path.parent: _read(path) for path in sorted(self.folder.glob(f"*/{_NOTE}"))}
@@ -107,7 +107,7 @@ class Quarantine:
             Quarantine(directory).add(folder.name, note)
 
     def refused(self) -> dict[str, tuple[Path, QuarantinedStream]]:
-        """What is neither given up nor restored, and in which folder that is noted."""
+        """Return the streams that are neither given up nor restored, each with the folder of its note."""
         return {
             stream.id: (folder, stream)
             for folder, note in self.notes().items()
@@ -116,17 +116,17 @@ class Quarantine:
         }
 
     def lost(self) -> dict[str, QuarantinedStream]:
-        """What lost events and was not restored, given up or not."""
+        """Return the streams that lost events and were not restored, given up or not."""
         return {
             stream.id: stream for note in self.notes().values() for stream in note.streams if stream.restored_at is None
         }
 
     def refusal(self) -> Refuse:
-        """What raises `QuarantinedError` for these."""
+        """Return a function that raises `QuarantinedError` for these streams."""
         refused = self.refused()
         if not refused:
             return refuse_nothing
-        said = {name: describe(folder, stream) for name, (folder, stream) in refused.items()}
+        said = {name: describe_quarantined(folder, stream) for name, (folder, stream) in refused.items()}
         return Refusal(said, tuple(stream for _, stream in refused.values()))
 
     def give_up(self, stream: str, *, now: int) -> QuarantinedStream:
@@ -178,8 +178,8 @@ class Refusal:
             raise QuarantinedError(said, chat_id=stream)
 
 
-def describe(folder: Path, stream: QuarantinedStream) -> str:
-    """What to say of a stream that is refused."""
+def describe_quarantined(folder: Path, stream: QuarantinedStream) -> str:
+    """Return the message about a stream that is refused."""
     thread = thread_of(stream.id)
     what = f"chat {stream.id!r}" if thread is None else f"thread {thread!r}"
     after = f", with the content of {stream.kept_after:,} behind the damage" if stream.kept_after else ""
@@ -192,8 +192,8 @@ def describe(folder: Path, stream: QuarantinedStream) -> str:
 def _read(path: Path) -> Note:
     try:
         note = msgspec.json.decode(path.read_bytes(), type=Note)
-    except (OSError, *UNDECODABLE) as error:
-        msg = f"{path} can not be read, which says what lost events: {error}. Restore it, or remove its folder to serve all that is left"
+    except (OSError, *DECODE_ERRORS) as error:
+        msg = f"{path} cannot be read, which says what lost events: {error}. Restore it, or remove its folder to serve all that is left"
         raise CorruptStateError(msg) from error
     if note.format > _FORMAT:
         msg = f"{path} has format {note.format}, this version reads {_FORMAT}; upgrade chatledger"

@@ -74,7 +74,7 @@ class CheckedReading:
     def __init__(self, log: EventLog, index: Index, projector: Projector) -> None:
         self._log, self._index, self._projector = log, index, projector
 
-    def page(self, after: int, limit: int = READ_PAGE, *, chat_id: str | None = None) -> Sequence[Recorded]:
+    def page(self, after: int, limit: int = READ_PAGE, *, stream_id: str | None = None) -> Sequence[Recorded]:
         """
         About so many of the next events after a position, of all chats or one, whole commits; none at the end of the log.
 
@@ -85,34 +85,34 @@ class CheckedReading:
             ChainIntegrityError: The event after `after` is lost, or is not the one that was there.
         """
         while True:
-            known, page = 0, self._read(after, limit, chat_id)
-            if not page and (known := self._known(chat_id)) > after:
-                page = self._read(after, limit, chat_id)  # what the index has seen by now must be there
-            found = self._compared(page, after, known, chat_id)
+            known, page = 0, self._read(after, limit, stream_id)
+            if not page and (known := self._known(stream_id)) > after:
+                page = self._read(after, limit, stream_id)  # what the index has seen by now must be there
+            found = self._compared(page, after, known, stream_id)
             if found is None or found.lost is not None:
                 # A chat that is deleted meanwhile lacks events, too; its tombstone is on the log before the first of them goes.
                 self._projector.catch_up()
-                found = self._compared(page, after, known, chat_id)
+                found = self._compared(page, after, known, stream_id)
             kept = self._kept(page, found)
             if kept or not page:
                 return kept
             after = page[-1].position
 
-    def _known(self, chat_id: str | None) -> int:
+    def _known(self, stream_id: str | None) -> int:
         """The position of the last event that the index has seen."""
         with self._index.snapshot() as snapshot:
-            return snapshot.state.position if chat_id is None else _head(snapshot, chat_id).position
+            return snapshot.state.position if stream_id is None else _head(snapshot, stream_id).position
 
-    def _read(self, after: int, limit: int, chat_id: str | None) -> Sequence[Recorded]:
-        if chat_id is None:
+    def _read(self, after: int, limit: int, stream_id: str | None) -> Sequence[Recorded]:
+        if stream_id is None:
             return self._projector.read_commits(after, limit)
-        return self._log.read_chat(chat_id, after=after, limit=limit)
+        return self._log.read_stream(stream_id, after=after, limit=limit)
 
-    def _compared(self, page: Sequence[Recorded], after: int, known: int, chat_id: str | None) -> Compared | None:
-        """What the index says of a page; None when it is behind, and can not tell."""
+    def _compared(self, page: Sequence[Recorded], after: int, known: int, stream_id: str | None) -> Compared | None:
+        """What the index says of a page; None when it is behind, and cannot tell."""
         with self._index.snapshot() as snapshot:
             position, txn, tables = snapshot.state.position, snapshot.txn, snapshot.tables
-            if chat_id is None:
+            if stream_id is None:
                 until = min(position, page[-1].position if page else known)
                 found = compare(txn, tables, page, after=after, until=until)
             else:
@@ -120,7 +120,7 @@ class CheckedReading:
             if found.lost is not None or not page or page[-1].position <= position:
                 return found
             fresh = [recorded for recorded in page if recorded.position > position]
-            is_whole = chat_id is not None or self._is_without_gaps(fresh, max(position, after))
+            is_whole = stream_id is not None or self._is_without_gaps(fresh, max(position, after))
             return found if is_whole and _follows(snapshot, fresh) else None
 
     def _kept(self, page: Sequence[Recorded], found: Compared | None) -> Sequence[Recorded]:
@@ -145,8 +145,8 @@ class CheckedReading:
 
     def _error(self, entry: LogEntry, page: Sequence[Recorded]) -> ChainIntegrityError:
         with self._index.snapshot() as snapshot:
-            chat_id = living_stream(snapshot.txn, snapshot.tables, entry.stream_no)
-        whose = f", of chat {chat_id!r}," if chat_id else ""
+            stream_id = living_stream(snapshot.txn, snapshot.tables, entry.stream_no)
+        whose = f", of chat {stream_id!r}," if stream_id else ""
         is_there = any(recorded.position == entry.position for recorded in page)
         what = (
             "is not the one that was there: it was changed, or the index is damaged. 'chatledger verify' says which"
@@ -154,7 +154,7 @@ class CheckedReading:
             else "is lost: the index has seen it, and nothing was deleted. Restore the log from a backup"
         )
         msg = f"the event at position {entry.position} of the log{whose} {what}"
-        return ChainIntegrityError(msg, chat_id=chat_id or None, position=entry.position)
+        return ChainIntegrityError(msg, chat_id=stream_id or None, position=entry.position)
 
 
 def _follows(snapshot: Snapshot, events: Sequence[Recorded]) -> bool:

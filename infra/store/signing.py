@@ -63,7 +63,7 @@ def _load(source: PemSource, load: Callable[[bytes], object], what: str, how: st
     try:
         pem = source if isinstance(source, bytes) else Path(source).expanduser().read_bytes()
     except OSError as error:
-        msg = f"the {what} key can not be read: {error}; '{how}' makes one"
+        msg = f"the {what} key cannot be read: {error}; '{how}' makes one"
         raise ConfigurationError(msg) from error
     try:
         return load(pem)

@@ -33,7 +33,7 @@ from ..log import EventLog, LostRaceError
 from ..log.envelope import current
 from ..log.port import READ_PAGE
 from ..log.witness import LastSeen, Witness, refuse_if_regressed
-from .commands import Decide, DecideOnState, DecideOnThread, Deciding, Kind, S
+from .commands import CommandFactory, Decide, DecideOnState, DecideOnThread, EventKind, S
 from .custom_projections import CustomProjections
 from .erasure import SCRUB_S, Eraser
 from .follower import Follower
@@ -91,7 +91,7 @@ class Store:
         self.projections = CustomProjections(index, self._reading.page)
         self._commits = GroupCommit(log, index, self.projector, note=self._note)
         self._on_close = on_close
-        self._deciding = Deciding(
+        self._commands = CommandFactory(
             max_event_bytes=min(max_event_bytes, log.max_event_bytes or max_event_bytes),
             max_message_bytes=max_message_bytes,
         )
@@ -116,7 +116,7 @@ class Store:
         )
         self._follower.start()
 
-    @system_errors("the index can not be opened")
+    @system_errors("the index cannot be opened")
     def _open(self, progress: Progress) -> None:
         for seen in [] if self._witness is None else self._witness.last_seen():
             self._refuse_if_regressed(seen)
@@ -156,14 +156,14 @@ class Store:
         chat_id: str,
         decide: Decide,
         *,
-        kind: Kind | None,
+        kind: EventKind | None,
         timeout_s: float = RETRY_S,
     ) -> list[Recorded]:
         """
         Decide on the chat's present state, write, and apply: again, while others write to the chat in between.
 
         A command with the id of one that was carried out before (see `context`) changes nothing. `kind` is the first event
-        that the command writes; None for one that can not be told from others and heeds no command id.
+        that the command writes; None for one that cannot be told from others and heeds no command id.
 
         Returns:
             The events that were written, now or then; none when there was nothing to do.
@@ -179,13 +179,13 @@ class Store:
         )
 
     def execute_on_thread(self, thread_id: str, decide: DecideOnThread) -> list[Recorded]:
-        """As `execute`, for a thread of agents; what is decided must change nothing when it is repeated."""
+        """Decide, write and apply on a thread of agents; a decision must change nothing when it is repeated."""
         return self.execute_on_stream(
             thread_stream(thread_id), lambda snapshot: snapshot.thread(thread_id), decide, kind=None
         )
 
     def execute_on_state(self, state_id: str, decide: DecideOnState) -> list[Recorded]:
-        """As `execute`, for the state of a graph."""
+        """Decide, write and apply on the state of a graph."""
         stream = state_stream(state_id)
         return self.execute_on_stream(
             stream, lambda snapshot: IndexedGraphState(snapshot.tables, snapshot.txn, stream), decide, kind=None
@@ -205,33 +205,33 @@ class Store:
 
     def execute_on_stream(
         self,
-        chat_id: str,
+        stream_id: str,
         read: Callable[[Snapshot], S],
         decide: Callable[[S, int], list[Body]],
         *,
-        kind: Kind | None,
+        kind: EventKind | None,
         timeout_s: float = RETRY_S,
     ) -> list[Recorded]:
-        """As `execute`, for any stream: what `read` gives of it goes to the decision."""
+        """Decide, write and apply on any stream, as `execute` does on a chat. `read` returns the state for the decision."""
         self.check_open()
         deadline = time.monotonic() + timeout_s
         attempts, end = 0, None
         while True:
             attempts += 1
-            command = self._deciding.command(chat_id, read, decide, kind)
+            command = self._commands.command(stream_id, read, decide, kind)
             try:
                 self._commits.carry_out(command)
             except LostRaceError:
-                end = self._await_other(chat_id, attempts, deadline)
+                end = self._await_other(stream_id, attempts, deadline)
                 continue
             except (InvalidValueError, LedgerClosedError):
                 raise
             except ChatledgerError:
-                if command.sealed or command.position >= (end := self._end(end)):
+                if command.encoded or command.position >= (end := self._end(end)):
                     raise
                 continue
             if command.known is not None:
-                return self._repeated(chat_id, command.known, kind)
+                return self._repeated(stream_id, command.known, kind)
             if not command.written and command.position < (end := self._end(end)):
                 continue
             return command.written
@@ -245,37 +245,37 @@ class Store:
         """
         return self.projector.catch_up() if seen is None else seen
 
-    def submit(self, chat_id: str, decide: Decide, kind: Kind, on_end: Callable[[], object]) -> Command:
+    def submit(self, chat_id: str, decide: Decide, kind: EventKind, on_end: Callable[[], object]) -> Command:
         """
         Begin what `execute` does, in another thread, and return at once; `on_end` is called there when it is over.
 
         Only what it wrote, or an error although there was something to write, is its answer; else `execute` finds out why.
         """
         self.check_open()
-        command = self._deciding.command(chat_id, lambda snapshot: snapshot.chat(chat_id), decide, kind, on_end)
+        command = self._commands.command(chat_id, lambda snapshot: snapshot.chat(chat_id), decide, kind, on_end)
         self._commits.submit(command)
         return command
 
-    def _repeated(self, chat_id: str, positions: tuple[int, int], kind: Kind | None) -> list[Recorded]:
+    def _repeated(self, stream_id: str, positions: tuple[int, int], kind: EventKind | None) -> list[Recorded]:
         """The events of a command that was carried out before."""
         first, last = positions
         found: list[Recorded] = []
-        while first <= last and (page := self.page(first - 1, chat_id=chat_id, limit=last - first + 1)):
+        while first <= last and (page := self.page(first - 1, stream_id=stream_id, limit=last - first + 1)):
             found += [recorded for recorded in page if recorded.position <= last]
             first = page[-1].position + 1
         if kind is not None and not (found and isinstance(found[0].body, kind)):
-            msg = f"the command id {current().command_id!r} was used on chat {chat_id!r} for another command; use a new one"
+            msg = f"the command id {current().command_id!r} was used on chat {stream_id!r} for another command; use a new one"
             raise InvalidValueError(msg)
         return found
 
-    def _await_other(self, chat_id: str, attempts: int, deadline: float) -> int:
+    def _await_other(self, stream_id: str, attempts: int, deadline: float) -> int:
         """Take in what another writer wrote to the chat, and give it a moment when it writes a lot; how far the index is."""
         end = self.projector.catch_up()
         is_over = time.monotonic() > deadline
         if is_over or attempts % _CHECKED_ATTEMPTS == 0:
-            self._check_head(chat_id)
+            self._check_head(stream_id)
         if is_over:
-            raise UpdateConflictError(chat_id, attempts=attempts)
+            raise UpdateConflictError(stream_id, attempts=attempts)
         if attempts > 1:
             longest_s = min(0.001 * 2 ** min(attempts, _DOUBLINGS), _MAX_PAUSE_S)
             time.sleep(random.uniform(0, longest_s))  # noqa: S311 - spreads writers, hides nothing
@@ -286,7 +286,7 @@ class Store:
         position, head = self.index.update(
             lambda generation, txn: (generation.state(txn).position, generation.head_position(txn, stream))
         )
-        hidden = self.log.read_chat(stream, after=head, limit=1)
+        hidden = self.log.read_stream(stream, after=head, limit=1)
         if hidden and hidden[0].position <= position:
             msg = f"the index lacks events of {stream!r} that are on the log; rebuild it, the log is not affected"
             raise CorruptStateError(msg)
@@ -310,7 +310,7 @@ class Store:
         return reached
 
     def events(
-        self, after: int, *, chat_id: str | None = None, is_closed: Callable[[], bool] = lambda: False
+        self, after: int, *, stream_id: str | None = None, is_closed: Callable[[], bool] = lambda: False
     ) -> Iterator[Recorded]:
         """
         The events that are on the log after a position, whole commits at a time.
@@ -323,13 +323,13 @@ class Store:
             self.check_open()
             if is_closed():
                 raise LedgerClosedError(_CLOSED)
-            page = self.page(after, chat_id=chat_id)
+            page = self.page(after, stream_id=stream_id)
             if not page:
                 return
             yield from page
             after = page[-1].position
 
-    def page(self, after: int, *, chat_id: str | None = None, limit: int = READ_PAGE) -> Sequence[Recorded]:
+    def page(self, after: int, *, stream_id: str | None = None, limit: int = READ_PAGE) -> Sequence[Recorded]:
         """
         About so many of the next events after a position, whole commits at a time; none at the end of the log.
 
@@ -337,9 +337,9 @@ class Store:
             ChainIntegrityError: The next event is lost, or is not the one that was there.
         """
         self.check_open()
-        return self._reading.page(after, limit, chat_id=chat_id)
+        return self._reading.page(after, limit, stream_id=stream_id)
 
-    @system_errors("the index can not be built")
+    @system_errors("the index cannot be built")
     def rebuild(self, progress: Progress = no_progress, *, unless_open: bool = False) -> None:
         """Build the index anew from the log and go over to it."""
         total = self.log.last_position()
@@ -359,7 +359,7 @@ class Store:
             else:
                 return
 
-    @system_errors("the search index can not be built")
+    @system_errors("the search index cannot be built")
     def rebuild_search(self, progress: Progress = no_progress) -> None:
         """Build the search index anew from the messages in the index."""
         self.check_open()

@@ -11,7 +11,7 @@ from chatledger.domain.errors import QuarantinedError
 from chatledger.domain.graph.decide import decide_delete_state
 from chatledger.domain.graph.events import is_state_stream
 from chatledger.domain.log.tombstones import owner_digest
-from chatledger.domain.thread.copies import restated
+from chatledger.domain.thread.copies import reemitted
 from chatledger.domain.thread.decide import decide_delete_namespaces
 from chatledger.domain.thread.events import AgentContentPut, CheckpointKey, thread_of
 from chatledger.projections.generations import Erasure, Generation
@@ -53,7 +53,7 @@ def free_copies(look: Look, execute: ExecuteOnThread, update: Update, erasures: 
     made in between would be forgotten.
     """
     for erasure in erasures:
-        if thread_of(erasure.chat_id) is None:
+        if thread_of(erasure.stream_id) is None:
             continue
         with look() as snapshot:
             copies = all_copies(snapshot.txn, snapshot.tables, erasure.first_position)
@@ -70,22 +70,22 @@ def _forget_copies(generation: Generation, txn: Transaction, *, thread_no: int) 
 def delete_threads_of_chats(look: Look, execute: ExecuteOnThread) -> None:
     """Remove the threads with the ids of chats that were deleted, and are still to be erased; not those that came later."""
     with look() as snapshot:
-        erasures = [erasure for erasure in snapshot.erasures() if thread_of(erasure.chat_id) is None]
+        erasures = [erasure for erasure in snapshot.erasures() if thread_of(erasure.stream_id) is None]
         due = [erasure for erasure in erasures if _is_due(snapshot, erasure)]
     for erasure in due:
         with contextlib.suppress(QuarantinedError):  # it stays until it is given up
-            delete_thread(execute, erasure.chat_id, partial(_began_before, position=erasure.tombstone_position))
+            delete_thread(execute, erasure.stream_id, partial(_began_before, position=erasure.tombstone_position))
 
 
 def _is_due(snapshot: Snapshot, erasure: Erasure) -> bool:
-    thread = snapshot.thread(erasure.chat_id, even_quarantined=True)
+    thread = snapshot.thread(erasure.stream_id, even_quarantined=True)
     if not _began_before(thread, erasure.tombstone_position):
         return False
     owner = None if thread.record is None else thread.record.owner
-    tombstone = snapshot.chat(erasure.chat_id, even_quarantined=True).tombstone
+    tombstone = snapshot.chat(erasure.stream_id, even_quarantined=True).tombstone
     if owner is None or tombstone is None or tombstone.owner_digest is None:
         return True
-    return tombstone.owner_digest == owner_digest(erasure.chat_id, owner)
+    return tombstone.owner_digest == owner_digest(erasure.stream_id, owner)
 
 
 def _began_before(thread: IndexedThread, position: int) -> bool:
@@ -112,7 +112,7 @@ def _free(look: Look, execute: ExecuteOnThread, thread_id: str, thread_no: int) 
             if state.thread_no != thread_no:
                 return bodies
             for namespace, checkpoint_id in some:
-                more = restated(state, namespace, checkpoint_id, written | new)
+                more = reemitted(state, namespace, checkpoint_id, written | new)
                 new.update(_digests(more))
                 bodies += more
             return bodies
@@ -133,8 +133,8 @@ def delete_states_of_chats(look: Look, execute: ExecuteOnState) -> None:
     due: list[tuple[str, int]] = []
     with look() as snapshot:
         for erasure in snapshot.erasures():
-            if thread_of(erasure.chat_id) is None and not is_state_stream(erasure.chat_id):
-                states = listed_states(snapshot.txn, snapshot.tables, conversation_id=erasure.chat_id)
+            if thread_of(erasure.stream_id) is None and not is_state_stream(erasure.stream_id):
+                states = listed_states(snapshot.txn, snapshot.tables, conversation_id=erasure.stream_id)
                 tombstone = erasure.tombstone_position
                 due += [(state.state_id, tombstone) for state in states if state.first_position < tombstone]
     for state_id, tombstone in due:

@@ -20,7 +20,7 @@ _MOUNTS: Final = Path("/proc/self/mountinfo")
 
 def memory_folder() -> Path:
     """
-    This user's private folder in memory, made if it is not there.
+    Return this user's private folder in memory, made if it is not there.
 
     It lies in `CHATLEDGER_RUNTIME_DIR` of the environment if that is set, else in `/dev/shm` or `XDG_RUNTIME_DIR`.
 
@@ -49,7 +49,7 @@ def is_in_memory(path: Path) -> bool:
         device = existing.stat().st_dev
         mounts = _MOUNTS.read_text()
     except OSError:
-        return False  # what can not be known is not relied on
+        return False  # what cannot be known is not relied on
     number = f"{os.major(device)}:{os.minor(device)}"
     kinds = {kind for mounted, kind in _mounted(mounts) if mounted == number}
     return bool(kinds) and kinds <= _IN_MEMORY
@@ -75,7 +75,7 @@ def _private(folder: Path) -> Path:
         folder.mkdir(mode=0o700, exist_ok=True)
         found = folder.lstat()
     except OSError as error:
-        msg = f"{folder} can not be made: {error}"
+        msg = f"{folder} cannot be made: {error}"
         raise ConfigurationError(msg) from error
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
         msg = f"{folder} is not a private folder of this user (mode 0700); remove it, or find out who made it"
@@ -107,7 +107,7 @@ class ScratchFolder:
 
 class Scratch:
     """
-    Where such folders are made. Of an encrypted log that is a place where clear text may lie.
+    The place for temporary folders. For an encrypted log it is one where clear text may lie.
 
     Args:
         base: The folder to make them in; the system's temporary folder when None.
@@ -128,7 +128,7 @@ class Scratch:
                 return ScratchFolder(path, None)  # no locks here, so nobody can take it for an abandoned one
 
     def _made(self) -> Path:
-        doing = "a temporary folder can not be made"
+        doing = "a temporary folder cannot be made"
         try:
             with system_errors(doing):
                 return Path(tempfile.mkdtemp(prefix=_PREFIX, dir=self.base))

@@ -8,7 +8,7 @@ from typing import Final
 
 from chatledger.domain.chat.events import Body, ChatCreated, ChatUpdated, MessagesAppended, Recorded
 from chatledger.domain.errors import ConfigurationError
-from chatledger.domain.log.codec import NO_HASH, Envelope, Sealed, seal
+from chatledger.domain.log.codec import NO_HASH, EncodedEvent, Envelope, encode_events
 from chatledger.domain.values import Message
 
 from ..log import EventLog
@@ -39,7 +39,7 @@ def check_log(make_log: Callable[[], AbstractContextManager[EventLog]]) -> None:
 def _check_an_empty_log(log: EventLog) -> None:
     expect(0, log.last_position(), "the last position of an empty log is 0")
     expect([], log.read(0), "an empty log gives no events")
-    expect([], log.read_chat("nobody", after=0), "a chat without events gives none")
+    expect([], log.read_stream("nobody", after=0), "a chat without events gives none")
     expect(None, log.event_at(1), "there is no event beyond the end")
     require(not log.wait(0, 0), "waiting for no time finds no event")
 
@@ -54,7 +54,7 @@ def _check_order(log: EventLog) -> None:
     found = log.read(0)
     expect(positions, [recorded.position for recorded in found], "events are read in order")
     written = [*one.written[:2], *other.written, *one.written[2:]]
-    expect([sealed.hash for sealed in written], [recorded.hash for recorded in found], "events are read as written")
+    expect([event.hash for event in written], [recorded.hash for recorded in found], "events are read as written")
     for recorded in found:
         expect(recorded, log.event_at(recorded.position), "an event is found by its position")
 
@@ -65,20 +65,20 @@ def _check_pages(log: EventLog) -> None:
         one.append(2)
         other.append(1)
     expect(_hashes(log.read(0)), _hashes(_paged(lambda after: log.read(after, 2))), "pages of the log tile it")
-    whole = log.read_chat(one.id, after=0)
+    whole = log.read_stream(one.id, after=0)
     expect(list(range(1, 7)), [recorded.version for recorded in whole], "a chat is read in order, without others")
-    pages = _paged(lambda after: log.read_chat(one.id, after=after, limit=4))
+    pages = _paged(lambda after: log.read_stream(one.id, after=after, limit=4))
     expect(_hashes(whole), _hashes(pages), "pages of a chat tile it")
     expect(
-        _hashes(whole[4:]), _hashes(log.read_chat(one.id, after=0, after_version=4)), "a chat is read from a version"
+        _hashes(whole[4:]), _hashes(log.read_stream(one.id, after=0, after_version=4)), "a chat is read from a version"
     )
 
 
 def _check_stale_commits(log: EventLog) -> None:
     chat = _Chat(log)
-    first = chat.sealed(1)
+    first = chat.encoded(1)
     chat.append(1)
-    position, late = chat.position, chat.sealed(1)
+    position, late = chat.position, chat.encoded(1)
     chat.append(2)
     before = _hashes(log.read(0))
     expect("LostRaceError", _outcome(log, chat.id, late, position), "a commit on what is not the chat's end is refused")
@@ -89,7 +89,7 @@ def _check_stale_commits(log: EventLog) -> None:
 def _check_lost_answers(log: EventLog) -> None:
     chat = _Chat(log)
     chat.append(1)
-    position, commit = chat.position, chat.sealed(2)
+    position, commit = chat.position, chat.encoded(2)
     first = log.append(chat.id, commit, expected_position=position)
     again = log.append(chat.id, commit, expected_position=position)
     expect(first, again, "the same commit again finds its events")
@@ -98,22 +98,22 @@ def _check_lost_answers(log: EventLog) -> None:
 
 def _check_commits_at_the_same_time(log: EventLog) -> None:
     old, new = _Chat(log), _Chat(log)
-    late = old.sealed(1)
+    late = old.encoded(1)
     old.append(1)
     appends = log.begin_appends()
-    appends.add(new.id, new.sealed(1), 0)
+    appends.add(new.id, new.encoded(1), 0)
     appends.add(old.id, late, 0)
     outcomes = appends.finish()
     expect([list, LostRaceError], [type(one) for one in outcomes], "of commits at the same time each has its outcome")
-    expect(1, len(log.read_chat(new.id, after=0)), "one commit that is refused does not hinder another")
+    expect(1, len(log.read_stream(new.id, after=0)), "one commit that is refused does not hinder another")
 
 
 def _check_large_data(log: EventLog) -> None:
     chat = _Chat(log)
     chat.append(1)
     text = "x" * _LARGE_CHARACTERS
-    log.append(chat.id, chat.seal(MessagesAppended((_message(chat.id, text),))), expected_position=chat.position)
-    (recorded,) = log.read_chat(chat.id, after=0, after_version=1)
+    log.append(chat.id, chat.encode(MessagesAppended((_message(chat.id, text),))), expected_position=chat.position)
+    (recorded,) = log.read_stream(chat.id, after=0, after_version=1)
     body = recorded.body
     texts = [message.text for message in body.messages] if isinstance(body, MessagesAppended) else []
     require(texts == [text], "large data come back")
@@ -128,10 +128,10 @@ def _check_erasing(log: EventLog) -> None:
     for _ in range(2):  # the second time there is nothing left to do
         with log.erasing():
             log.erase(gone.id, first_position=first, before=tombstone)
-        left = log.read_chat(gone.id, after=0)
+        left = log.read_stream(gone.id, after=0)
         expect([tombstone], [recorded.position for recorded in left], "what was erased is gone, and what follows stays")
         expect(None, log.event_at(first), "there is no event where one was erased")
-        expect(2, len(log.read_chat(stays.id, after=0)), "other chats stay")
+        expect(2, len(log.read_stream(stays.id, after=0)), "other chats stay")
         expect(3, len(log.read(0)), "reading passes over what was erased")
         expect(end, log.last_position(), "erasing does not move the end")
     require(gone.append(1)[0] > end, "positions of erased events are not used again")
@@ -186,16 +186,16 @@ def _check_restoring(make_log: Callable[[], AbstractContextManager[EventLog]]) -
         expect(_hashes(events), _hashes([log.decode(record) for record in records]), "records are those of the events")
     with make_log() as other:
         require(identity != other.identity, "each log has an identity of its own")
-        other.fill([records])
+        other.restore([records])
         found = other.read(0)
-        expect(_hashes(events), _hashes(found), "a log that was filled has the same events")
+        expect(_hashes(events), _hashes(found), "a log that was restored has the same events")
         positions = [recorded.position for recorded in events]
-        expect(positions, [recorded.position for recorded in found], "a log that was filled has the same positions")
+        expect(positions, [recorded.position for recorded in found], "a log that was restored has the same positions")
         try:
-            other.fill([records])
+            other.restore([records])
         except ConfigurationError:
             return
-        require(holds=False, rule="only an empty log is filled")
+        require(holds=False, rule="only an empty log is restored")
 
 
 CHECKS: Final[tuple[Callable[[EventLog], None], ...]] = (
@@ -222,13 +222,13 @@ class _Chat:
         self.id = f"check {uuid.uuid4()}"
         self._log = log
         self.version, self.position, self._hash = 0, 0, NO_HASH
-        self.written: list[Sealed] = []
+        self.written: list[EncodedEvent] = []
 
-    def seal(self, *bodies: Body) -> list[Sealed]:
+    def encode(self, *bodies: Body) -> list[EncodedEvent]:
         """One commit at the chat's end, as it is now."""
-        return seal(
+        return encode_events(
             bodies,
-            chat_id=self.id,
+            stream_id=self.id,
             version=self.version,
             previous_hash=self._hash,
             occurred_at=self.version,
@@ -236,14 +236,14 @@ class _Chat:
             envelope=Envelope(),
         )
 
-    def sealed(self, count: int) -> list[Sealed]:
+    def encoded(self, count: int) -> list[EncodedEvent]:
         """A commit of so many events."""
         made = [ChatCreated("u", None, None, str(uuid.uuid4()))] if not self.version else []
-        return self.seal(*made, *(ChatUpdated({"title": str(number)}) for number in range(count - len(made))))
+        return self.encode(*made, *(ChatUpdated({"title": str(number)}) for number in range(count - len(made))))
 
     def append(self, count: int) -> list[int]:
         """Write a commit of so many events; returns their positions."""
-        commit = self.sealed(count)
+        commit = self.encoded(count)
         positions = self._log.append(self.id, commit, expected_position=self.position)
         self.version, self.position, self._hash = self.version + count, positions[-1], commit[-1].hash
         self.written += commit
@@ -254,7 +254,7 @@ def _message(chat_id: str, text: str) -> Message:
     return Message(id=str(uuid.uuid4()), chat_id=chat_id, name="user", data=text, created_at=0)
 
 
-def _outcome(log: EventLog, chat_id: str, commit: Sequence[Sealed], position: int) -> str:
+def _outcome(log: EventLog, chat_id: str, commit: Sequence[EncodedEvent], position: int) -> str:
     try:
         log.append(chat_id, commit, expected_position=position)
     except LostRaceError as error:

@@ -8,7 +8,7 @@ import msgspec
 
 from chatledger.domain.values import Message
 
-from ..lmdb.checksums import seal, unseal
+from ..lmdb.checksums import with_checksum, without_checksum
 from ..lmdb.environment import Transaction
 from ..lmdb.keys import NO_SEGMENT, fork_key, page_key, segment_key
 from .chains import Chains, Place, Segment, pack_segment
@@ -29,7 +29,7 @@ class ChainWriter(Chains):
         self.segment_count = segment_count
         self._added: dict[int, list[Item]] = {}
         self.added_bytes = 0
-        """How much the message takes that was added last."""
+        """The size of the message that was added last."""
 
     def add(self, message: Message, parent: Place | None, ordinal: int) -> Place:
         """Put a message below its parent, and say where it is."""
@@ -73,7 +73,7 @@ class ChainWriter(Chains):
         for number, items in self._added.items():
             segment = self._write_tail(number, self.segment(number), items)
             self._segments[number] = segment
-            self._txn.put(segment_key(self._chat_no, number), seal(pack_segment(segment)), db=self._table)
+            self._txn.put(segment_key(self._chat_no, number), with_checksum(pack_segment(segment)), db=self._table)
         self._added.clear()
 
     def _write_tail(self, number: int, segment: Segment, items: list[Item]) -> Segment:
@@ -102,7 +102,7 @@ class ChainWriter(Chains):
         prefix = page_key(self._chat_no, number, start)[:-4]
         found = cursor.set_range(page_key(self._chat_no, number, start))
         while found and (key := cursor.key()).startswith(prefix):
-            page = unseal(cursor.value())
+            page = without_checksum(cursor.value())
             taken.extend(zip(unpack_page(key, page).ordinals, split_page(page), strict=True))
             cursor.delete()  # moves to the next row
             found = bool(cursor.key())
@@ -110,7 +110,7 @@ class ChainWriter(Chains):
 
     def _put_page(self, number: int, offset: int, items: list[Item]) -> None:
         value = pack_page([ordinal for ordinal, _ in items], [body for _, body in items])
-        self._txn.put(page_key(self._chat_no, number, offset), seal(value), db=self._table)
+        self._txn.put(page_key(self._chat_no, number, offset), with_checksum(value), db=self._table)
 
 
 def _longer(segment: Segment) -> Segment:

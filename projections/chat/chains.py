@@ -17,11 +17,11 @@ import msgspec
 from chatledger.domain.errors import ChainIntegrityError
 from chatledger.domain.values import Message
 
-from ..lmdb.checksums import unseal, unsealed_view
+from ..lmdb.checksums import view_without_checksum, without_checksum
 from ..lmdb.environment import Transaction, prefixed
 from ..lmdb.keys import NO_SEGMENT, Tag, chat_key, forks_prefix, page_key, segment_key
 from .messages import RecentMessages, StoredMessage, only_new_collected
-from .pages import Page, Run, bodies_in, part_of_page, read_runs, unpack_page
+from .pages import MessagePage, Run, bodies_in, part_of_page, read_runs, unpack_page
 from .runs import Annotations
 
 Place = tuple[int, int]
@@ -83,7 +83,7 @@ class Chains:
             if raw is None:
                 msg = f"segment {number} of chat {self._chat_id!r} is missing in the index; rebuild it"
                 raise ChainIntegrityError(msg)
-            found = self._segments[number] = Segment._make(_LAYOUT.unpack(unseal(raw)))
+            found = self._segments[number] = Segment._make(_LAYOUT.unpack(without_checksum(raw)))
         return found
 
     def depth(self, place: Place) -> int:
@@ -91,7 +91,7 @@ class Chains:
         return self.segment(place[0]).first_depth + place[1]
 
     def parent(self, place: Place) -> Place | None:
-        """Where its parent is."""
+        """Return the place of a message's parent."""
         segment, offset = place
         return (segment, offset - 1) if offset else self.segment(segment).parent
 
@@ -219,7 +219,7 @@ class Chains:
             cursor.prev()
         key, stored = cursor.item()
         if key[:-4] == wanted[:-4]:
-            page = unsealed_view(stored)
+            page = view_without_checksum(stored)
             first: int = _u32.unpack_from(key, len(key) - 4)[0]
             if offset < first + _u32.unpack_from(page)[0]:
                 return first, page
@@ -240,7 +240,7 @@ class Chains:
         found: list[tuple[int, Place]] = []
         for key, value in prefixed(self._txn, self._table, prefix):
             number: int = _u32.unpack_from(key, len(prefix))[0]
-            page = unpack_page(key, unseal(value))
+            page = unpack_page(key, without_checksum(value))
             if page.ordinals[-1] >= first:
                 places = zip(
                     page.ordinals, range(page.first_offset, page.first_offset + len(page.ordinals)), strict=True
@@ -263,7 +263,7 @@ class Chains:
             start = end
 
     def children(self, place: Place) -> list[Place]:
-        """Where its children are, in the order of their creation."""
+        """Return the places of a message's children, in the order of their creation."""
         number, offset = place
         first = [(number, offset + 1)] if offset + 1 < self.segment(number).length else []
         return [*first, *((segment, 0) for segment in self._forks(place))]
@@ -273,7 +273,7 @@ class Chains:
         return place[1] + 1 < self.segment(place[0]).length
 
     def roots(self) -> list[Place]:
-        """Where the chat's roots are, in the order of their creation."""
+        """Return the places of the chat's roots, in the order of their creation."""
         return [(segment, 0) for segment in self._forks((NO_SEGMENT, NO_SEGMENT))]
 
     def _forks(self, place: Place) -> Iterator[int]:
@@ -281,22 +281,22 @@ class Chains:
         for key, _ in prefixed(self._txn, self._table, prefix):
             yield _u32.unpack_from(key, len(prefix))[0]
 
-    def _pages(self, number: int, first: int, last: int) -> Iterator[Page]:
+    def _pages(self, number: int, first: int, last: int) -> Iterator[MessagePage]:
         """The pages of a segment that hold the offsets from `first` to `last`."""
-        return (unpack_page(key, unseal(stored)) for key, stored in self._rows(number, first, last))
+        return (unpack_page(key, without_checksum(stored)) for key, stored in self._rows(number, first, last))
 
     def _arrays(self, number: int, first: int, last: int) -> Iterator[tuple[int, bytes | memoryview]]:
         """
-        The same as the offset of their first message and the msgpack array of their messages.
+        Yield pages as the offset of their first message and the msgpack array of their messages.
 
         Of a page whose messages are asked for in part it is that part, and the message before it, which is a parent.
         """
         for key, stored in self._rows(number, first, last):
             page_first: int = _u32.unpack_from(key, len(key) - 4)[0]
-            yield part_of_page(unsealed_view(stored), page_first, max(first - 1, 0), last)
+            yield part_of_page(view_without_checksum(stored), page_first, max(first - 1, 0), last)
 
     def _rows(self, number: int, first: int, last: int) -> Iterator[tuple[bytes, bytes]]:
-        """The same as they are stored, with their keys."""
+        """Yield pages as they are stored, with their keys."""
         cursor = self._txn.cursor(self._table)
         wanted = page_key(self._chat_no, number, first)
         prefix = wanted[:-4]
@@ -324,7 +324,7 @@ class Chains:
         prefix = chat_key(self._chat_no, Tag.PAGE)
         for key, value in prefixed(self._txn, self._table, prefix):
             number: int = _u32.unpack_from(key, len(prefix))[0]
-            page = unpack_page(key, unseal(value))
+            page = unpack_page(key, without_checksum(value))
             for offset, message in enumerate(_decode_page(page.array), page.first_offset):
                 yield (number, offset), message.id
 
@@ -338,7 +338,7 @@ class Chains:
             if number != at:
                 parent = self.segment(number).parent
                 at, parent_id = number, None if parent is None else self._id_at(parent)
-            page = unpack_page(key, unseal(value))
+            page = unpack_page(key, without_checksum(value))
             for ordinal, message in zip(page.ordinals, _decode_page(page.array), strict=True):
                 _set(message, "chat_id", self._chat_id)
                 _set(message, "parent_id", parent_id)

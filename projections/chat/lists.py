@@ -8,7 +8,7 @@ import msgspec
 from chatledger.domain.chat.state import ChatProfile
 from chatledger.domain.values import Chat
 
-from ..lmdb.checksums import unseal
+from ..lmdb.checksums import without_checksum
 from ..lmdb.environment import Transaction, prefixed
 from ..lmdb.keys import Tag, chat_key, number, order_key, scope, to_number
 from ..lmdb.tables import Tables
@@ -71,7 +71,7 @@ def listed(txn: Transaction, tables: Tables, *, user_id: str | None) -> list[int
 def _profile(txn: Transaction, tables: Tables, chat_no: int) -> ChatProfile:
     raw = txn.get(chat_key(chat_no, Tag.PROFILE), db=tables.rows)
     assert raw is not None, "a listed chat has a profile"
-    return _decode_profile(unseal(raw))
+    return _decode_profile(without_checksum(raw))
 
 
 def _chat(txn: Transaction, tables: Tables, chat_no: int) -> Chat:

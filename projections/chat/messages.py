@@ -5,27 +5,25 @@ import gc
 import os
 import sys
 import threading
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable
 from typing import Any, ClassVar, Final, TypeVar
 
 import msgspec
 
-from chatledger.domain.errors import UNDECODABLE, CorruptStateError
+from chatledger.domain.errors import DECODE_ERRORS, CorruptStateError
 from chatledger.domain.values import Message
 
-from ..search.rows import Record
-
 WORTH_FROM: Final = 500
-"""How many messages take so long that it is worth the switching."""
+"""The number of messages whose decoding takes long enough for the switching to pay."""
 
 _NEVER: Final = 2**31 - 1
 _AT_ONCE: Final = -1
-"""Those that were left after their first look are not looked at again, but belong to the old ones."""
+"""Objects that survive their first collection are not looked at again, but belong to the old ones."""
 _HAS_GENERATIONS: Final = sys.version_info < (3, 14)  # what thresholds mean has changed there
 
 
 class _Decoding:
-    """Those that go on in this process, in whatever thread: the first sets the thresholds, the last one sets them back."""
+    """The decodings under way in this process, in any thread: the first sets the thresholds, the last one resets them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -87,7 +85,7 @@ _lock: Final = threading.Lock()
 
 class UndecodedMessage:
     """
-    What lazy messages of a chat hold in place of its id, until their data are decoded.
+    The placeholder that lazy messages of a chat hold in place of its id, until their data are decoded.
 
     Encoders of msgspec read what a message holds, and would write its data as they are stored. They refuse this, which comes first.
     """
@@ -128,7 +126,7 @@ class LazyMessage(_StoredMessage, frozen=True, kw_only=True, gc=False):
         Any JSON value.
 
         Raises:
-            CorruptStateError: They can not be decoded.
+            CorruptStateError: They cannot be decoded.
         """
         return _data_of(_decoded(self))
 
@@ -149,7 +147,7 @@ class LazyMessage(_StoredMessage, frozen=True, kw_only=True, gc=False):
 
 
 def _decoded(one: T) -> T:
-    """The same object, with its data if it is a lazy message."""
+    """Return the object, with its data if it is a lazy message."""
     if not isinstance(one, LazyMessage):
         return one
     with _lock:  # so that all threads get the same data
@@ -165,9 +163,9 @@ def _decoded(one: T) -> T:
 def _decode_data(message: LazyMessage, data: msgspec.Raw) -> Any:
     try:
         return _decode(data)
-    except UNDECODABLE as error:
+    except DECODE_ERRORS as error:
         msg = (
-            f"the data of message {message.id!r} of chat {message.chat_id!r} can not be decoded: {error}; "
+            f"the data of message {message.id!r} of chat {message.chat_id!r} cannot be decoded: {error}; "
             "rebuild the index, the log is not affected"
         )
         raise CorruptStateError(msg) from error
@@ -193,23 +191,15 @@ _MAX_BYTES: Final = 4096
 StoredMessage = tuple[bytes, str | None]
 """A message as msgpack, without the id of its parent, and that id."""
 
-MAX_RECORDS: Final = 4 * MAX_MESSAGES
-
 _Key = tuple[int, tuple[int, int]]
 
 
 class RecentMessages:
-    """
-    Messages by their chat and place. They were found and checked before; each reader decodes one of its own.
-
-    And the records of the documents that matched, by their chat and number; there are more of them than are answered.
-    """
+    """Messages by their chat and place. They were found and checked before; each reader decodes one of its own."""
 
     def __init__(self) -> None:
         self._messages: dict[_Key, StoredMessage] = {}
-        self._records: dict[tuple[int, int], Record] = {}
         self.get = self._messages.get
-        self.record = self._records.get
 
     @property
     def is_full(self) -> bool:
@@ -220,11 +210,6 @@ class RecentMessages:
         """Keep a message, if there is room and it is not long."""
         if len(message[0]) <= _MAX_BYTES and not self.is_full:
             self._messages[key] = message
-
-    def keep_records(self, records: Mapping[tuple[int, int], Record]) -> None:
-        """Keep records, if there is room."""
-        if len(self._records) + len(records) <= MAX_RECORDS:
-            self._records.update(records)
 
 
 class Recent:
@@ -238,7 +223,7 @@ class Recent:
         self._snapshot = -1, RecentMessages()
 
     def of(self, snapshot_id: int) -> RecentMessages:
-        """Those of a snapshot. Each has its own, as threads may read different ones at the same time."""
+        """Return the recent messages of a snapshot. Each has its own, as threads may read different ones at the same time."""
         known_id, messages = self._snapshot
         if known_id != snapshot_id or messages.is_full:
             messages = RecentMessages()

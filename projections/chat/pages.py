@@ -1,4 +1,4 @@
-"""How the messages of a segment are stored: pages of messages that follow each other."""
+"""Pages: the stored form of consecutive messages of a segment."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -22,7 +22,7 @@ _u32: Final = Struct(">I")
 _u16: Final = Struct(">H")
 
 
-class Page(NamedTuple):
+class MessagePage(NamedTuple):
     """Messages that follow each other in a segment, as msgpack, each with its number in the log order of the chat."""
 
     first_offset: int
@@ -57,10 +57,10 @@ def array_header(count: int) -> bytes:
     return b"\xdc" + count.to_bytes(2, "big") if count < 2**16 else b"\xdd" + count.to_bytes(4, "big")
 
 
-def unpack_page(key: bytes, value: bytes) -> Page:
+def unpack_page(key: bytes, value: bytes) -> MessagePage:
     """The page at a key."""
     count: int = _u32.unpack_from(value)[0]
-    return Page(
+    return MessagePage(
         _u32.unpack_from(key, len(key) - 4)[0],
         Struct(f">{count}I").unpack_from(value, 4),
         value[4 + 4 * count : -_width(value, count) * count],

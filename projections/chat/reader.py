@@ -9,7 +9,7 @@ from chatledger.domain.chat.runs import MessageRun, RegenerationRecord
 from chatledger.domain.chat.state import ChatProfile, ChatRecord, Tombstone, describe_chat
 from chatledger.domain.values import Annotation, Branch, Chat, Checkpoint, Message
 
-from ..lmdb.checksums import unseal
+from ..lmdb.checksums import without_checksum
 from ..lmdb.environment import Transaction, prefixed
 from ..lmdb.keys import Tag, chat_key, id_key, to_number
 from ..lmdb.tables import Tables
@@ -60,7 +60,7 @@ class IndexedChat:
         """None when there is no such chat."""
         if self._record is UNSET:
             raw = self._row(Tag.RECORD)
-            self._record = None if raw is None else _decode_record(unseal(raw))
+            self._record = None if raw is None else _decode_record(without_checksum(raw))
         return self._record
 
     @property
@@ -68,8 +68,13 @@ class IndexedChat:
         """None when there is no such chat."""
         if self._profile is UNSET:
             raw = self._row(Tag.PROFILE)
-            self._profile = None if raw is None else _decode_profile(unseal(raw))
+            self._profile = None if raw is None else _decode_profile(without_checksum(raw))
         return self._profile
+
+    @property
+    def stream_id(self) -> str:
+        """The id of the chat's stream, which is that of the chat."""
+        return self.chat_id
 
     @property
     def tombstone(self) -> Tombstone | None:
@@ -92,7 +97,7 @@ class IndexedChat:
     def branch_row(self, name: str) -> BranchRow | None:
         """The stored form of a branch."""
         raw = self._row(Tag.BRANCH, id_key(name))
-        return None if raw is None else _decode_branch(unseal(raw))
+        return None if raw is None else _decode_branch(without_checksum(raw))
 
     def branch(self, name: str) -> Branch | None:
         """The branch of that name."""
@@ -101,7 +106,7 @@ class IndexedChat:
 
     def branches(self) -> list[Branch]:
         """By `created_at`, ties by name."""
-        rows = (_decode_branch(unseal(value)) for _, value in self._rows(Tag.BRANCH))
+        rows = (_decode_branch(without_checksum(value)) for _, value in self._rows(Tag.BRANCH))
         return sorted(map(self._branch, rows), key=lambda branch: (branch.created_at, branch.name))
 
     def _branch(self, row: BranchRow) -> Branch:
@@ -124,11 +129,13 @@ class IndexedChat:
     def checkpoint(self, name: str) -> Checkpoint | None:
         """The checkpoint of that name."""
         raw = self._row(Tag.CHECKPOINT, id_key(name))
-        return None if raw is None else self._checkpoint(_decode_checkpoint(unseal(raw)))
+        return None if raw is None else self._checkpoint(_decode_checkpoint(without_checksum(raw)))
 
     def checkpoints(self) -> list[Checkpoint]:
         """By `created_at`, newest first, ties by name."""
-        found = [self._checkpoint(_decode_checkpoint(unseal(value))) for _, value in self._rows(Tag.CHECKPOINT)]
+        found = [
+            self._checkpoint(_decode_checkpoint(without_checksum(value))) for _, value in self._rows(Tag.CHECKPOINT)
+        ]
         return sorted(found, key=lambda checkpoint: (-checkpoint.created_at, checkpoint.name))
 
     def _checkpoint(self, row: CheckpointRow) -> Checkpoint:
@@ -137,7 +144,7 @@ class IndexedChat:
         )
 
     def place(self, message_id: str) -> Place | None:
-        """Where a message of this chat is."""
+        """Return the place of a message in this chat."""
         if message_id not in self._places:
             self._places[message_id] = self._tables.place_in(self._txn, message_id, self.chat_no)
         return self._places[message_id]
@@ -166,7 +173,7 @@ class IndexedChat:
         return None if raw is None else (to_number(raw[:8]), to_number(raw[8:]))
 
     def annotation(self, message_id: str) -> Annotation | None:
-        """What was said of the message later."""
+        """Return the annotation of a message."""
         place = self.place(message_id)
         return None if place is None else self.chains.annotations.at(place)
 

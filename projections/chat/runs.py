@@ -22,7 +22,7 @@ _decode_run: Final = msgspec.msgpack.Decoder(MessageRun).decode
 _decode_regeneration: Final = msgspec.msgpack.Decoder(RegenerationRecord).decode
 
 THREAD, TRIGGER, MESSAGE, REGENERATION = b"t", b"i", b"o", b"r"
-"""What runs are listed by: their thread, what triggered them, what they produced, what they are a step of."""
+"""The keys by which runs are listed: thread, trigger message, produced message, regeneration."""
 
 
 class RunRows:
@@ -130,14 +130,14 @@ class Annotations:
         return self._is_empty
 
     def at(self, place: tuple[int, int]) -> Annotation | None:
-        """That of the message at a place."""
+        """Return the annotation of the message at a place."""
         if self.is_empty:
             return None
         raw = self._txn.get(self._prefix + _place.pack(*place), db=self._table)
         return None if raw is None else _decode(raw)[1]
 
     def between(self, segment: int, first: int, last: int) -> Iterator[tuple[int, Annotation]]:
-        """Those of the messages of a segment from one offset to another, with the offsets."""
+        """Yield the annotations of messages of a segment between two offsets, with the offsets."""
         if self.is_empty:
             return
         cursor = self._txn.cursor(self._table)

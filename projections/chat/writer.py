@@ -10,10 +10,10 @@ from chatledger.domain.chat.fork import bases_of
 from chatledger.domain.chat.run_state import RunChanges
 from chatledger.domain.chat.state import BranchRecord, Changes, ChatProfile, ChatRecord, evolve
 from chatledger.domain.errors import ChainIntegrityError
-from chatledger.domain.log.large_data import LARGE_BYTES, digest_of, large_data
+from chatledger.domain.log.large_data import LARGE_BYTES, data_digest, large_data
 from chatledger.domain.values import Message
 
-from ..lmdb.checksums import seal
+from ..lmdb.checksums import with_checksum
 from ..lmdb.environment import Transaction, drop_prefixed
 from ..lmdb.keys import Tag, chat_key, id_key, number, order_key, scopes, to_number
 from ..lmdb.tables import Tables
@@ -84,7 +84,7 @@ class ChatWriter(IndexedChat):
         self._record = changes.record
         if changes.profile is not None:
             self._profile = changes.profile
-            self._put(Tag.PROFILE, seal(_encode(changes.profile)))
+            self._put(Tag.PROFILE, with_checksum(_encode(changes.profile)))
 
     def flush(self) -> None:
         """Write what was kept back."""
@@ -100,9 +100,9 @@ class ChatWriter(IndexedChat):
         if self._search is not None:
             self._search.flush()
         for row in self._branch_rows.values():
-            self._put(Tag.BRANCH, seal(_encode(row)), id_key(row.name))
+            self._put(Tag.BRANCH, with_checksum(_encode(row)), id_key(row.name))
         self._branch_rows.clear()
-        self._put(Tag.RECORD, seal(_encode(record)))
+        self._put(Tag.RECORD, with_checksum(_encode(record)))
         self._put(Tag.COUNTERS, _COUNTERS.pack(self.chains.segment_count))
         self._list(record, profile)
 
@@ -137,7 +137,7 @@ class ChatWriter(IndexedChat):
         place = self.chains.add(message, parent, ordinal)
         self._places[message.id] = self._new_places[message.id] = place
         for data in large_data(message) if self.chains.added_bytes > LARGE_BYTES else []:
-            note_large(self._txn, self._tables, self.chat_no, digest_of(data))
+            note_large(self._txn, self._tables, self.chat_no, data_digest(data))
         if self._search is None:
             self._search = SearchWriter(self._txn, self._tables, self.chat_no)
         self._search.add(message, ordinal, place)
@@ -167,7 +167,7 @@ class ChatWriter(IndexedChat):
         if checkpoint is not None:
             self._target(checkpoint.message_id, recorded)
             row = CheckpointRow(checkpoint.id, checkpoint.name, checkpoint.message_id, checkpoint.created_at)
-            self._put(Tag.CHECKPOINT, seal(_encode(row)), id_key(checkpoint.name))
+            self._put(Tag.CHECKPOINT, with_checksum(_encode(row)), id_key(checkpoint.name))
         if changes.dropped_checkpoint is not None:
             key = self._key(Tag.CHECKPOINT, id_key(changes.dropped_checkpoint))
             self._txn.delete(key, db=self._tables.rows)
@@ -203,7 +203,7 @@ class ChatWriter(IndexedChat):
             forget_large(self._txn, self._tables, self.chat_no)
             drop_prefixed(self._txn, self._tables.rows, number(self.chat_no))
             drop_prefixed(self._txn, self._tables.search, number(self.chat_no))
-        self._tables.bury(self._txn, self.chat_id, tombstone)
+        self._tables.put_tombstone(self._txn, self.chat_id, tombstone)
         self._places.clear()
         self.chat_no, self._record, self._profile, self._listed, self._writer = None, None, None, None, None
         self._search = None

@@ -16,7 +16,7 @@ from chatledger.domain.errors import InvalidValueError
 from ..lmdb.environment import Transaction
 from ..lmdb.tables import Tables
 from .projection import Projection
-from .records import SERVING, ProjectionRecord, load, load_all, new_record, note_dead, save
+from .records import SERVING, ProjectionRecord, load_record, load_records, new_record, note_tombstone, save_record
 from .rows import ProjectionRows, Reach
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class Attached:
         """
         in_step: set[int] = set()
         for entry in self:
-            record = load(txn, tables, SERVING, entry.name)
+            record = load_record(txn, tables, SERVING, entry.name)
             if record is None and not before and not entry.is_replaced:
                 record = new_record(txn, tables, entry.name, entry.version)
             if record is None or record.version != entry.version or record.error or record.position != before:
@@ -76,17 +76,17 @@ class Attached:
             if not record.error:
                 record = msgspec.structs.replace(record, position=after)
                 in_step.add(record.number)
-            save(txn, tables, SERVING, record)
+            save_record(txn, tables, SERVING, record)
         for recorded in events:
             if isinstance(recorded.body, StreamDeleted):
-                note_dead(txn, tables, recorded)
+                note_tombstone(txn, tables, recorded)
                 _note_dirty(txn, tables, recorded, recorded.body, in_step)
 
 
 def _note_dirty(txn: Transaction, tables: Tables, tombstone: Recorded, body: StreamDeleted, in_step: set[int]) -> None:
-    for slot, record in load_all(txn, tables):
+    for slot, record in load_records(txn, tables):
         if record.number not in in_step and record.position >= body.first_position:
-            save(txn, tables, slot, msgspec.structs.replace(record, dirty_until=tombstone.position))
+            save_record(txn, tables, slot, msgspec.structs.replace(record, dirty_until=tombstone.position))
 
 
 def apply_events(
@@ -98,7 +98,7 @@ def apply_events(
     An error of the projection is noted in the record, with the event; what came before it stays.
 
     Raises:
-        lmdb.Error: The index can not be written.
+        lmdb.Error: The index cannot be written.
     """
     reach = Reach(txn, tables.custom, lambda: None)
     try:

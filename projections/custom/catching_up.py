@@ -12,7 +12,17 @@ from ..generations import Generation
 from ..index import Index, ReadLog, Snapshot
 from ..lmdb.environment import Transaction
 from .attached import Entry, apply_events
-from .records import BUILDING, SERVING, ProjectionRecord, drop, forget, is_dead, load, new_record, save
+from .records import (
+    BUILDING,
+    SERVING,
+    ProjectionRecord,
+    drop_record,
+    forget_record,
+    is_deleted,
+    load_record,
+    new_record,
+    save_record,
+)
 
 _MAX_STREAMS: Final = 65_536
 
@@ -31,7 +41,7 @@ class Links:
 
     def check(self, after: int, events: Iterable[Recorded], *, end: int) -> "Links":
         """
-        What is known after some more events, those of the log from position `after` up to `end`.
+        Check the links of the next events, those of the log from position `after` up to `end`, and note them.
 
         Raises:
             ChainIntegrityError: They do not follow what was seen before.
@@ -117,8 +127,8 @@ class CatchingUp:
     def _choose(self, snapshot: Snapshot) -> tuple[bytes, ProjectionRecord] | None:
         """The rows to go on with, and where they are; None when there are none yet."""
         entry = self._entry
-        serving = load(snapshot.txn, snapshot.tables, SERVING, entry.name)
-        building = load(snapshot.txn, snapshot.tables, BUILDING, entry.name)
+        serving = load_record(snapshot.txn, snapshot.tables, SERVING, entry.name)
+        building = load_record(snapshot.txn, snapshot.tables, BUILDING, entry.name)
         if serving is not None and serving.version == entry.version and serving.number >= self._wanted:
             return SERVING, serving
         if serving is not None and serving.version != entry.version and entry.has_served:
@@ -135,12 +145,12 @@ class CatchingUp:
 
     def _begin(self, generation: Generation, txn: Transaction) -> None:
         """Begin new rows beside those that serve."""
-        building = load(txn, generation.tables, BUILDING, self._entry.name)
+        building = load_record(txn, generation.tables, BUILDING, self._entry.name)
         is_usable = building is not None and building.version == self._entry.version
         if is_usable and building is not None and building.number >= self._wanted:
             return  # another process was faster
-        drop(txn, generation.tables, BUILDING, self._entry.name)
-        save(
+        drop_record(txn, generation.tables, BUILDING, self._entry.name)
+        save_record(
             txn, generation.tables, BUILDING, new_record(txn, generation.tables, self._entry.name, self._entry.version)
         )
 
@@ -148,7 +158,7 @@ class CatchingUp:
         page = self._read(record.position)
 
         def change(generation: Generation, txn: Transaction) -> Links | str | None:
-            if load(txn, generation.tables, slot, record.name) != record:
+            if load_record(txn, generation.tables, slot, record.name) != record:
                 return None  # another process was faster
             return self._apply(generation, txn, slot, record, page)
 
@@ -167,7 +177,7 @@ class CatchingUp:
         tables, target = generation.tables, generation.state(txn).position
         events = [recorded for recorded in page if recorded.position <= target]
         end = target if not page or len(events) < len(page) else page[-1].position
-        living = [recorded for recorded in events if not is_dead(txn, tables, recorded)]
+        living = [recorded for recorded in events if not is_deleted(txn, tables, recorded)]
         links = self._links.check(record.position, living, end=end)
         reached = apply_events(txn, tables, self._entry.projection, record, living)
         if reached.error:
@@ -175,18 +185,18 @@ class CatchingUp:
         reached = msgspec.structs.replace(reached, position=end)
         if reached.dirty_until and end >= reached.dirty_until:
             reached = msgspec.structs.replace(reached, dirty_until=0)
-            generation.note_soiled(txn)  # what was deleted leaves these rows only now
+            generation.note_dirty(txn)  # what was deleted leaves these rows only now
         if slot == BUILDING and end >= target:
-            drop(txn, tables, SERVING, record.name)
-            forget(txn, tables, BUILDING, record.name)
+            drop_record(txn, tables, SERVING, record.name)
+            forget_record(txn, tables, BUILDING, record.name)
             slot = SERVING
-        save(txn, tables, slot, reached)
+        save_record(txn, tables, slot, reached)
         return links
 
     def _fail(self, txn: Transaction, generation: Generation, slot: bytes, broken: ProjectionRecord) -> str | None:
-        serving = load(txn, generation.tables, SERVING, broken.name)
+        serving = load_record(txn, generation.tables, SERVING, broken.name)
         if slot == BUILDING and serving is not None and serving.version == broken.version:
-            drop(txn, generation.tables, BUILDING, broken.name)
+            drop_record(txn, generation.tables, BUILDING, broken.name)
             return f"{broken.error}, at position {broken.error_position}"
-        save(txn, generation.tables, slot, broken)
+        save_record(txn, generation.tables, slot, broken)
         return None

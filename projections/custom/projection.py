@@ -1,4 +1,4 @@
-"""What users write: a projection, which turns events into rows."""
+"""Base class of custom projections, which turn events into rows."""
 
 from abc import ABC, abstractmethod
 from typing import Any, Final

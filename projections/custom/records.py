@@ -1,4 +1,4 @@
-"""What the index notes about custom projections: where their rows are, how far they are, and whether they are broken."""
+"""Records of custom projections: where their rows are, their positions, and whether they failed."""
 
 from typing import Final
 
@@ -16,7 +16,7 @@ SERVING: Final = b"custom:serving:"
 BUILDING: Final = b"custom:building:"
 """The rows that will replace them."""
 _LAST_NUMBER: Final = b"custom:number"
-_DEAD: Final = number(0)  # no projection has this number
+_TOMBSTONE: Final = number(0)  # no projection has this number
 
 
 class ProjectionRecord(msgspec.Struct, frozen=True, array_like=True):
@@ -40,18 +40,18 @@ _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(ProjectionRecord).decode
 
 
-def load(txn: Transaction, tables: Tables, slot: bytes, name: str) -> ProjectionRecord | None:
+def load_record(txn: Transaction, tables: Tables, slot: bytes, name: str) -> ProjectionRecord | None:
     """The record of a projection in a slot."""
     raw = txn.get(slot + id_key(name), db=tables.meta)
     return None if raw is None else _decode(raw)
 
 
-def save(txn: Transaction, tables: Tables, slot: bytes, record: ProjectionRecord) -> None:
+def save_record(txn: Transaction, tables: Tables, slot: bytes, record: ProjectionRecord) -> None:
     """Put a record into a slot."""
     txn.put(slot + id_key(record.name), _encode(record), db=tables.meta)
 
 
-def load_all(txn: Transaction, tables: Tables) -> list[tuple[bytes, ProjectionRecord]]:
+def load_records(txn: Transaction, tables: Tables) -> list[tuple[bytes, ProjectionRecord]]:
     """All records with their slots."""
     return [(slot, _decode(raw)) for slot in (SERVING, BUILDING) for _, raw in prefixed(txn, tables.meta, slot)]
 
@@ -63,17 +63,17 @@ def new_record(txn: Transaction, tables: Tables, name: str, version: int) -> Pro
     return ProjectionRecord(name, version, last + 1)
 
 
-def drop(txn: Transaction, tables: Tables, slot: bytes, name: str) -> bool:
+def drop_record(txn: Transaction, tables: Tables, slot: bytes, name: str) -> bool:
     """Remove a record with its rows; False when there is none."""
-    record = load(txn, tables, slot, name)
+    record = load_record(txn, tables, slot, name)
     if record is None:
         return False
     drop_rows(txn, tables, record)
-    forget(txn, tables, slot, name)
+    forget_record(txn, tables, slot, name)
     return True
 
 
-def forget(txn: Transaction, tables: Tables, slot: bytes, name: str) -> None:
+def forget_record(txn: Transaction, tables: Tables, slot: bytes, name: str) -> None:
     """Remove a record, and leave its rows."""
     txn.delete(slot + id_key(name), db=tables.meta)
 
@@ -83,16 +83,16 @@ def drop_rows(txn: Transaction, tables: Tables, record: ProjectionRecord) -> Non
     drop_prefixed(txn, tables.custom, number(record.number))
 
 
-def note_dead(txn: Transaction, tables: Tables, tombstone: Recorded) -> None:
+def note_tombstone(txn: Transaction, tables: Tables, tombstone: Recorded) -> None:
     """
     Remember a deletion.
 
     Projections that are built later, or lag, pass over what was before it: part of it may be erased from the log already.
     """
-    txn.put(_DEAD + stream_digest(tombstone.chat_id), number(tombstone.position), db=tables.custom)
+    txn.put(_TOMBSTONE + stream_digest(tombstone.chat_id), number(tombstone.position), db=tables.custom)
 
 
-def is_dead(txn: Transaction, tables: Tables, recorded: Recorded) -> bool:
-    """Whether an event belongs to what was deleted later."""
-    raw = txn.get(_DEAD + stream_digest(recorded.chat_id), db=tables.custom)
+def is_deleted(txn: Transaction, tables: Tables, recorded: Recorded) -> bool:
+    """Whether the stream of an event was deleted after it."""
+    raw = txn.get(_TOMBSTONE + stream_digest(recorded.chat_id), db=tables.custom)
     return raw is not None and recorded.position < to_number(raw) and not isinstance(recorded.body, StreamDeleted)

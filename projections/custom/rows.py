@@ -9,7 +9,7 @@ import lmdb
 import msgspec
 
 from chatledger.domain.errors import InvalidValueError, LedgerClosedError
-from chatledger.domain.limits import check_count, check_id, encoded, json_copy
+from chatledger.domain.limits import check_count, check_id, json_copy, utf8_bytes
 
 from ..lmdb.environment import Transaction, drop_prefixed
 from ..lmdb.keys import number, to_number
@@ -22,7 +22,7 @@ Key = str | int | tuple[str | int, ...]
 """Text, a whole number of 64 bits, or a tuple of those. A tuple of one part is that part."""
 
 MAX_KEY_BYTES: Final = 480
-"""What the parts of a key may take, each with up to 2 bytes more than its text has, or 9 as a number."""
+"""The most that the parts of a key may take, each with up to 2 bytes more than its text has, or 9 as a number."""
 _PLAIN_BYTES: Final = 150
 _KEPT_BYTES: Final = 100
 _DIGEST_BYTES: Final = 20
@@ -33,7 +33,7 @@ _OFFSET: Final = 2**63
 
 
 def stream_digest(stream: str) -> bytes:
-    """What stands for a chat, or another stream of the log, in keys."""
+    """Return the digest that stands for a stream in keys."""
     return blake2b(stream.encode(), digest_size=_DIGEST_BYTES).digest()
 
 
@@ -56,7 +56,7 @@ def to_key(key: Any) -> bytes:
 
 def _part(part: Any) -> bytes:
     if isinstance(part, str):
-        raw = encoded(part, "the key of a row")
+        raw = utf8_bytes(part, "the key of a row")
         if b"\0" in raw:
             msg = "the key of a row must not contain a NUL character"
             raise InvalidValueError(msg)
@@ -70,7 +70,7 @@ def _part(part: Any) -> bytes:
 
 
 def is_cut(key: Key) -> bool:
-    """Whether a key can not be had back from its bytes."""
+    """Whether a key cannot be had back from its bytes."""
     parts = key if isinstance(key, tuple) else (key,)
     return any(isinstance(part, str) and len(part.encode()) > _PLAIN_BYTES for part in parts)
 
@@ -98,7 +98,7 @@ _CHUNK_ROWS: Final = 256
 
 
 def scope_of(projection_no: int, stream: str | None = None) -> bytes:
-    """What the keys of a projection's rows begin with: those under a chat, or those under none."""
+    """Return the prefix of the keys of a projection's rows: those under a chat, or those under none."""
     return number(projection_no) + (_GLOBAL if stream is None else _STREAM + stream_digest(stream))
 
 
@@ -133,7 +133,7 @@ class Reach:
     def check(self) -> None:
         """Raise `LedgerClosedError` after the end."""
         if self._is_over:
-            msg = "these rows can not be used any more: their `with` or their `apply` is over, or the ledger was closed"
+            msg = "these rows cannot be used any more: their `with` or their `apply` is over, or the ledger was closed"
             raise LedgerClosedError(msg)
 
     def end(self) -> None:

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from ..lmdb.environment import Transaction
-from .records import drop, drop_rows, load_all, save
+from .records import drop_record, drop_rows, load_records, save_record
 
 if TYPE_CHECKING:
     from ..generations import Generation
 
 GRACE_S: Final = 15.0
-"""How long a process that has such a projection is given to catch up; it looks every 5 seconds."""
+"""The time that a process with such a projection is given to catch up; it looks every 5 seconds."""
 
 
 def wipe_stale(generation: "Generation") -> bool:
@@ -22,7 +22,7 @@ def wipe_stale(generation: "Generation") -> bool:
     Those that are not broken get some time first. Nobody may be building: see `Index.building`.
     """
     with generation.env.reading() as txn:
-        stale = [record for _, record in load_all(txn, generation.tables) if record.dirty_until]
+        stale = [record for _, record in load_records(txn, generation.tables) if record.dirty_until]
     if not stale:
         generation.stale_since_s = None
         return True
@@ -33,18 +33,18 @@ def wipe_stale(generation: "Generation") -> bool:
 
     def wipe(txn: Transaction) -> bool:
         is_clean = True
-        for slot, record in load_all(txn, generation.tables):
+        for slot, record in load_records(txn, generation.tables):
             if not record.dirty_until:
                 continue
             if record.error:
                 drop_rows(txn, generation.tables, record)
-                save(txn, generation.tables, slot, msgspec.structs.replace(record, dirty_until=0))
+                save_record(txn, generation.tables, slot, msgspec.structs.replace(record, dirty_until=0))
             elif has_time:
                 is_clean = False
                 continue
             else:
-                drop(txn, generation.tables, slot, record.name)
-            generation.note_soiled(txn)
+                drop_record(txn, generation.tables, slot, record.name)
+            generation.note_dirty(txn)
         return is_clean
 
     return generation.env.update(wipe)

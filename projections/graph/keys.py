@@ -15,12 +15,12 @@ _TIME_OFFSET: Final = 2**63
 
 
 def stream_key(stream: str) -> bytes:
-    """Where the number of a state is found."""
+    """Return the key of the number of a state."""
     return b"s" + id_key(stream)
 
 
 def record_key(state_no: int) -> bytes:
-    """What changes with every version."""
+    """Return the key of the record, which changes with every version."""
     return number(state_no) + RECORD
 
 
@@ -35,17 +35,17 @@ def piece_key(state_no: int, digest: bytes) -> bytes:
 
 
 def user_prefix(user_id: str) -> bytes:
-    """What the list of a user begins with."""
+    """Return the prefix of the list of a user."""
     return BY_USER + _digest(user_id)
 
 
 def conversation_prefix(conversation_id: str) -> bytes:
-    """What the list of a conversation begins with."""
+    """Return the prefix of the list of a conversation."""
     return BY_CONVERSATION + _digest(conversation_id)
 
 
 def time_key(listing: bytes, moment_ms: int) -> bytes:
-    """What the keys of a moment begin with in a list by time."""
+    """Return the prefix of the keys of one time in a list by time."""
     return listing + number(moment_ms + _TIME_OFFSET)
 
 

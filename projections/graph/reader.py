@@ -1,19 +1,20 @@
 """One stored state as the index has it at one moment: the state that decisions read, and the source of answers."""
 
 import contextlib
-from collections.abc import Iterator
-from hashlib import blake2b
-from typing import Any, Final, TypeVar
+from collections.abc import Callable, Iterator
+from typing import Final, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from chatledger.domain.chat.state import Tombstone
-from chatledger.domain.content import Content, ListNode, digest_of
-from chatledger.domain.errors import UNDECODABLE, CorruptStateError
+from chatledger.domain.content import Content, ListNode, piece_digest
+from chatledger.domain.errors import DECODE_ERRORS, CorruptStateError
 from chatledger.domain.graph.decide import GraphStateRecord, VersionRecord
 from chatledger.domain.graph.events import parse_state_id
 
+from ..content import StoredPiece, decode_piece, elements_of
+from ..lmdb.checksums import without_keyed_checksum
 from ..lmdb.environment import Transaction, prefixed
 from ..lmdb.keys import number, to_number
 from ..lmdb.tables import Tables
@@ -23,21 +24,10 @@ T = TypeVar("T")
 
 MAX_DEPTH: Final = 32
 """So many lists may grow out of one another before one is stored whole."""
-_SEAL_BYTES: Final = 12
 
-
-class StoredPiece(msgspec.Struct, frozen=True, array_like=True):
-    """A piece, and how many lists it grew out of."""
-
-    content: Content
-    depth: int = 0
-
-
-_encode: Final = msgspec.msgpack.Encoder().encode
 _record_decoder: Final = msgspec.msgpack.Decoder(GraphStateRecord)
 _version_decoder: Final = msgspec.msgpack.Decoder(VersionRecord)
-_piece_decoder: Final = msgspec.msgpack.Decoder(StoredPiece)
-_DAMAGED: Final = (*UNDECODABLE, ValueError)
+_DAMAGED: Final = (*DECODE_ERRORS, ValueError)
 
 
 class IndexedGraphState:
@@ -48,7 +38,7 @@ class IndexedGraphState:
     """
 
     def __init__(self, tables: Tables, txn: Transaction, stream: str) -> None:
-        self.chat_id = stream
+        self.stream_id = stream
         self._tables, self._txn = tables, txn
         raw = txn.get(keys.stream_key(stream), db=tables.chat_ids)
         self.state_no: int | None = None if raw is None else to_number(raw)
@@ -63,8 +53,8 @@ class IndexedGraphState:
 
     @property
     def tombstone(self) -> Tombstone | None:
-        """Its last deletion."""
-        return self._tables.tombstone(self._txn, self.chat_id)
+        """The tombstone of its last deletion."""
+        return self._tables.tombstone(self._txn, self.stream_id)
 
     def command(self, command_id: str) -> tuple[int, int] | None:
         """Always None: repeated commands are told by the version that they expect."""
@@ -102,8 +92,8 @@ class IndexedGraphState:
             return None
         content = stored.content
         if isinstance(content, ListNode) and content.base:
-            content = ListNode(self._elements(content))
-        if digest_of(content) != digest:
+            content = ListNode(self.elements_of(content))
+        if piece_digest(content) != digest:
             raise _damaged()
         return content
 
@@ -119,21 +109,11 @@ class IndexedGraphState:
         if self.state_no is None:
             return None
         raw = self._txn.get(keys.piece_key(self.state_no, digest), db=self._tables.states)
-        return None if raw is None else _decoded(raw, _piece_decoder)
+        return None if raw is None else _decoded(raw, decode_piece)
 
-    def _elements(self, node: ListNode) -> bytes:
-        """The digests of all elements of a list."""
-        tails: list[ListNode] = []
-        while node.base:
-            tails.append(node)
-            base = self.stored_piece(node.base)
-            if base is None or not isinstance(base.content, ListNode) or len(tails) > MAX_DEPTH:
-                raise _damaged()
-            node = base.content
-        children = node.children
-        for tail in reversed(tails):
-            children = children[: tail.keep * len(tail.base)] + tail.children
-        return children
+    def elements_of(self, node: ListNode) -> bytes:
+        """The digests of all elements of a list, as it is stored."""
+        return elements_of(node, self.stored_piece, max_depth=MAX_DEPTH, where="it")
 
 
 def record_at(txn: Transaction, tables: Tables, state_no: int) -> GraphStateRecord:
@@ -154,31 +134,21 @@ def _read(txn: Transaction, tables: Tables, key: bytes, decoder: msgspec.msgpack
     raw = txn.get(key, db=tables.states)
     if raw is None:
         return None
-    checksum, row = raw[:_SEAL_BYTES], raw[_SEAL_BYTES:]
-    if checksum != _checksum(key, row):
+    row = without_keyed_checksum(key, raw)
+    if row is None:
         raise _damaged()
-    return _decoded(row, decoder)
+    return _decoded(row, decoder.decode)
 
 
-def sealed_row(key: bytes, value: Any) -> bytes:
-    """A row with the checksum that tells whether it was damaged."""
-    row = _encode(value)
-    return _checksum(key, row) + row
-
-
-def _checksum(key: bytes, row: bytes) -> bytes:
-    return blake2b(row, digest_size=_SEAL_BYTES, key=key).digest()
-
-
-def _decoded(row: bytes, decoder: msgspec.msgpack.Decoder[T]) -> T:
+def _decoded(row: bytes, decode: Callable[[bytes], T]) -> T:
     try:
-        return decoder.decode(row)
+        return decode(row)
     except _DAMAGED as error:
         raise _damaged() from error
 
 
 def _damaged() -> CorruptStateError:
-    """Who asked says of which state and version."""
+    """Return the error for a damaged row; the caller adds state and version."""
     return CorruptStateError("a part of it is missing or damaged in the index")
 
 

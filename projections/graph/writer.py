@@ -6,14 +6,16 @@ import msgspec
 
 from chatledger.domain.chat.events import Recorded
 from chatledger.domain.chat.state import StreamHead, Tombstone, check_follows, misplaced
-from chatledger.domain.content import ListNode, Piece
+from chatledger.domain.content import Piece
 from chatledger.domain.graph.decide import GraphStateRecord, VersionRecord
 from chatledger.domain.graph.events import StateContentPut, StateDeleted, StatePut, parse_state_id, state_stream
 
+from ..content import encode_piece, piece_to_store
+from ..lmdb.checksums import with_keyed_checksum
 from ..lmdb.environment import drop_prefixed
 from ..lmdb.keys import number
 from . import keys
-from .reader import MAX_DEPTH, IndexedGraphState, StoredPiece, sealed_row
+from .reader import MAX_DEPTH, IndexedGraphState
 
 _encode: Final = msgspec.msgpack.Encoder().encode
 
@@ -32,7 +34,7 @@ class GraphStateWriter(IndexedGraphState):
             self._touch(head, event.occurred_at, recorded.position)
             self._put_pieces(body.pieces)
         elif isinstance(body, StatePut):
-            if state_stream(body.state_id) != self.chat_id:
+            if state_stream(body.state_id) != self.stream_id:
                 raise misplaced(recorded, "it is of another state")
             self._put(body, head, event.occurred_at, recorded.position)
         else:
@@ -42,13 +44,13 @@ class GraphStateWriter(IndexedGraphState):
         """Write what was kept back."""
         if self.state_no is not None and self.record is not None:
             key = keys.record_key(self.state_no)
-            self._txn.put(key, sealed_row(key, self.record), db=self._tables.states)
+            self._txn.put(key, with_keyed_checksum(key, _encode(self.record)), db=self._tables.states)
 
     def _touch(self, head: StreamHead, time: int, position: int) -> None:
         """Note the event as the last one; the first one makes the state."""
         if self.record is None:
             self.state_no = position
-            self._txn.put(keys.stream_key(self.chat_id), number(position), db=self._tables.chat_ids)
+            self._txn.put(keys.stream_key(self.stream_id), number(position), db=self._tables.chat_ids)
             self._record = GraphStateRecord("", position, head.version, head, time, time)
         else:
             self._record = msgspec.structs.replace(self.record, head=head)
@@ -61,7 +63,7 @@ class GraphStateWriter(IndexedGraphState):
         self._put_pieces(body.pieces)
         version = VersionRecord(body.version, body.fields, body.node, body.parent, time, body.is_final)
         key = keys.version_key(self.state_no, body.version)
-        self._txn.put(key, sealed_row(key, version), db=self._tables.states)
+        self._txn.put(key, with_keyed_checksum(key, _encode(version)), db=self._tables.states)
         if not record.version:
             self._list(body.state_id)
         self._unlist_times(record)
@@ -81,17 +83,8 @@ class GraphStateWriter(IndexedGraphState):
         assert self.state_no is not None, "events make a state"
         for piece in pieces:
             key = keys.piece_key(self.state_no, piece.digest)
-            self._txn.put(key, _encode(self._stored(piece)), db=self._tables.states)
-
-    def _stored(self, piece: Piece) -> StoredPiece:
-        content = piece.content
-        if not isinstance(content, ListNode) or not content.base:
-            return StoredPiece(content)
-        base = self.stored_piece(content.base)
-        depth = 1 if base is None else base.depth + 1
-        if depth < MAX_DEPTH:
-            return StoredPiece(content, depth)
-        return StoredPiece(ListNode(self._elements(content)))
+            stored = piece_to_store(piece.content, self.stored_piece, self.elements_of, max_depth=MAX_DEPTH)
+            self._txn.put(key, encode_piece(stored), db=self._tables.states)
 
     def _list(self, state_id: str) -> None:
         for key in self._list_keys(state_id):
@@ -121,6 +114,6 @@ class GraphStateWriter(IndexedGraphState):
                 for key in (*self._list_keys(record.state_id), *self._time_keys(record)):
                     self._txn.delete(key, db=self._tables.state_order)
             drop_prefixed(self._txn, self._tables.states, number(self.state_no))
-            self._txn.delete(keys.stream_key(self.chat_id), db=self._tables.chat_ids)
-        self._tables.bury(self._txn, self.chat_id, tombstone)
+            self._txn.delete(keys.stream_key(self.stream_id), db=self._tables.chat_ids)
+        self._tables.put_tombstone(self._txn, self.stream_id, tombstone)
         self.state_no, self._record = None, None

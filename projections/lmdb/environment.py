@@ -35,8 +35,8 @@ class UncleanStopError(Exception):
     """The machine went down while the environment was open; without syncs its pages may be in any state."""
 
 
-class _SoiledError(Exception):
-    """The memory of pages holds what was deleted since."""
+class _DirtyPagesError(Exception):
+    """The remembered pages are dirty: they hold rows that were deleted since."""
 
 
 def _do_nothing(txn: Transaction) -> None:
@@ -48,14 +48,14 @@ class Environment:
     An LMDB environment shared by the threads of a process and by processes.
 
     Nothing is synced while it is in use, as the log is the truth. The file survives the death of processes; whether it
-    survived the death of the machine can not be known, so `open` refuses it then, and the index is rebuilt.
+    survived the death of the machine cannot be known, so `open` refuses it then, and the index is rebuilt.
     """
 
     def __init__(self, path: Path, *, map_bytes: int = INITIAL_MAP_BYTES) -> None:
         check_path(path)
         self.path = path
         self._pid = os.getpid()
-        with system_errors(f"the index at {path} can not be opened"):
+        with system_errors(f"the index at {path} cannot be opened"):
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._share = _Share(path / "in-use", self._check_pages)
         try:
@@ -64,7 +64,7 @@ class Environment:
             self._env.reader_check()  # frees the slots of killed processes, which would keep old pages for ever
         except lmdb.Error as error:
             self._share.release(is_synced=False)
-            msg = f"the index at {path} can not be opened"
+            msg = f"the index at {path} cannot be opened"
             raise unusable(error, msg) from error
         except BaseException:
             self._share.release(is_synced=False)
@@ -80,7 +80,7 @@ class Environment:
         self._write_lock = threading.RLock()
         self._reopened: list[Callable[[], None]] = []
         self._memory_mark: Callable[[Transaction], bytes] | None = None
-        self._note_soiled: Callable[[Transaction], None] = _do_nothing
+        self._note_dirty: Callable[[Transaction], None] = _do_nothing
         self._marked: bytes | None = None  # the memory is fresh
 
     def _open(self, map_bytes: int) -> lmdb.Environment:
@@ -124,7 +124,7 @@ class Environment:
             self._env.set_mapsize(0)  # another process grew it; tables are opened before there are transactions
             return self.table(name, dupsort=dupsort)
         except lmdb.Error as error:
-            msg = f"the index at {self.path} can not be opened"
+            msg = f"the index at {self.path} cannot be opened"
             raise unusable(error, msg) from error
 
     def reading(self) -> "Reading":
@@ -143,9 +143,9 @@ class Environment:
         Begin with fresh memory for pages before the next write when `mark` has changed; see `scrub`.
 
         LMDB keeps the memory of the pages that it wrote, and what stood in it gets into the unused parts of later pages.
-        `otherwise` is called in a write that can not wait for it, because of transactions that do not end.
+        `otherwise` is called in a write that cannot wait for it, because of transactions that do not end.
         """
-        self._memory_mark, self._note_soiled = mark, otherwise
+        self._memory_mark, self._note_dirty = mark, otherwise
 
     def update(self, change: Callable[[Transaction], T]) -> T:
         """Run `change` in a write transaction, again with a larger map if it was full; an exception leaves all as it was."""
@@ -160,7 +160,7 @@ class Environment:
                             return change(txn)
                     finally:
                         self.end()
-                except _SoiledError:
+                except _DirtyPagesError:
                     can_reopen = self._reopen()
                 except lmdb.MapFullError:
                     self._resize(self._env.info()["map_size"] * 2)
@@ -202,8 +202,8 @@ class Environment:
             self._marked = mark
         elif mark != self._marked:
             if can_reopen:
-                raise _SoiledError
-            self._note_soiled(txn)
+                raise _DirtyPagesError
+            self._note_dirty(txn)
 
     def _reopen(self) -> bool:
         """Free the memory of pages, which only closing does; False when transactions did not end for a moment."""
@@ -214,7 +214,7 @@ class Environment:
                 msg = "the ledger is closed"
                 raise LedgerClosedError(msg)
             map_bytes = self._env.info()["map_size"]
-            with system_errors(f"the index at {self.path} can not be opened"):
+            with system_errors(f"the index at {self.path} cannot be opened"):
                 self._env.close()
                 self._env = self._open(map_bytes)
             self._marked = None
@@ -282,7 +282,7 @@ def check_path(path: Path) -> None:
     try:
         str(path).encode()
     except UnicodeEncodeError as error:
-        msg = f"the path {str(path)!r} is not UTF-8, and an index can not be kept there; rename the folder, or give another one"
+        msg = f"the path {str(path)!r} is not UTF-8, and an index cannot be kept there; rename the folder, or give another one"
         raise ConfigurationError(msg) from error
 
 

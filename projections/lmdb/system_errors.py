@@ -20,7 +20,7 @@ def explained(error: BaseException, doing: str, *, is_written: bool = False) -> 
 
     Args:
         error: What was raised.
-        doing: What could not be done, such as "the index at /path can not be built".
+        doing: What could not be done, such as "the index at /path cannot be built".
         is_written: Something may have been written, so `LogFullError` would say too much.
     """
     number = _number(error)

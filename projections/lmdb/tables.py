@@ -11,7 +11,7 @@ from chatledger.domain.chat.state import Tombstone
 from ..chat.chains import Place
 from ..chat.messages import Recent
 from .cache import Remembered
-from .checksums import seal, unseal
+from .checksums import with_checksum, without_checksum
 from .environment import Environment, Transaction
 from .keys import id_key, number, to_number
 
@@ -73,16 +73,16 @@ class Tables:
         """Make a chat known."""
         txn.put(_CHAT + id_key(chat_id), number(chat_no), db=self.chat_ids)
 
-    def tombstone(self, txn: Transaction, chat_id: str) -> Tombstone | None:
+    def tombstone(self, txn: Transaction, stream_id: str) -> Tombstone | None:
         """What is left of the last deleted chat of that id."""
-        raw = txn.get(_TOMBSTONE + id_key(chat_id), db=self.chat_ids)
-        return None if raw is None else _decode_tombstone(unseal(raw))
+        raw = txn.get(_TOMBSTONE + id_key(stream_id), db=self.chat_ids)
+        return None if raw is None else _decode_tombstone(without_checksum(raw))
 
-    def bury(self, txn: Transaction, chat_id: str, tombstone: Tombstone) -> None:
+    def put_tombstone(self, txn: Transaction, stream_id: str, tombstone: Tombstone) -> None:
         """Replace a chat by its tombstone."""
-        key = id_key(chat_id)
+        key = id_key(stream_id)
         txn.delete(_CHAT + key, db=self.chat_ids)
-        txn.put(_TOMBSTONE + key, seal(_encode(tombstone)), db=self.chat_ids)
+        txn.put(_TOMBSTONE + key, with_checksum(_encode(tombstone)), db=self.chat_ids)
 
     def locations(self, txn: Transaction, message_id: str) -> Iterator[tuple[int, Place]]:
         """

@@ -34,7 +34,7 @@ def refuse_nothing(stream: str) -> None:
 
 
 def describe_foreign(stream: str, position: int, why: str) -> str:
-    """What to say of a stream that has a foreign message on its subject."""
+    """Return the message about a stream that has a foreign message on its subject."""
     thread = thread_of(stream)
     what = f"chat {stream!r}" if thread is None else f"thread {thread!r}"
     return (
@@ -66,7 +66,7 @@ _decode: Final = msgspec.msgpack.Decoder(tuple[int, str]).decode
 
 
 def writer_of(tables: Tables, txn: Transaction, stream: str) -> Writer:
-    """What applies the events of a stream."""
+    """Return the writer that applies the events of a stream."""
     if is_state_stream(stream):
         return GraphStateWriter(tables, txn, stream)
     if thread_of(stream) is None:
@@ -89,11 +89,11 @@ def ignore(recorded: Recorded, why: str) -> None:
 
 class Settings:
     """
-    How events are applied.
+    Settings of how events are applied.
 
     Attributes:
         application: Whose position it is that is tracked.
-        half_erased: Streams of which the log still has events that are left out, and are to be erased.
+        partly_erased: Streams of which the log still has events that are left out, and are to be erased.
         check: Is told each event with the chat as it stands before it, and may refuse it.
         custom: Projections of users that follow.
         is_checked: Whether the log would not give an event that was damaged, and gives out positions without gaps.
@@ -110,12 +110,12 @@ class Settings:
         pass_over: PassOver = ignore,
     ) -> None:
         self.application = application
-        self.half_erased: set[str] = set()
+        self.partly_erased: set[str] = set()
         self.check, self.custom = check, custom or Attached()
         self.is_checked, self.pass_over = is_checked, pass_over
 
 
-class Page:
+class EventPage:
     """
     Events that are applied together.
 
@@ -130,7 +130,7 @@ class Page:
     Attributes:
         missing, erased: How many positions held no event, and how many events tombstones account for.
         applied: The events that were applied.
-        buried: The tombstones among them of what is to be erased.
+        tombstones: The tombstones among them of what is to be erased.
     """
 
     def __init__(self, txn: Transaction, tables: Tables, position: int, settings: Settings) -> None:
@@ -139,7 +139,7 @@ class Page:
         self._entries: list[LogEntry] = []
         self.missing = self.erased = 0
         self.applied: list[Recorded] = []
-        self.buried: list[Recorded] = []
+        self.tombstones: list[Recorded] = []
 
     def take(self, recorded: Recorded) -> None:
         """Apply the next event. Raises `ChainIntegrityError` when it does not follow those of its stream."""
@@ -162,8 +162,8 @@ class Page:
         if isinstance(recorded.body, StreamDeleted):
             # Only events that were not seen here left holes; the others must not excuse losses.
             self.erased += recorded.version - head.version - 1
-            if writer.record is not None or stream in self._settings.half_erased:
-                self.buried.append(recorded)
+            if writer.record is not None or stream in self._settings.partly_erased:
+                self.tombstones.append(recorded)
             self._forget(recorded, recorded.body, head)
         writer.apply(recorded)
         self.applied.append(recorded)

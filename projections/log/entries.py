@@ -1,4 +1,4 @@
-"""What the index knows of each position of the log: which stream has its event there, and which event that is."""
+"""The entry of each position of the log: the stream that has its event there, and the hash of the event."""
 
 from collections.abc import Collection, Sequence
 from itertools import islice, takewhile
@@ -15,7 +15,7 @@ from chatledger.domain.thread.record import ThreadRecord
 from ..chat.reader import IndexedChat
 from ..graph.keys import record_key
 from ..graph.reader import record_at
-from ..lmdb.checksums import unseal
+from ..lmdb.checksums import without_checksum
 from ..lmdb.environment import Transaction
 from ..lmdb.keys import number, to_number
 from ..lmdb.tables import Tables
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 NO_STREAM_NO: Final = 0
 """In place of the number of a stream: the event is a tombstone, which is never erased."""
 FOREIGN_NO: Final = 2**64 - 1
-"""The same for a message that no chatledger wrote."""
+"""The stream number of a message that no chatledger wrote."""
 _MARK_BYTES: Final = 8
 _ENTRY: Final = Struct(f">QQ{_MARK_BYTES}s")
 _MARK_AT: Final = _ENTRY.size - _MARK_BYTES
@@ -87,7 +87,7 @@ def drop_foreign(txn: Transaction, tables: Tables, first: int, until: int) -> in
 
 
 def count_between(txn: Transaction, tables: Tables, after: int, before: int) -> int:
-    """How many entries stand between two positions."""
+    """Return the number of entries between two positions."""
     cursor, end = txn.cursor(tables.log_entries), number(before)
     found = cursor if cursor.set_range(number(after + 1)) else ()
     return sum(1 for _ in takewhile(lambda row: row[0] < end, found))
@@ -107,7 +107,7 @@ def is_foreign_at(txn: Transaction, tables: Tables, position: int) -> bool:
 
 class Compared(NamedTuple):
     """
-    What the entries say of events that were read.
+    The result of comparing events with the entries of their positions.
 
     Args:
         lost: The first entry of which there is no event, or another one.
@@ -162,7 +162,7 @@ def _are_equal(cursor: "Cursor", events: Sequence[Recorded], until: int) -> bool
 
 def compare_stream(txn: Transaction, tables: Tables, events: Sequence[Recorded], *, after: int, head: int) -> Compared:
     """
-    The same for the events of one stream.
+    Compare events of one stream with the entries of their positions.
 
     `head` is the position of the last event that it must have, when there are none after `after`.
     """
@@ -194,7 +194,7 @@ def living_stream(txn: Transaction, tables: Tables, stream_no: int) -> str | Non
         return profile.id
     raw = txn.get(number(stream_no) + RECORD, db=tables.agents)
     if raw is not None:
-        return thread_stream(msgspec.msgpack.decode(unseal(raw), type=ThreadRecord).thread_id)
+        return thread_stream(msgspec.msgpack.decode(without_checksum(raw), type=ThreadRecord).thread_id)
     if txn.get(record_key(stream_no), db=tables.states) is None:
         return None
     state_id = record_at(txn, tables, stream_no).state_id

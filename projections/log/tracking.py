@@ -19,7 +19,7 @@ _POLL_S: Final = 0.05
 
 class _Tracked(Protocol):
     def tracking(self, application_name: str) -> int | None:
-        """How far a projection of that application is."""
+        """Return the tracked position of an application's projection."""
         ...
 
 

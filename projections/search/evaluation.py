@@ -1,16 +1,14 @@
 """Answering a query: which documents match, and which of them are best."""
 
 from collections.abc import Sequence
-from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final, assert_never
 
 import numpy as np
 
 from chatledger.domain.search.query import All, Either, Phrase, Query, Without, Word
-from chatledger.domain.search.snippets import MAX_SNIPPET_TOKENS, Known, sought
+from chatledger.domain.search.snippets import MAX_SNIPPET_TOKENS, KnownWords, sought
 
-from .few import MAX_FEW, FewDocuments, Leaf, Starts, TooManyError, best_of_few
 from .postings import Postings, is_in
 from .ranking import K1, B, Filter, Hit, rarity
 from .reader import SearchReader
@@ -24,44 +22,22 @@ MAX_STARTS: Final = 1024
 """Of so many occurrences of words in one document, at most, the best passage is chosen."""
 _ANCHORS: Final = 16
 _GROUP: Final = 64
+_FEW: Final = 64
+"""Looking at so many documents one by one takes as long as picking some of them."""
+
+
+Starts = dict[int, list[tuple[int, Word | Phrase]]]
+"""Of documents: where words and phrases begin, as indexes of terms, in ascending order."""
 
 
 def search(reader: SearchReader, query: Query, *, only: Filter, limit: int | None, offset: int) -> list[Hit]:
     """The best documents of the chats, by BM25 over all of these chats; ties by `created_at`, newest first."""
     if not _is_possible(reader, query):
         return []
-    few = FewDocuments(reader)
-    try:
-        found = few.matching(query)
-    except TooManyError:
-        return _search_many(reader, query, only=only, limit=limit, offset=offset)
-    starts = partial(few.starts, query)
-    return best_of_few(reader, list(found), few.leaves, starts, only=only, limit=limit, offset=offset) if found else []
-
-
-def _is_possible(reader: SearchReader, query: Query) -> bool:
-    """Whether there is all that must be there. Terms that occur nowhere are found out about at once."""
-    if isinstance(query, Word):
-        return bool(reader.source(query.term, is_prefix=query.is_prefix))
-    if isinstance(query, Phrase):
-        *before, last = query.terms
-        return all(reader.source(term, is_prefix=False) for term in before) and bool(
-            reader.source(last, is_prefix=query.is_prefix)
-        )
-    if isinstance(query, Without):
-        return _is_possible(reader, query.kept)
-    parts = (_is_possible(reader, part) for part in query.parts)
-    return all(parts) if isinstance(query, All) else any(parts)
-
-
-def _search_many(reader: SearchReader, query: Query, *, only: Filter, limit: int | None, offset: int) -> list[Hit]:
     evaluation = _Evaluation(reader)
     matched = evaluation.documents(query)
     if not len(matched):
         return []
-    if len(matched) <= MAX_FEW:
-        leaves, starts = evaluation.leaves_in(matched), partial(evaluation.starts, query)
-        return best_of_few(reader, matched.tolist(), leaves, starts, only=only, limit=limit, offset=offset)
     records = reader.records(matched)
     scores = evaluation.scores(matched, records["length"])
     wanted = evaluation.wanted(matched, records, only)
@@ -78,13 +54,28 @@ def _search_many(reader: SearchReader, query: Query, *, only: Filter, limit: int
             places["segment"].tolist(),
             places["offset"].tolist(),
             map(
-                Known,
+                KnownWords,
                 places["length"].tolist(),
                 map(begins.__getitem__, documents),
                 map(reader.landmarks, documents, places["length"].tolist()),
             ),
         )
     )
+
+
+def _is_possible(reader: SearchReader, query: Query) -> bool:
+    """Whether there is all that must be there. Terms that occur nowhere are found out about at once."""
+    if isinstance(query, Word):
+        return bool(reader.source(query.term, is_prefix=query.is_prefix))
+    if isinstance(query, Phrase):
+        *before, last = query.terms
+        return all(reader.source(term, is_prefix=False) for term in before) and bool(
+            reader.source(last, is_prefix=query.is_prefix)
+        )
+    if isinstance(query, Without):
+        return _is_possible(reader, query.kept)
+    parts = (_is_possible(reader, part) for part in query.parts)
+    return all(parts) if isinstance(query, All) else any(parts)
 
 
 class _Evaluation:
@@ -126,30 +117,23 @@ class _Evaluation:
             self._known[leaf] = self._reader.matches(leaf)
         return self._known[leaf]
 
-    def leaves_in(self, documents: "Documents") -> list[Leaf]:
-        """The words and phrases that count, with how often they occur in these documents."""
-        numbers = documents.tolist()
-        return [
-            Leaf(len(leaf.documents), dict(zip(numbers, _frequencies(leaf, documents).tolist(), strict=True)))
-            for leaf in self._leaves
-        ]
-
     def starts(self, query: Query, documents: Sequence[int]) -> Starts:
-        """Where that begins in documents which they were found by."""
+        """Return where words and phrases of the query begin, in documents that were found by it."""
         having: dict[int, list[tuple[NDArray[np.uint32], Word | Phrase]]] = {document: [] for document in documents}
-        numbers = np.sort(np.array(documents, dtype=np.uint64))
         for leaf in sought(query):
             matches = self._known[leaf]
-            among = numbers[is_in(numbers, matches.documents)]
-            places = np.searchsorted(matches.documents, among)
-            counts: list[int] = matches.counts[places].tolist()
-            ends: list[int] = np.cumsum(matches.counts, dtype=np.int64)[places].tolist()
-            for document, count, end in zip(among.tolist(), counts, ends, strict=True):
-                having[document].append((matches.positions[end - count : end], leaf))
+            among, counts = matches.documents, matches.counts
+            ends = np.cumsum(counts, dtype=np.int64)
+            if len(among) > _FEW:
+                places = np.flatnonzero(np.isin(among, np.array(documents, dtype=np.uint64)))
+                among, counts, ends = among[places], counts[places], ends[places]
+            for document, count, end in zip(among.tolist(), counts.tolist(), ends.tolist(), strict=True):
+                if document in having:
+                    having[document].append((matches.positions[end - count : end], leaf))
         return {document: _merged(found) for document, found in having.items()}
 
     def scores(self, documents: "Documents", lengths: "NDArray[np.uint32]") -> "NDArray[np.float64]":
-        """How well each document matches: higher is better."""
+        """Return the score of each document: higher is better."""
         total, average = self._reader.size()
         penalties = K1 * (1 - B + B * lengths / average)
         scores = np.zeros(len(documents))
@@ -161,7 +145,7 @@ class _Evaluation:
         return scores
 
     def wanted(self, documents: "Documents", records: "NDArray[np.void]", only: Filter) -> "NDArray[np.bool_] | None":
-        """Which of the documents pass; None when all do."""
+        """Return which of the documents pass the filter; None when all do."""
         conditions: list[NDArray[np.bool_]] = []
         if only.roles is not None:
             conditions.append(self._has_role(documents, records, only.roles))
@@ -188,7 +172,7 @@ class _Evaluation:
 
 def _merged(having: "list[tuple[NDArray[np.uint32], Word | Phrase]]") -> list[tuple[int, Word | Phrase]]:
     """
-    Where words and phrases begin in a document, in ascending order.
+    Return the positions in a document at which words and phrases begin, in ascending order.
 
     Where these are very many, only those that a snippet around the first occurrences of the rarest may show: a snippet of a long
     text is to cost no more than another one.
@@ -204,7 +188,7 @@ def _merged(having: "list[tuple[NDArray[np.uint32], Word | Phrase]]") -> list[tu
 
 
 def _near(anchors: "NDArray[np.int64]", positions: "NDArray[np.uint32]") -> "NDArray[np.uint32]":
-    """Those of the ascending positions that a snippet may show together with an anchor."""
+    """Return the ascending positions that a snippet may show together with an anchor."""
     firsts = np.searchsorted(positions, anchors - MAX_SNIPPET_TOKENS)
     ends = np.searchsorted(positions, anchors + MAX_SNIPPET_TOKENS, side="right")
     is_near = np.zeros(len(positions), dtype=np.bool_)
@@ -214,7 +198,7 @@ def _near(anchors: "NDArray[np.int64]", positions: "NDArray[np.uint32]") -> "NDA
 
 
 def _frequencies(leaf: Postings, documents: "Documents") -> "NDArray[np.uint32]":
-    """How often a word or phrase occurs in each of these documents."""
+    """Return the frequency of a word or phrase in each of these documents."""
     if leaf.documents is documents or not len(leaf.documents):
         return leaf.counts if len(leaf.documents) else np.zeros(len(documents), np.uint32)
     places = np.searchsorted(leaf.documents, documents)
@@ -223,7 +207,7 @@ def _frequencies(leaf: Postings, documents: "Documents") -> "NDArray[np.uint32]"
 
 
 def _is_on(records: "NDArray[np.void]", runs: dict[int, int]) -> "NDArray[np.bool_]":
-    """Which of the documents are in these runs."""
+    """Return which of the documents are in these runs."""
     if not runs:  # an empty branch
         return np.zeros(len(records), dtype=np.bool_)
     segments = np.array(sorted(runs), dtype=np.int64)

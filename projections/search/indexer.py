@@ -80,7 +80,7 @@ class SearchWriter:
 
     @property
     def state(self) -> SearchState:
-        """How far the index was before."""
+        """Return the state of the index before the transaction."""
         return self._before
 
     def add(self, message: Message, ordinal: int, place: Place) -> None:

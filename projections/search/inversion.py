@@ -64,7 +64,7 @@ def invert(
 
 
 def invert_terms(texts: Sequence[Sequence[str]], *, first_document: int) -> Inverted:
-    """The same of documents that are lists of terms."""
+    """Invert documents that are lists of terms."""
     every = list(chain.from_iterable(texts))
     numbers = {term: number for number, term in enumerate(dict.fromkeys(every))}
     codes = np.fromiter(map(numbers.__getitem__, every), np.int32, len(every))
@@ -120,7 +120,7 @@ def _add_blocks(
 
 
 def _stable_order(codes: "NDArray[np.int32]") -> "NDArray[np.int64]":
-    """What sorts them; equal ones stay in their order. NumPy sorts numbers of 16 bits in linear time."""
+    """Return the indexes that sort an array stably. NumPy sorts numbers of 16 bits in linear time."""
     order = codes.astype(np.uint16).argsort(kind="stable")
     if len(codes) and codes.max() >> 16:
         order = order[(codes[order] >> 16).astype(np.uint16).argsort(kind="stable")]
@@ -165,7 +165,7 @@ def _cut(inverted: Inverted, counts: "NDArray[np.int64]", ends: Sequence[bytes],
 
 def block_starts(documents: "NDArray[np.uint32]") -> list[int]:
     """
-    Where to cut the occurrences of a term: into full blocks, each of whole documents, and the end that is added to.
+    Return where to cut the occurrences of a term: into full blocks, each of whole documents, and the end that is added to.
 
     The end has one occurrence at least: where the last document is part of a full block, it is the end.
     """
@@ -229,12 +229,12 @@ class Batch:
 
     @property
     def document_count(self) -> int:
-        """How many messages there are."""
+        """The number of messages."""
         return len(self._records)
 
     @property
     def term_count(self) -> int:
-        """How many terms all of them have."""
+        """The number of terms in all of them."""
         return len(self._codes)
 
     def records(self, roles: Sequence[int]) -> bytes:

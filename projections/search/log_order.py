@@ -10,7 +10,7 @@ from chatledger.domain.errors import ChainIntegrityError
 from chatledger.domain.values import plain_text
 
 from ..chat.chains import Chains
-from ..lmdb.checksums import unseal
+from ..lmdb.checksums import without_checksum
 from ..lmdb.environment import prefixed
 from ..lmdb.keys import Tag, chat_key, page_key
 
@@ -76,7 +76,7 @@ class Pages(NamedTuple):
 
 class Places(NamedTuple):
     """
-    Where messages are that follow each other in the order of the log.
+    The places of consecutive messages in the order of the log.
 
     They stay where they are, whatever is written: this holds also in later transactions.
 
@@ -104,7 +104,7 @@ class Places(NamedTuple):
 
 
 class Said(NamedTuple):
-    """What is searched of messages: their roles, times and texts."""
+    """The searchable fields of messages: their roles, times and texts."""
 
     names: list[str]
     times: list[int]
@@ -119,7 +119,7 @@ class LogOrder(Chains):
         prefix = chat_key(self._chat_no, Tag.PAGE)
         rows: list[tuple[int, int, int, int, int]] = []
         for key, stored in prefixed(self._txn, self._table, prefix):
-            value = unseal(stored)
+            value = without_checksum(stored)
             count: int = _u32.unpack_from(value)[0]
             lowest, highest = _u32.unpack_from(value, 4)[0], _u32.unpack_from(value, 4 * count)[0]
             rows.append((*_PLACE.unpack_from(key, len(prefix)), lowest, highest, len(value) // count))
@@ -127,7 +127,7 @@ class LogOrder(Chains):
 
     def places(self, pages: Pages, first: int, count: int) -> Places:
         """
-        Where the messages from a number on are, of which there is one at least; at most so many.
+        Return the places of messages from a number on, at least one and at most so many.
 
         Raises:
             ChainIntegrityError: They are not all there.
@@ -153,15 +153,15 @@ class LogOrder(Chains):
         return Places(first, segments, offsets, np.concatenate(([0], np.cumsum(sizes))))
 
     def _numbers(self, segment: int, offset: int) -> "NDArray[np.uint32]":
-        """Those of the messages in a page; none when it is not there."""
+        """Return the numbers of the messages in a page; none when it is not there."""
         stored = self._txn.get(page_key(self._chat_no, segment, offset), db=self._table)
         if stored is None:
             return np.empty(0, np.uint32)
-        value = unseal(stored)
+        value = without_checksum(stored)
         return np.frombuffer(value, ">u4", _u32.unpack_from(value)[0], 4).astype(np.uint32)
 
     def said(self, places: Places, start: int, end: int) -> Said:
-        """What the messages at some of the places say. A page is read once, also where segments take turns."""
+        """Return the searchable fields of messages at some places. A page is read once, also where segments take turns."""
         segments, offsets = places.segments[start:end], places.offsets[start:end]
         order = None
         if np.any(segments[1:] != segments[:-1]):

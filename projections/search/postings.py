@@ -11,9 +11,9 @@ Numbers are little-endian, and each column as wide (1, 2 or 4 bytes) as its larg
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cache
-from itertools import accumulate, chain, pairwise, repeat
+from itertools import pairwise
 from struct import Struct, error
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def is_first(values: "NDArray[Any]") -> "NDArray[np.bool_]":
-    """Which of the values do not repeat the one before."""
+    """Return which of the values do not repeat the one before."""
     found = np.empty(len(values), dtype=np.bool_)
     found[:1] = True
     np.not_equal(values[1:], values[:-1], out=found[1:])
@@ -34,7 +34,7 @@ def is_first(values: "NDArray[Any]") -> "NDArray[np.bool_]":
 
 
 def is_in(values: "NDArray[np.uint64]", among: "NDArray[np.uint64]") -> "NDArray[np.bool_]":
-    """Which of these are among those. Both ascend."""
+    """Return which of these values are among those. Both ascend."""
     if not len(among):
         return np.zeros(len(values), dtype=np.bool_)
     places = np.searchsorted(among, values)
@@ -144,7 +144,7 @@ def _widths(largest: "NDArray[Any]") -> "NDArray[np.int64]":
 
 class Part(NamedTuple):
     """
-    Where a term occurs in one of several chats whose documents are numbered through.
+    The occurrences of a term in one of several chats whose documents are numbered through.
 
     Args:
         base: How many documents the chats before it have; the rest does not count them.
@@ -183,7 +183,7 @@ def unpack_each(sources: Sequence[Sequence[Part]]) -> list[Postings]:
 
 
 def occurrences_of_each(sources: Sequence[Sequence[Part]]) -> "list[NDArray[np.uint64]]":
-    """The same as occurrences."""
+    """Unpack the occurrences of each term."""
     found, bounds = _unpack(sources)
     occurrences = occurrences_of(found)
     return [occurrences[start:end] for (_, start), (_, end) in pairwise(bounds)]
@@ -214,50 +214,8 @@ def _unpack(sources: Sequence[Sequence[Part]]) -> tuple[Postings, list[tuple[int
     return found, bounds
 
 
-def unpack_few(parts: Sequence[Part]) -> list[int]:
-    """The same as occurrences, for few of them. Raises `CorruptStateError` when a row is damaged."""
-    found: list[int] = []
-    try:
-        for base, rows, late in parts:
-            for row in rows:
-                at = 0
-                while at < len(row):
-                    at = _add_few(row, at, base, found)
-            found += [occurrence + (base << DOC_SHIFT) for occurrence in late]
-    except _DAMAGE as reason:
-        raise _damaged() from reason
-    return found
-
-
 def _damaged() -> CorruptStateError:
     return CorruptStateError("a row of the search index is damaged; rebuild it: 'chatledger rebuild --only search'")
-
-
-def _add_few(row: bytes, at: int, base: int, found: list[int]) -> int:
-    flags = row[at]
-    if flags & _SINGLE:
-        one = _ONE[flags & 3]
-        _, document, position = one.unpack_from(row, at)
-        found.append(base + document << DOC_SHIFT | position)
-        return at + one.size
-    _, document_count, occurrence_count, document = _MANY.unpack_from(row, at)
-    at += _MANY.size
-    deltas, at = _few(row, at, flags >> 2 & 3, document_count - 1)
-    counts: Sequence[int] = ()
-    if not flags & _ALL_ONCE:
-        counts, at = _few(row, at, flags >> 4 & 3, document_count)
-    positions, at = _few(row, at, flags & 3, occurrence_count)
-    documents: Iterable[int] = accumulate(deltas, initial=base + document)
-    if counts:
-        documents = chain.from_iterable(map(repeat, documents, counts))
-    found += [document << DOC_SHIFT | position for document, position in zip(documents, positions, strict=True)]
-    return at
-
-
-def _few(row: bytes, at: int, width: int, count: int) -> tuple[Sequence[int], int]:
-    """So many numbers of that width, and where they end."""
-    end = at + count * _WIDTHS[width]
-    return row[at:end] if width == 0 else Struct(f"<{count}{'BHI'[width]}").unpack_from(row, at), end
 
 
 class _Column(NamedTuple):

@@ -1,21 +1,21 @@
-"""What is asked of documents besides a query, what is answered, and how well terms match: BM25."""
+"""Ranking with BM25, filters of documents, and the shape of an answer."""
 
 import math
 from typing import Final
 
 import msgspec
 
-from chatledger.domain.search.snippets import Known
+from chatledger.domain.search.snippets import KnownWords
 
 K1: Final = 1.2
 B: Final = 0.75
 LEAST_IDF: Final = 1e-6
-"""What a term counts that most documents have; as in FTS5."""
+"""The inverse document frequency of a term that most documents have; as in FTS5."""
 
 
 class Filter(msgspec.Struct, frozen=True, kw_only=True):
     """
-    Which of the documents that match are wanted. None is no condition.
+    Conditions on the documents that match. None is no condition.
 
     Args:
         roles: Only messages of these names.
@@ -37,7 +37,7 @@ class Hit(msgspec.Struct, frozen=True, gc=False):
     rank: float
     segment: int
     offset: int
-    known: Known
+    known: KnownWords
 
 
 def rarity(having: int, total: int) -> float:

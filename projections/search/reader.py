@@ -2,8 +2,8 @@
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from itertools import accumulate, repeat
-from typing import TYPE_CHECKING, Final, NamedTuple, cast
+from itertools import accumulate
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import lmdb
 import numpy as np
@@ -11,7 +11,6 @@ import numpy as np
 from chatledger.domain.search.query import Phrase, Word
 from chatledger.domain.search.tokens import LANDMARK_TERMS
 
-from ..chat.messages import RecentMessages
 from ..lmdb.environment import Transaction
 from .indexer import terms_in
 from .postings import (
@@ -29,10 +28,8 @@ from .postings import (
 from .rows import (
     BLOCK_DOCUMENTS,
     DOCUMENT,
-    Record,
     SearchRows,
     document_blocks,
-    document_records,
     postings_of,
     states,
 )
@@ -52,6 +49,8 @@ _RECORD: Final = np.dtype(
 )
 _SHARE: Final = 150
 """Reading one document takes as long as reading so many in a row."""
+_FEW: Final = 32
+"""Reading so many documents one by one takes as long as reading them together."""
 _JOINED_BYTES: Final = 2048
 _MANY_TIMES: Final = 8
 """When a term occurs so many times as often, few of its occurrences are looked at."""
@@ -65,10 +64,7 @@ class SearchReader:
     is better, which is the later one of a chat, or that of the chat that was named first.
     """
 
-    def __init__(
-        self, txn: Transaction, table: "lmdb._Database", chat_nos: Sequence[int], recent: RecentMessages | None = None
-    ) -> None:
-        self._recent = RecentMessages() if recent is None else recent
+    def __init__(self, txn: Transaction, table: "lmdb._Database", chat_nos: Sequence[int]) -> None:
         self._txn, self._table = txn, table
         self._chat_nos = chat_nos[::-1]
         self._rows: dict[int, SearchRows] = {}
@@ -76,13 +72,13 @@ class SearchReader:
         self._sources: dict[tuple[str, bool], list[Part]] = {}
         self._phrases: dict[Phrase, NDArray[np.uint64]] = {}
         self.states = states(txn, table, self._chat_nos)
-        """How far the indexes are."""
+        """The states of the indexes."""
         self._bases = list(accumulate([state.indexed for state in self.states[:-1]], initial=0))
         # The chats with texts that are not inverted yet.
         self._waiting = [at for at, state in enumerate(self.states) if state.indexed > state.inverted]
 
     def size(self) -> tuple[int, float]:
-        """How many documents there are, one at least, and how many terms they have on average."""
+        """Return the number of documents, at least one, and the average number of their terms."""
         total = sum([state.indexed for state in self.states])
         return total, sum([state.terms for state in self.states]) / total
 
@@ -101,7 +97,7 @@ class SearchReader:
         return rows
 
     def source(self, term: str, *, is_prefix: bool) -> list[Part]:
-        """Where a term occurs, or all that begin with it, still packed; in the order of chats."""
+        """Return the packed occurrences of a term, or of all that begin with it, in the order of chats."""
         key = term, is_prefix
         if key not in self._sources:
             self._sources[key] = self._prefixed(term) if is_prefix else self._exact(term)
@@ -141,7 +137,7 @@ class SearchReader:
         return self._pending[at]
 
     def matches(self, leaf: Word | Phrase) -> Postings:
-        """Where a word or a phrase occurs; the position of a phrase is that of its first term."""
+        """Return the occurrences of a word or a phrase; the position of a phrase is that of its first term."""
         if isinstance(leaf, Phrase):
             return _postings(self.starts(leaf))
         if leaf.is_prefix:
@@ -149,11 +145,11 @@ class SearchReader:
         return unpack_parts(self.source(leaf.term, is_prefix=False))
 
     def matches_of_words(self, words: Sequence[Word]) -> list[Postings]:
-        """Where words occur, none of them a prefix; sooner than one by one."""
+        """Return the occurrences of words, none of them a prefix; sooner than one by one."""
         return unpack_each([self.source(word.term, is_prefix=False) for word in words])
 
     def starts(self, phrase: Phrase) -> "NDArray[np.uint64]":
-        """Where a phrase begins: the occurrences of its first term, ascending."""
+        """Return the occurrences at which a phrase begins, ascending."""
         if phrase not in self._phrases:
             self._phrases[phrase] = self._side_by_side(phrase)
         return self._phrases[phrase]
@@ -177,26 +173,9 @@ class SearchReader:
         return starts
 
     def _in_long_rows(self, term: str, is_prefix: bool) -> list[Part]:  # noqa: FBT001  # as in a leaf
-        """Where a term occurs, or all that begin with it, in rows that are not short."""
+        """Return the occurrences of a term, or of all that begin with it, in rows that are not short."""
         source = self.source(term, is_prefix=is_prefix)
         return [part._replace(rows=_joined(part.rows)) for part in source] if is_prefix else source
-
-    def few_records(self, documents: Sequence[int]) -> tuple[list[int], list[Record]]:
-        """The chats that documents are of, as places in the list of all, and their records."""
-        bases, chat_nos = self._bases, self._chat_nos
-        if len(bases) == 1:
-            owners = [0] * len(documents)
-            places = list(zip(repeat(chat_nos[0]), documents))
-        else:
-            owners = [bisect_right(bases, document) - 1 for document in documents]
-            places = [(chat_nos[at], document - bases[at]) for at, document in zip(owners, documents, strict=True)]
-        records = list(map(self._recent.record, places))
-        if None in records:
-            missing = [place for place, record in zip(places, records, strict=True) if record is None]
-            found = dict(zip(missing, document_records(self._txn, self._table, missing), strict=True))
-            self._recent.keep_records(found)
-            records = [record or found[place] for place, record in zip(places, records, strict=True)]
-        return owners, cast("list[Record]", records)
 
     def records(self, documents: "NDArray[np.uint64]") -> "NDArray[np.void]":
         """The records of ascending documents: length, role, created_at, segment, offset."""
@@ -204,6 +183,8 @@ class SearchReader:
             everything = np.frombuffer(self._of(0).all_documents(), _RECORD)
             # A tenth of the time of `everything[documents]`.
             return everything if len(everything) == len(documents) else everything.take(documents.view(np.int64))
+        if len(documents) <= _FEW:
+            return np.frombuffer(b"".join(map(self._record, documents.tolist())), _RECORD)
         owners = self.owners(documents)
         blocks, places = np.divmod(documents.view(np.int64) - np.array(self._bases)[owners], BLOCK_DOCUMENTS)
         is_first = np.append(True, (blocks[1:] != blocks[:-1]) | (owners[1:] != owners[:-1]))
@@ -214,8 +195,18 @@ class SearchReader:
         found: NDArray[np.void] = np.frombuffer(b"".join(rows), _RECORD).take(starts[np.cumsum(is_first) - 1] + places)
         return found
 
+    def _record(self, document: int) -> bytes:
+        at = bisect_right(self._bases, document) - 1
+        block, place = divmod(document - self._bases[at], BLOCK_DOCUMENTS)
+        start, end = place * DOCUMENT.size, (place + 1) * DOCUMENT.size
+        record = self._of(at).documents(block)[start:end]
+        if len(record) != DOCUMENT.size:
+            msg = f"there is no document {document}"
+            raise LookupError(msg)
+        return record
+
     def landmarks(self, document: int, term_count: int) -> Sequence[int]:
-        """Where terms of a document are in its text; none of a short one."""
+        """Return the landmarks of a document: offsets of terms in its text; none of a short one."""
         if term_count <= LANDMARK_TERMS:
             return ()
         at = bisect_right(self._bases, document) - 1
@@ -239,7 +230,7 @@ class _PhraseTerm(NamedTuple):
         return sum(len(row) for part in self.parts for row in part.rows)
 
     def occurrences_near(self, starts: "NDArray[np.uint64]") -> "NDArray[np.uint64]":
-        """Its occurrences; those in the documents of the starts at least."""
+        """Return its occurrences, at least those in the documents of the starts."""
         postings = unpack_parts(self.parts)
         if self.is_prefix or len(postings.documents) <= _MANY_TIMES * len(starts):
             return occurrences_of(postings)
@@ -247,7 +238,7 @@ class _PhraseTerm(NamedTuple):
         return occurrences_in(postings, documents[is_first(documents)])
 
     def starts(self, occurrences: "NDArray[np.uint64]") -> "NDArray[np.uint64]":
-        """Where a phrase begins that has these occurrences of it, ascending."""
+        """Return the starts of a phrase that has these occurrences of the term, ascending."""
         if self.at:
             # Those too near the beginning would end up in the document before, and the first of all become the largest.
             occurrences = occurrences[occurrences.astype(np.uint32) >= self.at] - np.uint64(self.at)
@@ -255,7 +246,7 @@ class _PhraseTerm(NamedTuple):
 
 
 def _joined(rows: Sequence[bytes]) -> list[bytes]:
-    """The same in less and longer rows: chunks that are alike and follow each other are unpacked together."""
+    """Join rows into fewer and longer ones: chunks that are alike and follow each other are unpacked together."""
     found: list[bytes] = []
     waiting: list[bytes] = []
     size = 0

@@ -16,7 +16,6 @@ _END: Final = b"\x00"
 
 BLOCK_DOCUMENTS: Final = 64
 DOCUMENT: Final = Struct("<IIqII")
-Record = tuple[int, int, int, int, int]
 """Of a document: its length in terms, the number of its role, `created_at`, its segment and its offset there."""
 
 _u32: Final = Struct(">I")
@@ -26,7 +25,7 @@ _state: Final = Struct(">QQQI")
 
 class SearchState(NamedTuple):
     """
-    How far the search index of a chat is.
+    The state of a chat's search index.
 
     The documents before `inverted` are in postings, those from there to before `indexed` still lie as texts. `terms` is how
     many terms all of them have, and `roles` how many names.
@@ -39,7 +38,7 @@ class SearchState(NamedTuple):
 
 
 def states(txn: Transaction, table: "lmdb._Database", chat_nos: Sequence[int]) -> list[SearchState]:
-    """How far the indexes of chats are."""
+    """Return the states of the search indexes of chats."""
     keys = [number(chat_no) + _STATE for chat_no in chat_nos]
     return [SearchState() if raw is None else SearchState._make(_state.unpack(raw)) for raw in _many(txn, table, keys)]
 
@@ -56,17 +55,6 @@ def postings_of(
             cursor = cursor or txn.cursor(table)
             found[at] = [*_values(cursor, keys[at] + _END), end]
     return found
-
-
-def document_records(txn: Transaction, table: "lmdb._Database", places: Iterable[tuple[int, int]]) -> list[Record]:
-    """The records of documents, given by chat number and number."""
-    get, unpack, key, size = txn.get, DOCUMENT.unpack_from, _document_key, DOCUMENT.size
-    return [
-        unpack(
-            get(key(chat_no, _DOCUMENTS, document // BLOCK_DOCUMENTS), b"", db=table), document % BLOCK_DOCUMENTS * size
-        )
-        for chat_no, document in places
-    ]
 
 
 def document_blocks(txn: Transaction, table: "lmdb._Database", blocks: Iterable[tuple[int, int]]) -> list[bytes]:
@@ -92,7 +80,7 @@ class SearchRows:
 
     @property
     def state(self) -> SearchState:
-        """How far the index is."""
+        """Return the state of the index."""
         raw = self.txn.get(self.prefix + _STATE, db=self.table)
         return SearchState() if raw is None else SearchState(*_state.unpack(raw))
 
@@ -162,7 +150,7 @@ class SearchRows:
         return [start + term.encode() for term in terms]
 
     def ends(self, keys: Sequence[bytes]) -> list[bytes]:
-        """These rows; empty when there is none."""
+        """Return the rows with the ends of terms; empty when there is none."""
         found = dict(self.txn.cursor(self.table).getmulti(keys))
         return [found.get(key, b"") for key in keys]
 

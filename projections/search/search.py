@@ -7,8 +7,8 @@ import msgspec
 
 from chatledger.domain.errors import ChatledgerError, CorruptStateError
 from chatledger.domain.search.query import Query
-from chatledger.domain.search.snippets import Known
-from chatledger.domain.search.tokens import folded
+from chatledger.domain.search.snippets import KnownWords
+from chatledger.domain.search.tokens import normalized
 from chatledger.domain.values import Message
 
 from ..chat.reader import IndexedChat
@@ -26,7 +26,7 @@ class Found(msgspec.Struct, frozen=True):
 
     message: Message
     rank: float | None
-    known: Known | None
+    known: KnownWords | None
 
 
 class Answer(NamedTuple):
@@ -58,7 +58,7 @@ class Scope:
 
     def reader(self, chat_nos: Sequence[int]) -> SearchReader:
         """Reads the search indexes of some of the chats."""
-        return SearchReader(self.txn, self.tables.search, chat_nos, self._recent)
+        return SearchReader(self.txn, self.tables.search, chat_nos)
 
     def message(self, hit: Hit) -> Message:
         """The message that was found."""
@@ -89,7 +89,7 @@ def ask(scope: Scope, query: Query, text: str, *, only: Filter, limit: int | Non
         found = [Found(scope.message(hit), hit.rank, hit.known) for hit in hits]
     if not behind:
         return Answer(found, is_degraded=False)
-    found += [Found(message, None, None) for message in _scan(behind, folded(text), only)]
+    found += [Found(message, None, None) for message in _scan(behind, normalized(text), only)]
     return Answer(found[offset : None if limit is None else offset + limit], is_degraded=True)
 
 
@@ -118,7 +118,7 @@ def _scan(chats: Sequence[IndexedChat], text: str, only: Filter) -> list[Message
             and (only.since is None or message.created_at >= only.since)
             and (only.until is None or message.created_at < only.until)
             and (on_chain is None or message.id in on_chain)
-            and text in folded(message.text)
+            and text in normalized(message.text)
         )
     found.sort(key=lambda one: one[:2], reverse=True)
     return [message for _, _, message in found]

@@ -9,7 +9,7 @@ from ..lmdb.keys import id_key, number
 RECORD, NAMESPACE, NAMESPACE_TEXT, CHECKPOINT, WRITES, USE, COPY, AWAITED = (bytes((kind,)) for kind in range(1, 9))
 """The kinds of rows that a thread has, after its number."""
 OF_A_LIVING_THREAD: Final = (RECORD, NAMESPACE, NAMESPACE_TEXT, CHECKPOINT, WRITES, USE, AWAITED)
-"""Which copies were made of a deleted one is known until its events are erased."""
+"""The kinds of rows that go with a deleted thread. Its copies stay known until its events are erased."""
 
 _END: Final = b"\0"
 """Ends a checkpoint id in a key; no id contains it."""
@@ -50,12 +50,12 @@ def checkpoint_of_writes(key: bytes) -> str:
 
 
 def namespace_key(thread_no: int, kind: bytes, namespace_no: int) -> bytes:
-    """What rows of one kind have in common within a namespace."""
+    """Return the prefix of rows of one kind within a namespace."""
     return number(thread_no) + kind + namespace_no.to_bytes(4, "big")
 
 
 def use_key(thread_no: int, digest: bytes) -> bytes:
-    """How often a thread uses a piece."""
+    """Return the key of a thread's use count of a piece."""
     return number(thread_no) + USE + digest
 
 
@@ -75,7 +75,7 @@ def by_run(run_id: str, thread_no: int, namespace_no: int, checkpoint_id: str) -
 
 
 def runs_prefix(run_id: str) -> bytes:
-    """What the keys of one run begin with."""
+    """Return the prefix of the keys of one run."""
     return BY_RUN + id_key(run_id)[:380] + _END
 
 

@@ -7,13 +7,14 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from chatledger.domain.chat.state import Tombstone
-from chatledger.domain.content import DIGEST_BYTES, Content, ListNode, references_of
+from chatledger.domain.content import Content, ListNode, references_of
 from chatledger.domain.errors import CorruptStateError
 from chatledger.domain.thread.events import thread_stream
 from chatledger.domain.thread.record import CheckpointRecord, StoredWrite, ThreadRecord
 
 from ..chat.reader import IndexedChat
-from ..lmdb.checksums import unseal
+from ..content import StoredPiece, decode_piece, elements_of, endless_list, incomplete_list
+from ..lmdb.checksums import without_checksum
 from ..lmdb.environment import Transaction, prefixed
 from ..lmdb.keys import id_key, number, to_number
 from ..lmdb.tables import Tables
@@ -24,16 +25,7 @@ _NAMESPACE_NO_BYTES: Final = 4
 MAX_DEPTH: Final = 64
 """So many lists may grow out of one another before one is stored whole."""
 
-
-class StoredContent(msgspec.Struct, frozen=True, array_like=True):
-    """A piece, and how many lists it grew out of."""
-
-    content: Content
-    depth: int = 0
-
-
 _decode_record: Final = msgspec.msgpack.Decoder(ThreadRecord).decode
-_decode_content: Final = msgspec.msgpack.Decoder(StoredContent).decode
 
 
 def thread_no_of(txn: Transaction, tables: Tables, thread_id: str) -> int | None:
@@ -47,7 +39,9 @@ class IndexedThread:
 
     def __init__(self, tables: Tables, txn: Transaction, thread_id: str) -> None:
         self.thread_id = thread_id
-        self.chat_id = thread_stream(thread_id)
+        self.name = f"thread {thread_id!r}"
+        """As errors call it."""
+        self.stream_id = thread_stream(thread_id)
         self._tables, self._txn = tables, txn
         self.thread_no = thread_no_of(txn, tables, thread_id)
         self._record: ThreadRecord | UnsetType | None = UNSET
@@ -58,12 +52,12 @@ class IndexedThread:
         """None when there is no such thread."""
         if self._record is UNSET:
             raw = None if self.thread_no is None else self._get(number(self.thread_no) + keys.RECORD)
-            self._record = None if raw is None else _decode_record(unseal(raw))
+            self._record = None if raw is None else _decode_record(without_checksum(raw))
         return self._record
 
     @property
     def owner(self) -> str | None:
-        """Its owner, or that of the chat of its id where it names none; None when it is nobody's."""
+        """The owner of the thread, or of the chat with its id where it names none; None when it is nobody's."""
         record = self.record
         if record is not None and record.owner is not None:
             return record.owner
@@ -78,7 +72,7 @@ class IndexedThread:
     @property
     def tombstone(self) -> Tombstone | None:
         """The last deletion of a thread of this id."""
-        return self._tables.tombstone(self._txn, self.chat_id)
+        return self._tables.tombstone(self._txn, self.stream_id)
 
     def command(self, command_id: str) -> tuple[int, int] | None:
         """Always None: repeating what is done to a thread changes nothing."""
@@ -137,7 +131,7 @@ class IndexedThread:
         return sorted(found, key=lambda write: (write.task_path, write.task_id, write.index))
 
     def writes_of_task(self, namespace: str, checkpoint_id: str, task_id: str) -> list[StoredWrite]:
-        """Those of them that are of one task, which are one row, however many tasks there are."""
+        """Return the writes of one task, which are one row, however many tasks there are."""
         number_of = self.namespace_no(namespace)
         if self.thread_no is None or number_of is None:
             return []
@@ -167,33 +161,25 @@ class IndexedThread:
 
     def elements(self, digest: bytes) -> bytes:
         """The digests of all elements of a list that is stored."""
-        remembered = self._tables.lists
-        known = remembered.get(digest)
+        known = self._tables.lists.get(digest)
         if known is not None:
             return known
-        parts: list[bytes] = []
-        at, wanted = digest, None
-        for _ in range(MAX_DEPTH + 1):
-            stored = self.stored_content(at)
-            if stored is None or not isinstance(stored.content, ListNode):
-                raise _incomplete(self)
-            node = stored.content
-            kept = node.keep if node.base else 0
-            parts.append(node.children if wanted is None else node.children[: max(wanted - kept, 0) * DIGEST_BYTES])
-            at, wanted = node.base, kept if wanted is None else min(wanted, kept)
-            known = remembered.get(at) if at else b""
-            if known is not None:
-                break
-        else:
-            raise _endless(self)
-        elements = b"".join((known[: wanted * DIGEST_BYTES], *reversed(parts)))
-        remembered.put(digest, elements, len(elements))
+        stored = self.stored_content(digest)
+        if stored is None or not isinstance(stored.content, ListNode):
+            raise incomplete_list(self.name)
+        elements = self.elements_of(stored.content)
+        self._tables.lists.put(digest, elements, len(elements))
         return elements
 
-    def stored_content(self, digest: bytes) -> StoredContent | None:
+    def elements_of(self, node: ListNode) -> bytes:
+        """The digests of all elements of a list, as it is stored."""
+        lists = self._tables.lists
+        return elements_of(node, self.stored_content, max_depth=MAX_DEPTH, where=self.name, remembered=lists)
+
+    def stored_content(self, digest: bytes) -> StoredPiece | None:
         """A piece as it is stored."""
         raw = self._txn.get(keys.PAYLOAD + digest, db=self._tables.agent_content)
-        return None if raw is None else _decode_content(raw)
+        return None if raw is None else decode_piece(raw)
 
     def namespace_no(self, namespace: str) -> int | None:
         """The number of a namespace; None when nothing is in it."""
@@ -217,7 +203,7 @@ class IndexedThread:
         return self._txn.get(key, db=self._tables.agents)
 
 
-def load(
+def load_contents(
     thread: IndexedThread,
     roots: list[bytes],
     is_known: Callable[[bytes], bool],
@@ -255,22 +241,14 @@ def _check_ends(thread: IndexedThread, found: dict[bytes, Content], grown: list[
         while at in found and at not in checked:
             node = found[at]
             if not isinstance(node, ListNode):
-                raise _incomplete(thread)
+                raise incomplete_list(thread.name)
             path.append(at)
             if len(path) > MAX_DEPTH:
-                raise _endless(thread)
+                raise endless_list(thread.name)
             if not node.base:
                 break
             at = node.base
         checked.update(path)
-
-
-def _incomplete(thread: IndexedThread) -> CorruptStateError:
-    return CorruptStateError(f"a list in thread {thread.thread_id!r} is incomplete in the index; rebuild it")
-
-
-def _endless(thread: IndexedThread) -> CorruptStateError:
-    return CorruptStateError(f"a list in thread {thread.thread_id!r} does not end in the index; rebuild it")
 
 
 def listed_threads(txn: Transaction, tables: Tables, *, after: int = 0) -> Iterator[tuple[int, str]]:

@@ -7,7 +7,7 @@ import msgspec
 
 from chatledger.domain.chat.events import Recorded
 from chatledger.domain.chat.state import StreamHead, Tombstone, check_follows, misplaced
-from chatledger.domain.content import Content, ListNode, Piece, references_of
+from chatledger.domain.content import Content, Piece, references_of
 from chatledger.domain.thread.events import (
     AgentCheckpointPut,
     AgentCheckpointsDeleted,
@@ -21,12 +21,13 @@ from chatledger.domain.thread.events import (
 from chatledger.domain.thread.namespaces import is_within
 from chatledger.domain.thread.record import CheckpointRecord, StoredWrite, ThreadRecord
 
-from ..lmdb.checksums import seal
+from ..content import encode_piece, piece_to_store
+from ..lmdb.checksums import with_checksum
 from ..lmdb.environment import Transaction, drop_prefixed, prefixed
 from ..lmdb.keys import id_key, number
 from ..lmdb.tables import Tables
 from . import keys
-from .reader import MAX_DEPTH, IndexedThread, StoredContent
+from .reader import MAX_DEPTH, IndexedThread
 from .rows import checkpoint_row, note_copy, read_writes, writes_row
 
 _encode: Final = msgspec.msgpack.Encoder().encode
@@ -77,7 +78,7 @@ class ThreadWriter(IndexedThread):
     def flush(self) -> None:
         """Write what was kept back."""
         if self.thread_no is not None and self.record is not None:
-            self._put(number(self.thread_no) + keys.RECORD, seal(_encode(self.record)))
+            self._put(number(self.thread_no) + keys.RECORD, with_checksum(_encode(self.record)))
 
     def _touch(self, head: StreamHead, recorded: Recorded, *, owner: str | None) -> None:
         """Note the event as the last one; the first one makes the thread."""
@@ -94,25 +95,14 @@ class ThreadWriter(IndexedThread):
     def _put_pieces(self, pieces: tuple[Piece, ...]) -> None:
         for piece in pieces:
             if self.stored_content(piece.digest) is None:
-                stored = self._stored(piece)
-                self._txn.put(keys.PAYLOAD + piece.digest, _encode(stored), db=self._tables.agent_content)
+                stored = piece_to_store(piece.content, self.stored_content, self.elements_of, max_depth=MAX_DEPTH)
+                self._txn.put(keys.PAYLOAD + piece.digest, encode_piece(stored), db=self._tables.agent_content)
                 if self._txn.get(keys.COUNT + piece.digest, db=self._tables.agent_content) is None:
                     self._unused.add(piece.digest)
             count, is_counted = self._uses(piece.digest)
             if count and not is_counted:  # it was waited for, by a copy whose source is erased
                 self._put_uses(piece.digest, count, is_counted=True)
                 self._use_references(piece.digest)
-
-    def _stored(self, piece: Piece) -> StoredContent:
-        content = piece.content
-        if not isinstance(content, ListNode) or not content.base:
-            return StoredContent(content)
-        base = self.stored_content(content.base)
-        depth = 1 if base is None else base.depth + 1
-        if depth < MAX_DEPTH or base is None:
-            return StoredContent(content, depth)
-        kept = self.elements(content.base)[: content.keep * len(piece.digest)]
-        return StoredContent(ListNode(kept + content.children))
 
     def _put_checkpoint(self, checkpoint: CheckpointRecord) -> None:
         known = self.checkpoint(checkpoint.namespace, checkpoint.checkpoint_id)
@@ -263,7 +253,7 @@ class ThreadWriter(IndexedThread):
                 drop_prefixed(self._txn, self._tables.agents, number(self.thread_no) + kind)
             self._txn.delete(keys.by_name(self.thread_no), db=self._tables.agent_order)
             self._txn.delete(b"a" + id_key(self.thread_id), db=self._tables.chat_ids)
-        self._tables.bury(self._txn, self.chat_id, tombstone)
+        self._tables.put_tombstone(self._txn, self.stream_id, tombstone)
         self.thread_no, self._record = None, None
         self._namespace_nos.clear()
 
@@ -311,7 +301,7 @@ class ThreadWriter(IndexedThread):
             self._txn.delete(keys.PAYLOAD + digest, db=self._tables.agent_content)
 
     def _threads(self, digest: bytes, *, is_stored: bool) -> int:
-        """How many threads use a piece. Most are used by one, so one that is stored needs no row for that."""
+        """Return the number of threads that use a piece. Most are used by one, so a stored piece without a row has one."""
         if digest in self._unused:
             return 0
         raw = self._txn.get(keys.COUNT + digest, db=self._tables.agent_content)

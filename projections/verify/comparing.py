@@ -1,4 +1,4 @@
-"""Comparing the index that serves with the fold of the log, a few chats at a time."""
+"""Compare the live index with a replay of the log, a few chats at a time."""
 
 import struct
 import time
@@ -30,16 +30,16 @@ _DAMAGE: Final = (
     *(lmdb.Error, msgspec.MsgspecError, struct.error),
     *(ValueError, TypeError, IndexError, KeyError, OverflowError, MemoryError, AssertionError),
 )
-"""What reading damaged rows may raise; whatever it is, it names the chat."""
+"""The errors that reading damaged rows may raise; each is reported with the chat."""
 
 
-class Moment(NamedTuple):
-    """The index and the fold of the log at the same position, each in one transaction."""
+class IndexPair(NamedTuple):
+    """The index and the replayed of the log at the same position, each in one transaction."""
 
     live: Tables
     live_txn: Transaction
-    fold: Tables
-    fold_txn: Transaction
+    replayed: Tables
+    replayed_txn: Transaction
     position: int
 
 
@@ -53,7 +53,7 @@ class DifferenceError(Exception):
 
 class Comparison:
     """
-    Compares an index with the fold of its log. Other writers wait for one slice of it at most.
+    Compares an index with the replayed of its log. Other writers wait for one slice of it at most.
 
     Args:
         index: The index that serves.
@@ -78,11 +78,11 @@ class Comparison:
         """
         at: int | None = -1
         while at is not None:
-            at = self._confirmed(lambda moment, at=at: self._chats(moment, at))  # type: ignore[misc]  # a default of a lambda
+            at = self._confirmed(lambda pair, at=at: self._chats(pair, at))  # type: ignore[misc]  # a default of a lambda
         for name in self._names():
             key: bytes | None = b""
             while key is not None:
-                key = self._confirmed(lambda moment, name=name, key=key: _table(moment, name, key))  # type: ignore[misc]  # as above
+                key = self._confirmed(lambda pair, name=name, key=key: _table(pair, name, key))  # type: ignore[misc]  # as above
 
     def _names(self) -> list[str]:
         """The tables whose rows are equal byte for byte."""
@@ -90,13 +90,13 @@ class Comparison:
         kind = type(self._walk.scratch.tables.rows)
         return sorted(name for name, table in tables.items() if isinstance(table, kind) and name not in _NOT_COMPARED)
 
-    def _confirmed(self, compare: Callable[[Moment], T]) -> T:
+    def _confirmed(self, compare: Callable[[IndexPair], T]) -> T:
         """The answer of a comparison; a difference must outlive that the index catches up with deletions in progress."""
         seen = -1
         for attempt in range(_ATTEMPTS):
             try:
-                with self._moment() as moment:
-                    return compare(moment)
+                with self._pair() as pair:
+                    return compare(pair)
             except DifferenceError as difference:
                 if difference.position == seen or attempt == _ATTEMPTS - 1:
                     raise difference.error from difference
@@ -105,29 +105,29 @@ class Comparison:
         raise AssertionError
 
     @contextmanager
-    def _moment(self) -> Generator[Moment]:
+    def _pair(self) -> Generator[IndexPair]:
         with self._index.snapshot() as snapshot:
             state = snapshot.state
             self._walk.to(state.position)
             with self._walk.scratch.env.reading() as txn:
-                moment = Moment(snapshot.tables, snapshot.txn, self._walk.scratch.tables, txn, state.position)
+                pair = IndexPair(snapshot.tables, snapshot.txn, self._walk.scratch.tables, txn, state.position)
                 if self._walk.state.position == state.position and self._walk.state.hash != state.hash:
                     _differ_at_end(state.position)
-                yield moment
+                yield pair
 
-    def _chats(self, moment: Moment, after: int) -> int | None:
+    def _chats(self, pair: IndexPair, after: int) -> int | None:
         """Compare the next chats; returns the last one that was, or None at the end."""
         deadline = time.monotonic() + _SLICE_S
         at, chats, messages = after, 0, 0
         while True:
             numbers = [
-                next_chat(moment.live, moment.live_txn, at),
-                next_chat(moment.fold, moment.fold_txn, at),
+                next_chat(pair.live, pair.live_txn, at),
+                next_chat(pair.replayed, pair.replayed_txn, at),
             ]
             known = [chat_no for chat_no in numbers if chat_no is not None]
             if known:
                 at = min(known)
-                messages += compare_chat(moment, at)
+                messages += compare_chat(pair, at)
                 chats += 1
             if not known or time.monotonic() > deadline:
                 self.chat_count += chats
@@ -136,39 +136,39 @@ class Comparison:
                 return at if known else None
 
 
-def compare_chat(moment: Moment, chat_no: int) -> int:
+def compare_chat(pair: IndexPair, chat_no: int) -> int:
     """Compare one chat, which one of both has; returns how many messages it has."""
     from .search_check import SearchCheck
 
-    with _readable(moment, chat_no):
-        live = IndexedChat(moment.live, moment.live_txn, "", chat_no)
-        folded = IndexedChat(moment.fold, moment.fold_txn, "", chat_no)
-        _compare_heads(moment, chat_no, live.record, folded.record)
-        search = SearchCheck(moment.live, moment.live_txn, chat_no)
+    with _readable(pair, chat_no):
+        live = IndexedChat(pair.live, pair.live_txn, "", chat_no)
+        replayed = IndexedChat(pair.replayed, pair.replayed_txn, "", chat_no)
+        _compare_heads(pair, chat_no, live.record, replayed.record)
+        search = SearchCheck(pair.live, pair.live_txn, chat_no)
         pairs = zip_longest(
-            rows_of(moment.live, moment.live_txn, chat_no, take=search.take),
-            rows_of(moment.fold, moment.fold_txn, chat_no),
+            rows_of(pair.live, pair.live_txn, chat_no, take=search.take),
+            rows_of(pair.replayed, pair.replayed_txn, chat_no),
         )
         for ours, theirs in pairs:
             if ours != theirs:
                 first = min((row for row in (ours, theirs) if row is not None), key=lambda row: row.key)
-                raise _difference(moment, chat_no, f"{kind_of(first)} is not what the log says")
+                raise _difference(pair, chat_no, f"{kind_of(first)} is not what the log says")
         problem = search.finish()
         if problem is not None:
-            raise _difference(moment, chat_no, f"{problem}; 'chatledger rebuild --only search' repairs that")
-        return 0 if folded.record is None else folded.record.message_count
+            raise _difference(pair, chat_no, f"{problem}; 'chatledger rebuild --only search' repairs that")
+        return 0 if replayed.record is None else replayed.record.message_count
 
 
-def _compare_heads(moment: Moment, chat_no: int, live: ChatRecord | None, folded: ChatRecord | None) -> None:
+def _compare_heads(pair: IndexPair, chat_no: int, live: ChatRecord | None, replayed: ChatRecord | None) -> None:
     """The last event of the chat: here the index may know what the log has lost."""
-    if live is None and folded is not None:
-        raise _difference(moment, chat_no, "it is not in the index")
-    if live is not None and (folded is None or live.head != folded.head):
-        name = _name(moment, chat_no)
+    if live is None and replayed is not None:
+        raise _difference(pair, chat_no, "it is not in the index")
+    if live is not None and (replayed is None or live.head != replayed.head):
+        name = _name(pair, chat_no)
         has = (
             "has none of its events"
-            if folded is None
-            else f"ends with event {folded.head.version} at {folded.head.position}"
+            if replayed is None
+            else f"ends with event {replayed.head.version} at {replayed.head.position}"
         )
         msg = (
             f"the index has seen event {live.head.version} of chat {name!r} at position {live.head.position}, with the hash "
@@ -178,31 +178,31 @@ def _compare_heads(moment: Moment, chat_no: int, live: ChatRecord | None, folded
         )
         raise DifferenceError(
             ChainIntegrityError(msg, chat_id=name, position=live.head.position, version=live.head.version),
-            position=moment.position,
+            position=pair.position,
         )
 
 
-def _table(moment: Moment, name: str, start: bytes) -> bytes | None:
+def _table(pair: IndexPair, name: str, start: bytes) -> bytes | None:
     """Compare the next rows of a table; returns the key to go on with, or None at the end."""
     deadline = time.monotonic() + _SLICE_S
-    live = moment.live_txn.cursor(getattr(moment.live, name))
-    fold = moment.fold_txn.cursor(getattr(moment.fold, name))
-    here, there = live.set_range(start), fold.set_range(start)
+    live = pair.live_txn.cursor(getattr(pair.live, name))
+    replayed = pair.replayed_txn.cursor(getattr(pair.replayed, name))
+    here, there = live.set_range(start), replayed.set_range(start)
     last = start
     while here or there:
         ours = (live.key(), live.value()) if here else None
-        theirs = (fold.key(), fold.value()) if there else None
+        theirs = (replayed.key(), replayed.value()) if there else None
         if ours != theirs:
-            raise _table_difference(moment, name, min(row for row in (ours, theirs) if row is not None))
+            raise _table_difference(pair, name, min(row for row in (ours, theirs) if row is not None))
         assert ours is not None, "equal rows are there"
         if ours[0] != last and time.monotonic() > deadline:
             return ours[0]
         last = ours[0]
-        here, there = live.next(), fold.next()
+        here, there = live.next(), replayed.next()
     return None
 
 
-def _table_difference(moment: Moment, name: str, row: tuple[bytes, bytes]) -> DifferenceError:
+def _table_difference(pair: IndexPair, name: str, row: tuple[bytes, bytes]) -> DifferenceError:
     kinds = {
         "order": "its place in a list of chats",
         "message_ids": "where a message of it is",
@@ -210,14 +210,16 @@ def _table_difference(moment: Moment, name: str, row: tuple[bytes, bytes]) -> Di
     }
     what = f"{kinds.get(name, f'table {name!r}')} is not what the log says"
     chat_no = to_number(row[1][:8]) if len(row[1]) >= 8 and name in kinds else None
-    if chat_no is not None and (next_chat(moment.fold, moment.fold_txn, chat_no - 1) == chat_no if chat_no else False):
-        return _difference(moment, chat_no, what)
+    if chat_no is not None and (
+        next_chat(pair.replayed, pair.replayed_txn, chat_no - 1) == chat_no if chat_no else False
+    ):
+        return _difference(pair, chat_no, what)
     readable = row[0][2:].decode(errors="replace") if name == "chat_ids" and row[0][1:2] == b"t" else row[0].hex()
-    return DifferenceError(_corrupt(f"{what}, at key {readable!r}", None), position=moment.position)
+    return DifferenceError(_corrupt(f"{what}, at key {readable!r}", None), position=pair.position)
 
 
-def _difference(moment: Moment, chat_no: int, what: str) -> DifferenceError:
-    return DifferenceError(_corrupt(what, _name(moment, chat_no)), position=moment.position)
+def _difference(pair: IndexPair, chat_no: int, what: str) -> DifferenceError:
+    return DifferenceError(_corrupt(what, _name(pair, chat_no)), position=pair.position)
 
 
 def _corrupt(what: str, chat_id: str | None) -> CorruptStateError:
@@ -234,9 +236,9 @@ def _differ_at_end(position: int) -> None:
     raise DifferenceError(ChainIntegrityError(msg, position=position), position=position)
 
 
-def _name(moment: Moment, chat_no: int) -> str:
+def _name(pair: IndexPair, chat_no: int) -> str:
     """The id of a chat, as the log says, or else the index."""
-    for tables, txn in ((moment.fold, moment.fold_txn), (moment.live, moment.live_txn)):
+    for tables, txn in ((pair.replayed, pair.replayed_txn), (pair.live, pair.live_txn)):
         try:
             profile = IndexedChat(tables, txn, "", chat_no).profile
         except msgspec.MsgspecError:
@@ -247,11 +249,11 @@ def _name(moment: Moment, chat_no: int) -> str:
 
 
 @contextmanager
-def _readable(moment: Moment, chat_no: int) -> Generator[None]:
-    """Where rows are read that may be damaged."""
+def _readable(pair: IndexPair, chat_no: int) -> Generator[None]:
+    """Translate errors of damaged rows into a difference."""
     try:
         yield
     except DifferenceError:
         raise
     except (*_DAMAGE, ChainIntegrityError) as error:
-        raise _difference(moment, chat_no, f"its rows can not be read ({error})") from error
+        raise _difference(pair, chat_no, f"its rows cannot be read ({error})") from error

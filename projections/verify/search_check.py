@@ -13,7 +13,7 @@ from chatledger.domain.values import Message
 
 from ..chat.chains import Chains
 from ..chat.pages import unpack_page
-from ..lmdb.checksums import SEAL_BYTES, is_sound
+from ..lmdb.checksums import CHECKSUM_BYTES, is_sound
 from ..lmdb.environment import Transaction, prefixed
 from ..lmdb.keys import Tag, number, page_key, to_number
 from ..lmdb.tables import Tables
@@ -54,7 +54,7 @@ class Row(NamedTuple):
     value: bytes
 
 
-class StoredMessage(NamedTuple):
+class PlacedMessage(NamedTuple):
     """A message where it lies: its number in log order, segment and offset, and its stored form."""
 
     ordinal: int
@@ -63,7 +63,7 @@ class StoredMessage(NamedTuple):
     body: bytes
 
 
-Take = Callable[[StoredMessage], None]
+Take = Callable[[PlacedMessage], None]
 
 
 def rows_of(tables: Tables, txn: Transaction, chat_no: int, *, take: Take | None = None) -> Iterator[Row]:
@@ -74,11 +74,11 @@ def rows_of(tables: Tables, txn: Transaction, chat_no: int, *, take: Take | None
             yield Row(bytes(key[8:]), _lasting(tables, txn, chat_no, int.from_bytes(key[9:13], "big")))
         elif tag == Tag.PAGE:
             segment = int.from_bytes(key[9:13], "big")
-            page = unpack_page(key, value[:-SEAL_BYTES])
+            page = unpack_page(key, value[:-CHECKSUM_BYTES])
             bodies = _split_page(page.array)
             flaw = b"" if is_sound(value) else b"?"
             for offset, (ordinal, body) in enumerate(zip(page.ordinals, bodies, strict=True), page.first_offset):
-                message = StoredMessage(ordinal, segment, offset, bytes(body))
+                message = PlacedMessage(ordinal, segment, offset, bytes(body))
                 if take is not None:
                     take(message)
                 yield Row(page_key(chat_no, segment, offset)[8:], ordinal.to_bytes(8, "big") + message.body + flaw)
@@ -93,7 +93,7 @@ def _lasting(tables: Tables, txn: Transaction, chat_no: int, segment: int) -> by
 
 
 def kind_of(row: Row) -> str:
-    """What a row is about, in words."""
+    """Return the kind of a row, in words."""
     return KINDS.get(row.key[:1], "a row")
 
 
@@ -126,7 +126,7 @@ class SearchCheck:
         self._sum = self._terms = self._count = 0
         self.problem: str | None = None
 
-    def take(self, stored: StoredMessage) -> None:
+    def take(self, stored: PlacedMessage) -> None:
         """Take a message of the chat, in any order."""
         if self.problem is not None or self._is_pending(stored):
             return
@@ -148,7 +148,7 @@ class SearchCheck:
         kept = self._rows.landmarks(ordinal) if term_count > LANDMARK_TERMS else ()
         return not kept or list(kept) == landmarks_of(message.text)
 
-    def _is_pending(self, stored: StoredMessage) -> bool:
+    def _is_pending(self, stored: PlacedMessage) -> bool:
         """Whether a message waits for the search index, which is being built."""
         return self.is_behind and stored.ordinal >= self._rows.state.indexed
 
@@ -159,7 +159,7 @@ class SearchCheck:
         return self._block[1][place * DOCUMENT.size : (place + 1) * DOCUMENT.size]
 
     def finish(self) -> str | None:
-        """What is wrong, when all messages were taken; None when all is well."""
+        """Return the problem that was found, when all messages were taken; None when there is none."""
         if self.problem is not None:
             return self.problem
         state = self._rows.state

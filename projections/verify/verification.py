@@ -25,13 +25,13 @@ def verify(
     progress: Progress,
 ) -> Verification:
     """
-    Walk the whole log, and compare the index with what it folds to.
+    Walk the whole log, and compare the index with its replay.
 
     Args:
         log: The log.
         index: The index that serves.
         catch_up: Brings the index to the end of the log.
-        folder: An empty folder for the fold, which gets about as large as the index without its search index.
+        folder: An empty folder for the replay, which gets about as large as the index without its search index.
         anchor: What the log must still have; its signature and leaves are checked.
         progress: Called with (positions done, positions in all), where each position counts twice: read and compared.
 

@@ -1,4 +1,4 @@
-"""Walking a log from its start: every event is read, checked, and folded into a scratch generation of an index."""
+"""Walk of a log from its start: every event is read, checked, and replayed into a scratch generation of an index."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Protocol
@@ -15,8 +15,8 @@ from chatledger.domain.errors import (
     LogUnavailableError,
     UnsupportedFormatError,
 )
-from chatledger.domain.log.codec import NO_TRAIL, extended
-from chatledger.domain.proof.anchors import Anchor, AnchorLeaf, digest_of
+from chatledger.domain.log.codec import NO_POSITION_HASH, next_position_hash
+from chatledger.domain.proof.anchors import Anchor, AnchorLeaf, stream_digest
 from chatledger.domain.proof.verification import ForeignRecord, broken_off, check_commit, check_event
 
 from ..generations import Generation, IndexState
@@ -43,22 +43,22 @@ class Heads:
         self._changed = {}
 
     def take(self, txn: Transaction, recorded: Recorded) -> AnchorLeaf:
-        """Where the stream of an event ends with it."""
+        """Update the leaf of a stream by its next event, and return it."""
         known = self._changed.get(recorded.chat_id)
-        digest = digest_of(recorded.chat_id) if known is None else known.digest
+        digest = stream_digest(recorded.chat_id) if known is None else known.digest
         if isinstance(recorded.body, StreamDeleted):
-            trail = NO_TRAIL
+            trail = NO_POSITION_HASH
         elif known is not None:
             trail = known.trail
         else:
             raw = txn.get(digest, db=self._table)
-            trail = NO_TRAIL if raw is None else _decode(raw).trail
+            trail = NO_POSITION_HASH if raw is None else _decode(raw).trail
         leaf = AnchorLeaf(
             digest=digest,
             version=recorded.version,
             position=recorded.position,
             hash=recorded.hash,
-            trail=extended(trail, recorded.position, recorded.hash),
+            trail=next_position_hash(trail, recorded.position, recorded.hash),
         )
         self._changed[recorded.chat_id] = leaf
         return leaf
@@ -117,7 +117,7 @@ class AnchorWatch:
 
     @property
     def problem(self) -> ChainIntegrityError | None:
-        """What is wrong with the log up to here; None when it has everything that was anchored."""
+        """Return what is wrong with the log up to here; None when it has everything that was anchored."""
         if self._changed:
             recorded, why = min(self._changed.values(), key=lambda one: one[0].position)
             more = f" (and so for {len(self._changed) - 1:,} more)" if len(self._changed) > 1 else ""
@@ -157,7 +157,7 @@ _MOST_FOREIGN: Final = 1_000
 
 
 class WalkedLog(Protocol):
-    """What is asked of a log."""
+    """The log that a walk reads."""
 
     @property
     def is_dense(self) -> bool:
@@ -173,7 +173,7 @@ class WalkedLog(Protocol):
         """The events after a position, in order; empty at the end."""
         ...
 
-    def read_chat(self, chat_id: str, *, after: int) -> Sequence[Recorded]:
+    def read_stream(self, stream_id: str, *, after: int) -> Sequence[Recorded]:
         """The events of one chat after a position, in order."""
         ...
 
@@ -192,7 +192,7 @@ class Walk:
 
     Args:
         log: The log.
-        scratch: An empty generation, which holds the fold afterwards.
+        scratch: An empty generation, which holds the replayed chats afterwards.
         watch: Is told every event.
         progress: Is told the position reached.
     """
@@ -275,7 +275,7 @@ class Walk:
             raise self._located(error) from error
 
     def _narrow(self) -> None:
-        """Go on event by event, up to the one that can not be read; one before it may be the first that is not sound."""
+        """Go on event by event, up to the one that cannot be read; one before it may be the first that is not sound."""
         while True:
             try:
                 page = self._log.read(self._at, 1)
@@ -289,7 +289,7 @@ class Walk:
             self._at = page[0].position
 
     def _located(self, error: ChatledgerError) -> ChatledgerError:
-        """The error for the event after the last good one, which can not be read."""
+        """The error for the event after the last good one, which cannot be read."""
         position: int | None = getattr(error, "position", None)
         if position is None:
             position, error = self._find(error)
@@ -374,7 +374,7 @@ class Walk:
             return False
         after = error.position
         try:
-            while page := self._log.read_chat(error.chat_id, after=after):
+            while page := self._log.read_stream(error.chat_id, after=after):
                 for recorded in page:
                     body = recorded.body
                     if isinstance(body, StreamDeleted) and body.first_position <= error.position:

@@ -93,7 +93,7 @@ def _port(file: Path) -> int:
 @pytest.mark.parametrize(
     "page",
     [
-        pytest.param(page, id=name(page), marks=[pytest.mark.soak] if page.parent.name == "how-to" else [])
+        pytest.param(page, id=name(page), marks=pytest.mark.soak)
         for page in PAGES
         if page.parent != FOLDER or page.name not in GENERATED
     ],

@@ -19,7 +19,7 @@ from tests.support.ledger_world import check_chat, ids, internals, lagging, leng
 import chatledger
 from chatledger import ChatledgerError, Ledger, NewMessage
 from chatledger.infra.log.nats.errors import ConnectionLostError
-from chatledger.infra.store.commands import Deciding
+from chatledger.infra.store.commands import CommandFactory
 from chatledger.projections.chat.writer import ChatWriter
 from chatledger.projections.generations import Generation
 
@@ -97,12 +97,13 @@ def install(fault: Fault, ledger: Ledger) -> None:
     store = internals(ledger)
     fault.around(store.log, "append")
     fault.around(store.projector, "take")
-    fault.around(Deciding, "_seal")
+    fault.around(CommandFactory, "_encode_bodies")
     fault.around(Generation, "apply")
     fault.around(ChatWriter, "apply")
     fault.around(ChatWriter, "flush")
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("messages", MESSAGES.values(), ids=MESSAGES)
 @pytest.mark.parametrize("at", range(1, STEPS + 1))
 def test_a_retry_after_a_death_adds_nothing(ledger: Ledger, fault: Fault, at: int, messages: list[NewMessage]) -> None:
@@ -253,7 +254,7 @@ def _dying_erase(*args: Any, **kwargs: Any) -> None:
 
 
 def test_a_full_disk_is_an_error(ledger: Ledger, fault: Fault) -> None:
-    """When the index can not be written the append fails as it is, and goes through when there is room again."""
+    """When the index cannot be written the append fails as it is, and goes through when there is room again."""
 
     def full() -> None:
         raise OSError(28, "No space left on device")

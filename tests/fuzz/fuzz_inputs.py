@@ -105,7 +105,7 @@ odd_values: Final[st.SearchStrategy[Any]] = st.recursive(
 
 
 def with_odd_part(sample: bytes, path: Sequence[int], odd: Any) -> bytes:
-    """A msgpack sample with one value in it replaced; the sample itself where that can not be."""
+    """A msgpack sample with one value in it replaced; the sample itself where that cannot be."""
     try:
         whole: Any = [msgspec.msgpack.decode(sample)]
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

@@ -11,7 +11,7 @@ from tests.recorded.record_threads import SAMPLES as THREAD_SAMPLES
 
 from chatledger import Encryption
 from chatledger.admin import Anchor, AnchorLeaf
-from chatledger.domain.log.large_data import LargeData, digest_of, with_references
+from chatledger.domain.log.large_data import LargeData, data_digest, with_references
 from chatledger.infra.log.bookmarks import Bookmark, encode_bookmark
 from chatledger.infra.log.cipher import RecordCipher
 from chatledger.infra.log.compression import ZstdCompressor
@@ -67,7 +67,7 @@ def records(event: SampleEvent) -> list[bytes]:
 def referring() -> tuple[bytes, ...]:
     """Encoded events with references to large data."""
     state = max((event.state for event in events()), key=len)
-    parts = (LargeData(3, 9, digest_of(state[3:12])), LargeData(20, 30, digest_of(state[20:50])))
+    parts = (LargeData(3, 9, data_digest(state[3:12])), LargeData(20, 30, data_digest(state[20:50])))
     return with_references(state, parts[:1]), with_references(state, parts)
 
 

@@ -16,7 +16,8 @@ from chatledger.infra.admin.doctor.store_files import StoreFiles, stream_folder
 from chatledger.infra.log.nats_server import DataDirectory
 from chatledger.infra.store.quarantine import Note, Quarantine
 from chatledger.projections.lmdb.page_check import find_damage
-from chatledger.projections.lmdb.scrub import PageFile, UnknownFormatError
+from chatledger.projections.lmdb.pages import PageError
+from chatledger.projections.lmdb.scrub import PageFile
 
 PAGE: Final = 4096
 _PATCH: Final = Struct("<BHB")
@@ -84,14 +85,14 @@ def _scrub(bench: Bench) -> Target:
         file.write_bytes(patched(sound, raw))
         is_sound = find_damage(file) is None
         with closing(PageFile(file)) as pages:
-            newest = [meta for txn_id in range(8) if (meta := pages.meta(txn_id)) is not None][-1:]
+            newest = [meta for txn_id in range(8) if (meta := pages.snapshot(txn_id)) is not None][-1:]
             for meta in newest:
                 pages.clean_trees(meta)
                 pages.clean_free(meta, oldest_reader=None)
         assert file.stat().st_size == len(sound)
         assert not is_sound or find_damage(file) is None
 
-    return Target(patches_of(sound), read, errors=(UnknownFormatError,))
+    return Target(patches_of(sound), read, errors=(PageError,))
 
 
 def _blocks(bench: Bench) -> Target:

@@ -15,7 +15,7 @@ import msgspec
 from tests.fuzz.fuzz_target import Bench, Maker, Target
 
 import chatledger
-from chatledger.domain.errors import UNDECODABLE
+from chatledger.domain.errors import DECODE_ERRORS
 from chatledger.importers import read_chats, validate_chat, write_chats
 from chatledger.infra.exchange.importers.langgraph_sqlite import import_saver_file, is_saver_file
 
@@ -171,7 +171,7 @@ def _saver_row(bench: Bench) -> Target:
             saver_file(path, checkpoint, metadata, write, tuple(ids))
         except (
             ValueError,
-            *UNDECODABLE,
+            *DECODE_ERRORS,
             TypeError,
             UnicodeError,
             OverflowError,

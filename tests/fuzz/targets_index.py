@@ -11,11 +11,11 @@ from tests.support.naive_index import dump
 
 import chatledger
 from chatledger import Ledger, user
-from chatledger.domain.content import dict_piece, leaf_pieces, list_piece
-from chatledger.domain.thread.decide import CheckpointPut, Tree
+from chatledger.domain.content import dict_tree, leaf_tree, list_tree
+from chatledger.domain.thread.decide import CheckpointPut
 from chatledger.infra.ledger.threads import Threads
 from chatledger.projections.lmdb.environment import Transaction
-from chatledger.projections.search.postings import Part, occurrences_of, pack, unpack, unpack_few
+from chatledger.projections.search.postings import occurrences_of, pack, unpack
 
 TABLES: Final = (
     *("meta", "chat_ids", "message_ids", "order", "rows", "search", "expiry", "blobs"),
@@ -25,18 +25,11 @@ DAMAGED_TABLES: Final = tuple(name for name in TABLES if name not in {"expiry", 
 Rows = Mapping[str, list[tuple[bytes, bytes]]]
 
 
-def leaf(value: bytes) -> Tree:
-    *_, whole = leaf_pieces("bytes", value)
-    return Tree(whole.digest, whole.content)
-
-
 def fill_threads(threads: Threads) -> None:
     """A list that grows, in a dict."""
-    elements = [leaf(b"element %d" % number) for number in range(12)]
+    elements = [leaf_tree("bytes", b"element %d" % number) for number in range(12)]
     for step in range(8, 12):
-        piece = list_piece([one.digest for one in elements[:step]])
-        listed = Tree(piece.digest, piece.content, elements[:step])
-        outer = dict_piece({"log": listed.digest})
+        listed = list_tree(elements[:step])
         threads.put_checkpoint(
             "t",
             CheckpointPut(
@@ -45,12 +38,17 @@ def fill_threads(threads: Threads) -> None:
                 parent_id=None if step == 8 else f"{step - 1:02}",
                 checkpoint=("msgpack", b"\x80"),
                 metadata=("msgpack", b"\x80"),
-                values={"list": listed, "dict": Tree(outer.digest, outer.content, [listed])},
+                values={"list": listed, "dict": dict_tree({"log": listed})},
                 run_id="r",
             ),
         )
     threads.put_writes(
-        "t", "", "11", task_id="task", task_path="", writes=[(0, "list", leaf(b"one")), (1, "other", leaf(b"two"))]
+        "t",
+        "",
+        "11",
+        task_id="task",
+        task_path="",
+        writes=[(0, "list", leaf_tree("bytes", b"one")), (1, "other", leaf_tree("bytes", b"two"))],
     )
 
 
@@ -165,7 +163,6 @@ def _postings(_: Bench) -> Target:
         found = only_ours(lambda: unpack([raw]))
         if found is not None:
             assert len(occurrences_of(found)) == len(found.positions) <= 70 * len(raw)
-        unpack_few([Part(0, [raw])])
 
     return Target(postings(), read)
 

@@ -26,14 +26,14 @@ from chatledger.infra.exchange.importers.source import decode_json
 from chatledger.infra.log.bookmarks import Bookmark, decode_bookmark
 from chatledger.infra.log.cipher import Keyring, read_keys
 from chatledger.infra.log.nats.append import Message
-from chatledger.infra.log.nats.blocking_connection import Line, LineBrokenError
+from chatledger.infra.log.nats.blocking_connection import BlockingConnection, ConnectionBrokenError
 from chatledger.infra.log.nats.login import Login
 from chatledger.infra.log.nats.reading import TOPIC, VERSION, LogMessage
-from chatledger.infra.log.nats.records import Records, version_of
+from chatledger.infra.log.nats.records import Records, event_version
 from chatledger.infra.log.nats.stream import event_prefix
 from chatledger.infra.log.nats.subjects import ORIGINATOR_ID, check_stream_name, raw_id, stream_name, token
-from chatledger.infra.log.nats_server import health as probe
-from chatledger.infra.store.opening.nats_locations import Place, read_place, without_secrets
+from chatledger.infra.log.nats_server import health
+from chatledger.infra.store.opening.nats_locations import NatsPlace, read_place, without_secrets
 
 QUERIES: Final = (b'salt AND (pepper OR "sea salt") NOT tom*', "漢字 OR กก".encode(), b'((("a b"*) OR c) NOT d)')
 OPENAI_MESSAGES: Final = (
@@ -119,7 +119,7 @@ def read_message(kind: str, message: LogMessage) -> None:
     foreign = LogMessage(message.position, PREFIX + message.subject, message.headers, message.payload)
     for one in (message, foreign):
         only_ours(partial(RECORDS[kind].notification, one), also=(DataError,))
-        only_ours(partial(version_of, one), also=(DataError,))
+        only_ours(partial(event_version, one), also=(DataError,))
     only_ours(lambda: RECORDS[kind].event(foreign), also=(DataError,))
 
 
@@ -136,7 +136,7 @@ def _message(_: Bench) -> Target:
     return Target([*numbered(texts[:2]), *numbered([texts[2], texts[2][:-200]])], read)
 
 
-class _Parser(Line):
+class _Parser(BlockingConnection):
     """A line whose server is the other end of a pair of sockets."""
 
     def __init__(self, connection: socket.socket) -> None:
@@ -160,7 +160,7 @@ REPLIES: Final = (
 )
 
 
-def _line(_: Bench) -> Target:
+def _blocking_connection(_: Bench) -> Target:
     """What comes over a connection from a server."""
 
     def read(raw: bytes) -> None:
@@ -170,12 +170,12 @@ def _line(_: Bench) -> Target:
             theirs.shutdown(socket.SHUT_WR)
             _Parser(ours).take()
 
-    return Target(REPLIES, read, errors=(LineBrokenError,))
+    return Target(REPLIES, read, errors=(ConnectionBrokenError,))
 
 
 def _introduction(bench: Bench) -> Target:
     """What whoever listens on the port of a server says to everybody who connects."""
-    connect = bench.stack.enter_context(mock.patch.object(probe, "_connect"))
+    connect = bench.stack.enter_context(mock.patch.object(health, "_connect"))
 
     def read(raw: bytes) -> None:
         ours, theirs = socket.socketpair()
@@ -183,7 +183,7 @@ def _introduction(bench: Bench) -> Target:
         with ours, theirs:
             theirs.sendall(raw)
             theirs.shutdown(socket.SHUT_WR)
-            found = probe.get_server_info("nats://host:1")
+            found = health.get_server_info("nats://host:1")
             assert found is None or isinstance(found.server_name, str)
 
     return Target(REPLIES[:1], read)
@@ -235,7 +235,7 @@ def _location(_: Bench) -> Target:
     def read(raw: bytes) -> None:
         location = as_text(raw)
         without_secrets(location)
-        assert isinstance(read_place(location, stream="s", login=None, replicas=None), Place)
+        assert isinstance(read_place(location, stream="s", login=None, replicas=None), NatsPlace)
 
     return Target(ENDPOINTS, read)
 
@@ -271,7 +271,7 @@ TEXTS: Final[Mapping[str, Maker]] = {
     "openai-message": _openai,
     "fragment": _fragment,
     "stream-message": _message,
-    "server-line": _line,
+    "server-line": _blocking_connection,
     "server-introduction": _introduction,
     "name": _name,
     "keys": _keys,

@@ -31,6 +31,7 @@ def test_the_samples_are_read(target: Target) -> None:
         target.read(seed)
 
 
+@pytest.mark.matrix
 def test_garbage(target: Target, request: pytest.FixtureRequest) -> None:
     is_slow = request.node.callspec.params["target"] in SLOW
     for raw in WILD[:: 5 if is_slow else 1]:
@@ -38,6 +39,7 @@ def test_garbage(target: Target, request: pytest.FixtureRequest) -> None:
         target.check(target.seeds[0][:3] + raw)
 
 
+@pytest.mark.matrix
 def test_what_is_nearly_a_sample(target: Target, request: pytest.FixtureRequest) -> None:
     seeds, at = target.seeds, target.msgpack_at
     numbers = st.integers(0, len(seeds) - 1)  # the bytes themselves are too many to be shown

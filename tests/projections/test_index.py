@@ -28,7 +28,7 @@ from chatledger.domain.chat.decide_branches import decide_activate
 from chatledger.domain.chat.events import ChatUpdated, Recorded
 from chatledger.domain.chat.state import stream_head
 from chatledger.domain.errors import ChainIntegrityError, CorruptStateError, LedgerClosedError
-from chatledger.domain.log.codec import Envelope, seal
+from chatledger.domain.log.codec import Envelope, encode_events
 from chatledger.projections.generations import Erasure
 from chatledger.projections.index import Index
 from chatledger.projections.lmdb.keys import id_key, number
@@ -37,7 +37,7 @@ from chatledger.projections.lmdb.keys import id_key, number
 @given(scripts, st.sampled_from([1, 2, 7, 1000]))
 @settings(max_examples=examples(60), deadline=None)
 def test_the_index_equals_a_fold(script: list[Command], page: int) -> None:
-    """Every question is answered as by chats folded in memory, whatever the transactions were (promise 2, PS-29)."""
+    """Every question is answered as by chats replayed in memory, whatever the transactions were (promise 2, PS-29)."""
     story = tell(script, CHATS)
     with TemporaryDirectory() as folder, opened(Path(folder)) as index:
         apply_paged(index, story.events, page)
@@ -105,9 +105,9 @@ def test_apply_after_a_position(tmp_path: Path, stands: int, after: int, first: 
 def broken(story: Story, at: int) -> list[Recorded]:
     """A page in which the event at `at` does not follow."""
     event = story.events[at]
-    wrong = seal(
+    wrong = encode_events(
         [event.body],
-        chat_id=event.chat_id,
+        stream_id=event.chat_id,
         version=event.version - 1,
         previous_hash=b"x" * 32,
         occurred_at=event.occurred_at,
@@ -137,16 +137,16 @@ def test_a_batch_is_applied_whole_or_not_at_all(tmp_path: Path, at: int) -> None
 def extra(story: Story, body: Any, *, at: int | None = None) -> Recorded:
     """An event with a valid hash that no decision makes."""
     head = stream_head(story.chat())
-    sealed = seal(
+    encoded = encode_events(
         [body],
-        chat_id=CHAT,
+        stream_id=CHAT,
         version=head.version,
         previous_hash=head.hash,
         occurred_at=story.time if at is None else at,
         event_ids=["extra"],
         envelope=Envelope(),
     )[0]
-    return Recorded(len(story.events) + 1, sealed.event, sealed.hash)
+    return Recorded(len(story.events) + 1, encoded.event, encoded.hash)
 
 
 def test_a_time_beyond_the_calendar_is_damage(tmp_path: Path) -> None:
@@ -265,8 +265,8 @@ def test_a_process_that_rebuilds_is_followed(tmp_path: Path) -> None:
     with opened(tmp_path, story.events) as index:
         script = f"""
 sys.path.insert(0, {str(Path(__file__).parents[2])!r})
-from tests.domain.making import Story
-from tests.projections.making import reader
+from tests.support.stories import Story
+from tests.support.naive_index import reader
 index = Index(root, identity={IDENTITY!r}, map_bytes={MAP_BYTES})
 say(index.open())
 index.rebuild(reader(Story().chain("m1").events))
@@ -290,7 +290,7 @@ def test_a_killed_rebuild_is_begun_anew(tmp_path: Path) -> None:
     """Killed while it builds: nothing is current, and the next one builds and cleans up (PS-30)."""
     script = f"""
 sys.path.insert(0, {str(Path(__file__).parents[2])!r})
-from tests.domain.making import Story
+from tests.support.stories import Story
 index = Index(root, identity={IDENTITY!r}, map_bytes={MAP_BYTES})
 events = Story().chain("m1").events
 def read(after):
@@ -424,7 +424,7 @@ def test_commands_are_found_by_id(tmp_path: Path) -> None:
 
 
 def test_the_index_decides_as_the_fold(tmp_path: Path) -> None:
-    """An indexed chat is a state for decisions like a folded one."""
+    """An indexed chat is a state for decisions like a replayed one."""
     story = Story().chain("m1", "m2")
     story.obey(("branch", 0, 1, 1))
     other = next(branch.name for branch in story.chat().branches if not branch.is_active)
@@ -443,7 +443,7 @@ def test_an_index_that_cannot_serve_says_why(tmp_path: Path, number_: int) -> No
     spoil: list[tuple[str, Callable[[Path], object]]] = [
         ("there is none", lambda folder: (tmp_path / "CURRENT").unlink()),
         ("the machine went down", lambda folder: (folder / "in-use").write_bytes(b"another boot")),
-        ("can not be opened", lambda folder: (folder / "data.mdb").write_bytes(b"\1" * 40_960)),
+        ("cannot be opened", lambda folder: (folder / "data.mdb").write_bytes(b"\1" * 40_960)),
         ("has schema", lambda folder: (folder / "data.mdb").unlink()),
         ("there is none", lambda folder: (tmp_path / "CURRENT").write_text("nonsense")),
     ]

@@ -20,8 +20,8 @@ class Log:
     def read(self, after: int, limit: int) -> Sequence[Recorded]:
         return [event for event in self.story.events[after:] if event.position not in self.lost][:limit]
 
-    def read_chat(self, chat_id: str, *, after: int) -> Sequence[Recorded]:
-        return [event for event in self.read(after, 10**9) if event.chat_id == chat_id]
+    def read_stream(self, stream_id: str, *, after: int) -> Sequence[Recorded]:
+        return [event for event in self.read(after, 10**9) if event.chat_id == stream_id]
 
 
 def test_catching_up(tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_events_seen_before_their_erasure_excuse_no_loss(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("left", range(1, 2**4 - 1))
-def test_a_half_erased_chat_does_not_stop_a_rebuild(tmp_path: Path, left: int) -> None:
+def test_a_partly_erased_chat_does_not_stop_a_rebuild(tmp_path: Path, left: int) -> None:
     """Whatever an interrupted erasure left of a deleted chat, the rest is indexed and the erasure is to be finished."""
     story = Story().chain("m1", "m2", "m3")
     story.chain("x1", chat_id="other")
@@ -121,7 +121,7 @@ def test_a_half_erased_chat_does_not_stop_a_rebuild(tmp_path: Path, left: int) -
     with opened(tmp_path) as index:
         Projector(index, log).catch_up()
         with index.snapshot() as snapshot:
-            doomed = [erasure.chat_id for erasure in snapshot.erasures()]
+            doomed = [erasure.stream_id for erasure in snapshot.erasures()]
 
         assert isinstance(tombstone.body, ChatDeleted)
         assert [CHAT] == doomed

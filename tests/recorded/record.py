@@ -30,7 +30,7 @@ from chatledger.domain.chat.events import (
     RunRecorded,
 )
 from chatledger.domain.chat.runs import MessageRun, PlannedRun
-from chatledger.domain.log.codec import Envelope, seal
+from chatledger.domain.log.codec import Envelope, encode_events
 from chatledger.domain.values import Message
 
 SAMPLES = Path(__file__).parent / "events.json"
@@ -105,9 +105,9 @@ def make_samples(
         envelope = Envelope()
         if number % 2:
             envelope = Envelope(actor="ada", correlation_id="co", causation_id="ca", command_id=f"command-{number}")
-        for event in seal(
+        for event in encode_events(
             bodies,
-            chat_id=stream_id,
+            stream_id=stream_id,
             version=version,
             previous_hash=previous_hash,
             occurred_at=1_700_000_000_000 + number,

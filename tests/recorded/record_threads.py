@@ -11,11 +11,11 @@ from chatledger.domain.content import (
     Leaf,
     ListNode,
     Piece,
-    compound_piece,
+    composite_piece,
     dict_piece,
-    digest_of,
     leaf_pieces,
     list_piece,
+    piece_digest,
 )
 from chatledger.domain.thread.events import (
     AgentCheckpointPut,
@@ -31,12 +31,14 @@ from chatledger.domain.thread.events import (
 
 SAMPLES = Path(__file__).parent / "threads.json"
 
-LEAVES = [Piece(digest_of(leaf), leaf) for leaf in (Leaf("msgpack", b"\xa1x"), Leaf("null", b""), Leaf("json", b"1"))]
+LEAVES = [
+    Piece(piece_digest(leaf), leaf) for leaf in (Leaf("msgpack", b"\xa1x"), Leaf("null", b""), Leaf("json", b"1"))
+]
 LONG = leaf_pieces("bytes", b"\0" * 300_000)[-1]
 DIGESTS = [piece.digest for piece in LEAVES]
 LIST = list_piece(DIGESTS * 2)
 GROWN = Piece(list_piece([*DIGESTS * 2, DIGESTS[0]]).digest, ListNode(DIGESTS[0], LIST.digest, 6))
-OTHERS = (dict_piece({"a": DIGESTS[0], "": DIGESTS[1]}), compound_piece("langgraph.send/1", DIGESTS[:2]))
+OTHERS = (dict_piece({"a": DIGESTS[0], "": DIGESTS[1]}), composite_piece("langgraph.send/1", DIGESTS[:2]))
 
 STREAM: list[list[Body]] = [
     [AgentContentPut((*LEAVES, LONG), "ada")],

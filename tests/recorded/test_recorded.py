@@ -10,7 +10,7 @@ from tests.recorded.record_states import SAMPLES as STATE_SAMPLES
 from tests.recorded.record_threads import SAMPLES as THREAD_SAMPLES
 
 from chatledger.domain.chat.events import Event, Recorded
-from chatledger.domain.chat.replay import FoldedChat
+from chatledger.domain.chat.replay import ReplayedChat
 from chatledger.domain.log.codec import BODIES, decode_event, encode_event, event_hash
 
 BODY = Event.__struct_fields__.index("body")
@@ -66,7 +66,7 @@ def test_every_topic_has_a_sample() -> None:
 
 def test_recorded_events_are_one_stream() -> None:
     """Together they fold to a chat in its last life, so their hashes chain."""
-    chat = FoldedChat("trip/漢", map(recorded, RECORDED)).chat
+    chat = ReplayedChat("trip/漢", map(recorded, RECORDED)).chat
 
     assert chat is not None
     assert ("", None, 1_700_000_000_016, 2) == (chat.user_id, chat.title, chat.created_at, chat.message_count)

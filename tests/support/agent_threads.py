@@ -2,23 +2,28 @@
 
 from typing import Any, cast
 
-from chatledger.domain.content import DIGEST_BYTES, DictNode, Leaf, ListNode, Parts, dict_piece, leaf_pieces, list_piece
-from chatledger.domain.thread.decide import CheckpointPut, Tree
+from chatledger.domain.content import (
+    DIGEST_BYTES,
+    DictNode,
+    Leaf,
+    ListNode,
+    Parts,
+    Tree,
+    dict_tree,
+    leaf_tree,
+    list_tree,
+)
+from chatledger.domain.thread.decide import CheckpointPut
 from chatledger.infra.ledger.threads import StoredCheckpoint, Threads
 
 
 def tree_of(value: Any) -> Tree:
     """A value in pieces, with text as leaves."""
     if isinstance(value, list):
-        children = [tree_of(element) for element in cast("list[Any]", value)]
-        piece = list_piece([child.digest for child in children])
-        return Tree(piece.digest, piece.content, children)
+        return list_tree([tree_of(element) for element in cast("list[Any]", value)])
     if isinstance(value, dict):
-        items = {key: tree_of(element) for key, element in cast("dict[str, Any]", value).items()}
-        piece = dict_piece({key: child.digest for key, child in items.items()})
-        return Tree(piece.digest, piece.content, list(items.values()))
-    *parts, whole = leaf_pieces("text", value.encode())
-    return Tree(whole.digest, whole.content, [Tree(part.digest, part.content) for part in parts])
+        return dict_tree({key: tree_of(element) for key, element in cast("dict[str, Any]", value).items()})
+    return leaf_tree("text", value.encode())
 
 
 def value_of(stored: StoredCheckpoint, digest: bytes) -> Any:

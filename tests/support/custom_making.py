@@ -7,7 +7,7 @@ from tests.support.naive_index import reader
 from chatledger.domain.chat.events import ChatCreated, ChatDeleted, MessagesAppended, Recorded
 from chatledger.projections.custom.catching_up import CatchingUp
 from chatledger.projections.custom.projection import Projection
-from chatledger.projections.custom.records import BUILDING, SERVING, ProjectionRecord, load
+from chatledger.projections.custom.records import BUILDING, SERVING, ProjectionRecord, load_record
 from chatledger.projections.custom.rows import ProjectionRows
 from chatledger.projections.index import Index
 from chatledger.projections.lmdb.keys import number
@@ -55,7 +55,7 @@ class Failing(Tally):
 def record_of(index: Index, name: str = "tally", slot: bytes = SERVING) -> ProjectionRecord | None:
     """What the index notes about the rows that serve."""
     with index.snapshot() as snapshot:
-        return load(snapshot.txn, snapshot.tables, slot, name)
+        return load_record(snapshot.txn, snapshot.tables, slot, name)
 
 
 def serving(index: Index, name: str = "tally") -> ProjectionRecord:

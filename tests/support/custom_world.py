@@ -82,9 +82,9 @@ STEPS: Final[tuple[tuple[Any, str], ...]] = (
     (Generations, "publish"),
     (Generations, "remove_unused"),
     (catching_up, "apply_events"),
-    (catching_up, "drop"),
-    (catching_up, "forget"),
-    (catching_up, "save"),
+    (catching_up, "drop_record"),
+    (catching_up, "forget_record"),
+    (catching_up, "save_record"),
 )
 """Before and after each of these a process may die."""
 

@@ -14,7 +14,7 @@ import msgspec
 
 import chatledger
 from chatledger import ANY, ChatledgerError, Ledger, Message, NewMessage, Recorded
-from chatledger.domain.chat.replay import FoldedChat
+from chatledger.domain.chat.replay import ReplayedChat
 from chatledger.domain.log.codec import encode_event, event_hash
 from chatledger.infra.ledger.port import store_of
 from chatledger.infra.store.store import Store
@@ -46,21 +46,21 @@ def length(ledger: Ledger, chat_id: str | None = None) -> int:
     return sum(1 for _ in ledger.history(chat_id))
 
 
-def check_chat(ledger: Ledger, chat_id: str) -> FoldedChat:
+def check_chat(ledger: Ledger, chat_id: str) -> ReplayedChat:
     """Every promise about one chat, on the index as it is and the log as it is; returns the fold of the log."""
     events = list(ledger.history(chat_id))
     check_stream(events)
-    folded = FoldedChat(chat_id, events)
-    assert folded.chat == ledger.get_chat(chat_id)
-    assert folded.branches == ledger.list_branches(chat_id)
-    assert folded.checkpoints == ledger.list_checkpoints(chat_id)
-    if folded.chat is None:
+    replayed = ReplayedChat(chat_id, events)
+    assert replayed.chat == ledger.get_chat(chat_id)
+    assert replayed.branches == ledger.list_branches(chat_id)
+    assert replayed.checkpoints == ledger.list_checkpoints(chat_id)
+    if replayed.chat is None:
         assert ledger.get_active_branch(chat_id) is None
-        assert folded.branches == []
-        return folded
-    _check_pointers(ledger, folded)
-    _check_messages(ledger, folded)
-    return folded
+        assert replayed.branches == []
+        return replayed
+    _check_pointers(ledger, replayed)
+    _check_messages(ledger, replayed)
+    return replayed
 
 
 def check_stream(events: list[Recorded]) -> None:
@@ -77,31 +77,31 @@ def check_stream(events: list[Recorded]) -> None:
     assert len({recorded.event_id for recorded in events}) == len(events)
 
 
-def _check_pointers(ledger: Ledger, folded: FoldedChat) -> None:
-    branches, checkpoints = folded.branches, folded.checkpoints
+def _check_pointers(ledger: Ledger, replayed: ReplayedChat) -> None:
+    branches, checkpoints = replayed.branches, replayed.checkpoints
     assert [branch.is_active for branch in branches].count(True) == 1
-    active = ledger.get_active_branch(folded.chat_id)
+    active = ledger.get_active_branch(replayed.chat_id)
     assert active == next(branch for branch in branches if branch.is_active)
     assert len({branch.name for branch in branches}) == len(branches)
     assert len({branch.id for branch in branches}) == len(branches)
     assert len({checkpoint.name for checkpoint in checkpoints}) == len(checkpoints)
     for branch in branches:
-        assert ledger.get_branch(folded.chat_id, branch.name) == branch
-        chain = ledger.get_messages(folded.chat_id, branch=branch.name)
-        expected = [] if branch.head_message_id is None else folded.get_chain(branch.head_message_id)
+        assert ledger.get_branch(replayed.chat_id, branch.name) == branch
+        chain = ledger.get_messages(replayed.chat_id, branch=branch.name)
+        expected = [] if branch.head_message_id is None else replayed.get_chain(branch.head_message_id)
         assert expected == chain
         assert len(chain) == branch.message_count
     for checkpoint in checkpoints:
-        assert folded.has_message(checkpoint.message_id)
-        assert ledger.get_checkpoint(folded.chat_id, checkpoint.name) == checkpoint
+        assert replayed.has_message(checkpoint.message_id)
+        assert ledger.get_checkpoint(replayed.chat_id, checkpoint.name) == checkpoint
 
 
-def _check_messages(ledger: Ledger, folded: FoldedChat) -> None:
-    messages = folded.messages
+def _check_messages(ledger: Ledger, replayed: ReplayedChat) -> None:
+    messages = replayed.messages
     seen: set[str] = set()
     children: dict[str | None, list[Message]] = {}
     for message in messages:
-        assert message.chat_id == folded.chat_id
+        assert message.chat_id == replayed.chat_id
         # Parents stand earlier in the log: there can be no cycle, and no edge to another chat.
         assert message.parent_id is None or message.parent_id in seen
         assert message.id not in seen
@@ -114,8 +114,8 @@ def _check_messages(ledger: Ledger, folded: FoldedChat) -> None:
         assert ledger.has_children(message.id) == bool(below)
         assert ledger.siblings(message.id) == [other for other in children[message.parent_id] if other != message]
     for message in messages[-3:]:
-        assert ledger.get_chain(message.id) == folded.get_chain(message.id)
-    graph = ledger.graph(folded.chat_id)
+        assert ledger.get_chain(message.id) == replayed.get_chain(message.id)
+    graph = ledger.graph(replayed.chat_id)
     assert {node.id: node.parent_id for node in graph.nodes} == {m.id: m.parent_id for m in messages}
     assert len(graph.nodes) == len(messages)
 

@@ -10,7 +10,7 @@ from typing import Any
 from tests.support.stories import Story
 
 from chatledger.domain.chat.events import Recorded
-from chatledger.domain.chat.replay import FoldedChat
+from chatledger.domain.chat.replay import ReplayedChat
 from chatledger.domain.values import Message
 from chatledger.projections.chat.chains import Place
 from chatledger.projections.chat.reader import IndexedChat
@@ -95,8 +95,8 @@ def chat_answers(chat: IndexedChat) -> dict[str, Any]:
     }
 
 
-def folded_answers(chat: FoldedChat) -> dict[str, Any]:
-    """The same, from a chat folded in memory."""
+def folded_answers(chat: ReplayedChat) -> dict[str, Any]:
+    """The same, from a chat replayed in memory."""
     if chat.chat is None:
         return {"chat": None, "tombstone": chat.tombstone, "branches": [], "marks": []}
     return {
@@ -113,7 +113,7 @@ def folded_answers(chat: FoldedChat) -> dict[str, Any]:
 
 
 def story_answers(story: Story, chat_ids: Sequence[str]) -> dict[str, Any]:
-    """The same, from chats folded in memory, with lists filtered and sorted the plain way."""
+    """The same, from chats replayed in memory, with lists filtered and sorted the plain way."""
     chats = [chat for chat_id in chat_ids if (chat := story.chat(chat_id).chat) is not None]
     chats.sort(key=lambda chat: (-chat.updated_at, chat.id.encode()))
 

@@ -43,7 +43,7 @@ class World:
                     txn.delete(key, old, db=getattr(self.generation.tables, table))
                 txn.put(key, value, db=getattr(self.generation.tables, table))
             if known:
-                self.generation.note_soiled(txn)
+                self.generation.note_dirty(txn)
 
         self.generation.env.update(change)
         self.rows |= {(table, key): value for key, value in changes.items()}
@@ -54,7 +54,7 @@ class World:
         def change(txn: Transaction) -> None:
             for table, key in rows:
                 txn.delete(key, db=getattr(self.generation.tables, table))
-            self.generation.note_soiled(txn)
+            self.generation.note_dirty(txn)
 
         self.generation.env.update(change)
         for row in rows:

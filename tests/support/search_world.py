@@ -13,11 +13,7 @@ from chatledger.domain.search.query import All, Either, Phrase, Query, Without, 
 from chatledger.domain.search.tokens import terms_of
 from chatledger.domain.values import SearchHits
 from chatledger.projections.lmdb.environment import Transaction
-from chatledger.projections.search import indexer as builder
-from chatledger.projections.search import indexer as building
-from chatledger.projections.search import indexer as currency
-from chatledger.projections.search import indexer as writer
-from chatledger.projections.search import inversion, reader, rows
+from chatledger.projections.search import indexer, inversion, reader, rows
 
 LEAST_IDF: Final = 1e-6
 
@@ -134,7 +130,7 @@ def small_blocks(pending_documents: int = 3, block_occurrences: int = 4, block_d
     """Few messages are enough to reach what else takes thousands: full blocks, ends that are added to, waiting texts."""
     with pytest.MonkeyPatch.context() as patch:
         # The modules are imported above: one that is imported in here would keep these numbers.
-        for module in (writer, builder):
+        for module in (indexer,):
             patch.setattr(module, "PENDING_DOCUMENTS", pending_documents)
         for module in (rows, reader):
             patch.setattr(module, "BLOCK_DOCUMENTS", block_documents)
@@ -163,7 +159,7 @@ def build_search(ledger: Ledger, *, anew: bool, chunk_messages: int, stop_after:
 
     live = generation(ledger)
     try:
-        building.build(live.env, live.tables, anew=anew, progress=progress, chunk_messages=chunk_messages)
+        indexer.build(live.env, live.tables, anew=anew, progress=progress, chunk_messages=chunk_messages)
     except StoppedError:
         return False
     return True
@@ -174,7 +170,7 @@ def drop_search(ledger: Ledger) -> None:
     live = generation(ledger)
 
     def forget(txn: Transaction) -> None:
-        currency.begin_anew(txn, live.tables)
+        indexer.begin_anew(txn, live.tables)
 
     live.env.update(forget)
 

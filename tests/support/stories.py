@@ -1,4 +1,4 @@
-"""Events as a writer makes them: decided on the folded chat, sealed, numbered, and folded."""
+"""Events as a writer makes them: decided on the replayed chat, encoded, numbered, and replayed."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,15 +17,15 @@ from chatledger.domain.chat.decide_branches import (
 from chatledger.domain.chat.decide_chats import decide_create_chat, decide_delete_chat, decide_update_chat
 from chatledger.domain.chat.decide_messages import decide_add_messages, decide_append
 from chatledger.domain.chat.events import Body, Recorded
-from chatledger.domain.chat.replay import FoldedChat
+from chatledger.domain.chat.replay import ReplayedChat
 from chatledger.domain.chat.state import stream_head
-from chatledger.domain.log.codec import Envelope, Sealed, seal
+from chatledger.domain.log.codec import EncodedEvent, Envelope, encode_events
 from chatledger.domain.values import ANY, NewMessage
 
 CHAT = "chat-1"
 
 
-class Neighboured(FoldedChat):
+class Neighboured(ReplayedChat):
     """A chat that knows which message ids other chats use."""
 
     def __init__(self, chat_id: str, elsewhere: Sequence[str] = ()) -> None:
@@ -60,8 +60,8 @@ class Story:
 
     def __init__(self) -> None:
         self.events: list[Recorded] = []
-        self.sealed: list[Sealed] = []
-        self.chats: dict[str, FoldedChat] = {}
+        self.encoded: list[EncodedEvent] = []
+        self.chats: dict[str, ReplayedChat] = {}
         self.time = 1_700_000_000_000
         self._ids = 0
 
@@ -70,30 +70,30 @@ class Story:
         self._ids += 1
         return f"{kind}{self._ids}"
 
-    def chat(self, chat_id: str = CHAT) -> FoldedChat:
+    def chat(self, chat_id: str = CHAT) -> ReplayedChat:
         """The chat as it stands."""
         return self.chats.setdefault(chat_id, Neighboured(chat_id))
 
-    def seal(self, bodies: Sequence[Body], chat_id: str = CHAT, *, command_id: str | None = None) -> list[Recorded]:
+    def encode(self, bodies: Sequence[Body], chat_id: str = CHAT, *, command_id: str | None = None) -> list[Recorded]:
         """The events that would be written next."""
         head = stream_head(self.chat(chat_id))
-        sealed = seal(
+        encoded = encode_events(
             bodies,
-            chat_id=chat_id,
+            stream_id=chat_id,
             version=head.version,
             previous_hash=head.hash,
             occurred_at=self.time,
             event_ids=[self.new_id("e") for _ in bodies],
             envelope=Envelope(actor="ada", command_id=command_id),
         )
-        self.sealed.extend(sealed)
+        self.encoded.extend(encoded)
         return [
-            Recorded(position, event.event, event.hash) for position, event in enumerate(sealed, len(self.events) + 1)
+            Recorded(position, event.event, event.hash) for position, event in enumerate(encoded, len(self.events) + 1)
         ]
 
     def write(self, bodies: Sequence[Body], chat_id: str = CHAT, *, command_id: str | None = None) -> list[Recorded]:
         """Put events on the log and fold them."""
-        recorded = self.seal(bodies, chat_id, command_id=command_id)
+        recorded = self.encode(bodies, chat_id, command_id=command_id)
         for event in recorded:
             self.chat(chat_id).apply(event)
             self.events.append(event)
@@ -135,7 +135,7 @@ class Story:
         bodies = self._decide(chat, kind, a, b, c)
         return self.write(bodies, chat_id, command_id=f"command {len(self.events)}" if c % 2 else None)
 
-    def _decide(self, chat: FoldedChat, kind: str, a: int, b: int, c: int) -> list[Body]:
+    def _decide(self, chat: ReplayedChat, kind: str, a: int, b: int, c: int) -> list[Body]:
         messages, branches = chat.messages, chat.branches
         branch = branches[a % len(branches)].name
         target = messages[(a * 8 + b) % len(messages)].id if messages else None
@@ -168,7 +168,7 @@ class Story:
             return decide_delete_chat(chat, user_id=None)
         return []
 
-    def _new_branch(self, chat: FoldedChat, name: str, head: str | None, *, activate: bool) -> list[Body]:
+    def _new_branch(self, chat: ReplayedChat, name: str, head: str | None, *, activate: bool) -> list[Body]:
         new_id = self.new_id("b")
         return decide_create_branch(chat, name, head, activate=activate, branch_id=new_id, created_at=self.time)
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import chatledger
 from chatledger import Ledger, LedgerView, NewMessage, Recorded
-from chatledger.domain.chat.replay import FoldedChat
+from chatledger.domain.chat.replay import ReplayedChat
 
 CHATS: Final = ("riga", "oslo", "rome")
 OWNERS: Final = {"riga": "ada", "oslo": "ada", "rome": "bob"}
@@ -91,14 +91,14 @@ def outcome(call: Callable[[], Any]) -> Any:
 def check_fold(view: LedgerView, events: list[Recorded]) -> None:
     """The view is the fold of the first events of the log."""
     for chat_id in CHATS:
-        folded = FoldedChat(chat_id, [recorded for recorded in events if recorded.chat_id == chat_id])
-        assert folded.chat == view.get_chat(chat_id)
-        assert folded.branches == view.list_branches(chat_id)
-        assert folded.checkpoints == view.list_checkpoints(chat_id)
-        assert {message.id for message in folded.messages} == {node.id for node in view.graph(chat_id).nodes}
-        for branch in folded.branches:
+        replayed = ReplayedChat(chat_id, [recorded for recorded in events if recorded.chat_id == chat_id])
+        assert replayed.chat == view.get_chat(chat_id)
+        assert replayed.branches == view.list_branches(chat_id)
+        assert replayed.checkpoints == view.list_checkpoints(chat_id)
+        assert {message.id for message in replayed.messages} == {node.id for node in view.graph(chat_id).nodes}
+        for branch in replayed.branches:
             head = branch.head_message_id
-            chain = [] if head is None else folded.get_chain(head)
+            chain = [] if head is None else replayed.get_chain(head)
             assert chain == view.get_messages(chat_id, branch=branch.name)
     assert events == list(view.history())
 

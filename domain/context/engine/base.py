@@ -1,4 +1,4 @@
-"""What a context engine holds: its fragments, its branch, and how it comes by them."""
+"""The state of a context engine: its fragments, its branch, and how it loads them."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
@@ -70,7 +70,7 @@ class EngineBase:
 
     @property
     def sandbox(self) -> Any:
-        """What computed values get that ask for one."""
+        """The sandbox that is passed to computed values which ask for one."""
         return self._sandbox
 
     @property

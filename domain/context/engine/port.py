@@ -1,4 +1,4 @@
-"""What a context engine needs from the outside: a conversation store, a clock, new ids."""
+"""The port of a context engine: a conversation store, a clock, new ids."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol

@@ -21,7 +21,7 @@ from .saving import PendingMessages
 
 class Resolved(msgspec.Struct, frozen=True, kw_only=True):
     """
-    What a model gets.
+    The context for a model.
 
     Args:
         system_prompt: The context fragments, rendered.

@@ -55,7 +55,7 @@ class Dumpable(Protocol):
     """An object of the OpenAI SDK, or another pydantic model."""
 
     def model_dump(self, *, mode: str = ..., exclude_unset: bool = ...) -> dict[str, Any]:
-        """Its fields."""
+        """Return the fields."""
         ...
 
 

@@ -138,7 +138,7 @@ DENIED: Final = "Tool execution denied."
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What a tool answered, as text."""
+    """The result of a tool call, as text."""
 
     text: str
     is_error: bool
@@ -204,7 +204,7 @@ def arguments_of(part: Mapping[str, Any]) -> str:
 
 
 def outcome_of(part: Mapping[str, Any]) -> Outcome | None:
-    """What the tool answered; None while there is no answer."""
+    """Return the result of a tool call; None while there is none."""
     state = part.get("state")
     if state == "output-available":
         output = part.get("output")
@@ -217,7 +217,7 @@ def outcome_of(part: Mapping[str, Any]) -> Outcome | None:
 
 
 class Step(msgspec.Struct, frozen=True):
-    """What one answer of a model holds: content, and calls of tools, whose results come after it."""
+    """One answer of a model: content, and calls of tools, whose results come after it."""
 
     content: list[Mapping[str, Any]]
     calls: list[Mapping[str, Any]]

@@ -10,7 +10,7 @@ from ...limits import MAX_JSON_DEPTH, json_copy
 from ..messages import ASSISTANT, USER, UIMessage
 
 _MAX_INPUT_DEPTH: Final = MAX_JSON_DEPTH // 2
-"""How deep the arguments of a tool call may nest to be stored parsed: they stand a few levels deep in a message."""
+"""The depth up to which arguments of a tool call are stored parsed: they stand a few levels deep in a message."""
 
 
 def plain(value: Any, what: str) -> Any:
@@ -116,12 +116,12 @@ CALL_PROVIDER: Final = "callProviderMetadata"
 
 
 def details_of(message: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What is kept for a message."""
+    """Return the details that are stored with a message."""
     return object_at(message, "metadata", OWNER)
 
 
 def part_details(part: Mapping[str, Any], form: str, *, place: str = PROVIDER) -> Mapping[str, Any]:
-    """What one format keeps for a part."""
+    """Return the details that one format stores with a part."""
     return object_at(part, place, OWNER, form)
 
 

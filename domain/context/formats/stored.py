@@ -1,4 +1,4 @@
-"""What is stored, whatever its shape, as a UIMessage."""
+"""Stored data of any shape as a UIMessage."""
 
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, TypeGuard, cast

@@ -35,7 +35,7 @@ class BackupLog:
 
     @property
     def is_dense(self) -> bool:
-        """As of the log."""
+        """Whether positions have no gaps, as for the log of the backup."""
         return self._manifest.is_dense
 
     is_checked = False
@@ -54,11 +54,11 @@ class BackupLog:
                 break
         return page
 
-    def read_chat(self, chat_id: str, *, after: int) -> Sequence[Recorded]:
+    def read_stream(self, stream_id: str, *, after: int) -> Sequence[Recorded]:
         """The events of one chat after a position, in order."""
         page: list[Recorded] = []
         for frame in self.frames(after):
-            if frame.stream == chat_id:
+            if frame.stream == stream_id:
                 page.append(self._mapper.recorded(frame.notification()))
                 if len(page) == _READ_PAGE:
                     break

@@ -62,7 +62,7 @@ def restore(
         What was restored.
 
     Raises:
-        ConfigurationError: The place is not empty, or can not be used; there is no backup; or its keys are missing.
+        ConfigurationError: The place is not empty, or cannot be used; there is no backup; or its keys are missing.
         CorruptStateError, ChainIntegrityError: The backup is damaged, or what was restored is not what it says.
         UnsupportedFormatError: A newer chatledger wrote the backup.
         LogRefusedError, AccessDeniedError: The server refuses the login, or the login may not make the streams.
@@ -72,7 +72,7 @@ def restore(
     report = progress or no_progress
     place = os.fspath(location)
     options = _Options(encryption, login, timeout_s)
-    run = _Run(backup, manifest, options, progress=report)
+    run = _RestoreRun(backup, manifest, options, progress=report)
     if place == "memory:":
         msg = "a ledger in memory ends with its process; restore into a directory, nats://, sqlite:// or postgresql://"
         raise ConfigurationError(msg)
@@ -91,7 +91,7 @@ def restore(
 
 
 class _Options(NamedTuple):
-    """How the place is opened, several times."""
+    """The options for opening the target, which happens several times."""
 
     encryption: Encryption | None
     login: Login | None
@@ -104,7 +104,7 @@ class _Options(NamedTuple):
         return Options(location, timeout_s=self.timeout_s, encryption=self.encryption, login=self.login)
 
 
-class _Run:
+class _RestoreRun:
     def __init__(self, backup: BackupLog, manifest: Manifest, options: _Options, *, progress: Progress) -> None:
         self._backup, self._manifest, self._progress = backup, manifest, progress
         self._options = options
@@ -116,13 +116,13 @@ class _Run:
         with log_at(self._options.log_only(location, create=create)) as log:
             is_again = log.drop_partial()
             if not is_again:
-                self._fill(log)
+                self._restore_log(log)
         if is_again:
             with log_at(self._options.log_only(location, create=create)) as log:
-                self._fill(log)
+                self._restore_log(log)
         self._verify(location)
 
-    def _fill(self, log: EventLog) -> None:
+    def _restore_log(self, log: EventLog) -> None:
         manifest = self._manifest
         if log.is_dense and manifest.missing > manifest.erased:
             msg = (
@@ -130,7 +130,7 @@ class _Run:
                 "on a NATS server that would mean lost events. Restore it into postgresql:// or sqlite://"
             )
             raise ConfigurationError(msg)
-        log.fill(self._pages())
+        log.restore(self._pages())
         for bookmark in self._bookmarks:
             log.save_bookmark(structs.replace(bookmark, log_id=log.identity))
 
@@ -172,7 +172,7 @@ class _Run:
 
 
 def _note_quarantine(directory: Path, manifest: Manifest) -> None:
-    """What lost events before the backup was taken is refused in the restored directory, too."""
+    """Refuse in the restored directory, too, the streams that had lost events before the backup was taken."""
     if manifest.quarantined:
         why = "the log was damaged before the backup was taken"
         streams = tuple(manifest.quarantined)
@@ -195,7 +195,7 @@ def _drafted(target: Path) -> Generator[Path]:
             _sync(target.parent)
             shutil.rmtree(draft, ignore_errors=True)
     except OSError as error:
-        msg = f"the backup can not be restored to {target}: {error}"
+        msg = f"the backup cannot be restored to {target}: {error}"
         raise ConfigurationError(msg) from error
 
 
@@ -203,7 +203,7 @@ def _check_empty(target: Path) -> None:
     if target.is_dir() and not any(target.iterdir()):
         return
     if target.is_dir() and {entry.name for entry in target.iterdir()} == {LOST_AND_FOUND}:
-        msg = f"{target} is the root of a volume, which can not be replaced as a whole; restore into a folder inside it"
+        msg = f"{target} is the root of a volume, which cannot be replaced as a whole; restore into a folder inside it"
         raise ConfigurationError(msg)
     if target.exists():
         msg = f"{target} is not empty, and a backup is restored into an empty place only; move it away, or give another"

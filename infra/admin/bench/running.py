@@ -1,4 +1,4 @@
-"""The same conversations in a ledger and in a SQLite file, the same questions to both, in turns."""
+"""Benchmark: the same conversations in a ledger and in a SQLite file, and the same questions to both, in turns."""
 
 import gc
 import statistics
@@ -68,7 +68,7 @@ def compare_with_sqlite(
         open_ledger(folder / "ledger", durability=durability) as ledger,
         SqliteChats(folder / "peer.db", is_synced=durability == "always") as peer,
     ):
-        return _Run(ledger, peer, report).all(chats, longest, folder)
+        return _BenchRun(ledger, peer, report).all(chats, longest, folder)
 
 
 def _length(chat: ImportedChat) -> int:
@@ -80,7 +80,7 @@ def _length(chat: ImportedChat) -> int:
     return length
 
 
-class _Run:
+class _BenchRun:
     def __init__(self, ledger: Ledger, peer: SqliteChats, report: Callable[[str], None]) -> None:
         self._ledger, self._peer, self._report = ledger, peer, report
 

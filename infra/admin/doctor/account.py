@@ -1,4 +1,4 @@
-"""What a repair did: what was lost, corrected, and kept, by chat and version."""
+"""The account of a repair: lost, corrected and kept events, by chat and version."""
 
 from collections.abc import Iterable, Mapping
 
@@ -86,7 +86,7 @@ class CorrectedEvent(msgspec.Struct, frozen=True, kw_only=True):
 
 class Repair(msgspec.Struct, frozen=True, kw_only=True):
     """
-    What a repair did.
+    The result of a repair.
 
     Args:
         location: The directory, which has the sound log now.
@@ -201,7 +201,7 @@ def _describe_kept(kept: KeptEvents) -> str:
 
 class Accounts:
     """
-    What there is of each chat that lost events.
+    The events that are left of each chat that lost some.
 
     Args:
         scan: The chains of all that is there.
@@ -236,7 +236,7 @@ class Accounts:
             self._named[stream] = max(self._named.get(stream, 0), version)
 
     def seen(self, stream: str) -> int:
-        """How many events a chat had at least."""
+        """Return the least number of events that a chat had."""
         known = self._positions.get(stream, {})
         sure = max(max(known, default=0), self._index.get(stream, 0), self._scan.heads.get(stream, (0, b""))[0])
         broken = self._scan.breaks.get(stream)
@@ -248,7 +248,7 @@ class Accounts:
 
     def lost(self, recreated: Iterable[str], *, count: int) -> tuple[LostEvents, ...]:
         """
-        What is lost.
+        Return the lost events.
 
         Args:
             recreated: The chats that the index brought back.

@@ -22,8 +22,8 @@ from ...log.nats_server.blocks import (
     entries_of,
     has_right_subject,
     hashed_part,
+    read_block_record,
     read_frames,
-    read_record,
     scan_block,
     subject_prefix,
 )
@@ -32,7 +32,7 @@ from ...log.nats_server.record_hash import block_key, record_hashes
 LARGEST_BYTES: Final = 8 * 1024
 """Larger records are not tried: the time grows with the square of the size, here it is some 10 s."""
 _BUDGET_BYTES: Final = 4 * 1024**3
-"""How much is hashed for all records of a stream together, about a minute: on a disk with thousands of them, the rest stays."""
+"""The bytes hashed for all records of a stream together, about a minute: on a disk with thousands of them, the rest stays."""
 _AT_ONCE: Final = 2048
 _HEAD: Final = Struct("<IQQH")
 _SIZE: Final = Struct("<I")
@@ -82,7 +82,7 @@ class BitCorrection:
         self.corrected: list[CorrectedRecord] = []
 
     def entries(self) -> Iterator[Entry]:
-        """What the blocks hold, as `read_blocks` says."""
+        """Return the entries of the blocks, as `read_blocks` does."""
         last = 0
         for file in block_files(self._folder):
             block = self.block(file)
@@ -116,7 +116,7 @@ class BitCorrection:
     def records_in(block: CorrectedBlock) -> Iterator[BlockRecord]:
         """The intact messages of one block."""
         for span in block.scan.spans:
-            record = read_record(block.raw, span)
+            record = read_block_record(block.raw, span)
             if isinstance(record, BlockRecord):
                 yield record
 

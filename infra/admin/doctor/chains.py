@@ -12,7 +12,7 @@ from chatledger.domain.log.tombstones import ForeignMessage, removed_until
 
 class Break(msgspec.Struct, frozen=True, kw_only=True):
     """
-    Where a chain breaks.
+    A break of a hash chain.
 
     Args:
         stream: The chat or thread.
@@ -31,7 +31,7 @@ class Break(msgspec.Struct, frozen=True, kw_only=True):
 
 class ChainScan:
     """
-    What a walk over records found. Nothing is raised for damage.
+    The result of a walk over records. Nothing is raised for damage.
 
     Attributes:
         heads: Version and hash of the last event of each stream that follows.
@@ -101,7 +101,7 @@ class ChainScan:
         self._latest[str(record.originator_id)] = record.id
         if record.id in self._doubtful and str(record.originator_id) not in self.heads:
             return  # what a damaged record says of its chat may be damaged, too
-        self._break(str(record.originator_id), record.id, record.originator_version, f"it can not be read: {error}")
+        self._break(str(record.originator_id), record.id, record.originator_version, f"it cannot be read: {error}")
 
     def _take(self, recorded: Recorded) -> None:
         stream, body = recorded.chat_id, recorded.body
@@ -198,5 +198,5 @@ class ChainScan:
 
     @property
     def lost(self) -> int:
-        """How many positions hold no event that belongs there, and no tombstone accounts for them."""
+        """The number of positions without an event that belongs there, and without a tombstone that accounts for it."""
         return max(0, self.missing - self.erased)

@@ -80,7 +80,7 @@ def diagnose(
 
 
 def mapper_of(encryption: Encryption | None) -> StructMapper:
-    """What reads the records of a log."""
+    """Return the mapper that reads the records of a log."""
     cipher = None if encryption is None else RecordCipher(keyring_of(encryption))
     return StructMapper(JSONTranscoder(), cipher=cipher)
 
@@ -132,7 +132,7 @@ class _Look:
         self._mapper.blobs = store.read_large(self._mapper)
         self._name_damage(store)
         if store.identity is None:
-            what = "what the server knows of the stream can not be read"
+            what = "what the server knows of the stream cannot be read"
             self._found.add("error", "stream-damaged", stream_folder(directory) / "meta.inf", what, _REPAIR)
         scan = self._scan(store.stored(), ChainScan(store.doubtful))
         witness = read_index(root, store.identity, self._found)

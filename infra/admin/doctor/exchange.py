@@ -22,7 +22,7 @@ def put_in_place(repaired: Path, directory: Path, kept_as: Path) -> None:
     Give a damaged directory another name, and a repaired one its name.
 
     Where the system exchanges two names at once (Linux), `directory` is one or the other at every moment. Elsewhere there is a
-    moment without any; `finish_interrupted` ends what was interrupted then.
+    moment without any; `finish_interrupted_exchange` ends what was interrupted then.
     """
     (repaired.parent / _READY).touch()
     _flush(repaired.parent)
@@ -34,7 +34,7 @@ def put_in_place(repaired: Path, directory: Path, kept_as: Path) -> None:
     _flush(directory.parent)
 
 
-def finish_interrupted(directory: Path, draft: Path) -> None:
+def finish_interrupted_exchange(directory: Path, draft: Path) -> None:
     """End an exchange that was interrupted between two renames: the repaired directory gets the name that nothing has."""
     if not directory.exists() and (draft / _READY).exists() and (draft / "data").is_dir():
         (draft / "data").rename(directory)

@@ -1,4 +1,4 @@
-"""What a diagnosis consists of."""
+"""The findings of a diagnosis."""
 
 from typing import Literal
 
@@ -29,7 +29,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
     """
-    What was found at a location.
+    The findings at a location.
 
     Args:
         location: Where it was looked, without secrets.

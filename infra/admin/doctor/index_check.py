@@ -21,7 +21,7 @@ from .findings import Findings, Severity
 
 
 def check_erasures(directory: DataDirectory, found: Findings, *, is_in_use: bool) -> None:
-    """What erasures that were interrupted left in the files; while a server uses them, whether there were any."""
+    """Report the leftovers of interrupted erasures in the files; while a server uses them, only whether there are any."""
     left = [] if is_in_use else list(find_unfinished(directory))
     opening = "open the ledger: that overwrites it"
     remedy = opening if is_due(directory) else f"rm {directory.path / CHECKED}, then {opening}"
@@ -49,7 +49,7 @@ _REBUILT = "nothing: it is built anew from the log at the next open"
 
 class IndexWitness:
     """
-    What an index knows of the log.
+    The facts that an index has about the log.
 
     Args:
         state: How far it is.
@@ -61,7 +61,7 @@ class IndexWitness:
 
 
 def read_index(root: Path, identity: str | None, found: Findings) -> IndexWitness | None:
-    """What the index in a folder knows of the log with that identity; None when it can not serve."""
+    """Return the facts that the index in a folder has about the log with an identity; None when it cannot serve."""
     if not (root / "CURRENT").exists():
         found.add("note", "index-missing", root, "there is no index", _REBUILT)
         return None
@@ -88,7 +88,7 @@ def read_index(root: Path, identity: str | None, found: Findings) -> IndexWitnes
                 return None
             return _read(generation, found)
     except UncleanStopError:
-        what = "the machine went down while it was open, so it can not be trusted"
+        what = "the machine went down while it was open, so it cannot be trusted"
         found.add("note", "index-unclean", generations.path(number), what, _REBUILT)
     except (ChatledgerError, OSError, ValueError) as error:
         if "already open in this process" in str(error):
@@ -100,14 +100,14 @@ def read_index(root: Path, identity: str | None, found: Findings) -> IndexWitnes
 
 
 def page_damage(root: Path) -> str | None:
-    """What is wrong with the pages of the current generation, on which LMDB would end this process."""
+    """Return a description of damaged pages in the current generation, on which LMDB would end this process."""
     number = Generations(root).current if (root / "CURRENT").exists() else None
     if number is None:
         return None
     try:
         return find_damage(Generations(root).path(number) / "data.mdb")
     except OSError as error:
-        return f"its pages can not be read: {error}"
+        return f"its pages cannot be read: {error}"
 
 
 def _remedy(root: Path) -> str:

@@ -17,12 +17,12 @@ from .store_files import StoreFiles
 DOCTOR: Final = "chatledger:doctor"
 """The actor of what a repair writes."""
 LOST: Final = "chatledger:lost:"
-"""What the id of the stream begins with whose tombstone accounts for events that are lost."""
+"""The prefix of the id of the stream whose tombstone accounts for lost events."""
 
 
 class Rewritten(msgspec.Struct):
     """
-    What an earlier repair wrote anew of a chat.
+    The events that an earlier repair wrote anew for a chat.
 
     Args:
         first: The version with which that begins.
@@ -37,7 +37,7 @@ class Rewritten(msgspec.Struct):
 
 class MergedLog:
     """
-    What is known of a log: its records, and those of a backup where it has none, or others.
+    The known records of a log, completed by those of a backup.
 
     Args:
         store: The files of the log.
@@ -95,7 +95,7 @@ class MergedLog:
 
     @property
     def explained(self) -> int:
-        """How many positions hold no event now because of earlier repairs: what they lost, and what they wrote."""
+        """Return the number of positions without an event because of earlier repairs."""
         lost = sum(self._lost_before.values())
         return len(self.dropped) + lost - min(lost, self._filled)
 

@@ -1,4 +1,4 @@
-"""What can be told of a data directory from its files: format, owner, permissions, room, leftovers."""
+"""Checks of a data directory by its files: format, owner, permissions, free space, leftovers."""
 
 import contextlib
 import os
@@ -9,12 +9,12 @@ from typing import Final
 
 import msgspec
 
-from chatledger.domain.errors import UNDECODABLE, ChatledgerError
+from chatledger.domain.errors import DECODE_ERRORS, ChatledgerError
 
 from ...log.nats_server import DataDirectory
 from ...log.nats_server.directory import FORMAT, FORMAT_FILE, FormatRecord
 from ...log.nats_server.health import get_command, get_server_info
-from ...store.quarantine import Quarantine, describe
+from ...store.quarantine import Quarantine, describe_quarantined
 from ...store.temp_folders import Scratch
 from .findings import Findings
 
@@ -31,8 +31,8 @@ def check_format(directory: DataDirectory, found: Findings) -> bool:
     except FileNotFoundError:
         found.add("error", "not-a-ledger", directory.path, f"it has no {FORMAT_FILE}", "give the directory of a ledger")
         return False
-    except (OSError, *UNDECODABLE) as error:
-        what, remedy = f"it can not be read: {error}", f'write {{"format":{FORMAT}}} into it, if the rest is in order'
+    except (OSError, *DECODE_ERRORS) as error:
+        what, remedy = f"it cannot be read: {error}", f'write {{"format":{FORMAT}}} into it, if the rest is in order'
         found.add("error", "format-damaged", file, what, remedy)
         return True
     if number > FORMAT:
@@ -43,7 +43,7 @@ def check_format(directory: DataDirectory, found: Findings) -> bool:
 
 
 def check_permissions(directory: DataDirectory, found: Findings) -> None:
-    """Who else may read it, and whether we may."""
+    """Check who else may read the directory, and whether we may."""
     mode = directory.path.stat().st_mode & 0o777
     if mode & 0o077:
         what, remedy = f"other users may enter it (mode {mode:04o})", f"chmod 700 {directory.path}"
@@ -64,12 +64,12 @@ def check_room(path: Path, found: Findings) -> None:
     free = shutil.disk_usage(path).free
     if free < _LOW_BYTES:
         what = f"the disk has {free / 1024**2:,.0f} MiB left"
-        remedy = "free space; a full log refuses appends, and a full index can not be written"
+        remedy = "free space; a full log refuses appends, and a full index cannot be written"
         found.add("error" if free < _FULL_BYTES else "warning", "disk-full", path, what, remedy)
 
 
 def check_leftovers(directory: DataDirectory, found: Findings, *, is_in_use: bool) -> None:
-    """What earlier processes left behind."""
+    """Report the leftovers of earlier processes."""
     ports = list(directory.path.glob("nats-server_*.ports"))
     if not is_in_use and (ports or directory.endpoint_file.exists()):
         what = "the last process that used it was killed, or the machine went down"
@@ -83,7 +83,7 @@ def check_leftovers(directory: DataDirectory, found: Findings, *, is_in_use: boo
 
 
 def check_quarantine(directory: DataDirectory, found: Findings) -> None:
-    """What repairs set aside, and which chats are refused since."""
+    """Report quarantined files, and the chats that are refused since."""
     quarantine = Quarantine(directory.path)
     try:
         notes, refused = quarantine.notes(), quarantine.refused()
@@ -92,7 +92,7 @@ def check_quarantine(directory: DataDirectory, found: Findings) -> None:
         return
     for stream_id, (folder, stream) in sorted(refused.items()):
         remedy = "'chatledger doctor --repair --backup FOLDER' with a backup that has them, or --give-up to serve what is left"
-        found.add("error", "quarantined", f"chat {stream_id!r}", describe(folder, stream), remedy)
+        found.add("error", "quarantined", f"chat {stream_id!r}", describe_quarantined(folder, stream), remedy)
     for folder, note in notes.items():
         if note.kept_as and Path(note.kept_as).exists():
             what = f"{note.why}; what was damaged is kept as {note.kept_as}, also conversations that were deleted since"

@@ -13,7 +13,7 @@ from .index_check import snapshot_chats
 
 class Recreation:
     """
-    What was written anew.
+    The chats that were written anew.
 
     Attributes:
         done: The chats.

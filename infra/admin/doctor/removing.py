@@ -4,7 +4,7 @@ import os
 
 from chatledger.domain.chat.events import ChatDeleted
 from chatledger.domain.errors import ConfigurationError
-from chatledger.domain.log.codec import NO_HASH, Envelope, seal
+from chatledger.domain.log.codec import NO_HASH, Envelope, encode_events
 from chatledger.domain.log.tombstones import removed_stream
 
 from ...ledger.drafts import new_id
@@ -51,16 +51,16 @@ def remove_foreign(
 def _account_for(log: EventLog, positions: list[int], reason: str) -> None:
     stream = removed_stream(positions[-1], new_id())
     count = len(positions)
-    sealed = seal(
+    encoded = encode_events(
         [ChatDeleted(positions[0], count, message_count=0, branch_count=0, checkpoint_count=0)],
-        chat_id=stream,
+        stream_id=stream,
         version=count,
         previous_hash=NO_HASH,
         occurred_at=clock_ms(),
         event_ids=[new_id()],
         envelope=Envelope(actor=DOCTOR, correlation_id=reason),
     )
-    log.append(stream, sealed, expected_position=0)
+    log.append(stream, encoded, expected_position=0)
 
 
 def check_removable(location: str, *, has_backup: bool) -> None:
@@ -91,7 +91,7 @@ def give_up(location: str | os.PathLike[str], chat_id: str) -> QuarantinedStream
     Raises:
         ConfigurationError: It is no directory of a ledger.
         NotFoundError: The chat is not in quarantine.
-        CorruptStateError: The notes of the quarantine can not be read.
+        CorruptStateError: The notes of the quarantine cannot be read.
     """
     text = os.fspath(location)
     directory = DataDirectory(text).path

@@ -13,7 +13,7 @@ from msgspec import structs
 
 from chatledger.domain.chat.events import ChatDeleted
 from chatledger.domain.errors import ChatledgerError, ConfigurationError, LedgerLockedError
-from chatledger.domain.log.codec import NO_HASH, Envelope, seal
+from chatledger.domain.log.codec import NO_HASH, Envelope, encode_events
 from chatledger.projections.index import Index
 
 from ...ledger.drafts import new_id
@@ -33,14 +33,14 @@ from ..open_log import LogOnly, log_at
 from .account import Accounts, CorrectedEvent, Repair
 from .chains import ChainScan
 from .diagnosing import mapper_of
-from .exchange import finish_interrupted, put_in_place, remove_draft
+from .exchange import finish_interrupted_exchange, put_in_place, remove_draft
 from .findings import Findings
 from .index_check import page_damage
 from .merging import DOCTOR, LOST, MergedLog
 from .places import check_format
 from .recreating import Recreation, heads_of
 from .removing import check_removable, remove_foreign
-from .salvaging import Readable, Salvage, read_record
+from .salvaging import Readable, Salvage, decode_record
 from .store_files import StoreFiles, stream_folder
 
 _PAGE: Final = 250
@@ -85,7 +85,7 @@ def repair(
         check_removable(text, has_backup=backup is not None)
         return _remove_foreign(text, encryption, login, timeout_s)
     directory = DataDirectory(text)
-    finish_interrupted(directory.path, draft_of(directory))
+    finish_interrupted_exchange(directory.path, repair_folder(directory))
     if not directory.path.is_dir():
         msg = f"there is no ledger at {directory.path}"
         raise ConfigurationError(msg)
@@ -98,7 +98,7 @@ def repair(
         msg = f"somebody has {directory.path} open; close it everywhere before it is repaired"
         raise LedgerLockedError(msg)
     try:
-        done = _Run(directory, backup, encryption, timeout_s).run()
+        done = _RepairRun(directory, backup, encryption, timeout_s).run()
     finally:
         lock.release()
     if done.index_kept_as is not None:
@@ -124,7 +124,7 @@ def _remove_foreign(location: str, encryption: Encryption | None, login: Login |
     )
 
 
-class _Run:
+class _RepairRun:
     def __init__(
         self,
         directory: DataDirectory,
@@ -153,15 +153,15 @@ class _Run:
 
     def run(self) -> Repair:
         """Do it."""
-        remove_draft(draft_of(self._directory))  # of an interrupted repair
+        remove_draft(repair_folder(self._directory))  # of an interrupted repair
         index, seen = self._copy_of_index()
         seen = max(seen, self._witnessed())
         heads = {} if index is None else heads_of(index)
         scan = ChainScan(self._store.doubtful)
         scan.run(self._merged.records(), self._mapper.recorded)
-        for chat_id, (version, digest) in heads.items():
-            if scan.heads.get(chat_id) not in {None, (version, digest)} and scan.heads[chat_id][0] == version:
-                scan.distrust(chat_id, "the index has seen another event there")
+        for stream_id, (version, digest) in heads.items():
+            if scan.heads.get(stream_id) not in {None, (version, digest)} and scan.heads[stream_id][0] == version:
+                scan.distrust(stream_id, "the index has seen another event there")
         scan.distrust_unproven(heads)
         last = max(self._store.last, scan.position, seen)
         is_damaged = bool(
@@ -181,20 +181,20 @@ class _Run:
         seen: int,
         last: int,
     ) -> Repair:
-        accounts = Accounts(scan, {chat_id: version for chat_id, (version, _) in heads.items()})
+        accounts = Accounts(scan, {stream_id: version for stream_id, (version, _) in heads.items()})
         kept = self._sort(scan, accounts, heads)
         versions = {str(one.originator_id): one.originator_version for one in kept}
         holes = self._account_for_lost(kept, last)
         from_backup = self._merged.from_backup
         draft = self._draft()
-        self._fill(draft / "data", kept)
+        self._restore_log(draft / "data", kept)
         options = Options(draft / "data", timeout_s=self._timeout_s, encryption=self._encryption)
         with Ledger(open_shared(options)) as ledger:
             recreation = Recreation()
             with ledger.context(actor=DOCTOR, correlation_id=self._reason):
                 if index is not None:
                     recreation = Recreation.run(ledger, index, seen=seen)
-                salvage = self._salvage(ledger, scan, {chat_id: heads[chat_id][0] for chat_id in recreation.done})
+                salvage = self._salvage(ledger, scan, {stream_id: heads[stream_id][0] for stream_id in recreation.done})
             ledger.verify()
         if index is not None:
             index.close()
@@ -223,16 +223,18 @@ class _Run:
             not_replaced=tuple(sorted(self._merged.not_replaced)),
         )
 
-    def _fill(self, place: Path, kept: Sequence[Notification]) -> None:
+    def _restore_log(self, place: Path, kept: Sequence[Notification]) -> None:
         """Write the new log."""
         with log_at(LogOnly(place, timeout_s=self._timeout_s, encryption=self._encryption)) as log:
-            log.fill(self._pages(kept))
+            log.restore(self._pages(kept))
             for bookmark in self._store.bookmarks():
                 log.save_bookmark(structs.replace(bookmark, log_id=log.identity))
 
     def _sort(self, scan: ChainScan, accounts: Accounts, heads: Mapping[str, tuple[int, bytes]]) -> list[Notification]:
         """The records that stay where they are; of chats that lost some, note which can be read."""
-        behind = {chat_id for chat_id, (version, _) in heads.items() if scan.heads.get(chat_id, (0, b""))[0] < version}
+        behind = {
+            stream_id for stream_id, (version, _) in heads.items() if scan.heads.get(stream_id, (0, b""))[0] < version
+        }
         unreadable = {position for position, _, _ in scan.unreadable}
         foreign = {position for position, _, _ in scan.foreign}
         kept: list[Notification] = []
@@ -248,7 +250,7 @@ class _Run:
         return kept
 
     def _read(self, record: Notification, scan: ChainScan) -> Readable | None:
-        return None if record.id in scan.unproven else read_record(self._mapper, record)
+        return None if record.id in scan.unproven else decode_record(self._mapper, record)
 
     def _salvage(self, ledger: Ledger, scan: ChainScan, recreated: Mapping[str, int]) -> Salvage:
         """Write anew what can be read behind the damage, and the index does not have."""
@@ -264,7 +266,7 @@ class _Run:
         return salvage
 
     def _corrected(self) -> Iterator[CorrectedEvent]:
-        """What was corrected, with the names of the files as they are now."""
+        """Return the corrected records, with the present names of the files."""
         stream = stream_folder(self._directory)
         for one in self._store.corrected:
             record = self._store.records.get(one.position) if one.file.is_relative_to(stream) else None
@@ -338,16 +340,16 @@ class _Run:
             return 0
         first = scan.holes[0][0] if scan.holes else scan.position + 1
         body = ChatDeleted(first, lost, message_count=0, branch_count=0, checkpoint_count=0)
-        (sealed,) = seal(
+        (encoded,) = encode_events(
             [body],
-            chat_id=f"{LOST}{new_id()}",
+            stream_id=f"{LOST}{new_id()}",
             version=lost,
             previous_hash=NO_HASH,
             occurred_at=clock_ms(),
             event_ids=[new_id()],
             envelope=Envelope(actor=DOCTOR, correlation_id=self._reason),
         )
-        stored = self._mapper.store_sealed(sealed)
+        stored = self._mapper.store_encoded(encoded)
         kept.append(Notification(stored.originator_id, stored.originator_version, stored.topic, stored.state, last + 1))
         return lost
 
@@ -387,13 +389,13 @@ class _Run:
         return 0 if seen is None else seen.position
 
     def _draft(self) -> Path:
-        draft = draft_of(self._directory)
+        draft = repair_folder(self._directory)
         draft.mkdir(mode=0o700, exist_ok=True)
         return draft
 
 
-def draft_of(directory: DataDirectory) -> Path:
-    """Where a repair makes the sound directory."""
+def repair_folder(directory: DataDirectory) -> Path:
+    """Return the folder in which a repair builds the sound directory."""
     return directory.path.with_name(directory.path.name + ".repairing")
 
 

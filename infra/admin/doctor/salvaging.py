@@ -32,8 +32,8 @@ class Readable:
         self.recorded, self.lost_data = recorded, lost_data
 
 
-def read_record(mapper: StructMapper, record: Notification) -> Readable | None:
-    """Return what a record says; None when it can not be read."""
+def decode_record(mapper: StructMapper, record: Notification) -> Readable | None:
+    """Return what a record says; None when it cannot be read."""
     try:
         return Readable(mapper.recorded(record))
     except CorruptStateError:
@@ -52,20 +52,20 @@ def read_record(mapper: StructMapper, record: Notification) -> Readable | None:
         lost[text] = part.size
         return encode_text(text)
 
-    chat_id, version = str(record.originator_id), record.originator_version
+    stream_id, version = str(record.originator_id), record.originator_version
     try:
-        state = mapper.unpack(record.state, (chat_id, version, record.topic))
+        state = mapper.unpack(record.state, (stream_id, version, record.topic))
         if not has_references(state):
             return None
         event = decode_event(record.topic, put_together(state, fetch))
     except ChatledgerError:
         return None
-    if (event.originator_id, event.originator_version) != (chat_id, version) or not isinstance(
+    if (event.originator_id, event.originator_version) != (stream_id, version) or not isinstance(
         event.body, MessagesAppended
     ):
         return None
     lacking = [
-        LostData(chat_id=chat_id, message_id=message.id, version=version, size=size)
+        LostData(chat_id=stream_id, message_id=message.id, version=version, size=size)
         for message in event.body.messages
         for text, size in lost.items()
         if encode_text(text) in encode_text(message.data)
@@ -142,7 +142,7 @@ class Salvage:
         )
 
     def kept(self) -> tuple[KeptEvents, ...]:
-        """What was kept, by chat."""
+        """Return the kept events, by chat."""
         return tuple(
             KeptEvents(
                 chat_id=stream,

@@ -9,16 +9,16 @@ from typing import Any, Final
 import msgspec
 from eventsourcing.persistence import DataError, Notification
 
-from chatledger.domain.errors import UNDECODABLE, ChatledgerError, CorruptStateError
-from chatledger.domain.log.large_data import digest_of
+from chatledger.domain.errors import DECODE_ERRORS, ChatledgerError, CorruptStateError
+from chatledger.domain.log.large_data import data_digest
 
-from ...log.blob_storage import MemoryStrands
+from ...log.blob_storage import MemoryBlobStorage
 from ...log.blobs import Blobs, Chunk, MissingBlobError, Packer, chunk_in, completed_in
 from ...log.bookmarks import Bookmark, decode_bookmark
 from ...log.nats.event_log import BLOBS, FEEDS
 from ...log.nats.reading import TOPIC, VERSION
 from ...log.nats.records import FOREIGN_TOPIC
-from ...log.nats.restoring import FILLER
+from ...log.nats.restoring import PLACEHOLDER
 from ...log.nats.stream import LOG_ID, event_prefix, tracking_prefix
 from ...log.nats.subjects import ORIGINATOR_ID, decode_header, raw_id, token
 from ...log.nats_server import DataDirectory
@@ -46,7 +46,7 @@ class FileBlobs(Blobs):
     """
 
     def __init__(self, folder: Path, stream: str, packer: Packer) -> None:
-        super().__init__(MemoryStrands(chunk_bytes=0), packer)
+        super().__init__(MemoryBlobStorage(chunk_bytes=0), packer)
         self._blocks = BitCorrection(folder, stream)
         self.corrected: list[CorrectedRecord] = []
         self.damages: list[DamagedBytes] = []
@@ -54,17 +54,17 @@ class FileBlobs(Blobs):
         self._complete: set[str] = set()
         self._prefix = f"{stream}.b."
         self._parts: dict[str, dict[str, dict[int, tuple[Path, int]]]] = {}
-        """Where the parts are: by name, upload and number, the file and the position."""
+        """The file and position of each part, by name, upload and number."""
         self._cached: OrderedDict[Path, dict[int, Chunk]] = OrderedDict()
         for file in block_files(folder):
             self._note(file)
 
     def get(self, digest: bytes, size: int) -> bytearray:
-        """As declared in `Blobs`."""
+        """Implement `Blobs.get`."""
         for name in self._names(digest):
             for upload_id, parts in reversed(self._parts.get(name, {}).items()):
                 data = self._joined(name, upload_id, parts)
-                if len(data) == size and digest_of(memoryview(data)) == digest:
+                if len(data) == size and data_digest(memoryview(data)) == digest:
                     self.is_incomplete |= upload_id not in self._complete
                     return data
         msg = f"its large data, with SHA-256 {digest.hex()}, are damaged or missing"
@@ -87,7 +87,7 @@ class FileBlobs(Blobs):
         self.damages += [DamagedBytes(file, damage.offset, damage.length) for damage in block.scan.damages]
         for entry in self._blocks.records_in(block):
             chunk = _chunk(entry)
-            with contextlib.suppress(*UNDECODABLE):
+            with contextlib.suppress(*DECODE_ERRORS):
                 self._complete.add(completed_in(entry.payload) or "")
             if chunk is not None and entry.subject.startswith(self._prefix):
                 uploads = self._parts.setdefault(entry.subject.removeprefix(self._prefix), {})
@@ -109,11 +109,11 @@ class FileBlobs(Blobs):
 def _chunk(entry: BlockRecord) -> Chunk | None:
     try:
         return chunk_in(entry.payload)
-    except UNDECODABLE:
+    except DECODE_ERRORS:
         return None
 
 
-_FILLERS = tracking_prefix(STREAM) + token(FILLER)
+_PLACEHOLDERS = tracking_prefix(STREAM) + token(PLACEHOLDER)
 
 
 class StoreFiles:
@@ -149,7 +149,7 @@ class StoreFiles:
                 deleted.add(entry.position)
                 continue
             self.last = max(self.last, entry.position)
-            if entry.subject != _FILLERS:
+            if entry.subject != _PLACEHOLDERS:
                 self._take(entry)
         self.corrected += blocks.corrected
         for position in deleted:
@@ -176,16 +176,16 @@ class StoreFiles:
 
     @property
     def folder(self) -> Path:
-        """Where the server keeps the stream."""
+        """The folder of the stream."""
         return self._folder / STREAM
 
     @property
     def identity(self) -> str | None:
-        """The identity of the log; None when the file that says so can not be read."""
+        """The identity of the log; None when the file that says so cannot be read."""
         try:
             found = msgspec.json.decode((self._folder / STREAM / "meta.inf").read_bytes(), type=dict[str, Any])
             return f"{found.get('metadata', {}).get(LOG_ID, '')}@{found['Created']}"
-        except (OSError, *UNDECODABLE, KeyError, AttributeError):
+        except (OSError, *DECODE_ERRORS, KeyError, AttributeError):
             return None
 
     def stored(self) -> Sequence[Notification]:
@@ -193,7 +193,7 @@ class StoreFiles:
         return [self.records[position] for position in sorted(self.records)]
 
     def bookmarks(self) -> list[Bookmark]:
-        """Where the named feeds stand, as far as that can be read."""
+        """Return the positions of named feeds, as far as they can be read."""
         return self._bookmarks
 
     def _read_bookmarks(self) -> list[Bookmark]:
@@ -238,5 +238,5 @@ def _notification(entry: BlockRecord) -> Notification:
 
 
 def stream_folder(directory: DataDirectory) -> Path:
-    """Where the server keeps the stream."""
+    """Return the folder in which the server keeps the stream."""
     return directory.log / "jetstream" / "$G" / "streams" / STREAM

@@ -131,7 +131,7 @@ def _column(
 
 
 def chat_heading(chat: Chat, *, checkpoints: int) -> list[Text]:
-    """What a chat is, on two lines."""
+    """Return the heading of a chat, on two lines."""
     numbers = (
         count(chat.message_count, "message"),
         count(chat.branch_count, "branch", "branches"),

@@ -179,7 +179,7 @@ def _rebuild(ledger: Ledger, scene: Scene) -> None:
 
 
 def answers(ledger: Ledger) -> dict[str, Any]:
-    """What the index says: chats, messages, branches, checkpoints, the chain of each branch, and the drawing data."""
+    """Return what the index answers: chats, messages, branches, checkpoints, the chain of each branch, and the drawing data."""
     chats = ledger.list_chats()
     found: dict[str, Any] = {"chats": chats}
     for chat in chats:

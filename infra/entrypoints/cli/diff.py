@@ -15,7 +15,7 @@ from chatledger.domain.proof.verification import Comparison, Difference, compare
 from chatledger.domain.values import Branch, Message, preview
 
 from ...ledger.ledger import Ledger
-from .lookup import Reader, describe_beginning, require_chat
+from .lookup import LedgerOrView, describe_beginning, require_chat
 from .options import Settings, chat_argument, json_option, ledger_at, location_option, point_in_log
 from .output import count, print_json, print_lines, role_style
 from .show import message_object
@@ -167,7 +167,7 @@ def _diff_moments(
     positions: list[int] = []
     for point in points:
         with contextlib.ExitStack() as stack:
-            reader: Reader = ledger if point is None else stack.enter_context(ledger.as_of(point))
+            reader: LedgerOrView = ledger if point is None else stack.enter_context(ledger.as_of(point))
             positions.append(reader.position)
             states.append(_state(reader, chat_id))
     if states == [None, None]:
@@ -191,7 +191,7 @@ def _diff_moments(
     print_lines(_moment_lines(chat_id, names, positions, states, found))
 
 
-def _state(reader: Reader, chat_id: str) -> ImportedChat | None:
+def _state(reader: LedgerOrView, chat_id: str) -> ImportedChat | None:
     try:
         return reader.export_chat(chat_id)
     except ChatNotFoundError:

@@ -48,7 +48,7 @@ AGENT_STYLES = {
 
 
 def describe_agent_event(body: Body) -> str:
-    """What an event of a thread did, in a few words; empty for other events."""
+    """Return a short description of an event of a thread; empty for other events."""
     match body:
         case AgentContentPut(pieces=pieces):
             return count(len(pieces), "piece")
@@ -79,7 +79,7 @@ STATE_STYLES: Final = {"state_put": "blue", "state_deleted": "bold red"}
 
 
 def describe_state_event(body: Body) -> str:
-    """What an event did, in a few words; no user and no content."""
+    """Return a short description of an event of a graph state, without user and content."""
     match body:
         case StatePut(state_id=state_id, version=version, node=node, is_final=is_final):
             by = "" if node is None else f", by {node}"
@@ -119,7 +119,7 @@ def event_line(recorded: Recorded, *, with_chat: bool = True) -> Text:
     line.append(f"{format_time(recorded.occurred_at)}  ", style="not bold dim")
     line.append(f"{flat(recorded.actor or '-'):<6}  ", style="not bold")
     line.append(f"{recorded.type:<16}  ", style=f"not bold {_STYLES.get(recorded.type, '')}")
-    line.append(flat(describe(recorded)), style="not bold")
+    line.append(flat(describe_event(recorded)), style="not bold")
     event = recorded.event
     for what, given in (("correlation", event.correlation_id), ("causation", event.causation_id)):
         if given is not None:
@@ -129,8 +129,8 @@ def event_line(recorded: Recorded, *, with_chat: bool = True) -> Text:
     return line
 
 
-def describe(recorded: Recorded) -> str:
-    """What an event did, in a few words."""
+def describe_event(recorded: Recorded) -> str:
+    """Return a short description of an event."""
     match recorded.body:
         case ChatCreated(user_id=user_id, title=title):
             return _join(f'"{title}"' if title else "", f"owner {user_id}" if user_id else "no owner")

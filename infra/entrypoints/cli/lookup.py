@@ -10,7 +10,7 @@ from ...ledger.ledger import Ledger
 from ...ledger.view import LedgerView
 from .output import format_time
 
-Reader = Ledger | LedgerView
+LedgerOrView = Ledger | LedgerView
 """A ledger, or one as it stood at a moment."""
 
 _CANDIDATES: Final = 10_000
@@ -54,7 +54,7 @@ def unknown_chat(ledger: Ledger, chat_id: str) -> NotFoundError:
     return NotFoundError(f"no chat {chat_id!r}; {hint}")
 
 
-def require_branch(ledger: Reader, chat_id: str, name: str) -> Branch:
+def require_branch(ledger: LedgerOrView, chat_id: str, name: str) -> Branch:
     """The branch. Raises `NotFoundError`, which names those that there are."""
     branch = ledger.get_branch(chat_id, name)
     if branch is None:

@@ -1,4 +1,4 @@
-"""What verbs have in common: where the ledger is, and the options that several of them take."""
+"""Options shared by several verbs: the location of the ledger, output, encryption."""
 
 import contextlib
 import os
@@ -25,7 +25,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Settings:
-    """What was said before and after the verb; the latter counts."""
+    """The options given before and after the verb; the latter count."""
 
     def __init__(self) -> None:
         self.location = DEFAULT_LOCATION

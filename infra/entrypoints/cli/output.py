@@ -98,7 +98,7 @@ def print_json_list(values: Iterable[Any]) -> None:
 
 
 def encode_json(value: Any) -> str:
-    """As JSON on one line, in ASCII where the output cannot show more."""
+    """Return a value as JSON on one line, in ASCII where the output cannot show more."""
     text = msgspec.json.encode(value).decode()
     encoding = (sys.stdout.encoding or "utf-8").lower()
     if encoding.startswith("utf"):

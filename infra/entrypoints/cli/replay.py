@@ -9,7 +9,7 @@ import click
 from rich.text import Text
 
 from chatledger.domain.chat.events import Recorded
-from chatledger.domain.chat.replay import FoldedChat
+from chatledger.domain.chat.replay import ReplayedChat
 from chatledger.domain.errors import NotFoundError
 from chatledger.domain.values import Graph, make_graph
 
@@ -41,7 +41,7 @@ def replay_command(
     """
     with ledger_at(settings) as ledger:
         require_history(ledger, chat_id)
-        chat = FoldedChat(chat_id)
+        chat = ReplayedChat(chat_id)
         steps = 0
         for recorded in _history(ledger, chat_id, until):
             chat.apply(recorded)
@@ -71,7 +71,7 @@ def _history(ledger: Ledger, chat_id: str, until: int | datetime | None) -> Iter
         yield recorded
 
 
-def _step_object(recorded: Recorded, chat: FoldedChat) -> dict[str, Any]:
+def _step_object(recorded: Recorded, chat: ReplayedChat) -> dict[str, Any]:
     record = chat.record
     return {
         "position": recorded.position,
@@ -86,14 +86,14 @@ def _step_object(recorded: Recorded, chat: FoldedChat) -> dict[str, Any]:
     }
 
 
-def _step_note(chat: FoldedChat) -> str:
+def _step_note(chat: ReplayedChat) -> str:
     record = chat.record
     if record is None:
         return "  → deleted"
     return f"  → {count(record.message_count, 'message')}, {count(record.branch_count, 'branch', 'branches')}"
 
 
-def _print_state(chat: FoldedChat, steps: int, *, ascii_only: bool) -> None:
+def _print_state(chat: ReplayedChat, steps: int, *, ascii_only: bool) -> None:
     print_text()
     state = chat.chat
     if state is None:
@@ -104,8 +104,8 @@ def _print_state(chat: FoldedChat, steps: int, *, ascii_only: bool) -> None:
     print_tree(folded_graph(chat), style=best_style(ascii_only=ascii_only))
 
 
-def folded_graph(chat: FoldedChat) -> Graph:
-    """The graph of a folded chat, as `Ledger.graph` answers it from the index."""
+def folded_graph(chat: ReplayedChat) -> Graph:
+    """Return the graph of a replayed chat, as `Ledger.graph` answers it from the index."""
     return make_graph(chat.chat_id, chat.messages, chat.branches, chat.checkpoints)
 
 

@@ -16,7 +16,7 @@ from chatledger.domain.draw.outline import flat
 from chatledger.domain.values import Branch, Chat, Checkpoint, Graph, Message, plain_text
 
 from .chats import chat_heading
-from .lookup import Reader, require_branch, require_chat, require_chat_then
+from .lookup import LedgerOrView, require_branch, require_chat, require_chat_then
 from .options import Settings, at_option, chat_argument, json_option, ledger_at, limit_option, location_option
 from .output import (
     ACTIVE_HEAD,
@@ -76,7 +76,7 @@ def show_command(
     chain = "--messages" if is_chain else "--branch" if branch_name is not None else None
     _check_usage(dag, chain, has_limit=limit is not None, as_json=as_json, ascii_only=ascii_only)
     with ledger_at(settings) as ledger, contextlib.ExitStack() as stack:
-        reader: Reader = ledger
+        reader: LedgerOrView = ledger
         if at is None:
             chat = require_chat(ledger, chat_id)
         else:
@@ -124,7 +124,7 @@ def _times(chat: Chat) -> str:
     return f"{owner}{numbers} · created {format_time(chat.created_at)} · changed {format_time(chat.updated_at)}"
 
 
-def whole_chat(ledger: Reader, chat: Chat, *, limit: int | None = None) -> dict[str, Any]:
+def whole_chat(ledger: LedgerOrView, chat: Chat, *, limit: int | None = None) -> dict[str, Any]:
     """A chat with everything in it, as JSON values."""
     return chat_object(
         chat,
@@ -154,7 +154,7 @@ def message_object(message: Message | ImportedMessage) -> dict[str, Any]:
     return {name: value for name in ImportedMessage.__struct_fields__ for value in (getattr(message, name),)}
 
 
-def _show_chain(ledger: Reader, chat: Chat, branch: Branch, *, limit: int | None, as_json: bool) -> None:
+def _show_chain(ledger: LedgerOrView, chat: Chat, branch: Branch, *, limit: int | None, as_json: bool) -> None:
     messages = ledger.get_messages(chat.id, branch=branch.name, limit=limit)
     if as_json:
         print_json(

@@ -50,7 +50,7 @@ _ABOUT_ONE_CHAT: Final = (
 
 
 class Tally:
-    """What an import did so far."""
+    """The counts of an import so far."""
 
     def __init__(self) -> None:
         self.new = self.changed = self.unchanged = 0
@@ -60,7 +60,7 @@ class Tally:
 
     @property
     def chats(self) -> int:
-        """How many chats were taken in, or were there."""
+        """The number of chats that were imported, or were there before."""
         return self.new + self.changed + self.unchanged
 
     def add(self, result: ImportResult) -> None:
@@ -79,7 +79,7 @@ class Tally:
         self.annotated += result.messages_annotated
 
     def summary(self) -> list[str]:
-        """What to say at the end."""
+        """Return the closing message of an import."""
         lines: list[str] = []
         if self.threads:
             lines.append(

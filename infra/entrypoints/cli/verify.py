@@ -59,7 +59,7 @@ def _read(file: Path) -> bytes:
     try:
         return file.read_bytes()
     except OSError as error:
-        msg = f"the anchor can not be read: {error}"
+        msg = f"the anchor cannot be read: {error}"
         raise ConfigurationError(msg) from error
 
 
@@ -129,7 +129,7 @@ def anchor_command(settings: Settings, *, key: Path, out: Path | None) -> None:
     """
     Sign where every chat ends now.
 
-    The whole log is checked first. Keep the anchor where whoever can change the log can not change it. Later,
+    The whole log is checked first. Keep the anchor where whoever can change the log cannot change it. Later,
     'verify --anchor FILE' tells whether anything before it was changed.
     """
     if out is not None and out.exists():
@@ -153,5 +153,5 @@ def anchor_command(settings: Settings, *, key: Path, out: Path | None) -> None:
 
 
 def _refuse(out: Path, error: OSError) -> NoReturn:
-    msg = f"the anchor can not be written to {out}: {error}"
+    msg = f"the anchor cannot be written to {out}: {error}"
     raise ConfigurationError(msg) from error

@@ -64,7 +64,7 @@ def record_answer(
 
 
 def config_of_answer(saver: LedgerSaver, chat_id: str, message_id: str) -> RunnableConfig | None:
-    """Where the agent stood after an answer, as the config to go on from it or to fork; None when no run made the message."""
+    """Return the config of the checkpoint after an answer, to go on or fork from it; None when no run made the message."""
     runs = [run for run in saver.ledger.runs(chat_id, message_id=message_id) if run.checkpoint_id is not None]
     if not runs:
         return None

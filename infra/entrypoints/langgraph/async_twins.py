@@ -21,7 +21,7 @@ class AsyncTwins(BaseCheckpointSaver[Any]):
     """A saver whose synchronous methods may be called from any thread."""
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        """As `get_tuple`."""
+        """Asynchronous version of `get_tuple`."""
         begin_flow()
         return await in_thread(lambda: self.get_tuple(config))
 
@@ -33,7 +33,7 @@ class AsyncTwins(BaseCheckpointSaver[Any]):
         before: RunnableConfig | None = None,
         limit: int | None = None,
     ) -> AsyncIterator[CheckpointTuple]:
-        """As `list`."""
+        """Asynchronous version of `list`."""
         found = self.list(config, filter=filter, before=before, limit=limit)
         while (one := await in_thread(lambda: next(found, None))) is not None:
             yield one
@@ -45,34 +45,34 @@ class AsyncTwins(BaseCheckpointSaver[Any]):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
-        """As `put`."""
+        """Asynchronous version of `put`."""
         need_flow()
         return await in_thread(lambda: self.put(config, checkpoint, metadata, new_versions))
 
     async def aput_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
-        """As `put_writes`."""
+        """Asynchronous version of `put_writes`."""
         await in_thread(lambda: self.put_writes(config, writes, task_id, task_path))
 
     async def adelete_thread(self, thread_id: str) -> None:
-        """As `delete_thread`."""
+        """Asynchronous version of `delete_thread`."""
         await in_thread(lambda: self.delete_thread(thread_id))
 
     async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
-        """As `delete_for_runs`."""
+        """Asynchronous version of `delete_for_runs`."""
         await in_thread(lambda: self.delete_for_runs(run_ids))
 
     async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
-        """As `copy_thread`."""
+        """Asynchronous version of `copy_thread`."""
         await in_thread(lambda: self.copy_thread(source_thread_id, target_thread_id))
 
     async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
-        """As `prune`."""
+        """Asynchronous version of `prune`."""
         await in_thread(lambda: self.prune(thread_ids, strategy=strategy))
 
     async def aget_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> Mapping[str, DeltaChannelHistory]:
-        """As `get_delta_channel_history`."""
+        """Asynchronous version of `get_delta_channel_history`."""
         return await in_thread(lambda: self.get_delta_channel_history(config=config, channels=channels))

@@ -1,4 +1,4 @@
-"""What a saver is made of: threads, a serializer, and the assistant that it may be bound to."""
+"""The base of a saver: threads, a serializer, and the assistant that it may be bound to."""
 
 import copy
 from collections.abc import Collection
@@ -70,7 +70,7 @@ class BoundSaver(BaseCheckpointSaver[Any]):
 
     def for_assistant(self, assistant_id: str) -> Self:
         """
-        The same saver, bound to one assistant: it sees, writes and deletes what is that assistant's only.
+        Return this saver bound to one assistant: it sees, writes and deletes only what belongs to it.
 
         LangGraph's namespace `""` is stored as `assistant:<id>`, and `<sub>` as `assistant:<id>|<sub>`.
 
@@ -82,7 +82,7 @@ class BoundSaver(BaseCheckpointSaver[Any]):
         return bound
 
     def with_allowlist(self, extra_allowlist: Collection[tuple[str, ...]]) -> Self:
-        """The same saver with a serializer that may load more; what one decoded is not given to the other."""
+        """Return this saver with a serializer that may load more; the two share no decoded values."""
         return cast("Self", super().with_allowlist(extra_allowlist))
 
     def _tuple(self, found: StoredCheckpoint, reader: Reader) -> CheckpointTuple:

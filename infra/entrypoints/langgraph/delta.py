@@ -6,7 +6,7 @@ from typing import Any
 from langgraph.checkpoint.base import DeltaChannelHistory
 
 from chatledger.domain.thread.record import ancestors
-from chatledger.projections.thread.reader import IndexedThread, load
+from chatledger.projections.thread.reader import IndexedThread, load_contents
 
 from .reader import Reader
 
@@ -35,7 +35,7 @@ def delta_history(
         if not remaining:
             break
     roots = [*seeds.values(), *(digest for writes in backwards.values() for _, _, digest in writes)]
-    pieces = load(thread, roots, reader.is_known, {})
+    pieces = load_contents(thread, roots, reader.is_known, {})
     history: dict[str, DeltaChannelHistory] = {}
     for channel in channels:
         writes: list[tuple[str, str, Any]] = [

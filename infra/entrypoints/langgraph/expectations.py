@@ -1,4 +1,4 @@
-"""What a saver knows of where threads stand, so that it notices when another run went on in between."""
+"""Fencing of runs: the latest checkpoint that a saver knows of each namespace, to notice when another run went on in between."""
 
 import asyncio
 import threading
@@ -32,14 +32,14 @@ class _How(Enum):
 class _Known(NamedTuple):
     how: _How
     putter: Flow | None = None
-    """Who put it, if it was this saver that did."""
+    """The saver that put it, if it was this one."""
     is_left_over: bool | None = False
     """Whether it was put after the end of its run: a cancelled one does not wait for its last checkpoints. None: it is on its way."""
 
 
 class Expectations:
     """
-    How each checkpoint was come by last. None stands for a namespace that was found empty.
+    The latest known checkpoint of each namespace. None stands for a namespace that was found empty.
 
     Who goes on from the latest one means to continue the thread, and must not when somebody else did: another writer, or
     another run of this saver. Who goes on from one that was named forks it. And who goes on from what this saver put itself
@@ -60,7 +60,7 @@ class Expectations:
 
     @contextmanager
     def putting(self, thread_id: str, namespace: str, checkpoint_id: str) -> Generator[None]:
-        """This saver puts a checkpoint; it is known as its own as soon as others can see it."""
+        """Note a checkpoint as this saver's own before others can see it."""
         key, putter = (thread_id, namespace, checkpoint_id), _current_flow()
         with self._lock:
             before = self._known.get(key)
@@ -117,7 +117,7 @@ def begin_flow() -> None:
 
 
 def need_flow() -> None:
-    """The same, unless the context has a run already."""
+    """Begin a flow, unless the context has one already."""
     if _flow.get() is None:
         begin_flow()
 

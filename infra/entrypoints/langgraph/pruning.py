@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from chatledger.domain.errors import NamespaceError
-from chatledger.domain.thread.copies import Restatement
+from chatledger.domain.thread.copies import Reemission
 from chatledger.domain.thread.events import CheckpointKey, Skeleton
 from chatledger.domain.thread.namespaces import ASSISTANT, assistant_namespace
 from chatledger.domain.thread.record import CheckpointRecord, ancestors
@@ -58,7 +58,7 @@ def _is_over(
 
 
 def plan_removal(thread: IndexedThread, keys: Iterable[CheckpointKey], metadata_of: MetadataOf) -> Removal:
-    """These checkpoints."""
+    """Return the removal of these checkpoints."""
     return _with_skeletons(thread, set(keys), metadata_of)
 
 
@@ -96,7 +96,7 @@ def delta_channels(record: CheckpointRecord, metadata: Any) -> set[str]:
 
 class Migration(msgspec.Struct, frozen=True):
     """
-    What `migrate_namespace` did.
+    The result of `migrate_namespace`.
 
     Args:
         migrated: Of each assistant, how many checkpoints are in its namespace that came from elsewhere.
@@ -109,9 +109,9 @@ class Migration(msgspec.Struct, frozen=True):
 
 def plan_migration(
     thread: IndexedThread, metadata_of: MetadataOf, is_wanted: Callable[[str], bool]
-) -> tuple[list[Restatement], Migration]:
-    """What is to be done, for the assistants whose namespaces are wanted."""
-    moves: list[Restatement] = []
+) -> tuple[list[Reemission], Migration]:
+    """Return the moves of a migration, for the assistants whose namespaces are wanted."""
+    moves: list[Reemission] = []
     migration = Migration({}, [])
     roots: dict[str, str] = {}
     names = [name for name in thread.namespaces() if not name.startswith(ASSISTANT)]
@@ -133,7 +133,7 @@ def plan_migration(
                 migration.left.append((name, checkpoint_id))
                 continue
             root = assistant_namespace(owner)
-            moves.append(Restatement(name, checkpoint_id, f"{root}|{name}" if name else root, parent_id))
+            moves.append(Reemission(name, checkpoint_id, f"{root}|{name}" if name else root, parent_id))
             migration.migrated[owner] = migration.migrated.get(owner, 0) + 1
     return moves, migration
 

@@ -69,7 +69,7 @@ class UncopiableError(Exception):
 
 def maker_of(value: Any) -> Maker:
     """
-    What makes copies of a value, which may be changed afterwards.
+    Return a function that makes copies of a value, which callers may change.
 
     Raises:
         UncopiableError: Of such a value none is made.
@@ -158,7 +158,7 @@ def is_message(kind: type) -> bool:
 
 
 class Serializer(Protocol):
-    """What LangGraph calls a serde."""
+    """A LangGraph serializer ("serde")."""
 
     def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
         """A value as the name of its form, and bytes."""
@@ -170,14 +170,14 @@ class Serializer(Protocol):
 
 
 class Makers:
-    """What makes copies of the values that a serializer decoded, by digest. Lists have their own room: there is one more at each step."""
+    """A cache of functions that copy decoded values, by digest. Lists have their own room: there is one more at each step."""
 
     def __init__(self) -> None:
         self._leaves: Remembered[bytes, Maker] = Remembered()
         self._nodes: Remembered[bytes, Maker] = Remembered()
 
     def get(self, digest: bytes) -> Maker | None:
-        """What makes the value of a piece."""
+        """Return the function that makes the value of a piece."""
         return self._nodes.get(digest) or self._leaves.get(digest)
 
     def put_leaf(self, digest: bytes, make: Maker, serialized_bytes: int) -> None:

@@ -172,7 +172,7 @@ class ThreadQueries(BoundSaver):
         return [info for info in self._threads.infos() if any(map(self._is_ours, info.namespaces))]
 
     async def athreads(self) -> list[ThreadInfo]:
-        """As `threads`."""
+        """Asynchronous version of `threads`."""
         return await in_thread(self.threads)
 
     def get_thread_state(
@@ -200,7 +200,7 @@ class ThreadQueries(BoundSaver):
     async def aget_thread_state(
         self, thread_id: str, checkpoint_ns: str | None = None, checkpoint_id: str | None = None
     ) -> ThreadState | None:
-        """As `get_thread_state`."""
+        """Asynchronous version of `get_thread_state`."""
         return await in_thread(lambda: self.get_thread_state(thread_id, checkpoint_ns, checkpoint_id))
 
     def get_thread_history(
@@ -223,7 +223,7 @@ class ThreadQueries(BoundSaver):
     async def aget_thread_history(
         self, thread_id: str, checkpoint_ns: str | None = None, limit: int | None = 10, before: str | None = None
     ) -> list[ThreadState]:
-        """As `get_thread_history`."""
+        """Asynchronous version of `get_thread_history`."""
         return await in_thread(lambda: self.get_thread_history(thread_id, checkpoint_ns, limit, before))
 
     def delete_namespace(self, thread_id: str, checkpoint_ns: str) -> None:
@@ -239,7 +239,7 @@ class ThreadQueries(BoundSaver):
         self._threads.delete(str(thread_id), within=checkpoint_ns)
 
     async def adelete_namespace(self, thread_id: str, checkpoint_ns: str) -> None:
-        """As `delete_namespace`."""
+        """Asynchronous version of `delete_namespace`."""
         await in_thread(lambda: self.delete_namespace(thread_id, checkpoint_ns))
 
     def migrate_namespace(self, thread_id: str) -> Migration:
@@ -255,7 +255,7 @@ class ThreadQueries(BoundSaver):
         return migration
 
     async def amigrate_namespace(self, thread_id: str) -> Migration:
-        """As `migrate_namespace`."""
+        """Asynchronous version of `migrate_namespace`."""
         return await in_thread(lambda: self.migrate_namespace(thread_id))
 
     def _only_root(self, thread_id: str) -> str | None:

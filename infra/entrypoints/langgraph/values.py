@@ -10,8 +10,7 @@ from typing import Any, Final, NamedTuple, cast
 
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
-from chatledger.domain.content import compound_piece, dict_piece, leaf_pieces, list_piece
-from chatledger.domain.thread.decide import Tree
+from chatledger.domain.content import Tree, composite_piece, dict_tree, leaf_tree, list_piece
 from chatledger.projections.lmdb.cache import Remembered
 
 from ...ledger.threads import MARSHAL_VERSION, MAX_DEPTH, is_cut
@@ -21,7 +20,7 @@ _RUN: Final = 32
 _SAMPLE_BYTES: Final = 200
 
 
-class _Run(NamedTuple):
+class _ElementRun(NamedTuple):
     """Elements of a list: what tells them apart, and what they are in pieces."""
 
     data: bytes
@@ -37,7 +36,7 @@ class Values:
         # Other serializers may hide what they are given, and keys of dicts are stored as they are.
         self._cuts_all = isinstance(serializer, JsonPlusSerializer)
         self._trees: Remembered[bytes, Tree] = Remembered()
-        self._runs: Remembered[bytes, _Run] = Remembered()
+        self._runs: Remembered[bytes, _ElementRun] = Remembered()
         self._makers = Makers()
 
     def encode(self, value: Any, depth: int = 0) -> Tree:
@@ -50,13 +49,11 @@ class Values:
         if depth >= MAX_DEPTH or not self._cuts_all:
             return self._leaf(value)
         if kind is dict and is_cut(value, depth):
-            items = {key: self.encode(element, depth + 1) for key, element in value.items()}
-            piece = dict_piece({key: child.digest for key, child in items.items()})
-            return Tree(piece.digest, piece.content, list(items.values()))
+            return dict_tree({key: self.encode(element, depth + 1) for key, element in value.items()})
         apart = taken_apart(value)
         if apart is not None:
             children = [self.encode(part, depth + 1) for part in apart[1]]
-            piece = compound_piece(apart[0], [child.digest for child in children])
+            piece = composite_piece(apart[0], [child.digest for child in children])
             return Tree(piece.digest, piece.content, children)
         return self._leaf(value)
 
@@ -72,14 +69,14 @@ class Values:
         rest = [self.encode(value, depth) for value in values[whole:]]
         return trees + rest, digests + [tree.digest for tree in rest]
 
-    def _run(self, values: list[Any], depth: int) -> _Run:
+    def _run(self, values: list[Any], depth: int) -> _ElementRun:
         data = _told_apart(values)
         key = None if data is None else _sample(data)
         known = None if key is None else self._runs.get(key)
         if known is not None and known.data == data:
             return known
         trees = [self.encode(value, depth) for value in values]
-        run = _Run(data or b"", trees, b"".join(tree.digest for tree in trees))
+        run = _ElementRun(data or b"", trees, b"".join(tree.digest for tree in trees))
         if key is not None:
             self._runs.put(key, run, len(run.data) + _RUN * 200)
         return run
@@ -90,8 +87,7 @@ class Values:
         if known is not None:
             return known
         type_name, data = self._serializer.dumps_typed(value)
-        *parts, whole = leaf_pieces(type_name, data)
-        tree = Tree(whole.digest, whole.content, [Tree(part.digest, part.content) for part in parts])
+        tree = leaf_tree(type_name, data)
         if key is not None:
             self._trees.put(key, tree, len(data) + 200)
         return tree

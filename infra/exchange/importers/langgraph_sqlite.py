@@ -14,10 +14,10 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from chatledger.domain.content import dict_piece, leaf_pieces, list_piece
-from chatledger.domain.errors import UNDECODABLE, ChatledgerError, InvalidValueError
+from chatledger.domain.content import Tree, dict_tree, leaf_tree, list_tree
+from chatledger.domain.errors import DECODE_ERRORS, ChatledgerError, InvalidValueError
 from chatledger.domain.limits import check_id
-from chatledger.domain.thread.decide import CheckpointPut, Tree
+from chatledger.domain.thread.decide import CheckpointPut
 
 from ...ledger.ledger import Ledger
 from ...ledger.threads import Threads, is_cut
@@ -51,7 +51,7 @@ _UNREADABLE: Final = (sqlite3.Error, UnicodeDecodeError)
 
 class ThreadsImport(msgspec.Struct, frozen=True):
     """
-    What an import of threads did.
+    The result of an import of threads.
 
     Args:
         threads: How many threads the file has.
@@ -128,12 +128,12 @@ def _import_writes(path: Path, threads: Threads, database: sqlite3.Connection) -
 
 @contextmanager
 def _explained(where: str) -> Generator[None]:
-    """Say where a row is that can not be read."""
+    """Say where a row is that cannot be read."""
     try:
         yield
     except ChatledgerError:
         raise
-    except (*UNDECODABLE, TypeError, ValueError, AttributeError, OverflowError) as error:
+    except (*DECODE_ERRORS, TypeError, ValueError, AttributeError, OverflowError) as error:
         msg = f"{where} cannot be read: {error}"
         raise InvalidValueError(msg) from error
 
@@ -166,7 +166,7 @@ def _checkpoint(where: str, row: tuple[Any, ...]) -> CheckpointPut:
 
 def _value(type_name: str, data: bytes) -> Tree:
     if type_name != "msgpack":
-        return _leaf(type_name, data or b"")
+        return leaf_tree(type_name, data or b"")
     return _tree(_decode(data))
 
 
@@ -174,20 +174,11 @@ def _tree(value: Any, depth: int = 0) -> Tree:
     """A value in pieces; what msgpack calls an extension, such as a message, is one piece."""
     if is_cut(value, depth):
         if isinstance(value, dict):
-            items = {key: _tree(item, depth + 1) for key, item in cast("dict[str, Any]", value).items()}
-            piece = dict_piece({key: item.digest for key, item in items.items()})
-            return Tree(piece.digest, piece.content, list(items.values()))
-        children = [_tree(element, depth + 1) for element in value]
-        piece = list_piece([child.digest for child in children])
-        return Tree(piece.digest, piece.content, children)
+            return dict_tree({key: _tree(item, depth + 1) for key, item in cast("dict[str, Any]", value).items()})
+        return list_tree([_tree(element, depth + 1) for element in value])
     if value is None:
-        return _leaf("null", b"")
-    return _leaf("bytes", value) if isinstance(value, bytes) else _leaf("msgpack", _encode(value))
-
-
-def _leaf(type_name: str, data: bytes) -> Tree:
-    *parts, whole = leaf_pieces(type_name, data)
-    return Tree(whole.digest, whole.content, [Tree(part.digest, part.content) for part in parts])
+        return leaf_tree("null", b"")
+    return leaf_tree("bytes", value) if isinstance(value, bytes) else leaf_tree("msgpack", _encode(value))
 
 
 def _open(path: Path) -> sqlite3.Connection:

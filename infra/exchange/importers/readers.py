@@ -1,4 +1,4 @@
-"""Which reader a file needs, and reading it."""
+"""Detection of a file's format, and its reader."""
 
 import re
 from collections.abc import Callable, Iterator

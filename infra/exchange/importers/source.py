@@ -19,7 +19,7 @@ _PIECE_BYTES: Final = 1024 * 1024
 
 
 class Allowance:
-    """How many bytes of one source may still be unpacked."""
+    """The number of bytes of one source that may still be unpacked."""
 
     def __init__(self, source: str, limit_bytes: int) -> None:
         self._source, self._limit_bytes = source, limit_bytes
@@ -41,13 +41,13 @@ class Allowance:
 
 
 class LimitedStream:
-    """What is unpacked from a stream, which ends with an error where the allowance does."""
+    """A stream of unpacked data that raises an error at the end of its allowance."""
 
     def __init__(self, stream: IO[bytes], allowance: Allowance) -> None:
         self._stream, self._allowance = stream, allowance
 
     def read(self, size: int = -1) -> bytes:
-        """As of the stream."""
+        """Read from the stream."""
         pieces: list[bytes] = []
         while size != 0:
             wanted = _PIECE_BYTES if size < 0 else min(size, _PIECE_BYTES)
@@ -60,7 +60,7 @@ class LimitedStream:
         return b"".join(pieces)
 
     def readline(self) -> bytes:
-        """As of the stream."""
+        """Read a line from the stream."""
         line = self._stream.readline(self._allowance.left_bytes + 1)
         self._allowance.spend(len(line))
         return line

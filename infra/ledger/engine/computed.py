@@ -55,7 +55,7 @@ class Resolver:
 
     async def resolve(self, value: Any) -> Any:
         """
-        What a computed value gives.
+        Return the result of a computed value.
 
         Raises:
             RefusedError: It needs a sandbox and there is none, or gives too many items.
@@ -217,7 +217,7 @@ def compute_now(
     cancellation: Cancellation | None = None,
 ) -> list[Fragment]:
     """
-    As `compute`, for programs that are not asynchronous.
+    Compute values in programs that are not asynchronous; see `compute`.
 
     Where an event loop runs in this thread, it stands still meanwhile, and the values are computed by another one: use
     `compute` there, and always for tasks and futures, which belong to their loop.

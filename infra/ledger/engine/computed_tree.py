@@ -21,7 +21,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Cancellation(Protocol):
-    """What says that an evaluation shall end: a `threading.Event`, `anyio.Event` or `asyncio.Event`."""
+    """A signal to end an evaluation: a `threading.Event`, `anyio.Event` or `asyncio.Event`."""
 
     def is_set(self) -> bool:
         """Whether it shall."""
@@ -30,7 +30,7 @@ class Cancellation(Protocol):
 
 class LoadContext(msgspec.Struct, frozen=True):
     """
-    What a function inside fragment data is called with.
+    The argument of a function inside fragment data.
 
     Attributes:
         context: What the fragments are for, e.g. the context engine.
@@ -121,7 +121,7 @@ _ABSENT: Final = object()
 
 
 class Path(NamedTuple):
-    """Where a value stands: `database.tables[2].rows`."""
+    """The path to a value: `database.tables[2].rows`."""
 
     around: "Path | None"
     step: str
@@ -153,7 +153,7 @@ class Gap(NamedTuple):
     inside: frozenset[int]
 
     def within(self, value: Any) -> "Gap":
-        """The same place, for what a value gives: the value itself is absent in that."""
+        """Return this place for the result of a value; the value itself is absent in it."""
         return self._replace(inside=self.inside | {id(value)})
 
 
@@ -250,7 +250,7 @@ class Tree:
 
 def leaves(values: Iterable[Any], *, decode: bool) -> Iterator[Any]:
     """
-    What context fragments hold that is neither list nor object nor fragment, each once.
+    Return the leaves of context fragments (neither list nor object nor fragment), each once.
 
     Args:
         values: Fragments, and data of fragments.

@@ -110,7 +110,7 @@ class ContextEngine:
 
     @property
     def sandbox(self) -> Any:
-        """What computed values get that ask for one."""
+        """The sandbox that is passed to computed values which ask for one."""
         return self._engine.sandbox
 
     @property

@@ -21,7 +21,7 @@ T = TypeVar("T")
 _logger = logging.getLogger("chatledger.engine")
 
 
-class Run(Protocol):
+class RunOnLedger(Protocol):
     """Carries out a function of the ledger, at once or in a thread that is awaited."""
 
     def __call__(self, call: Callable[[Ledger], T], /) -> Awaitable[T]:
@@ -38,7 +38,7 @@ class LedgerPort:
         is_blocking: Whether nothing may be awaited, because the caller is synchronous.
     """
 
-    def __init__(self, run: Run, *, is_blocking: bool) -> None:
+    def __init__(self, run: RunOnLedger, *, is_blocking: bool) -> None:
         self._run = run
         self._is_blocking = is_blocking
 

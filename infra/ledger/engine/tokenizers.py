@@ -19,7 +19,7 @@ _BOUNDARY: Final = re.compile(r"(?<=[a-zA-Z])(?=[ \n])")
 
 @runtime_checkable
 class Encoding(Protocol):
-    """What tiktoken's `Encoding` has, and those of libraries that follow it."""
+    """The interface of tiktoken's `Encoding`, and of libraries that follow it."""
 
     def encode_ordinary(self, text: str) -> Sequence[int]:
         """The tokens of a text, in which names of special tokens are ordinary text."""

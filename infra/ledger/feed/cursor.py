@@ -1,4 +1,4 @@
-"""What synchronous and asynchronous feeds share: reading on, and knowing what was handled."""
+"""The cursor shared by synchronous and asynchronous feeds: the next events, and the position handled so far."""
 
 import logging
 import threading
@@ -105,7 +105,7 @@ class Cursor:
         """
         wanted = self._given if position is None else check_count(position, "position")
         if wanted > self._given:
-            msg = f"position {wanted} can not be acknowledged: the last event that was given is at {self._given}"
+            msg = f"position {wanted} cannot be acknowledged: the last event that was given is at {self._given}"
             raise InvalidValueError(msg)
         if self.is_over:
             msg = "the feed is closed; open it again, it goes on after what was acknowledged"
@@ -184,7 +184,7 @@ class Cursor:
             raise LedgerClosedError(msg)
         # Asked before reading, so that nothing comes in between.
         end = self._store.log.last_position() if self._is_sparse else self._read
-        page = self._store.page(self._read, chat_id=self._chat_id, limit=self._limit)
+        page = self._store.page(self._read, stream_id=self._chat_id, limit=self._limit)
         kept = [recorded for recorded in page if self._keep(recorded)]
         is_full = len(page) >= self._limit
         self._page.extend(kept)
@@ -208,7 +208,7 @@ class Cursor:
         return self._store.log.wait(self._read, left_s)
 
     def note(self, *, has_more: bool) -> None:
-        """What `wait` said; else the next `read` asks the log only now and then, to learn that it does not answer."""
+        """Note the result of `wait`; without news, the next `read` asks the log only now and then, to learn that it does not answer."""
         self._may_have_more = self._was_woken = has_more
 
     def close(self) -> None:

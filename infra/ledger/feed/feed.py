@@ -101,8 +101,8 @@ class Feed:
 T = TypeVar("T")
 
 
-class Run(Protocol):
-    """How a function is carried out in a worker thread."""
+class RunInThread(Protocol):
+    """Runs a function in a worker thread."""
 
     def __call__(self, call: Callable[[Any], T], *, abandon_on_cancel: bool = False) -> Awaitable[T]:
         """The answer of the function, which is given the ledger."""
@@ -117,7 +117,7 @@ class AsyncFeed:
     at any event and begun again: none is lost.
     """
 
-    def __init__(self, run: Run, begin: Callable[[Any], Cursor], *, is_following: bool) -> None:
+    def __init__(self, run: RunInThread, begin: Callable[[Any], Cursor], *, is_following: bool) -> None:
         self._run, self._begin, self._is_following = run, begin, is_following
         self._beginning = anyio.Lock()
         self._cursor: Cursor | None = None

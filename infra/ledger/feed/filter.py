@@ -125,7 +125,7 @@ class FeedFilter:
 
 @lru_cache(maxsize=4096)
 def share_of(chat_id: str, count: int) -> int:
-    """Which of `count` shares a chat belongs to: always and everywhere the same."""
+    """Return the share, of `count`, that a chat belongs to: always and everywhere the same."""
     return int.from_bytes(blake2b(chat_id.encode(), digest_size=8).digest()) % count
 
 

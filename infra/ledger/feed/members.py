@@ -21,7 +21,7 @@ _ATTEMPTS: Final = 20
 
 class FeedInfo(msgspec.Struct, frozen=True, kw_only=True):
     """
-    Where one member of a named feed stands.
+    The position of one member of a named feed.
 
     Args:
         name: Its name.
@@ -82,7 +82,7 @@ class Member:
 
 def claim(log: LedgerLog, name: str, share: tuple[int, int], *, after: int | None) -> Member:
     """
-    Take a name: from now on whoever used it before can not keep positions any more.
+    Take a name: from now on whoever used it before cannot keep positions any more.
 
     Args:
         log: Where the position is kept, and counts.
@@ -114,7 +114,7 @@ def claim(log: LedgerLog, name: str, share: tuple[int, int], *, after: int | Non
             _check_log(log, found, last)
             wanted = structs.replace(wanted, position=found.position, revision=found.revision)
         elif wanted.position > last:
-            msg = f"the feed {name!r} can not begin after {after}: the last position on the log is {last}"
+            msg = f"the feed {name!r} cannot begin after {after}: the last position on the log is {last}"
             raise InvalidValueError(msg)
         try:
             saved = log.save_bookmark(wanted)
@@ -135,7 +135,7 @@ def _check_shares(log: LedgerLog, name: str, count: int) -> None:
         known = sorted({bookmark.count for bookmark in others})
         there = "no shares" if known == [1] else f"shares of {', '.join(map(str, known))}"
         msg = (
-            f"the feed {name!r} has {there}, so it can not be read in {count}. Stop its readers, forget_feed({name!r}), and "
+            f"the feed {name!r} has {there}, so it cannot be read in {count}. Stop its readers, forget_feed({name!r}), and "
             f"begin all new ones with after={lowest}"
         )
         raise InvalidValueError(msg)

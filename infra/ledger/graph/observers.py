@@ -1,4 +1,4 @@
-"""Those who watch the state of a graph. They get copies, and nothing that they do reaches the run."""
+"""Observers of graph states. They get copies, and nothing that they do reaches the run."""
 
 import contextlib
 import copy

@@ -1,4 +1,4 @@
-"""How a kind of state is kept: its reducers, what is left out, how long and how large, and when it is checkpointed."""
+"""Settings of a kind of state: reducers, excluded fields, lifetime, size limit, and checkpointing."""
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -13,7 +13,7 @@ from chatledger.domain.limits import check_count, check_id, json_copy
 
 from .values import current_node
 
-Kind = Literal["access", "modify", "delete"]
+AccessKind = Literal["access", "modify", "delete"]
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -22,7 +22,7 @@ class Identity(msgspec.Struct, frozen=True):
     user_id: str | None
     is_admin: bool = False
 
-    def check(self, kind: Kind, state_id: str) -> None:
+    def check(self, kind: AccessKind, state_id: str) -> None:
         """Raise `AccessDeniedError` unless the state is the user's, or the user is an admin."""
         self.check_known()
         if not self.is_admin and parse_state_id(state_id).user_id != self.user_id:
@@ -36,7 +36,7 @@ class Identity(msgspec.Struct, frozen=True):
             raise AccessDeniedError(msg)
 
     def narrowed(self, given: "Identity") -> "Identity":
-        """What a view of a view is limited to: never more than the first one."""
+        """Return the identity of a view of a view: never more than the first one."""
         return given if self.is_admin or given == self else Identity(None)
 
 

@@ -10,7 +10,7 @@ from typing import Any, Self, TypeVar
 
 import anyio.to_thread
 
-from chatledger.domain.graph import schema as initial
+from chatledger.domain.graph import schema
 from chatledger.domain.graph.chunks import cut
 from chatledger.domain.graph.decide import StateDraft
 from chatledger.domain.graph.events import parse_state_id
@@ -26,16 +26,16 @@ from .observers import StateObserver, StateObservers, log_transition
 from .settings import (
     MAX_STATE_BYTES,
     QUEUE_SIZE,
+    AccessKind,
     Checkpointing,
     Identity,
-    Kind,
     Nodes,
     StateSettings,
     check_user,
     make_settings,
     milliseconds,
 )
-from .steps import KeptSteps, Step, StoredSteps, Task
+from .steps import Step, Task, WriteBehindSteps, WriteThroughSteps
 from .stored import StoredStates
 from .values import (
     ResumePoint,
@@ -44,10 +44,10 @@ from .values import (
     StateUpdate,
     StateVersion,
     current_node,
-    info_of,
     is_final,
+    state_info,
+    state_version,
     stats_of,
-    version_of,
 )
 
 
@@ -67,7 +67,7 @@ def initial_state(
         InvalidValueError: An id, the query or an option breaks a rule.
     """
     now = time.time_ns() // 1_000_000
-    return initial.initial_state(user_id, query, now=now, trace_id=trace_id, options=options)
+    return schema.initial_state(user_id, query, now=now, trace_id=trace_id, options=options)
 
 
 class StateStore:
@@ -126,13 +126,13 @@ class StateStore:
         self._settings = settings
         self._identity = identity
         self._stored = StoredStates(ledger)
-        kind = StoredSteps if settings.checkpointing == "every" else KeptSteps
-        self._steps: StoredSteps | KeptSteps = kind(self._stored, settings)
+        kind = WriteThroughSteps if settings.checkpointing == "every" else WriteBehindSteps
+        self._steps: WriteThroughSteps | WriteBehindSteps = kind(self._stored, settings)
         self._observers = StateObservers()
 
     def for_identity(self, user_id: str | None, *, is_admin: bool = False) -> "StateStore":
         """
-        This store, limited to what one user owns, or to nothing for who may not be known.
+        Return this store limited to what one user owns, or to nothing for an unknown user.
 
         Other users' states are refused by their id alone, whether or not they exist, and not listed. Without a user every
         call is refused.
@@ -312,7 +312,7 @@ class StateStore:
         if before is not None:
             check_count(before, "before")
         self._steps.settle()
-        return list(map(version_of, self._stored.versions(state_id, limit=limit, before=before)))
+        return list(map(state_version, self._stored.versions(state_id, limit=limit, before=before)))
 
     def list(self, *, user_id: str | None = None, conversation_id: str | None = None) -> builtins.list[StateInfo]:
         """The states that can be seen, the last changed first; of a user, of a conversation, or of both."""
@@ -325,7 +325,7 @@ class StateStore:
             if user_id not in {None, identity.user_id}:
                 return []
             user_id = identity.user_id
-        infos = map(info_of, self._stored.records(user_id=user_id, conversation_id=conversation_id))
+        infos = map(state_info, self._stored.records(user_id=user_id, conversation_id=conversation_id))
         return [info for info in infos if conversation_id is None or info.conversation_id == conversation_id]
 
     def delete(self, state_id: str) -> bool:
@@ -396,7 +396,7 @@ class StateStore:
     ) -> None:
         self.close()
 
-    def _check(self, kind: Kind, state_id: str) -> None:
+    def _check(self, kind: AccessKind, state_id: str) -> None:
         if self._identity is not None:
             self._identity.check(kind, state_id)
         parse_state_id(state_id)
@@ -407,7 +407,7 @@ class StateStore:
 
 
 def update_of(step: Step) -> StateUpdate:
-    """What is told of a step."""
+    """Return the observers' account of a step."""
     return StateUpdate(step.version, step.is_checkpoint, step.change.node, step.change.diff)
 
 
@@ -459,7 +459,7 @@ class AsyncStateStore(AsyncClosing):
     flush = awaited(StateStore.flush)
 
     def for_identity(self, user_id: str | None, *, is_admin: bool = False) -> "AsyncStateStore":
-        """This store, limited to what one user owns; see `StateStore.for_identity`. Not awaited, for nothing is read."""
+        """Return this store limited to what one user owns; see `StateStore.for_identity`. Not awaited, for nothing is read."""
         view = copy.copy(self)
         view._store = self._store.for_identity(user_id, is_admin=is_admin)  # noqa: SLF001 - of its own class
         return view

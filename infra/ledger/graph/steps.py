@@ -1,4 +1,4 @@
-"""Updating a state that is stored after every node: read what is needed, reduce, store unless others were faster."""
+"""Checkpointing of graph states: write-through after every node, or write-behind."""
 
 import contextlib
 import queue
@@ -65,15 +65,15 @@ class Step(msgspec.Struct, frozen=True):
     change: Transition[dict[str, Any]]
 
 
-class StoredSteps:
-    """Updates that are on the log when the call returns. Nothing is kept in memory."""
+class WriteThroughSteps:
+    """Write-through checkpointing: an update is on the log when the call returns. Nothing is kept in memory."""
 
     def __init__(self, stored: StoredStates, settings: StateSettings) -> None:
         self._stored, self._settings = stored, settings
 
     def update(self, task: Task) -> Step:
         """
-        Only the fields that change are read, reduced and cut, unless somebody watches.
+        Read, reduce and store the fields that change; all fields when somebody watches.
 
         The reducers run again when another writer was faster.
         """
@@ -82,7 +82,7 @@ class StoredSteps:
         while True:
             base = read_base(self._stored, task.state_id, task.base_version, only)
             change = task.transition({} if base is None else base.values, self._settings)
-            draft = draft_of(
+            draft = state_draft(
                 self._settings,
                 task,
                 change.new,
@@ -98,29 +98,29 @@ class StoredSteps:
                     raise
 
     def peek(self, state_id: str) -> dict[str, Any] | None:
-        """None: what there is, is stored."""
+        """Return None: everything is stored."""
         del state_id
         return None
 
     def settle(self) -> None:
-        """Nothing is on its way."""
+        """Do nothing: no write is pending."""
 
     def drop(self, state_id: str) -> None:
-        """Nothing is kept."""
+        """Do nothing: no state is kept."""
         del state_id
 
     def flush(self, state_id: str | None = None) -> None:
-        """Nothing waits."""
+        """Do nothing: no write is pending."""
         del state_id
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: there is no thread."""
 
 
 def read_base(
     stored: StoredStates, state_id: str, version: int | None, only: Collection[str] | None = None
 ) -> ReadState | None:
-    """What an update starts from; None for an empty state. Raises `NotFoundError` when a named version is not there."""
+    """Return the version that an update starts from; None for an empty state. Raises `NotFoundError` for an unknown one."""
     base = stored.read(state_id, version, only=only)
     if base is None and version is not None:
         msg = f"state {shown_id(state_id)!r} has no version {version}; history() lists those it has"
@@ -128,7 +128,7 @@ def read_base(
     return base
 
 
-def draft_of(
+def state_draft(
     settings: StateSettings,
     task: Task,
     state: Mapping[str, Any],
@@ -155,9 +155,9 @@ def draft_of(
     )
 
 
-class _Line:
+class _CachedState:
     """
-    The state that a run works on.
+    A state in memory that a run works on, with updates that are not checkpointed yet.
 
     `newest` is the version that the next one is expected to follow, `parent` the one that unchanged fields are shared with,
     and `changed` has the fields that differ from it.
@@ -175,9 +175,9 @@ class _Line:
         self.error: Exception | None = None
 
 
-class KeptSteps:
+class WriteBehindSteps:
     """
-    Updates that are checkpointed when it matters (`significant`), or all by a thread of its own (`background`).
+    Write-behind checkpointing: after significant updates (`significant`), or after all by a thread of its own (`background`).
 
     Only one process may run a state at a time: what another one stores meanwhile makes the next checkpoint a conflict, and
     what is kept is forgotten.
@@ -186,9 +186,9 @@ class KeptSteps:
     def __init__(self, stored: StoredStates, settings: StateSettings) -> None:
         self._stored, self._settings = stored, settings
         self._is_background = settings.checkpointing == "background"
-        self._lines: dict[str, _Line] = {}
+        self._cached: dict[str, _CachedState] = {}
         self._lock = threading.Lock()
-        self._queue: queue.Queue[tuple[_Line, StateDraft] | None] = queue.Queue(settings.queue_size)
+        self._queue: queue.Queue[tuple[_CachedState, StateDraft] | None] = queue.Queue(settings.queue_size)
         self._writer: threading.Thread | None = None
         self._is_closed = False
 
@@ -202,56 +202,56 @@ class KeptSteps:
         if self._is_closed:
             msg = "the store of states is closed; make another one"
             raise LedgerClosedError(msg)
-        with self._line(task.state_id) as line:
-            self._load(line, task)
-            change = task.transition(line.state, self._settings)
+        with self._cached_state(task.state_id) as cached:
+            self._load(cached, task)
+            change = task.transition(cached.state, self._settings)
             kept = {name: value for name, value in change.new.items() if name not in self._settings.exclude}
-            json_copy(kept, "the state")  # what can not be stored is refused now, not later
-            line.state, line.last = kept, task
-            line.changed |= task.touched
-            line.expires_at = None if self._settings.ttl_ms is None else clock_ms() + self._settings.ttl_ms
+            json_copy(kept, "the state")  # what cannot be stored is refused now, not later
+            cached.state, cached.last = kept, task
+            cached.changed |= task.touched
+            cached.expires_at = None if self._settings.ttl_ms is None else clock_ms() + self._settings.ttl_ms
             is_due = self._is_background or bool(change.diff) or task.is_end or task.is_interrupt
             if is_due:
-                self._checkpoint(task.state_id, line, task)
-            version = line.newest
+                self._checkpoint(task.state_id, cached, task)
+            version = cached.newest
             if task.is_end or task.is_interrupt:
-                self._settle(task.state_id, line)
-                self._forget(task.state_id, line)
+                self._settle(task.state_id, cached)
+                self._forget(task.state_id, cached)
         return Step(version, is_due, change)
 
-    def _load(self, line: _Line, task: Task) -> None:
-        is_expired = line.expires_at is not None and line.expires_at <= clock_ms()
-        if line.is_loaded and task.base_version is None and not is_expired:
+    def _load(self, cached: _CachedState, task: Task) -> None:
+        is_expired = cached.expires_at is not None and cached.expires_at <= clock_ms()
+        if cached.is_loaded and task.base_version is None and not is_expired:
             return
         self.settle()
         base = read_base(self._stored, task.state_id, task.base_version)
         newest = self._stored.versions(task.state_id, limit=1, before=None) if task.base_version is not None else []
-        line.state = {} if base is None else base.values
-        line.parent = None if base is None else base.version.version
-        line.newest = newest[0].version if newest else line.parent or 0
-        line.changed, line.is_loaded = set(), True
+        cached.state = {} if base is None else base.values
+        cached.parent = None if base is None else base.version.version
+        cached.newest = newest[0].version if newest else cached.parent or 0
+        cached.changed, cached.is_loaded = set(), True
 
-    def _checkpoint(self, state_id: str, line: _Line, task: Task) -> None:
-        draft = draft_of(
+    def _checkpoint(self, state_id: str, cached: _CachedState, task: Task) -> None:
+        draft = state_draft(
             self._settings,
             task,
-            line.state,
-            known=() if line.parent is None else line.state,
-            changed=line.changed,
-            parent=line.parent,
-            expected_version=line.newest,
+            cached.state,
+            known=() if cached.parent is None else cached.state,
+            changed=cached.changed,
+            parent=cached.parent,
+            expected_version=cached.newest,
         )
         if self._is_background:
             self._start()
-            self._queue.put((line, draft))
+            self._queue.put((cached, draft))
         else:
             try:
                 self._stored.put(draft)
             except ChatledgerError:
-                self._forget(state_id, line)
+                self._forget(state_id, cached)
                 raise
-        line.newest += 1
-        line.parent, line.changed = line.newest, set()
+        cached.newest += 1
+        cached.parent, cached.changed = cached.newest, set()
 
     def _start(self) -> None:
         with self._lock:
@@ -261,13 +261,13 @@ class KeptSteps:
 
     def _write(self) -> None:
         while (waiting := self._queue.get()) is not None:
-            line, draft = waiting
+            cached, draft = waiting
             try:
-                if line.error is None:
+                if cached.error is None:
                     self._stored.put(draft)
             except Exception as error:  # noqa: BLE001 - this thread must go on, or others would wait for it for ever
-                line.error = (
-                    error  # whoever comes to the line next raises it; what waits behind it builds on what is not there
+                cached.error = (
+                    error  # raised by the next call on this state; later versions in the queue build on a missing one
                 )
             finally:
                 self._queue.task_done()
@@ -275,50 +275,50 @@ class KeptSteps:
 
     def peek(self, state_id: str) -> dict[str, Any] | None:
         """A copy of what is kept of a state; None when nothing is."""
-        line = self._lines.get(state_id)
-        if line is None:
+        cached = self._cached.get(state_id)
+        if cached is None:
             return None
-        with line.lock:
-            is_expired = line.expires_at is not None and line.expires_at <= clock_ms()
-            if not line.is_loaded or line.last is None or line.error is not None or is_expired:
+        with cached.lock:
+            is_expired = cached.expires_at is not None and cached.expires_at <= clock_ms()
+            if not cached.is_loaded or cached.last is None or cached.error is not None or is_expired:
                 return None
-            copied: dict[str, Any] = json_copy(line.state, "the state")
+            copied: dict[str, Any] = json_copy(cached.state, "the state")
             return copied
 
     def settle(self) -> None:
         """Wait until what is on its way is stored. What failed is raised by who comes to it next."""
         self._queue.join()
 
-    def _settle(self, state_id: str, line: _Line) -> None:
+    def _settle(self, state_id: str, cached: _CachedState) -> None:
         """Wait, and raise what failed."""
         self.settle()
-        if line.error is not None:
-            self._forget(state_id, line)
-            raise line.error
+        if cached.error is not None:
+            self._forget(state_id, cached)
+            raise cached.error
 
     def drop(self, state_id: str) -> None:
         """Forget what is kept of a state, when what is on its way is stored."""
         self.settle()
-        line = self._lines.get(state_id)
-        if line is not None:
-            with line.lock:
-                self._forget(state_id, line)
+        cached = self._cached.get(state_id)
+        if cached is not None:
+            with cached.lock:
+                self._forget(state_id, cached)
 
     def flush(self, state_id: str | None = None) -> None:
         """Checkpoint what is kept, of one state or of all, and keep it no longer. The first failure is raised at the end."""
         failure: Exception | None = None
-        lines = dict(self._lines) if state_id is None else {state_id: self._lines.get(state_id)}
-        for each, line in lines.items():
-            if line is None:
+        states = dict(self._cached) if state_id is None else {state_id: self._cached.get(state_id)}
+        for each, cached in states.items():
+            if cached is None:
                 continue
-            with line.lock:
+            with cached.lock:
                 try:
-                    if line.changed and line.last is not None and line.error is None:
-                        self._checkpoint(each, line, line.last)
-                    self._settle(each, line)
+                    if cached.changed and cached.last is not None and cached.error is None:
+                        self._checkpoint(each, cached, cached.last)
+                    self._settle(each, cached)
                 except Exception as error:  # noqa: BLE001 - the others are flushed first
                     failure = failure or error
-                self._forget(each, line)
+                self._forget(each, cached)
         if failure is not None:
             raise failure
 
@@ -336,21 +336,21 @@ class KeptSteps:
                 writer.join()
 
     @contextlib.contextmanager
-    def _line(self, state_id: str) -> Generator[_Line]:
-        """The line of a state, which nobody else uses meanwhile. Raises what failed on it."""
+    def _cached_state(self, state_id: str) -> Generator[_CachedState]:
+        """Yield the cached state, locked for this thread. Raises the error of a checkpoint that failed."""
         while True:
             with self._lock:
-                line = self._lines.setdefault(state_id, _Line())
-            with line.lock:
-                if self._lines.get(state_id) is not line:
+                cached = self._cached.setdefault(state_id, _CachedState())
+            with cached.lock:
+                if self._cached.get(state_id) is not cached:
                     continue  # it was forgotten before it was ours
-                if line.error is not None:
-                    self._forget(state_id, line)
-                    raise line.error
-                yield line
+                if cached.error is not None:
+                    self._forget(state_id, cached)
+                    raise cached.error
+                yield cached
                 return
 
-    def _forget(self, state_id: str, line: _Line) -> None:
+    def _forget(self, state_id: str, cached: _CachedState) -> None:
         with self._lock:
-            if self._lines.get(state_id) is line:
-                del self._lines[state_id]
+            if self._cached.get(state_id) is cached:
+                del self._cached[state_id]

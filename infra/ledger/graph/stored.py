@@ -165,7 +165,7 @@ def _state(snapshot: LedgerSnapshot, state_id: str) -> IndexedGraphState:
 
 
 def _is_there(state: IndexedGraphState, *, is_tolerant: bool) -> bool:
-    """Whether there is a state that has not expired. If `is_tolerant`, one of which that can not be told is there."""
+    """Whether there is a state that has not expired. If `is_tolerant`, one of which that cannot be told is there."""
     try:
         record = state.record
     except CorruptStateError:
@@ -182,5 +182,5 @@ def _named(state_id: str, version: int | None) -> Generator[None]:
         yield
     except CorruptStateError as error:
         which = "" if version is None else f" at version {version}"
-        msg = f"state {shown_id(state_id)!r}{which} can not be read: {error}; rebuild the index, or read an earlier version"
+        msg = f"state {shown_id(state_id)!r}{which} cannot be read: {error}; rebuild the index, or read an earlier version"
         raise CorruptStateError(msg, chat_id=state_id, version=version) from error

@@ -1,4 +1,4 @@
-"""What a store of states answers."""
+"""The values that a store of states returns."""
 
 from collections.abc import Mapping
 from typing import Any, TypedDict, cast
@@ -47,7 +47,7 @@ class StateInfo(msgspec.Struct, frozen=True):
 
 class StateUpdate(msgspec.Struct, frozen=True):
     """
-    What an update did.
+    The result of an update.
 
     Args:
         version: The newest version that is stored or on its way to the log; 0 when there is none yet.
@@ -64,7 +64,7 @@ class StateUpdate(msgspec.Struct, frozen=True):
 
 class ResumePoint(msgspec.Struct, frozen=True):
     """
-    Where a run goes on.
+    The version at which a run goes on.
 
     Args:
         state: The state of that version.
@@ -94,14 +94,14 @@ class StateStats(TypedDict):
     checkpoints_by_user: dict[str, int] | None
 
 
-def version_of(record: VersionRecord) -> StateVersion:
+def state_version(record: VersionRecord) -> StateVersion:
     """A version as it is answered."""
     return StateVersion(
         record.version, record.node, record.parent, record.is_final, record.stored_at, record.size_bytes
     )
 
 
-def info_of(record: GraphStateRecord) -> StateInfo:
+def state_info(record: GraphStateRecord) -> StateInfo:
     """A state as it is listed."""
     user_id, conversation_id = parse_state_id(record.state_id)
     return StateInfo(

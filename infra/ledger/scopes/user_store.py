@@ -19,7 +19,7 @@ from chatledger.projections.user_snapshot import OwnedChat, OwnedSnapshot, Owned
 
 from ...log.bookmarks import Bookmark, bookmark_key
 from ...log.port import READ_PAGE
-from ...store.commands import Decide, DecideOnState, DecideOnThread, Kind
+from ...store.commands import Decide, DecideOnState, DecideOnThread, EventKind
 from ...store.store import RETRY_S, Store
 from ..port import AdminTask, LedgerSnapshot, LedgerStore, refused
 
@@ -47,7 +47,7 @@ class Owners:
             if body.owner_digest is None:  # written before tombstones could tell
                 return known == user_id
             return is_owner_of_deleted(body, chat_id, user_id)
-        if isinstance(body, StateDeleted):  # who has not seen the state can not tell whose it was
+        if isinstance(body, StateDeleted):  # who has not seen the state cannot tell whose it was
             return self._known.pop(chat_id, None) == user_id
         if isinstance(body, ChatCreated):
             self._keep(chat_id, body.user_id)
@@ -115,9 +115,11 @@ class OwnedLog:
             after = page[-1].position
         return []
 
-    def read_chat(self, chat_id: str, *, after: int, limit: int = READ_PAGE, after_version: int = 0) -> list[Recorded]:
-        """The events of one chat after a position (and a version), in order."""
-        while page := self._whole.log.read_chat(chat_id, after=after, limit=limit, after_version=after_version):
+    def read_stream(
+        self, stream_id: str, *, after: int, limit: int = READ_PAGE, after_version: int = 0
+    ) -> list[Recorded]:
+        """Return the events of a stream after a position (and a version), in order."""
+        while page := self._whole.log.read_stream(stream_id, after=after, limit=limit, after_version=after_version):
             if owned := self._owned(page):
                 return owned
             after = page[-1].position
@@ -134,7 +136,7 @@ class OwnedLog:
         return self._whole.log.identity
 
     def load_bookmark(self, key: str) -> Bookmark | None:
-        """Where a member of one of the user's named feeds stands."""
+        """Return the bookmark of a member of one of the user's named feeds."""
         found = self._whole.log.load_bookmark(self._kept_key(key))
         return None if found is None else self._given(found)
 
@@ -144,7 +146,7 @@ class OwnedLog:
         return self._given(self._whole.log.save_bookmark(kept))
 
     def bookmarks(self) -> list[Bookmark]:
-        """Those of the user's named feeds."""
+        """Return the bookmarks of the user's named feeds."""
         return [self._given(kept) for kept in self._whole.log.bookmarks() if kept.name.startswith(self._prefix)]
 
     def drop_bookmark(self, key: str) -> None:
@@ -192,11 +194,13 @@ class OwnedStore(OwnerRefusals):
 
     @contextlib.contextmanager
     def snapshot(self) -> Generator[OwnedSnapshot]:
-        """What the index has of the user's now."""
+        """Open a snapshot restricted to the user's chats and threads."""
         with self._whole.snapshot() as snapshot:
             yield OwnedSnapshot(snapshot, self._user_id)
 
-    def execute(self, chat_id: str, decide: Decide, *, kind: Kind | None, timeout_s: float = RETRY_S) -> list[Recorded]:
+    def execute(
+        self, chat_id: str, decide: Decide, *, kind: EventKind | None, timeout_s: float = RETRY_S
+    ) -> list[Recorded]:
         """
         Decide, write and apply; see `Store.execute`.
 
@@ -218,7 +222,7 @@ class OwnedStore(OwnerRefusals):
 
     def execute_on_thread(self, thread_id: str, decide: DecideOnThread) -> list[Recorded]:
         """
-        The same for a thread of agents; a new one becomes the user's.
+        Decide, write and apply on a thread of agents; a new one becomes the user's.
 
         Raises:
             AlreadyExistsError: The id is another user's.
@@ -230,7 +234,7 @@ class OwnedStore(OwnerRefusals):
         def decide_owned(state: OwnedThread, now: int) -> list[Body]:
             bodies = decide(state, now)
             if bodies and state.is_taken:
-                msg = f"thread {thread_id!r} can not be used, as its id is taken; use another one"
+                msg = f"thread {thread_id!r} cannot be used, as its id is taken; use another one"
                 raise AlreadyExistsError(msg)
             return bodies if state.record is not None else [with_owner(body, self._user_id) for body in bodies]
 
@@ -238,7 +242,7 @@ class OwnedStore(OwnerRefusals):
 
     def execute_on_state(self, state_id: str, decide: DecideOnState) -> list[Recorded]:
         """
-        The same for the state of a graph, whose id says whose it is.
+        Decide, write and apply on the state of a graph, whose id names its owner.
 
         Raises:
             AccessDeniedError: It is another user's.
@@ -260,7 +264,7 @@ class OwnedStore(OwnerRefusals):
 
     def _check(self, state: OwnedChat, bodies: Sequence[Body]) -> None:
         if any(isinstance(body, ChatCreated) and body.user_id != self._user_id for body in bodies):
-            msg = f"chat {state.chat_id!r} can not be made for another user by a ledger that is limited to one"
+            msg = f"chat {state.chat_id!r} cannot be made for another user by a ledger that is limited to one"
             raise AccessDeniedError(msg)
         if bodies and state.is_taken:
             raise ChatExistsError(state.chat_id)
@@ -274,25 +278,25 @@ class OwnedStore(OwnerRefusals):
         return self._whole.catch_up(position, timeout_s)
 
     def events(
-        self, after: int, *, chat_id: str | None = None, is_closed: Callable[[], bool] = lambda: False
+        self, after: int, *, stream_id: str | None = None, is_closed: Callable[[], bool] = lambda: False
     ) -> Iterator[Recorded]:
         """The user's events that are on the log after a position."""
         owners = Owners(self._whole)
-        for recorded in self._whole.events(after, chat_id=chat_id, is_closed=is_closed):
+        for recorded in self._whole.events(after, stream_id=stream_id, is_closed=is_closed):
             if owners.is_owner(self._user_id, recorded):
                 yield recorded
 
-    def page(self, after: int, *, chat_id: str | None = None, limit: int = READ_PAGE) -> Sequence[Recorded]:
+    def page(self, after: int, *, stream_id: str | None = None, limit: int = READ_PAGE) -> Sequence[Recorded]:
         """About so many of the user's next events after a position; none at the end of the log."""
         owners = Owners(self._whole)
-        while page := self._whole.page(after, chat_id=chat_id, limit=limit):
+        while page := self._whole.page(after, stream_id=stream_id, limit=limit):
             if owned := [recorded for recorded in page if owners.is_owner(self._user_id, recorded)]:
                 return owned
             after = page[-1].position
         return []
 
     def sweep_large(self) -> int:
-        """What no event refers to belongs to nobody: left to those who sweep everything."""
+        """Do nothing: unreferenced large data belong to nobody. A sweep of the whole store erases them."""
         return 0
 
     def finish_erasures(self) -> None:

@@ -83,7 +83,7 @@ class SlotEmptyError(Exception):
 decode_ack = msgspec.json.Decoder(Ack).decode
 
 
-async def append(
+async def append_messages(
     client: JetStreamClient,
     stream: str,
     messages: Sequence[Message],

@@ -1,4 +1,4 @@
-"""A connection of its own for the thread that asks: nobody else has to wake up for an answer, as an event loop has to."""
+"""A blocking NATS connection for the calling thread, without the detour over the event loop's thread."""
 
 import contextlib
 import os
@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from chatledger.domain.errors import UNDECODABLE
+from chatledger.domain.errors import DECODE_ERRORS
 
 from .endpoint import Endpoint
 
@@ -25,36 +25,36 @@ _END: Final = b"\r\n"
 _CHUNK_BYTES: Final = 256 * 1024
 _OPEN_S: Final = 1.0
 _PAUSE_S: Final = 5.0
-"""How long nothing is tried after a line could not be had."""
+"""Pause after a connection could not be opened."""
 
 
-class _Info(msgspec.Struct):
-    """What is needed of what a server says of itself."""
+class _ServerInfo(msgspec.Struct):
+    """The fields we need of a server's INFO message."""
 
     max_payload: int
     server_name: str | None = None
     tls_required: bool = False
 
 
-_decode_info: Final = msgspec.json.Decoder(_Info).decode
+_decode_info: Final = msgspec.json.Decoder(_ServerInfo).decode
 
 
-class LineBrokenError(Exception):
-    """There is no answer, or it can not be told whose it is: what became of the question is unknown. Close the line."""
+class ConnectionBrokenError(Exception):
+    """The connection failed or an answer is missing, so the outcome of the request is unknown. Close the connection."""
 
 
-class Line:
+class BlockingConnection:
     """
     A blocking connection for requests, without TLS. Not safe for threads.
 
-    It does one thing, and that without detours: an append over the shared connection of nats-py wakes the thread of its loop,
-    which wakes the caller again, and takes twice as long. What goes wrong here is done again there.
+    An append over the shared connection of nats-py wakes the thread of its loop, which wakes the caller again, and takes twice
+    as long. Requests that fail here are repeated there.
 
     Args:
-        endpoint: One server. It must name itself `server_name`, or it is another one that took its port.
+        endpoint: One server. It must name itself `server_name`; another one may have taken its port.
 
     Raises:
-        LineBrokenError: No connection, or a server that wants more of a login than a password or a token.
+        ConnectionBrokenError: No connection, or a server that wants more of a login than a password or a token.
     """
 
     def __init__(self, endpoint: Endpoint, *, timeout_s: float) -> None:
@@ -72,7 +72,7 @@ class Line:
         try:
             self._socket = socket.create_connection((url.hostname or "", url.port or 4222), timeout=timeout_s)
         except OSError as error:
-            raise LineBrokenError from error
+            raise ConnectionBrokenError from error
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._poll = select.poll()
@@ -84,7 +84,7 @@ class Line:
 
     @staticmethod
     def is_possible(endpoint: Endpoint) -> bool:
-        """Whether such a connection can be made: to an embedded server, which says its name."""
+        """Whether a blocking connection to this endpoint is supported: only to embedded servers, which state their name."""
         login = (endpoint.credentials_path, endpoint.nkeys_seed_path)
         is_plain = endpoint.urls[0].startswith("nats://") and not endpoint.needs_tls
         return endpoint.server_name is not None and is_plain and login == (None, None)
@@ -94,7 +94,7 @@ class Line:
         while not self.max_payload:  # comes with what the server says of itself
             self._receive(ends_at)
         if self._info.server_name != endpoint.server_name or self._info.tls_required:
-            raise LineBrokenError
+            raise ConnectionBrokenError
         login = {"auth_token": endpoint.token, "user": endpoint.user, "pass": endpoint.password}
         options = {
             "verbose": False,
@@ -112,16 +112,16 @@ class Line:
             self._receive(ends_at)
 
     def is_usable(self) -> bool:
-        """Whether the server did not hang up, as far as can be told without asking it."""
+        """Whether the server has not hung up, as far as is known without a request."""
         try:
             while self._poll.poll(0):
                 self._receive(time.monotonic() + 1)
-        except LineBrokenError:
+        except ConnectionBrokenError:
             return False
         return True
 
     def publish(self, messages: Sequence[tuple[str, bytes, bytes]]) -> list[int]:
-        """Send messages, each a subject, headers and payload; returns what `answer` takes, for each."""
+        """Send messages, each a subject, headers and payload. Return a token for each, to be passed to `answer`."""
         tokens: list[int] = []
         parts: list[bytes] = []
         for subject, headers, payload in messages:
@@ -134,13 +134,13 @@ class Line:
         return tokens
 
     def answer(self, token: int, ends_at: float) -> Answer:
-        """The reply to a message, waited for until then by the monotonic clock."""
+        """Return the reply to a message, waiting until `ends_at` (seconds of the monotonic clock)."""
         while (found := self._arrived.pop(token, None)) is None:
             self._receive(ends_at)
         return found
 
     def collect(self, subject: str, payload: bytes, ends_at: float) -> tuple[list[Answer], Answer]:
-        """The replies to a question up to the one with a status, and that one."""
+        """Send a request with several replies. Return those before the one with a status, and that one."""
         token = next(self._tokens)
         page = self._pages[token] = []
         self._send([f"PUB {subject} {self._inbox}{token} {len(payload)}\r\n".encode(), payload, _END])
@@ -149,39 +149,39 @@ class Line:
         return page, self._arrived.pop(token)
 
     def interrupt(self) -> None:
-        """End it for another thread that uses it: that gets a `LineBrokenError`."""
+        """Break the connection from another thread; the thread that uses it gets a `ConnectionBrokenError`."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """End it."""
+        """Close the socket."""
         self._socket.close()
 
     def _send(self, parts: Sequence[bytes]) -> None:
         try:
             self._socket.sendall(b"".join(parts))
         except OSError as error:
-            raise LineBrokenError from error
+            raise ConnectionBrokenError from error
 
     def _receive(self, ends_at: float) -> None:
         """Wait for the next bytes, and sort them."""
         left_s = ends_at - time.monotonic()
         if left_s <= 0:
-            raise LineBrokenError
+            raise ConnectionBrokenError
         try:
             self._socket.settimeout(left_s)
             data = self._socket.recv(_CHUNK_BYTES)
         except OSError as error:
-            raise LineBrokenError from error
+            raise ConnectionBrokenError from error
         if not data:
-            raise LineBrokenError
+            raise ConnectionBrokenError
         rest = self._rest
         rest += data
         if len(rest) >= self._wanted:
             try:
                 self._sort(bytes(rest))
-            except (ValueError, IndexError, *UNDECODABLE) as error:
-                raise LineBrokenError from error
+            except (ValueError, IndexError, *DECODE_ERRORS) as error:
+                raise ConnectionBrokenError from error
 
     def _sort(self, whole: bytes) -> None:
         at, self._wanted = 0, 0
@@ -197,7 +197,7 @@ class Line:
                     break
                 body = start + int(words[-2]) if kind == b"HMSG" else start
                 if not start <= body <= stop:  # or it would be read for ever
-                    raise LineBrokenError
+                    raise ConnectionBrokenError
                 if words[1].startswith(inbox):
                     self._deliver(int(words[1][skip:]), (whole[start:body], whole[body:stop]))
                 at = stop + 2
@@ -225,66 +225,66 @@ class Line:
             self._info = _decode_info(line[len(b"INFO ") :])
             self.max_payload = self._info.max_payload
         elif kind != b"+OK":  # `-ERR`: whatever it is about, the shared connection will be told so again
-            raise LineBrokenError
+            raise ConnectionBrokenError
 
 
-class LineHolder:
-    """The line of a client: made when it is wanted, lent to one thread at a time."""
+class ConnectionPool:
+    """A pool of one blocking connection: opened on first use, acquired by one thread at a time."""
 
     def __init__(self) -> None:
-        self._lent = Lock()
-        self._line: Line | None = None
-        self._made_beside: object = None
+        self._lock = Lock()
+        self._connection: BlockingConnection | None = None
+        self._made_for: object = None
         self._not_before_s = 0.0
         self._is_closed = False
         self._pid: int | None = None
-        """The process that made the line: one that is forked from it must not use it, and makes none of its own."""
+        """The process that opened the connection. A forked one must not use it, and opens none of its own."""
 
-    def borrow(self, beside: object, endpoint: Endpoint) -> Line | None:
+    def acquire(self, shared: object, endpoint: Endpoint) -> BlockingConnection | None:
         """
-        A line to the server of a connection, if there is one to be had at once; `give_back` must follow.
+        Return a connection to the server of a shared connection, or None if none is free at once; `release` must follow.
 
         Args:
-            beside: The connection. When it is another one, the server may be another one too.
-            endpoint: Where that leads.
+            shared: The shared connection. When it was replaced, the server may be another one too.
+            endpoint: The endpoint of the shared connection.
         """
-        if self._is_closed or self._pid not in {None, os.getpid()} or not Line.is_possible(endpoint):
+        if self._is_closed or self._pid not in {None, os.getpid()} or not BlockingConnection.is_possible(endpoint):
             return None
-        if not self._lent.acquire(blocking=False):
+        if not self._lock.acquire(blocking=False):
             return None
-        if self._made_beside is not beside or self._line is None or not self._line.is_usable():
-            self._renew(beside, endpoint)
-        if self._line is None:
-            self._lent.release()
-        return self._line
+        if self._made_for is not shared or self._connection is None or not self._connection.is_usable():
+            self._renew(shared, endpoint)
+        if self._connection is None:
+            self._lock.release()
+        return self._connection
 
-    def give_back(self, *, is_sound: bool = True) -> None:
-        """End a loan. After a `LineBrokenError`, or when an answer was not waited for, the line is not sound."""
+    def release(self, *, is_sound: bool = True) -> None:
+        """Return the connection to the pool. It is not sound after a `ConnectionBrokenError`, or with an answer outstanding."""
         if not is_sound or self._is_closed:
             self._drop()
-        self._lent.release()
+        self._lock.release()
 
     def close(self) -> None:
-        """End the line, also for who has it now, and lend none any more."""
+        """Close the connection, also for the thread that holds it. Later calls of `acquire` return None."""
         self._is_closed = True
-        line = self._line
-        if line is not None:
-            line.interrupt()
-        if self._lent.acquire(blocking=False):
+        connection = self._connection
+        if connection is not None:
+            connection.interrupt()
+        if self._lock.acquire(blocking=False):
             self._drop()
-            self._lent.release()
+            self._lock.release()
 
-    def _renew(self, beside: object, endpoint: Endpoint) -> None:
+    def _renew(self, shared: object, endpoint: Endpoint) -> None:
         self._drop()
         if self._is_closed or time.monotonic() < self._not_before_s:
             return
         self._pid = os.getpid()
         try:
-            self._line, self._made_beside = Line(endpoint, timeout_s=_OPEN_S), beside
-        except LineBrokenError:
+            self._connection, self._made_for = BlockingConnection(endpoint, timeout_s=_OPEN_S), shared
+        except ConnectionBrokenError:
             self._not_before_s = time.monotonic() + _PAUSE_S
 
     def _drop(self) -> None:
-        line, self._line = self._line, None
-        if line is not None:
-            line.close()
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()

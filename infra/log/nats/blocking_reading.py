@@ -1,4 +1,4 @@
-"""Reading pages of a stream over a line."""
+"""Read pages of a stream over a blocking connection."""
 
 import re
 import time
@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from .blocking_connection import Answer, Line, LineBrokenError
+from .blocking_connection import Answer, BlockingConnection, ConnectionBrokenError
 from .client import JetStreamClient
 from .reading import PAGE, PAGE_BYTES, PAGE_S, TOPIC, VERSION, LogMessage
 
@@ -16,38 +16,40 @@ _OURS: Final = re.compile(
     rb"NATS/1\.0\r\nNats-Msg-Id: [!-~]*\r\nCl-Topic: ([!-~]*)\r\nCl-Version: (\d+)\r\n"
     rb"(?:Nats-[!-~]*: [!-~]*\r\n)*Nats-Subject: ([!-~]*)\r\nNats-Sequence: (\d+)\r\n(?:Nats-[!-~]*: [!-~]*\r\n)*\r\n"
 )
-"""The headers of an event as we write them, and as servers add to them. What looks else is taken apart field by field."""
+"""The headers of an event as we write them and servers extend them. Other headers are parsed field by field."""
 
 
-def read_over_line(
+def read_blocking(
     client: JetStreamClient, stream: str, *, after: int, limit: int, is_one_answer: bool = False
 ) -> list[LogMessage] | None:
     """
-    The next messages above a position, as many as there are up to `limit`; None when they are to be read otherwise.
+    Return the next messages above a position, at most `limit`; None when the blocking connection cannot serve them.
 
-    With `is_one_answer` only those that the server sends at once, which is about `PAGE_BYTES`. Only for streams with one replica:
-    others may be behind.
+    With `is_one_answer` only those of one answer of the server, about `PAGE_BYTES`. For streams with one replica only: other
+    replicas may be behind.
     """
-    line = client.borrow_line()
-    if line is None:
+    connection = client.acquire_blocking_connection()
+    if connection is None:
         return None
     is_sound = False
     try:
-        found = _read(line, stream, after, limit, is_one_answer=is_one_answer)
+        found = _read(connection, stream, after, limit, is_one_answer=is_one_answer)
         is_sound = True
-    except LineBrokenError:
+    except ConnectionBrokenError:
         return None
     finally:
-        client.give_back_line(is_sound=is_sound)
+        client.release_blocking_connection(is_sound=is_sound)
     return found
 
 
-def _read(line: Line, stream: str, after: int, limit: int, *, is_one_answer: bool) -> list[LogMessage] | None:
+def _read(
+    connection: BlockingConnection, stream: str, after: int, limit: int, *, is_one_answer: bool
+) -> list[LogMessage] | None:
     subject, found, last = f"$JS.API.DIRECT.GET.{stream}", list[LogMessage](), after
     while len(found) < limit:
         count = min(limit - len(found), PAGE)
         question = msgspec.json.encode({"seq": max(last + 1, 1), "batch": count, "max_bytes": PAGE_BYTES})
-        raw, (status, _) = line.collect(subject, question, time.monotonic() + PAGE_S)
+        raw, (status, _) = connection.collect(subject, question, time.monotonic() + PAGE_S)
         if status.startswith(_NONE_THERE):
             break
         if not status.startswith(_ALL_SENT):
@@ -77,6 +79,6 @@ def _message(answer: Answer) -> LogMessage:
 def _fields(headers: bytes) -> dict[str, str]:
     lines = headers.decode(errors="replace").split("\r\n")[1:-2]
     try:
-        return dict([line.split(": ", 1) for line in lines])  # as everybody writes them
+        return dict([connection.split(": ", 1) for connection in lines])  # as everybody writes them
     except ValueError:
-        return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+        return {name: value.strip() for name, _, value in (connection.partition(":") for connection in lines)}

@@ -17,7 +17,7 @@ import msgspec
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 from eventsourcing.persistence import OperationalError, PersistenceError, ProgrammingError
 
-from .blocking_connection import Line, LineHolder
+from .blocking_connection import BlockingConnection, ConnectionPool
 from .connection import Connection
 from .endpoint import Endpoint
 from .errors import TRANSIENT, ApiError, ApiFault, ConnectionLostError, OutcomeUnknownError, translate
@@ -120,7 +120,7 @@ class LoopThread:
 
 
 class _Call(Generic[T]):
-    """What one thread waits for while it runs as a task on the loop's thread."""
+    """The call that one thread waits for while it runs as a task on the loop's thread."""
 
     __slots__ = ("_begin", "_error", "_released", "_result", "_task", "is_done")
 
@@ -182,11 +182,11 @@ FIRST_PAUSE_S = 0.02
 LONGEST_PAUSE_S = 1.0
 
 
-class _Reply(msgspec.Struct):
+class _ApiReply(msgspec.Struct):
     error: ApiFault | None = None
 
 
-_reply_decoder = msgspec.json.Decoder(_Reply)
+_reply_decoder = msgspec.json.Decoder(_ApiReply)
 
 
 class Deadline:
@@ -205,7 +205,7 @@ class Deadline:
 
     @property
     def attempt_s(self) -> float:
-        """How long one attempt may take."""
+        """The time that one attempt may take."""
         return min(ATTEMPT_S, self.left_s)
 
     async def pause(self) -> bool:
@@ -251,17 +251,17 @@ class JetStreamClient:
         self._connecting: asyncio.Lock | None = None
         self._is_closing = False
         self._background: set[asyncio.Task[None]] = set()
-        self._lines = LineHolder()
+        self._pool = ConnectionPool()
 
-    def borrow_line(self) -> Line | None:
-        """A line for this thread alone, if there is one to be had at once; `give_back_line` must follow."""
+    def acquire_blocking_connection(self) -> BlockingConnection | None:
+        """A line for this thread alone, if there is one to be had at once; `release_blocking_connection` must follow."""
         connection = self._connection
         endpoint = None if connection is None else connection.endpoint
-        return None if endpoint is None else self._lines.borrow(connection, endpoint)
+        return None if endpoint is None else self._pool.acquire(connection, endpoint)
 
-    def give_back_line(self, *, is_sound: bool = True) -> None:
-        """End the loan of the line; see `LineHolder.give_back`."""
-        self._lines.give_back(is_sound=is_sound)
+    def release_blocking_connection(self, *, is_sound: bool = True) -> None:
+        """Return the blocking connection to the pool; see `ConnectionPool.release`."""
+        self._pool.release(is_sound=is_sound)
 
     def call(self, function: Callable[[*Args], Awaitable[T]], *args: *Args) -> T:
         """
@@ -289,7 +289,7 @@ class JetStreamClient:
 
     def close(self) -> None:
         """End the connection and the loop. Idempotent; operations under way raise, later ones are refused."""
-        self._lines.close()
+        self._pool.close()
         self._loop.close(self._disconnect)
 
     def __del__(self) -> None:

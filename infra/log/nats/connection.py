@@ -32,7 +32,7 @@ class DirectClient(Client):
 
     needs_tls = False
     inbox = b""
-    """What the subjects of replies begin with."""
+    """The prefix of reply subjects."""
     deliver: Callable[[Msg], None] | None = None
     """Takes them."""
 
@@ -79,8 +79,8 @@ _DENIED: Final = re.compile(r"permissions violation for (publish|subscription) t
 STATUS = "Status"
 
 
-class _Reply:
-    """What is awaited under one reply subject: one message, or all up to the first with a status."""
+class _AwaitedReply:
+    """The reply awaited under one subject: one message, or all up to the first with a status."""
 
     __slots__ = ("future", "messages", "subject")
 
@@ -109,13 +109,13 @@ class Connection:
         self._nats = DirectClient()
         self._inbox = ""
         self._tokens = count()
-        self._replies: dict[str, _Reply] = {}
+        self._replies: dict[str, _AwaitedReply] = {}
         self._on_lost: set[Callable[[], None]] = set()
         self._last_error: Exception | None = None
         self._probing: asyncio.Task[None] | None = None
         self._is_open = self._is_lost = False
         self.endpoint: Endpoint | None = None
-        """Where it leads, as long as it is not lost."""
+        """The endpoint of the connection, until it is lost."""
 
     @classmethod
     async def open(cls, endpoint: Endpoint, *, timeout_s: float) -> "Connection":
@@ -208,7 +208,7 @@ class Connection:
 
     @property
     def server_name(self) -> str:
-        """What the server calls itself."""
+        """The name of the server."""
         return str(self._info.get("server_name", ""))
 
     @property
@@ -271,7 +271,7 @@ class Connection:
         if self.is_lost:
             raise ConnectionLostError(subject)
         token = str(next(self._tokens))
-        reply = self._replies[token] = _Reply(subject, messages)
+        reply = self._replies[token] = _AwaitedReply(subject, messages)
         try:
             async with asyncio.timeout(timeout_s):
                 await self._nats.publish(subject, payload, reply=self._inbox + token, headers=headers)

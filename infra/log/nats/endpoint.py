@@ -1,4 +1,4 @@
-"""Where a JetStream server is and how to log in."""
+"""Endpoints: the addresses of JetStream servers and the login."""
 
 import ssl
 from itertools import pairwise
@@ -15,7 +15,7 @@ _TLS_SCHEMES: Final = ("tls", "wss")
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     """
-    Where a JetStream server is and how to log in. Secrets do not appear in its `repr`.
+    The addresses of JetStream servers and the login. Secrets do not appear in its `repr`.
 
     Args:
         urls: One or several `nats://host:port`, without credentials.
@@ -41,7 +41,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
         return f"Endpoint({', '.join(self.urls)})"
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
-        """What tracebacks of `rich` show: no secrets either."""
+        """The fields that tracebacks of `rich` show: no secrets either."""
         return [("urls", self.urls)]
 
     @property
@@ -50,7 +50,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
         return self.tls is not None or self.tls_first or self.urls[0].partition("://")[0] in _TLS_SCHEMES
 
     def at(self, url: str) -> "Endpoint":
-        """The same for one of the servers alone."""
+        """Return the endpoint of one of the servers alone."""
         return msgspec.structs.replace(self, urls=(url,))
 
     def connect_options(self) -> dict[str, Any]:
@@ -119,7 +119,7 @@ def _read(path: str, what: str) -> str:
             return file.read()
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no text"
-        msg = f"the {what} in {path} can not be read: {reason}"
+        msg = f"the {what} in {path} cannot be read: {reason}"
         raise LoginRefusedError(msg) from None  # the content of a file that is no text would stand in the cause
 
 

@@ -1,5 +1,5 @@
 """
-What the JetStream module raises beyond the classes of `eventsourcing.persistence`, named by what the caller may conclude.
+Errors of the JetStream module beyond those of `eventsourcing.persistence`, named by what the caller may conclude.
 
     InterfaceError
     ├─ LoginRefusedError      the credentials are wrong or cannot be read; nothing is retried

@@ -11,54 +11,53 @@ from typing import Final
 from eventsourcing.persistence import IntegrityError, JSONTranscoder, Notification
 
 from chatledger.domain.errors import ConfigurationError, LogUnavailableError
-from chatledger.domain.log.codec import Sealed
+from chatledger.domain.log.codec import EncodedEvent
 
-from ..blob_storage import CHUNK_BYTES, Placed, StrandMovedError
+from ..blob_storage import CHUNK_BYTES, BlobChangedError, BlobEntry
 from ..bookmarks import Bookmark, decode_bookmark, decode_bookmarks, encode_bookmark
 from ..mapper import StructMapper
 from ..port import Appends, EventLog, LostRaceError, Outcome, refuse_unless_empty, translated
 from .append import STALE_S, Message
-from .blocking_appends import NOT_SENT
-from .blocking_appends import Outcome as QuickOutcome
+from .blocking_appends import NOT_SENT, SendOutcome
 from .client import JetStreamClient
 from .erase import WINDOW, erase_at
-from .key_value import Bucket
-from .objects import Strands
+from .key_value import KeyValue
+from .objects import ObjectStore
 from .reading import PAGE, Pages, last_on_subject
 from .recorders import JetStreamApplicationRecorder
-from .restoring import fill, is_partial, mark_partial, purge_fillers
+from .restoring import is_partial, mark_partial, purge_placeholders, restore_with_gaps
 
 _QUICK_BYTES: Final = 64 * 1024
 
 
 class JetStreamAppends(Appends):
     """
-    Commits of one small event are sent as they come, and acknowledged while the next ones are decided on: over a line, or side by
-    side on the shared connection. Those of several events, or with large data, are written afterwards, one after the other.
+    Commits of one small event are sent as they come, and acknowledged while the next ones are decided on: over a blocking
+    connection, or side by side on the shared one. Those of several events, or with large data, are written afterwards, one after the other.
     """
 
-    def __init__(self, log: "JetStreamLog", recorder: "ChatRecorder") -> None:
+    def __init__(self, log: "JetStreamLog", recorder: "LogRecorder") -> None:
         super().__init__(log)
         self._jetstream_log, self._recorder = log, recorder
-        self._line = recorder.begin_quickly()
+        self._blocking = recorder.begin_blocking_appends()
         self._sent: list[Message | Future[int] | None] = []
 
-    def add(self, chat_id: str, events: Sequence[Sealed], expected_position: int) -> None:
-        """As declared in `Appends`."""
-        super().add(chat_id, events, expected_position)
+    def add(self, stream_id: str, events: Sequence[EncodedEvent], expected_position: int) -> None:
+        """Implement `Appends.add`."""
+        super().add(stream_id, events, expected_position)
         if len(events) != 1 or len(events[0].state) > _QUICK_BYTES:
             self._sent.append(None)
             return
         message = self._jetstream_log.message_of(events[0], expected_position)
-        if self._line is not None:
-            self._line.send(message)
+        if self._blocking is not None:
+            self._blocking.send(message)
             self._sent.append(message)
         else:
             self._sent.append(self._recorder.start_insert(message))
 
     def finish(self) -> list[Outcome]:
-        """As declared in `Appends`."""
-        answers = iter([] if self._line is None else self._line.finish())
+        """Implement `Appends.finish`."""
+        answers = iter([] if self._blocking is None else self._blocking.finish())
         outcomes = [next(answers) if isinstance(sent, Message) else NOT_SENT for sent in self._sent]
         return [
             self._outcome(commit, sent, outcome)
@@ -67,9 +66,9 @@ class JetStreamAppends(Appends):
 
     def _outcome(
         self,
-        commit: tuple[str, Sequence[Sealed], int],
+        commit: tuple[str, Sequence[EncodedEvent], int],
         sent: Message | Future[int] | None,
-        outcome: QuickOutcome,
+        outcome: SendOutcome,
     ) -> Outcome:
         if isinstance(sent, Future):
             try:
@@ -86,8 +85,8 @@ class JetStreamAppends(Appends):
         settle = partial(self._recorder.settle, sent, outcome)
         return self._tried(commit[0], partial(self._translated, commit[0], settle))
 
-    def _translated(self, chat_id: str, find_position: Callable[[], int]) -> list[int]:
-        with self._log.translated(f"chat {chat_id!r}", is_write=True):
+    def _translated(self, stream_id: str, find_position: Callable[[], int]) -> list[int]:
+        with self._log.translated(f"chat {stream_id!r}", is_write=True):
             try:
                 return [find_position()]
             except IntegrityError as error:
@@ -95,38 +94,38 @@ class JetStreamAppends(Appends):
 
 
 FEEDS: Final = "-feeds"
-"""What the name of the stream with the positions of named feeds ends with."""
+"""The suffix of the name of the stream with the bookmarks of named feeds."""
 BLOBS: Final = "-blobs"
-"""The same of that with large data."""
+"""The suffix of the name of the stream with large data."""
 _ENTRY_BYTES: Final = 4 * 1024
-"""What an entry of these takes besides data, at most."""
+"""The most that an entry of these takes besides data."""
 _LARGE: Final = "the large data of messages"
 _AGAIN_S: Final = 0.2
 _HEADER_BYTES: Final = 16 * 1024
 """Room for the headers, which the server counts too: an id of 2,048 bytes may take three times that."""
 
 
-class ChatRecorder(JetStreamApplicationRecorder):
-    """The recorder, asked for one chat's events with their positions."""
+class LogRecorder(JetStreamApplicationRecorder):
+    """The recorder of a log, which also selects the events of one stream with their positions."""
 
     gives_foreign = True
 
     @property
     def replicas(self) -> int:
-        """How many servers keep a copy of the stream."""
+        """The number of servers that keep a copy of the stream."""
         return self._replicas
 
-    def bucket(self, suffix: str) -> Bucket:
-        """Values by key in a stream beside this one, with as many replicas."""
-        return Bucket(self._client, self._stream + suffix, replicas=self._replicas)
+    def key_value(self, suffix: str) -> KeyValue:
+        """Return a key-value store in an auxiliary stream, with as many replicas as this one."""
+        return KeyValue(self._client, self._stream + suffix, replicas=self._replicas)
 
-    def strands(self, suffix: str) -> Strands:
-        """Short logs by name in a stream beside this one, with as many replicas."""
-        return Strands(self._client, self._stream + suffix, replicas=self._replicas)
+    def object_store(self, suffix: str) -> ObjectStore:
+        """Return an object store in an auxiliary stream, with as many replicas as this one."""
+        return ObjectStore(self._client, self._stream + suffix, replicas=self._replicas)
 
-    def select_chat(self, chat_id: str, *, after: int, after_version: int, limit: int) -> list[Notification]:
-        """The notifications of one chat above a position and a version, ascending, at most `limit`."""
-        return self._client.call(self._select_chat, self._records.subject(chat_id), after, after_version, limit)
+    def select_originator(self, stream_id: str, *, after: int, after_version: int, limit: int) -> list[Notification]:
+        """Return the notifications of an originator above a position and a version, ascending, at most `limit`."""
+        return self._client.call(self._select_stream, self._records.subject(stream_id), after, after_version, limit)
 
     def remove(self, positions: Sequence[int]) -> None:
         """Overwrite and delete messages."""
@@ -136,16 +135,18 @@ class ChatRecorder(JetStreamApplicationRecorder):
     async def _remove(self, positions: Sequence[int]) -> None:
         await asyncio.gather(*(erase_at(self._client, self._stream, position) for position in positions))
 
-    def fill(self, pages: Iterable[Sequence[Notification]]) -> None:
-        """Write records at their positions in an empty stream; see `EventLog.fill`."""
+    def restore(self, pages: Iterable[Sequence[Notification]]) -> None:
+        """Write records at their positions in an empty stream; see `EventLog.restore`."""
         self._mark(is_partial=True)
-        fill(pages, records=self._records, insert=lambda messages: self._client.call(self._insert, messages))
-        self._client.call(purge_fillers, self._client, self._stream, self._records)
+        restore_with_gaps(
+            pages, records=self._records, insert=lambda messages: self._client.call(self._insert, messages)
+        )
+        self._client.call(purge_placeholders, self._client, self._stream, self._records)
         self._mark(is_partial=False)
 
     @property
     def is_partial(self) -> bool:
-        """Whether `fill` was begun and not finished."""
+        """Whether `restore` was begun and not finished."""
         return self._client.call(is_partial, self._client, self._stream)
 
     def _mark(self, *, is_partial: bool) -> None:
@@ -154,7 +155,7 @@ class ChatRecorder(JetStreamApplicationRecorder):
 
         self._client.call(mark)
 
-    async def _select_chat(self, subject: str, after: int, after_version: int, limit: int) -> list[Notification]:
+    async def _select_stream(self, subject: str, after: int, after_version: int, limit: int) -> list[Notification]:
         deadline = self._client.deadline()
         until = 0
         if self._replicas > 1:  # one that is behind may answer
@@ -172,52 +173,52 @@ class ChatRecorder(JetStreamApplicationRecorder):
         return found[:limit]
 
 
-class JetStreamStrands:
-    """Large data in a stream; see `BlobStrands`."""
+class JetStreamBlobStorage:
+    """Large data in an auxiliary stream; implements `BlobStorage`."""
 
     def make(self) -> None:
         """Make the stream now."""
-        self._strands.make()
+        self._objects.make()
 
-    def __init__(self, strands: Strands, *, chunk_bytes: int) -> None:
+    def __init__(self, objects: ObjectStore, *, chunk_bytes: int) -> None:
         self.chunk_bytes = chunk_bytes
-        self._strands = strands
+        self._objects = objects
 
-    def last(self, name: str) -> Placed | None:
-        """As declared in `BlobStrands`."""
+    def last(self, name: str) -> BlobEntry | None:
+        """Implement `BlobStorage.last`."""
         with translated(_LARGE):
-            found = self._strands.last(name)
-        return None if found is None else Placed(*found)
+            found = self._objects.last(name)
+        return None if found is None else BlobEntry(*found)
 
     def add(self, name: str, entry: bytes, *, expected: int) -> int:
-        """As declared in `BlobStrands`."""
+        """Implement `BlobStorage.add`."""
         with translated(_LARGE):
             try:
-                return self._strands.add(name, entry, expected=expected)
+                return self._objects.add(name, entry, expected=expected)
             except IntegrityError:
                 pass
-        raise StrandMovedError
+        raise BlobChangedError
 
-    def read(self, name: str, *, after: int, until: int) -> Iterator[Placed]:
-        """As declared in `BlobStrands`."""
+    def read(self, name: str, *, after: int, until: int) -> Iterator[BlobEntry]:
+        """Implement `BlobStorage.read`."""
         with translated(_LARGE):
-            for found in self._strands.read(name, after=after, until=until):
-                yield Placed(*found)
+            for found in self._objects.read(name, after=after, until=until):
+                yield BlobEntry(*found)
 
     def erase(self, name: str, *, until: int) -> None:
-        """As declared in `BlobStrands`."""
+        """Implement `BlobStorage.erase`."""
         with translated(_LARGE):
-            self._strands.erase(name, until=until)
+            self._objects.erase(name, until=until)
 
     def remove(self, name: str, position: int) -> None:
-        """As declared in `BlobStrands`."""
+        """Implement `BlobStorage.remove`."""
         with translated(_LARGE):
-            self._strands.remove(name, position)
+            self._objects.remove(name, position)
 
     def names(self) -> list[str]:
-        """As declared in `BlobStrands`."""
+        """Implement `BlobStorage.names`."""
         with translated(_LARGE):
-            return self._strands.names()
+            return self._objects.names()
 
 
 class JetStreamLog(EventLog):
@@ -244,22 +245,22 @@ class JetStreamLog(EventLog):
     ) -> None:
         self._client = client
         with translated(f"stream {stream!r}"):
-            self._stream_recorder = ChatRecorder(client, stream, id_type="text", create=create, replicas=replicas)
+            self._stream_recorder = LogRecorder(client, stream, id_type="text", create=create, replicas=replicas)
         self.max_event_bytes = client.call(self._max_payload) - _HEADER_BYTES
-        strands = JetStreamStrands(
-            self._stream_recorder.strands(BLOBS), chunk_bytes=min(CHUNK_BYTES, self.max_event_bytes - _ENTRY_BYTES)
+        blob_storage = JetStreamBlobStorage(
+            self._stream_recorder.object_store(BLOBS), chunk_bytes=min(CHUNK_BYTES, self.max_event_bytes - _ENTRY_BYTES)
         )
-        super().__init__(self._stream_recorder, mapper or StructMapper(JSONTranscoder()), strands)
+        super().__init__(self._stream_recorder, mapper or StructMapper(JSONTranscoder()), blob_storage)
         self._mapper.is_checked_below = True
-        self._strands = strands
+        self._blob_storage = blob_storage
         self.identity = self._stream_recorder.identity
-        self._bookmarks = self._stream_recorder.bucket(FEEDS)
+        self._bookmarks = self._stream_recorder.key_value(FEEDS)
 
     def make_streams(self) -> None:
-        """Make the streams beside this one, which are made when they are needed else: a login may not be allowed to then."""
+        """Create the auxiliary streams now. They are created on first use otherwise, when a login may not be allowed to."""
         with self.translated("the log"):
             self._bookmarks.make()
-            self._strands.make()
+            self._blob_storage.make()
 
     def require_replicas(self, count: int | None) -> None:
         """Raise `ConfigurationError` when fewer servers keep a copy than were asked for."""
@@ -273,32 +274,32 @@ class JetStreamLog(EventLog):
     async def _max_payload(self) -> int:
         return (await self._client.connection(self._client.deadline())).max_payload
 
-    def _append_options(self, events: Sequence[Sealed], expected_position: int) -> dict[str, object]:
+    def _append_options(self, events: Sequence[EncodedEvent], expected_position: int) -> dict[str, object]:
         return {
             "expected_position": expected_position,
-            "message_ids": [sealed.event.event_id for sealed in events],
+            "message_ids": [encoded.event.event_id for encoded in events],
         }
 
-    def _find(self, chat_id: str, events: Sequence[Sealed]) -> list[int] | None:
-        del chat_id, events
+    def _find(self, stream_id: str, events: Sequence[EncodedEvent]) -> list[int] | None:
+        del stream_id, events
         return None  # the recorder has looked already
 
     def begin_appends(self) -> JetStreamAppends:
-        """As declared in `EventLog`."""
+        """Implement `EventLog.begin_appends`."""
         return JetStreamAppends(self, self._stream_recorder)
 
-    def message_of(self, sealed: Sealed, expected_position: int) -> Message:
+    def message_of(self, encoded: EncodedEvent, expected_position: int) -> Message:
         """A single event as it is sent."""
-        stored = self._mapper.store_sealed(sealed)
-        return self._stream_recorder.message_of(stored, sealed.event.event_id, expected_position)
+        stored = self._mapper.store_encoded(encoded)
+        return self._stream_recorder.message_of(stored, encoded.event.event_id, expected_position)
 
     def last_position(self) -> int:
-        """As declared in `EventLog`."""
+        """Implement `EventLog.last_position`."""
         with self.translated("the log"):
             return self._stream_recorder.last_position()
 
     def settled_position(self, seen: int) -> int:
-        """As declared in `EventLog`: a leader that hung, and does not know that it was replaced, is behind."""
+        """Implement `EventLog.settled_position`: a leader that hung, and does not know that it was replaced, is behind."""
         ends_at = time.monotonic() + (STALE_S if self._stream_recorder.replicas > 1 else 0)
         while (last := self.last_position()) < seen and time.monotonic() < ends_at:
             time.sleep(_AGAIN_S)
@@ -307,25 +308,25 @@ class JetStreamLog(EventLog):
     def _select_page(self, after: int, limit: int) -> Sequence[Notification]:
         return self._stream_recorder.select_page(after, limit)
 
-    def _select_chat(self, chat_id: str, *, after: int, after_version: int, limit: int) -> Sequence[Notification]:
-        return self._stream_recorder.select_chat(chat_id, after=after, after_version=after_version, limit=limit)
+    def _select_stream(self, stream_id: str, *, after: int, after_version: int, limit: int) -> Sequence[Notification]:
+        return self._stream_recorder.select_originator(stream_id, after=after, after_version=after_version, limit=limit)
 
-    def erase(self, chat_id: str, *, first_position: int, before: int) -> None:
-        """As declared in `EventLog`."""
-        with self.translated(f"erasing chat {chat_id!r}"):
-            self._stream_recorder.erase_events(chat_id, after=first_position - 1, before=before)
+    def erase(self, stream_id: str, *, first_position: int, before: int) -> None:
+        """Implement `EventLog.erase`."""
+        with self.translated(f"erasing chat {stream_id!r}"):
+            self._stream_recorder.erase_events(stream_id, after=first_position - 1, before=before)
 
     def erasing(self) -> AbstractContextManager[None]:
-        """As declared in `EventLog`."""
+        """Implement `EventLog.erasing`."""
         return self._client.erasing()
 
     def remove(self, positions: Sequence[int]) -> None:
-        """As declared in `EventLog`."""
+        """Implement `EventLog.remove`."""
         with self.translated("the log"):
             self._stream_recorder.remove(positions)
 
     def check_keys(self) -> None:
-        """As declared in `EventLog`; also refuses a stream that a backup was not restored into completely."""
+        """Implement `EventLog.check_keys`; also refuses a stream that a backup was not restored into completely."""
         with self.translated("the log"):
             is_partial = self._stream_recorder.is_partial
         if is_partial:
@@ -334,51 +335,51 @@ class JetStreamLog(EventLog):
         super().check_keys()
 
     def drop_partial(self) -> bool:
-        """Delete the stream if a restore into it was interrupted; whether that was so. The log can not be used after it."""
+        """Delete the stream if a restore into it was interrupted; whether that was so. The log cannot be used after it."""
         with self.translated("the log"):
             if not self._stream_recorder.is_partial:
                 return False
             self._stream_recorder.destroy()
             return True
 
-    def fill(self, pages: Iterable[Sequence[Notification]]) -> None:
-        """As declared in `EventLog`. What was written when it is interrupted stays: the stream is to be made anew."""
+    def restore(self, pages: Iterable[Sequence[Notification]]) -> None:
+        """Implement `EventLog.restore`. What was written when it is interrupted stays: the stream is to be made anew."""
         with self.translated("the log"):
             refuse_unless_empty(self._stream_recorder.last_position())
-            self._stream_recorder.fill([self._mapper.referring(record) for record in page] for page in pages)
+            self._stream_recorder.restore([self._mapper.referring(record) for record in page] for page in pages)
 
     def wait(self, after: int, timeout_s: float) -> bool:
-        """As declared in `EventLog`."""
+        """Implement `EventLog.wait`."""
         with self.translated("the log"):
             return self._stream_recorder.wait(after, timeout_s)
 
     def load_bookmark(self, key: str) -> Bookmark | None:
-        """As declared in `EventLog`."""
+        """Implement `EventLog.load_bookmark`."""
         with self.translated("the position of a feed"):
             found = self._bookmarks.get(key)
         return None if found is None else decode_bookmark(found[1], found[0])
 
     def save_bookmark(self, bookmark: Bookmark) -> Bookmark:
-        """As declared in `EventLog`."""
+        """Implement `EventLog.save_bookmark`."""
         with self.translated(f"the position of feed {bookmark.name!r}"):
             try:
-                revision = self._bookmarks.put(bookmark.key, encode_bookmark(bookmark), expected=bookmark.revision)
+                revision = self._bookmarks.update(bookmark.key, encode_bookmark(bookmark), last=bookmark.revision)
             except IntegrityError as error:
                 raise LostRaceError from error
         return bookmark.saved_as(revision)
 
     def bookmarks(self) -> list[Bookmark]:
-        """As declared in `EventLog`."""
+        """Implement `EventLog.bookmarks`."""
         with self.translated("the positions of feeds"):
             found = self._bookmarks.items()
         return decode_bookmarks((value, revision) for revision, value in found)
 
     def drop_bookmark(self, key: str) -> None:
-        """As declared in `EventLog`."""
+        """Implement `EventLog.drop_bookmark`."""
         with self.translated("the position of a feed"):
             self._bookmarks.delete(key)
 
     def close(self) -> None:
-        """As declared in `EventLog`."""
+        """Implement `EventLog.close`."""
         self._stream_recorder.close()
         self._client.close()

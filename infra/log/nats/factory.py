@@ -49,7 +49,7 @@ CREATE_STREAM = "CREATE_STREAM"
 
 def endpoint_source(env: Environment) -> Callable[[], Endpoint]:
     """
-    What tells a client where to connect, from the settings of an application.
+    Return a function that reads the endpoint from the settings of an application.
 
     Raises:
         InfrastructureFactoryError: There is no JETSTREAM_URL, or the files for TLS cannot be read.

@@ -1,4 +1,4 @@
-"""A few values by key, in a stream of their own that keeps the newest message of each subject."""
+"""Auxiliary streams of a log, and a key-value store in one that keeps the newest message of each subject."""
 
 import secrets
 from typing import Any, ClassVar, Final
@@ -6,42 +6,21 @@ from typing import Any, ClassVar, Final
 import msgspec
 from eventsourcing.persistence import IntegrityError, InterfaceError
 
-from .append import Message, SlotEmptyError, SlotTakenError, append
+from .append import Message, SlotEmptyError, SlotTakenError, append_messages
 from .client import Deadline, JetStreamClient, ask_api
 from .connection import Connection
 from .errors import NOT_FOUND, ApiError, StorageFullError, StreamAbsentError
 from .reading import MESSAGE_ID, LogMessage, Pages, last_on_subject
-from .stream import StreamState
+from .stream import PurgeReply, StreamConfig, StreamInfo
 from .subjects import token
 
 ALL: Final = -1
-"""Of the messages of a subject."""
+"""No limit on the messages of a subject."""
 
 
-class Config(msgspec.Struct):
-    """What decides whether a stream keeps what is written to it."""
-
-    subjects: list[str] = []
-    retention: str = ""
-    storage: str = ""
-    discard: str = ""
-    max_age: int = 0
-    max_msgs: int = -1
-    max_bytes: int = -1
-    max_msgs_per_subject: int = -1
-    allow_direct: bool = False
-
-
-class Info(msgspec.Struct):
-    """What a server says of a stream."""
-
-    config: Config
-    state: StreamState
-
-
-class StreamBeside:
+class AuxiliaryStream:
     """
-    A stream with a subject for each name.
+    A stream beside that of the log, with a subject for each name.
 
     Args:
         client: The connection, which may serve others too.
@@ -57,7 +36,7 @@ class StreamBeside:
         self._is_there = False
 
     def make(self) -> None:
-        """Make the stream now, for logins that may not."""
+        """Create the stream now, for logins that may not do so later."""
         self._client.call(self._ensure, self._client.deadline())
 
     def _subject(self, name: str) -> str:
@@ -77,7 +56,9 @@ class StreamBeside:
         await self._ensure(deadline)
         message = Message(subject, payload, {MESSAGE_ID: secrets.token_hex(16)}, expected)
         try:
-            return (await append(self._client, self._stream, [message], deadline, replicas=self._replicas)).last
+            return (
+                await append_messages(self._client, self._stream, [message], deadline, replicas=self._replicas)
+            ).last
         except (SlotTakenError, SlotEmptyError) as error:
             msg = f"{subject} does not end at {expected}: {error}"
             raise IntegrityError(msg) from error
@@ -90,7 +71,7 @@ class StreamBeside:
 
     async def _make(self, connection: Connection, deadline: Deadline) -> None:
         try:
-            info = await ask_api(connection, f"STREAM.INFO.{self._stream}", b"", Info, deadline)
+            info = await ask_api(connection, f"STREAM.INFO.{self._stream}", b"", StreamInfo, deadline)
         except ApiError as error:
             if error.fault.err_code != NOT_FOUND:
                 raise
@@ -100,10 +81,10 @@ class StreamBeside:
                 raise StorageFullError(msg) from error
             # The same for everybody, so that two who create it at the same time both succeed.
             request = msgspec.json.encode(self._new_config())
-            info = await ask_api(connection, f"STREAM.CREATE.{self._stream}", request, Info, deadline)
+            info = await ask_api(connection, f"STREAM.CREATE.{self._stream}", request, StreamInfo, deadline)
         self._check(info.config)
 
-    def _check(self, config: Config) -> None:
+    def _check(self, config: StreamConfig) -> None:
         """Refuse a stream that would lose what is written to it, or is not ours."""
         ours = self._new_config()
         names = ("subjects", "retention", "storage", "discard", "allow_direct")
@@ -127,40 +108,36 @@ class StreamBeside:
         }
 
 
-class _Purged(msgspec.Struct):
-    success: bool = False
-
-
-class Bucket(StreamBeside):
-    """Values by key. The stream is made when the first value is put."""
+class KeyValue(AuxiliaryStream):
+    """Values by key, each with a revision. The stream is created with the first value."""
 
     kept: ClassVar[int] = 1
 
     def get(self, key: str) -> tuple[int, bytes] | None:
-        """The revision and the value of a key, None when it has none. From the leader: never stale."""
+        """Return the revision and the value of a key, None when it has none. From the leader: never stale."""
         found = self._last(self._key_subject(key))
         return None if found is None else (found.position, found.payload)
 
-    def put(self, key: str, value: bytes, *, expected: int) -> int:
+    def update(self, key: str, value: bytes, *, last: int) -> int:
         """
-        Set the value of a key whose revision is `expected`, 0 when it has none; the new revision.
+        Set the value of a key whose revision is `last`, 0 when it has none, and return the new revision.
 
         Raises:
             IntegrityError: The key has another revision; nothing was changed.
             InterfaceError: Something else has the name of the stream.
             OutcomeUnknownError: No answer; the value may be set.
         """
-        return self._client.call(self._append, self._key_subject(key), value, expected)
+        return self._client.call(self._append, self._key_subject(key), value, last)
 
     def items(self) -> list[tuple[int, bytes]]:
-        """All revisions and values, oldest first."""
+        """Return all revisions and values, oldest first."""
         try:
             return [(message.position, message.payload) for message in self._client.call(self._read)]
         except StreamAbsentError:
             return []
 
     def delete(self, key: str) -> None:
-        """Forget a key; nothing happens when it has no value."""
+        """Delete a key and its value, if there is one."""
         try:
             self._client.call(self._delete, self._key_subject(key))
         except StreamAbsentError:
@@ -170,7 +147,7 @@ class Bucket(StreamBeside):
         return self._subject(token(key))
 
     async def _read(self) -> list[LogMessage]:
-        info = await self._client.api(f"STREAM.INFO.{self._stream}", None, Info, self._client.deadline())
+        info = await self._client.api(f"STREAM.INFO.{self._stream}", None, StreamInfo, self._client.deadline())
         self._check(info.config)
         pages = Pages(self._client, self._stream, self._client.deadline(), after=0, until=info.state.last)
         found: list[LogMessage] = []
@@ -180,4 +157,4 @@ class Bucket(StreamBeside):
 
     async def _delete(self, subject: str) -> None:
         request = {"filter": subject}
-        await self._client.api(f"STREAM.PURGE.{self._stream}", request, _Purged, self._client.deadline())
+        await self._client.api(f"STREAM.PURGE.{self._stream}", request, PurgeReply, self._client.deadline())

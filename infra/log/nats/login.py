@@ -23,7 +23,7 @@ PathText = str | os.PathLike[str]
 
 class Login(msgspec.Struct, frozen=True, kw_only=True):
     """
-    How to log in at a NATS server, where the address alone does not say it. Secrets do not appear in its `repr`.
+    The login at a NATS server, where the address alone does not say it. Secrets do not appear in its `repr`.
 
     Files are read again for each connection, so that certificates and keys can be renewed meanwhile.
 
@@ -99,7 +99,7 @@ class Login(msgspec.Struct, frozen=True, kw_only=True):
         return f"Login({', '.join(shown)})"
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
-        """What tracebacks of `rich` show: no secrets either."""
+        """The fields that tracebacks of `rich` show: no secrets either."""
         given = [(name, getattr(self, name)) for name in _SETTINGS if getattr(self, name) not in {None, False, INBOX}]
         return [(name, "…" if name in _SECRET else value) for name, value in given]
 
@@ -113,7 +113,7 @@ class Login(msgspec.Struct, frozen=True, kw_only=True):
         The servers with this login. Reads certificates.
 
         Raises:
-            LogRefusedError: They can not be read.
+            LogRefusedError: They cannot be read.
         """
         return Endpoint(
             urls=urls,
@@ -133,7 +133,7 @@ class Login(msgspec.Struct, frozen=True, kw_only=True):
         for name in ("tls_ca", "tls_cert", "tls_key"):
             path = _path(getattr(self, name))
             if path is not None and not os.access(path, os.R_OK):
-                msg = f"{name} {path!r} can not be read; give the path of a PEM file that this process may read"
+                msg = f"{name} {path!r} cannot be read; give the path of a PEM file that this process may read"
                 raise LogRefusedError(msg)
         try:
             context = ssl.create_default_context(cafile=_path(self.tls_ca))
@@ -142,7 +142,7 @@ class Login(msgspec.Struct, frozen=True, kw_only=True):
                 context.load_cert_chain(str(_path(self.tls_cert)), _path(self.tls_key), password=lambda: b"")
         except OSError as error:  # ssl.SSLError among them
             files = ", ".join(f"{name} {_path(getattr(self, name))!r}" for name in _FILES[2:] if getattr(self, name))
-            msg = f"TLS can not be set up from {files}: {error}. They are PEM files, the key without a passphrase"
+            msg = f"TLS cannot be set up from {files}: {error}. They are PEM files, the key without a passphrase"
             raise LogRefusedError(msg) from error
         return context
 
@@ -152,7 +152,7 @@ def _path(path: PathText | None) -> str | None:
 
 
 def check_login(endpoint: Endpoint) -> Endpoint:
-    """The endpoint itself. Raises `LogRefusedError` where its files with credentials can not be used."""
+    """The endpoint itself. Raises `LogRefusedError` where its files with credentials cannot be used."""
     try:
         endpoint.connect_options()
     except InterfaceError as error:

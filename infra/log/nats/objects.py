@@ -1,4 +1,4 @@
-"""Strands: short logs by name, one subject each, in a stream beside a log. Made when the first entry is written."""
+"""ObjectStore: short logs by name, one subject each, in a stream beside a log. Made when the first entry is written."""
 
 import asyncio
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ import msgspec
 
 from .erase import WINDOW, erase_at
 from .errors import StreamAbsentError
-from .key_value import StreamBeside
+from .key_value import AuxiliaryStream
 from .reading import LogMessage, Pages
 
 _PAGE: Final = 8
@@ -23,24 +23,24 @@ class _Names(msgspec.Struct):
     total: int = 0
 
 
-class Strand(NamedTuple):
-    """An entry of a strand and where it is."""
+class ObjectEntry(NamedTuple):
+    """An entry of an object and its position in the stream."""
 
     position: int
     payload: bytes
 
 
-class Strands(StreamBeside):
-    """Entries by name, in a stream of their own."""
+class ObjectStore(AuxiliaryStream):
+    """Objects by name, each a sequence of entries."""
 
-    def last(self, name: str) -> Strand | None:
-        """The last entry of a strand. From the leader: never stale."""
+    def last(self, name: str) -> ObjectEntry | None:
+        """Return the last entry of an object, None when it has none. From the leader: never stale."""
         found = self._last(self._subject(name))
-        return None if found is None else Strand(found.position, found.payload)
+        return None if found is None else ObjectEntry(found.position, found.payload)
 
     def add(self, name: str, payload: bytes, *, expected: int) -> int:
         """
-        Add an entry behind the one at `expected`, 0 for none; its position.
+        Append an entry after the one at `expected`, 0 for none, and return its position.
 
         Raises:
             IntegrityError: The last entry is another one; nothing was written.
@@ -49,8 +49,8 @@ class Strands(StreamBeside):
         """
         return self._client.call(self._append, self._subject(name), payload, expected)
 
-    def read(self, name: str, *, after: int, until: int) -> Iterator[Strand]:
-        """The entries above one position up to another one, in order, page by page."""
+    def read(self, name: str, *, after: int, until: int) -> Iterator[ObjectEntry]:
+        """Return the entries above `after` up to `until`, in order, read page by page."""
         pages = Pages(
             self._client,
             self._stream,
@@ -63,7 +63,7 @@ class Strands(StreamBeside):
             for message in self._page(pages):
                 if message.position > until:
                     return
-                yield Strand(message.position, message.payload)
+                yield ObjectEntry(message.position, message.payload)
                 if message.position == until:
                     return
 
@@ -96,7 +96,7 @@ class Strands(StreamBeside):
             return
 
     def names(self) -> list[str]:
-        """The names that have entries."""
+        """Return the names that have entries."""
         try:
             return self._client.call(self._names)
         except StreamAbsentError:

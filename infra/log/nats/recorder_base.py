@@ -1,23 +1,23 @@
-"""What all recorders share: an open stream, and appends after what each subject holds."""
+"""The base of all recorders: an open stream, and appends after the last message of each subject."""
 
 from collections.abc import Sequence
 from typing import ClassVar
 
 from eventsourcing.persistence import IntegrityError, OperationalError
 
-from .append import Ack, Message, SlotEmptyError, SlotTakenError, append, conflict, damaged
+from .append import Ack, Message, SlotEmptyError, SlotTakenError, append_messages, conflict, damaged
 from .client import Deadline, JetStreamClient
 from .reading import VERSION, last_on_subject
-from .records import NOTHING, Head, Heads, IdType, Records, version_of
+from .records import NOTHING, Head, HeadCache, IdType, Records, event_version
 from .stream import StreamState, delete_stream, open_stream, stream_info
-from .watcher import Tail
+from .watcher import LogWatcher
 
 HEADS = 10_000
 
 
 class StreamRecorder:
     """
-    What all recorders share: an open stream. Not a recorder of the library itself, so that those can be combined.
+    The base of all recorders: an open stream. Not a recorder of the library itself, so that those can be combined.
 
     Args:
         client: The connection, which may serve many recorders.
@@ -52,8 +52,8 @@ class StreamRecorder:
             return info.identity, info.config.num_replicas
 
         self._identity, self._replicas = client.call(find)
-        self._heads = Heads(HEADS)
-        self._tail = Tail(client, stream)
+        self._heads = HeadCache(HEADS)
+        self._watcher = LogWatcher(client, stream)
 
     @property
     def stream(self) -> str:
@@ -62,11 +62,11 @@ class StreamRecorder:
 
     @property
     def identity(self) -> str:
-        """What tells this stream from another one of the same name: a random id from its creation, and its time."""
+        """The identity of the stream, different for another one of the same name: a random id and the time of its creation."""
         return self._identity
 
     def state(self) -> StreamState:
-        """What the stream holds now, from its leader."""
+        """Return the state of the stream, from its leader."""
         return self._client.call(self._state)
 
     def last_position(self) -> int:
@@ -77,11 +77,11 @@ class StreamRecorder:
         """Delete the stream with all it holds, for tests."""
         self._client.call(delete_stream, self._client, self._stream)
         self._heads.clear()
-        self._tail.forget()
+        self._watcher.forget()
 
     def close(self) -> None:
         """Wake everybody who waits; they learn that there is nothing new. The client stays open."""
-        self._tail.close()
+        self._watcher.close()
 
     async def _state(self) -> StreamState:
         return (await stream_info(self._client, self._stream)).state
@@ -96,7 +96,7 @@ class StreamRecorder:
         while True:
             first = await self._expect_heads(messages, deadline)
             try:
-                ack = await append(self._client, self._stream, messages, deadline, replicas=self._replicas)
+                ack = await append_messages(self._client, self._stream, messages, deadline, replicas=self._replicas)
             except (SlotTakenError, SlotEmptyError) as error:
                 for subject in first:
                     self._heads.drop(subject)
@@ -133,7 +133,7 @@ class StreamRecorder:
 
     async def _read_head(self, subject: str, deadline: Deadline) -> Head:
         last = await last_on_subject(self._client, self._stream, subject, deadline)
-        head = NOTHING if last is None else Head(version_of(last), last.position)
+        head = NOTHING if last is None else Head(event_version(last), last.position)
         self._heads.put(subject, head)
         return head
 
@@ -142,7 +142,7 @@ class StreamRecorder:
     ) -> int:
         messages[0].expected = position
         try:
-            ack = await append(
+            ack = await append_messages(
                 self._client, self._stream, messages, deadline, replicas=self._replicas, is_uncertain=is_uncertain
             )
         except SlotTakenError as error:
@@ -154,7 +154,7 @@ class StreamRecorder:
         return ack.last
 
     def _remember(self, messages: Sequence[Message], ack: Ack) -> None:
-        self._tail.advance(ack.last)
+        self._watcher.advance(ack.last)
         first = ack.last - len(messages) + 1
         for index, message in enumerate(messages):
             if ack.is_duplicate:

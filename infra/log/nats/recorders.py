@@ -19,14 +19,14 @@ from eventsourcing.persistence import (
 )
 
 from .append import MAX_BATCH, Message
-from .blocking_appends import NOT_SENT, LineAppends, Outcome
-from .blocking_reading import read_over_line
+from .blocking_appends import NOT_SENT, BlockingAppends, SendOutcome
+from .blocking_reading import read_blocking
 from .client import Deadline
 from .erase import erase
 from .errors import OutcomeUnknownError
 from .reading import PAGE, LogMessage, Pages, at, last_on_subject
 from .recorder_base import StreamRecorder
-from .records import NOTHING, Head, version_of
+from .records import NOTHING, Head, event_version
 from .stream import event_prefix
 from .subscription import JetStreamSubscription
 
@@ -62,27 +62,27 @@ class JetStreamAggregateRecorder(StreamRecorder, AggregateRecorder):
         if expected_position is None:
             last = self._client.call(self._insert, messages)
         elif all(message.subject == messages[0].subject for message in messages):
-            last = self._insert_quickly(messages, expected_position)
+            last = self._insert_expected(messages, expected_position)
         else:
             msg = "expected_position belongs to one originator, but the events are of several"
             raise ProgrammingError(msg)
         return list(range(last - len(messages) + 1, last + 1))
 
-    def _insert_quickly(self, messages: list[Message], position: int) -> int:
-        """Append after a position: a single message over the line, if there is one and nothing is in the way."""
+    def _insert_expected(self, messages: list[Message], position: int) -> int:
+        """Append after a position: a single message over the appends, if there is one and nothing is in the way."""
         deadline, outcome = self._client.deadline(), NOT_SENT
-        line = self.begin_quickly() if len(messages) == 1 else None
-        if line is not None:
+        appends = self.begin_blocking_appends() if len(messages) == 1 else None
+        if appends is not None:
             messages[0].expected = position
-            line.send(messages[0])
-            (outcome,) = line.finish()
+            appends.send(messages[0])
+            (outcome,) = appends.finish()
             if outcome.position is not None:
                 return outcome.position
-        return self._insert_surely(messages, position, deadline, outcome)
+        return self._insert_settled(messages, position, deadline, outcome)
 
-    def begin_quickly(self) -> LineAppends | None:
+    def begin_blocking_appends(self) -> BlockingAppends | None:
         """Begin to append messages, each on a subject of its own, at the same time; None when that is not possible now."""
-        return LineAppends.begin(self._client) if self._replicas == 1 else None
+        return BlockingAppends.begin(self._client) if self._replicas == 1 else None
 
     def message_of(self, event: StoredEvent, message_id: str, expected_position: int) -> Message:
         """The message of an event that is to follow a position."""
@@ -100,12 +100,12 @@ class JetStreamAggregateRecorder(StreamRecorder, AggregateRecorder):
 
         return self._client.start(insert)
 
-    def settle(self, message: Message, outcome: Outcome) -> int:
+    def settle(self, message: Message, outcome: SendOutcome) -> int:
         """Append a message that may be stored already, and tell its position; raises as `insert_events`."""
         assert message.expected is not None, "it was sent with an expectation"
-        return self._insert_surely([message], message.expected, self._client.deadline(), outcome)
+        return self._insert_settled([message], message.expected, self._client.deadline(), outcome)
 
-    def _insert_surely(self, messages: list[Message], position: int, deadline: Deadline, before: Outcome) -> int:
+    def _insert_settled(self, messages: list[Message], position: int, deadline: Deadline, before: SendOutcome) -> int:
         """Append after a position, and find out about what an attempt before may have stored."""
 
         async def insert() -> int:
@@ -152,7 +152,7 @@ class JetStreamAggregateRecorder(StreamRecorder, AggregateRecorder):
             if last is None:
                 return []
             until = last.position
-            if is_last_wanted and (window.lte is None or version_of(last) <= window.lte):
+            if is_last_wanted and (window.lte is None or event_version(last) <= window.lte):
                 return [last] if window.holds(last) else []
         pages = Pages(self._client, self._stream, deadline, after=window.after_position, subject=subject, until=until)
         found: list[LogMessage] = []
@@ -160,7 +160,7 @@ class JetStreamAggregateRecorder(StreamRecorder, AggregateRecorder):
         while not pages.is_complete and (enough is None or len(found) < enough):
             page = await pages.read(PAGE if enough is None or window.gt is not None else enough - len(found))
             found += filter(window.holds, page)
-            if page and window.lte is not None and version_of(page[-1]) >= window.lte:
+            if page and window.lte is not None and event_version(page[-1]) >= window.lte:
                 break
         if window.is_descending:
             found.reverse()
@@ -175,7 +175,7 @@ class _Window(msgspec.Struct):
     is_descending: bool
 
     def holds(self, message: LogMessage) -> bool:
-        version = version_of(message)
+        version = event_version(message)
         return (self.gt is None or version > self.gt) and (self.lte is None or version <= self.lte)
 
 
@@ -221,21 +221,21 @@ class StreamApplicationRecorder(JetStreamAggregateRecorder, ApplicationRecorder)
             return []
         after = 0 if start is None else start - 1 if inclusive_of_start else start
         if stop is None and not topics:
-            page = self._over_the_line(after, limit)
+            page = self._read_blocking(after, limit)
             if page is not None:
                 return page
         return self._client.call(self._notifications, after, limit, stop, frozenset(topics))
 
     def select_page(self, after: int, limit: int) -> Sequence[Notification]:
         """Notifications above a position, ascending: one answer of the server, where that is possible, so maybe fewer."""
-        page = self._over_the_line(after, limit, is_one_answer=True)
+        page = self._read_blocking(after, limit, is_one_answer=True)
         return self.select_notifications(after, limit, inclusive_of_start=False) if page is None else page
 
-    def _over_the_line(self, after: int, limit: int, *, is_one_answer: bool = False) -> list[Notification] | None:
+    def _read_blocking(self, after: int, limit: int, *, is_one_answer: bool = False) -> list[Notification] | None:
         """Notifications above a position; None when they are to be read otherwise."""
         if self._replicas > 1:
             return None
-        read = read_over_line(self._client, self._stream, after=after, limit=limit, is_one_answer=is_one_answer)
+        read = read_blocking(self._client, self._stream, after=after, limit=limit, is_one_answer=is_one_answer)
         if read is None:
             return None
         found = [self._records.notification(message) for message in read]
@@ -311,7 +311,7 @@ class JetStreamApplicationRecorder(StreamApplicationRecorder):
 
     def wait(self, after: int, timeout_s: float) -> bool:
         """Whether the stream has a message above `after`, now or within `timeout_s`; False after `close`."""
-        return self._tail.wait(after, timeout_s)
+        return self._watcher.wait(after, timeout_s)
 
 
 class JetStreamTrackingRecorder(StreamRecorder, TrackingRecorder):

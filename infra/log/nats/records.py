@@ -30,7 +30,7 @@ FOREIGN_TOPIC = ""
 """In place of the topic of an event: the message was not written by this module. No event has it."""
 
 
-class Heads:
+class HeadCache:
     """The heads that were seen last, of at most `size` subjects. Used on the loop's thread only."""
 
     def __init__(self, size: int) -> None:
@@ -193,7 +193,7 @@ class Records:
             raise DataError(msg) from error
 
 
-def version_of(message: LogMessage) -> int:
+def event_version(message: LogMessage) -> int:
     """The version of an event, or what a tracking record tracks."""
     try:
         return int(message.headers[VERSION])

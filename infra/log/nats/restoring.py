@@ -1,7 +1,7 @@
 """
 Filling an empty stream so that every message gets the sequence that it had.
 
-A stream numbers by itself, and erased messages left gaps. So fillers without content, on a subject beside the events, are
+A stream numbers by itself, and erased messages left gaps. So placeholders without content, on a subject beside the events, are
 written where nothing is to stand, and purged all at once in the end.
 """
 
@@ -14,27 +14,24 @@ from eventsourcing.persistence import Notification, OperationalError, StoredEven
 from .append import MAX_BATCH, Message
 from .client import JetStreamClient
 from .records import FOREIGN_TOPIC, Records
+from .stream import PurgeReply
 
-FILLER: Final = "chatledger.filler"
+PLACEHOLDER: Final = "chatledger.filler"
 _KEPT: Final = "chatledger.foreign"
-"""Fillers that stay, where the log had messages of others."""
+"""Placeholders that stay, where the log had messages of others."""
 _PARTIAL: Final = "chatledger_partial"
 _BATCH_BYTES: Final = 4 * 1024 * 1024
 
 
-class _Purged(msgspec.Struct):
-    success: bool = False
-
-
-class _Info(msgspec.Struct):
+class _StreamSettings(msgspec.Struct):
     config: dict[str, Any]
 
 
-def fill(
+def restore_with_gaps(
     pages: Iterable[Sequence[Notification]], *, records: Records, insert: Callable[[Sequence[Message]], int]
 ) -> None:
     """
-    Write records, whose positions ascend, and fillers between them, in atomic batches.
+    Write records, whose positions ascend, and placeholders between them, in atomic batches.
 
     Args:
         pages: The records.
@@ -51,28 +48,28 @@ def fill(
             raise OperationalError(msg)
 
 
-async def purge_fillers(client: JetStreamClient, stream: str, records: Records) -> None:
-    """Remove the fillers."""
-    request = {"filter": records.tracking_subject(FILLER)}
-    await client.api(f"STREAM.PURGE.{stream}", request, _Purged, client.deadline())
+async def purge_placeholders(client: JetStreamClient, stream: str, records: Records) -> None:
+    """Remove the placeholders."""
+    request = {"filter": records.tracking_subject(PLACEHOLDER)}
+    await client.api(f"STREAM.PURGE.{stream}", request, PurgeReply, client.deadline())
 
 
 async def is_partial(client: JetStreamClient, stream: str) -> bool:
-    """Whether a stream is being filled, or was when that was interrupted."""
+    """Whether a stream is being restored, or a restore was interrupted."""
     return _PARTIAL in (await _config(client, stream)).get("metadata", {})
 
 
 async def mark_partial(client: JetStreamClient, stream: str, *, is_partial: bool) -> None:
-    """Say that a stream is being filled, or is complete; its server keeps that."""
+    """Mark a stream as being restored, or as complete, in its metadata on the server."""
     config = await _config(client, stream)
     metadata = {name: value for name, value in config.get("metadata", {}).items() if name != _PARTIAL}
     if is_partial:
         metadata[_PARTIAL] = "yes"
-    await client.api(f"STREAM.UPDATE.{stream}", {**config, "metadata": metadata}, _Info, client.deadline())
+    await client.api(f"STREAM.UPDATE.{stream}", {**config, "metadata": metadata}, _StreamSettings, client.deadline())
 
 
 async def _config(client: JetStreamClient, stream: str) -> dict[str, Any]:
-    return (await client.api(f"STREAM.INFO.{stream}", None, _Info, client.deadline())).config
+    return (await client.api(f"STREAM.INFO.{stream}", None, _StreamSettings, client.deadline())).config
 
 
 def _messages(pages: Iterable[Sequence[Notification]], records: Records) -> Iterator[tuple[int, Message]]:
@@ -81,7 +78,7 @@ def _messages(pages: Iterable[Sequence[Notification]], records: Records) -> Iter
         for one in page:
             while position < one.id - 1:
                 position += 1
-                yield position, records.tracking_message(Tracking(FILLER, position))
+                yield position, records.tracking_message(Tracking(PLACEHOLDER, position))
             position = one.id
             if one.topic == FOREIGN_TOPIC:
                 yield position, records.tracking_message(Tracking(_KEPT, position))

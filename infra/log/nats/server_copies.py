@@ -28,7 +28,7 @@ _UNKNOWN_YET: Final = "503"
 """Our server does not know yet that the consumer, which lives on another one, is there. It does not say that nothing is."""
 
 
-class Member(msgspec.Struct, rename={"is_current": "current", "is_offline": "offline"}):
+class PeerInfo(msgspec.Struct, rename={"is_current": "current", "is_offline": "offline"}):
     """A server that keeps a copy and does not lead, as the leader sees it."""
 
     name: str
@@ -36,32 +36,32 @@ class Member(msgspec.Struct, rename={"is_current": "current", "is_offline": "off
     is_offline: bool = False
 
 
-class Members(msgspec.Struct):
+class ClusterInfo(msgspec.Struct):
     """The servers that keep a copy of a stream, and their Raft group."""
 
     leader: str = ""
     raft_group: str = ""
-    replicas: list[Member] = []
+    replicas: list[PeerInfo] = []
 
 
-class _Info(msgspec.Struct):
-    cluster: Members | None = None
+class _StreamCluster(msgspec.Struct):
+    cluster: ClusterInfo | None = None
 
 
-class _Created(msgspec.Struct):
+class _ConsumerInfo(msgspec.Struct):
     name: str
-    cluster: Members | None = None
+    cluster: ClusterInfo | None = None
 
 
-async def members_of(client: JetStreamClient, stream: str) -> Members:
-    """Who keeps a copy of a stream; nobody where there is no cluster."""
-    info = await client.api(f"STREAM.INFO.{stream}", None, _Info, client.deadline())
-    return info.cluster or Members()
+async def cluster_of(client: JetStreamClient, stream: str) -> ClusterInfo:
+    """Return the servers that keep a copy of a stream; none where there is no cluster."""
+    info = await client.api(f"STREAM.INFO.{stream}", None, _StreamCluster, client.deadline())
+    return info.cluster or ClusterInfo()
 
 
 async def servers_of(client: JetStreamClient, stream: str) -> set[str]:
     """The names of the servers that keep a copy of a stream; none where there is no cluster."""
-    members = await members_of(client, stream)
+    members = await cluster_of(client, stream)
     return {members.leader, *(one.name for one in members.replicas)} - {""}
 
 
@@ -69,7 +69,7 @@ async def digests_on_each(
     client: JetStreamClient, stream: str, servers: set[str], *, first: int, last: int
 ) -> dict[str, dict[int, bytes]]:
     """
-    What each server has from one position to another: a digest of each message, by server and position.
+    Return a digest of each message between two positions, by server and position.
 
     Raises:
         OperationalError: A server does not answer within the client's budget.
@@ -104,7 +104,7 @@ async def _create(connection: Connection, stream: str, first: int, deadline: Dea
         "inactive_threshold": _INACTIVE_S * 10**9,
     }
     request = msgspec.json.encode({"stream_name": stream, "config": config})
-    created = await ask_api(connection, f"CONSUMER.CREATE.{stream}", request, _Created, deadline)
+    created = await ask_api(connection, f"CONSUMER.CREATE.{stream}", request, _ConsumerInfo, deadline)
     return created.name, "" if created.cluster is None else created.cluster.leader
 
 

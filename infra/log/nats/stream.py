@@ -17,7 +17,7 @@ DUPLICATE_WINDOW_S = 120
 
 class StreamState(msgspec.Struct, frozen=True):
     """
-    What a stream holds.
+    The state of a stream: first and last position, number of messages.
 
     Args:
         first: The position of the oldest message; after the last one when there is none.
@@ -32,7 +32,9 @@ class StreamState(msgspec.Struct, frozen=True):
     num_deleted: int = 0
 
 
-class _Config(msgspec.Struct):
+class StreamConfig(msgspec.Struct):
+    """The settings of a stream that decide whether it can be trusted."""
+
     retention: str = ""
     storage: str = ""
     discard: str = ""
@@ -60,25 +62,31 @@ class _Config(msgspec.Struct):
 
 
 class StreamInfo(msgspec.Struct):
-    """The reply to a question about a stream."""
+    """The reply to `STREAM.INFO` and `STREAM.CREATE`."""
 
-    config: _Config
+    config: StreamConfig
     created: str
     state: StreamState
 
     @property
     def identity(self) -> str:
-        """What tells this stream from another one of the same name: a random id from its creation, and its time."""
+        """The identity of the stream, different for another one of the same name: a random id and the time of its creation."""
         return f"{self.config.metadata.get(LOG_ID, '')}@{self.created}"
 
 
+class PurgeReply(msgspec.Struct):
+    """The reply to `STREAM.PURGE`."""
+
+    success: bool = False
+
+
 def event_prefix(stream: str) -> str:
-    """What the subjects of events begin with."""
+    """Return the prefix of the subjects of events."""
     return f"{stream}.e."
 
 
 def tracking_prefix(stream: str) -> str:
-    """What the subjects of tracking records begin with."""
+    """Return the prefix of the subjects of tracking records."""
     return f"{stream}.t."
 
 
@@ -125,7 +133,7 @@ async def open_stream(client: JetStreamClient, name: str, *, create: bool, repli
 
 
 async def stream_info(client: JetStreamClient, name: str) -> StreamInfo:
-    """What the stream's leader says about it now."""
+    """Return the info of a stream, from its leader."""
     return await client.api(f"STREAM.INFO.{name}", None, StreamInfo, client.deadline())
 
 
@@ -142,8 +150,8 @@ async def delete_stream(client: JetStreamClient, name: str) -> None:
     await client.retry(delete, client.deadline(), doing=f"deleting the stream {name}")
 
 
-def faults(name: str, config: _Config) -> list[str]:
-    """What is wrong with a stream's configuration, in words."""
+def faults(name: str, config: StreamConfig) -> list[str]:
+    """Return the faults of a stream's configuration, in words."""
     checks = (
         (config.retention == "limits", f"retention is {config.retention!r}, not 'limits'"),
         (config.storage == "file", f"storage is {config.storage!r}, not 'file'"),
@@ -178,7 +186,7 @@ def faults(name: str, config: _Config) -> list[str]:
 
 
 def new_config(name: str, replicas: int) -> dict[str, Any]:
-    """What a new stream is made with."""
+    """Return the configuration of a new stream."""
     return {
         "name": name,
         "subjects": [event_prefix(name) + ">", tracking_prefix(name) + ">"],

@@ -1,4 +1,4 @@
-"""How originator ids, topics and stream names become subjects and headers."""
+"""Encoding of originator ids, topics and stream names as subjects and headers."""
 
 import base64
 import contextlib

@@ -26,7 +26,7 @@ INACTIVE_S = 60
 CLOSE_S = 1.0
 
 
-class _Created(msgspec.Struct):
+class _ConsumerCreated(msgspec.Struct):
     name: str
 
 
@@ -70,7 +70,7 @@ class PullConsumer:
         consumer._inbox = await connection.listen(consumer._deliver, lambda: consumer._die("the connection ended"))
         try:
             request = msgspec.json.encode({"stream_name": stream, "config": config})
-            created = await ask_api(connection, f"CONSUMER.CREATE.{stream}", request, _Created, deadline)
+            created = await ask_api(connection, f"CONSUMER.CREATE.{stream}", request, _ConsumerCreated, deadline)
         except BaseException:
             await consumer._inbox.end()
             raise
@@ -89,7 +89,7 @@ class PullConsumer:
 
     async def receive(self) -> list[Msg]:
         """
-        What has arrived, at least one message; or nothing, when the requests have expired and `want` is due again.
+        Return the messages that arrived, at least one; or none, when the requests have expired and `want` is due again.
 
         Raises:
             ConnectionLostError: The consumer is gone.

@@ -1,4 +1,4 @@
-"""Waiting for the log to grow, without asking again and again."""
+"""Wait for new messages of a log without polling."""
 
 import asyncio
 import logging
@@ -16,7 +16,7 @@ MAX_CATCH_UP = 200
 RETRY_S = 0.05
 
 
-class Tail:
+class LogWatcher:
     """
     Knows whether a stream has a message above a position, and waits until it has.
 
@@ -49,13 +49,13 @@ class Tail:
         return self._client.call(self._wait, after, timeout_s)
 
     def advance(self, position: int) -> None:
-        """Somebody saw that position; on the loop's thread."""
+        """Note that the stream has a message at a position. On the loop's thread."""
         if position > self._known:
             self._known = position
             self._wake()
 
     def forget(self) -> None:
-        """The stream was deleted."""
+        """Forget the known position, after the stream was deleted."""
         self._known = 0
 
     def close(self) -> None:

@@ -31,7 +31,7 @@ _END_OF_HEADERS: Final = b"\r\n\r\n"
 
 
 class Span(NamedTuple):
-    """Where a record stands in its block: offset and length in bytes, and its sequence, with the two bits above it."""
+    """The place of a record in its block: offset and length in bytes, and its sequence, with the two bits above it."""
 
     offset: int
     length: int
@@ -65,7 +65,7 @@ class Damage(NamedTuple):
 
 
 class BlockScan(NamedTuple):
-    """What a block file holds: intact records and damage, each in the order of the file."""
+    """The content of a block file: intact records and damage, each in the order of the file."""
 
     spans: list[Span]
     damages: list[Damage]
@@ -106,7 +106,7 @@ def block_files(folder: Path) -> list[Path]:
 
 
 def read_blocks(folder: Path, stream: str) -> Iterator[Entry]:
-    """What the block files of a stream hold, in their order: a damaged record with a whole frame as damage and as record."""
+    """Return the entries of the block files of a stream, in order: a damaged record with a whole frame as damage and as record."""
     last = 0
     for file in block_files(folder):
         raw = file.read_bytes()
@@ -117,25 +117,25 @@ def read_blocks(folder: Path, stream: str) -> Iterator[Entry]:
 
 
 def subject_prefix(stream: str) -> bytes:
-    """What the subjects of a stream begin with."""
+    """Return the prefix of the subjects of a stream."""
     return f"{stream}.".encode()
 
 
 def entries_of(file: Path, raw: bytes, scan: BlockScan, *, after: int) -> Iterator[Entry]:
-    """What one block file holds, as `read_blocks`. `after` is the position of the last message before it."""
+    """Return the entries of one block file, as `read_blocks` does. `after` is the position of the last message before it."""
     last = after
     parts: list[Span | Damage] = sorted([*scan.spans, *scan.damages], key=lambda part: part.offset)
     for index, part in enumerate(parts):
         if isinstance(part, Span):
             last = part.position if part.is_message else last
-            yield read_record(raw, part)
+            yield read_block_record(raw, part)
             continue
         following = (one.position for one in parts[index:] if isinstance(one, Span) and one.is_message)
         span = _framed(part, after=last, before=next(following, None))
         yield DamagedBytes(file, part.offset, part.length, None if span is None else span.position)
         if span is not None:
             last = span.position
-            yield read_record(raw, span, is_intact=False)
+            yield read_block_record(raw, span, is_intact=False)
 
 
 def _framed(damage: Damage, *, after: int, before: int | None) -> Span | None:
@@ -181,7 +181,7 @@ def read_frames(raw: bytes, most: int | None = None) -> tuple[list[Span], int]:
     return _frames(raw, 0, len(raw) if most is None else most)
 
 
-def read_record(raw: bytes, span: Span, *, is_intact: bool = True) -> BlockRecord | Deleted:
+def read_block_record(raw: bytes, span: Span, *, is_intact: bool = True) -> BlockRecord | Deleted:
     """Return what a record holds."""
     if not span.is_message:
         return Deleted(span.position)

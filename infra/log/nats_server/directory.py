@@ -23,14 +23,14 @@ from typing import Literal
 
 import msgspec
 
-from chatledger.domain.errors import UNDECODABLE, ConfigurationError, UnsupportedFormatError
+from chatledger.domain.errors import DECODE_ERRORS, ConfigurationError, UnsupportedFormatError
 from chatledger.projections.lmdb.environment import check_path
 from chatledger.projections.lmdb.system_errors import explained
 
 FORMAT = 1
 FORMAT_FILE = "format.json"
 RESERVE_BYTES = 4 * 1024 * 1024
-"""What is left of a disk: an event that the log took has room in the index too, and the server can end cleanly."""
+"""The space left free on a disk: an event that the log took has room in the index too, and the server can end cleanly."""
 LOST_AND_FOUND = "lost+found"  # the root of a freshly made ext4 volume is not empty
 
 Durability = Literal["always", "fast"]
@@ -125,7 +125,7 @@ class DataDirectory:
 
     @property
     def streams(self) -> Path:
-        """Where the server keeps its streams, a folder each."""
+        """The folder of each stream of the server."""
         return self.log / "jetstream" / "$G" / "streams"
 
     def stream_folders(self) -> list[Path]:
@@ -133,10 +133,10 @@ class DataDirectory:
         return sorted(folder for folder in self.streams.glob("*") if folder.is_dir())
 
     def read_endpoint(self) -> EndpointRecord | None:
-        """What the owner wrote, None when there is no owner, it is not ready, or the file is not readable to us."""
+        """Return the endpoint of the owner; None when there is none, it is not ready, or its file is not readable to us."""
         try:
             return msgspec.json.decode(self.endpoint_file.read_bytes(), type=EndpointRecord)
-        except (OSError, *UNDECODABLE):
+        except (OSError, *DECODE_ERRORS):
             return None
 
     def write(self, file: Path, content: bytes) -> None:
@@ -161,7 +161,7 @@ class DataDirectory:
 
     def get_room_bytes(self) -> int:
         """
-        How large the log may grow: what it has, and nine tenths of what is free; the rest is for the index.
+        Return the size limit of the log: its present size and nine tenths of the free space; the rest is for the index.
 
         Source: the file system, now.
         """
@@ -188,7 +188,7 @@ class DataDirectory:
             found = msgspec.json.decode((self.path / FORMAT_FILE).read_bytes(), type=FormatRecord).format
         except FileNotFoundError:
             return False
-        except UNDECODABLE as error:
+        except DECODE_ERRORS as error:
             msg = f"{self.path / FORMAT_FILE} is not chatledger's ({error}); give a new or empty directory"
             raise ConfigurationError(msg) from error
         if found > FORMAT:

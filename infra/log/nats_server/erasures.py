@@ -27,12 +27,12 @@ from .lock import OwnerLock
 from .record_hash import block_key, record_hashes
 
 _UNFINISHED: Final = (".blk.tmp", ".new")
-"""What files end with that a server has not come to rename: an erasure's, and those of a compaction."""
+"""The suffixes of files that a server did not come to rename, after an erasure or a compaction."""
 
 
 class Leftovers(msgspec.Struct, frozen=True):
     """
-    What deletions left in one file of a stream.
+    The leftovers of deletions in one file of a stream.
 
     Args:
         file: A block, or a copy of one that was not finished.
@@ -69,7 +69,7 @@ class _Block:
 
 def find_deleted(folder: Path, prefix: bytes) -> Iterator[Leftovers]:
     """
-    What was deleted in a stream, and can still be read in its files.
+    Find records that were deleted from a stream, and can still be read in its files.
 
     A deletion is noted behind its message, in the same block or a later one. So the blocks are read from the last to the first,
     and one of them is in memory at a time, with the positions of the deletions that concern earlier ones.
@@ -204,12 +204,12 @@ def is_due(directory: DataDirectory) -> bool:
 
 
 def find_unfinished(directory: DataDirectory) -> Iterator[Leftovers]:
-    """What interrupted erasures left in the files. Only while no server runs."""
+    """Find the leftovers of interrupted erasures in the files. Only while no server runs."""
     for folder in _streams(directory):
         yield from find_deleted(folder, _prefix(folder))
 
 
-def finish_interrupted(directory: DataDirectory) -> None:
+def finish_interrupted_erasures(directory: DataDirectory) -> None:
     """
     Overwrite what interrupted erasures left, before a server starts. Only for the holder of the directory's lock.
 

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from chatledger.domain.errors import UNDECODABLE
+from chatledger.domain.errors import DECODE_ERRORS
 
 FLOOR_BYTES: Final = 2 << 30
 """What any log may take. Of ordinary ones a server needs far less: 0.3 GB for a million events in 20,000 chats,
@@ -19,7 +19,7 @@ _TIMES_THE_LOG: Final = 2
 
 
 def excess_of(pid: int, log: Path) -> str | None:
-    """What is to be said when a server takes more than any sound log of that size could need; None else, and where it is not known."""
+    """Return a warning when a server takes more memory than a sound log of that size needs; None else, or when it is unknown."""
     taken = _memory_bytes(pid)
     if taken <= FLOOR_BYTES:
         return None
@@ -52,7 +52,7 @@ def get_server_info(url: str) -> ServerInfo | None:
     try:
         with _connect(url) as connection, connection.makefile("rb") as lines:
             return _decode_info(lines.readline(MAX_LINE_BYTES))
-    except (OSError, ValueError, *UNDECODABLE):
+    except (OSError, ValueError, *DECODE_ERRORS):
         return None
 
 
@@ -82,7 +82,7 @@ def get_command(pid: int) -> str | None:
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether a process was stopped by a signal (SIGSTOP) or a debugger, and may go on; False where that can not be known."""
+    """Whether a process was stopped by a signal (SIGSTOP) or a debugger, and may go on; False where that cannot be known."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].strip()
     except OSError:

@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from chatledger.domain.errors import (
-    UNDECODABLE,
+    DECODE_ERRORS,
     ChainIntegrityError,
     ConfigurationError,
     LogFullError,
@@ -285,5 +285,5 @@ def wrap_in_exec_step(arguments: Sequence[str]) -> list[str]:
 def _read_url(ports_file: Path) -> str | None:
     try:
         return msgspec.json.decode(ports_file.read_bytes(), type=dict[str, list[str]])["nats"][0]
-    except (OSError, LookupError, *UNDECODABLE):  # not there yet, or half written
+    except (OSError, LookupError, *DECODE_ERRORS):  # not there yet, or half written
         return None

@@ -27,7 +27,7 @@ _INIT0: Final = np.array([0xDBE6D5D5FE4CCE2F, 0xA4093822299F31D0, 0x13198A2E0370
 _INIT1: Final = np.array([0x3BD39E10CB0EF593, 0xC0ACF169B5F18A8C, 0xBE5466CF34E90C6C, 0x452821E638D01377], np.uint64)
 _PAIR: Final = np.array([3, 12, 2, 5, 14, 1, 15, 0, 11, 4, 10, 13, 9, 6, 8, 7])
 _ZIPPER: Final = np.concatenate([_PAIR, _PAIR + 16]).astype(np.intp)
-"""Where each byte of four lanes comes from when two pairs of lanes are merged."""
+"""The source of each byte of four lanes when two pairs of lanes are merged."""
 
 
 def block_key(stream: str, number: int) -> bytes:

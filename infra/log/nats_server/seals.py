@@ -19,11 +19,11 @@ import msgspec
 import xxhash
 
 from chatledger.domain.chat.events import StreamDeleted
-from chatledger.domain.errors import UNDECODABLE
+from chatledger.domain.errors import DECODE_ERRORS
 from chatledger.domain.log.codec import BODIES
 
 from ..nats.reading import VERSION
-from .blocks import BlockRecord, Span, block_files, read_frames, read_record
+from .blocks import BlockRecord, Span, block_files, read_block_record, read_frames
 from .directory import DataDirectory, write_private
 
 _EVERY_S: Final = 5.0
@@ -35,7 +35,7 @@ _logger = logging.getLogger(__name__)
 
 class Seal(msgspec.Struct, frozen=True, array_like=True):
     """
-    What the first `size` bytes of a block file hold.
+    The digest and counts of the first `size` bytes of a block file.
 
     Args:
         number: Of the block.
@@ -78,7 +78,7 @@ def read_seals(directory: DataDirectory) -> Seals | None:
     try:
         seals = msgspec.msgpack.decode(directory.seals_file.read_bytes(), type=Seals)
         return seals if seals.log_inode == directory.log.stat().st_ino else None
-    except (OSError, *UNDECODABLE):
+    except (OSError, *DECODE_ERRORS):
         return None
 
 
@@ -124,7 +124,7 @@ def _accounted(raw: bytes, messages: list[Span]) -> int:
     count = 0
     starts = [span.offset for span in messages]
     for found in {bisect.bisect_right(starts, match.start()) - 1 for match in _DELETIONS.finditer(raw)}:
-        record = read_record(raw, messages[found]) if found >= 0 else None
+        record = read_block_record(raw, messages[found]) if found >= 0 else None
         version = record.headers.get(VERSION, "") if isinstance(record, BlockRecord) else ""
         count += max(0, int(version) - 1) if version.isdecimal() else 0
     return count

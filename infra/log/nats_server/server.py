@@ -16,7 +16,7 @@ from chatledger.domain.errors import ConfigurationError, LedgerLockedError
 
 from ..nats.endpoint import Endpoint
 from .directory import FORMAT, DataDirectory, Durability, EndpointRecord
-from .erasures import erasing, finish_interrupted
+from .erasures import erasing, finish_interrupted_erasures
 from .health import get_command, get_server_info, is_stopped
 from .launcher import SYNC_INTERVALS, ServerProcess, make_token
 from .lock import OwnerLock
@@ -115,7 +115,7 @@ class EmbeddedServer:
             directory.make_log()
             sealer = Sealer(directory, check_store(directory, stream))
             directory.remove_traces()
-            finish_interrupted(directory)
+            finish_interrupted_erasures(directory)
             sealer.begin()
             server_name, token = f"cl-{secrets.token_hex(8)}", make_token()
             process, url = ServerProcess.start(

@@ -21,7 +21,7 @@ from typing import Any, Final
 import msgspec
 
 from chatledger.domain.errors import (
-    UNDECODABLE,
+    DECODE_ERRORS,
     ConfigurationError,
     CorruptStateError,
     LedgerLockedError,
@@ -67,12 +67,12 @@ FORMAT: Final = 1
 MANIFEST: Final = "manifest.json"
 LOCK: Final = "lock"
 SEGMENT, HEADS = ".segment", ".heads"
-Heads = dict[str, tuple[int, bytes]]
-"""Where each stream ends: version and hash of its last event."""
+StreamHeads = dict[str, tuple[int, bytes]]
+"""The head of each stream: version and hash of its last event."""
 
 
 class HeadsFile(msgspec.Struct, frozen=True, kw_only=True):
-    """What the manifest says of the file with the heads."""
+    """The manifest's entry for the file with the heads."""
 
     file: str
     size: int
@@ -81,7 +81,7 @@ class HeadsFile(msgspec.Struct, frozen=True, kw_only=True):
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """
-    What a backup holds.
+    The manifest of a backup.
 
     Args:
         log_id: Of the log that it was taken from.
@@ -107,7 +107,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     quarantined: list[QuarantinedStream] = []
 
     def describe(self, folder: Path, *, added: int = 0, erased: int = 0) -> Backup:
-        """The same for users."""
+        """Return a description of the backup for users."""
         return Backup(
             folder=str(folder),
             log_id=self.log_id,
@@ -123,7 +123,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class _Sealed(msgspec.Struct):
+class _ManifestFile(msgspec.Struct):
     format: int
     sha256: str = ""
     manifest: msgspec.Raw = msgspec.Raw(b"null")
@@ -141,7 +141,7 @@ class BackupFolder:
         Make the folder if it is not there, and keep other writers out.
 
         Raises:
-            ConfigurationError: It can not be written, or holds something else.
+            ConfigurationError: It cannot be written, or holds something else.
             LedgerLockedError: Another backup is being written into it.
         """
         with explained(self.path):
@@ -173,22 +173,22 @@ class BackupFolder:
         """
         path = self.path / MANIFEST
         try:
-            sealed = msgspec.json.decode(path.read_bytes(), type=_Sealed)
+            file = msgspec.json.decode(path.read_bytes(), type=_ManifestFile)
         except (FileNotFoundError, NotADirectoryError):
             return None
-        except UNDECODABLE as error:
+        except DECODE_ERRORS as error:
             raise _damaged(path, error) from error
         except OSError as error:
-            msg = f"the backup can not be read: {error}"
+            msg = f"the backup cannot be read: {error}"
             raise ConfigurationError(msg) from error
-        if sealed.format > FORMAT:
-            msg = f"{path} has format {sealed.format}, this chatledger reads up to {FORMAT}; upgrade chatledger"
+        if file.format > FORMAT:
+            msg = f"{path} has format {file.format}, this chatledger reads up to {FORMAT}; upgrade chatledger"
             raise UnsupportedFormatError(msg)
-        if sha256(sealed.manifest).hexdigest() != sealed.sha256:
+        if sha256(file.manifest).hexdigest() != file.sha256:
             raise _damaged(path, "its digest is wrong")
         try:
-            manifest = msgspec.json.decode(sealed.manifest, type=Manifest)
-        except UNDECODABLE as error:
+            manifest = msgspec.json.decode(file.manifest, type=Manifest)
+        except DECODE_ERRORS as error:
             raise _damaged(path, error) from error
         if not all(map(_is_numbered, (manifest.heads.file, *(segment.file for segment in manifest.segments)))):
             raise _damaged(path, "it names a file that is none of a backup")
@@ -202,8 +202,8 @@ class BackupFolder:
             raise ConfigurationError(msg)
         return manifest
 
-    def read_heads(self, manifest: Manifest) -> Heads:
-        """Where each stream ends in the backup. Raises `CorruptStateError`."""
+    def read_heads(self, manifest: Manifest) -> StreamHeads:
+        """Return the head of each stream in the backup. Raises `CorruptStateError`."""
         path = self.path / manifest.heads.file
         try:
             raw = path.read_bytes()
@@ -213,11 +213,11 @@ class BackupFolder:
         if sha256(raw).hexdigest() != manifest.heads.sha256:
             raise _damaged(path, "its digest is not that of the manifest")
         try:
-            return msgspec.msgpack.decode(raw, type=Heads)
-        except UNDECODABLE as error:
+            return msgspec.msgpack.decode(raw, type=StreamHeads)
+        except DECODE_ERRORS as error:
             raise _damaged(path, error) from error
 
-    def write_heads(self, heads: Heads) -> HeadsFile:
+    def write_heads(self, heads: StreamHeads) -> HeadsFile:
         """A new file with the heads."""
         raw = msgspec.msgpack.encode(heads)
         path = self.new_file(HEADS)
@@ -233,8 +233,8 @@ class BackupFolder:
         """Make a manifest the one that counts, on the disk before this returns."""
         _sync(self.path)  # the files that it names
         raw = msgspec.json.encode(manifest)
-        sealed = _Sealed(FORMAT, sha256(raw).hexdigest(), msgspec.Raw(raw))
-        write_private(self.path / MANIFEST, msgspec.json.encode(sealed))
+        file = _ManifestFile(FORMAT, sha256(raw).hexdigest(), msgspec.Raw(raw))
+        write_private(self.path / MANIFEST, msgspec.json.encode(file))
         _sync(self.path)
 
     def remove_strays(self, manifest: Manifest | None) -> None:
@@ -274,5 +274,5 @@ def explained(folder: Path) -> Generator[None]:
     try:
         yield
     except OSError as error:
-        msg = f"the backup in {folder} can not be written: {error}. What was there before is still good"
+        msg = f"the backup in {folder} cannot be written: {error}. What was there before is still good"
         raise ConfigurationError(msg) from error

@@ -19,7 +19,7 @@ from typing import Final
 import msgspec
 from eventsourcing.persistence import Notification
 
-from chatledger.domain.errors import UNDECODABLE, CorruptStateError
+from chatledger.domain.errors import DECODE_ERRORS, CorruptStateError
 
 HEADER: Final = b"chatledger-segment/1\n"
 SEGMENT_BYTES: Final = 8 * 1024 * 1024
@@ -46,7 +46,7 @@ _decode: Final = msgspec.msgpack.Decoder(Frame).decode
 
 
 class Segment(msgspec.Struct, frozen=True, kw_only=True):
-    """What the manifest says of a segment file."""
+    """The manifest's entry for a segment file."""
 
     file: str
     first: int
@@ -147,7 +147,7 @@ def _frames(raw: bytes) -> Iterator[Frame]:
         try:
             is_sound = len(body) == length and zlib.crc32(body) == crc
             frame = _decode(body) if is_sound else None
-        except UNDECODABLE:
+        except DECODE_ERRORS:
             frame = None
         if frame is None:
             msg = f"the frame at byte {at} of a segment is damaged; take a new backup into another folder"

@@ -15,13 +15,13 @@ from ...log.bookmarks import encode_bookmark
 from ...log.envelope import clock_ms
 from ...log.port import EventLog
 from ..quarantine import QuarantinedStream
-from .manifest import SEGMENT, Backup, BackupFolder, Heads, Manifest
+from .manifest import SEGMENT, Backup, BackupFolder, Manifest, StreamHeads
 from .segments import SEGMENT_BYTES, Segment, SegmentWriter, empty_frame, frame_of, read_segment
 
 _ADVICE = "The backup stays as it was. 'chatledger doctor' says more"
 
 
-class Follower:
+class BackupFollower:
     """
     The chain of every stream, up to the position reached.
 
@@ -29,7 +29,7 @@ class Follower:
     remembered; `problem` says whether a tombstone explained it.
     """
 
-    def __init__(self, heads: Heads, *, position: int, hash_: bytes, missing: int, erased: int) -> None:
+    def __init__(self, heads: StreamHeads, *, position: int, hash_: bytes, missing: int, erased: int) -> None:
         self.heads, self.position, self.hash = heads, position, hash_
         self.missing, self.erased = missing, erased
         self.reached = position
@@ -81,7 +81,7 @@ class Follower:
         return True
 
     def problem(self, *, is_dense: bool) -> ChainIntegrityError | None:
-        """What no tombstone explained up to here."""
+        """Return the first gap that no tombstone has explained; None when there is none."""
         for error in self._suspects.values():
             return ChainIntegrityError(f"{error}. {_ADVICE}", chat_id=error.chat_id, position=error.position)
         if is_dense and self.missing > self.erased:
@@ -114,7 +114,7 @@ def write_backup(
         quarantined: What lost events; a ledger that is restored from the backup refuses it, too.
 
     Raises:
-        ConfigurationError: The folder can not be used, or has the backup of another log.
+        ConfigurationError: The folder cannot be used, or has the backup of another log.
         ChainIntegrityError, CorruptStateError: The log is not sound, or not the one that it was; the backup stays as it was.
         LogUnavailableError: The log did not answer.
     """
@@ -122,7 +122,7 @@ def write_backup(
     with home.writing():
         manifest = home.read()
         home.remove_strays(manifest)
-        run = _Run(log, home, manifest, quarantined)
+        run = _BackupRun(log, home, manifest, quarantined)
         try:
             run.copy(progress)
             made = run.publish()
@@ -133,7 +133,7 @@ def write_backup(
         return made.describe(home.path, added=run.added, erased=run.erased)
 
 
-class _Run:
+class _BackupRun:
     """One run: segments are written beside those that count, until `publish`."""
 
     def __init__(
@@ -144,7 +144,7 @@ class _Run:
         self._segments: list[Segment] = [] if before is None else list(before.segments)
         self._writer: SegmentWriter | None = None
         self._bookmarks = [encode_bookmark(bookmark).decode() for bookmark in log.bookmarks()]
-        self._follower = Follower(
+        self._follower = BackupFollower(
             {} if before is None else home.read_heads(before),
             position=0 if before is None else before.position,
             hash_=b"" if before is None else before.hash,

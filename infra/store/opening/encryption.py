@@ -22,7 +22,7 @@ class Encryption:
 
     A key is 32 random bytes in base64, with an id before it: `2026-01:<base64>`. New events are encrypted with the first
     key. Those written with another one stay readable as long as it is given too. There is no default key, and without its
-    keys a log can not be read by anybody.
+    keys a log cannot be read by anybody.
 
     Args:
         keys: One key or several, as text separated by commas or as a list; or a function that returns them, which is
@@ -96,7 +96,7 @@ def check_index(encryption: Encryption, index: Path | None) -> None:
 
 
 def scratch_beside(index: Path | None) -> Scratch:
-    """Where other things derived from an encrypted log lie for a while: with its index, for which `check_index` was called."""
+    """Return the place for temporary data derived from an encrypted log: beside its index, checked by `check_index`."""
     if index is None:
         return Scratch(memory_folder())
     index.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -104,5 +104,5 @@ def scratch_beside(index: Path | None) -> Scratch:
 
 
 def index_folder(identity: str) -> Path:
-    """Where the index of an encrypted log lies, unless it is given."""
+    """Return the default folder for the index of an encrypted log."""
     return memory_folder() / folder_name(identity)

@@ -38,7 +38,7 @@ from ..temp_folders import Scratch
 from .encryption import Encryption, check_index, index_folder, keyring_of, scratch_beside
 from .memory_index import IndexInMemory
 from .nats_locations import check_host, check_replicas, read_place, without_secrets
-from .registry import Shared, acquire, release
+from .registry import SharedStore, acquire, release
 
 DEFAULT_LOCATION: Final = "./chatledger-data"
 STREAM: Final = "chatledger"
@@ -78,7 +78,7 @@ class OpenedLog(NamedTuple):
 
 
 class Options:
-    """What `chatledger.open` was asked for; its arguments are described there."""
+    """The arguments of `chatledger.open`, which describes them."""
 
     def __init__(
         self,
@@ -133,7 +133,7 @@ class Options:
 
     @cached_property
     def mapper(self) -> StructMapper:
-        """How events are stored. Raises `ConfigurationError` when keys or libraries are missing."""
+        """Return the mapper of the log. Raises `ConfigurationError` when keys or libraries are missing."""
         return StructMapper(
             JSONTranscoder(),
             compressor=None if self.compression is None else ZstdCompressor(),
@@ -159,7 +159,7 @@ class Options:
 
     @cached_property
     def scratch(self) -> Scratch:
-        """Where things that are derived from the log may lie for a while."""
+        """Return the place for temporary data derived from the log."""
         return Scratch() if self.encryption is None else scratch_beside(self.index)
 
     def open_index(self, log: EventLog, default: Path, witness: Witness | None) -> Index:
@@ -172,7 +172,7 @@ class Options:
     def witness(
         self, folder: Path, log: EventLog, *, is_synced: bool = True, is_shared: bool = False
     ) -> Witness | None:
-        """What notes how far the log goes; None for one that is only looked at."""
+        """Return the witness that notes how far the log goes; None for a log that is only looked at."""
         shared = SharedWitness(log) if is_shared else None
         return Witness(folder, identity=log.identity, is_synced=is_synced, shared=shared)
 
@@ -205,8 +205,8 @@ class Options:
         return OpenedLog(log, index, witness, () if witness is None else (witness.close,))
 
 
-@system_errors("the ledger can not be opened")
-def open_shared(options: Options) -> Shared:
+@system_errors("the ledger cannot be opened")
+def open_shared(options: Options) -> SharedStore:
     """
     Return the store that the options name, shared with others who have it open in this process.
 
@@ -223,7 +223,7 @@ def open_shared(options: Options) -> Shared:
     scheme = text.partition("://")[0] if "://" in text else "path"
     options.check_place(scheme, text)
     if text == "memory:":
-        return acquire(None, lambda: Shared(None, text, _open_memory(options), options.durability))
+        return acquire(None, lambda: SharedStore(None, text, _open_memory(options), options.durability))
     opener = _OPENERS.get(scheme)
     if opener is None:
         msg = (
@@ -234,7 +234,7 @@ def open_shared(options: Options) -> Shared:
     name = str(DataDirectory(text).path.resolve()) if scheme == "path" else text
     shown = text if scheme == "path" else without_secrets(text)
     key = f"{name}\n{options.index or ''}\n{hash(options.login)}"
-    shared = acquire(key, lambda: Shared(key, shown, options.store(opener(text, options)), options.durability))
+    shared = acquire(key, lambda: SharedStore(key, shown, options.store(opener(text, options)), options.durability))
     if options.durability == "always" and shared.durability == "fast":
         release(shared)
         msg = f"{shown} is open in this process with durability 'fast', which is less than 'always'; close it first"
@@ -284,7 +284,7 @@ def _open_path(location: str, options: Options) -> OpenedLog:
             client.close()
             if isinstance(error.__cause__, StreamAbsentError):
                 msg = (
-                    f"nats-server can not read the log in {directory.log}, and passes over it. 'chatledger doctor' says what is "
+                    f"nats-server cannot read the log in {directory.log}, and passes over it. 'chatledger doctor' says what is "
                     "damaged, and what can be repaired; else restore a backup"
                 )
                 raise ChainIntegrityError(msg) from error
@@ -327,7 +327,7 @@ def _open_sqlite(location: str, options: Options) -> OpenedLog:
     path = Path(unquote(urlsplit(location).path.removeprefix("/"))).expanduser().absolute()
     check_path(path)  # its index lies beside it
     if path.is_dir() or not path.parent.is_dir():
-        msg = f"{path} can not be an SQLite file: its folder does not exist, or it is a folder"
+        msg = f"{path} cannot be an SQLite file: its folder does not exist, or it is a folder"
         raise ConfigurationError(msg)
     log = SqliteLog(str(path), mapper=options.mapper)
     return options.with_witness(log, path.with_name(f"{path.name}-index"), path.with_name(f"{path.name}-witness"))

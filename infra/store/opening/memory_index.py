@@ -33,7 +33,7 @@ class IndexInMemory(Index):
         self._root, self._witness = root, witness
 
     def open(self) -> str | None:
-        """As declared in `Index`; removes the indexes of ledgers that are gone."""
+        """Implement `Index.open`; removes the indexes of ledgers that are gone."""
         (self._root / WITNESS_FILE).write_bytes(os.fsencode(self._witness))
         remove_orphans(self._root.parent)
         return super().open()

@@ -23,9 +23,9 @@ _HIDDEN_IN_QUERY: Final = re.compile(
 )
 
 
-class Place(msgspec.Struct, frozen=True):
+class NatsPlace(msgspec.Struct, frozen=True):
     """
-    What a location on servers says.
+    A location on NATS servers, parsed.
 
     Args:
         connect: Where the servers are and how to log in; reads files anew each time.
@@ -41,17 +41,17 @@ class Place(msgspec.Struct, frozen=True):
 
     @property
     def new_replicas(self) -> int:
-        """How many copies a new stream has: three, when three servers are named and nothing else is said."""
+        """The number of replicas of a new stream: three when three servers are named and nothing else is said."""
         return self.replicas or (3 if self.hosts >= 3 else 1)
 
 
-def read_place(location: str, *, stream: str, login: Login | None, replicas: int | None) -> Place:
+def read_place(location: str, *, stream: str, login: Login | None, replicas: int | None) -> NatsPlace:
     """
     Read a location, with what else `open` was told about it. `stream` is the name where the location says none.
 
     Raises:
         ConfigurationError: It names no servers, or says something twice.
-        LogRefusedError: Certificates or credentials can not be read.
+        LogRefusedError: Certificates or credentials cannot be read.
     """
     try:
         parts = urlsplit(location)
@@ -75,7 +75,7 @@ def read_place(location: str, *, stream: str, login: Login | None, replicas: int
         return login.endpoint(urls)
 
     check_login(connect())
-    return Place(connect, name, len(urls), _replicas(parts, replicas))
+    return NatsPlace(connect, name, len(urls), _replicas(parts, replicas))
 
 
 def _merged(in_url: str, login: Login | None) -> Login:

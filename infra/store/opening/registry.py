@@ -7,7 +7,7 @@ from collections.abc import Callable
 from ..store import Store
 
 
-class Shared:
+class SharedStore:
     """A store and how many ledgers hold it."""
 
     def __init__(self, key: str | None, location: str, store: Store, durability: str) -> None:
@@ -16,7 +16,7 @@ class Shared:
 
 
 _lock = threading.RLock()
-_open: dict[str, Shared] = {}
+_open: dict[str, SharedStore] = {}
 
 
 def _forget() -> None:
@@ -29,7 +29,7 @@ def _forget() -> None:
 os.register_at_fork(after_in_child=_forget)
 
 
-def acquire(key: str | None, make: Callable[[], Shared]) -> Shared:
+def acquire(key: str | None, make: Callable[[], SharedStore]) -> SharedStore:
     """The open store of that key, or a new one; without a key always a new one. `release` must follow."""
     with _lock:
         shared = None if key is None else _open.get(key)
@@ -41,7 +41,7 @@ def acquire(key: str | None, make: Callable[[], Shared]) -> Shared:
         return shared
 
 
-def release(shared: Shared) -> None:
+def release(shared: SharedStore) -> None:
     """Give up one's hold; the last one closes the store."""
     with _lock:
         shared.holders -= 1

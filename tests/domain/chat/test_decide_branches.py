@@ -10,7 +10,7 @@ from tests.support.stories import CHAT, Neighboured, Story
 from chatledger.domain.chat.decide_branches import decide_activate, decide_create_branch, decide_fork, decide_move_head
 from chatledger.domain.chat.events import Body, BranchActivated, BranchCreated, HeadMoved
 from chatledger.domain.chat.fork import bases_of, next_name
-from chatledger.domain.chat.replay import FoldedChat
+from chatledger.domain.chat.replay import ReplayedChat
 from chatledger.domain.errors import (
     BranchExistsError,
     BranchNotFoundError,
@@ -31,11 +31,11 @@ def told() -> Story:
     return story.chain("m1", "m2", "m3")
 
 
-def create(state: FoldedChat, name: Any, head: Any = None, *, activate: bool = False) -> list[Body]:
+def create(state: ReplayedChat, name: Any, head: Any = None, *, activate: bool = False) -> list[Body]:
     return decide_create_branch(state, name, head, activate=activate, branch_id="new", created_at=7)
 
 
-def fork(state: FoldedChat, at: Any, *, activate: bool = True, base: str | None = None) -> list[Body]:
+def fork(state: ReplayedChat, at: Any, *, activate: bool = True, base: str | None = None) -> list[Body]:
     return decide_fork(state, at, activate=activate, branch_id="new", created_at=7, base=base)
 
 
@@ -100,7 +100,7 @@ def test_heads_are_messages_of_the_chat(head: str, error: type[Exception]) -> No
 
 def test_branches_need_a_chat() -> None:
     """Every decision on a branch of an unknown chat raises."""
-    none = FoldedChat("none")
+    none = ReplayedChat("none")
     acts: list[Callable[[], object]] = [
         lambda: create(none, "idea"),
         lambda: fork(none, "m1"),

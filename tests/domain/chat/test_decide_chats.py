@@ -12,7 +12,7 @@ from chatledger.domain.chat.decide_chats import (
     require_chat,
 )
 from chatledger.domain.chat.events import ChatCreated, ChatDeleted, ChatUpdated
-from chatledger.domain.chat.replay import FoldedChat
+from chatledger.domain.chat.replay import ReplayedChat
 from chatledger.domain.errors import ChatExistsError, ChatNotFoundError, InvalidValueError
 from chatledger.domain.log.tombstones import is_owner_of_deleted, owner_digest
 from chatledger.domain.values import Branch, Chat
@@ -22,14 +22,14 @@ OF_ADA = owner_digest(CHAT, "ada")
 BAD_IDS = ["", "\0", "a\0b", "\ud800", "x" * 2049, "é" * 1025, 5, None, b"bytes"]
 
 
-def create(state: FoldedChat, **given: Any) -> list[Any]:
+def create(state: ReplayedChat, **given: Any) -> list[Any]:
     values: dict[str, Any] = {"user_id": "ada", "title": None, "metadata": None, "branch_id": "b1", **given}
     return list(decide_create_chat(state, **values))
 
 
 def test_create_chat_says_all_it_was_given() -> None:
     """One event carries owner, title, metadata and the id of `main` (PS-3)."""
-    bodies = create(FoldedChat(CHAT), title="Trip", metadata={"a": [1, {"b": None}]})
+    bodies = create(ReplayedChat(CHAT), title="Trip", metadata={"a": [1, {"b": None}]})
 
     assert [ChatCreated("ada", "Trip", {"a": [1, {"b": None}]}, "b1")] == bodies
 
@@ -62,7 +62,7 @@ def test_create_chat_again_is_refused() -> None:
 def test_create_chat_keeps_a_copy_of_the_metadata() -> None:
     """What the caller changes afterwards has no effect."""
     metadata: dict[str, Any] = {"tags": ["a"]}
-    bodies = create(FoldedChat(CHAT), metadata=metadata)
+    bodies = create(ReplayedChat(CHAT), metadata=metadata)
     metadata["tags"].append("b")
 
     assert [{"tags": ["a"]}] == [body.metadata for body in bodies]
@@ -72,20 +72,20 @@ def test_create_chat_keeps_a_copy_of_the_metadata() -> None:
 def test_a_bad_chat_id_is_refused(bad: Any) -> None:
     """Ids are 1 to 2,048 bytes of text without NUL and lone surrogates (PS-16)."""
     with pytest.raises(InvalidValueError):
-        create(FoldedChat(bad))
+        create(ReplayedChat(bad))
 
 
 @pytest.mark.parametrize("bad", [bad for bad in BAD_IDS if bad])
 def test_a_bad_user_id_is_refused(bad: Any) -> None:
     """User ids follow the rules of ids, but may be empty (PS-16)."""
     with pytest.raises(InvalidValueError):
-        create(FoldedChat(CHAT), user_id=bad)
+        create(ReplayedChat(CHAT), user_id=bad)
 
 
 @pytest.mark.parametrize("good", ["/ . @ # $ * > :", "🦜", "a" * 2048, "é" * 1024, "漢" * 500, "a b", "\n"])
 def test_any_other_character_is_allowed_in_ids(good: str) -> None:
     """500 characters of any script fit, and no other character is special (PS-16)."""
-    [body] = create(FoldedChat(good), user_id=good)
+    [body] = create(ReplayedChat(good), user_id=good)
 
     assert good == body.user_id
 
@@ -105,12 +105,12 @@ def test_any_other_character_is_allowed_in_ids(good: str) -> None:
 def test_a_bad_title_or_metadata_is_refused(given: dict[str, Any]) -> None:
     """Titles are text, metadata JSON objects (PS-17)."""
     with pytest.raises(InvalidValueError):
-        create(FoldedChat(CHAT), **given)
+        create(ReplayedChat(CHAT), **given)
 
 
 def test_an_empty_user_id_and_title_are_values() -> None:
     """Empty is not absent (PS-6, PS-9)."""
-    [body] = create(FoldedChat(CHAT), user_id="", title="")
+    [body] = create(ReplayedChat(CHAT), user_id="", title="")
 
     assert ("", "") == (body.user_id, body.title)
 
@@ -201,9 +201,9 @@ def test_a_bad_update_is_refused(given: dict[str, Any]) -> None:
 def test_an_unknown_chat_is_not_found() -> None:
     """Also an update that says nothing needs a chat (PS-5)."""
     with pytest.raises(ChatNotFoundError) as caught:
-        decide_update_chat(FoldedChat(CHAT))
+        decide_update_chat(ReplayedChat(CHAT))
     with pytest.raises(ChatNotFoundError):
-        require_chat(FoldedChat(CHAT))
+        require_chat(ReplayedChat(CHAT))
 
     assert caught.value.chat_id == CHAT
 
@@ -240,7 +240,7 @@ def test_a_chat_is_deleted_once() -> None:
     story.delete()
 
     assert [] == decide_delete_chat(story.chat(), user_id=None)
-    assert [] == decide_delete_chat(FoldedChat("never"), user_id=None)
+    assert [] == decide_delete_chat(ReplayedChat("never"), user_id=None)
     assert story.chat().chat is None
 
 

@@ -5,7 +5,7 @@ from tests.support.stories import CHAT, Neighboured, Story
 
 from chatledger.domain.chat.decide_branches import decide_delete_checkpoint, decide_set_checkpoint
 from chatledger.domain.chat.events import Body, CheckpointDeleted, CheckpointSet
-from chatledger.domain.chat.replay import FoldedChat
+from chatledger.domain.chat.replay import ReplayedChat
 from chatledger.domain.errors import ChatNotFoundError, InvalidValueError, MessageNotFoundError, WrongChatError
 
 
@@ -16,7 +16,9 @@ def told() -> Story:
     return story.chain("m1", "m2", "m3")
 
 
-def mark(state: FoldedChat, name: Any, message_id: Any, checkpoint_id: str = "cp1", created_at: int = 7) -> list[Body]:
+def mark(
+    state: ReplayedChat, name: Any, message_id: Any, checkpoint_id: str = "cp1", created_at: int = 7
+) -> list[Body]:
     return decide_set_checkpoint(state, name, message_id, checkpoint_id=checkpoint_id, created_at=created_at)
 
 
@@ -93,8 +95,8 @@ def test_checkpoints_are_listed_newest_first() -> None:
 def test_checkpoints_need_a_chat() -> None:
     """Every decision on a checkpoint of an unknown chat raises."""
     with pytest.raises(ChatNotFoundError):
-        mark(FoldedChat("none"), "cp", "m1")
+        mark(ReplayedChat("none"), "cp", "m1")
     with pytest.raises(ChatNotFoundError):
-        decide_delete_checkpoint(FoldedChat("none"), "cp")
+        decide_delete_checkpoint(ReplayedChat("none"), "cp")
     with pytest.raises(InvalidValueError):
         decide_delete_checkpoint(told().chat(), "")

@@ -6,7 +6,7 @@ from tests.support.stories import CHAT, Story, user
 from chatledger.domain.chat.decide_import import decide_import, import_result, rest_of
 from chatledger.domain.chat.events import Body, HeadMoved, MessagesAppended
 from chatledger.domain.chat.interchange import ImportedBranch, ImportedChat, ImportedCheckpoint, ImportedMessage
-from chatledger.domain.chat.replay import FoldedChat
+from chatledger.domain.chat.replay import ReplayedChat
 from chatledger.domain.errors import (
     ChatNotFoundError,
     InvalidValueError,
@@ -39,7 +39,7 @@ def conversation(**given: Any) -> ImportedChat:
     return ImportedChat(**values)
 
 
-def decide(state: FoldedChat, chat: ImportedChat, limit: int | None = None) -> list[Body]:
+def decide(state: ReplayedChat, chat: ImportedChat, limit: int | None = None) -> list[Body]:
     ids = [f"new{number}" for number in range(20)]
     return decide_import(state, chat, ids=ids, now=1_000, limit=limit)
 
@@ -49,13 +49,13 @@ def test_a_new_chat_is_as_it_was_imported() -> None:
     story = Story()
     bodies = decide(story.chat(), conversation())
     story.write(bodies)
-    folded = story.chat()
+    replayed = story.chat()
 
     assert {"main": ("m3", False, 3), "idea": ("a", True, 2)} == {
-        branch.name: (branch.head_message_id, branch.is_active, branch.message_count) for branch in folded.branches
+        branch.name: (branch.head_message_id, branch.is_active, branch.message_count) for branch in replayed.branches
     }
-    assert [("m1", None), ("m2", "m1"), ("m3", "m2"), ("a", "m1")] == [(m.id, m.parent_id) for m in folded.messages]
-    assert [("cp", "m2", 7)] == [(mark.name, mark.message_id, mark.created_at) for mark in folded.checkpoints]
+    assert [("m1", None), ("m2", "m1"), ("m3", "m2"), ("a", "m1")] == [(m.id, m.parent_id) for m in replayed.messages]
+    assert [("cp", "m2", 7)] == [(mark.name, mark.message_id, mark.created_at) for mark in replayed.checkpoints]
     result = import_result(CHAT, bodies)
     assert (True, 4, 2, 0, 1) == (
         result.is_new,
@@ -130,7 +130,7 @@ def test_a_longer_import_moves_branches_forward() -> None:
 def test_a_bad_import_is_refused(given: dict[str, Any], error: type[Exception]) -> None:
     """Dangling parents, cycles, unknown heads and bad values raise before anything is decided (SM-11)."""
     with pytest.raises(error):
-        decide(FoldedChat(CHAT), conversation(**given))
+        decide(ReplayedChat(CHAT), conversation(**given))
 
 
 def test_an_import_does_not_overwrite_a_message() -> None:

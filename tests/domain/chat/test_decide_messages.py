@@ -6,7 +6,7 @@ from tests.support.stories import CHAT, Neighboured, Story, user
 
 from chatledger.domain.chat.decide_messages import check_message, decide_add_messages, decide_append
 from chatledger.domain.chat.events import Body, MessagesAppended
-from chatledger.domain.chat.replay import FoldedChat
+from chatledger.domain.chat.replay import ReplayedChat
 from chatledger.domain.errors import (
     BranchNotFoundError,
     ChatNotFoundError,
@@ -22,11 +22,11 @@ from chatledger.domain.values import Message, NewMessage
 NOW = 1_700_000_000_999
 
 
-def append(state: FoldedChat, *drafts: NewMessage, branch: str | None = None, expected: Any = UNSET) -> list[Body]:
+def append(state: ReplayedChat, *drafts: NewMessage, branch: str | None = None, expected: Any = UNSET) -> list[Body]:
     return decide_append(state, drafts, branch=branch, expected_head=expected, now=NOW)
 
 
-def add(state: FoldedChat, *drafts: NewMessage) -> list[Body]:
+def add(state: ReplayedChat, *drafts: NewMessage) -> list[Body]:
     return decide_add_messages(state, drafts, now=NOW)
 
 
@@ -64,7 +64,7 @@ def test_append_of_nothing_is_nothing() -> None:
     with pytest.raises(BranchNotFoundError):
         append(story.chat(), branch="none")
     with pytest.raises(ChatNotFoundError):
-        append(FoldedChat("none"))
+        append(ReplayedChat("none"))
 
 
 def test_append_keeps_what_the_draft_says() -> None:
@@ -200,7 +200,7 @@ def test_a_reply_names_a_message_of_the_chat(act: Any) -> None:
 def test_messages_need_a_chat(act: Any) -> None:
     """A message for an unknown chat raises (SM-10)."""
     with pytest.raises(ChatNotFoundError):
-        act(FoldedChat("none"), user("m1"))
+        act(ReplayedChat("none"), user("m1"))
 
 
 def test_add_takes_parents_from_the_same_call() -> None:

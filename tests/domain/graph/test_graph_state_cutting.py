@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from tests.support.json_values import json_values
 from tests.support.soak import examples
 
-from chatledger.domain.content import Content, DictNode, Leaf, ListNode, digest_of
-from chatledger.domain.graph.chunks import RUN, Missing, cut, join
+from chatledger.domain.content import Content, DictNode, Leaf, ListNode, Missing, Tree, piece_digest
+from chatledger.domain.graph.chunks import RUN, cut, join
 
 LARGE: st.SearchStrategy[Any] = st.recursive(
     st.sampled_from([None, True, 0, 1.5, "é", "a" * 200, "b" * 300, "c" * 2_000]),
@@ -26,8 +26,8 @@ class Stored:
 
     def put(self, value: Any, before: bytes | None = None) -> bytes:
         """Store what is missing of a value."""
-        missing = Missing(self.pieces.get)
-        made = cut(value)
+        missing = Missing(self.pieces.__contains__, self.pieces.get, is_deep=True)
+        made = cut(value).tree
         missing.add(made, before)
         for piece in missing.found:
             content = piece.content
@@ -36,7 +36,7 @@ class Stored:
                 base = self.pieces[content.base]
                 assert isinstance(base, ListNode)
                 content = ListNode(base.children[: content.keep * 20] + content.children)
-            assert digest_of(content) == piece.digest
+            assert piece_digest(content) == piece.digest
             self.pieces[piece.digest] = content
         return made.digest
 
@@ -49,7 +49,7 @@ def test_what_is_cut_comes_back(values: list[Any]) -> None:
     for value in values:
         digest = stored.put(value, digest)
         assert repr(join(digest, stored.pieces.__getitem__)) == repr(value)
-        assert cut(copy.deepcopy(value)).digest == digest
+        assert cut(copy.deepcopy(value)).tree.digest == digest
 
 
 @pytest.mark.parametrize("size", [20, 400], ids=["small elements", "large elements"])
@@ -71,15 +71,23 @@ def test_a_change_in_a_list_is_stored_by_itself(size: int, start: int, end: int,
     assert written > 500 * size
 
 
+def pieces_of(tree: Tree) -> dict[bytes, Content]:
+    """All that a value is made of, by digest."""
+    found = {tree.digest: tree.content}
+    for child in tree.children:
+        found |= pieces_of(child)
+    return found
+
+
 def test_numbers_lie_together() -> None:
     """A vector is not taken apart into its numbers."""
-    made = cut([number / 7 for number in range(3_000)])
-    assert sum(len(getattr(content, "data", b"")) for content in made.pieces.values()) < 3_000 * 9 + 1_000
-    assert len(made.pieces) < 130
-    assert {content.type for content in made.pieces.values() if isinstance(content, Leaf)} == {RUN}
+    pieces = pieces_of(cut([number / 7 for number in range(3_000)]).tree)
+    assert sum(len(getattr(content, "data", b"")) for content in pieces.values()) < 3_000 * 9 + 1_000
+    assert len(pieces) < 130
+    assert {content.type for content in pieces.values() if isinstance(content, Leaf)} == {RUN}
 
 
 def test_equal_values_are_stored_once() -> None:
-    made = cut({"a": ["x" * 2_000] * 50, "b": {"c": ["x" * 2_000] * 50, "d": 1}})
-    assert len([content for content in made.pieces.values() if isinstance(content, Leaf)]) == 2
-    assert isinstance(made.pieces[made.digest], DictNode)
+    made = cut({"a": ["x" * 2_000] * 50, "b": {"c": ["x" * 2_000] * 50, "d": 1}}).tree
+    assert len([content for content in pieces_of(made).values() if isinstance(content, Leaf)]) == 2
+    assert isinstance(made.content, DictNode)

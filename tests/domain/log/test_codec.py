@@ -34,12 +34,12 @@ from chatledger.domain.log.codec import (
     BODIES,
     MAX_EVENT_BYTES,
     NO_HASH,
+    EncodedEvent,
     Envelope,
-    Sealed,
     decode_event,
     encode_event,
+    encode_events,
     event_hash,
-    seal,
     split,
 )
 from chatledger.domain.values import Message
@@ -121,10 +121,12 @@ events = st.builds(
 )
 
 
-def sealed(parts: list[Body], *, chat_id: str = "c", limit: int = MAX_EVENT_BYTES, **envelope: Any) -> list[Sealed]:
-    return seal(
+def encoded(
+    parts: list[Body], *, chat_id: str = "c", limit: int = MAX_EVENT_BYTES, **envelope: Any
+) -> list[EncodedEvent]:
+    return encode_events(
         parts,
-        chat_id=chat_id,
+        stream_id=chat_id,
         version=0,
         previous_hash=NO_HASH,
         occurred_at=2**62,
@@ -214,7 +216,7 @@ def test_an_unknown_topic_is_newer(topic: str) -> None:
 
 def test_fields_of_a_newer_version_are_passed_over() -> None:
     """A field that was added at the end does not hinder an older reader."""
-    event = sealed([CheckpointDeleted("cp")])[0].event
+    event = encoded([CheckpointDeleted("cp")])[0].event
     longer = msgspec.msgpack.encode([*msgspec.msgpack.decode(encode_event(event)), "new"])
 
     assert event == decode_event(CheckpointDeleted.TOPIC, longer)
@@ -244,7 +246,7 @@ def test_split_respects_the_limit(sizes: list[int], limit: int) -> None:
     assert all(part.messages for part in middle)
     assert [(None, None, None)] * (len(middle) - 1) == [(p.branch, p.from_head, p.to_head) for p in middle[:-1]]
     assert ("main", "from", body.to_head) == (middle[-1].branch, middle[-1].from_head, middle[-1].to_head)
-    assert all(len(event.state) <= limit for event in sealed(parts, limit=limit))
+    assert all(len(event.state) <= limit for event in encoded(parts, limit=limit))
 
 
 def test_split_leaves_room_for_the_longest_ids() -> None:
@@ -263,7 +265,7 @@ def test_split_leaves_room_for_the_longest_ids() -> None:
             Message(id=key, name="user", data="x" * count, created_at=1) for key, count in (("a", size), ("b", 9))
         ]
         parts = split([MessagesAppended(tuple(drafts), longest, longest, longest)], limit)
-        largest = max(largest, *(len(event.state) for event in sealed(parts, chat_id=longest, limit=10**9, **names)))
+        largest = max(largest, *(len(event.state) for event in encoded(parts, chat_id=longest, limit=10**9, **names)))
 
     assert largest <= limit
 
@@ -275,13 +277,13 @@ def test_small_events_are_not_split() -> None:
     )
 
     assert [body] == split([body])
-    assert 1 == len(sealed([body]))
+    assert 1 == len(encoded([body]))
 
 
 def test_an_event_too_large_is_refused() -> None:
     """Content is never cut; the error says how large it is and what the limit (PS-25)."""
     with pytest.raises(PayloadTooLargeError) as caught:
-        sealed(split([ChatUpdated({}), ChatUpdated({"title": "x" * MAX_EVENT_BYTES})]))
+        encoded(split([ChatUpdated({}), ChatUpdated({"title": "x" * MAX_EVENT_BYTES})]))
 
     assert ("c", MAX_EVENT_BYTES) == (caught.value.chat_id, caught.value.limit_bytes)
     assert caught.value.size_bytes > MAX_EVENT_BYTES
@@ -289,8 +291,8 @@ def test_an_event_too_large_is_refused() -> None:
 
 def test_the_limit_is_exact() -> None:
     """An event of just the limit is written, one byte more is not."""
-    size = len(sealed([ChatUpdated({"title": "x" * 100})])[0].state)
+    size = len(encoded([ChatUpdated({"title": "x" * 100})])[0].state)
 
-    assert sealed([ChatUpdated({"title": "x" * 100})], limit=size)
+    assert encoded([ChatUpdated({"title": "x" * 100})], limit=size)
     with pytest.raises(PayloadTooLargeError):
-        sealed([ChatUpdated({"title": "x" * 100})], limit=size - 1)
+        encoded([ChatUpdated({"title": "x" * 100})], limit=size - 1)

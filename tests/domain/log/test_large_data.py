@@ -8,11 +8,11 @@ from tests.support.soak import examples
 
 from chatledger.domain.chat.events import Body, ChatUpdated, MessagesAppended
 from chatledger.domain.errors import CorruptStateError, PayloadTooLargeError
-from chatledger.domain.log.codec import Envelope, Sealed, seal, split
+from chatledger.domain.log.codec import EncodedEvent, Envelope, encode_events, split
 from chatledger.domain.log.large_data import (
     LARGE_BYTES,
     REFERENCE_BYTES,
-    digest_of,
+    data_digest,
     find_large,
     has_references,
     large_data,
@@ -28,11 +28,11 @@ def _message(number: int, data: object) -> Message:
     return Message(id=f"m{number}", name="user", data=data, created_at=number)
 
 
-def _sealed(body: Body, *, limit: int = 1024 * 1024, message_limit: int = 2**26) -> list[Sealed]:
+def _sealed(body: Body, *, limit: int = 1024 * 1024, message_limit: int = 2**26) -> list[EncodedEvent]:
     bodies = split([body], limit)
-    return seal(
+    return encode_events(
         bodies,
-        chat_id="c",
+        stream_id="c",
         version=0,
         previous_hash=b"",
         occurred_at=1,
@@ -58,7 +58,7 @@ def test_an_event_is_put_together_as_it_was(kinds: list[tuple[int, str, bool]]) 
     blobs = {part.digest: state[part.start : part.start + part.size] for part in large}
 
     assert len(large) == sum(len(msgspec.msgpack.encode(one.data)) > LARGE_BYTES for one in messages)
-    assert all(digest_of(data) == digest for digest, data in blobs.items())
+    assert all(data_digest(data) == digest for digest, data in blobs.items())
     assert has_references(stored)
     assert references_in(stored) == large
     assert put_together(stored, lambda part: blobs[part.digest]) == state
@@ -112,9 +112,9 @@ def test_the_limits_count_what_they_speak_of() -> None:
 def test_each_large_message_is_an_event_of_its_own() -> None:
     """So that no event takes more memory than one message, or the limit of events."""
     messages = [_message(number, "x" * 700_000) for number in range(4)]
-    sealed = _sealed(MessagesAppended(tuple(messages), "main", None, "m3"))
+    encoded = _sealed(MessagesAppended(tuple(messages), "main", None, "m3"))
 
-    assert [1, 1, 1, 1] == [len(one.large) for one in sealed]
+    assert [1, 1, 1, 1] == [len(one.large) for one in encoded]
 
 
 @pytest.mark.parametrize(

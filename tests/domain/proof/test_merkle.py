@@ -13,11 +13,11 @@ from chatledger.domain.proof.anchors import (
     EMPTY,
     Anchor,
     AnchorLeaf,
-    digest_of,
     inclusion_path,
     merkle_root,
     root_from_path,
     root_of,
+    stream_digest,
 )
 
 VECTORS = [bytes.fromhex(text) for text in ("", "00", "10", "2021", "3031", "40414243", "5051525354555657", "60" * 16)]
@@ -85,7 +85,7 @@ def test_any_change_changes_the_root(values: list[bytes], data: st.DataObject) -
 
 def leaf_of(chat_id: str, number: int) -> AnchorLeaf:
     filled = bytes([number]) * 32
-    return AnchorLeaf(digest_of(chat_id), number, number * 10, filled, filled)
+    return AnchorLeaf(stream_digest(chat_id), number, number * 10, filled, filled)
 
 
 def anchor_of(*chat_ids: str) -> Anchor:

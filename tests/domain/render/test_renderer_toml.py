@@ -11,12 +11,11 @@ from tests.support.fragment_trees import fragment_lists
 from tests.support.rendered_data import is_same, specified_data
 
 from chatledger.domain.context.fragments import Fragment
-from chatledger.domain.errors import ConfigurationError
-from chatledger.domain.render import toml as toml_layout
+from chatledger.domain.errors import ConfigurationError, InvalidValueError
 from chatledger.domain.render.toml import TomlRenderer
 from chatledger.fragments import fragment, hint, principle, term
 
-DEEP = 20_000
+LEVELS = 200
 
 
 class Codec(msgspec.Struct, frozen=True):
@@ -58,29 +57,37 @@ def test_grouping_changes_nothing(fragments: list[Any]) -> None:
     [
         pytest.param([], "", id="nothing"),
         pytest.param([hint("Use UTC")], 'hint = "Use UTC"', id="scalar"),
-        pytest.param([hint("a"), hint("b")], 'hint = ["a", "b"]', id="repeated name"),
+        pytest.param([hint("a"), hint("b")], 'hint = [\n  "a",\n  "b",\n]', id="repeated name"),
         pytest.param([term("OTA", "agency")], '[term]\nname = "OTA"\ndefinition = "agency"', id="object"),
         pytest.param([Fragment("a", {"b": {"c": 1}})], "[a.b]\nc = 1", id="nested tables"),
         pytest.param(
             [fragment("db", hint("x"), hint("y"), fragment("limits", Fragment("rows", 10)))],
-            '[db]\nhint = ["x", "y"]\n\n[db.limits]\nrows = 10',
+            '[db]\nhint = [\n  "x",\n  "y",\n]\n\n[db.limits]\nrows = 10',
             id="list of fragments",
         ),
-        pytest.param([Fragment("cities", ["Riga", "Oslo"])], 'cities = ["Riga", "Oslo"]', id="list of scalars"),
-        pytest.param([fragment("plan", hint("x"), "y")], 'plan = [{hint = "x"}, "y"]', id="mixed list"),
         pytest.param(
-            [Fragment("users", [{"id": 1}, {"id": 2}])], "[[users]]\nid = 1\n\n[[users]]\nid = 2", id="list of objects"
+            [Fragment("cities", ["Riga", "Oslo"])], 'cities = [\n  "Riga",\n  "Oslo",\n]', id="list of scalars"
+        ),
+        pytest.param([fragment("plan", hint("x"), "y")], 'plan = [\n  { hint = "x" },\n  "y",\n]', id="mixed list"),
+        pytest.param(
+            [Fragment("users", [{"id": 1}, {"id": 2}])],
+            "users = [\n  { id = 1 },\n  { id = 2 },\n]",
+            id="list of objects",
+        ),
+        pytest.param(
+            [Fragment("users", [{"id": "x" * 100}, {"id": 2}])],
+            f'[[users]]\nid = "{"x" * 100}"\n\n[[users]]\nid = 2',
+            id="list of long objects",
         ),
         pytest.param([Fragment("a", {"b": 1}), Fragment("c", 2)], "c = 2\n\n[a]\nb = 1", id="scalar after a table"),
         pytest.param([Fragment("a", {}), Fragment("b", [])], "b = []\n\n[a]", id="empty containers"),
         pytest.param([Fragment("a", None), Fragment("b", {"c": None})], "[b]", id="None"),
         pytest.param([Fragment("a", {"k": hint("x")})], '[a]\nhint = "x"', id="fragment in an entry"),
-        pytest.param([Fragment("a", {"hint": 1, "k": hint("x")})], '[a]\nhint = [1, "x"]', id="its name is a key too"),
-        pytest.param([Fragment("a.b", 1), Fragment("c d", {})], '"a.b" = 1\n\n["c d"]', id="names with dots, blanks"),
-        pytest.param([Fragment("a", [[], [{}]])], "a = [[], [{}]]", id="lists in lists"),
         pytest.param(
-            [Fragment("a", ["x" * 60, "y" * 60])], f'a = [\n  "{"x" * 60}",\n  "{"y" * 60}",\n]', id="long array"
+            [Fragment("a", {"hint": 1, "k": hint("x")})], '[a]\nhint = [\n  1,\n  "x",\n]', id="its name is a key too"
         ),
+        pytest.param([Fragment("a.b", 1), Fragment("c d", {})], '"a.b" = 1\n\n["c d"]', id="names with dots, blanks"),
+        pytest.param([Fragment("a", [[], [{}]])], "a = [\n  [],\n  [\n    {},\n  ],\n]", id="lists in lists"),
     ],
 )
 def test_text(fragments: list[Fragment], text: str) -> None:
@@ -164,42 +171,31 @@ def test_the_input_is_not_changed() -> None:
     assert [{"k": None, "list": [None, hint("x")]}] == data
 
 
-def test_deep_tables_are_read_back() -> None:
-    """CE-36: headers take any depth, and tomllib reads them."""
-    levels = toml_layout.MAX_HEADER_LENGTH // 2 - 1
-    chain: Any = "end"
-    for _ in range(levels):
-        chain = Fragment("a", ["x", chain] if chain == "end" else chain)
-    parsed: Any = read(chain)
-    for _ in range(levels):
-        parsed = parsed["a"]
-
-    assert ["x", "end"] == parsed
-
-
-@pytest.mark.parametrize("opening", ["[", "{k = "])
-def test_any_depth(opening: str) -> None:
-    """CE-36: deeper tables stand inline, as lists do. No parser of Python reads that, so the text is compared."""
+@pytest.mark.parametrize("form", ["lists", "objects", "fragments"])
+def test_deep_values_are_read_back(form: str) -> None:
+    """CE-36: as deep as a JSON value may be."""
     deep: Any = "end"
-    for _ in range(DEEP):
-        deep = [deep] if opening == "[" else {"k": deep}
-    text = rendered(Fragment("a", [0, deep]))
-    closing = "]" if opening == "[" else "}"
+    expected: Any = "end"
+    for _ in range(LEVELS):
+        deep = [deep] if form == "lists" else {"k": deep} if form == "objects" else Fragment("k", deep)
+        expected = [expected] if form == "lists" else {"k": expected}
 
-    assert f'a = [\n  0,\n  {opening * DEEP}"end"{closing * DEEP},\n]' == text
+    assert {"a": expected} == read(Fragment("a", deep))
+    with pytest.raises(InvalidValueError, match="nested more than 200 levels deep"):
+        rendered(Fragment("a", [deep, 1]))
 
 
-def test_headers_do_not_make_deep_documents_huge(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A header has the whole path, so levels whose path is longer than the limit are inline."""
-    monkeypatch.setattr(toml_layout, "MAX_HEADER_LENGTH", 5)
-    innermost: dict[str, Any] = {"x": 4, "k": {}, "list": [{}]}
-    deep = innermost
-    for level in (3, 2, 1):
-        deep = {"x": level, "k": deep}
-    text = rendered(Fragment("a", deep))
+def test_deep_values_of_a_caller_deep_in_calls_are_refused() -> None:
+    """The library calls itself for each level; it is an error of ours when that is too much."""
+    deep: Any = "end"
+    for _ in range(LEVELS):
+        deep = [deep]
 
-    assert "[a]\nx = 1\n\n[a.k]\nx = 2\n\n[a.k.k]\nx = 3\nk = {x = 4, k = {}, list = [{}]}" == text
-    assert {"a": deep} == tomllib.loads(text)
+    def called(times: int) -> str:
+        return called(times - 1) if times else rendered(Fragment("a", deep))
+
+    with pytest.raises(InvalidValueError, match="nested too deeply"):
+        called(sys.getrecursionlimit() * 7 // 10)
 
 
 def test_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,8 +20,8 @@ from tests.support.soak import examples
 from chatledger.domain.search import tokens
 from chatledger.domain.search.tokens import (
     MAX_TERM_BYTES,
-    folded,
     landmarks_of,
+    normalized,
     places_of,
     prefix_term,
     stem,
@@ -163,7 +163,7 @@ def test_letters_near_scripts_without_blanks_are_looked_at_closely() -> None:
 
 @given(st.text(st.characters(categories=("L", "N", "M", "P", "Z"), max_codepoint=0x1FFFF)))
 def test_composed_and_decomposed_text_fold_to_the_same(text: str) -> None:
-    assert folded(unicodedata.normalize("NFC", text)) == folded(unicodedata.normalize("NFD", text))
+    assert normalized(unicodedata.normalize("NFC", text)) == normalized(unicodedata.normalize("NFD", text))
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_composed_and_decomposed_text_fold_to_the_same(text: str) -> None:
 )
 def test_folding(text: str, bare: str) -> None:
     """Marks that only adorn go; those that make another letter of it stay."""
-    assert bare == folded(text)
+    assert bare == normalized(text)
 
 
 @pytest.mark.parametrize("letter", ["a", "é", "я", "中"])
@@ -256,7 +256,7 @@ WORDS = st.one_of(
 @given(st.lists(st.lists(WORDS, max_size=4).map(" ".join), min_size=1, max_size=20))
 def test_texts_in_european_scripts_have_the_terms_of_fts5(texts: list[str]) -> None:
     # FTS5 takes three non-words, and `yy` before an ending, to other stems.
-    assume(not any(re.search(r"yy|\b(?:eeds?|ies|sses)\b", folded(text)) for text in texts))
+    assume(not any(re.search(r"yy|\b(?:eeds?|ies|sses)\b", normalized(text)) for text in texts))
     with fts5(texts) as table:
         theirs = table.terms()
 

@@ -134,6 +134,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], None], set[str]]] = {
 }
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("name", DAMAGES)
 def test_damage_is_named(data: Path, name: str) -> None:
     """Flipped bits, cut and deleted files are found without a server, which would cut more; the remedy is there."""

@@ -10,8 +10,7 @@ from tests.support.backup_world import block
 import chatledger
 from chatledger import ChainIntegrityError, NewMessage, admin
 from chatledger.infra.admin.doctor.store_files import StoreFiles
-from chatledger.infra.log.nats_server import DataDirectory, server
-from chatledger.infra.log.nats_server import health as appetite
+from chatledger.infra.log.nats_server import DataDirectory, health, server
 from chatledger.infra.log.nats_server.seals import Seals
 
 _SEQUENCE = Struct("<Q")
@@ -41,6 +40,7 @@ def flip_position(data: Path, position: int, *bits: int) -> None:
     block(data).write_bytes(raw)
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     ("position", "bit"),
     [
@@ -74,14 +74,14 @@ def test_one_record_is_lost(data: Path, position: int, bit: int) -> None:
 
 @pytest.mark.soak
 def test_a_server_that_would_take_all_memory_is_killed(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It notes each position up to a trillion as deleted. The error names the doctor, who repairs what the server can not read."""
+    """It notes each position up to a trillion as deleted. The error names the doctor, who repairs what the server cannot read."""
 
     def refuse_nothing(*_: object) -> Seals:
         return Seals(log_inode=0, boot=b"")
 
     monkeypatch.setattr(server, "check_store", refuse_nothing)
     flip_position(data, 6, 40, 41)
-    monkeypatch.setattr(appetite, "FLOOR_BYTES", 150_000_000)
+    monkeypatch.setattr(health, "FLOOR_BYTES", 150_000_000)
     with pytest.raises(ChainIntegrityError, match="chatledger doctor"):
         chatledger.open(data, durability="fast").close()
 
@@ -97,5 +97,5 @@ def test_ordinary_logs_are_left_alone(data: Path) -> None:
     """A server that runs is far from what any log may take."""
     with chatledger.open(data, durability="fast"):
         pid = json.loads((data / "endpoint.json").read_bytes())["server_pid"]
-        assert appetite.excess_of(pid, data / "log") is None
-    assert appetite.excess_of(pid, data / "log") is None
+        assert health.excess_of(pid, data / "log") is None
+    assert health.excess_of(pid, data / "log") is None

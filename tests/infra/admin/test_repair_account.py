@@ -17,7 +17,7 @@ from chatledger.infra.log.nats_server.blocks import (
     BlockRecord,
     Span,
     block_files,
-    read_record,
+    read_block_record,
     scan_block,
     subject_prefix,
 )
@@ -64,7 +64,7 @@ def known_records(data: Path, options: dict[str, Any]) -> dict[int, Known]:
     for file in block_files(folder):
         raw = file.read_bytes()
         for span in scan_block(raw, block_key(STREAM, int(file.stem)), subject_prefix(STREAM)).spans:
-            if isinstance(read_record(raw, span), BlockRecord):
+            if isinstance(read_block_record(raw, span), BlockRecord):
                 found[span.position] = (file, span)
     with chatledger.open(data, **options) as ledger:
         history = {event.position: event for event in ledger.history()}

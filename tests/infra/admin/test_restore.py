@@ -99,7 +99,7 @@ def test_from_one_kind_to_another(tmp_path: Path) -> None:
 
 @pytest.mark.soak
 def test_holes_stay_after_a_crash_of_the_server(folder: Path, before: dict[str, object], tmp_path: Path) -> None:
-    """The fillers that made the holes do not come back, however the server ends."""
+    """The placeholders in the gaps do not come back, however the server ends."""
     path = tmp_path / "restored"
     admin.restore(folder, path)
     for _ in range(2):
@@ -174,6 +174,7 @@ def make_unknown(_: Path) -> str:
     return "ftp://x"
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     "make",
     [make_directory, make_ledger, make_file, make_sqlite, make_memory, make_unknown],
@@ -257,7 +258,7 @@ def test_killed_while_a_stream_is_filled(folder: Path, before: dict[str, object]
             raise KilledError
 
         with patched.context() as dying:
-            dying.setattr("chatledger.infra.log.nats.event_log.purge_fillers", die)
+            dying.setattr("chatledger.infra.log.nats.event_log.purge_placeholders", die)
             with pytest.raises(KilledError):
                 admin.restore(folder, location)
         with pytest.raises(ConfigurationError, match="being restored"):

@@ -66,6 +66,7 @@ def test_unknown_verb() -> None:
     assert "there are: demo, import" in fails(2, "xyzzy")
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -100,6 +101,7 @@ def test_unknown_chat(samples: Path, verb: str) -> None:
     assert fails(1, verb, "0123456789", at=samples) == "no chat '0123456789'; 'chatledger chats' lists them"
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("verb", ["show", "log", "replay", "export"])
 @pytest.mark.parametrize("chat_id", ["", "x" * 3000, "\udcff"])
 def test_impossible_chat_id(samples: Path, verb: str, chat_id: str) -> None:
@@ -242,7 +244,7 @@ def test_no_colours_in_a_pipe_unless_asked_for(samples: Path) -> None:
 
 @pytest.mark.soak
 def test_output_that_is_not_unicode(samples: Path) -> None:
-    """The tree falls back to ASCII; JSON escapes what the output can not show."""
+    """The tree falls back to ASCII; JSON escapes what the output cannot show."""
     code, out, err = finish(start("-l", str(samples), "show", "furuike", PYTHONIOENCODING="ascii"))
     assert (code, err) == (0, "")
     assert "|-- haiku-2 (assistant)" in out

@@ -13,7 +13,7 @@ from tests.support.cli_world import TIMEOUT_S, ask, ask_lines, fails, finish, ru
 
 import chatledger
 from chatledger import assistant, user
-from chatledger.domain.chat.replay import FoldedChat
+from chatledger.domain.chat.replay import ReplayedChat
 from chatledger.domain.draw.tree import visualize_graph
 from chatledger.infra.entrypoints.cli.output import format_time
 from chatledger.infra.entrypoints.cli.replay import folded_graph
@@ -139,7 +139,7 @@ def test_replay_until_a_position(story: Path) -> None:
     result = run("replay", "trip", "--until", "3", at=story)
     *steps, last = ask_lines("replay", "trip", "--until", "3", at=story)
     with chatledger.open(story) as ledger:
-        drawn = visualize_graph(folded_graph(FoldedChat("trip", ledger.history("trip", until=3))))
+        drawn = visualize_graph(folded_graph(ReplayedChat("trip", ledger.history("trip", until=3))))
 
     assert [step["position"] for step in steps] == [1, 2, 3]
     assert [branch["name"] for branch in last["branches"]] == ["main"]

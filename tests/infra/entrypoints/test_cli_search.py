@@ -92,6 +92,7 @@ def test_hits_as_json(samples: Path) -> None:
     assert "<mark>bread</mark>" in ask("search", "bread", at=samples)[0]["snippet"]
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
@@ -160,6 +161,7 @@ def test_twenty_by_default(tmp_path: Path) -> None:
     assert run("search", "marten", at=tmp_path / "data").stdout.splitlines()[-1] == "More with --offset 20"
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("query", ["", " ", "!?", '"', "(", "*"])
 def test_a_query_without_a_word(notes: Path, query: str) -> None:
     result = run("search", query, at=notes)
@@ -169,6 +171,7 @@ def test_a_query_without_a_word(notes: Path, query: str) -> None:
     assert ask("search", query, at=notes) == []
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("query", ["unheard", "NOT", "a:b AND (", "x" * 2000, "\udcff z", "zebra\x00\x1b[2J"])
 def test_nothing_is_found(notes: Path, query: str) -> None:
     """Whatever the query is: it is said, it is no error, and the query is not repeated to the terminal."""
@@ -194,6 +197,7 @@ def test_tags_of_a_message_are_not_taken_for_ours(notes: Path) -> None:
     assert "  the <mark><mark>hedgehog</mark></mark> tag\n" in run("search", "hedgehog", at=notes).stdout
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
@@ -215,6 +219,7 @@ def test_wrong_usage(notes: Path, arguments: tuple[str, ...], reason: str) -> No
     assert error.endswith("see 'chatledger search --help'")
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [

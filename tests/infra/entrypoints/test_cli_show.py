@@ -32,6 +32,7 @@ def test_chats_as_json(samples: Path) -> None:
     assert found[0] == {name: getattr(expected[0], name) for name in expected[0].__struct_fields__}
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [

@@ -57,6 +57,7 @@ def test_show_as_of_a_time(travelled: Path) -> None:
     assert why.startswith("chat 'trip' was not there then; it is since position 1, 20")
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     ("code", "arguments", "expected"),
     [

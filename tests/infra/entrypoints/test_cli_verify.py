@@ -84,11 +84,11 @@ def test_mistakes(file: SqliteFile, tmp_path: Path) -> None:
     place = ("--location", file.location)
     at(file, "anchor", "--key", tmp_path / "anchor.key", "--out", tmp_path / "anchor.json")
     assert "--anchor" in fails(2, *place, "verify", "--public-key", tmp_path / "anchor.pub")
-    assert "can not be read" in fails(1, *place, "verify", "--anchor", tmp_path / "none.json")
+    assert "cannot be read" in fails(1, *place, "verify", "--anchor", tmp_path / "none.json")
     assert "no anchor" in fails(1, *place, "verify", "--anchor", tmp_path / "anchor.key")
     other = ("--public-key", tmp_path / "other.pub")
     assert "another key" in fails(1, *place, "verify", "--anchor", tmp_path / "anchor.json", *other)
     assert "openssl" in fails(1, *place, "anchor", "--key", tmp_path / "none.key")
     assert "Missing option" in fails(2, *place, "anchor")
     into = tmp_path / "no folder" / "anchor.json"
-    assert "can not be written" in fails(1, *place, "anchor", "--key", tmp_path / "anchor.key", "--out", into)
+    assert "cannot be written" in fails(1, *place, "anchor", "--key", tmp_path / "anchor.key", "--out", into)

@@ -100,6 +100,7 @@ def ledger() -> Generator[chatledger.Ledger]:
         yield opened
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("make", GRAPHS, ids=lambda make: make.__name__)
 @pytest.mark.parametrize("is_fenced", [True, False], ids=["fenced", "not fenced"])
 @pytest.mark.parametrize("is_bound", [True, False], ids=["bound", "unbound"])

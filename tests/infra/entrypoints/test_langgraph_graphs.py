@@ -47,6 +47,7 @@ def _plain(value: Any) -> str:
     return re.sub(r"id='[0-9a-f]{32}'", "", repr(value))
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("bind", [unbound, bound])
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
 def test_a_program_finds_what_it_finds_in_memory(program: Program, bind: Bind, expected: dict[Program, Any]) -> None:
@@ -149,7 +150,7 @@ KILLED = """
     import chatledger
     from chatledger.langgraph import LedgerSaver
     from langgraph.graph import START, StateGraph
-    from tests.infra.langgraph_programs import Log
+    from tests.support.langgraph_programs import Log
 
     place, is_killed = sys.argv[1], sys.argv[2] == "killed"
 

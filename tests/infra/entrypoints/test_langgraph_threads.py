@@ -181,7 +181,7 @@ class TestNamespaces:
 
 class TestOwners:
     def test_a_thread_of_another_owner_is_not_there(self, ledger: chatledger.Ledger) -> None:
-        """NS-25: not read, not listed, not changed, and its id can not be used."""
+        """NS-25: not read, not listed, not changed, and its id cannot be used."""
         ada, bob = (LedgerSaver(ledger.for_user(name)) for name in ("ada", "bob"))
         calls(ada).put("t", {"secret": "x" * 3_000_000}, metadata={"run_id": "r"})
         ours = calls(bob)

@@ -108,6 +108,7 @@ def test_deep_tree_file(tmp_path: Path) -> None:
     assert f"m{DEEP - 1}" == chats[0].branches[0].head_message_id
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("end", ["] ]", "", "] }" * DEEP + "x", "} " * DEEP, ', "a" }', '{"a" 1'])
 def test_deep_and_malformed(tmp_path: Path, end: str) -> None:
     text = '{"message_tree_id": "t", "prompt": ' + '{"replies": [' * DEEP + end

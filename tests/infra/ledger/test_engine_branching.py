@@ -307,6 +307,7 @@ def test_what_is_not_there(
         getattr(engine, method)(argument)
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("method", ["rewind", "switch_branch", "restore", "checkpoint"])
 @pytest.mark.parametrize("bad", ["", "a\0b", "\ud800", "x" * 2049, None, 5, ["m1"]], ids=ascii)
 def test_names_and_ids_are_checked(world: EngineWorld, method: str, bad: Any) -> None:

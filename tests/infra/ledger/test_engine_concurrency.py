@@ -67,6 +67,7 @@ def test_first_uses_at_once(world: EngineWorld) -> None:
     assert chat.metadata == {f"k{number}": number for number in range(10)}
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("how", ["rewind", "btw", "restore", "edit", "fork"])
 def test_engines_that_branch_at_once(world: EngineWorld, how: str) -> None:
     """

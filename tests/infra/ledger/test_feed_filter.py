@@ -125,7 +125,7 @@ def test_a_limited_ledger_follows_past_the_events_of_others(chat_id: str | None)
         ({"name": 5}, "name must be text"),
         ({"after": -1}, "after must be"),
         ({"name": "n", "after": True}, "after must be"),
-        ({"name": "n", "after": 10_000}, "can not begin after 10000"),
+        ({"name": "n", "after": 10_000}, "cannot begin after 10000"),
         ({"share": (4, 4)}, "no share 4 of 4"),
         ({"share": (-1, 4)}, "no share -1"),
         ({"share": (0, 0)}, "no share 0 of 0"),

@@ -43,6 +43,7 @@ COMMANDS: dict[str, Callable[[Ledger], Any]] = {
 }
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("name", COMMANDS)
 @pytest.mark.parametrize("late", [False, True], ids=["at once", "late"])
 def test_a_repeated_command_has_its_first_answer(ledger: Ledger, name: str, late: bool) -> None:  # noqa: FBT001 - a parameter

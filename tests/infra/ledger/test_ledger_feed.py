@@ -93,7 +93,7 @@ def test_closing_ends_a_feed(path: Path, attempt: int) -> None:
 
 
 def test_closing_ends_reading_the_past(path: Path) -> None:
-    """A feed that does not wait can not be complete when the ledger is closed, and says so."""
+    """A feed that does not wait cannot be complete when the ledger is closed, and says so."""
     with chatledger.open(path, durability="fast") as ledger:
         ledger.create_chat("c", "u")
         feed = ledger.feed(0, follow=False)

@@ -1,4 +1,4 @@
-"""Opening what can not be opened: a clear error of the right class, soon, and nothing is written."""
+"""Opening what cannot be opened: a clear error of the right class, soon, and nothing is written."""
 
 import fcntl
 import json

@@ -12,9 +12,9 @@ from chatledger import AccessDeniedError, Ledger, LedgerClosedError, user
 from chatledger.domain.chat.events import Body
 from chatledger.domain.graph.events import state_id
 from chatledger.infra.ledger.port import AdminTask, LedgerLog, LedgerSnapshot, LedgerStore, store_of
-from chatledger.infra.ledger.scopes.as_of import MomentStore, PastEvents
-from chatledger.infra.ledger.scopes.as_of.snapshot import MomentSnapshot, MomentSnapshotRefusals
-from chatledger.infra.ledger.scopes.as_of.store import MomentRefusals
+from chatledger.infra.ledger.scopes.as_of import AsOfEvents, AsOfStore
+from chatledger.infra.ledger.scopes.as_of.snapshot import AsOfSnapshot, AsOfSnapshotRefusals
+from chatledger.infra.ledger.scopes.as_of.store import AsOfRefusals
 from chatledger.infra.ledger.scopes.user_store import OwnedLog, OwnedStore, OwnerRefusals
 from chatledger.infra.log import EventLog
 from chatledger.infra.store.store import Store
@@ -27,7 +27,7 @@ OF_THE_PRESENT = (
 )
 
 
-def stores(whole: Store, owned: OwnedStore, moment: MomentStore, past: PastEvents) -> list[LedgerStore]:
+def stores(whole: Store, owned: OwnedStore, moment: AsOfStore, past: AsOfEvents) -> list[LedgerStore]:
     """For type checkers: each of them is one."""
     return [whole, owned, moment, past]
 
@@ -37,7 +37,7 @@ def logs(whole: EventLog, owned: OwnedLog) -> list[LedgerLog]:
     return [whole, owned]
 
 
-def snapshots(whole: Snapshot, owned: OwnedSnapshot, moment: MomentSnapshot) -> list[LedgerSnapshot]:
+def snapshots(whole: Snapshot, owned: OwnedSnapshot, moment: AsOfSnapshot) -> list[LedgerSnapshot]:
     """For type checkers, too."""
     return [whole, owned, moment]
 
@@ -108,12 +108,12 @@ def refused_by(call: Callable[[], object]) -> str | None:
 
 def stores_of(ledger: Ledger) -> dict[str, tuple[LedgerStore, type | None]]:
     """A store of each kind, with the class that lists what it refuses."""
-    moment = anything(ledger.for_user("ada").as_of(ledger.position))._moments
+    moment = anything(ledger.for_user("ada").as_of(ledger.position))._as_of_store
     return {
         "whole": (store_of(ledger), None),
         "one user's": (store_of(ledger.for_user("ada")), OwnerRefusals),
-        "one moment's": (moment, MomentRefusals),
-        "one moment's history": (moment.log_only, MomentRefusals),
+        "one moment's": (moment, AsOfRefusals),
+        "one moment's history": (moment.log_only, AsOfRefusals),
     }
 
 
@@ -159,11 +159,11 @@ def test_snapshots_have_each_member_or_list_it_as_refused(whole: Ledger) -> None
     """The same of what a store of a moment gives."""
     with stores_of(whole)["one moment's"][0].snapshot() as snapshot:
         refused = {name: said for name, call in SNAPSHOT_CALLS.items() if (said := refused_by(partial(call, snapshot)))}
-        implemented = offered(snapshot, MomentSnapshotRefusals)
+        implemented = offered(snapshot, AsOfSnapshotRefusals)
 
-    assert names(LedgerSnapshot) == SNAPSHOT_CALLS.keys() == implemented | names(MomentSnapshotRefusals)
-    assert set[str]() == implemented & names(MomentSnapshotRefusals)
-    assert {name: f"{name} {OF_THE_PRESENT}" for name in names(MomentSnapshotRefusals)} == refused
+    assert names(LedgerSnapshot) == SNAPSHOT_CALLS.keys() == implemented | names(AsOfSnapshotRefusals)
+    assert set[str]() == implemented & names(AsOfSnapshotRefusals)
+    assert {name: f"{name} {OF_THE_PRESENT}" for name in names(AsOfSnapshotRefusals)} == refused
     with store_of(whole.for_user("ada")).snapshot() as owned:
         assert all(refused_by(partial(call, owned)) is None for call in SNAPSHOT_CALLS.values())
 

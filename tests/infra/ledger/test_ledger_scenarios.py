@@ -12,7 +12,7 @@ from tests.support.ledger_world import check_chat, check_lists, ids, internals, 
 
 import chatledger
 from chatledger import HeadConflictError, Ledger
-from chatledger.domain.chat.replay import FoldedChat
+from chatledger.domain.chat.replay import ReplayedChat
 from chatledger.domain.log.large_data import MAX_MESSAGE_BYTES
 from chatledger.errors import BranchNotFoundError, MessageConflictError, PayloadTooLargeError, UpdateConflictError
 
@@ -77,9 +77,9 @@ def test_one_branch_is_active_at_every_position(ledger: Ledger) -> None:
         ledger.set_active_branch("c", "theirs")
     ledger.set_active_branch("c", "main")
     events = list(ledger.history("c"))
-    folded = [FoldedChat("c", events[: count + 1]) for count in range(len(events))]
+    replayed = [ReplayedChat("c", events[: count + 1]) for count in range(len(events))]
 
-    assert [sum(branch.is_active for branch in state.branches) for state in folded] == [1] * len(events)
+    assert [sum(branch.is_active for branch in state.branches) for state in replayed] == [1] * len(events)
     active = ledger.get_active_branch("c")
     assert active is not None
     assert active.name == "main"

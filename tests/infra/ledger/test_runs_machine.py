@@ -12,7 +12,7 @@ from tests.support.soak import examples
 import chatledger
 from chatledger import Ledger, LedgerView, NewMessage
 from chatledger.domain.chat.regeneration import describe_regeneration
-from chatledger.domain.chat.replay import FoldedChat
+from chatledger.domain.chat.replay import ReplayedChat
 from chatledger.errors import ChatNotFoundError
 
 CHATS = ["c1", "c2"]
@@ -205,15 +205,15 @@ class RunsMachine(RuleBasedStateMachine):
 
     def check_fold(self, chat: str) -> None:
         whole = self.shared.whole
-        folded = FoldedChat(chat, whole.history(chat))
-        messages = {message.id: message for message in folded.messages}
+        replayed = ReplayedChat(chat, whole.history(chat))
+        messages = {message.id: message for message in replayed.messages}
         said = {message_id: one.annotation for message_id, one in messages.items() if one.annotation is not None}
         assert said == whole.get_annotations(chat)
-        assert folded.runs() == whole.runs(chat)
+        assert replayed.runs() == whole.runs(chat)
         assert [messages[message.id] for message in whole.get_messages(chat)] == whole.get_messages(chat)
         for regeneration_id in REGENERATIONS:
-            record = folded.regeneration(regeneration_id)
-            attempts = folded.runs(regeneration_id=regeneration_id)
+            record = replayed.regeneration(regeneration_id)
+            attempts = replayed.runs(regeneration_id=regeneration_id)
             expected = None if record is None else describe_regeneration(chat, record, attempts)
             assert expected == whole.get_regeneration(chat, regeneration_id)
 

@@ -248,6 +248,7 @@ def test_no_text_raises_while_the_index_is_built(query: str) -> None:
         assert isinstance(ledger.search(query), SearchHits)
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     "query",
     [

@@ -33,7 +33,7 @@ from tests.support.soak import examples
 
 import chatledger
 from chatledger import Ledger, NewMessage
-from chatledger.domain.search.snippets import Known, Snippets
+from chatledger.domain.search.snippets import KnownWords, Snippets
 from chatledger.domain.search.tokens import terms_of
 
 pytestmark = pytest.mark.xdist_group("fts5")  # one worker fills the two ledgers and tables, once
@@ -304,7 +304,7 @@ class Both:
         return [getattr(maker, form)() for _ in range(COUNTS[form])]
 
 
-def _no_snippet(snippets: Snippets, text: str, known: Known | None) -> str:
+def _no_snippet(snippets: Snippets, text: str, known: KnownWords | None) -> str:
     del snippets, text, known
     return ""
 

@@ -41,8 +41,8 @@ from chatledger import (
     user,
 )
 from chatledger.errors import ChatNotFoundError, WrongChatError
-from chatledger.infra.log import envelope as ledger_clock
-from chatledger.infra.store import commands as ledger_deciding
+from chatledger.infra.log import envelope
+from chatledger.infra.store import commands
 
 
 @pytest.mark.soak
@@ -126,7 +126,7 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1_000
-        for module in (ledger_deciding, ledger_clock):
+        for module in (commands, envelope):
             monkeypatch.setattr(module, "clock_ms", lambda: self.now)
 
 
@@ -257,7 +257,7 @@ def test_a_view_ends_with_its_ledger() -> None:
 
 
 def test_nothing_stays_behind(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """What was folded has no name in the file system, and goes with the view, closed or forgotten."""
+    """What was replayed has no name in the file system, and goes with the view, closed or forgotten."""
     with chatledger.open("memory:") as ledger:
         monkeypatch.setattr(internals(ledger).scratch, "base", tmp_path)
         ledger.create_chat("riga", "ada")
@@ -295,7 +295,7 @@ class CountedLog:
         self.chats: list[str] = []
         self.pages = 0
         log = internals(ledger).log
-        read, read_chat = log.read, log.read_chat
+        read, read_stream = log.read, log.read_stream
         thread = threading.get_ident()  # the one that follows the log is not counted
 
         def counted_read(*args: Any, **kwargs: Any) -> Any:
@@ -304,10 +304,10 @@ class CountedLog:
 
         def counted_read_chat(chat_id: str, **kwargs: Any) -> Any:
             self.chats.append(chat_id)
-            return read_chat(chat_id, **kwargs)
+            return read_stream(chat_id, **kwargs)
 
         monkeypatch.setattr(log, "read", counted_read)
-        monkeypatch.setattr(log, "read_chat", counted_read_chat)
+        monkeypatch.setattr(log, "read_stream", counted_read_chat)
 
 
 def fill(ledger: Ledger, count: int) -> int:
@@ -335,7 +335,7 @@ def test_unchanged_chats_are_not_folded(monkeypatch: pytest.MonkeyPatch) -> None
             assert {"chat-0"} == set(log.chats)
             reads = len(log.chats)
 
-            # It is folded once, whatever is asked.
+            # It is replayed once, whatever is asked.
             assert view.get_message("late") is None
             assert 5 == len(view.search("plan")) == len(view.list_chats())
             assert 1 == len(view.search("plan", chat_id="chat-0"))
@@ -381,7 +381,7 @@ def test_a_few_changed_chats_of_a_long_log_are_read_by_themselves(monkeypatch: p
 
 
 def test_a_chat_that_changes_while_a_view_is_open() -> None:
-    """It is read from the index as long as it has not changed, and folded from then on; answers stay the same."""
+    """It is read from the index as long as it has not changed, and replayed from then on; answers stay the same."""
     with chatledger.open("memory:") as ledger:
         fill(ledger, 3)
         with ledger.as_of(ledger.position) as view:
@@ -396,7 +396,7 @@ def test_a_chat_that_changes_while_a_view_is_open() -> None:
 
 
 def test_a_search_that_found_a_chat_unchanged_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A chat whose search index was copied, and which changed afterwards, is folded in its place."""
+    """A chat whose search index was copied, and which changed afterwards, is replayed in its place."""
     del monkeypatch
     with chatledger.open("memory:") as ledger:
         position = fill(ledger, 3)
@@ -432,7 +432,7 @@ def test_a_chat_that_is_deleted_while_a_view_is_open(is_folded: bool) -> None:  
 
 
 def test_a_chat_that_is_made_anew() -> None:
-    """Its second life is folded without its first one, whose events are erased."""
+    """Its second life is replayed without its first one, whose events are erased."""
     with chatledger.open("memory:") as ledger:
         ledger.create_chat("riga", "ada", title="First life")
         first = ledger.position
@@ -448,7 +448,7 @@ def test_a_chat_that_is_made_anew() -> None:
 
 
 def test_the_chats_of_two_messages() -> None:
-    """One of them unchanged, one folded: they belong to different chats then as now."""
+    """One of them unchanged, one replayed: they belong to different chats then as now."""
     with chatledger.open("memory:") as ledger:
         position = fill(ledger, 3)
         with ledger.as_of(position) as view:
@@ -503,17 +503,17 @@ def test_a_lost_event_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
         for number in range(4):
             ledger.append("riga", [text(f"{number}")])
         log = internals(ledger).log
-        read_chat = log.read_chat
+        read_stream = log.read_stream
         for lost in (1, 2, 3):
-            monkeypatch.setattr(log, "read_chat", functools.partial(_without, read_chat, lost))
+            monkeypatch.setattr(log, "read_stream", functools.partial(_without, read_stream, lost))
             with ledger.as_of(3) as view, pytest.raises(ChainIntegrityError, match="estore the log"):
                 view.get_messages("riga")
-        monkeypatch.setattr(log, "read_chat", read_chat)
+        monkeypatch.setattr(log, "read_stream", read_stream)
         assert 2 == len(ledger.as_of(3).get_messages("riga"))
 
 
-def _without(read_chat: Callable[..., list[Recorded]], position: int, *args: Any, **kwargs: Any) -> list[Recorded]:
-    return [recorded for recorded in read_chat(*args, **kwargs) if recorded.position != position]
+def _without(read_stream: Callable[..., list[Recorded]], position: int, *args: Any, **kwargs: Any) -> list[Recorded]:
+    return [recorded for recorded in read_stream(*args, **kwargs) if recorded.position != position]
 
 
 def test_a_log_that_does_not_answer_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -530,7 +530,7 @@ def test_a_log_that_does_not_answer_is_asked_again(monkeypatch: pytest.MonkeyPat
 
         with ledger.as_of(2) as view:
             with monkeypatch.context() as patch:
-                patch.setattr(log, "read_chat", fail)
+                patch.setattr(log, "read_stream", fail)
                 with pytest.raises(LogUnavailableError):
                     view.get_messages("riga")
             assert 1 == len(view.get_messages("riga"))
@@ -565,8 +565,8 @@ def test_a_chat_that_is_deleted_while_it_is_folded(is_one: bool, monkeypatch: py
             ledger.append(chat_id, [text("plan")])
         position = ledger.position - 3
         log = internals(ledger).log
-        reads = {name: getattr(log, name) for name in ("read", "read_chat")}
-        left = {"read": 2, "read_chat": 2}
+        reads = {name: getattr(log, name) for name in ("read", "read_stream")}
+        left = {"read": 2, "read_stream": 2}
 
         def delete_in_between(name: str, *args: Any, **kwargs: Any) -> Any:
             left[name] -= 1

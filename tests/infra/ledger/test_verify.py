@@ -316,10 +316,11 @@ def test_lost_events_of_a_dense_log_are_counted() -> None:
         assert caught.value.chat_id == "a"
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("share", [0.05, 0.3, 0.55, 0.8, 0.97])
 @pytest.mark.parametrize("is_index_gone", [False, True], ids=["index", "no index"])
 def test_bytes_of_a_server_s_files(tmp_path: Path, share: float, *, is_index_gone: bool) -> None:
-    """A flipped bit in a block of a closed directory: the server drops what it can not read, and says nothing."""
+    """A flipped bit in a block of a closed directory: the server drops what it cannot read, and says nothing."""
     path = tmp_path / "data"
     with chatledger.open(path) as ledger:
         fill(ledger)

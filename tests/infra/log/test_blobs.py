@@ -20,7 +20,7 @@ from tests.support.soak import examples
 import chatledger
 from chatledger import CorruptStateError
 from chatledger.infra.log import blobs as blobs_module
-from chatledger.infra.log.blob_storage import BlobStrands, MemoryStrands, Placed, StrandMovedError
+from chatledger.infra.log.blob_storage import BlobChangedError, BlobEntry, BlobStorage, MemoryBlobStorage
 from chatledger.infra.log.blobs import LEASE_MS, Blobs, MissingBlobError
 from chatledger.infra.log.cipher import RecordCipher, new_key, read_keys
 from chatledger.infra.log.compression import ZstdCompressor
@@ -44,102 +44,103 @@ class Clock:
 
 
 @pytest.fixture(params=["memory", "sqlite", "path"])
-def strands(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BlobStrands]:
-    """The strands of each kind of log."""
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BlobStorage]:
+    """The storage of each kind of log."""
     location = {
         "memory": "memory:",
         "sqlite": f"sqlite:///{tmp_path}/log.db",
         "path": str(tmp_path / "ledger"),
     }[request.param]
     with chatledger.open(location) as ledger:
-        yield store_behind(ledger).log.blobs._strands
+        yield store_behind(ledger).log.blobs._storage
 
 
-# --- Strands
+# --- ObjectStore
 
 
-def test_strands_are_compared_before_they_grow(strands: BlobStrands) -> None:
+def test_entries_are_compared_before_they_grow(storage: BlobStorage) -> None:
     """An entry follows the one that is named, or is refused; names do not see each other."""
-    assert strands.last("ab") is None
-    assert strands.names() == []
-    first = strands.add("ab", b"one", expected=0)
+    assert storage.last("ab") is None
+    assert storage.names() == []
+    first = storage.add("ab", b"one", expected=0)
     for expected in (0, first + 1):
-        with pytest.raises(StrandMovedError):
-            strands.add("ab", b"lost", expected=expected)
-    other = strands.add("cd", b"other", expected=0)
-    second = strands.add("ab", b"two", expected=first)
+        with pytest.raises(BlobChangedError):
+            storage.add("ab", b"lost", expected=expected)
+    other = storage.add("cd", b"other", expected=0)
+    second = storage.add("ab", b"two", expected=first)
 
-    assert strands.last("ab") == Placed(second, b"two")
-    assert list(strands.read("ab", after=0, until=second)) == [Placed(first, b"one"), Placed(second, b"two")]
-    assert list(strands.read("ab", after=first, until=second)) == [Placed(second, b"two")]
-    assert list(strands.read("ab", after=0, until=first)) == [Placed(first, b"one")]
-    assert list(strands.read("cd", after=0, until=other)) == [Placed(other, b"other")]
-    assert sorted(strands.names()) == ["ab", "cd"]
-
-
-def test_positions_are_not_used_again(strands: BlobStrands) -> None:
-    """Who knows a position before an erasure can not add behind what came after it."""
-    first = strands.add("ab", b"one", expected=0)
-    second = strands.add("ab", b"two", expected=first)
-    strands.remove("ab", first)
-    strands.remove("ab", first)
-    assert list(strands.read("ab", after=0, until=second)) == [Placed(second, b"two")]
-    strands.erase("ab", until=second)
-    strands.erase("ab", until=second)
-
-    assert strands.last("ab") is None
-    assert strands.names() == []
-    with pytest.raises(StrandMovedError):
-        strands.add("ab", b"lost", expected=second)
-    assert strands.add("ab", b"three", expected=0) > second
+    assert storage.last("ab") == BlobEntry(second, b"two")
+    assert list(storage.read("ab", after=0, until=second)) == [BlobEntry(first, b"one"), BlobEntry(second, b"two")]
+    assert list(storage.read("ab", after=first, until=second)) == [BlobEntry(second, b"two")]
+    assert list(storage.read("ab", after=0, until=first)) == [BlobEntry(first, b"one")]
+    assert list(storage.read("cd", after=0, until=other)) == [BlobEntry(other, b"other")]
+    assert sorted(storage.names()) == ["ab", "cd"]
 
 
-def test_an_erasure_ends_where_it_was_told_to(strands: BlobStrands) -> None:
+def test_positions_are_not_used_again(storage: BlobStorage) -> None:
+    """Who knows a position before an erasure cannot add behind what came after it."""
+    first = storage.add("ab", b"one", expected=0)
+    second = storage.add("ab", b"two", expected=first)
+    storage.remove("ab", first)
+    storage.remove("ab", first)
+    assert list(storage.read("ab", after=0, until=second)) == [BlobEntry(second, b"two")]
+    storage.erase("ab", until=second)
+    storage.erase("ab", until=second)
+
+    assert storage.last("ab") is None
+    assert storage.names() == []
+    with pytest.raises(BlobChangedError):
+        storage.add("ab", b"lost", expected=second)
+    assert storage.add("ab", b"three", expected=0) > second
+
+
+def test_an_erasure_ends_where_it_was_told_to(storage: BlobStorage) -> None:
     """What is added meanwhile stays, and more entries than a page has are read and erased."""
     position = 0
-    positions = [position := strands.add("ab", b"%d" % number, expected=position) for number in range(40)]
-    assert [placed.entry for placed in strands.read("ab", after=0, until=position)] == [b"%d" % n for n in range(40)]
-    strands.erase("ab", until=positions[34])
+    positions = [position := storage.add("ab", b"%d" % number, expected=position) for number in range(40)]
+    assert [stored.entry for stored in storage.read("ab", after=0, until=position)] == [b"%d" % n for n in range(40)]
+    storage.erase("ab", until=positions[34])
 
-    assert [placed.position for placed in strands.read("ab", after=0, until=position)] == positions[35:]
+    assert [stored.position for stored in storage.read("ab", after=0, until=position)] == positions[35:]
 
 
 # --- Data
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("size", [1, 524_288, 524_289, 3_000_000])
-def test_data_come_back_as_they_were(strands: BlobStrands, size: int) -> None:
+def test_data_come_back_as_they_were(storage: BlobStorage, size: int) -> None:
     """Whatever the size, and whatever the chunks begin with; storing them again stores nothing."""
     data = (b"\xc1Z\xc1E\xc1R" + os.urandom(17)) * (size // 23 + 1)
     data = data[:size]
-    blobs = Blobs(strands, PLAIN)
+    blobs = Blobs(storage, PLAIN)
     for _ in range(3):
         blobs.release(blobs.hold(digest_of(data), memoryview(data)))
 
     assert blobs.get(digest_of(data), size) == data
-    last = strands.last(digest_of(data).hex())
+    last = storage.last(digest_of(data).hex())
     assert last is not None
-    entries = list(strands.read(digest_of(data).hex(), after=0, until=last.position))
-    assert len(entries) == -(-size // strands.chunk_bytes) + 1
+    entries = list(storage.read(digest_of(data).hex(), after=0, until=last.position))
+    assert len(entries) == -(-size // storage.chunk_bytes) + 1
 
 
-def test_what_is_unknown_is_missing(strands: BlobStrands) -> None:
+def test_what_is_unknown_is_missing(storage: BlobStorage) -> None:
     """No data, or not all of them."""
-    blobs, data = Blobs(strands, PLAIN), os.urandom(1_500_000)
+    blobs, data = Blobs(storage, PLAIN), os.urandom(1_500_000)
     with pytest.raises(MissingBlobError, match="missing"):
         blobs.get(digest_of(data), len(data))
     hold = blobs.hold(digest_of(data), memoryview(data))
-    strands.remove(hold.name, hold.upload.last)
+    storage.remove(hold.name, hold.upload.last)
     with pytest.raises(MissingBlobError, match="1 of 3 parts"):
         blobs.get(digest_of(data), len(data))
 
 
 def test_what_was_altered_is_found() -> None:
     """One changed byte of a chunk in clear."""
-    strands = MemoryStrands(chunk_bytes=1000)
-    blobs, data = Blobs(strands, PLAIN), os.urandom(2500)
+    storage = MemoryBlobStorage(chunk_bytes=1000)
+    blobs, data = Blobs(storage, PLAIN), os.urandom(2500)
     hold = blobs.hold(digest_of(data), memoryview(data))
-    entries = strands._strands[hold.name]
+    entries = storage._blobs[hold.name]
     raw = bytearray(entries[hold.upload.first])
     raw[-1] ^= 1
     entries[hold.upload.first] = bytes(raw)
@@ -152,16 +153,16 @@ def test_encrypted_data_show_neither_content_nor_equality() -> None:
     old, new = new_key("old"), new_key("new")
     data = b"the password is swordfish" * 1000
     digest = digest_of(data)
-    strands = MemoryStrands(chunk_bytes=10_000)
+    storage = MemoryBlobStorage(chunk_bytes=10_000)
 
     def of(*keys: str) -> Blobs:
         mapper = StructMapper(JSONTranscoder(), compressor=ZstdCompressor(), cipher=RecordCipher(read_keys(list(keys))))
-        return Blobs(strands, mapper)
+        return Blobs(storage, mapper)
 
     blobs = of(old)
     hold = blobs.hold(digest, memoryview(data))
     blobs.release(hold)
-    stored = repr(strands._strands).encode()
+    stored = repr(storage._blobs).encode()
     assert b"swordfish" not in stored
     assert digest.hex().encode() not in stored
 
@@ -172,24 +173,24 @@ def test_encrypted_data_show_neither_content_nor_equality() -> None:
     assert list(of(new).unreferenced([])) == []
     assert list(both.unreferenced([digest])) == []
     both.release(both.hold(digest, memoryview(data)))
-    assert len(strands.names()) == 2
-    entries = strands._strands[hold.name]
+    assert len(storage.names()) == 2
+    entries = storage._blobs[hold.name]
     first, second = sorted(entries)[:2]
     entries[first], entries[second] = entries[second], entries[first]
     with pytest.raises(MissingBlobError):
         of(old).get(digest, len(data))
     assert both.drop(digest, is_used=lambda: False)
-    assert strands.names() == []
+    assert storage.names() == []
 
 
 # --- Erasing
 
 
-def test_data_are_erased_unless_they_are_used_or_about_to_be(strands: BlobStrands) -> None:
+def test_data_are_erased_unless_they_are_used_or_about_to_be(storage: BlobStorage) -> None:
     """Data that a writer holds stay; a writer that is not heard of for an hour is taken for dead."""
     clock, data = Clock(), os.urandom(600_000)
     digest = digest_of(data)
-    blobs = Blobs(strands, PLAIN, clock=clock)
+    blobs = Blobs(storage, PLAIN, clock=clock)
     hold = blobs.hold(digest, memoryview(data))
     assert not blobs.drop(digest, is_used=lambda: False)
     other = blobs.hold(digest, memoryview(data))
@@ -201,41 +202,41 @@ def test_data_are_erased_unless_they_are_used_or_about_to_be(strands: BlobStrand
     blobs.hold(digest, memoryview(data))
     clock.now += LEASE_MS + 1
     assert blobs.drop(digest, is_used=lambda: False)
-    assert strands.names() == []
+    assert storage.names() == []
     assert blobs.drop(digest, is_used=lambda: False)
 
 
-def test_an_erasure_that_was_interrupted_is_finished(strands: BlobStrands) -> None:
+def test_an_erasure_that_was_interrupted_is_finished(storage: BlobStorage) -> None:
     """A crash after the mark: the data are erased by whoever comes next, or stored anew."""
     data = os.urandom(1_200_000)
     digest, name = digest_of(data), digest_of(data).hex()
-    blobs = Blobs(strands, PLAIN)
+    blobs = Blobs(storage, PLAIN)
 
     def interrupted() -> None:
         blobs.release(blobs.hold(digest, memoryview(data)))
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(type(strands), "erase", _die)
+            patch.setattr(type(storage), "erase", _die)
             with pytest.raises(Killed):
                 blobs.drop(digest, is_used=lambda: False)
 
     interrupted()
     assert blobs.drop(digest, is_used=lambda: False)
-    assert strands.names() == []
+    assert storage.names() == []
     interrupted()
     hold = blobs.hold(digest, memoryview(data))
     assert blobs.get(digest, len(data)) == data
-    last = strands.last(name)
+    last = storage.last(name)
     assert last is not None
-    assert next(iter(strands.read(name, after=0, until=last.position))).position == hold.upload.first
+    assert next(iter(storage.read(name, after=0, until=last.position))).position == hold.upload.first
 
 
-def test_a_dead_writers_parts_are_replaced(strands: BlobStrands, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dead_writers_parts_are_replaced(storage: BlobStorage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who finds half of the data stores all of them, and removes the half."""
     monkeypatch.setattr(blobs_module, "_STALLED_S", 0.1)
     data = os.urandom(1_200_000)
     digest, name = digest_of(data), digest_of(data).hex()
     clock = Clock()
-    blobs = Blobs(strands, PLAIN, clock=clock)
+    blobs = Blobs(storage, PLAIN, clock=clock)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Blobs, "_use", _die)
         with pytest.raises(Killed):
@@ -246,9 +247,9 @@ def test_a_dead_writers_parts_are_replaced(strands: BlobStrands, monkeypatch: py
     assert not blobs.drop_name(name, is_used=lambda: False)
     blobs.release(blobs.hold(digest, memoryview(data)))
     assert blobs.get(digest, len(data)) == data
-    last = strands.last(name)
+    last = storage.last(name)
     assert last is not None
-    assert len(list(strands.read(name, after=0, until=last.position))) == 4
+    assert len(list(storage.read(name, after=0, until=last.position))) == 4
 
 
 class Killed(BaseException):
@@ -321,14 +322,14 @@ class Stage:
                 self._turn.notify_all()
 
 
-class SteppedStrands(MemoryStrands):
-    """Strands of which every step is one of a stage."""
+class SteppedBlobStorage(MemoryBlobStorage):
+    """ObjectStore of which every step is one of a stage."""
 
     def __init__(self, stage: Stage) -> None:
         super().__init__(chunk_bytes=10)
         self._stage = stage
 
-    def last(self, name: str) -> Placed | None:
+    def last(self, name: str) -> BlobEntry | None:
         self._stage.step()
         return super().last(name)
 
@@ -336,15 +337,15 @@ class SteppedStrands(MemoryStrands):
         self._stage.step()
         return super().add(name, entry, expected=expected)
 
-    def read(self, name: str, *, after: int, until: int) -> Iterator[Placed]:
+    def read(self, name: str, *, after: int, until: int) -> Iterator[BlobEntry]:
         self._stage.step()
         return super().read(name, after=after, until=until)
 
     def erase(self, name: str, *, until: int) -> None:
         """Entry by entry, as logs do that have no transactions."""
-        for placed in list(super().read(name, after=0, until=until)):
+        for stored in list(super().read(name, after=0, until=until)):
             self._stage.step()
-            super().remove(name, placed.position)
+            super().remove(name, stored.position)
 
     def remove(self, name: str, position: int) -> None:
         self._stage.step()
@@ -358,9 +359,9 @@ class World:
 
     def __init__(self, choices: list[int], kills: dict[int, int]) -> None:
         self.stage = Stage(choices, kills)
-        self.strands = SteppedStrands(self.stage)
+        self.storage = SteppedBlobStorage(self.stage)
         self.clock = Clock()
-        self.blobs = Blobs(self.strands, PLAIN, clock=self.clock)
+        self.blobs = Blobs(self.storage, PLAIN, clock=self.clock)
         self.digest = digest_of(self.data)
         self.references: set[str] = set()
 
@@ -401,7 +402,7 @@ def check_world(world: World) -> None:
     world.clock.now += LEASE_MS + 1
     for name in list(world.blobs.unreferenced([world.digest] if world.references else [])):
         assert world.blobs.drop_name(name, is_used=lambda: False)
-    assert bool(world.strands.names()) <= bool(world.references)
+    assert bool(world.storage.names()) <= bool(world.references)
 
 
 def play(turns: list[tuple[int, int]], actors: list[str], kills: dict[int, int], *, is_there: bool) -> None:
@@ -414,6 +415,7 @@ def play(turns: list[tuple[int, int]], actors: list[str], kills: dict[int, int],
     check_world(world)
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("is_there", [True, False])
 @pytest.mark.parametrize("actors", [["w0", "e9"], ["e9", "w0"], ["w0", "w1"], ["e9", "e8"]], ids=" ".join)
 def test_no_two_lose_what_is_used(actors: list[str], is_there: bool) -> None:  # noqa: FBT001 - a parameter of the test

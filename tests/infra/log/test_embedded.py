@@ -28,8 +28,7 @@ from chatledger.domain.errors import (
     UnsupportedFormatError,
 )
 from chatledger.infra.log.nats.endpoint import Endpoint
-from chatledger.infra.log.nats_server import DataDirectory, Durability, EmbeddedServer, EndpointRecord, launcher
-from chatledger.infra.log.nats_server import health as probe
+from chatledger.infra.log.nats_server import DataDirectory, Durability, EmbeddedServer, EndpointRecord, health, launcher
 from chatledger.infra.log.nats_server.health import is_stopped
 from chatledger.infra.log.nats_server.lock import OwnerLock
 
@@ -151,7 +150,7 @@ def is_free(directory: DataDirectory) -> bool:
 
 
 def is_running(pid: int) -> bool:
-    return probe.get_command(pid) is not None
+    return health.get_command(pid) is not None
 
 
 def change_record(directory: DataDirectory, **changes: object) -> None:
@@ -236,7 +235,7 @@ def test_only_loopback_listens(directory: DataDirectory) -> None:
 def test_strangers_are_refused(directory: DataDirectory, token: str | None) -> None:
     with acquire(directory) as server:
         assert greet(server.endpoint, token) == "-ERR 'Authorization Violation'"
-        assert probe.is_stranger_refused(server.endpoint.urls[0])
+        assert health.is_stranger_refused(server.endpoint.urls[0])
 
 
 def test_token_is_private(directory: DataDirectory) -> None:
@@ -248,7 +247,7 @@ def test_token_is_private(directory: DataDirectory) -> None:
         ]
 
         assert token
-        assert token not in str(probe.get_command(server.server_pid))
+        assert token not in str(health.get_command(server.server_pid))
         assert holders == [directory.endpoint_file]
         assert directory.endpoint_file.stat().st_mode & 0o777 == 0o600
         assert directory.path.stat().st_mode & 0o777 == 0o700
@@ -442,13 +441,13 @@ def test_command_of_a_process(platform: str, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("chatledger.infra.log.nats_server.health.sys.platform", platform)
     with subprocess.Popen(["sleep", "600"]) as process:
         try:
-            assert probe.get_command(process.pid) is not None
-            wait_until(lambda: "sleep 600" in str(probe.get_command(process.pid)))
+            assert health.get_command(process.pid) is not None
+            wait_until(lambda: "sleep 600" in str(health.get_command(process.pid)))
         finally:
             process.kill()
-        wait_until(lambda: probe.get_command(process.pid) is None)
+        wait_until(lambda: health.get_command(process.pid) is None)
         process.wait()
-        assert probe.get_command(process.pid) is None
+        assert health.get_command(process.pid) is None
 
 
 def test_missing_binary_says_what_to_install(directory: DataDirectory, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -412,7 +412,7 @@ def test_close_ends_operations_under_way(server: Server, recorder: JetStreamAppl
     with connected(server.endpoint) as client, ThreadPoolExecutor(1) as pool:
         waiting = JetStreamApplicationRecorder(client, recorder.stream, id_type="text")
         outcome = pool.submit(waiting.wait, 10**9, 60.0)
-        eventually(lambda: bool(waiting._tail._waiters))
+        eventually(lambda: bool(waiting._watcher._waiters))
         client.close()
 
         with pytest.raises(OperationalError):

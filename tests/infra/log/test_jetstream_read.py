@@ -260,7 +260,7 @@ def test_wait_is_woken_by_somebody_else(recorder: JetStreamApplicationRecorder, 
 
     with ThreadPoolExecutor(3) as pool:
         waits = [pool.submit(recorder.wait, after, 20.0) for after in (7, 5, 6)]
-        eventually(lambda: len(recorder._tail._waiters) == 3)
+        eventually(lambda: len(recorder._watcher._waiters) == 3)
         for n in range(5, 8):
             other.insert_events([event("a", n)])
         assert all(wait.result(20) for wait in waits)
@@ -279,7 +279,7 @@ def test_wait_catches_up_over_many_messages(recorder: JetStreamApplicationRecord
     late = JetStreamApplicationRecorder(client, recorder.stream, id_type="text")
     with ThreadPoolExecutor(2) as pool:
         high = pool.submit(late.wait, 1000, 20.0)
-        eventually(lambda: bool(late._tail._waiters))
+        eventually(lambda: bool(late._watcher._waiters))
         assert late.wait(3, 20.0)
         other.insert_events([event("b", 1)])
         assert high.result(20)
@@ -288,12 +288,12 @@ def test_wait_catches_up_over_many_messages(recorder: JetStreamApplicationRecord
 def test_wait_is_woken_by_own_inserts_and_by_close(recorder: JetStreamApplicationRecorder) -> None:
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(recorder.wait, 0, 60.0)
-        eventually(lambda: bool(recorder._tail._waiters))
+        eventually(lambda: bool(recorder._watcher._waiters))
         recorder.insert_events([event("a", 1)])
         assert waiting.result(10)
 
         waiting = pool.submit(recorder.wait, 1, 60.0)
-        eventually(lambda: bool(recorder._tail._waiters))
+        eventually(lambda: bool(recorder._watcher._waiters))
         recorder.close()
         assert waiting.result(10) is False
     assert recorder.wait(0, 60.0)
@@ -306,7 +306,7 @@ def test_an_idle_wait_sends_nothing(recorder: JetStreamApplicationRecorder, clie
     nats = client.call(client.connection, client.deadline())._nats
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(recorder.wait, 1, 60.0)
-        eventually(lambda: recorder._tail._known == 1 and consumers_of(client, recorder) == 1)
+        eventually(lambda: recorder._watcher._known == 1 and consumers_of(client, recorder) == 1)
         before = nats.stats["out_msgs"]
         assert recorder.wait(0, 10.0)
         assert nats.stats["out_msgs"] == before

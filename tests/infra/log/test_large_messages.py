@@ -25,7 +25,7 @@ from chatledger.infra.log.blobs import LEASE_MS, MissingBlobError
 from chatledger.infra.log.nats.event_log import JetStreamLog
 from chatledger.infra.log.nats.stream import delete_stream
 from chatledger.infra.log.port import EventLog
-from chatledger.infra.store import erasure as erasing_large
+from chatledger.infra.store import erasure
 
 __all__ = ["in_memory"]
 
@@ -75,7 +75,7 @@ def same(is_same: bool) -> bool:  # noqa: FBT001 - of large texts, which pytest 
 
 
 def stored_names(ledger: Ledger) -> list[str]:
-    return store_behind(ledger).log.blobs._strands.names()
+    return store_behind(ledger).log.blobs._storage.names()
 
 
 def files_with(folder: Path, text: str) -> list[str]:
@@ -226,7 +226,7 @@ def test_what_a_crash_left_of_a_deletion(opener: Open, monkeypatch: pytest.Monke
     ledger.create_chat("a", "ada")
     ledger.append("a", [user(words(40_000))])
     with monkeypatch.context() as patch:
-        patch.setattr(erasing_large.LargeDataEraser, "finish", _die)
+        patch.setattr(erasure.LargeDataEraser, "finish", _die)
         with pytest.raises(Killed):
             ledger.delete_chat("a")
         assert len(stored_names(ledger)) == 1
@@ -243,7 +243,7 @@ def test_data_are_gone_with_a_lost_index(opener: Open, tmp_path: Path, monkeypat
         ledger.create_chat("a", "ada")
         ledger.append("a", [user(words(40_000))])
         with monkeypatch.context() as patch:
-            patch.setattr(erasing_large.LargeDataEraser, "finish", _die)
+            patch.setattr(erasure.LargeDataEraser, "finish", _die)
             with pytest.raises(Killed):
                 ledger.delete_chat("a")
         root = (
@@ -365,11 +365,11 @@ def test_verify_names_the_event_without_its_data(ledger: Ledger) -> None:
     ledger.append("a", [user("x"), user(words(40_000))])
     at = ledger.position
     ledger.append("b", [user("small")])
-    strands = store_behind(ledger).log.blobs._strands
-    (name,) = strands.names()
-    last = strands.last(name)
+    storage = store_behind(ledger).log.blobs._storage
+    (name,) = storage.names()
+    last = storage.last(name)
     assert last is not None
-    strands.erase(name, until=last.position)
+    storage.erase(name, until=last.position)
     for call in (ledger.verify, ledger.rebuild, lambda: list(ledger.history("a"))):
         with pytest.raises(CorruptStateError, match=r"large data, with SHA-256 .* are missing") as caught:
             call()

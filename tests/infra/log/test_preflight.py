@@ -93,6 +93,7 @@ def texts(data: Path) -> list[str]:
 ALL = [f"number {number}" for number in range(1, COUNT)]
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("state", UNVOUCHED)
 @pytest.mark.parametrize(("offset", "bit"), [(-30, 1), (1, 4), (4, 8), (9, 2)], ids=["text", "length", "low", "high"])
 def test_one_bit(data: Path, state: str, offset: int, bit: int) -> None:
@@ -115,6 +116,7 @@ def test_the_last_record(data: Path, state: str) -> None:
     refused(data, CorruptStateError, "the record at byte")
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("state", UNVOUCHED)
 @pytest.mark.parametrize("end", ["at a record", "inside a record"])
 def test_a_lost_end(data: Path, state: str, end: str) -> None:

@@ -19,7 +19,7 @@ from chatledger.infra.log.nats_server.erasures import (
     MARK,
     erasing,
     find_unfinished,
-    finish_interrupted,
+    finish_interrupted_erasures,
     interrupted,
 )
 from chatledger.infra.log.nats_server.record_hash import block_key
@@ -155,7 +155,7 @@ def test_damage_is_not_taken_for_a_deletion(tmp_path: Path) -> None:
         _flip(offset)(raw)
         block(tmp_path).write_bytes(raw)
         assert list(find_unfinished(directory)) == []
-        finish_interrupted(directory)
+        finish_interrupted_erasures(directory)
         assert block(tmp_path).read_bytes() == raw
 
 
@@ -163,7 +163,7 @@ def test_nothing_else_is_changed(tmp_path: Path) -> None:
     """The block has the same length, and all other records their bytes; a second time changes nothing."""
     again = deleted_but_readable(tmp_path, count=2)
     before = block(tmp_path).read_bytes()
-    finish_interrupted(DataDirectory(tmp_path))
+    finish_interrupted_erasures(DataDirectory(tmp_path))
     after = block(tmp_path).read_bytes()
 
     assert len(before) == len(after)
@@ -171,7 +171,7 @@ def test_nothing_else_is_changed(tmp_path: Path) -> None:
     assert {at for at, _ in again} == changed
     assert not scan_block(after, block_key("chatledger", 1), b"chatledger.").damages
     (tmp_path / f"{MARK}killed").touch()
-    finish_interrupted(DataDirectory(tmp_path))
+    finish_interrupted_erasures(DataDirectory(tmp_path))
     assert block(tmp_path).read_bytes() == after
 
 
@@ -183,7 +183,7 @@ def test_the_note_of_an_erasure(tmp_path: Path) -> None:
     with erasing(directory):
         assert 1 == len(list(tmp_path.glob(f"{MARK}*")))
         assert interrupted(directory) == []
-        finish_interrupted(directory)
+        finish_interrupted_erasures(directory)
         assert 1 == len(list(tmp_path.glob(f"{MARK}*")))
     assert list(tmp_path.glob(f"{MARK}*")) == []
 

@@ -412,7 +412,7 @@ def test_a_view_is_of_one_moment(location: str) -> None:
             assert list(rows.range(reverse=True, limit=1)) == [("bob", 9)]
             kept = rows
         assert counted(ledger) == {"ada": 11, "bob": 9}
-        with pytest.raises(LedgerClosedError, match="can not be used any more"):
+        with pytest.raises(LedgerClosedError, match="cannot be used any more"):
             kept.get("ada")
 
 

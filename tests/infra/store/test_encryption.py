@@ -134,6 +134,7 @@ def test_a_postgres_log(new_postgres_database: Callable[[], str]) -> None:
 # GS-25, GS-26: keys
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("other", [OTHER, OTHER_SAME_ID], ids=["another id", "the same id"])
 @pytest.mark.parametrize("has_index", [True, False])
 def test_another_key(location: str, other: Encryption, in_memory: Path, *, has_index: bool) -> None:  # noqa: F811 - the fixture

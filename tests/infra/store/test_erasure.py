@@ -25,7 +25,8 @@ from chatledger import Ledger, NewMessage
 from chatledger.infra.log import EventLog
 from chatledger.infra.log.memory import MemoryLog
 from chatledger.infra.log.nats.event_log import JetStreamLog
-from chatledger.projections.lmdb.scrub import PageFile, UnknownFormatError
+from chatledger.projections.lmdb.pages import PageError
+from chatledger.projections.lmdb.scrub import PageFile
 
 SECRET = "the password is swordfish"
 WORD = re.compile(rb"w[0-9]{4}zz")
@@ -58,6 +59,7 @@ def location(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return "memory:" if request.param == "memory:" else str(tmp_path)
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("erased", [[], [11], [4, 6, 9], [1, 2, 3], list(range(2, 12))], ids=str)
 def test_rebuild_after_an_interrupted_erasure(
     location: str, erased: list[int], monkeypatch: pytest.MonkeyPatch
@@ -205,9 +207,9 @@ def test_without_knowing_the_pages_the_index_is_built_anew(tmp_path: Path, monke
 
     def refuse(*_: object) -> None:
         msg = "LMDB 7"
-        raise UnknownFormatError(msg)
+        raise PageError(msg)
 
-    monkeypatch.setattr(PageFile, "meta", refuse)
+    monkeypatch.setattr(PageFile, "snapshot", refuse)
     with chatledger.open(f"sqlite:///{tmp_path}/log.db") as ledger:
         _fill(ledger)
         ledger.delete_chat("doomed")

@@ -97,6 +97,7 @@ def check(ledger: Ledger, *, count: int, refused: str = "") -> None:
     assert len(list(ledger.for_user("ada").history())) == count
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("case", NOWHERE)
 def test_a_message_of_no_chat(world: World, case: str, caplog: pytest.LogCaptureFixture) -> None:
     """It is logged and passed over: everything is served, from the old index, from a new one, and after a rebuild."""
@@ -114,6 +115,7 @@ def test_a_message_of_no_chat(world: World, case: str, caplog: pytest.LogCapture
     assert f"position {position} of the log holds a message that is no event" in caplog.text
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("case", HERE)
 def test_a_message_on_the_subject_of_a_chat(world: World, case: str) -> None:
     """That chat is refused, and no other."""
@@ -208,6 +210,7 @@ def test_while_others_are_at_work(world: World) -> None:
         thread.join(20)
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("kind", ["encrypted", "zstd"])
 @pytest.mark.parametrize("case", [case for case in HERE if case != "huge id"])  # an id is stored once
 def test_other_kinds_of_ledgers(tmp_path: Path, kind: str, case: str) -> None:

@@ -56,7 +56,7 @@ def test_an_append_on_a_full_disk_is_refused_at_once(ledger: Ledger, disk: Path,
 def test_writing_until_the_disk_is_full(ledger: Ledger) -> None:
     """The log and the index stop before they take the last of it: nothing that was acknowledged is lost, nothing else is there."""
     written = ["before"]
-    with pytest.raises(LogFullError):  # noqa: PT012 - which of them it is can not be known
+    with pytest.raises(LogFullError):  # noqa: PT012 - which of them it is cannot be known
         for number in range(100_000):
             text = f"{number} " + "x" * 50_000
             ledger.append("c", [user(text)])
@@ -68,7 +68,7 @@ def test_writing_until_the_disk_is_full(ledger: Ledger) -> None:
 def test_an_append_whose_answer_is_missing_when_the_disk_fills_up(
     ledger: Ledger, disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Somebody takes the room between the look and the write: it is not waited for that which can not come."""
+    """Somebody takes the room between the look and the write: it is not waited for that which cannot come."""
     monkeypatch.setattr("chatledger.infra.log.nats_server.directory.RESERVE_BYTES", 0)
     fill_up(disk)
     began_s = time.monotonic()

@@ -21,7 +21,7 @@ from tests.support.soak import examples
 import chatledger
 from chatledger import ChatledgerError, HeadConflictError, Ledger, LedgerClosedError, LogUnavailableError, user
 from chatledger.errors import ChatExistsError, ChatNotFoundError
-from chatledger.infra.log.nats.blocking_connection import Line, LineBrokenError
+from chatledger.infra.log.nats.blocking_connection import BlockingConnection, ConnectionBrokenError
 from chatledger.infra.log.nats.event_log import JetStreamAppends
 from chatledger.infra.log.port import Appends, LostRaceError
 
@@ -162,33 +162,33 @@ def test_a_lost_race_is_run_again(ledger: Ledger, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize("after", range(4))
 def test_lost_acknowledgements(ledger: Ledger, monkeypatch: pytest.MonkeyPatch, after: int) -> None:
     """The connection breaks while answers are awaited: what the server stored is found, and everything is there once."""
-    answer, seen = Line.answer, [0]
+    answer, seen = BlockingConnection.answer, [0]
 
-    def breaking(self: Line, token: int, ends_at: float) -> Any:
+    def breaking(self: BlockingConnection, token: int, ends_at: float) -> Any:
         seen[0] += 1
         if seen[0] == after + 1:
-            raise LineBrokenError
+            raise ConnectionBrokenError
         return answer(self, token, ends_at)
 
     before = length(ledger)
-    monkeypatch.setattr(Line, "answer", breaking)
+    monkeypatch.setattr(BlockingConnection, "answer", breaking)
     found = at_once(ledger, *(lambda n=n: ledger.append(f"c{n}", [text(f"t{n}")]) for n in range(CHATS)))
 
     assert [[f"t{n}"] for n in range(CHATS)] == [[message.text for message in messages] for messages in found]
     assert length(ledger) == before + CHATS
 
 
-def test_without_a_line(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_blocking_connection(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where there is no second connection to be had, the commits go the other way, side by side."""
-    monkeypatch.setattr(internals(ledger).log._client, "borrow_line", lambda: None)
+    monkeypatch.setattr(internals(ledger).log._client, "acquire_blocking_connection", lambda: None)
     found = at_once(ledger, *(lambda n=n: ledger.append(f"c{n}", [text(f"t{n}")]) for n in range(CHATS)))
 
     assert [[f"t{n}"] for n in range(CHATS)] == [[message.text for message in messages] for messages in found]
 
 
-def test_a_race_lost_without_a_line(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_race_lost_without_a_blocking_connection(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the server refuses there is decided on again, too."""
-    monkeypatch.setattr(internals(ledger).log._client, "borrow_line", lambda: None)
+    monkeypatch.setattr(internals(ledger).log._client, "acquire_blocking_connection", lambda: None)
     add, stale = JetStreamAppends.add, ["c1"]
 
     def late(self: JetStreamAppends, chat_id: str, events: Any, expected_position: int) -> None:

@@ -49,7 +49,7 @@ def test_an_unknown_scheme(location: str, tmp_path: Path, monkeypatch: pytest.Mo
     ],
 )
 def test_a_malformed_location(location: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What can not be a location is a `ChatledgerError`, never a traceback of something inside."""
+    """What cannot be a location is a `ChatledgerError`, never a traceback of something inside."""
     monkeypatch.chdir(tmp_path)
     with pytest.raises(chatledger.ChatledgerError):
         chatledger.open(location, timeout_s=0.5, index=tmp_path / "index").close()

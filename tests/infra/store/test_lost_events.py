@@ -95,6 +95,7 @@ READERS: dict[str, Callable[[Ledger], Iterable[Recorded]]] = {
 }
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("lost", [2, 5, 7, 13])
 @pytest.mark.parametrize("reader", READERS)
 def test_a_reader_stops_at_a_lost_event(data: Path, reader: str, lost: int) -> None:
@@ -122,6 +123,7 @@ def test_the_last_event_of_another_chat(data: Path, reader: str) -> None:
     assert error.position == OTHER
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("reader", ["history", "feed"])
 @pytest.mark.parametrize("after", [4, 5, 12])
 def test_a_reader_that_begins_in_the_middle(data: Path, reader: str, after: int) -> None:

@@ -75,7 +75,7 @@ def in_another_thread(work: Callable[[], object]) -> None:
 
 def overtake(store: Store, chat_id: str, decide: Decide) -> None:
     """Write to a chat without waiting for who writes now, as another process does."""
-    command = store._deciding.command(chat_id, lambda snapshot: snapshot.chat(chat_id), decide, None)
+    command = store._commands.command(chat_id, lambda snapshot: snapshot.chat(chat_id), decide, None)
     store._commits._decide_alone(command)
     store._commits._write_alone(command)
 

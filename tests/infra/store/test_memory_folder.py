@@ -10,7 +10,7 @@ from tests.support.encrypted_world import MEMORY, in_memory  # noqa: F401 - a fi
 
 import chatledger
 from chatledger import ConfigurationError, Encryption
-from chatledger.infra.store import temp_folders as module
+from chatledger.infra.store import temp_folders
 from chatledger.infra.store.temp_folders import Scratch, is_in_memory, memory_folder
 
 
@@ -44,10 +44,10 @@ def test_file_systems_are_told_apart(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What can not be known to be in memory is not."""
+    """What cannot be known to be in memory is not."""
     mounts = tmp_path / "mountinfo"
     mounts.write_text(DISKS)
-    monkeypatch.setattr(module, "_MOUNTS", mounts)
+    monkeypatch.setattr(temp_folders, "_MOUNTS", mounts)
 
     def major(_: int) -> int:
         return device[0]
@@ -63,8 +63,8 @@ def test_file_systems_are_told_apart(
 
 def test_a_system_without_proc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where nothing tells what is in memory, encryption asks for a decision, and nothing is made."""
-    monkeypatch.delenv(module.RUNTIME_DIR_ENV, raising=False)
-    monkeypatch.setattr(module, "_MOUNTS", tmp_path / "absent")
+    monkeypatch.delenv(temp_folders.RUNTIME_DIR_ENV, raising=False)
+    monkeypatch.setattr(temp_folders, "_MOUNTS", tmp_path / "absent")
     with pytest.raises(ConfigurationError, match="index_at_rest='plain'"):
         chatledger.open(tmp_path / "data", encryption=Encryption(Encryption.new_key()))
     assert not (tmp_path / "data").exists()
@@ -75,7 +75,7 @@ def test_the_folder_that_was_asked_for(in_memory: Path, tmp_path: Path, monkeypa
     assert folder == memory_folder() == in_memory / f"chatledger-{os.geteuid()}"
     assert folder.stat().st_mode & 0o777 == 0o700
     if not is_in_memory(tmp_path):
-        monkeypatch.setenv(module.RUNTIME_DIR_ENV, str(tmp_path))
+        monkeypatch.setenv(temp_folders.RUNTIME_DIR_ENV, str(tmp_path))
         with pytest.raises(ConfigurationError, match="not a folder on a file system in memory"):
             memory_folder()
 
@@ -97,13 +97,13 @@ def test_a_folder_that_others_made(trap: str, in_memory: Path, monkeypatch: pyte
             user = os.geteuid() + 1
             monkeypatch.setattr(os, "geteuid", lambda: user)
             folder.rename(in_memory / f"chatledger-{user}")
-    with pytest.raises(ConfigurationError, match=r"private folder|can not be made"):
+    with pytest.raises(ConfigurationError, match=r"private folder|cannot be made"):
         memory_folder()
 
 
 def test_without_a_wish(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """`/dev/shm` comes before `XDG_RUNTIME_DIR`, which is taken where the other is not in memory."""
-    monkeypatch.delenv(module.RUNTIME_DIR_ENV, raising=False)
+    monkeypatch.delenv(temp_folders.RUNTIME_DIR_ENV, raising=False)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     made: list[Path] = []
     memory = {MEMORY, tmp_path}
@@ -112,8 +112,8 @@ def test_without_a_wish(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
         made.append(folder)
         return folder
 
-    monkeypatch.setattr(module, "_private", pretend)
-    monkeypatch.setattr(module, "is_in_memory", memory.__contains__)
+    monkeypatch.setattr(temp_folders, "_private", pretend)
+    monkeypatch.setattr(temp_folders, "is_in_memory", memory.__contains__)
     memory_folder()
     memory.remove(MEMORY)
     memory_folder()

@@ -80,6 +80,7 @@ def cut(data: Path) -> tuple[Path, Repair]:
     return data, done
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("name", QUESTIONS)
 def test_a_hole_is_not_served(cut: tuple[Path, Repair], name: str) -> None:
     """Every question and every command about the chat is refused, and the refusal says where what is left is noted."""

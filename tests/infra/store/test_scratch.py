@@ -13,7 +13,7 @@ import pytest
 from tests.support.proof_world import SqliteFile, fill
 
 import chatledger
-from chatledger.infra.store import temp_folders as scratch
+from chatledger.infra.store import temp_folders
 from chatledger.infra.store.temp_folders import Scratch
 
 _TAKING = """
@@ -106,7 +106,7 @@ def test_a_killed_verify_is_tidied_up_by_the_next(temporary: Path, tmp_path: Pat
 def test_one_that_is_removed_before_it_is_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between making a folder and locking it another process may take it for an abandoned one: then another one is made."""
     made: list[Path] = []
-    original = scratch._lock  # pyright: ignore[reportPrivateUsage]
+    original = temp_folders._lock  # pyright: ignore[reportPrivateUsage]
 
     def late(path: Path) -> int:
         made.append(path)
@@ -114,7 +114,7 @@ def test_one_that_is_removed_before_it_is_held(tmp_path: Path, monkeypatch: pyte
             shutil.rmtree(path)
         return original(path)
 
-    monkeypatch.setattr(scratch, "_lock", late)
+    monkeypatch.setattr(temp_folders, "_lock", late)
     with Scratch(tmp_path).folder() as folder:
         assert folder == made[1]
         assert list(tmp_path.iterdir()) == [folder]
@@ -126,7 +126,7 @@ def test_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(path: Path) -> int:
         raise OSError(95, "no locks")
 
-    monkeypatch.setattr(scratch, "_lock", refuse)
+    monkeypatch.setattr(temp_folders, "_lock", refuse)
     with Scratch(tmp_path).folder() as folder:
         assert Scratch(tmp_path).abandoned() == []
         assert oct(folder.stat().st_mode & 0o777) == "0o700"

@@ -49,7 +49,7 @@ def read(ledger: Ledger) -> object:
 
 @pytest.mark.soak
 def test_calls_without_descriptors(tmp_path: Path) -> None:
-    """In a process that has read nothing yet, so that also the modules of a call can not be read. Afterwards all work."""
+    """In a process that has read nothing yet, so that also the modules of a call cannot be read. Afterwards all work."""
     done = subprocess.run([sys.executable, __file__, str(tmp_path)], check=False, capture_output=True, text=True)
 
     assert done.stderr == ""

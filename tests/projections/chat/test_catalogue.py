@@ -80,7 +80,7 @@ def test_lists_agree_with_sorting_and_filtering(plan: Any, changes: Any, page: i
     """Newest first, ties by id; owner and entry match exactly; offset and cursor give the same pages (PS-8 to PS-11)."""
     story = told(plan, changes)
     whole: list[Chat] = sorted(
-        (found for folded in story.chats.values() if (found := folded.chat) is not None),
+        (found for replayed in story.chats.values() if (found := replayed.chat) is not None),
         key=lambda chat: (-chat.updated_at, chat.id),
     )
     with TemporaryDirectory() as folder, opened(Path(folder)) as index:

@@ -132,6 +132,7 @@ def test_flushes_do_not_show(plan: Plan, page: int) -> None:
     assert found[0] == found[1] == found[2]
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("page", [1, 7, PAGE_MESSAGES, PAGE_MESSAGES + 1, 10_000])
 @pytest.mark.parametrize("count", [1, 2, PAGE_MESSAGES - 1, PAGE_MESSAGES, PAGE_MESSAGES + 1, 3 * PAGE_MESSAGES + 5])
 def test_pages_end_anywhere(tmp_path: Path, page: int, count: int) -> None:

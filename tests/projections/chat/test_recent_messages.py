@@ -1,16 +1,12 @@
 """Messages that a search found are not looked for again by the next one on the same snapshot."""
 
-from collections.abc import Sequence
-from typing import Any
-
 import pytest
 from tests.support.search_world import generation
 
 import chatledger
 from chatledger import Ledger, NewMessage
 from chatledger.projections.chat.chains import Chains
-from chatledger.projections.chat.messages import MAX_MESSAGES, MAX_RECORDS, Recent, RecentMessages
-from chatledger.projections.search import reader, rows
+from chatledger.projections.chat.messages import MAX_MESSAGES, Recent, RecentMessages
 
 
 @pytest.fixture
@@ -66,26 +62,6 @@ def test_each_write_is_seen(ledger: Ledger) -> None:
         assert found(ledger) == [("n0", None, "quasar anew")]
 
 
-def test_records_are_looked_for_once(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also those of documents that an earlier search had, among others that it had not."""
-    with ledger:
-        asked: list[tuple[int, int]] = []
-        read = rows.document_records
-
-        def noted(txn: Any, table: Any, places: Sequence[tuple[int, int]]) -> Any:
-            asked.extend(places)
-            return read(txn, table, places)
-
-        monkeypatch.setattr(reader, "document_records", noted)
-        assert len(ledger.search("another")) == 1
-        first = ledger.search("quasar")
-        assert first == ledger.search("quasar")
-        assert len(first) == len(asked) == len(set(asked)) == 2
-        ledger.append("c", [NewMessage("user", "a third quasar", id="m2")])
-        assert len(ledger.search("quasar")) == 3
-        assert len(asked) == 5
-
-
 def test_another_chat_has_other_messages_at_the_same_places(ledger: Ledger) -> None:
     with ledger:
         ledger.create_chat("d", "ada")
@@ -99,10 +75,6 @@ def test_a_bounded_number_is_kept() -> None:
     """And no long ones; a full memory makes room for others."""
     recent = Recent()
     messages = recent.of(7)
-    messages.keep_records({(0, number): (1, 0, 0, 0, 0) for number in range(MAX_RECORDS)})
-    messages.keep_records({(1, 0): (1, 0, 0, 0, 0)})
-    assert messages.record((0, MAX_RECORDS - 1)) is not None
-    assert messages.record((1, 0)) is None
     messages.keep((0, (0, 0)), (b"x" * 5_000, None))
     assert messages.get((0, (0, 0))) is None
     for offset in range(MAX_MESSAGES):

@@ -236,7 +236,7 @@ def test_wrong_use_of_rows(tmp_path: Path) -> None:
         Desk(index).write(change)
         kept[0]._reach.end()  # pyright: ignore[reportPrivateUsage] - as the end of apply does
         for use in (lambda: kept[0].get("a"), lambda: kept[0].put("a", 1), lambda: list(kept[0].range())):
-            with pytest.raises(LedgerClosedError, match="can not be used any more"):
+            with pytest.raises(LedgerClosedError, match="cannot be used any more"):
                 use()
 
 

@@ -136,7 +136,7 @@ def test_another_process_grows_the_map(tmp_path: Path) -> None:
     put(env, 1)
     script = f"""
 sys.path.insert(0, {str(Path(__file__).parents[3])!r})
-from tests.projections.test_environment import put, counted
+from tests.projections.lmdb.test_environment import put, counted
 env = Environment(root, map_bytes={TINY})
 put(env, 300, first=1)
 say("grown")
@@ -306,7 +306,7 @@ def test_all_killed_is_trusted_in_the_same_run(tmp_path: Path) -> None:
     """The kernel keeps what processes wrote; without a reboot nothing is lost."""
     script = f"""
 sys.path.insert(0, {str(Path(__file__).parents[3])!r})
-from tests.projections.test_environment import put
+from tests.projections.lmdb.test_environment import put
 env = Environment(root)
 put(env, 50)
 say("written")
@@ -392,7 +392,7 @@ def test_a_damaged_file_is_refused(tmp_path: Path, damage: str) -> None:
             "zeros": bytes(len(whole)),
         }[damage]
     )
-    with pytest.raises(CorruptStateError, match="can not be opened"):
+    with pytest.raises(CorruptStateError, match="cannot be opened"):
         Environment(tmp_path)
 
 

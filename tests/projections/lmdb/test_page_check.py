@@ -122,7 +122,7 @@ WRITE = """
 import sys
 from pathlib import Path
 from random import Random
-from tests.projections.test_page_check import opened, work
+from tests.projections.lmdb.test_page_check import opened, work
 environment, random = opened(Path(sys.argv[1])), Random(int(sys.argv[2]))
 while True:
     work(environment, random, 30)

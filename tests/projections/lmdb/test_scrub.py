@@ -90,7 +90,7 @@ def test_other_processes_bring_nothing_back(tmp_path: Path) -> None:
             def empty(txn: Transaction) -> None:
                 for at in range(300):
                     txn.delete(b"%04d" % at, db=generation.tables.rows)
-                generation.note_soiled(txn)
+                generation.note_dirty(txn)
 
             assert b"<999999>" in world.found()
             generation.env.update(empty)
@@ -150,7 +150,7 @@ def test_readers_of_other_processes_keep_what_they_see(tmp_path: Path) -> None:
 
 
 def test_writing_with_old_memory_makes_it_due_again(tmp_path: Path) -> None:
-    """Who can not forget, as a transaction of the same process does not end, writes nevertheless, and notes it."""
+    """Who cannot forget, as a transaction of the same process does not end, writes nevertheless, and notes it."""
     with opened(tmp_path) as world:
         world.put("rows", [1000] * 200)
         world.delete(list(world.rows)[:150])
@@ -270,7 +270,7 @@ def test_others_work_meanwhile(tmp_path: Path) -> None:
                     for at in range(10):
                         txn.put(b"w%d" % at, tokens[-1] * (50 * at + 1), db=generation.tables.search)
                     if len(tokens) % 4 == 0:
-                        generation.note_soiled(txn)
+                        generation.note_dirty(txn)
 
                 generation.env.update(change)
                 written.set()
@@ -295,7 +295,7 @@ def test_others_work_meanwhile(tmp_path: Path) -> None:
             scrubs.append(scrub(generation, is_last=True))
         for thread in threads:
             thread.join()
-        generation.env.update(generation.note_soiled)
+        generation.env.update(generation.note_dirty)
 
         assert not wrong
         assert scrub(generation, is_last=True)

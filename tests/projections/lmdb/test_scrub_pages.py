@@ -10,7 +10,8 @@ from struct import Struct
 import pytest
 from tests.support.scrubbed_index import opened
 
-from chatledger.projections.lmdb.scrub import PageFile, UnknownFormatError
+from chatledger.projections.lmdb.pages import PageError
+from chatledger.projections.lmdb.scrub import PageFile
 
 
 @pytest.mark.parametrize(
@@ -28,8 +29,8 @@ def test_an_unknown_format_is_left_alone(tmp_path: Path, offset: int, value: byt
     copy = tmp_path / "copy"
     copy.write_bytes(altered)
     pages = PageFile(copy)
-    with pytest.raises(UnknownFormatError):
-        pages.meta(3)
+    with pytest.raises(PageError):
+        pages.snapshot(3)
     pages.close()
 
     assert copy.read_bytes() == altered
@@ -42,14 +43,14 @@ def test_a_damaged_page_is_left_alone(tmp_path: Path) -> None:
         file = world.generation.env.file
         txn_id = world.generation.env.last_txn_id
     pages = PageFile(file)
-    meta = pages.meta(txn_id)
-    assert meta is not None
-    wrong = meta._replace(main_root=meta.last_page + 5)
-    with pytest.raises(UnknownFormatError):
+    snapshot = pages.snapshot(txn_id)
+    assert snapshot is not None
+    wrong = snapshot._replace(main=snapshot.main._replace(root=snapshot.last_page + 5))
+    with pytest.raises(PageError):
         pages.clean_trees(wrong)
-    with pytest.raises(UnknownFormatError):
-        pages._clean_tail(meta.main_root, 10, meta)
-    assert pages.meta(txn_id + 5) is None
+    with pytest.raises(PageError):
+        pages._clean_tail(snapshot.main.root, 10, snapshot)
+    assert pages.snapshot(txn_id + 5) is None
     pages.close()
 
 
@@ -87,10 +88,10 @@ def test_a_branch_that_refers_anywhere_is_left_alone(tmp_path: Path, offset: int
             altered[at : at + len(wanted)] = wanted
     file.write_bytes(altered)
     pages = PageFile(file)
-    meta = pages.meta(txn_id)
-    assert meta is not None
-    with pytest.raises(UnknownFormatError):
-        pages.clean_trees(meta)
+    snapshot = pages.snapshot(txn_id)
+    assert snapshot is not None
+    with pytest.raises(PageError):
+        pages.clean_trees(snapshot)
     pages.close()
 
 
@@ -104,14 +105,14 @@ def test_a_damaged_list_of_free_pages_is_refused(tmp_path: Path, value: bytes) -
         file = world.generation.env.file
         txn_id = world.generation.env.last_txn_id
     pages = PageFile(file)
-    meta = pages.meta(txn_id)
-    assert meta is not None
+    snapshot = pages.snapshot(txn_id)
+    assert snapshot is not None
     altered = bytearray(file.read_bytes())
-    start = meta.free_root * os.sysconf("SC_PAGESIZE")
+    start = snapshot.free.root * os.sysconf("SC_PAGESIZE")
     (node,) = Struct("<H").unpack_from(altered, start + 16)
     altered[start + node : start + node + 2] = len(value).to_bytes(2, "little")
     altered[start + node + 16 : start + node + 16 + len(value)] = value
     file.write_bytes(altered)
-    with pytest.raises(UnknownFormatError):
-        pages.clean_free(meta, oldest_reader=None)
+    with pytest.raises(PageError):
+        pages.clean_free(snapshot, oldest_reader=None)
     pages.close()

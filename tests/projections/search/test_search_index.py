@@ -22,8 +22,7 @@ from tests.support.soak import examples
 
 import chatledger
 from chatledger import Ledger
-from chatledger.projections.search import indexer as building
-from chatledger.projections.search import indexer as currency
+from chatledger.projections.search import indexer
 from chatledger.projections.search.rows import SearchRows, SearchState
 
 EVERYTHING = "everything"
@@ -148,7 +147,7 @@ def test_a_building_that_was_stopped_goes_on() -> None:
         drop_search(ledger)
         live = generation(ledger)
         taken: list[int] = []
-        while not building.is_complete(live.env, live.tables):
+        while not indexer.is_complete(live.env, live.tables):
             build_search(ledger, anew=False, chunk_messages=4, stop_after=1)
             with live.env.reading() as txn:
                 rows = [SearchRows(txn, live.tables.search, live.tables.chat_no(txn, chat)) for chat in OWNERS]
@@ -168,7 +167,7 @@ def test_another_version_is_built_anew_at_open(tmp_path: Any, monkeypatch: pytes
         assert not ledger.search("run").is_degraded
 
         with monkeypatch.context() as patch:
-            patch.setattr(currency, "VERSION", b"another")
+            patch.setattr(indexer, "VERSION", b"another")
             degraded = ledger.search("unn")
             assert degraded.is_degraded
             assert ["Running a"] == [hit.message.text for hit in degraded]
@@ -177,16 +176,16 @@ def test_another_version_is_built_anew_at_open(tmp_path: Any, monkeypatch: pytes
 
         # What the other version left out is missing, and the index says so.
         assert ledger.search("run").is_degraded
-        assert building.is_complete(generation(ledger).env, generation(ledger).tables) is False
+        assert indexer.is_complete(generation(ledger).env, generation(ledger).tables) is False
 
     with chatledger.open(tmp_path / "log", index=index, durability="fast") as ledger:
         assert {"Running a", "running late"} == {hit.message.text for hit in ledger.search("run")}
         assert not ledger.search("run").is_degraded
         assert hit.message in [found.message for found in ledger.search("run")]
 
-    monkeypatch.setattr(currency, "VERSION", b"another")
+    monkeypatch.setattr(indexer, "VERSION", b"another")
     with chatledger.open(tmp_path / "log", index=index, durability="fast") as ledger:
-        assert building.is_complete(generation(ledger).env, generation(ledger).tables)
+        assert indexer.is_complete(generation(ledger).env, generation(ledger).tables)
         assert not ledger.search("run").is_degraded
         assert 2 == len(ledger.search("run"))
 

@@ -53,6 +53,7 @@ def ledger(text: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ledg
         yield ledger
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("query", EXACT)
 def test_a_snippet_from_the_index_is_that_of_the_whole_text(ledger: Ledger, text: str, query: str) -> None:
     """Of words that do not occur very often."""
@@ -66,6 +67,7 @@ def test_a_snippet_from_the_index_is_that_of_the_whole_text(ledger: Ledger, text
     assert found[text] == snippet(text, parsed)
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("query", ["needle", "late", "fox", "f* OR t* OR w* OR needle", "the needle", '"quick brown"'])
 @pytest.mark.parametrize("state", ["written", "rebuilt"])
 def test_a_long_text_is_not_read_for_a_snippet(
@@ -87,7 +89,7 @@ def test_a_long_text_is_not_read_for_a_snippet(
     looked_at: list[int] = []
     of = snippets.Snippets.of
 
-    def noted(self: snippets.Snippets, whole: str, known: snippets.Known | None = None) -> str:
+    def noted(self: snippets.Snippets, whole: str, known: snippets.KnownWords | None = None) -> str:
         assert known is not None
         looked_at.append(len(known.starts))
         return of(self, whole, known)

@@ -8,7 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatledger.projections.search.postings import DOC_SHIFT, POSITION_MASK, Postings, occurrences_of, pack, unpack
+from chatledger.projections.search.postings import (
+    DOC_SHIFT,
+    POSITION_MASK,
+    Part,
+    Postings,
+    occurrences_in,
+    occurrences_of,
+    occurrences_of_each,
+    pack,
+    unpack,
+    unpack_each,
+    unpack_parts,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -133,3 +145,36 @@ def test_chunks_that_are_packed_together_are_as_if_packed_alone(chunks: list[lis
     starts = np.cumsum([0, *map(len, chunks[:-1])])
     occurrences = [one for chunk in chunks for one in chunk]
     assert [packed(chunk) for chunk in chunks] == pack(*columns(occurrences), starts)
+
+
+some_documents = st.integers(0, 3) | st.integers(0, 70_000) | st.integers(0, 2**31)
+some_positions = st.integers(0, 3) | st.integers(0, 300) | st.integers(0, MAX)
+some_occurrences = st.builds(occurrence, some_documents, some_positions)
+some_chunks = st.lists(st.sets(some_occurrences, min_size=1, max_size=12).map(sorted), max_size=5)
+
+
+@pytest.mark.soak
+@given(st.lists(st.tuples(st.integers(0, 2**31 - 1), some_chunks, st.sets(some_occurrences, max_size=5).map(sorted))))
+def test_the_postings_of_several_chats_follow_each_other(chats: list[tuple[int, list[list[int]], list[int]]]) -> None:
+    """With chunks of all widths, and occurrences that are not in rows yet; of one term, and of several at once."""
+    parts = [
+        Part(base, [b"".join(map(packed, chunks[:2])), *map(packed, chunks[2:])], late) for base, chunks, late in chats
+    ]
+    each_part = [
+        [one + occurrence(base, 0) for chunk in [*chunks, late] for one in chunk] for base, chunks, late in chats
+    ]
+    expected = [one for part in each_part for one in part]
+
+    assert expected == occurrences_of(unpack_parts(parts)).tolist()
+    assert [expected, []] == [occurrences_of(found).tolist() for found in unpack_each([parts, []])]
+    each = occurrences_of_each([parts, [], parts[:1], parts])
+    first = each_part[0] if each_part else []
+    assert [expected, [], first, expected] == [found.tolist() for found in each]
+
+
+@given(st.sets(st.builds(occurrence, st.integers(0, 20), some_positions), min_size=1), st.sets(st.integers(0, 22)))
+def test_occurrences_in_some_documents(occurrences: set[int], wanted: set[int]) -> None:
+    postings = unpack([packed(sorted(occurrences))])
+    found = occurrences_in(postings, np.array(sorted(wanted), dtype=np.uint64))
+
+    assert [one for one in occurrences_of(postings).tolist() if one >> DOC_SHIFT in wanted] == found.tolist()

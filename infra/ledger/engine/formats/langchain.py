@@ -150,7 +150,7 @@ def _media_block(part: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str
 
 
 OPENAI_ROLE: Final = "__openai_role__"
-"""Where LangChain keeps that a system message is one of a developer."""
+"""The key under which LangChain marks a system message as one of a developer."""
 
 CHAT: Final = "chat"
 _ROLES: Final = (("system", SYSTEM), ("human", USER), ("ai", ASSISTANT), ("tool", TOOL), ("function", FUNCTION))
@@ -201,7 +201,7 @@ def _fields(message: Any) -> dict[str, Any]:
     whole: Any = library.message_chunk_to_message(message) if isinstance(message, library.BaseMessageChunk) else message
     kind = whole.type
     if kind not in {name for name, _ in _ROLES} | {CHAT}:
-        msg = f"a LangChain message of type {kind!r} can not be stored; system, human, ai, tool, function and chat can"
+        msg = f"a LangChain message of type {kind!r} cannot be stored; system, human, ai, tool, function and chat can"
         raise InvalidValueError(msg)
     return plain_object(dict(whole), "a LangChain message")
 

@@ -1,7 +1,7 @@
-"""Reading chats as they stood at an earlier moment."""
+"""Time travel: reading chats as of an earlier point of the log."""
 
-from .moment import Moment, moment_at
-from .snapshot import UnfoldedError
-from .store import MomentStore, PastEvents
+from .point import AsOfPoint, find_point
+from .snapshot import NeedsReplayError
+from .store import AsOfEvents, AsOfStore
 
-__all__ = ["Moment", "MomentStore", "PastEvents", "UnfoldedError", "moment_at"]
+__all__ = ["AsOfEvents", "AsOfPoint", "AsOfStore", "NeedsReplayError", "find_point"]

@@ -1,11 +1,11 @@
-"""The index as it stood at a moment: unchanged chats from the live index, the others from an index of the past."""
+"""Snapshots as of a point: unchanged chats from the live index, the others from an as-of index."""
 
 from collections.abc import Sequence
 from typing import Final, NamedTuple, Never
 
 from chatledger.domain.chat.state import Tombstone
 from chatledger.domain.values import Chat
-from chatledger.projections.as_of_index import PastChat, PastIndex
+from chatledger.projections.as_of_index import AsOfChat, AsOfIndex
 from chatledger.projections.chat.chains import Place
 from chatledger.projections.chat.lists import Cursor
 from chatledger.projections.chat.reader import IndexedChat
@@ -14,15 +14,15 @@ from chatledger.projections.lmdb.keys import order_key, scope
 from chatledger.projections.lmdb.tables import Tables
 
 from ...port import LedgerSnapshot, refused
-from .moment import Moment
+from .point import AsOfPoint
 
 WHY: Final = (
     "is not for a view of an earlier moment, which only reads chats; use the ledger that the view was made from"
 )
 
 
-class Unfolded(NamedTuple):
-    """A living chat that changed since the moment, and how many events it has up to which position now."""
+class ChatToReplay(NamedTuple):
+    """A living chat that changed since the point, with its present number of events and last position."""
 
     chat_id: str
     chat_no: int
@@ -31,22 +31,22 @@ class Unfolded(NamedTuple):
     last_position: int
 
 
-class UnfoldedError(Exception):
+class NeedsReplayError(Exception):
     """
-    Says what has to be done before the question can be answered; it is then asked again.
+    Chats must be replayed before the question can be answered; it is asked again afterwards.
 
     Args:
-        chats: These are to be folded.
-        searched: The numbers of chats that have not changed, which are to be copied to be searched with the others.
+        chats: The chats to replay.
+        searched: The numbers of unchanged chats to copy, so that they are searched with the others.
     """
 
-    def __init__(self, chats: Sequence[Unfolded], searched: Sequence[int] = ()) -> None:
-        super().__init__(f"{len(chats)} chats are to be folded, {len(searched)} to be copied")
+    def __init__(self, chats: Sequence[ChatToReplay], searched: Sequence[int] = ()) -> None:
+        super().__init__(f"{len(chats)} chats are to be replayed, {len(searched)} to be copied")
         self.chats, self.searched = chats, searched
 
 
-class MomentSnapshotRefusals:
-    """The members of `LedgerSnapshot` that a snapshot of a moment refuses: they are not of that moment."""
+class AsOfSnapshotRefusals:
+    """The members of `LedgerSnapshot` that a snapshot as of a point refuses: they concern the present."""
 
     thread = refused("thread", WHY)
 
@@ -56,15 +56,15 @@ class MomentSnapshotRefusals:
         refused("state", WHY)()
 
 
-class MomentSnapshot(MomentSnapshotRefusals):
+class AsOfSnapshot(AsOfSnapshotRefusals):
     """
-    The `LedgerSnapshot` of a moment. What belongs to it never changes, except that chats are deleted.
+    A `LedgerSnapshot` as of a point. What belongs to it never changes, except that chats are deleted.
 
-    Nothing is folded inside it: reading the log takes long, and the index of the past can not grow while it is read.
+    Nothing is replayed inside it: reading the log takes long, and the as-of index cannot grow while it is read.
     """
 
-    def __init__(self, live: LedgerSnapshot, moment: Moment, past: tuple[PastIndex, Transaction] | None) -> None:
-        self._live, self._moment, self._past = live, moment, past
+    def __init__(self, live: LedgerSnapshot, point: AsOfPoint, past: tuple[AsOfIndex, Transaction] | None) -> None:
+        self._live, self._point, self._past = live, point, past
         self._is_searched_there = False
 
     @property
@@ -89,21 +89,21 @@ class MomentSnapshot(MomentSnapshotRefusals):
     def chat(self, chat_id: str, *, even_quarantined: bool = False) -> IndexedChat:
         """The chat of that id; its record is None when there was none, or is no more."""
         then = self._then(self._live.chat(chat_id, even_quarantined=even_quarantined))
-        if isinstance(then, Unfolded):
-            raise UnfoldedError([then])
-        self._is_searched_there = isinstance(then, PastChat)
+        if isinstance(then, ChatToReplay):
+            raise NeedsReplayError([then])
+        self._is_searched_there = isinstance(then, AsOfChat)
         return then
 
     def chat_nos(self, *, user_id: str | None = None) -> list[int]:
         """The numbers of all chats, or of those of an owner, the last changed first. They can be searched together."""
         found = self._all(user_id)
         numbers = [chat.chat_no for chat in found if chat.chat_no is not None]
-        self._is_searched_there = any(isinstance(chat, PastChat) for chat in found)
+        self._is_searched_there = any(isinstance(chat, AsOfChat) for chat in found)
         if self._past is not None and self._is_searched_there:
             past, txn = self._past
             elsewhere = [chat_no for chat_no in numbers if not past.is_searchable(txn, chat_no)]
             if elsewhere:
-                raise UnfoldedError([], elsewhere)
+                raise NeedsReplayError([], elsewhere)
         return numbers
 
     def _all(self, user_id: str | None) -> list[IndexedChat]:
@@ -112,12 +112,12 @@ class MomentSnapshot(MomentSnapshotRefusals):
         found = [
             self._then(IndexedChat(tables, txn, chat_id, chat_no))
             for chat_no in self._live.chat_nos(user_id=user_id)
-            if chat_no <= self._moment.position
+            if chat_no <= self._point.position
             for chat_id in (self._id(chat_no),)
         ]
-        unfolded = [chat for chat in found if isinstance(chat, Unfolded)]
-        if unfolded:
-            raise UnfoldedError(unfolded)
+        to_replay = [chat for chat in found if isinstance(chat, ChatToReplay)]
+        if to_replay:
+            raise NeedsReplayError(to_replay)
         living = [(chat, key) for chat in found if isinstance(chat, IndexedChat) and (key := _order_of(chat))]
         living.sort(key=lambda one: one[1])
         return [chat for chat, _ in living]
@@ -156,18 +156,18 @@ class MomentSnapshot(MomentSnapshotRefusals):
         page = chats[offset : None if limit is None else offset + limit]
         return [chat for one in page if (chat := one.chat) is not None]
 
-    def _then(self, chat: IndexedChat) -> IndexedChat | Unfolded:
+    def _then(self, chat: IndexedChat) -> IndexedChat | ChatToReplay:
         record, chat_no = chat.record, chat.chat_no
-        if record is None or chat_no is None or chat_no > self._moment.position:
+        if record is None or chat_no is None or chat_no > self._point.position:
             return IndexedChat(self._live.tables, self._live.txn, chat.chat_id, None)
-        if self._moment.is_after(record.head):
+        if self._point.is_after(record.head):
             return chat
         if self._past is not None:
             past, txn = self._past
             if past.is_complete(txn, chat_no):
-                return PastChat(past.tables, txn, chat.chat_id, chat_no)
+                return AsOfChat(past.tables, txn, chat.chat_id, chat_no)
         event_count = record.head.version - record.first_version + 1
-        return Unfolded(chat.chat_id, chat_no, chat.tombstone, event_count, record.head.position)
+        return ChatToReplay(chat.chat_id, chat_no, chat.tombstone, event_count, record.head.position)
 
 
 def _order_of(chat: IndexedChat) -> bytes | None:

@@ -1,4 +1,4 @@
-"""A store as it stood at a moment: what a ledger reads through, to answer as it did then."""
+"""Stores as of a point: a ledger reads through them to answer as it did then."""
 
 import contextlib
 import threading
@@ -8,18 +8,18 @@ from typing import Never
 
 from chatledger.domain.chat.events import Recorded
 from chatledger.domain.errors import LedgerClosedError
-from chatledger.projections.as_of_index import PastIndex
+from chatledger.projections.as_of_index import AsOfIndex
 from chatledger.projections.chat.reader import IndexedChat
 
 from ....store.temp_folders import Scratch
 from ...port import LedgerSnapshot, LedgerStore, refused
-from .folding import fold_chats
-from .moment import Moment, position_of
-from .snapshot import WHY, MomentSnapshot, UnfoldedError
+from .point import AsOfPoint, position_of_point
+from .replaying import replay_chats
+from .snapshot import WHY, AsOfSnapshot, NeedsReplayError
 
 
-class MomentRefusals:
-    """The members of `LedgerStore` that a store of a moment refuses: what writes, and what is not of that moment."""
+class AsOfRefusals:
+    """The members of `LedgerStore` that a store as of a point refuses: those that write, and those about the present."""
 
     delete_thread = refused("delete_thread", WHY)
     execute = refused("execute", WHY)
@@ -37,41 +37,41 @@ class MomentRefusals:
         refused("log", WHY)()
 
 
-class MomentStore(MomentRefusals):
+class AsOfStore(AsOfRefusals):
     """
-    The `LedgerStore` of a moment. A question about chats that changed since raises `UnfoldedError`; after `prepare` it is answered.
+    A `LedgerStore` as of a point. A question about chats that changed since raises `NeedsReplayError`; `prepare` replays them.
 
     Args:
         source: The store as it is now, or what shows a part of it; asked for it every time, so that closing is noticed.
-        moment: Which moment.
-        scratch: Where chats may lie that were folded.
+        point: The as-of point.
+        scratch: The place of the temporary index of replayed chats.
     """
 
-    def __init__(self, source: Callable[[], LedgerStore], moment: Moment, scratch: Scratch) -> None:
-        self._source, self._moment, self._scratch = source, moment, scratch
-        self._folding = threading.Lock()
-        self._past: PastIndex | None = None
+    def __init__(self, source: Callable[[], LedgerStore], point: AsOfPoint, scratch: Scratch) -> None:
+        self._source, self._point, self._scratch = source, point, scratch
+        self._replaying = threading.Lock()
+        self._past: AsOfIndex | None = None
         self._position: int | None = None
         self._is_closed = False
 
     @property
-    def moment(self) -> Moment:
-        """Which moment."""
-        return self._moment
+    def point(self) -> AsOfPoint:
+        """The as-of point."""
+        return self._point
 
     @property
     def position(self) -> int:
-        """The position of the last event up to the moment."""
+        """The position of the last event up to the point."""
         source = self.source
         source.check_open()
         if self._position is None:
-            self._position = position_of(source, self._moment)
+            self._position = position_of_point(source, self._point)
         return self._position
 
     @property
-    def log_only(self) -> "PastEvents":
-        """The events up to the moment, beside the index as it is now."""
-        return PastEvents(self)
+    def log_only(self) -> "AsOfEvents":
+        """A store with the events up to the point, and the index as it is now."""
+        return AsOfEvents(self)
 
     @property
     def source(self) -> LedgerStore:
@@ -87,59 +87,59 @@ class MomentStore(MomentRefusals):
         return self._source()
 
     @contextlib.contextmanager
-    def snapshot(self) -> Generator[MomentSnapshot]:
-        """The index as it stood then."""
+    def snapshot(self) -> Generator[AsOfSnapshot]:
+        """Open a snapshot of the index as of the point."""
         past = self._past
         with self.source.snapshot() as live:
             if past is None:
-                yield MomentSnapshot(live, self._moment, None)
+                yield AsOfSnapshot(live, self._point, None)
             else:
                 with past.reading() as txn:
-                    yield MomentSnapshot(live, self._moment, (past, txn))
+                    yield AsOfSnapshot(live, self._point, (past, txn))
 
-    def prepare(self, needed: UnfoldedError) -> None:
+    def prepare(self, needed: NeedsReplayError) -> None:
         """
-        Do what a question needs, but for what others did meanwhile. No snapshot may be open in this thread.
+        Replay and copy the chats that a question needs, unless others did meanwhile. No snapshot may be open in this thread.
 
         Raises:
             ChainIntegrityError: Events of a chat are missing on the log, repeated or altered.
             LogUnavailableError: The log did not answer.
         """
-        with self._folding:
+        with self._replaying:
             source = self.source
             past = self._past or self._open_past()
             with past.reading() as txn:
                 missing = [chat for chat in needed.chats if not past.is_complete(txn, chat.chat_no)]
-            fold_chats(source, past, self._moment, missing)
+            replay_chats(source, past, self._point, missing)
             if needed.searched:
                 with source.snapshot() as live:
                     past.copy_chats(live.txn, live.tables, self._unchanged(live, needed.searched))
 
     def _unchanged(self, live: LedgerSnapshot, chat_numbers: Sequence[int]) -> list[int]:
-        """Those chats that are still as they were."""
+        """Return the chats that have still not changed since the point."""
         records = ((chat_no, IndexedChat(live.tables, live.txn, "", chat_no).record) for chat_no in chat_numbers)
-        return [chat_no for chat_no, record in records if record is not None and self._moment.is_after(record.head)]
+        return [chat_no for chat_no, record in records if record is not None and self._point.is_after(record.head)]
 
     def events(
-        self, after: int, *, chat_id: str | None = None, is_closed: Callable[[], bool] = lambda: False
+        self, after: int, *, stream_id: str | None = None, is_closed: Callable[[], bool] = lambda: False
     ) -> Iterator[Recorded]:
-        """The events that were on the log after a position; those of chats that were deleted since are erased."""
+        """Yield the events after a position, up to the point; those of chats that were deleted since are erased."""
         ended: set[str] = set()
-        for recorded in self.source.events(after, chat_id=chat_id, is_closed=is_closed):
-            if recorded.position > self._moment.position:
+        for recorded in self.source.events(after, stream_id=stream_id, is_closed=is_closed):
+            if recorded.position > self._point.position:
                 return
-            if not self._moment.includes(recorded):
+            if not self._point.includes(recorded):
                 ended.add(recorded.chat_id)
             if recorded.chat_id not in ended:
                 yield recorded
 
     def catch_up(self, position: int | None, timeout_s: float) -> int:
-        """Nothing is added to the past; returns the moment's position."""
+        """Return the point's position; nothing is added to the past."""
         del position, timeout_s
-        return self._moment.position
+        return self._point.position
 
     def check_open(self) -> None:
-        """Raise `LedgerClosedError` after this or what it reads was closed."""
+        """Raise `LedgerClosedError` after this or its source was closed."""
         self.source.check_open()
 
     @property
@@ -148,48 +148,47 @@ class MomentStore(MomentRefusals):
         return self._is_closed
 
     def close(self) -> None:
-        """Remove what was folded; calling it again does nothing."""
+        """Remove the replayed chats. Idempotent."""
         self._is_closed = True
-        with self._folding:
+        with self._replaying:
             past, self._past = self._past, None
         if past is not None:
             past.close()
 
-    def _open_past(self) -> PastIndex:
+    def _open_past(self) -> AsOfIndex:
         # The folder is removed at once: its files live on without a name as long as they are open, so that nothing stays
         # behind, even of a process that is killed.
         with self._scratch.folder() as folder:
-            past = PastIndex(folder)
+            past = AsOfIndex(folder)
         weakref.finalize(self, past.close)
         self._past = past
         return past
 
 
-class PastEvents(MomentRefusals):
+class AsOfEvents(AsOfRefusals):
     """
-    The `LedgerStore` of a history: the events up to a moment, beside the index as it is now.
+    The `LedgerStore` of a history: the events up to a point, and the index as it is now.
 
-    Whose chat an event belongs to is a question about the present: the owner of a chat never changes, and of a deleted one the
-    tombstone tells.
+    Owners are looked up in the present: the owner of a chat never changes, and the tombstone of a deleted one has it.
     """
 
-    def __init__(self, moments: MomentStore) -> None:
-        self._moments = moments
+    def __init__(self, as_of_store: AsOfStore) -> None:
+        self._as_of_store = as_of_store
 
     def snapshot(self) -> contextlib.AbstractContextManager[LedgerSnapshot]:
         """The index as it is now."""
-        return self._moments.source.snapshot()
+        return self._as_of_store.source.snapshot()
 
     def events(
-        self, after: int, *, chat_id: str | None = None, is_closed: Callable[[], bool] = lambda: False
+        self, after: int, *, stream_id: str | None = None, is_closed: Callable[[], bool] = lambda: False
     ) -> Iterator[Recorded]:
-        """The events that were on the log after a position."""
-        return self._moments.events(after, chat_id=chat_id, is_closed=is_closed)
+        """Yield the events after a position, up to the point."""
+        return self._as_of_store.events(after, stream_id=stream_id, is_closed=is_closed)
 
     def catch_up(self, position: int | None, timeout_s: float) -> int:
         """Take in everything up to the present end of the log; returns the position reached."""
-        return self._moments.source.catch_up(position, timeout_s)
+        return self._as_of_store.source.catch_up(position, timeout_s)
 
     def check_open(self) -> None:
         """Raise `LedgerClosedError` after it was closed."""
-        self._moments.check_open()
+        self._as_of_store.check_open()

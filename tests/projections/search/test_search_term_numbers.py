@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatledger.domain.search.tokens import terms_of
-from chatledger.projections.search import term_numbers as vocabulary
+from chatledger.projections.search import term_numbers
 from chatledger.projections.search.term_numbers import Coded, Vocabulary
 
 STEMS = ("a", "ab", "running", "runnings", "abcdefgh", "abcdefghi", "abcdefghijklmnop", "abcdefghijklmnopq", "x" * 40)
@@ -31,9 +31,9 @@ def spelled(known: Vocabulary, coded: Coded) -> list[list[str]]:
 def test_many_texts_have_the_terms_of_each(batches: list[list[str]], window: int, slot_bits: int) -> None:
     """Wherever windows end, and however many words want the same slot."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(vocabulary, "_WINDOW_BYTES", window)
-        patch.setattr(vocabulary, "_SLOT_BITS", slot_bits)
-        patch.setattr(vocabulary, "_SHIFT", np.uint64(64 - slot_bits))
+        patch.setattr(term_numbers, "_WINDOW_BYTES", window)
+        patch.setattr(term_numbers, "_SLOT_BITS", slot_bits)
+        patch.setattr(term_numbers, "_SHIFT", np.uint64(64 - slot_bits))
         known = Vocabulary()
         for batch in batches:
             assert [terms_of(text) for text in batch] == spelled(known, known.code(batch))

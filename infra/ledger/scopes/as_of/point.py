@@ -1,4 +1,4 @@
-"""A moment in the past of a log, and finding it."""
+"""As-of points: a position or a time in the past of a log."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -19,29 +19,30 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
 
-class Moment(msgspec.Struct, frozen=True):
+class AsOfPoint(msgspec.Struct, frozen=True):
     """
-    The events up to `position`; with `time` (ms since the epoch) of each chat only those before its first later event.
+    A point in the past of a log: it includes the events up to `position`.
 
-    `position` is the end of a commit, and of the log that was read when the moment was named: what is written
-    afterwards never belongs to it, whatever its time is.
+    With `time` (ms since the epoch) it includes of each chat only those before its first later event. `position` is the end
+    of a commit, and of the log that was read when the point was named: events that are written afterwards never belong to
+    it, whatever their times are.
     """
 
     position: int
     time: int | None = None
 
     def includes(self, recorded: Recorded) -> bool:
-        """Whether an event belongs to it, if those before it in its chat do."""
+        """Whether an event belongs to the point, if those before it in its chat do."""
         return recorded.position <= self.position and (self.time is None or recorded.occurred_at <= self.time)
 
     def is_after(self, head: StreamHead) -> bool:
-        """Whether a chat whose last event this is has not changed since. Of one chat, no event is older than the one before."""
+        """Whether a chat with this head has not changed since. In one chat, no event is older than the one before."""
         return head.position <= self.position and (self.time is None or head.occurred_at <= self.time)
 
 
-def moment_at(store: LedgerStore, at: int | datetime) -> Moment:
+def find_point(store: LedgerStore, at: int | datetime) -> AsOfPoint:
     """
-    The moment of a position, or of a time.
+    Return the as-of point of a position or of a time.
 
     Raises:
         InvalidValueError: There is no such position on the log, or the time has no time zone.
@@ -52,7 +53,7 @@ def moment_at(store: LedgerStore, at: int | datetime) -> Moment:
         if at.tzinfo is None:
             msg = "a moment needs a time zone, e.g. datetime.now(timezone.utc)"
             raise InvalidValueError(msg)
-        return Moment(store.catch_up(None, RETRY_S), (at - _EPOCH) // _MILLISECOND)
+        return AsOfPoint(store.catch_up(None, RETRY_S), (at - _EPOCH) // _MILLISECOND)
     position = check_count(at, "a position")
     with store.snapshot() as snapshot:
         known = snapshot.state.position
@@ -63,23 +64,23 @@ def moment_at(store: LedgerStore, at: int | datetime) -> Moment:
             raise InvalidValueError(msg)
         store.catch_up(None, RETRY_S)
     if position == known:
-        return Moment(position)  # whole commits only are ever taken in
-    return Moment(_end_of_commit(store.log, position))
+        return AsOfPoint(position)  # whole commits only are ever taken in
+    return AsOfPoint(_end_of_commit(store.log, position))
 
 
-def position_of(store: LedgerStore, moment: Moment) -> int:
+def position_of_point(store: LedgerStore, point: AsOfPoint) -> int:
     """
-    The position of the last event up to a moment. For a time it is found by halving the log.
+    Return the position of the last event up to a point. For a time it is found by binary search in the log.
 
     Where the clocks of writers differ, it is the position of some event after which a later one follows.
     """
-    if moment.time is None:
-        return moment.position
-    low, high = 0, moment.position
+    if point.time is None:
+        return point.position
+    low, high = 0, point.position
     while low < high:
         middle = (low + high) // 2
         found = _next_event(store.log, middle)
-        if found is not None and found.position <= high and found.occurred_at <= moment.time:
+        if found is not None and found.position <= high and found.occurred_at <= point.time:
             low = found.position
         else:
             high = middle
@@ -95,7 +96,7 @@ def _next_event(log: LedgerLog, after: int) -> Recorded | None:
 
 
 def _end_of_commit(log: LedgerLog, position: int) -> int:
-    """The same position, or the one before the commit of which the rest comes later: nobody ever saw half of one."""
+    """Return the position, or, inside a commit, the one before that commit: nobody ever saw half of one."""
     recorded = log.event_at(position) if position else None
     if recorded is None or not recorded.event.rest:
         return position

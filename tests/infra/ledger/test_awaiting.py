@@ -63,17 +63,6 @@ def test_many_calls_at_once() -> None:
     asyncio.run(ask())
 
 
-def test_calls_that_follow_each_other_share_a_thread() -> None:
-    """Also after many at once, which had a thread each."""
-    barrier = threading.Barrier(8, timeout=30)
-
-    async def ask() -> None:
-        await asyncio.gather(*(in_thread(barrier.wait) for _ in range(8)))
-        assert len({await in_thread(threading.get_ident) for _ in range(50)}) == 1
-
-    asyncio.run(ask())
-
-
 def test_more_calls_than_threads_wait_for_one() -> None:
     """Each gets its own answer or error, and afterwards the threads serve again."""
     may_end = threading.Event()
@@ -125,11 +114,17 @@ def test_a_cancelled_task_waits_for_the_end_of_its_call(times: int) -> None:
 
 def test_a_task_that_is_cancelled_when_its_call_has_ended() -> None:
     """The answer and the cancellation come in the same round of the loop."""
+    begun, may_end, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def write() -> None:
+        begun.set()
+        assert may_end.wait(30)
+        ended.set()
 
     async def ask() -> None:
-        ended = threading.Event()
-        task = asyncio.create_task(in_thread(ended.set))
-        await asyncio.sleep(0)
+        task = asyncio.create_task(in_thread(write))
+        assert await asyncio.to_thread(begun.wait, 30)
+        may_end.set()
         assert ended.wait(30)
         time.sleep(0.01)  # noqa: ASYNC251 - the loop must not take the answer in yet
         task.cancel()
@@ -139,19 +134,27 @@ def test_a_task_that_is_cancelled_when_its_call_has_ended() -> None:
     asyncio.run(asyncio.wait_for(ask(), 10))
 
 
-def test_a_loop_that_is_closed_meanwhile_is_no_error_of_the_worker() -> None:
+def test_a_call_that_is_cancelled_before_it_begins_is_not_made() -> None:
+    """While all threads are busy; nobody waits for them then."""
     may_end = threading.Event()
-    loop = asyncio.new_event_loop()
-    task = loop.create_task(in_thread(lambda: may_end.wait(30)))
-    loop.call_later(0.05, loop.stop)
-    loop.run_forever()
-    assert not task.done()
-    task._log_destroy_pending = False  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
-    loop.close()
-    may_end.set()
+    made: list[int] = []
+
+    async def ask() -> None:
+        busy = [asyncio.create_task(in_thread(lambda: may_end.wait(30))) for _ in range(100)]
+        task = asyncio.create_task(in_thread(lambda: made.append(1)))
+        await asyncio.sleep(0.05)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert not may_end.is_set()
+        may_end.set()
+        assert all(await asyncio.gather(*busy))
+
+    asyncio.run(asyncio.wait_for(ask(), 30))
+    assert not made
 
 
-def test_a_forked_process_has_workers_of_its_own() -> None:
+def test_a_forked_process_has_threads_of_its_own() -> None:
     async def ask() -> int:
         return await in_thread(lambda: 7)
 

@@ -12,21 +12,39 @@ from tests.support.naive_index import dump
 import chatledger
 from chatledger import CorruptStateError, Ledger
 from chatledger.errors import LogRegressedError
-from chatledger.projections.lmdb.checksums import is_sound, seal, unseal
+from chatledger.projections.lmdb.checksums import (
+    is_sound,
+    with_checksum,
+    with_keyed_checksum,
+    without_checksum,
+    without_keyed_checksum,
+)
 from chatledger.projections.lmdb.environment import Transaction
 from chatledger.projections.lmdb.keys import Tag
 
 
 @given(row=st.binary(max_size=200), data=st.data())
 def test_any_changed_byte_is_noticed(row: bytes, data: st.DataObject) -> None:
-    stored = seal(row)
-    assert unseal(stored) == row
+    stored = with_checksum(row)
+    assert without_checksum(stored) == row
     at = data.draw(st.integers(0, len(stored) - 1))
     changed = stored[:at] + bytes([stored[at] ^ data.draw(st.integers(1, 255))]) + stored[at + 1 :]
 
     assert not is_sound(changed)
     with pytest.raises(CorruptStateError, match="rebuild"):
-        unseal(changed)
+        without_checksum(changed)
+
+
+@given(key=st.binary(min_size=1, max_size=50), row=st.binary(max_size=200), data=st.data())
+def test_a_row_under_another_key_is_noticed(key: bytes, row: bytes, data: st.DataObject) -> None:
+    """As is any changed byte."""
+    stored = with_keyed_checksum(key, row)
+    assert without_keyed_checksum(key, stored) == row
+    at = data.draw(st.integers(0, len(stored) - 1))
+    changed = stored[:at] + bytes([stored[at] ^ data.draw(st.integers(1, 255))]) + stored[at + 1 :]
+
+    assert without_keyed_checksum(key, changed) is None
+    assert without_keyed_checksum(b"other" + key, stored) is None
 
 
 def flip(ledger: Ledger, tag: bytes, at: int) -> None:

@@ -1,4 +1,4 @@
-"""Folding the chats that a question touches, from their events up to a moment, into an index of the past."""
+"""Replay of the chats that a question touches, up to an as-of point, into an as-of index."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice, takewhile
@@ -8,22 +8,22 @@ from chatledger.domain.chat.events import ChatDeleted, Recorded
 from chatledger.domain.chat.state import NO_STREAM, Tombstone
 from chatledger.domain.errors import ChainIntegrityError
 from chatledger.domain.log.tombstones import is_foreign
-from chatledger.projections.as_of_index import PastIndex
+from chatledger.projections.as_of_index import AsOfIndex
 from chatledger.projections.log.entries import is_foreign_at
 
 from ....store.store import RETRY_S
 from ...port import LedgerStore
-from .moment import Moment
-from .snapshot import Unfolded
+from .point import AsOfPoint
+from .snapshot import ChatToReplay
 
 _REQUEST_EVENTS: Final = 50
 """A request of the log takes as long as reading so many events in a row."""
 _CHUNK_EVENTS: Final = 1000
 
 
-def fold_chats(store: LedgerStore, past: PastIndex, moment: Moment, chats: Sequence[Unfolded]) -> None:
+def replay_chats(store: LedgerStore, past: AsOfIndex, point: AsOfPoint, chats: Sequence[ChatToReplay]) -> None:
     """
-    Fold chats up to a moment, and note which are complete. Those that were deleted meanwhile are not.
+    Replay chats up to a point, and note which are complete. Those that were deleted meanwhile are not.
 
     Each chat's events are read by themselves, or, where that is less, the log is read once in order.
 
@@ -34,21 +34,21 @@ def fold_chats(store: LedgerStore, past: PastIndex, moment: Moment, chats: Seque
     rest = list(chats)
     if len(rest) > 1:
         first = min(chat.chat_no for chat in rest)
-        in_order = _last_position(moment, rest) - first
+        in_order = _last_position(point, rest) - first
         if in_order < sum(chat.event_count + _REQUEST_EVENTS for chat in rest):
-            rest = _fold_in_order(store, past, moment, rest)
+            rest = _replay_in_order(store, past, point, rest)
     for chat in rest:
-        _fold_one(store, past, moment, chat)
+        _replay_one(store, past, point, chat)
 
 
-def _last_position(moment: Moment, chats: Iterable[Unfolded]) -> int:
-    """Up to which position events of these chats may belong to the moment."""
-    return min(moment.position, max(chat.last_position for chat in chats))
+def _last_position(point: AsOfPoint, chats: Iterable[ChatToReplay]) -> int:
+    """Return the last position at which events of these chats may belong to the point."""
+    return min(point.position, max(chat.last_position for chat in chats))
 
 
-def _fold_one(store: LedgerStore, past: PastIndex, moment: Moment, chat: Unfolded) -> None:
+def _replay_one(store: LedgerStore, past: AsOfIndex, point: AsOfPoint, chat: ChatToReplay) -> None:
     try:
-        following = _apply_up_to(store, past, moment, chat)
+        following = _apply_up_to(store, past, point, chat)
         _check_follows(past, chat, following)
     except ChainIntegrityError:
         # Whoever deletes a chat erases its events, maybe just now, and maybe before this index has heard of it.
@@ -58,13 +58,13 @@ def _fold_one(store: LedgerStore, past: PastIndex, moment: Moment, chat: Unfolde
     past.note_complete([chat.chat_no])
 
 
-def _apply_up_to(store: LedgerStore, past: PastIndex, moment: Moment, chat: Unfolded) -> Recorded | None:
-    """Apply the events of a chat, and return the one after them: there is one, as the chat changed since the moment."""
+def _apply_up_to(store: LedgerStore, past: AsOfIndex, point: AsOfPoint, chat: ChatToReplay) -> Recorded | None:
+    """Apply the events of a chat up to the point, and return the one after them; None when there is none."""
     after = max(chat.chat_no - 1, past.head(chat.chat_id).position)
-    while page := store.log.read_chat(chat.chat_id, after=after):
+    while page := store.log.read_stream(chat.chat_id, after=after):
         after = page[-1].position
         events = _without_foreign(store, page)
-        taken = list(takewhile(moment.includes, events))
+        taken = list(takewhile(point.includes, events))
         if taken:
             past.apply(taken, tombstones=_tombstones([chat]))
         if len(taken) < len(events):
@@ -81,7 +81,7 @@ def _without_foreign(store: LedgerStore, page: Sequence[Recorded]) -> list[Recor
         ]
 
 
-def _check_follows(past: PastIndex, chat: Unfolded, following: Recorded | None) -> None:
+def _check_follows(past: AsOfIndex, chat: ChatToReplay, following: Recorded | None) -> None:
     """Raise `ChainIntegrityError` unless the last event that was applied is the one before `following`."""
     head = past.head(chat.chat_id)
     if head is NO_STREAM and chat.tombstone is not None:
@@ -96,21 +96,23 @@ def _check_follows(past: PastIndex, chat: Unfolded, following: Recorded | None) 
         raise ChainIntegrityError(msg, chat_id=chat.chat_id)
 
 
-def _is_living(store: LedgerStore, chat: Unfolded) -> bool:
+def _is_living(store: LedgerStore, chat: ChatToReplay) -> bool:
     store.catch_up(None, RETRY_S)
     with store.snapshot() as snapshot:
         return snapshot.chat(chat.chat_id).chat_no == chat.chat_no
 
 
-def _fold_in_order(store: LedgerStore, past: PastIndex, moment: Moment, chats: Sequence[Unfolded]) -> list[Unfolded]:
-    """Fold chats by reading the log once; returns those whose events did not follow each other."""
+def _replay_in_order(
+    store: LedgerStore, past: AsOfIndex, point: AsOfPoint, chats: Sequence[ChatToReplay]
+) -> list[ChatToReplay]:
+    """Replay chats by reading the log once. Return those whose events did not follow each other."""
     wanted = {chat.chat_id: chat for chat in chats}
     tombstones = _tombstones(chats)
-    last = _last_position(moment, chats)
+    last = _last_position(point, chats)
     events = store.events(min(chat.chat_no for chat in chats) - 1)
-    of_moment = _select(takewhile(lambda recorded: recorded.position <= last, events), moment, wanted)
+    of_point = _select(takewhile(lambda recorded: recorded.position <= last, events), point, wanted)
     broken: set[str] = set()
-    while chunk := list(islice(of_moment, _CHUNK_EVENTS)):
+    while chunk := list(islice(of_point, _CHUNK_EVENTS)):
         while kept := [recorded for recorded in chunk if recorded.chat_id not in broken]:
             try:
                 past.apply(kept, tombstones=tombstones)
@@ -125,14 +127,14 @@ def _fold_in_order(store: LedgerStore, past: PastIndex, moment: Moment, chats: S
     return [chat for chat in chats if chat.chat_id in broken]
 
 
-def _select(events: Iterable[Recorded], moment: Moment, wanted: dict[str, Unfolded]) -> Iterator[Recorded]:
-    """The events of these chats up to the moment."""
+def _select(events: Iterable[Recorded], point: AsOfPoint, wanted: dict[str, ChatToReplay]) -> Iterator[Recorded]:
+    """Yield the events of these chats up to the point."""
     ended: set[str] = set()
     for recorded in events:
         chat = wanted.get(recorded.chat_id)
         if chat is None or recorded.position < chat.chat_no:
             continue
-        if not moment.includes(recorded):
+        if not point.includes(recorded):
             ended.add(recorded.chat_id)
             if len(ended) == len(wanted):
                 return
@@ -140,5 +142,5 @@ def _select(events: Iterable[Recorded], moment: Moment, wanted: dict[str, Unfold
             yield recorded
 
 
-def _tombstones(chats: Iterable[Unfolded]) -> dict[str, Tombstone]:
+def _tombstones(chats: Iterable[ChatToReplay]) -> dict[str, Tombstone]:
     return {chat.chat_id: chat.tombstone for chat in chats if chat.tombstone is not None}

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from tests.support.jetstream_world import Server, connected, event, inserted, new_name, new_recorder, running
 from tests.support.soak import examples
 
-from chatledger.infra.log.nats.blocking_connection import Line, LineBrokenError, LineHolder
+from chatledger.infra.log.nats.blocking_connection import BlockingConnection, ConnectionBrokenError, ConnectionPool
 from chatledger.infra.log.nats.client import JetStreamClient
 from chatledger.infra.log.nats_server.health import get_server_info
 from chatledger.jetstream import Endpoint, JetStreamApplicationRecorder
@@ -55,17 +55,17 @@ def recorder(client: JetStreamClient) -> JetStreamApplicationRecorder:
 def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The subjects that were published to over lines."""
     found: list[str] = []
-    publish = Line.publish
+    publish = BlockingConnection.publish
 
-    def noted(self: Line, messages: Any) -> list[int]:
+    def noted(self: BlockingConnection, messages: Any) -> list[int]:
         found.extend(subject for subject, _, _ in messages)
         return publish(self, messages)
 
-    monkeypatch.setattr(Line, "publish", noted)
+    monkeypatch.setattr(BlockingConnection, "publish", noted)
     return found
 
 
-def test_an_append_goes_over_the_line(recorder: JetStreamApplicationRecorder, said: list[str]) -> None:
+def test_an_append_goes_over_the_blocking_connection(recorder: JetStreamApplicationRecorder, said: list[str]) -> None:
     """Of one event; several are a batch, and go the other way. Both are there."""
     assert inserted(recorder.insert_events([event("a", 1)], expected_position=0)) == [1]
     assert inserted(recorder.insert_events([event("a", 2), event("a", 3)], expected_position=1)) == [2, 3]
@@ -108,20 +108,20 @@ def test_a_lost_answer_is_found_out_about(
 ) -> None:
     """The message is stored, the connection ends before the answer: its position is told, and it is there once."""
 
-    def lose(self: Line, token: int, ends_at: float) -> Any:
+    def lose(self: BlockingConnection, token: int, ends_at: float) -> Any:
         answer(self, token, ends_at)
-        raise LineBrokenError
+        raise ConnectionBrokenError
 
-    answer = Line.answer
+    answer = BlockingConnection.answer
     with monkeypatch.context() as patch:
-        patch.setattr(Line, "answer", lose)
+        patch.setattr(BlockingConnection, "answer", lose)
         assert inserted(recorder.insert_events([event("a", 1)], expected_position=0)) == [1]
     assert inserted(recorder.insert_events([event("a", 2)], expected_position=1)) == [2]
     assert recorder.state().messages == 2
 
 
 def test_the_server_dies_and_comes_back(tmp_path: Path) -> None:
-    """Elsewhere, and with another name: the line follows, and what was acknowledged is there."""
+    """Elsewhere, and with another name: the connection follows, and what was acknowledged is there."""
     with running(tmp_path) as server, connected(lambda: named(server)) as client:
         recorder = new_recorder(client)
         for round_number in range(3):
@@ -136,58 +136,58 @@ def test_the_server_dies_and_comes_back(tmp_path: Path) -> None:
         assert list(range(1, 16)) == [one.originator_version for one in recorder.select_events("a")]
 
 
-def borrowed(client: JetStreamClient) -> Line:
-    """The line, waited for: on a busy machine it may not be had in the second that is given to it."""
+def acquired(client: JetStreamClient) -> BlockingConnection:
+    """The connection, waited for: on a busy machine it may not be had in the second that is given to it."""
     ends_at = time.monotonic() + 60
-    while (line := client.borrow_line()) is None:
-        assert time.monotonic() < ends_at, "there is no line"
+    while (connection := client.acquire_blocking_connection()) is None:
+        assert time.monotonic() < ends_at, "there is no connection"
         time.sleep(0.05)
-    return line
+    return connection
 
 
-def test_it_is_lent_to_one_thread(client: JetStreamClient, recorder: JetStreamApplicationRecorder) -> None:
+def test_it_is_acquired_by_one_thread(client: JetStreamClient, recorder: JetStreamApplicationRecorder) -> None:
     """Who comes meanwhile takes the other way."""
-    line = borrowed(client)
+    connection = acquired(client)
 
-    assert client.borrow_line() is None
+    assert client.acquire_blocking_connection() is None
     assert inserted(recorder.insert_events([event("a", 1)], expected_position=0)) == [1]
-    client.give_back_line()
-    assert client.borrow_line() is line
-    client.give_back_line()
+    client.release_blocking_connection()
+    assert client.acquire_blocking_connection() is connection
+    client.release_blocking_connection()
 
 
 def test_one_that_is_not_sound_is_replaced(client: JetStreamClient, recorder: JetStreamApplicationRecorder) -> None:
     """An answer that was not waited for must not be taken for that of another question."""
     assert recorder.max_notification_id() is None  # there is a connection now
-    line = borrowed(client)
-    client.give_back_line(is_sound=False)
+    connection = acquired(client)
+    client.release_blocking_connection(is_sound=False)
 
-    assert borrowed(client) is not line
-    client.give_back_line()
+    assert acquired(client) is not connection
+    client.release_blocking_connection()
 
 
 def test_closing_ends_it_for_who_waits(server: Server) -> None:
     """A thread that waits for an answer is told at once."""
-    holder, beside, raised = LineHolder(), object(), threading.Event()
-    line = holder.borrow(beside, named(server))
-    assert line is not None
-    (token,) = line.publish([(f"nobody.{new_name()}", b"NATS/1.0\r\n\r\n", b"")])
-    line.answer(token, FAR)  # that nobody listens
+    pool, shared, raised = ConnectionPool(), object(), threading.Event()
+    connection = pool.acquire(shared, named(server))
+    assert connection is not None
+    (token,) = connection.publish([(f"nobody.{new_name()}", b"NATS/1.0\r\n\r\n", b"")])
+    connection.answer(token, FAR)  # that nobody listens
 
     def wait() -> None:
         try:
-            line.answer(10**9, FAR)
-        except LineBrokenError:
+            connection.answer(10**9, FAR)
+        except ConnectionBrokenError:
             raised.set()
-        holder.give_back(is_sound=False)
+        pool.release(is_sound=False)
 
     thread = threading.Thread(target=wait)
     thread.start()
-    holder.close()
+    pool.close()
     thread.join(10)
 
     assert raised.is_set()
-    assert holder.borrow(beside, named(server)) is None
+    assert pool.acquire(shared, named(server)) is None
 
 
 @pytest.mark.parametrize(
@@ -197,15 +197,15 @@ def test_closing_ends_it_for_who_waits(server: Server) -> None:
 )
 def test_only_embedded_servers_have_one(server: Server, changed: dict[str, Any]) -> None:
     """TLS, and logins that need more than a token, are nats-py's business."""
-    assert Line.is_possible(named(server))
-    assert not Line.is_possible(msgspec.structs.replace(named(server), **changed))
+    assert BlockingConnection.is_possible(named(server))
+    assert not BlockingConnection.is_possible(msgspec.structs.replace(named(server), **changed))
 
 
 def test_another_server_is_no_server(server: Server) -> None:
     """One that took the port, or wants another token, gets no event."""
     for changed in ({"server_name": "other"}, {"token": "t-wrong"}):
-        with pytest.raises(LineBrokenError):
-            Line(msgspec.structs.replace(named(server), **changed), timeout_s=5)
+        with pytest.raises(ConnectionBrokenError):
+            BlockingConnection(msgspec.structs.replace(named(server), **changed), timeout_s=5)
 
 
 RECORDS = st.lists(
@@ -227,15 +227,15 @@ def test_pages_are_those_of_the_other_way(
     """Whatever ids, topics and contents there are, and wherever a page begins and ends."""
     recorder = new_recorder(client)
     recorder.insert_events([event(one, n, state, topic) for n, (one, topic, state) in enumerate(records)])
-    over_the_line = recorder.select_notifications(after, limit, inclusive_of_start=False)
-    borrowed(client)
+    read_blocking = recorder.select_notifications(after, limit, inclusive_of_start=False)
+    acquired(client)
     try:
         other = recorder.select_notifications(after, limit, inclusive_of_start=False)
     finally:
-        client.give_back_line()
+        client.release_blocking_connection()
     recorder.destroy()
 
-    assert over_the_line == other
+    assert read_blocking == other
     assert len(other) == min(limit, max(0, len(records) - after))
 
 
@@ -251,34 +251,36 @@ SCRIPT = (
 
 
 @contextlib.contextmanager
-def scripted(pieces: list[int]) -> Generator[Line]:
-    """A line to a server that lets one in, and says the script in pieces of these sizes."""
+def scripted(pieces: list[int]) -> Generator[BlockingConnection]:
+    """A connection to a server that lets one in, and says the script in pieces of these sizes."""
     listener = socket.create_server(("127.0.0.1", 0))
 
     def serve() -> None:
-        connection, _ = listener.accept()
-        with connection, contextlib.suppress(OSError):
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            connection.sendall(b'INFO {"max_payload": 100, "server_name": "s"}\r\n')
+        accepted, _ = listener.accept()
+        with accepted, contextlib.suppress(OSError):
+            accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            accepted.sendall(b'INFO {"max_payload": 100, "server_name": "s"}\r\n')
             heard = b""
             while not heard.endswith(b"PING\r\n"):
-                heard += connection.recv(4096)
+                heard += accepted.recv(4096)
             inbox = heard.partition(b"SUB ")[2].partition(b"* 1")[0]
-            connection.sendall(b"PONG\r\n")
+            accepted.sendall(b"PONG\r\n")
             script, at = SCRIPT.replace(b"{0}", inbox), 0
             for size in [*pieces, len(script)]:
-                connection.sendall(script[at : at + size])
+                accepted.sendall(script[at : at + size])
                 at += size
-            while connection.recv(4096):
+            while accepted.recv(4096):
                 pass
 
     thread = threading.Thread(target=serve)
     thread.start()
-    line = Line(Endpoint(urls=(f"nats://127.0.0.1:{listener.getsockname()[1]}",), server_name="s"), timeout_s=10)
+    connection = BlockingConnection(
+        Endpoint(urls=(f"nats://127.0.0.1:{listener.getsockname()[1]}",), server_name="s"), timeout_s=10
+    )
     try:
-        yield line
+        yield connection
     finally:
-        line.close()
+        connection.close()
         thread.join(10)
         listener.close()
 
@@ -287,9 +289,9 @@ def scripted(pieces: list[int]) -> Generator[Line]:
 @given(st.lists(st.integers(1, 60), max_size=12))
 def test_however_the_bytes_arrive(pieces: list[int]) -> None:
     """Answers are the same wherever the network cuts them, and what else a server says does not disturb them."""
-    with scripted(pieces) as line:
-        assert line.answer(2, FAR) == (b"NATS/1.0\r\nA: b\r\n\r\n", b"\r\n\r")
-        assert line.answer(0, FAR) == (b"", b"ab\r\nc")
-        assert line.answer(1, FAR) == (b"NATS/1.0\r\n\r\n", b"")
-        with pytest.raises(LineBrokenError):
-            line.answer(3, 0)
+    with scripted(pieces) as connection:
+        assert connection.answer(2, FAR) == (b"NATS/1.0\r\nA: b\r\n\r\n", b"\r\n\r")
+        assert connection.answer(0, FAR) == (b"", b"ab\r\nc")
+        assert connection.answer(1, FAR) == (b"NATS/1.0\r\n\r\n", b"")
+        with pytest.raises(ConnectionBrokenError):
+            connection.answer(3, 0)

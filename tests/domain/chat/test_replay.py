@@ -21,28 +21,28 @@ from chatledger.domain.chat.events import (
     MessagesAppended,
     Recorded,
 )
-from chatledger.domain.chat.replay import FoldedChat
+from chatledger.domain.chat.replay import ReplayedChat
 from chatledger.domain.chat.state import evolve
 from chatledger.domain.errors import ChainIntegrityError, CorruptStateError
-from chatledger.domain.log.codec import Envelope, Sealed, decode_event, event_hash, seal
+from chatledger.domain.log.codec import EncodedEvent, Envelope, decode_event, encode_events, event_hash
 from chatledger.domain.values import Branch, Chat, Checkpoint, Message
 
 Answers = tuple[Chat | None, list[Message], list[Branch], list[Checkpoint]]
 
 
-def answers(chat: FoldedChat) -> Answers:
+def answers(chat: ReplayedChat) -> Answers:
     return chat.chat, chat.messages, chat.branches, chat.checkpoints
 
 
-def read(sealed: Sequence[Sealed]) -> list[Recorded]:
+def read(encoded: Sequence[EncodedEvent]) -> list[Recorded]:
     """The events as a reader has them: decoded and hashed from what is stored."""
     return [
         Recorded(position, decode_event(event.topic, event.state), event_hash(event.topic, event.state))
-        for position, event in enumerate(sealed, 1)
+        for position, event in enumerate(encoded, 1)
     ]
 
 
-def check_invariants(chat: FoldedChat) -> None:
+def check_invariants(chat: ReplayedChat) -> None:
     """What holds for every chat at every moment."""
     value = chat.chat
     if value is None:
@@ -93,8 +93,8 @@ def test_invariants_hold_after_every_command(script: list[Command], clock: list[
 def test_reading_gives_what_was_written(script: list[Command]) -> None:
     """Folding the stored bytes anew gives the same chat: replay is deterministic (PS-29)."""
     story = tell(script)
-    again = read(story.sealed)
-    first, second = FoldedChat(CHAT, again), FoldedChat(CHAT, again)
+    again = read(story.encoded)
+    first, second = ReplayedChat(CHAT, again), ReplayedChat(CHAT, again)
 
     assert story.events == again
     assert answers(story.chat()) == answers(first) == answers(second)
@@ -105,7 +105,7 @@ def test_reading_gives_what_was_written(script: list[Command]) -> None:
 def test_evolve_changes_nothing_by_itself(script: list[Command]) -> None:
     """Asked twice, the fold says the same, and the state is as it was."""
     story = tell(script)
-    chat = FoldedChat(CHAT)
+    chat = ReplayedChat(CHAT)
     for event in story.events:
         before = answers(chat)
 
@@ -114,24 +114,24 @@ def test_evolve_changes_nothing_by_itself(script: list[Command]) -> None:
         chat.apply(event)
 
 
-Damage = Callable[[list[Sealed], int, int], list[Sealed]]
+Damage = Callable[[list[EncodedEvent], int, int], list[EncodedEvent]]
 
 
-def drop(log: list[Sealed], at: int, other: int) -> list[Sealed]:
+def drop(log: list[EncodedEvent], at: int, other: int) -> list[EncodedEvent]:
     return [*log[:at], *log[at + 1 :]]
 
 
-def repeat(log: list[Sealed], at: int, other: int) -> list[Sealed]:
+def repeat(log: list[EncodedEvent], at: int, other: int) -> list[EncodedEvent]:
     return [*log[: at + 1], log[at], *log[at + 1 :]]
 
 
-def swap(log: list[Sealed], at: int, other: int) -> list[Sealed]:
+def swap(log: list[EncodedEvent], at: int, other: int) -> list[EncodedEvent]:
     changed = list(log)
     changed[at], changed[at + 1] = changed[at + 1], changed[at]
     return changed
 
 
-def alter(log: list[Sealed], at: int, other: int) -> list[Sealed]:
+def alter(log: list[EncodedEvent], at: int, other: int) -> list[EncodedEvent]:
     event = log[at]
     place = other % len(event.state)
     state = event.state[:place] + bytes([event.state[place] ^ (1 + other % 255)]) + event.state[place + 1 :]
@@ -152,16 +152,16 @@ def test_damage_is_noticed(script: list[Command], damage: Damage, at: int, other
     """A dropped, repeated, reordered or altered event raises, there or at the next event of the chat (PS-24)."""
     living = [command for command in script if command[0] != "delete"]
     story = tell([("append", 0, 0, 0), *living, ("update", 6, 7, 7), ("update", 7, 6, 0)])
-    damaged = damage(story.sealed, at % (len(story.sealed) - 1), other)
+    damaged = damage(story.encoded, at % (len(story.encoded) - 1), other)
 
     with pytest.raises((ChainIntegrityError, CorruptStateError)):
-        FoldedChat(CHAT, read(damaged))
+        ReplayedChat(CHAT, read(damaged))
 
 
 def test_every_flipped_byte_is_noticed() -> None:
     """Whatever byte of whatever event changes, the reader gets an error of ours and never anything else."""
     story = tell([("append", 0, 0, 0), *LONG, ("update", 6, 7, 7)])
-    log = story.sealed
+    log = story.encoded
     faults: list[str] = []
     for at in range(len(log) - 1):
         for place in range(len(log[at].state)):
@@ -169,7 +169,7 @@ def test_every_flipped_byte_is_noticed() -> None:
                 state = bytearray(log[at].state)
                 state[place] ^= flip
                 try:
-                    FoldedChat(CHAT, read([*log[:at], log[at]._replace(state=bytes(state)), *log[at + 1 :]]))
+                    ReplayedChat(CHAT, read([*log[:at], log[at]._replace(state=bytes(state)), *log[at + 1 :]]))
                 except (ChainIntegrityError, CorruptStateError):
                     continue
                 except Exception as error:  # noqa: BLE001 (whatever else it is, is the finding)
@@ -186,11 +186,11 @@ def test_a_topic_is_part_of_the_hash() -> None:
     story.write(decide_create_branch(story.chat(), "a", "m1", activate=False, branch_id="b2", created_at=1))
     story.write(decide_activate(story.chat(), "a"))
     story.append(user("m2"))
-    log = story.sealed
+    log = story.encoded
     at = next(number for number, event in enumerate(log) if isinstance(event.event.body, BranchActivated))
     damaged = [*log[:at], log[at]._replace(topic=CheckpointDeleted.TOPIC), *log[at + 1 :]]
     with pytest.raises((ChainIntegrityError, CorruptStateError)):
-        FoldedChat(CHAT, read(damaged))
+        ReplayedChat(CHAT, read(damaged))
 
 
 def test_an_event_of_another_chat_is_refused() -> None:
@@ -198,7 +198,7 @@ def test_an_event_of_another_chat_is_refused() -> None:
     story = Story()
     story.create("other")
     with pytest.raises(ChainIntegrityError):
-        FoldedChat(CHAT, story.events)
+        ReplayedChat(CHAT, story.events)
 
 
 @pytest.mark.parametrize(
@@ -224,7 +224,7 @@ def test_an_event_of_another_chat_is_refused() -> None:
 def test_an_event_that_no_decision_makes_is_refused(body: Body) -> None:
     """The fold keeps the promises of a chat even on a log that a faulty writer wrote with valid hashes."""
     story = Story().chain("m1", "m2")
-    [event] = story.seal([body])
+    [event] = story.encode([body])
     with pytest.raises(ChainIntegrityError):
         story.chat().apply(event)
 
@@ -237,7 +237,7 @@ def test_an_event_before_the_creation_is_refused(body: Body) -> None:
     for story in (Story(), Story().chain("m1")):
         if story.events:
             story.delete()
-        [event] = story.seal([body])
+        [event] = story.encode([body])
         with pytest.raises(ChainIntegrityError) as caught:
             story.chat().apply(event)
 
@@ -250,7 +250,7 @@ def test_a_refused_event_changes_nothing() -> None:
     before = answers(story.chat()), story.chat().record
     new = Message(id="m9", parent_id="m2", name="user", data=1, created_at=1)
     bad = Message(id="m8", parent_id="none", name="user", data=1, created_at=1)
-    [event] = story.seal([MessagesAppended((new, bad), "main", "m2", "m8")])
+    [event] = story.encode([MessagesAppended((new, bad), "main", "m2", "m8")])
     with pytest.raises(ChainIntegrityError):
         story.chat().apply(event)
 
@@ -263,7 +263,7 @@ def test_deletion_and_recreation_continue_the_stream() -> None:
     [tombstone] = story.delete()
     [created] = story.create(user_id="eve")
     story.append(user("m1", "another"))
-    chat = FoldedChat(CHAT, read(story.sealed))
+    chat = ReplayedChat(CHAT, read(story.encoded))
 
     assert tombstone.hash == created.event.previous_hash
     assert tombstone.version + 1 == created.version
@@ -284,7 +284,7 @@ def test_a_tombstone_explains_the_hole_before_it(script: list[Command]) -> None:
             erased |= set(range(event.body.first_position, event.position))
     rest = [event for event in story.events if event.position not in erased]
 
-    assert answers(story.chat()) == answers(FoldedChat(CHAT, rest))
+    assert answers(story.chat()) == answers(ReplayedChat(CHAT, rest))
 
 
 def test_a_hole_after_a_tombstone_is_noticed() -> None:
@@ -297,7 +297,7 @@ def test_a_hole_after_a_tombstone_is_noticed() -> None:
     log = story.events
     for at in (3, 4):
         with pytest.raises(ChainIntegrityError):
-            FoldedChat(CHAT, [*log[:at], *log[at + 1 :]])
+            ReplayedChat(CHAT, [*log[:at], *log[at + 1 :]])
 
 
 def test_a_tombstone_is_not_repeated() -> None:
@@ -311,9 +311,9 @@ def test_a_tombstone_is_not_repeated() -> None:
 def test_commits_of_several_events_count_down() -> None:
     """`rest` says how many events of the same commit follow; each names the hash of the one before (PS-21)."""
     bodies = [ChatUpdated({"title": str(number)}) for number in range(4)]
-    sealed = seal(
+    encoded = encode_events(
         bodies,
-        chat_id=CHAT,
+        stream_id=CHAT,
         version=7,
         previous_hash=b"before",
         occurred_at=5,
@@ -321,12 +321,12 @@ def test_commits_of_several_events_count_down() -> None:
         envelope=Envelope(actor="ada", correlation_id="co", causation_id="ca", command_id="cmd"),
     )
 
-    assert [3, 2, 1, 0] == [event.event.rest for event in sealed]
-    assert [8, 9, 10, 11] == [event.event.originator_version for event in sealed]
-    assert [b"before", *(event.hash for event in sealed[:-1])] == [event.event.previous_hash for event in sealed]
-    assert [event_hash(event.topic, event.state) for event in sealed] == [event.hash for event in sealed]
+    assert [3, 2, 1, 0] == [event.event.rest for event in encoded]
+    assert [8, 9, 10, 11] == [event.event.originator_version for event in encoded]
+    assert [b"before", *(event.hash for event in encoded[:-1])] == [event.event.previous_hash for event in encoded]
+    assert [event_hash(event.topic, event.state) for event in encoded] == [event.hash for event in encoded]
     assert {("ada", "co", "ca", "cmd", 5)} == {
-        (e.actor, e.correlation_id, e.causation_id, e.command_id, e.occurred_at) for e, *_ in sealed
+        (e.actor, e.correlation_id, e.causation_id, e.command_id, e.occurred_at) for e, *_ in encoded
     }
 
 

@@ -1,0 +1,62 @@
+"""The evaluation of queries: what reading every message finds, however terms are compared, with the snippets of the texts alone."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.support.search_actions import WORDS, Action, Append, World, actions, queries
+from tests.support.search_world import small_blocks
+from tests.support.soak import examples
+
+import chatledger
+from chatledger.domain.search.query import parse
+from chatledger.domain.search.snippets import snippet
+from chatledger.domain.values import SearchHits
+from chatledger.projections.search import evaluation, reader
+
+
+def check_snippets(hits: SearchHits, query: str) -> None:
+    """Each snippet is the one that the message's text has by itself."""
+    parsed = parse(query)
+    assert parsed is not None
+    for hit in hits:
+        assert snippet(hit.message.text, parsed) == hit.snippet
+
+
+@settings(max_examples=examples(40))
+@given(
+    actions,
+    st.lists(queries, min_size=1, max_size=4),
+    st.integers(0, 9),
+    st.sampled_from([(8, 2048), (8, 0), (0, 0)]),
+    st.sampled_from([0, 32]),
+)
+def test_queries_find_what_reading_finds(
+    actions: list[Action], queries: list[str], seed: int, alike: tuple[int, int], few: int
+) -> None:
+    """In every scope, with and without filters; whether terms of phrases and documents are read one by one or together."""
+    with small_blocks(), pytest.MonkeyPatch.context() as patch, chatledger.open("memory:") as ledger:
+        for module in (evaluation, reader):
+            patch.setattr(module, "_FEW", few)
+        patch.setattr(reader, "_MANY_TIMES", alike[0])
+        patch.setattr(reader, "_JOINED_BYTES", alike[1])
+        world = World(ledger, seed)
+        for action in actions:
+            world.carry_out(action)
+        for query in queries:
+            world.check(query)
+            world.check_filters(query)
+            for hits, _ in world.answers(query):
+                check_snippets(hits, query)
+
+
+@settings(max_examples=examples(50))
+@given(
+    st.lists(st.lists(st.sampled_from(WORDS), max_size=90).map(" ".join), min_size=1, max_size=8),
+    st.lists(queries, min_size=1, max_size=5),
+)
+def test_snippets_of_long_texts_are_those_of_the_texts_alone(texts: list[str], queries: list[str]) -> None:
+    """The index knows where a query's words and phrases are, so the text is not taken apart again."""
+    with small_blocks(), chatledger.open("memory:") as ledger:
+        World(ledger).carry_out(Append("c0", texts))
+        for query in queries:
+            check_snippets(ledger.search(query, limit=None), query)
