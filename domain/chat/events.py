@@ -52,7 +52,7 @@ class ChatDeleted(StreamDeleted, frozen=True):
     message_count: int
     branch_count: int
     checkpoint_count: int
-    owner_digest: str | None = None  # by which the owner finds it, see `ownership.py`; no name stays
+    owner_digest: str | None = None  # by which the owner finds it, see `tombstones.py`; no name stays
 
 
 class MessagesAppended(Body, frozen=True):

@@ -1,1 +1,1 @@
-"""Conversations in and out: formats of messages, importers of foreign files, exports."""
+"""Conversations in and out: importers of foreign files, and our own lossless export."""

@@ -33,13 +33,13 @@ from ..log import EventLog, LostRaceError
 from ..log.envelope import current
 from ..log.port import READ_PAGE
 from ..log.witness import LastSeen, Witness, refuse_if_regressed
+from .cascades import IsDue, delete_states_of_chats, delete_thread, delete_threads_of_chats, free_copies
 from .commands import CommandFactory, Decide, DecideOnState, DecideOnThread, EventKind, S
 from .custom_projections import CustomProjections
 from .erasure import SCRUB_S, Eraser
 from .follower import Follower
 from .group_commit import Command, GroupCommit
 from .reading import CheckedReading, ReadAhead
-from .stream_kinds import IsDue, delete_states_of_chats, delete_thread, delete_threads_of_chats, free_copies
 from .temp_folders import Scratch
 
 Progress = Callable[[int, int], None]
@@ -192,7 +192,7 @@ class Store:
         )
 
     def delete_thread(self, thread_id: str, *, is_due: IsDue = lambda _thread: True) -> None:
-        """Delete a thread of agents, if it is due, and erase its events; see `agents.deleting`."""
+        """Delete a thread of agents, if it is due, and erase its events; see `cascades`."""
         delete_thread(self.execute_on_thread, thread_id, is_due)
         self.finish_erasures()
 

@@ -54,7 +54,7 @@ def _check_order(log: EventLog) -> None:
     found = log.read(0)
     expect(positions, [recorded.position for recorded in found], "events are read in order")
     written = [*one.written[:2], *other.written, *one.written[2:]]
-    expect([sealed.hash for sealed in written], [recorded.hash for recorded in found], "events are read as written")
+    expect([event.hash for event in written], [recorded.hash for recorded in found], "events are read as written")
     for recorded in found:
         expect(recorded, log.event_at(recorded.position), "an event is found by its position")
 
@@ -76,9 +76,9 @@ def _check_pages(log: EventLog) -> None:
 
 def _check_stale_commits(log: EventLog) -> None:
     chat = _Chat(log)
-    first = chat.sealed(1)
+    first = chat.encoded(1)
     chat.append(1)
-    position, late = chat.position, chat.sealed(1)
+    position, late = chat.position, chat.encoded(1)
     chat.append(2)
     before = _hashes(log.read(0))
     expect("LostRaceError", _outcome(log, chat.id, late, position), "a commit on what is not the chat's end is refused")
@@ -89,7 +89,7 @@ def _check_stale_commits(log: EventLog) -> None:
 def _check_lost_answers(log: EventLog) -> None:
     chat = _Chat(log)
     chat.append(1)
-    position, commit = chat.position, chat.sealed(2)
+    position, commit = chat.position, chat.encoded(2)
     first = log.append(chat.id, commit, expected_position=position)
     again = log.append(chat.id, commit, expected_position=position)
     expect(first, again, "the same commit again finds its events")
@@ -98,10 +98,10 @@ def _check_lost_answers(log: EventLog) -> None:
 
 def _check_commits_at_the_same_time(log: EventLog) -> None:
     old, new = _Chat(log), _Chat(log)
-    late = old.sealed(1)
+    late = old.encoded(1)
     old.append(1)
     appends = log.begin_appends()
-    appends.add(new.id, new.sealed(1), 0)
+    appends.add(new.id, new.encoded(1), 0)
     appends.add(old.id, late, 0)
     outcomes = appends.finish()
     expect([list, LostRaceError], [type(one) for one in outcomes], "of commits at the same time each has its outcome")
@@ -188,14 +188,14 @@ def _check_restoring(make_log: Callable[[], AbstractContextManager[EventLog]]) -
         require(identity != other.identity, "each log has an identity of its own")
         other.restore([records])
         found = other.read(0)
-        expect(_hashes(events), _hashes(found), "a log that was filled has the same events")
+        expect(_hashes(events), _hashes(found), "a log that was restored has the same events")
         positions = [recorded.position for recorded in events]
-        expect(positions, [recorded.position for recorded in found], "a log that was filled has the same positions")
+        expect(positions, [recorded.position for recorded in found], "a log that was restored has the same positions")
         try:
             other.restore([records])
         except ConfigurationError:
             return
-        require(holds=False, rule="only an empty log is filled")
+        require(holds=False, rule="only an empty log is restored")
 
 
 CHECKS: Final[tuple[Callable[[EventLog], None], ...]] = (
@@ -236,14 +236,14 @@ class _Chat:
             envelope=Envelope(),
         )
 
-    def sealed(self, count: int) -> list[EncodedEvent]:
+    def encoded(self, count: int) -> list[EncodedEvent]:
         """A commit of so many events."""
         made = [ChatCreated("u", None, None, str(uuid.uuid4()))] if not self.version else []
         return self.encode(*made, *(ChatUpdated({"title": str(number)}) for number in range(count - len(made))))
 
     def append(self, count: int) -> list[int]:
         """Write a commit of so many events; returns their positions."""
-        commit = self.sealed(count)
+        commit = self.encoded(count)
         positions = self._log.append(self.id, commit, expected_position=self.position)
         self.version, self.position, self._hash = self.version + count, positions[-1], commit[-1].hash
         self.written += commit

@@ -1,6 +1,6 @@
 """A story with every kind of event, to be written into any ledger."""
 
-from chatledger.domain.content import Leaf, Tree, piece_digest
+from chatledger.domain.content import Tree, leaf_tree
 from chatledger.domain.graph.events import state_id
 from chatledger.domain.thread.decide import CheckpointPut
 from chatledger.domain.values import NewMessage
@@ -102,5 +102,4 @@ def _text(content: str, message_id: str, *, parent_id: str | None = None) -> New
 
 
 def _leaf(text: str) -> Tree:
-    leaf = Leaf("text", text.encode())
-    return Tree(piece_digest(leaf), leaf)
+    return leaf_tree("text", text.encode())

@@ -11,6 +11,7 @@ import pytest
 from tests.support.jetstream_world import TOKEN, running
 
 from chatledger.domain.chat.events import Recorded
+from chatledger.domain.log.codec import EncodedEvent
 from chatledger.infra.admin.open_log import LogOnly, log_at
 from chatledger.infra.log.bookmarks import Bookmark
 from chatledger.testing import EventLog, MemoryLog, check_log
@@ -51,7 +52,7 @@ def test_every_kind_of_log_keeps_the_contract(location: Callable[[], str]) -> No
 class Careless(MemoryLog):
     """Writes whatever is expected of the chat."""
 
-    def append(self, stream_id: str, events: Sequence[Any], **_expected: Any) -> list[int]:
+    def append(self, stream_id: str, events: Sequence[EncodedEvent], **_expected: Any) -> list[int]:
         with contextlib.suppress(Exception):
             return super().append(stream_id, events, expected_position=0)
         return [self.last_position()]

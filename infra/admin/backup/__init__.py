@@ -1,1 +1,1 @@
-"""Backups of a log: taking them while it is in use, reading them back, and making a log from one."""
+"""Backups read back, and a log made from one. Taking them is in `infra/store/backup`."""

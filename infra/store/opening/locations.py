@@ -78,7 +78,7 @@ class OpenedLog(NamedTuple):
 
 
 class Options:
-    """What `chatledger.open` was asked for; its arguments are described there."""
+    """The arguments of `chatledger.open`, which describes them."""
 
     def __init__(
         self,

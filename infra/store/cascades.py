@@ -1,4 +1,4 @@
-"""The kinds of streams besides chats, threads of agents and states of graphs, and what goes with a chat that is deleted."""
+"""Cascades: the threads and states that go with a deleted chat, and the copies that outlive a deleted thread."""
 
 import contextlib
 from collections.abc import Callable, Sequence
