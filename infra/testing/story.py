@@ -64,7 +64,7 @@ def _tell_runs(ledger: Ledger, chat: str) -> None:
 
 
 def _tell_thread(ledger: Ledger, thread_id: str) -> None:
-    """A thread of two checkpoints with writes, its copy, and the removal of a checkpoint and of another thread."""
+    """A thread of two checkpoints with writes, its copy, and the removal of a checkpoint, of a thread and of a copy."""
     threads = Threads(ledger)
     _put_checkpoint(threads, thread_id, "1")
     _put_checkpoint(threads, thread_id, "2", parent_id="1")
@@ -73,6 +73,8 @@ def _tell_thread(ledger: Ledger, thread_id: str) -> None:
     threads.delete_checkpoints(thread_id, [("", "1")], reason="pruned")
     _put_checkpoint(threads, f"{thread_id} gone", "1")
     threads.delete(f"{thread_id} gone")
+    threads.copy(thread_id, f"{thread_id} copied in vain")
+    threads.delete(f"{thread_id} copied in vain")
 
 
 def _put_checkpoint(threads: Threads, thread_id: str, checkpoint_id: str, *, parent_id: str | None = None) -> None:

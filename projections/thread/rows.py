@@ -131,6 +131,14 @@ def forget_copies(txn: Transaction, tables: Tables, thread_no: int) -> None:
     drop_prefixed(txn, tables.agents, _prefix(thread_no))
 
 
+def is_of_deleted_copy(txn: Transaction, tables: Tables, key: bytes) -> bool:
+    """Whether the row of a key only says that a thread was copied which is deleted. A rebuilt index may lack it."""
+    start = len(number(0))
+    if key[start : start + 1] != keys.COPY:
+        return False
+    return txn.get(key[start + 1 :] + keys.RECORD, db=tables.agents) is None
+
+
 def _copies(txn: Transaction, tables: Tables, thread_no: int) -> Iterator[tuple[int, str]]:
     prefix = _prefix(thread_no)
     for key, value in prefixed(txn, tables.agents, prefix):

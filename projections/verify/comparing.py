@@ -18,6 +18,7 @@ from ..index import Index
 from ..lmdb.environment import Transaction
 from ..lmdb.keys import to_number
 from ..lmdb.tables import Tables
+from ..thread.rows import is_of_deleted_copy
 from .search_check import kind_of, next_chat, rows_of
 from .walk import Walk
 
@@ -189,9 +190,16 @@ def _table(pair: IndexPair, name: str, start: bytes) -> bytes | None:
     replayed = pair.replayed_txn.cursor(getattr(pair.replayed, name))
     here, there = live.set_range(start), replayed.set_range(start)
     last = start
+    is_agents = name == "agents"
     while here or there:
         ours = (live.key(), live.value()) if here else None
         theirs = (replayed.key(), replayed.value()) if there else None
+        if is_agents and ours is not None and is_of_deleted_copy(pair.live_txn, pair.live, ours[0]):
+            here = live.next()
+            continue
+        if is_agents and theirs is not None and is_of_deleted_copy(pair.replayed_txn, pair.replayed, theirs[0]):
+            there = replayed.next()
+            continue
         if ours != theirs:
             raise _table_difference(pair, name, min(row for row in (ours, theirs) if row is not None))
         assert ours is not None, "equal rows are there"

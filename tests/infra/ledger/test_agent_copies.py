@@ -111,3 +111,14 @@ def test_a_source_that_is_deleted_first_is_not_found(threads: Threads, monkeypat
     with pytest.raises(NotFoundError, match="source"):
         threads.copy("source", "copy")
     assert threads.namespaces("copy") == []
+
+
+def test_a_deleted_copy_is_no_damage(threads: Threads) -> None:
+    """What is left of a copy in the index after its events are erased is in no rebuilt one, and says nothing."""
+    threads.copy("source", "copy")
+    threads.delete("copy")
+    ledger = threads.ledger
+
+    ledger.verify()
+    ledger.rebuild()
+    ledger.verify()
