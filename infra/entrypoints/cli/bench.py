@@ -11,7 +11,7 @@ from rich.table import Table
 from chatledger.domain.chat.interchange import ImportedChat
 
 from ...admin.bench import Comparison, compare_with_sqlite, generated_chats
-from ...exchange.importers import read_chats
+from ...exchange.readers import read_chats
 from ...log.nats_server import Durability
 from .options import json_option
 from .output import console, print_json, print_text, pulse

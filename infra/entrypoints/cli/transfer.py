@@ -11,7 +11,7 @@ import click
 import msgspec
 from rich.text import Text
 
-from chatledger.domain.chat.interchange import ImportedChat, ImportResult
+from chatledger.domain.chat.interchange import ImportedChat, ImportResult, Problem
 from chatledger.domain.draw.outline import flat
 from chatledger.domain.errors import (
     AccessDeniedError,
@@ -27,9 +27,10 @@ from chatledger.domain.errors import (
 )
 from chatledger.domain.limits import MAX_UNPACKED_BYTES
 
-from ...exchange.importers import FORMATS, Problem, detect_format, read_chats, write_chats
-from ...exchange.importers.langgraph_sqlite import FORMAT as LANGGRAPH
-from ...exchange.importers.langgraph_sqlite import import_saver_file, is_saver_file
+from ...exchange.jsonl import write_chats
+from ...exchange.langgraph_sqlite import FORMAT as LANGGRAPH
+from ...exchange.langgraph_sqlite import import_saver_file, is_saver_file
+from ...exchange.readers import FORMATS, detect_format, read_chats
 from ...ledger.ledger import Ledger
 from .lookup import require_chat
 from .options import Settings, ledger_at, location_option

@@ -19,8 +19,8 @@ from chatledger.domain.errors import DECODE_ERRORS, ChatledgerError, InvalidValu
 from chatledger.domain.limits import check_id
 from chatledger.domain.thread.decide import CheckpointPut
 
-from ...ledger.ledger import Ledger
-from ...ledger.threads import Threads, is_cut
+from ..ledger.ledger import Ledger
+from ..ledger.threads import Threads, is_cut
 
 FORMAT: Final = "langgraph"
 _COLUMNS: Final = {
