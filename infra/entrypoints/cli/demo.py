@@ -11,8 +11,6 @@ from typing import Any, Final
 import click
 from rich.text import Text
 
-from chatledger.domain.values import Branch
-
 from ...ledger.drafts import assistant, user
 from ...ledger.ledger import Ledger
 from ..demo import sample_chats
@@ -20,8 +18,7 @@ from .chats import chat_rows
 from .events import event_line
 from .options import Settings, ledger_at, location_option
 from .output import count, print_lines, print_text
-from .show import print_conversation, whole_chat
-from .tree import best_style, print_tree
+from .show import best_style, print_conversation, print_tree, whole_chat
 
 CHAT: Final = "riga"
 REWIND_TO: Final = "riga-6"
@@ -107,7 +104,8 @@ def _tree(ledger: Ledger, scene: Scene) -> None:
 
 def _chain(ledger: Ledger, scene: Scene) -> None:
     scene.begin("Walk a chain", "From the root to the head of the active branch, as a model would get it.")
-    branch = _active(ledger)
+    branch = ledger.get_active_branch(CHAT)
+    assert branch is not None, "a chat has an active branch"
     print_text(f"{CHAT}, branch {branch.name} *", "bold green")
     print_conversation(ledger.get_messages(CHAT), ledger.list_checkpoints(CHAT))
 
@@ -192,12 +190,6 @@ def answers(ledger: Ledger) -> dict[str, Any]:
 
 def _draw(ledger: Ledger, chat_id: str) -> None:
     print_tree(ledger.graph(chat_id), style=best_style(ascii_only=False))
-
-
-def _active(ledger: Ledger) -> Branch:
-    branch = ledger.get_active_branch(CHAT)
-    assert branch is not None, "a chat has an active branch"
-    return branch
 
 
 def _what_next(settings: Settings, took_s: float) -> None:

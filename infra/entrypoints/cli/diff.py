@@ -16,7 +16,7 @@ from chatledger.domain.values import Branch, Message, preview
 
 from ...ledger.ledger import Ledger
 from .lookup import LedgerOrView, describe_beginning, require_chat
-from .options import Settings, chat_argument, json_option, ledger_at, location_option, point_in_log
+from .options import Settings, chat_argument, ledger_at, ledger_options, point_in_log
 from .output import count, print_json, print_lines, role_style
 from .show import message_object
 
@@ -29,9 +29,7 @@ _FIELDS: Final = {"user_id": "owner", "title": "title", "metadata": "metadata", 
 @chat_argument
 @click.argument("a", metavar="A")
 @click.argument("b", metavar="B")
-@json_option
-@location_option()
-@click.pass_obj
+@ledger_options
 def diff_command(settings: Settings, *, chat_id: str, a: str, b: str, as_json: bool) -> None:
     """
     Show how A and B differ: two branches, checkpoints or messages of a chat, or two moments.

@@ -14,22 +14,14 @@ from chatledger.domain.values import SearchHit
 from ...ledger.ledger import Ledger
 from ...ledger.search import DEFAULT_LIMIT
 from .lookup import require_branch, require_chat
-from .options import Settings, aware_time, json_option, ledger_at, limit_option, location_option
+from .options import Settings, aware_time, ledger_at, ledger_options, limit_option, parsed
 from .output import console, fields_of, format_time, print_json_list, print_lines, print_note, print_text, role_style
 
 _TAG: Final = re.compile("</?mark>")
 _MATCH_STYLE: Final = "bold red"
 
 
-def _moment(ctx: click.Context, parameter: click.Parameter, value: str | None) -> datetime | None:
-    """An ISO 8601 day or time; UTC unless it has an offset."""
-    if value is None:
-        return None
-    try:
-        return aware_time(value)
-    except ValueError:
-        msg = f"{value!r} is not a time, e.g. 2026-02-07 or 2026-02-07T17:29:24Z"
-        raise click.BadParameter(msg, ctx, parameter) from None
+_moment: Final = parsed(aware_time, "is not a time, e.g. 2026-02-07 or 2026-02-07T17:29:24Z")
 
 
 @click.command("search")
@@ -47,9 +39,7 @@ def _moment(ctx: click.Context, parameter: click.Parameter, value: str | None) -
 @click.option("--until", callback=_moment, metavar="TIME", help="Only messages created before this time.")
 @limit_option(f"messages, the best ones; {DEFAULT_LIMIT} by default")
 @click.option("--offset", type=click.IntRange(min=0), default=0, metavar="N", help="Leave out the N best ones.")
-@json_option
-@location_option()
-@click.pass_obj
+@ledger_options
 def search_command(
     settings: Settings,
     *,
