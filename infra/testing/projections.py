@@ -11,7 +11,7 @@ from chatledger.projections.custom.rows import Key, ProjectionRows
 
 from ..ledger.ledger import Ledger
 from ..ledger.open import open as open_ledger
-from .expecting import expect
+from . import expect
 from .story import tell_story
 
 Rows = dict[tuple[str | None, Key], Any]

@@ -12,8 +12,8 @@ from tests.support.jetstream_world import TOKEN, running
 
 from chatledger.domain.chat.events import Recorded
 from chatledger.domain.log.codec import EncodedEvent
-from chatledger.infra.admin.open_log import LogOnly, log_at
 from chatledger.infra.log.bookmarks import Bookmark
+from chatledger.infra.store.opening.locations import LogOnly, log_at
 from chatledger.testing import EventLog, MemoryLog, check_log
 
 

@@ -234,6 +234,15 @@ def write_private(path: Path, content: bytes, *, is_synced: bool = True) -> None
         raise
 
 
+def sync(path: Path) -> None:
+    """Bring the content of a file to the disk, or which files a folder has."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def _is_half_made(stream: Path) -> bool:
     """
     Whether a stream's server was killed while it created it, between the two files that describe it; it holds nothing then.

@@ -23,7 +23,7 @@ from chatledger.domain.errors import (
 )
 
 from .directory import DataDirectory, Durability
-from .health import excess_of, get_server_info, is_stranger_refused
+from .health import excess_of, is_server, is_stranger_refused
 
 TOKEN_VARIABLE = "CHATLEDGER_NATS_TOKEN"  # noqa: S105 - the name of a variable
 POLL_S = 0.005
@@ -253,8 +253,7 @@ class ServerProcess:
             raise LogFullError(msg)
 
     def _check(self, url: str, server_name: str) -> None:
-        info = get_server_info(url)
-        if info is None or info.server_name != server_name:
+        if not is_server(url, server_name):
             msg = f"nats-server does not answer at {url}{self._quote_log()}"
             raise LogUnavailableError(msg)
         try:

@@ -1,7 +1,7 @@
 """Taking a backup: what is new on a log goes into the folder, and what was deleted leaves it."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from eventsourcing.persistence import Notification
@@ -15,6 +15,7 @@ from ...log.bookmarks import encode_bookmark
 from ...log.envelope import clock_ms
 from ...log.port import EventLog
 from ..quarantine import QuarantinedStream
+from ..store import Progress
 from .manifest import SEGMENT, Backup, BackupFolder, Manifest, StreamHeads
 from .segments import SEGMENT_BYTES, Segment, SegmentWriter, empty_frame, frame_of, read_segment
 
@@ -93,7 +94,6 @@ class BackupFollower:
         return None
 
 
-Progress = Callable[[int, int], None]
 PAGE_EVENTS: Final = 250
 
 
