@@ -29,7 +29,7 @@ from chatledger.domain.chat.import_tree import MessageIds, Reporter, branch_leav
 from chatledger.domain.chat.interchange import ImportedChat, ImportedMessage
 from chatledger.domain.errors import InvalidValueError
 
-from .source import Allowance, LimitedStream, decode_json, open_source, read_whole, refuse_unreadable
+from .source import Allowance, LimitedStream, decode_json, open_source, read_source, refuse_unreadable
 
 _DATA_TYPE = "data-chatgpt"
 
@@ -108,7 +108,7 @@ def read_chatgpt(path: Path, report: Reporter) -> Iterator[ImportedChat]:
     if _is_zip(path):
         yield from _read_zip(path, ids, report)
         return
-    text = read_whole(path, report.max_unpacked_bytes)
+    text = read_source(path, max_unpacked_bytes=report.max_unpacked_bytes)
     try:
         conversations = _list_conversations(text, report)
     except InvalidValueError as error:

@@ -171,11 +171,11 @@ def open_source(path: Path, max_unpacked_bytes: int = MAX_UNPACKED_BYTES) -> Gen
             yield raw
 
 
-def read_whole(path: Path, max_unpacked_bytes: int) -> bytes:
-    """All bytes of a file, unpacked. Raises InvalidValueError when it cannot be read to its end."""
+def read_source(path: Path, size: int = -1, *, max_unpacked_bytes: int = MAX_UNPACKED_BYTES) -> bytes:
+    """The first bytes of a file, unpacked; all when `size` is negative. Raises InvalidValueError when it cannot be read."""
     with open_source(path, max_unpacked_bytes) as stream:
         try:
-            return stream.read()
+            return stream.read(size)
         except READ_ERRORS as error:
             refuse_unreadable(path, error)
 
