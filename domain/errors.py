@@ -455,7 +455,7 @@ class QuarantinedError(ChainIntegrityError):
 
 
 class CorruptStateError(ChatledgerError):
-    """A stored value cannot be decoded or verified. Where it is, as far as that is known, is in the attributes."""
+    """A stored value cannot be decoded or verified. The attributes say where it is; None where that is unknown."""
 
     def __init__(
         self, message: str, *, chat_id: str | None = None, position: int | None = None, version: int | None = None

@@ -1,4 +1,4 @@
-"""Transitions: one step of a graph, from the state before a node to the state after it, and what is told of it."""
+"""Transitions: one step of a graph, from the state before a node to the state after it, and the difference between the two."""
 
 from collections.abc import Mapping
 from typing import Any, Generic, Literal, TypedDict, cast

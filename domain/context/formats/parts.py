@@ -182,8 +182,8 @@ def tool_part(name: str, call_id: str, arguments: str) -> dict[str, Any]:
     """
     The part of a call that has no result yet.
 
-    `input` is what `arguments` say. Where they cannot be told from it again, because they are no JSON or written in another
-    way, the text itself stands in `rawInput`.
+    `input` is the decoded `arguments`. Where encoding it again would give another text, because that is no JSON or is formatted
+    differently, `rawInput` holds the text itself.
     """
     value, is_json = parsed(arguments)
     part = call_part(name, call_id, value)

@@ -95,7 +95,7 @@ class Repair(msgspec.Struct, frozen=True, kw_only=True):
         from_backup: How many of them only the backup had.
         lost_count: How many events are lost: neither the log nor the backup has them. What the index brought back is counted,
             too, since the events are gone.
-        recreated: The chats whose present state was written anew, from the index, as far as that goes.
+        recreated: The chats whose present state was written anew, from what the index holds of it.
         cut: The chats and threads that lost events which nothing could bring back. They are in quarantine: not
             served until they are restored from a backup, or given up.
         released: Those that an earlier repair had cut, and that this one brought back.

@@ -36,7 +36,7 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
         findings: The worst first.
         event_count: How many events could be read.
         stream_count: How many chats and threads they are of.
-        position: The last position that the log gave out, as far as that can be told.
+        position: The highest log position known to have been assigned.
     """
 
     location: str

@@ -111,7 +111,7 @@ def _hit_object(hit: SearchHit) -> dict[str, Any]:
 
 
 def _print_hit(hit: SearchHit, *, with_chat: bool) -> None:
-    """Who, when and where on one line, and the snippet below."""
+    """Print author, time and place on one line, and the snippet below."""
     message = hit.message
     head = Text(flat(message.name), style=f"bold {role_style(message.name)}")
     head.append(f"  {format_time(message.created_at)}  {short_id(message.id)}", style="not bold dim default")

@@ -175,7 +175,7 @@ class DataDirectory:
             return stored + shutil.disk_usage(self.log).free * 9 // 10
 
     def why_full(self) -> str | None:
-        """Why nothing more can be stored here; None while there is room. nats-server answers no append on a full disk."""
+        """Return the reason when the disk is full; None while there is room. nats-server answers no append on a full disk."""
         try:
             found = os.statvfs(self.path)
         except OSError:

@@ -243,6 +243,6 @@ def _streams(directory: DataDirectory) -> list[Path]:
 
 
 def _prefix(folder: Path) -> bytes:
-    """What the subjects of messages with content begin with. Where a feed stands is not erased but replaced."""
+    """Return the prefix of the subjects of messages with content. The position of a feed is not erased but replaced."""
     kind = "b" if folder.name.endswith("-blobs") else "e"
     return f"{folder.name}.{kind}.".encode()

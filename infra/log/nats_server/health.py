@@ -13,7 +13,7 @@ import msgspec
 from chatledger.domain.errors import DECODE_ERRORS
 
 FLOOR_BYTES: Final = 2 << 30
-"""What any log may take. Of ordinary ones a server needs far less: 0.3 GB for a million events in 20,000 chats,
+"""The memory that the server of any log may take. That of an ordinary log needs far less: 0.3 GB for a million events in 20,000 chats,
 0.4 GB for a million chats."""
 _TIMES_THE_LOG: Final = 2
 
