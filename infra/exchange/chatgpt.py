@@ -29,7 +29,7 @@ from chatledger.domain.chat.import_tree import MessageIds, Reporter, branch_leav
 from chatledger.domain.chat.interchange import ImportedChat, ImportedMessage
 from chatledger.domain.errors import InvalidValueError
 
-from .source import Allowance, LimitedStream, decode_json, open_source, read_source, refuse_unreadable
+from .source import Allowance, LimitedStream, decode_json, read_source, refuse_unreadable
 
 _DATA_TYPE = "data-chatgpt"
 
@@ -105,7 +105,7 @@ _UNPACKABLE: Final = (
 def read_chatgpt(path: Path, report: Reporter) -> Iterator[ImportedChat]:
     """The conversations of an export, in its order. Raises InvalidValueError when the file is no export at all."""
     ids = MessageIds()
-    if _is_zip(path):
+    if read_source(path, 4) == b"PK\x03\x04":
         yield from _read_zip(path, ids, report)
         return
     text = read_source(path, max_unpacked_bytes=report.max_unpacked_bytes)
@@ -115,11 +115,6 @@ def read_chatgpt(path: Path, report: Reporter) -> Iterator[ImportedChat]:
         msg = f"{path} is no ChatGPT export: {error}"
         raise InvalidValueError(msg) from error
     yield from _read_conversations(conversations, _UNKNOWN_USER, ids, report)
-
-
-def _is_zip(path: Path) -> bool:
-    with open_source(path) as stream:
-        return stream.read(4) == b"PK\x03\x04"
 
 
 def _read_zip(path: Path, ids: MessageIds, report: Reporter) -> Iterator[ImportedChat]:

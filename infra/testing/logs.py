@@ -114,7 +114,8 @@ def _check_large_data(log: EventLog) -> None:
     chat = _Chat(log)
     chat.append(1)
     text = "x" * _LARGE_CHARACTERS
-    log.append(chat.id, chat.encode(MessagesAppended((_message(chat.id, text),))), expected_position=chat.position)
+    message = Message(id=str(uuid.uuid4()), chat_id=chat.id, name="user", data=text, created_at=0)
+    log.append(chat.id, chat.encode(MessagesAppended((message,))), expected_position=chat.position)
     (recorded,) = log.read_stream(chat.id, after=0, after_version=1)
     body = recorded.body
     texts = [message.text for message in body.messages] if isinstance(body, MessagesAppended) else []
@@ -250,10 +251,6 @@ class _Chat:
         self.version, self.position, self._hash = self.version + count, positions[-1], commit[-1].hash
         self.written += commit
         return positions
-
-
-def _message(chat_id: str, text: str) -> Message:
-    return Message(id=str(uuid.uuid4()), chat_id=chat_id, name="user", data=text, created_at=0)
 
 
 def _is_refused(write: Callable[[], object]) -> bool:

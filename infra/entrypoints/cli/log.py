@@ -20,14 +20,14 @@ from .events import event_line
 from .lookup import unknown_chat
 from .options import (
     Settings,
-    after_option,
+    aware_time,
     chat_argument,
     json_option,
     ledger_at,
     ledger_options,
     limit_option,
     location_option,
-    since_option,
+    parsed,
     until_option,
 )
 from .output import count, print_json, print_lines, print_text, progress_bar
@@ -45,8 +45,15 @@ from .show import best_style, chat_object, print_tree
     help="Only events of this type, e.g. chat_deleted. May be repeated.",
 )
 @click.option("--actor", metavar="NAME", help="Only what was done in this name.")
-@after_option
-@since_option
+@click.option(
+    "--after", type=click.IntRange(min=0), metavar="POSITION", help="Only events after this position on the log."
+)
+@click.option(
+    "--since",
+    callback=parsed(aware_time, "is no time, e.g. 2026-02-07T17:29:24Z"),
+    metavar="TIME",
+    help="Only events at or after this time (ISO 8601, UTC unless it has an offset).",
+)
 @until_option
 @limit_option("events, the first ones")
 @ledger_options

@@ -108,15 +108,6 @@ def aware_time(value: str) -> datetime:
 
 
 _point: Final = parsed(point_in_log, "is neither a position, e.g. 120, nor a time, e.g. 2026-02-07T17:29:24Z")
-after_option = click.option(
-    "--after", type=click.IntRange(min=0), metavar="POSITION", help="Only events after this position on the log."
-)
-since_option = click.option(
-    "--since",
-    callback=parsed(aware_time, "is no time, e.g. 2026-02-07T17:29:24Z"),
-    metavar="TIME",
-    help="Only events at or after this time (ISO 8601, UTC unless it has an offset).",
-)
 at_option = click.option(
     "--at",
     callback=_point,

@@ -229,11 +229,8 @@ class Cursor:
         except ConflictError as error:
             _logger.warning("closing a feed: %s", error)
         except ChatledgerError as error:
-            _logger.warning("closing a feed: %s What it handled since position %d is given again", error, self._kept)
-
-    @property
-    def _kept(self) -> int:
-        return 0 if self._member is None else self._member.position
+            kept = 0 if self._member is None else self._member.position
+            _logger.warning("closing a feed: %s What it handled since position %d is given again", error, kept)
 
 
 def _next_limit(page: Sequence[Recorded], limit: int) -> int:
