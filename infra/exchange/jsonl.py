@@ -179,7 +179,7 @@ def read_jsonl(stream: IO[bytes], report: Reporter) -> Iterator[ImportedChat]:
     """
     The chats of an export, one by one.
 
-    A chat that is cut off is reported and yielded as far as it goes. Raises UnsupportedFormatError when the file was written
+    A chat that is cut off is reported, and yielded with what was read of it. Raises UnsupportedFormatError when the file was written
     by a newer chatledger.
     """
     ids = MessageIds()

@@ -154,8 +154,8 @@ def _check_waiting(log: EventLog) -> None:
     waiting.start()
     chat.append(1)
     waiting.join(_LONG_WAIT_S)
-    expect([True], found, "who waits is woken by an event")
-    require(log.wait(0, 0), "who waits for an event that is there does not wait")
+    expect([True], found, "an event ends a wait")
+    require(log.wait(0, 0), "waiting for an event that is there ends at once")
     require(not log.wait(log.last_position(), 0.01), "waiting ends with its time")
 
 
@@ -166,7 +166,10 @@ def _check_bookmarks(log: EventLog) -> None:
     expect(saved, log.load_bookmark(mark.key), "a bookmark comes back as it was saved")
     require(_is_refused(partial(log.save_bookmark, mark)), "a bookmark is not made twice")
     moved = log.save_bookmark(saved)
-    require(_is_refused(partial(log.save_bookmark, saved)), "a bookmark is replaced by who knows its revision only")
+    require(
+        _is_refused(partial(log.save_bookmark, saved)),
+        "a bookmark is replaced only by a writer that knows its revision",
+    )
     expect([moved], log.bookmarks(), "all bookmarks are listed")
     log.drop_bookmark(mark.key)
     log.drop_bookmark(mark.key)

@@ -130,7 +130,7 @@ def prepare_streams() -> None:
 
 
 def _forget_stdout() -> None:
-    """Nobody reads on: let what is still buffered go nowhere, also what the interpreter flushes at its end."""
+    """Send what is still buffered nowhere, also what the interpreter flushes at its end, for the reader has gone."""
     with contextlib.suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())

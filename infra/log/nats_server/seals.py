@@ -119,7 +119,7 @@ def digest_of(raw: bytes | memoryview) -> bytes:
 
 
 def _accounted(raw: bytes, messages: list[Span]) -> int:
-    """How many events the deletions among the messages stand for: a deletion of version 7 follows six."""
+    """Return the number of events that deletions among the messages account for: a deletion of version 7 follows six."""
     count = 0
     starts = [span.offset for span in messages]
     for found in {bisect.bisect_right(starts, match.start()) - 1 for match in _DELETIONS.finditer(raw)}:
@@ -200,7 +200,7 @@ class Sealer:
 
 
 def is_unchanged(file: Path, seal: Seal) -> bool:
-    """Whether nobody has written to a file since it was sealed, as far as the file system knows."""
+    """Return whether a file has the size and time of change that it had when it was sealed."""
     stat = file.stat()
     return (stat.st_size, stat.st_mtime_ns) == (seal.size, seal.modified_ns)
 

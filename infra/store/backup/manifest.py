@@ -4,9 +4,9 @@ The folder of a backup, and the manifest that says which of its files count.
     manifest.json          {"format": 1, "sha256": digest of what follows, "manifest": {...}}
     <number>.segment       stored records, see `segments.py`
     <number>.heads         msgpack: stream to [version, hash] of its last event
-    lock                   held by who writes
+    lock                   held while a backup is written
 
-Whoever writes makes new files, and then replaces the manifest: before that instant the earlier backup stands, after it the
+A writer makes new files, and then replaces the manifest: before that instant the earlier backup stands, after it the
 later one. What the manifest does not name is left over and goes with the next run.
 """
 
@@ -30,7 +30,7 @@ from chatledger.domain.errors import (
 
 from ...log.nats_server.directory import sync, write_private
 from ..quarantine import QuarantinedStream
-from .segments import Segment
+from .segments import Segment, read_sound
 
 
 class Backup(msgspec.Struct, frozen=True, kw_only=True):
@@ -201,14 +201,7 @@ class BackupFolder:
         """Return the head of each stream in the backup. Raises `CorruptStateError`."""
         path = self.path / manifest.heads.file
         try:
-            raw = path.read_bytes()
-        except OSError as error:
-            msg = f"the backup lacks a file: {error}; take a new backup into another folder"
-            raise CorruptStateError(msg) from error
-        if sha256(raw).hexdigest() != manifest.heads.sha256:
-            raise _damaged(path, "its digest is not that of the manifest")
-        try:
-            return msgspec.msgpack.decode(raw, type=StreamHeads)
+            return msgspec.msgpack.decode(read_sound(path, manifest.heads.sha256), type=StreamHeads)
         except DECODE_ERRORS as error:
             raise _damaged(path, error) from error
 
@@ -220,7 +213,7 @@ class BackupFolder:
         return HeadsFile(file=path.name, size=len(raw), sha256=sha256(raw).hexdigest())
 
     def new_file(self, kind: str) -> Path:
-        """The path of a file that is not there yet."""
+        """Return the path of a new file."""
         numbers = [int(entry.stem) for entry in self.path.iterdir() if entry.stem.isdecimal()]
         return self.path / f"{max(numbers, default=0) + 1:08d}{kind}"
 

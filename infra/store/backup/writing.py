@@ -36,7 +36,7 @@ class BackupFollower:
             self.position, self.hash = before.position, before.hash
             self.missing, self.erased = before.missing, before.erased
         self.reached = self.position
-        """Up to where the log was read; what others published after the last event is not in the backup."""
+        """The position up to which the log was read; foreign messages after the last event are not in the backup."""
         self.passed: list[int] = []
         """The foreign messages since the last event."""
         self.rest = 0
