@@ -29,7 +29,7 @@ from chatledger.domain.chat.import_tree import MessageIds, Reporter, branch_leav
 from chatledger.domain.chat.interchange import ImportedChat, ImportedMessage
 from chatledger.domain.errors import InvalidValueError
 
-from .source import Allowance, LimitedStream, decode_json, read_source, refuse_unreadable
+from .source import Allowance, LimitedStream, decode_json, is_id, read_source, refuse_unreadable
 
 _DATA_TYPE = "data-chatgpt"
 
@@ -182,11 +182,8 @@ def _read_conversations(
             continue
         fields = cast("dict[str, Any]", value)
         chat_id = fields.get("conversation_id") or fields.get("id")
-        fault = describe_id_fault(chat_id)
-        if fault is not None:
-            report.broken(f"the id of {what} {fault}; skipped")
-            continue
-        yield _make_chat(cast("str", chat_id), fields, user_id, ids, report)
+        if is_id(chat_id, f"the id of {what}", report):
+            yield _make_chat(chat_id, fields, user_id, ids, report)
 
 
 def _list_conversations(text: bytes, report: Reporter) -> list[Any]:

@@ -20,7 +20,6 @@ from typing import IO, Any, Final
 import msgspec
 
 from chatledger.domain.chat.import_check import (
-    describe_id_fault,
     describe_json_fault,
     repair_annotations,
     repair_regenerations,
@@ -38,7 +37,7 @@ from chatledger.domain.chat.interchange import (
 from chatledger.domain.chat.runs import MessageRun
 from chatledger.domain.errors import InvalidValueError, UnsupportedFormatError
 
-from .source import number_lines
+from .source import is_id, number_lines
 
 VERSION = 2
 """Since version 2 with annotations, runs, regenerations and `expires_at`; the first one is read, too."""
@@ -231,9 +230,7 @@ def _decode(text: bytes, number: int, report: Reporter) -> tuple[str | None, Any
         report.broken(f"a record has one kind, this has {len(given)}; skipped", line=number)
         return None, None
     kind, value = given[0]
-    fault = describe_id_fault(value.id) if kind in {"message", "chat"} else None
-    if fault is not None:
-        report.broken(f"the id of the {kind} {fault}; skipped", line=number)
+    if kind in {"message", "chat"} and not is_id(value.id, f"the id of the {kind}", report, line=number):
         return None, None
     return kind, value
 

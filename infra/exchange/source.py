@@ -7,10 +7,11 @@ import zlib
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import IO, Any, Final, NoReturn, cast
+from typing import IO, Any, Final, NoReturn, TypeGuard, cast
 
 import msgspec
 
+from chatledger.domain.chat.import_check import describe_id_fault
 from chatledger.domain.chat.import_tree import Reporter
 from chatledger.domain.errors import InvalidValueError
 from chatledger.domain.limits import MAX_UNPACKED_BYTES
@@ -237,3 +238,11 @@ def _replace_lone_surrogates(text: bytes) -> Any:
         return msgspec.json.decode(sound)
     except (ValueError, RecursionError):
         return None
+
+
+def is_id(value: object, what: str, report: Reporter, *, line: int | None = None) -> TypeGuard[str]:
+    """Return whether a value may be an id. A record with another one is reported as skipped."""
+    fault = describe_id_fault(value)
+    if fault is not None:
+        report.broken(f"{what} {fault}; skipped", line=line)
+    return fault is None

@@ -84,7 +84,7 @@ def limit_option(what: str) -> Callable[[F], F]:
 
 
 def parsed(parse: Callable[[str], R], fault: str) -> Callable[[click.Context, click.Parameter, str | None], R | None]:
-    """Return the callback of an option that parses its value; of one that raises `ValueError`, `fault` is said."""
+    """Return the callback of an option that parses its value; `fault` is said of a value for which that raises `ValueError`."""
 
     def callback(ctx: click.Context, parameter: click.Parameter, value: str | None) -> R | None:
         try:

@@ -154,15 +154,6 @@ def erasing(directory: DataDirectory) -> Generator[None]:
         LogUnavailableError: It could not be noted, and nothing was erased; or what was erased could not be synced.
     """
     mark = directory.path / f"{MARK}{secrets.token_hex(8)}"
-    lock = _make(mark)
-    try:
-        yield
-        _remove(mark, directory)
-    finally:
-        lock.abandon()
-
-
-def _make(mark: Path) -> OwnerLock:
     try:
         lock = OwnerLock.try_take(mark)
         sync(mark.parent)
@@ -170,10 +161,14 @@ def _make(mark: Path) -> OwnerLock:
         msg = f"an erasure could not be noted in {mark.parent}, and was not begun: {error}"
         raise LogUnavailableError(msg) from error
     assert lock is not None, "nobody else has that name"
-    return lock
+    try:
+        yield
+        _settle(mark, directory)
+    finally:
+        lock.abandon()
 
 
-def _remove(mark: Path, directory: DataDirectory) -> None:
+def _settle(mark: Path, directory: DataDirectory) -> None:
     try:
         # The server syncs the content of a block that it writes anew, but not its new name.
         for folder in _streams(directory):
