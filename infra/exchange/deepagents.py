@@ -58,7 +58,7 @@ def _open_database(path: Path, max_unpacked_bytes: int) -> Generator[sqlite3.Con
         with closing(connection):
             connection.row_factory = sqlite3.Row
             # Damaged text must not end the reading; its bytes fail the rules for texts one by one.
-            connection.text_factory = lambda text: text.decode("utf-8", "surrogateescape")
+            connection.text_factory = _decode_text
             yield connection
 
 
@@ -71,6 +71,10 @@ def _has_idle_wal(path: Path) -> bool:
     except OSError as error:
         refuse_unreadable(path, error)
     return is_wal and not path.with_name(f"{path.name}-wal").exists()
+
+
+def _decode_text(text: bytes) -> str:
+    return text.decode("utf-8", "surrogateescape")
 
 
 def _unpack(path: Path, target: Path, max_unpacked_bytes: int) -> Path:

@@ -100,7 +100,7 @@ class Forgetful(MemoryLog):
     [
         (Careless, "a commit on what is not the chat's end is refused"),
         (Unsorted, "events are read in order"),
-        (Deaf, "who waits is woken by an event"),
+        (Deaf, "an event ends a wait"),
         (Keeping, "what was erased is gone"),
         (Overwriting, "a bookmark is not made twice"),
         (Forgetful, "each log has an identity of its own"),

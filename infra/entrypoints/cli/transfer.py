@@ -51,7 +51,7 @@ _ABOUT_ONE_CHAT: Final = (
 )
 
 
-_ALSO: Final = (
+_ALSO: Final[tuple[tuple[str, str, str | None, str], ...]] = (
     ("heads_moved", "branch", "branches", "moved on"),
     ("checkpoints_set", "checkpoint", None, "set"),
     ("runs_added", "run", None, "recorded"),
@@ -146,7 +146,7 @@ class _Import:
             numbers = ", ".join(f"{found[name]:,} {name}" for name in ("new", "changed", "unchanged"))
             yield f"Imported {chats}: {numbers}."
             messages, branches = found["messages_added"], found["branches_added"]
-            also = (f", {count(found[name], *thing)} {verb}" for name, *thing, verb in _ALSO if found[name])
+            also = (f", {count(found[name], one, many)} {verb}" for name, one, many, verb in _ALSO if found[name])
             yield f"{count(messages, 'message')}, {count(branches, 'branch', 'branches')} added{''.join(also)}."
         if found["problems"]:
             yield f"{count(found['problems'], 'problem')} in the files, worked around; see the warnings."
