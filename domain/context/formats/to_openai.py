@@ -104,7 +104,8 @@ def _step_messages(step: Step, role: str, tail: dict[str, str], form: Mapping[st
     message |= {"refusal": refusals[-1]} if refusals else {}
     message |= {"tool_calls": calls} if calls else {}
     message |= {**tail, **object_at(form, "fields")}
-    return [json_copy(message, "an OpenAI message"), *_results(step)]
+    copied = json_copy(message, "an OpenAI message")
+    return [copied, *_results(step)] if role == ASSISTANT else [*_results(step), copied]
 
 
 def _is_ours(part: Mapping[str, Any]) -> bool:

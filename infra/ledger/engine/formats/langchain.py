@@ -285,8 +285,8 @@ def langchain_messages(name: str, data: Any, *, message_id: str | None = None) -
     found: list[Any] = []
     for position, step in enumerate(model_steps(role, stored)):
         message = _message(step, role, participant, stored, is_first=position == 0)
-        found += [] if message is None else [message]
-        found += _results(step)
+        own = [] if message is None else [message]
+        found += own + _results(step) if role == ASSISTANT else _results(step) + own
     own_id = text_at(stored, "id") or message_id
     for position, message in enumerate(found):
         message.id = f"{own_id}#{position}" if own_id and position else own_id
