@@ -17,12 +17,8 @@ takes is lost; a block that could not be told again from its part is kept as it 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, cast
 
-import msgspec
-
 from ...errors import InvalidValueError
-from ...limits import json_copy
-from ..fragments import Fragment
-from ..messages import ASSISTANT, USER, UIMessage, message_fragment
+from ..messages import ASSISTANT, USER, UIMessage
 from .exchanges import Exchange, exchanges, reversible, texts_of
 from .from_openai import Dumpable
 from .parts import ANY_FILE, ANY_IMAGE, base64_data, call_part, is_tool_part, media_type, objects, outcome_of, tool_name
@@ -32,6 +28,7 @@ from .plain import (
     PROVIDER,
     SYSTEM,
     TOOL,
+    copied,
     details_of,
     kept,
     object_at,
@@ -41,7 +38,6 @@ from .plain import (
     with_details,
     without,
 )
-from .stored import as_ui_message, stored_of
 
 FORM: Final = "anthropic"
 VERBATIM: Final = "data-anthropic"
@@ -51,31 +47,6 @@ _KINDS: Final = ("thinking", "redacted_thinking", "tool_use", _RESULT, "server_t
 _MEDIA: Final = (("image", ANY_IMAGE), ("document", ANY_FILE))
 _OF_ANSWERS: Final = ("id", "type", "model", "stop_reason", "stop_sequence", "stop_details", "usage", "container")
 """The fields that the API's answers have, and that it does not take back; they stay stored."""
-
-
-class AnthropicCodec(msgspec.Struct, frozen=True):
-    """Stored as a UIMessage; the model form is the Anthropic message."""
-
-    stored: UIMessage
-
-    def encode(self) -> UIMessage:
-        """The UIMessage."""
-        return self.stored
-
-    def decode(self) -> dict[str, Any]:
-        """The Anthropic message."""
-        return anthropic_messages(self.stored["role"], self.stored)[0]
-
-
-def anthropic_fragment(message: Mapping[str, Any] | Dumpable, *, message_id: str) -> Fragment:
-    """
-    The fragment of an Anthropic message, under `message_id`.
-
-    Raises:
-        InvalidValueError: It is no such message; see `ui_of_anthropic`.
-    """
-    stored = ui_of_anthropic(message, message_id)
-    return message_fragment(stored["role"], AnthropicCodec(stored), message_id)
 
 
 def is_anthropic_message(value: Any) -> bool:
@@ -120,29 +91,8 @@ def ui_of_anthropic(message: Mapping[str, Any] | Dumpable, message_id: str) -> U
     return found | ({"metadata": {OWNER: {FORM: given}}} if given else {})
 
 
-def to_anthropic(messages: Iterable[Any]) -> list[dict[str, Any]]:
-    """
-    Return messages as the Anthropic API takes them.
-
-    Args:
-        messages: What a ledger gave, fragments, UIMessages, messages of another API, pairs of name and data, or text from the
-            user.
-
-    Returns:
-        Messages made by `anthropic_message` as they were, but for the fields that only answers of the API have. An assistant's
-        UIMessage with results of tools becomes the calls and a user's message with the results, in the order in which they
-        happened. Reasoning is given back only with the signature of the API. Messages with nothing that it knows are left out.
-        A role that it does not know becomes `user`.
-
-    Raises:
-        InvalidValueError: One of them is no message.
-    """
-    return [message for stored in map(stored_of, messages) for message in anthropic_messages(stored.name, stored.data)]
-
-
-def anthropic_messages(name: str, data: Any) -> list[dict[str, Any]]:
-    """The Anthropic messages for the name and the data of one stored message; none if there is nothing to say."""
-    stored = as_ui_message(name, data)
+def anthropic_messages(stored: UIMessage) -> list[dict[str, Any]]:
+    """The Anthropic messages for a UIMessage; none if there is nothing to say."""
     form = object_at(details_of(stored), FORM)
     role = stored["role"] if stored["role"] in _ROLES else USER
     call_id = text_at(details_of(stored), "tool_call_id")
@@ -171,7 +121,7 @@ def _written(parts: Iterable[Any]) -> list[Any]:
 def _message(role: str, blocks: list[Any], form: Mapping[str, Any]) -> dict[str, Any]:
     is_text = len(blocks) == 1 and isinstance(blocks[0], Mapping) and {*blocks[0]} == {"type", "text"}
     content = blocks[0]["text"] if is_text and form.get("content") != "list" else blocks
-    return json_copy({"role": role, "content": content, **object_at(form, "fields")}, "an Anthropic message")
+    return copied({"role": role, "content": content, **object_at(form, "fields")}, "an Anthropic message")
 
 
 def _kind(block: Any) -> Any:

@@ -10,15 +10,12 @@ Items of the OpenAI Responses API, to UIMessages and back: messages, calls of fu
 One item is one message. Nothing is lost: an item or a content part that could not be told again is kept as it was given.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final, cast
-
-import msgspec
 
 from ...errors import InvalidValueError
 from ...limits import json_copy, same_json
-from ..fragments import Fragment
-from ..messages import ASSISTANT, USER, UIMessage, message_fragment
+from ..messages import ASSISTANT, USER, UIMessage
 from .exchanges import exchanges, reversible, texts_of
 from .from_openai import Dumpable, is_bare_text
 from .parts import (
@@ -43,6 +40,7 @@ from .plain import (
     PROVIDER,
     SYSTEM,
     TOOL,
+    copied,
     details_of,
     kept,
     object_at,
@@ -52,7 +50,6 @@ from .plain import (
     with_details,
     without,
 )
-from .stored import as_ui_message, stored_of
 
 FORM: Final = "responses"
 VERBATIM: Final = "data-responses"
@@ -66,31 +63,6 @@ _REASONING: Final = "reasoning"
 _TEXTS: Final = ("input_text", "output_text")
 _ROLES: Final = (USER, ASSISTANT, SYSTEM, DEVELOPER)
 _PARTS: Final = (*_TEXTS, "input_image", "input_file", REFUSAL)
-
-
-class ResponsesCodec(msgspec.Struct, frozen=True):
-    """Stored as a UIMessage; the model form is the item of the Responses API."""
-
-    stored: UIMessage
-
-    def encode(self) -> UIMessage:
-        """The UIMessage."""
-        return self.stored
-
-    def decode(self) -> dict[str, Any]:
-        """The item."""
-        return responses_items(self.stored["role"], self.stored)[0]
-
-
-def responses_fragment(item: Mapping[str, Any] | Dumpable, *, message_id: str) -> Fragment:
-    """
-    The fragment of an item, under `message_id`.
-
-    Raises:
-        InvalidValueError: It is no item; see `ui_of_item`.
-    """
-    stored = ui_of_item(item, message_id)
-    return message_fragment(stored["role"], ResponsesCodec(stored), message_id)
 
 
 def is_responses_item(value: Any) -> bool:
@@ -119,35 +91,15 @@ def ui_of_item(item: Mapping[str, Any] | Dumpable, message_id: str) -> UIMessage
         msg = "an item of the Responses API needs a type, such as 'function_call', or a role, such as 'user'"
         raise InvalidValueError(msg)
     stored = _converted(kind, fields, message_id)
-    if stored is not None and same_json(responses_items(stored["role"], stored), [fields]):
+    if stored is not None and same_json(responses_items(stored), [fields]):
         return stored
     role = TOOL if kind.endswith("_output") else ASSISTANT
     role = text_at(fields, "role") or role
     return {"id": message_id, "role": role, "parts": [{"type": ITEM, "data": fields}]}
 
 
-def to_responses(messages: Iterable[Any]) -> list[dict[str, Any]]:
-    """
-    Return messages as input items for the OpenAI Responses API.
-
-    Args:
-        messages: What a ledger gave, fragments, UIMessages, messages of another API, pairs of name and data, or text from the
-            user.
-
-    Returns:
-        Items made by `responses_item` as they were. An assistant's UIMessage becomes its messages, calls and their outputs, in
-        the order in which they happened. Reasoning is given back only to where it came from. Messages with nothing that the
-        API knows are left out. A role that it does not know becomes `user`.
-
-    Raises:
-        InvalidValueError: One of them is no message.
-    """
-    return [item for stored in map(stored_of, messages) for item in responses_items(stored.name, stored.data)]
-
-
-def responses_items(name: str, data: Any) -> list[dict[str, Any]]:
-    """The items for the name and the data of one stored message; none if there is nothing to say."""
-    stored = as_ui_message(name, data)
+def responses_items(stored: UIMessage) -> list[dict[str, Any]]:
+    """The items for a UIMessage; none if there is nothing to say."""
     details = details_of(stored)
     form, call_id = object_at(details, FORM), text_at(details, "tool_call_id")
     parts = objects(stored["parts"])
@@ -250,14 +202,14 @@ def _message(role: str, content: list[Any], form: Mapping[str, Any]) -> dict[str
     is_text = is_text and content[0]["type"] == _own_text(role) and form.get("content") != "list"
     head = {"type": _MESSAGE} if form.get("type") == _MESSAGE else {}
     written = content[0]["text"] if is_text else content
-    return json_copy({**head, "role": role, "content": written, **object_at(form, "fields")}, "a message")
+    return copied({**head, "role": role, "content": written, **object_at(form, "fields")}, "a message")
 
 
 def _output(call_id: str, parts: list[Mapping[str, Any]], form: Mapping[str, Any]) -> dict[str, Any]:
     blocks = [_block(part, _TEXTS[0]) for part in parts]
     output = blocks if form.get("content") == "list" else texts_of(blocks)
     head = {"type": text_at(form, "type") or _OUTPUTS[0], "call_id": call_id, "output": output}
-    return json_copy({**head, **object_at(form, "fields")}, "an output")
+    return copied({**head, **object_at(form, "fields")}, "an output")
 
 
 def _call(part: Mapping[str, Any]) -> dict[str, Any]:
@@ -265,7 +217,7 @@ def _call(part: Mapping[str, Any]) -> dict[str, Any]:
     kind, fields = text_at(details, "type") or _CALLS[0][0], object_at(details, "fields")
     written = part.get("input") if kind == _CALLS[1][0] else arguments_of(part)
     head = {"type": kind, "call_id": part["toolCallId"], "name": tool_name(part), dict(_CALLS)[kind]: written}
-    return json_copy({**head, **fields}, "a call")
+    return copied({**head, **fields}, "a call")
 
 
 def _result(part: Mapping[str, Any]) -> dict[str, Any]:
@@ -286,9 +238,7 @@ def _reasoning(part: Mapping[str, Any]) -> dict[str, Any] | None:
     told = {"summary": [{"type": "summary_text", "text": part["text"]}]} if part.get("text") else {"summary": []}
     encrypted = given.get("reasoningEncryptedContent")
     secret = {} if encrypted is None else {"encrypted_content": encrypted}
-    return json_copy(
-        {"type": _REASONING, "id": given["itemId"], **secret, **object_at({"item": told} | details, "item")}, "item"
-    )
+    return copied({"type": _REASONING, "id": given["itemId"], **secret, **(object_at(details, "item") or told)}, "item")
 
 
 def _own_text(role: str) -> str:

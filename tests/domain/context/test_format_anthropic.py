@@ -11,8 +11,9 @@ from pydantic import TypeAdapter
 from tests.support.json_values import ids, json_values, objects, texts
 from tests.support.soak import examples
 
-from chatledger.domain.context.formats.anthropic import anthropic_fragment, is_anthropic_message, to_anthropic
-from chatledger.domain.context.formats.to_openai import to_openai
+from chatledger.codecs import ANTHROPIC, to_anthropic, to_openai
+from chatledger.domain.context.formats.anthropic import is_anthropic_message
+from chatledger.domain.context.formats.message_format import fragment_in
 from chatledger.domain.context.fragments import content_of, stored_form
 from chatledger.domain.errors import InvalidValueError
 from chatledger.domain.limits import same_json
@@ -59,13 +60,13 @@ messages = shape(
 
 
 def stored(message: Any) -> Any:
-    return stored_form(anthropic_fragment(message, message_id="m1"))
+    return stored_form(fragment_in(ANTHROPIC, message, "m1"))
 
 
 @given(message=messages)
 @settings(max_examples=examples(300))
 def test_a_message_comes_back_as_it_was(message: dict[str, Any]) -> None:
-    fragment = anthropic_fragment(message, message_id="m1")
+    fragment = fragment_in(ANTHROPIC, message, "m1")
     assert same_json(content_of(fragment), message)
     assert same_json(to_anthropic([fragment]), [message])
 
@@ -181,7 +182,7 @@ def test_an_answer_of_the_sdk_is_stored_whole_and_goes_back_as_the_api_takes_it(
             "usage": {"input_tokens": 3, "output_tokens": 2},
         }
     )
-    fragment = anthropic_fragment(answer, message_id="m1")
+    fragment = fragment_in(ANTHROPIC, answer, "m1")
     assert stored_form(fragment)["metadata"]["chatledger"]["anthropic"]["answer"]["usage"]["output_tokens"] == 2
     assert to_anthropic([fragment]) == [{"role": "assistant", "content": [{"type": "text", "text": "Riga."}]}]
 
@@ -220,4 +221,4 @@ def test_what_every_api_has_is_not_taken_for_one(other: Any) -> None:
 )
 def test_what_is_no_message_is_refused(message: Any, words: str) -> None:
     with pytest.raises(InvalidValueError, match=words):
-        anthropic_fragment(message, message_id="m1")
+        fragment_in(ANTHROPIC, message, "m1")

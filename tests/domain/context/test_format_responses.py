@@ -10,9 +10,9 @@ from pydantic import TypeAdapter
 from tests.support.json_values import json_values, objects, texts
 from tests.support.soak import examples
 
-from chatledger.domain.context.formats.anthropic import to_anthropic
-from chatledger.domain.context.formats.responses import is_responses_item, responses_fragment, to_responses
-from chatledger.domain.context.formats.to_openai import to_openai
+from chatledger.codecs import RESPONSES, to_anthropic, to_openai, to_responses
+from chatledger.domain.context.formats.message_format import fragment_in
+from chatledger.domain.context.formats.responses import is_responses_item
 from chatledger.domain.context.fragments import content_of, stored_form
 from chatledger.domain.errors import InvalidValueError
 from chatledger.domain.limits import same_json
@@ -76,20 +76,20 @@ items = said | calls | outputs | thoughts | others
 
 
 def stored(item: Any) -> Any:
-    return stored_form(responses_fragment(item, message_id="m1"))
+    return stored_form(fragment_in(RESPONSES, item, "m1"))
 
 
 @given(item=items)
 @settings(max_examples=examples(400))
 def test_an_item_comes_back_as_it_was(item: dict[str, Any]) -> None:
-    fragment = responses_fragment(item, message_id="m1")
+    fragment = fragment_in(RESPONSES, item, "m1")
     assert same_json(content_of(fragment), item)
     assert same_json(to_responses([fragment]), [item])
 
 
 @given(item=items)
 def test_every_item_can_be_given_to_the_other_apis(item: dict[str, Any]) -> None:
-    fragment = responses_fragment(item, message_id="m1")
+    fragment = fragment_in(RESPONSES, item, "m1")
     to_openai([fragment])
     to_anthropic([fragment])
 
@@ -116,7 +116,7 @@ def test_usual_items_become_parts_that_everybody_knows(item: dict[str, Any]) -> 
 
 
 def test_a_turn_of_items_can_be_given_to_other_apis() -> None:
-    turn = [responses_fragment(item, message_id=f"m{n}") for n, item in enumerate([THOUGHT, CALL, OUTPUT, SAID])]
+    turn = [fragment_in(RESPONSES, item, f"m{n}") for n, item in enumerate([THOUGHT, CALL, OUTPUT, SAID])]
     assert [message["role"] for message in to_openai(turn)] == ["assistant", "tool", "assistant"]
     assert [message["role"] for message in to_anthropic(turn)] == ["assistant", "user", "assistant"]
 
@@ -124,7 +124,7 @@ def test_a_turn_of_items_can_be_given_to_other_apis() -> None:
 def test_objects_of_the_sdk_are_taken() -> None:
     call = ResponseFunctionToolCall.model_validate(CALL)
     message = ResponseOutputMessage.model_validate(SAID)
-    assert to_responses([responses_fragment(call, message_id="m1"), responses_fragment(message, message_id="m2")]) == [
+    assert to_responses([fragment_in(RESPONSES, call, "m1"), fragment_in(RESPONSES, message, "m2")]) == [
         CALL,
         SAID,
     ]
@@ -167,4 +167,4 @@ def test_what_every_api_has_is_not_taken_for_one(other: Any) -> None:
 @pytest.mark.parametrize(("item", "words"), [({"content": "x"}, "needs a type"), ("hi", "must be an object")])
 def test_what_is_no_item_is_refused(item: Any, words: str) -> None:
     with pytest.raises(InvalidValueError, match=words):
-        responses_fragment(item, message_id="m1")
+        fragment_in(RESPONSES, item, "m1")
