@@ -1,7 +1,7 @@
 """The value types that users see. All are frozen; times are integer milliseconds since the Unix epoch, UTC."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import Any, ClassVar, Final, Literal, cast
 
@@ -150,6 +150,12 @@ class Message(Value, frozen=True, kw_only=True, omit_defaults=True, gc=False):
         """The plain text: a string as it is, the text parts of a UIMessage, else every string found in `data`, by lines."""
         return plain_text(self.data)
 
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """The `metadata` that came with it, as UIMessages have them; empty if it has none. What was said later is `annotation`."""
+        found: Any = cast("dict[str, Any]", self.data).get("metadata") if isinstance(self.data, dict) else None
+        return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+
 
 class _DraftContent(Value, frozen=True):
     name: str
@@ -168,6 +174,7 @@ class NewMessage(_DraftContent, frozen=True, kw_only=True):
         created_at: Milliseconds since the epoch; the time of the call when None.
         sender_id, agent_id: The human or the agent it comes from; at most one of them.
         reply_to: Another message of the same chat, whatever the parent is.
+        metadata: An object for the `metadata` of `data`, beside what is there. Text becomes a UIMessage, which has a place for it.
     """
 
     id: str | None = None
@@ -177,6 +184,7 @@ class NewMessage(_DraftContent, frozen=True, kw_only=True):
     sender_id: str | None = None
     agent_id: str | None = None
     reply_to: str | None = None
+    metadata: dict[str, Any] | None = None
 
 
 class Branch(Value, frozen=True, kw_only=True):

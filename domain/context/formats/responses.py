@@ -60,18 +60,20 @@ _MESSAGE: Final = "message"
 _CALLS: Final = (("function_call", "arguments"), ("custom_tool_call", "input"))
 _OUTPUTS: Final = ("function_call_output", "custom_tool_call_output")
 _REASONING: Final = "reasoning"
+_OTHERS: Final = (_REASONING, "item_reference", "compaction", "tool_search_output")
 _TEXTS: Final = ("input_text", "output_text")
 _ROLES: Final = (USER, ASSISTANT, SYSTEM, DEVELOPER)
 _PARTS: Final = (*_TEXTS, "input_image", "input_file", REFUSAL)
 
 
 def is_responses_item(value: Any) -> bool:
-    """Whether this is an item that only the Responses API has: one with a `type`, or content of its kinds."""
+    """Whether this is an item that only the Responses API has: one with a `type` of its kinds, or with such content."""
     if not isinstance(value, Mapping) or "parts" in value:
         return False
     item = cast("Mapping[str, Any]", value)
     if "role" not in item:
-        return text_at(item, "type") is not None
+        kind = text_at(item, "type") or ""
+        return kind in _OTHERS or kind.endswith(("_call", "_call_output")) or kind.startswith("mcp_")
     content = item.get("content")
     return isinstance(content, list) and (
         item.get("type") == _MESSAGE or any(_kind(part) in _PARTS[:-1] for part in cast("list[Any]", content))
