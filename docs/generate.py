@@ -92,7 +92,7 @@ MODULES: Final = {
     renderers: "Every rule with an example: [XML](renderers/xml.md), [Markdown](renderers/markdown.md), "
     "[TOML](renderers/toml.md), [TOON](renderers/toon.md).",
     reminders: "[When each predicate holds](reminders.md), and [how to use them](../how-to/reminders.md).",
-    codecs: "[How to store OpenAI and LangChain messages](../how-to/openai-and-langchain.md).",
+    codecs: "[How to store messages of OpenAI, Anthropic, Google and LangChain](../how-to/messages-of-other-apis.md).",
     tokens: "[How to estimate tokens and cost](../how-to/estimate-cost.md).",
     drawing: "[How to draw a conversation](../how-to/draw-a-conversation.md).",
     graph_state: "[Fields, reducers and observers in tables](graph-state.md), and [how to use them](../how-to/graph-state.md).",

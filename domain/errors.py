@@ -191,7 +191,7 @@ class ChatExistsError(AlreadyExistsError):
     """A chat with that id exists already. Nothing was written."""
 
     def __init__(self, chat_id: str) -> None:
-        super().__init__(f"chat {chat_id!r} exists already; upsert_chat returns the existing one")
+        super().__init__(f"chat {chat_id!r} exists already; choose another id, or use upsert_chat if it is yours")
         self.chat_id = chat_id
 
 

@@ -9,9 +9,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, TypeVar
 
-import msgspec
-
 from chatledger.domain.errors import ConfigurationError
+from chatledger.domain.wire import Value
 
 from ..log.envelope import clock_ms
 from ..log.nats.client import JetStreamClient
@@ -29,7 +28,7 @@ T = TypeVar("T")
 _GROWTH_PAUSE_S: Final = 0.5
 
 
-class ReplicaSetAside(msgspec.Struct, frozen=True):
+class ReplicaSetAside(Value, frozen=True):
     """
     The folder that was moved out of the store of a server.
 
@@ -159,7 +158,7 @@ _BEHIND_S: Final = 3.0
 _AGAIN_S: Final = 0.2
 
 
-class ReplicaDamage(msgspec.Struct, frozen=True):
+class ReplicaDamage(Value, frozen=True):
     """
     The messages of a stream in which one server differs from most others.
 

@@ -3,11 +3,11 @@
 import uuid
 from typing import Final
 
-import msgspec
 from msgspec import structs
 
 from chatledger.domain.errors import ChainIntegrityError, ConflictError, InvalidValueError
 from chatledger.domain.limits import check_id
+from chatledger.domain.wire import Value
 
 from ...log import LostRaceError
 from ...log.bookmarks import Bookmark
@@ -19,7 +19,7 @@ WHOLE: Final = (0, 1)
 _ATTEMPTS: Final = 20
 
 
-class FeedInfo(msgspec.Struct, frozen=True, kw_only=True):
+class FeedInfo(Value, frozen=True, kw_only=True):
     """
     The position of one member of a named feed.
 

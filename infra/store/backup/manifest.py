@@ -27,13 +27,14 @@ from chatledger.domain.errors import (
     LedgerLockedError,
     UnsupportedFormatError,
 )
+from chatledger.domain.wire import Value
 
 from ...log.nats_server.directory import sync, write_private
 from ..quarantine import QuarantinedStream
 from .segments import Segment, read_sound
 
 
-class Backup(msgspec.Struct, frozen=True, kw_only=True):
+class Backup(Value, frozen=True, kw_only=True):
     """
     A backup: the stored events of a log up to one position.
 
