@@ -1,26 +1,26 @@
 """A log on a JetStream stream: one subject per chat, appends compared with the chat's last position by the server."""
 
-import asyncio
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import CancelledError, Future
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Final
 
-from eventsourcing.persistence import IntegrityError, JSONTranscoder, Notification
+from eventsourcing.domain import EventSourcingError
+from eventsourcing.persistence import IntegrityError, JSONTranscoder, Notification, StoredEvent
 
-from chatledger.domain.errors import ConfigurationError, LogUnavailableError
+from chatledger.domain.errors import ConfigurationError
 from chatledger.domain.log.codec import EncodedEvent
 
 from ..blob_storage import CHUNK_BYTES, BlobChangedError, BlobEntry
 from ..bookmarks import Bookmark, decode_bookmark, decode_bookmarks, encode_bookmark
+from ..errors import ledger_error
 from ..mapper import StructMapper
-from ..port import Appends, EventLog, LostRaceError, Outcome, refuse_unless_empty, translated
-from .append import STALE_S, Message
-from .blocking_appends import NOT_SENT, SendOutcome
+from ..port import Appends, EventLog, LostRaceError, Outcome, refuse_unless_empty
+from .append import NOT_SENT, STALE_S, Attempt, Attempts, Message
 from .client import JetStreamClient
-from .erase import WINDOW, erase_at
+from .erase import WINDOW, erase_all
+from .errors import special_error, translated
 from .key_value import KeyValue
 from .objects import ObjectStore
 from .reading import PAGE, Pages, last_on_subject
@@ -32,65 +32,39 @@ _QUICK_BYTES: Final = 64 * 1024
 
 class JetStreamAppends(Appends):
     """
-    Commits of one small event are sent as they come, and acknowledged while the next ones are decided on: over a blocking
-    connection, or side by side on the shared one. Those of several events, or with large data, are written afterwards, one after the other.
+    Commits of one small event are sent as they come, and acknowledged while the next ones are decided on. Those of several
+    events, or with large data, are written afterwards, one after the other.
     """
 
-    def __init__(self, log: "JetStreamLog", recorder: "LogRecorder") -> None:
+    def __init__(self, log: "JetStreamLog", attempts: Attempts) -> None:
         super().__init__(log)
-        self._jetstream_log, self._recorder = log, recorder
-        self._blocking = recorder.begin_blocking_appends()
-        self._sent: list[Message | Future[int] | None] = []
+        self._jetstream_log, self._attempts = log, attempts
+        self._sent: list[list[Message]] = []
 
     def add(self, stream_id: str, events: Sequence[EncodedEvent], expected_position: int) -> None:
         """Implement `Appends.add`."""
         super().add(stream_id, events, expected_position)
-        if len(events) != 1 or len(events[0].state) > _QUICK_BYTES:
-            self._sent.append(None)
-            return
-        message = self._jetstream_log.message_of(events[0], expected_position)
-        if self._blocking is not None:
-            self._blocking.send(message)
-            self._sent.append(message)
-        else:
-            self._sent.append(self._recorder.start_insert(message))
+        is_quick = len(events) == 1 and len(events[0].state) <= _QUICK_BYTES
+        messages = self._jetstream_log.messages(events, expected_position) if is_quick else []
+        self._sent.append(messages)
+        for message in messages:
+            self._attempts.send(message)
 
     def finish(self) -> list[Outcome]:
         """Implement `Appends.finish`."""
-        answers = iter([] if self._blocking is None else self._blocking.finish())
-        outcomes = [next(answers) if isinstance(sent, Message) else NOT_SENT for sent in self._sent]
-        return [
-            self._outcome(commit, sent, outcome)
-            for commit, sent, outcome in zip(self._commits, self._sent, outcomes, strict=True)
-        ]
+        attempts = iter(self._attempts.finish())
+        made = [next(attempts) if messages else NOT_SENT for messages in self._sent]
+        return [self._outcome(*one) for one in zip(self._commits, self._sent, made, strict=True)]
 
     def _outcome(
-        self,
-        commit: tuple[str, Sequence[EncodedEvent], int],
-        sent: Message | Future[int] | None,
-        outcome: SendOutcome,
+        self, commit: tuple[str, Sequence[EncodedEvent], int], messages: list[Message], attempt: Attempt
     ) -> Outcome:
-        if isinstance(sent, Future):
-            try:
-                return self._translated(commit[0], sent.result)
-            except CancelledError:
-                msg = f"chat {commit[0]!r}: the ledger was closed while this was written. The outcome is unknown; retrying is safe"
-                return LogUnavailableError(msg)
-            except Exception as error:  # noqa: BLE001 - it is raised where that commit comes from
-                return error
-        if outcome.position is not None:
-            return [outcome.position]
-        if sent is None or not outcome.is_uncertain:
+        if attempt.position is not None:
+            return [attempt.position]
+        if not attempt.is_uncertain:
             return self._write(*commit)
-        settle = partial(self._recorder.settle, sent, outcome)
-        return self._tried(commit[0], partial(self._translated, commit[0], settle))
-
-    def _translated(self, stream_id: str, find_position: Callable[[], int]) -> list[int]:
-        with self._log.translated(f"chat {stream_id!r}", is_write=True):
-            try:
-                return [find_position()]
-            except IntegrityError as error:
-                raise LostRaceError from error
+        settle = partial(self._jetstream_log.write, commit[0], messages, is_uncertain=True)
+        return self._tried(commit[0], settle)
 
 
 FEEDS: Final = "-feeds"
@@ -125,52 +99,46 @@ class LogRecorder(JetStreamApplicationRecorder):
 
     def select_originator(self, stream_id: str, *, after: int, after_version: int, limit: int) -> list[Notification]:
         """Return the notifications of an originator above a position and a version, ascending, at most `limit`."""
-        return self._client.call(self._select_stream, self._records.subject(stream_id), after, after_version, limit)
-
-    def remove(self, positions: Sequence[int]) -> None:
-        """Overwrite and delete messages."""
-        for start in range(0, len(positions), WINDOW):
-            self._client.call(self._remove, positions[start : start + WINDOW])
-
-    async def _remove(self, positions: Sequence[int]) -> None:
-        await asyncio.gather(*(erase_at(self._client, self._stream, position) for position in positions))
-
-    def restore(self, pages: Iterable[Sequence[Notification]]) -> None:
-        """Write records at their positions in an empty stream; see `EventLog.restore`."""
-        self._mark(is_partial=True)
-        restore_with_gaps(
-            pages, records=self._records, insert=lambda messages: self._client.call(self._insert, messages)
-        )
-        self._client.call(purge_placeholders, self._client, self._stream, self._records)
-        self._mark(is_partial=False)
-
-    @property
-    def is_partial(self) -> bool:
-        """Whether `restore` was begun and not finished."""
-        return self._client.call(is_partial, self._client, self._stream)
-
-    def _mark(self, *, is_partial: bool) -> None:
-        async def mark() -> None:
-            await mark_partial(self._client, self._stream, is_partial=is_partial)
-
-        self._client.call(mark)
-
-    async def _select_stream(self, subject: str, after: int, after_version: int, limit: int) -> list[Notification]:
-        deadline = self._client.deadline()
+        subject, deadline = self._records.subject(stream_id), self._client.deadline()
         until = 0
         if self._replicas > 1:  # one that is behind may answer
-            last = await last_on_subject(self._client, self._stream, subject, deadline)
+            last = last_on_subject(self._client, self._stream, subject, deadline)
             until = 0 if last is None else last.position
         pages = Pages(self._client, self._stream, deadline, after=after, subject=subject, until=until)
         found: list[Notification] = []
         while not pages.is_complete and len(found) < limit:
-            for message in await pages.read(PAGE if after_version else limit - len(found)):
+            for message in pages.read(PAGE if after_version else limit - len(found)):
                 notification = self._records.notification(message)
                 if notification is not None and (
                     notification.originator_version > after_version or not notification.topic
                 ):
                     found.append(notification)
         return found[:limit]
+
+    def select_page(self, after: int, limit: int) -> Sequence[Notification]:
+        """Return notifications above a position, ascending: those of one answer of the server, so maybe fewer."""
+        return self._notifications(after, limit, is_one_answer=True)
+
+    def message(self, event: StoredEvent, message_id: str) -> Message:
+        """Return an event as it is sent."""
+        return self._records.message(event, message_id)
+
+    def remove(self, positions: Sequence[int]) -> None:
+        """Overwrite and delete messages."""
+        for start in range(0, len(positions), WINDOW):
+            erase_all(self._client, self._stream, positions[start : start + WINDOW])
+
+    def restore(self, pages: Iterable[Sequence[Notification]]) -> None:
+        """Write records at their positions in an empty stream; see `EventLog.restore`."""
+        mark_partial(self._client, self._stream, is_partial=True)
+        restore_with_gaps(pages, records=self._records, insert=self._insert)
+        purge_placeholders(self._client, self._stream, self._records)
+        mark_partial(self._client, self._stream, is_partial=False)
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether `restore` was begun and not finished."""
+        return is_partial(self._client, self._stream)
 
 
 class JetStreamBlobStorage:
@@ -232,6 +200,7 @@ class JetStreamLog(EventLog):
 
     """
 
+    special_error = staticmethod(special_error)
     is_dense = is_checked = True
 
     def __init__(
@@ -246,7 +215,7 @@ class JetStreamLog(EventLog):
         self._client = client
         with translated(f"stream {stream!r}"):
             self._stream_recorder = LogRecorder(client, stream, id_type="text", create=create, replicas=replicas)
-        self.max_event_bytes = client.call(self._max_payload) - _HEADER_BYTES
+        self.max_event_bytes = client.connection(client.deadline()).max_payload - _HEADER_BYTES
         blob_storage = JetStreamBlobStorage(
             self._stream_recorder.object_store(BLOBS), chunk_bytes=min(CHUNK_BYTES, self.max_event_bytes - _ENTRY_BYTES)
         )
@@ -271,27 +240,29 @@ class JetStreamLog(EventLog):
             )
             raise ConfigurationError(msg)
 
-    async def _max_payload(self) -> int:
-        return (await self._client.connection(self._client.deadline())).max_payload
+    def _append(self, stream_id: str, events: Sequence[EncodedEvent], expected_position: int) -> list[int]:
+        return self.write(stream_id, self.messages(events, expected_position))
 
-    def _append_options(self, events: Sequence[EncodedEvent], expected_position: int) -> dict[str, object]:
-        return {
-            "expected_position": expected_position,
-            "message_ids": [encoded.event.event_id for encoded in events],
-        }
+    def messages(self, events: Sequence[EncodedEvent], expected_position: int) -> list[Message]:
+        """Return the events of a commit as they are sent."""
+        store, make = self._mapper.store_encoded, self._stream_recorder.message
+        messages = [make(store(encoded), encoded.event.event_id) for encoded in events]
+        messages[0].expected = expected_position
+        return messages
 
-    def _find(self, stream_id: str, events: Sequence[EncodedEvent]) -> list[int] | None:
-        del stream_id, events
-        return None  # the recorder has looked already
+    def write(self, stream_id: str, messages: Sequence[Message], *, is_uncertain: bool = False) -> list[int]:
+        """Write the messages of a commit, which may be stored already if that `is_uncertain`; see `EventLog.append`."""
+        try:
+            last = self._stream_recorder.append(messages, is_uncertain=is_uncertain).last
+        except IntegrityError as error:
+            raise LostRaceError from error
+        except (EventSourcingError, OSError) as error:
+            raise ledger_error(error, f"chat {stream_id!r}", is_write=True, special=special_error) from error
+        return list(range(last - len(messages) + 1, last + 1))
 
     def begin_appends(self) -> JetStreamAppends:
         """Implement `EventLog.begin_appends`."""
-        return JetStreamAppends(self, self._stream_recorder)
-
-    def message_of(self, encoded: EncodedEvent, expected_position: int) -> Message:
-        """A single event as it is sent."""
-        stored = self._mapper.store_encoded(encoded)
-        return self._stream_recorder.message_of(stored, encoded.event.event_id, expected_position)
+        return JetStreamAppends(self, Attempts(self._client))
 
     def last_position(self) -> int:
         """Implement `EventLog.last_position`."""

@@ -7,12 +7,12 @@ import msgspec
 from eventsourcing.persistence import IntegrityError, InterfaceError
 
 from .append import Message, SlotEmptyError, SlotTakenError, append_messages
-from .client import Deadline, JetStreamClient, ask_api
-from .connection import Connection
+from .client import Deadline, JetStreamClient
 from .errors import NOT_FOUND, ApiError, StorageFullError, StreamAbsentError
 from .reading import MESSAGE_ID, LogMessage, Pages, last_on_subject
 from .stream import PurgeReply, StreamConfig, StreamInfo
 from .subjects import token
+from .transport import Transport, ask_api
 
 ALL: Final = -1
 """No limit on the messages of a subject."""
@@ -37,7 +37,7 @@ class AuxiliaryStream:
 
     def make(self) -> None:
         """Create the stream now, for logins that may not do so later."""
-        self._client.call(self._ensure, self._client.deadline())
+        self._ensure(self._client.deadline())
 
     def _subject(self, name: str) -> str:
         return f"{self._stream}.b.{name}"
@@ -46,32 +46,30 @@ class AuxiliaryStream:
         """The last message of a subject. From the leader: never stale."""
         client = self._client
         try:
-            return client.call(last_on_subject, client, self._stream, subject, client.deadline())
+            return last_on_subject(client, self._stream, subject, client.deadline())
         except StreamAbsentError:
             return None
 
-    async def _append(self, subject: str, payload: bytes, expected: int) -> int:
+    def _append(self, subject: str, payload: bytes, expected: int) -> int:
         """Write behind the message at `expected`, 0 for none; its position. `IntegrityError` when another one is the last."""
         deadline = self._client.deadline()
-        await self._ensure(deadline)
+        self._ensure(deadline)
         message = Message(subject, payload, {MESSAGE_ID: secrets.token_hex(16)}, expected)
         try:
-            return (
-                await append_messages(self._client, self._stream, [message], deadline, replicas=self._replicas)
-            ).last
+            return append_messages(self._client, self._stream, [message], deadline, replicas=self._replicas).last
         except (SlotTakenError, SlotEmptyError) as error:
             msg = f"{subject} does not end at {expected}: {error}"
             raise IntegrityError(msg) from error
 
-    async def _ensure(self, deadline: Deadline) -> None:
+    def _ensure(self, deadline: Deadline) -> None:
         # Nobody answers what is sent to an absent stream, so it has to be there before.
         if not self._is_there:
-            await self._client.retry(self._make, deadline, doing=f"creating the stream {self._stream}")
+            self._client.retry(self._make, deadline, doing=f"creating the stream {self._stream}")
             self._is_there = True
 
-    async def _make(self, connection: Connection, deadline: Deadline) -> None:
+    def _make(self, transport: Transport, ends_at: float) -> None:
         try:
-            info = await ask_api(connection, f"STREAM.INFO.{self._stream}", b"", StreamInfo, deadline)
+            info = ask_api(transport, f"STREAM.INFO.{self._stream}", b"", StreamInfo, ends_at)
         except ApiError as error:
             if error.fault.err_code != NOT_FOUND:
                 raise
@@ -81,7 +79,7 @@ class AuxiliaryStream:
                 raise StorageFullError(msg) from error
             # The same for everybody, so that two who create it at the same time both succeed.
             request = msgspec.json.encode(self._new_config())
-            info = await ask_api(connection, f"STREAM.CREATE.{self._stream}", request, StreamInfo, deadline)
+            info = ask_api(transport, f"STREAM.CREATE.{self._stream}", request, StreamInfo, ends_at)
         self._check(info.config)
 
     def _check(self, config: StreamConfig) -> None:
@@ -127,34 +125,34 @@ class KeyValue(AuxiliaryStream):
             InterfaceError: Something else has the name of the stream.
             OutcomeUnknownError: No answer; the value may be set.
         """
-        return self._client.call(self._append, self._key_subject(key), value, last)
+        return self._append(self._key_subject(key), value, last)
 
     def items(self) -> list[tuple[int, bytes]]:
         """Return all revisions and values, oldest first."""
         try:
-            return [(message.position, message.payload) for message in self._client.call(self._read)]
+            return [(message.position, message.payload) for message in self._read()]
         except StreamAbsentError:
             return []
 
     def delete(self, key: str) -> None:
         """Delete a key and its value, if there is one."""
         try:
-            self._client.call(self._delete, self._key_subject(key))
+            self._delete(self._key_subject(key))
         except StreamAbsentError:
             return
 
     def _key_subject(self, key: str) -> str:
         return self._subject(token(key))
 
-    async def _read(self) -> list[LogMessage]:
-        info = await self._client.api(f"STREAM.INFO.{self._stream}", None, StreamInfo, self._client.deadline())
+    def _read(self) -> list[LogMessage]:
+        info = self._client.api(f"STREAM.INFO.{self._stream}", None, StreamInfo, self._client.deadline())
         self._check(info.config)
         pages = Pages(self._client, self._stream, self._client.deadline(), after=0, until=info.state.last)
         found: list[LogMessage] = []
         while not pages.is_complete:
-            found += await pages.read()
+            found += pages.read()
         return found
 
-    async def _delete(self, subject: str) -> None:
+    def _delete(self, subject: str) -> None:
         request = {"filter": subject}
-        await self._client.api(f"STREAM.PURGE.{self._stream}", request, PurgeReply, self._client.deadline())
+        self._client.api(f"STREAM.PURGE.{self._stream}", request, PurgeReply, self._client.deadline())

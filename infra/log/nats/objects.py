@@ -1,12 +1,11 @@
 """ObjectStore: short logs by name, one subject each, in a stream beside a log. Made when the first entry is written."""
 
-import asyncio
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 import msgspec
 
-from .erase import WINDOW, erase_at
+from .erase import WINDOW, erase_all
 from .errors import StreamAbsentError
 from .key_value import AuxiliaryStream
 from .reading import LogMessage, Pages
@@ -47,7 +46,7 @@ class ObjectStore(AuxiliaryStream):
             InterfaceError: Something else has the name of the stream.
             OutcomeUnknownError: No answer; the entry may be stored.
         """
-        return self._client.call(self._append, self._subject(name), payload, expected)
+        return self._append(self._subject(name), payload, expected)
 
     def read(self, name: str, *, after: int, until: int) -> Iterator[ObjectEntry]:
         """Return the entries above `after` up to `until`, in order, read page by page."""
@@ -70,7 +69,7 @@ class ObjectStore(AuxiliaryStream):
     def _page(self, pages: Pages) -> list[LogMessage]:
         pages.renew(self._client.deadline())
         try:
-            return self._client.call(pages.read, _PAGE)
+            return pages.read(_PAGE)
         except StreamAbsentError:
             pages.is_complete = True
             return []
@@ -81,33 +80,33 @@ class ObjectStore(AuxiliaryStream):
         with self._client.erasing():
             for start in range(0, len(positions), WINDOW):
                 window = [position for position in positions[start : start + WINDOW] if position != until]
-                self._client.call(self._delete, window)
-            self._client.call(self._delete, [until])
+                self._delete(window)
+            self._delete([until])
 
     def remove(self, name: str, position: int) -> None:
         """Overwrite and delete one entry."""
         del name
-        self._client.call(self._delete, [position])
+        self._delete([position])
 
-    async def _delete(self, positions: list[int]) -> None:
+    def _delete(self, positions: list[int]) -> None:
         try:
-            await asyncio.gather(*(erase_at(self._client, self._stream, position) for position in positions))
+            erase_all(self._client, self._stream, positions)
         except StreamAbsentError:
             return
 
     def names(self) -> list[str]:
         """Return the names that have entries."""
         try:
-            return self._client.call(self._names)
+            return self._names()
         except StreamAbsentError:
             return []
 
-    async def _names(self) -> list[str]:
+    def _names(self) -> list[str]:
         prefix = self._subject("")
         found: list[str] = []
         while True:
             request = {"subjects_filter": prefix + ">", "offset": len(found)}
-            info = await self._client.api(f"STREAM.INFO.{self._stream}", request, _Names, self._client.deadline())
+            info = self._client.api(f"STREAM.INFO.{self._stream}", request, _Names, self._client.deadline())
             found += [subject.removeprefix(prefix) for subject in info.state.subjects]
             if not info.state.subjects or len(found) >= info.total:
                 return found

@@ -48,28 +48,28 @@ def restore_with_gaps(
             raise OperationalError(msg)
 
 
-async def purge_placeholders(client: JetStreamClient, stream: str, records: Records) -> None:
+def purge_placeholders(client: JetStreamClient, stream: str, records: Records) -> None:
     """Remove the placeholders."""
     request = {"filter": records.tracking_subject(PLACEHOLDER)}
-    await client.api(f"STREAM.PURGE.{stream}", request, PurgeReply, client.deadline())
+    client.api(f"STREAM.PURGE.{stream}", request, PurgeReply, client.deadline())
 
 
-async def is_partial(client: JetStreamClient, stream: str) -> bool:
+def is_partial(client: JetStreamClient, stream: str) -> bool:
     """Whether a stream is being restored, or a restore was interrupted."""
-    return _PARTIAL in (await _config(client, stream)).get("metadata", {})
+    return _PARTIAL in (_config(client, stream)).get("metadata", {})
 
 
-async def mark_partial(client: JetStreamClient, stream: str, *, is_partial: bool) -> None:
+def mark_partial(client: JetStreamClient, stream: str, *, is_partial: bool) -> None:
     """Mark a stream as being restored, or as complete, in its metadata on the server."""
-    config = await _config(client, stream)
+    config = _config(client, stream)
     metadata = {name: value for name, value in config.get("metadata", {}).items() if name != _PARTIAL}
     if is_partial:
         metadata[_PARTIAL] = "yes"
-    await client.api(f"STREAM.UPDATE.{stream}", {**config, "metadata": metadata}, _StreamSettings, client.deadline())
+    client.api(f"STREAM.UPDATE.{stream}", {**config, "metadata": metadata}, _StreamSettings, client.deadline())
 
 
-async def _config(client: JetStreamClient, stream: str) -> dict[str, Any]:
-    return (await client.api(f"STREAM.INFO.{stream}", None, _StreamSettings, client.deadline())).config
+def _config(client: JetStreamClient, stream: str) -> dict[str, Any]:
+    return (client.api(f"STREAM.INFO.{stream}", None, _StreamSettings, client.deadline())).config
 
 
 def _messages(pages: Iterable[Sequence[Notification]], records: Records) -> Iterator[tuple[int, Message]]:

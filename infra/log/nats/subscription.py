@@ -13,10 +13,12 @@ import msgspec
 from eventsourcing.persistence import ApplicationRecorder, Notification, PersistenceError, Subscription
 from nats.aio.msg import Msg
 
-from .client import Deadline, JetStreamClient, ask_api
+from .client import Deadline, JetStreamClient
 from .connection import STATUS, Connection, Inbox
 from .errors import NOT_FOUND, TRANSIENT, ApiError, ConnectionLostError, translate
 from .reading import LogMessage
+from .stream import ClusterInfo
+from .transport import decode_api
 
 EXPIRES_S = 60.0
 HEARTBEAT_S = 2.0
@@ -26,8 +28,35 @@ INACTIVE_S = 60
 CLOSE_S = 1.0
 
 
-class _ConsumerCreated(msgspec.Struct):
+class ConsumerInfo(msgspec.Struct):
+    """The reply to `CONSUMER.CREATE`."""
+
     name: str
+    cluster: ClusterInfo | None = None
+
+
+async def create_consumer(
+    connection: Connection,
+    stream: str,
+    deadline: Deadline,
+    *,
+    after: int,
+    headers_only: bool = False,
+    inactive_s: int = INACTIVE_S,
+) -> ConsumerInfo:
+    """Make a consumer of everything above `after`, which one server keeps in memory."""
+    config = {
+        "deliver_policy": "by_start_sequence",
+        "opt_start_seq": max(after + 1, 1),
+        "ack_policy": "none",
+        "mem_storage": True,
+        "num_replicas": 1,
+        "inactive_threshold": inactive_s * 10**9,
+        "headers_only": headers_only,
+    }
+    request = msgspec.json.encode({"stream_name": stream, "config": config})
+    reply = await connection.request(f"$JS.API.CONSUMER.CREATE.{stream}", request, timeout_s=deadline.attempt_s)
+    return decode_api(reply, ConsumerInfo)
 
 
 class PullConsumer:
@@ -57,20 +86,10 @@ class PullConsumer:
         headers_only: bool = False,
     ) -> "PullConsumer":
         """A consumer of everything above `after`."""
-        config = {
-            "deliver_policy": "by_start_sequence",
-            "opt_start_seq": max(after + 1, 1),
-            "ack_policy": "none",
-            "mem_storage": True,
-            "num_replicas": 1,
-            "inactive_threshold": INACTIVE_S * 10**9,
-            "headers_only": headers_only,
-        }
         consumer = cls(connection, stream)
         consumer._inbox = await connection.listen(consumer._deliver, lambda: consumer._die("the connection ended"))
         try:
-            request = msgspec.json.encode({"stream_name": stream, "config": config})
-            created = await ask_api(connection, f"CONSUMER.CREATE.{stream}", request, _ConsumerCreated, deadline)
+            created = await create_consumer(connection, stream, deadline, after=after, headers_only=headers_only)
         except BaseException:
             await consumer._inbox.end()
             raise
@@ -255,7 +274,7 @@ class JetStreamSubscription(Subscription[ApplicationRecorder]):
 
     async def _follow_connected(self) -> None:
         deadline = self._client.deadline()
-        connection = await self._client.connection(deadline)
+        connection = await self._client.connected(deadline)
         consumer = await PullConsumer.open(connection, self._stream, deadline, after=self._position)
         wanted = FIRST_WANTED
         try:

@@ -49,10 +49,11 @@ class LogWatcher:
         return self._client.call(self._wait, after, timeout_s)
 
     def advance(self, position: int) -> None:
-        """Note that the stream has a message at a position. On the loop's thread."""
+        """Note that the stream has a message at a position."""
         if position > self._known:
             self._known = position
-            self._wake()
+            if self._waiters:
+                self._client.signal(self._wake)
 
     def forget(self) -> None:
         """Forget the known position, after the stream was deleted."""
@@ -128,7 +129,7 @@ class LogWatcher:
     async def _follow_connected(self) -> None:
         cursor = self._floor = await self._somebody_waits()
         deadline = self._client.deadline()
-        connection = await self._client.connection(deadline)
+        connection = await self._client.connected(deadline)
         consumer = await PullConsumer.open(connection, self._stream, deadline, after=cursor, headers_only=True)
         try:
             while True:
@@ -140,7 +141,8 @@ class LogWatcher:
                 messages = await consumer.receive()
                 if messages:
                     cursor = position_of(messages[-1])
-                    self.advance(cursor)
+                    self._known = max(self._known, cursor)
+                    self._wake()
         finally:
             await consumer.close()
 

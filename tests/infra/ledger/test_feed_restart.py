@@ -32,7 +32,7 @@ def open_on(server: Server, index: Path, *, timeout_s: float = 60, **options: An
 
 
 def ask(client: JetStreamClient, subject: str) -> dict[str, Any]:
-    return client.call(client.api, subject, None, dict[str, Any], client.deadline())
+    return client.api(subject, None, dict[str, Any], client.deadline())
 
 
 class Handler(threading.Thread):
@@ -189,7 +189,7 @@ def test_a_stream_that_is_something_else_is_refused(server: Server, tmp_path: Pa
     with connected(server.endpoint) as client, open_on(server, tmp_path / "a", create=True) as ledger:
         ask(client, "STREAM.DELETE.chatledger-feeds")
         config = {"name": "chatledger-feeds", "subjects": ["other"], "storage": "memory"}
-        client.call(client.api, "STREAM.CREATE.chatledger-feeds", config, dict[str, Any], client.deadline())
+        client.api("STREAM.CREATE.chatledger-feeds", config, dict[str, Any], client.deadline())
         with pytest.raises(ConfigurationError, match="chatledger-feeds"):
             ledger.feed(name="n")
 

@@ -1,6 +1,7 @@
 """The permissions that `docs/how-to/secure-nats.md` gives to each role: what it needs works, and nothing else does."""
 
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from tests.support.secure_world import serving
 import chatledger
 from chatledger import AccessDeniedError, Ledger, Login
 from chatledger.errors import LogRefusedError
+from chatledger.infra.log.nats.transport import payload_of
 from chatledger.jetstream import JetStreamClient
 
 pytestmark = pytest.mark.timeout(90)
@@ -40,13 +42,9 @@ class Served:
             endpoint = login(role).endpoint((self.place.rpartition("/")[0],))
             self._clients[role] = JetStreamClient(lambda: endpoint, timeout_s=20)
         client = self._clients[role]
-
-        async def ask() -> bytes:
-            connection = await client.connection(client.deadline())
-            answer: bytes = (await connection.request(subject, payload, timeout_s=10)).data
-            return answer
-
-        return client.call(ask)
+        connection = client.connection(client.deadline())
+        token = connection.send([(subject, {}, payload)])
+        return payload_of(connection.answer(token, time.monotonic() + 10), subject)
 
     def close(self) -> None:
         for client in self._clients.values():
