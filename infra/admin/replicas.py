@@ -15,7 +15,7 @@ from chatledger.domain.errors import ConfigurationError
 from ..log.envelope import clock_ms
 from ..log.nats.client import JetStreamClient
 from ..log.nats.errors import StreamAbsentError, translated
-from ..log.nats.event_log import BLOBS, FEEDS
+from ..log.nats.event_log import auxiliary_streams
 from ..log.nats.login import Login
 from ..log.nats.server_copies import cluster_of, digests_on_each, servers_of
 from ..log.nats.stream import ClusterInfo, PeerInfo, stream_info
@@ -74,9 +74,9 @@ def set_replica_aside(
     try:
         with translated(f"stream {place.stream!r}"):
             groups = {place.stream: _checked(client, place.stream, server, timeout_s)}
-            for suffix in BESIDE:
+            for stream in auxiliary_streams(place.stream):
                 try:
-                    groups[place.stream + suffix] = _checked(client, place.stream + suffix, server, timeout_s)
+                    groups[stream] = _checked(client, stream, server, timeout_s)
                 except StreamAbsentError:
                     continue
     finally:
@@ -137,8 +137,6 @@ def _move(store: Path, server: str, groups: dict[str, str]) -> ReplicaSetAside:
     return ReplicaSetAside(server, tuple(groups), str(target))
 
 
-BESIDE: Final = (FEEDS, BLOBS)
-"""The suffixes of the names of a log's auxiliary streams."""
 _SHOWN: Final = 5
 _PAGE: Final = 5000
 _BEHIND_S: Final = 3.0
@@ -200,9 +198,9 @@ def compare_replicas(
     try:
         with translated(f"stream {place.stream!r}"):
             found = _compare(client, place.stream, page)
-            for suffix in BESIDE:
+            for stream in auxiliary_streams(place.stream):
                 try:
-                    found += _compare(client, place.stream + suffix, page)
+                    found += _compare(client, stream, page)
                 except StreamAbsentError:
                     continue
             return found

@@ -4,19 +4,19 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import ClassVar, Final, TypeVar
+from typing import Final, TypeVar
 
 from eventsourcing.persistence import ApplicationRecorder, IntegrityError, Notification
 
 from chatledger.domain.chat.events import Recorded
-from chatledger.domain.errors import ConfigurationError, LogUnavailableError
+from chatledger.domain.errors import ChatledgerError, ConfigurationError, LogUnavailableError
 from chatledger.domain.log.codec import EncodedEvent
 
 from .blob_storage import BlobStorage
 from .blobs import Blobs, MissingBlobError
 from .bookmarks import Bookmark
 from .cipher import RecordCipher, is_encrypted
-from .errors import Special, no_special_error, translated
+from .errors import translated
 from .mapper import StructMapper
 
 Outcome = list[int] | Exception
@@ -75,8 +75,6 @@ class EventLog(ABC):
     erased events, `is_checked` that it does not give what was damaged. What others wrote to it is given as a `ForeignMessage`. Errors of the library are raised as `ChatledgerError`.
     """
 
-    special_error: ClassVar[Special] = staticmethod(no_special_error)
-    """Translates the errors that only this kind of log has."""
     is_dense = False
     is_checked = False
     identity: str
@@ -280,6 +278,12 @@ class EventLog(ABC):
     def translated(self, what: str, *, is_write: bool = False) -> AbstractContextManager[None]:
         """Translate the recorder's errors into ours."""
         return translated(what, is_write=is_write, special=self.special_error)
+
+    @staticmethod
+    def special_error(error: Exception, what: str) -> ChatledgerError | None:
+        """Return our error for one that only this kind of log has; None for those of the library."""
+        del error, what
+        return None
 
     @abstractmethod
     def _select_stream(self, stream_id: str, *, after: int, after_version: int, limit: int) -> Sequence[Notification]:

@@ -41,22 +41,8 @@ _BOOKMARK_TABLE: Final = "chatledger_feeds"
 _BLOB_TABLE: Final = "chatledger_blobs"
 
 
-def sql_error(error: Exception, what: str) -> ChatledgerError | None:
-    """Return our error where a database says that its disk is full, which undoes the transaction, or its text damaged."""
-    cause = error.__cause__
-    if "Could not decode to UTF-8" in str(error):  # how SQLite says that stored text is damaged
-        return CorruptStateError(
-            f"{what}: the text of a stored event is damaged: {error} Restore the log from a backup"
-        )
-    if getattr(cause, "sqlite_errorname", None) == "SQLITE_FULL" or getattr(cause, "sqlstate", None) == "53100":
-        return LogFullError(f"{what}: the log's storage is full: {error}. Nothing was written; free space and retry")
-    return None
-
-
 class SqlLog(EventLog):
     """The base of SQL logs: events of other processes are found by polling the highest position."""
-
-    special_error = staticmethod(sql_error)
 
     def __init__(
         self, factory: InfrastructureFactory[Any], recorder: ApplicationRecorder, mapper: StructMapper | None
@@ -69,6 +55,20 @@ class SqlLog(EventLog):
         self._uses = 0
         with self.translated("the log"):
             self.identity = self._make_identity(str(uuid.uuid4()))
+
+    @staticmethod
+    def special_error(error: Exception, what: str) -> ChatledgerError | None:
+        """Implement `EventLog.special_error`: a full disk, which undoes the transaction, and damaged text."""
+        cause = error.__cause__
+        if "Could not decode to UTF-8" in str(error):  # how SQLite says that stored text is damaged
+            return CorruptStateError(
+                f"{what}: the text of a stored event is damaged: {error} Restore the log from a backup"
+            )
+        if getattr(cause, "sqlite_errorname", None) == "SQLITE_FULL" or getattr(cause, "sqlstate", None) == "53100":
+            return LogFullError(
+                f"{what}: the log's storage is full: {error}. Nothing was written; free space and retry"
+            )
+        return None
 
     @contextmanager
     def translated(self, what: str, *, is_write: bool = False) -> Generator[None]:
@@ -189,7 +189,7 @@ class SqliteLog(SqlLog):
         env = Environment(
             "chatledger", {"SQLITE_DBNAME": path, "SQLITE_LOCK_TIMEOUT": "10", "ORIGINATOR_ID_TYPE": "text"}
         )
-        with translated(f"the SQLite file {path!r}", special=sql_error):
+        with translated(f"the SQLite file {path!r}", special=SqlLog.special_error):
             from eventsourcing.sqlite import SQLiteFactory
 
             factory = SQLiteFactory(env)
@@ -304,7 +304,7 @@ class PostgresLog(SqlLog):
                 "POSTGRES_CONNECT_TIMEOUT": str(max(1, round(timeout_s))),
             },
         )
-        with translated("the PostgreSQL database", special=sql_error):
+        with translated("the PostgreSQL database", special=SqlLog.special_error):
             factory = PostgresFactory(env)
             recorder = factory.application_recorder()
         assert isinstance(recorder, PostgresApplicationRecorder), "the factory's own recorder"

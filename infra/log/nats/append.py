@@ -5,7 +5,7 @@ import os
 import re
 import time
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 from eventsourcing.persistence import (
@@ -164,19 +164,9 @@ def _unknown(stream: str, why: str) -> OutcomeUnknownError:
     )
 
 
-class Attempt(NamedTuple):
-    """The position of a message; None when it is not known to be stored, and `is_uncertain` that it may be."""
-
-    position: int | None
-    is_uncertain: bool = False
-
-
-NOT_SENT: Final = Attempt(None)
-
-
-class Attempts:
+class FirstAttempts:
     """
-    First attempts to append messages, each on a subject of its own, under way at the same time over one transport.
+    First attempts to append single messages, each on a subject of its own, under way at the same time over one transport.
 
     The transport is held until `finish`. What is not plainly acknowledged is left to `append_messages`.
     """
@@ -184,25 +174,23 @@ class Attempts:
     def __init__(self, client: JetStreamClient) -> None:
         self._pipeline = client.pipeline() if client.why_full() is None else Pipeline(None, 0)
 
-    def send(self, message: Message) -> None:
-        """Send a message. `finish` returns its outcome."""
-        request = None
+    def send(self, messages: Sequence[Message]) -> None:
+        """Send a message, if there is one. `finish` returns its outcome."""
+        requests: list[Request] = []
         with contextlib.suppress(DataError):  # `append_messages` says what is wrong with it
-            (request,) = _requests([message], self._pipeline.max_payload)
-        self._pipeline.send(request)
+            requests = _requests(messages, self._pipeline.max_payload)
+        self._pipeline.send(requests[0] if requests else None)
 
-    def finish(self) -> list[Attempt]:
-        """Wait for the acknowledgements, and return the outcome of each message, in order."""
-        return [_attempt(found) for found in self._pipeline.finish()]
+    def finish(self) -> list[int | Exception | None]:
+        """Return the outcome of each: its position; an error, after which it may be stored; None where it is not known to be."""
+        return [found if isinstance(found, Exception) else _position(found) for found in self._pipeline.finish()]
 
 
-def _attempt(found: Answer | Exception | None) -> Attempt:
-    if isinstance(found, Exception):
-        return Attempt(None, is_uncertain=True)
-    if found is None or not found[1]:  # it was not sent, or nobody was there to store it
-        return NOT_SENT
-    ack = decode_ack(found[1])
-    return Attempt(ack.last) if ack.error is None and not ack.is_duplicate else NOT_SENT
+def _position(answer: Answer | None) -> int | None:
+    if answer is None or not answer[1]:  # it was not sent, or nobody was there to store it
+        return None
+    ack = decode_ack(answer[1])
+    return ack.last if ack.error is None and not ack.is_duplicate else None
 
 
 def _look(

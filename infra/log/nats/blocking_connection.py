@@ -208,22 +208,17 @@ class BlockingConnection:
                 if not start <= body <= stop:  # or it would be read for ever
                     raise ConnectionBrokenError
                 if words[1].startswith(inbox):
-                    self._deliver(int(words[1][skip:]), (whole[start:body], whole[body:stop]))
+                    token, headers = int(words[1][skip:]), whole[start:body]
+                    if token in self._pages and status_of(headers) is None:  # others follow
+                        self._pages[token].append((headers, whole[body:stop]))
+                    else:
+                        self._pages.pop(token, None)
+                        self._arrived[token] = (headers, whole[body:stop])
                 at = stop + 2
                 continue
             self._control(kind, whole[at:end])
             at = start
         del self._rest[:at]
-
-    def _deliver(self, token: int, answer: Answer) -> None:
-        page = self._pages.get(token)
-        if page is None:
-            self._arrived[token] = answer
-        elif status_of(answer[0]) is not None:  # it is the last one
-            del self._pages[token]
-            self._arrived[token] = answer
-        else:
-            page.append(answer)
 
     def _control(self, kind: bytes, line: bytes) -> None:
         if kind == b"PING":

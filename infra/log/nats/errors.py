@@ -12,7 +12,7 @@ Errors of the JetStream module beyond those of `eventsourcing.persistence`, name
     └─ DamagedLogError        the log lacks what it must have
 """
 
-from contextlib import AbstractContextManager
+from functools import partial
 
 import msgspec
 from eventsourcing.persistence import (
@@ -154,6 +154,5 @@ def special_error(error: Exception, what: str) -> ChatledgerError | None:
     return None
 
 
-def translated(what: str) -> AbstractContextManager[None]:
-    """Raise errors of this module and of the library as ours, where no `EventLog` does."""
-    return translated_by_library(what, special=special_error)
+translated = partial(translated_by_library, special=special_error)
+"""Raises errors of this module and of the library as ours, where no `EventLog` does."""

@@ -1,29 +1,27 @@
 """A log on a JetStream stream: one subject per chat, appends compared with the chat's last position by the server."""
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Final
 
 from eventsourcing.domain import EventSourcingError
-from eventsourcing.persistence import IntegrityError, JSONTranscoder, Notification, StoredEvent
+from eventsourcing.persistence import IntegrityError, JSONTranscoder, Notification
 
-from chatledger.domain.errors import ConfigurationError
+from chatledger.domain.errors import ChatledgerError, ConfigurationError
 from chatledger.domain.log.codec import EncodedEvent
 
-from ..blob_storage import CHUNK_BYTES, BlobChangedError, BlobEntry
 from ..bookmarks import Bookmark, decode_bookmark, decode_bookmarks, encode_bookmark
 from ..errors import ledger_error
 from ..mapper import StructMapper
 from ..port import Appends, EventLog, LostRaceError, Outcome, refuse_unless_empty
-from .append import NOT_SENT, STALE_S, Attempt, Attempts, Message
+from .append import STALE_S, FirstAttempts, Message, append_messages
 from .client import JetStreamClient
 from .erase import WINDOW, erase_all
 from .errors import special_error, translated
-from .key_value import KeyValue
-from .objects import ObjectStore
-from .reading import PAGE, Pages, last_on_subject
+from .key_value import KeyValue, bucket_stream
+from .objects import JetStreamBlobStorage
 from .recorders import JetStreamApplicationRecorder
 from .restoring import is_partial, mark_partial, purge_placeholders, restore_with_gaps
 
@@ -36,7 +34,7 @@ class JetStreamAppends(Appends):
     events, or with large data, are written afterwards, one after the other.
     """
 
-    def __init__(self, log: "JetStreamLog", attempts: Attempts) -> None:
+    def __init__(self, log: "JetStreamLog", attempts: FirstAttempts) -> None:
         super().__init__(log)
         self._jetstream_log, self._attempts = log, attempts
         self._sent: list[list[Message]] = []
@@ -47,36 +45,35 @@ class JetStreamAppends(Appends):
         is_quick = len(events) == 1 and len(events[0].state) <= _QUICK_BYTES
         messages = self._jetstream_log.messages(events, expected_position) if is_quick else []
         self._sent.append(messages)
-        for message in messages:
-            self._attempts.send(message)
+        self._attempts.send(messages)
 
     def finish(self) -> list[Outcome]:
         """Implement `Appends.finish`."""
-        attempts = iter(self._attempts.finish())
-        made = [next(attempts) if messages else NOT_SENT for messages in self._sent]
-        return [self._outcome(*one) for one in zip(self._commits, self._sent, made, strict=True)]
+        outcomes = self._attempts.finish()
+        return [self._outcome(*one) for one in zip(self._commits, self._sent, outcomes, strict=True)]
 
     def _outcome(
-        self, commit: tuple[str, Sequence[EncodedEvent], int], messages: list[Message], attempt: Attempt
+        self, commit: tuple[str, Sequence[EncodedEvent], int], messages: list[Message], found: int | Exception | None
     ) -> Outcome:
-        if attempt.position is not None:
-            return [attempt.position]
-        if not attempt.is_uncertain:
+        if isinstance(found, int):
+            return [found]
+        if found is None:
             return self._write(*commit)
-        settle = partial(self._jetstream_log.write, commit[0], messages, is_uncertain=True)
-        return self._tried(commit[0], settle)
+        return self._tried(commit[0], partial(self._jetstream_log.write, commit[0], messages, is_uncertain=True))
 
 
 FEEDS: Final = "-feeds"
-"""The suffix of the name of the stream with the bookmarks of named feeds."""
+"""The suffix of the name of the bucket with the bookmarks of named feeds."""
 BLOBS: Final = "-blobs"
 """The suffix of the name of the stream with large data."""
-_ENTRY_BYTES: Final = 4 * 1024
-"""The most that an entry of these takes besides data."""
-_LARGE: Final = "the large data of messages"
 _AGAIN_S: Final = 0.2
 _HEADER_BYTES: Final = 16 * 1024
 """Room for the headers, which the server counts too: an id of 2,048 bytes may take three times that."""
+
+
+def auxiliary_streams(stream: str) -> tuple[str, ...]:
+    """Return the names that the streams beside a log may have: bookmarks, those of older versions, and large data."""
+    return bucket_stream(stream + FEEDS), stream + FEEDS, stream + BLOBS
 
 
 class LogRecorder(JetStreamApplicationRecorder):
@@ -89,39 +86,13 @@ class LogRecorder(JetStreamApplicationRecorder):
         """The number of servers that keep a copy of the stream."""
         return self._replicas
 
-    def key_value(self, suffix: str) -> KeyValue:
-        """Return a key-value store in an auxiliary stream, with as many replicas as this one."""
-        return KeyValue(self._client, self._stream + suffix, replicas=self._replicas)
-
-    def object_store(self, suffix: str) -> ObjectStore:
-        """Return an object store in an auxiliary stream, with as many replicas as this one."""
-        return ObjectStore(self._client, self._stream + suffix, replicas=self._replicas)
-
     def select_originator(self, stream_id: str, *, after: int, after_version: int, limit: int) -> list[Notification]:
         """Return the notifications of an originator above a position and a version, ascending, at most `limit`."""
-        subject, deadline = self._records.subject(stream_id), self._client.deadline()
-        until = 0
-        if self._replicas > 1:  # one that is behind may answer
-            last = last_on_subject(self._client, self._stream, subject, deadline)
-            until = 0 if last is None else last.position
-        pages = Pages(self._client, self._stream, deadline, after=after, subject=subject, until=until)
-        found: list[Notification] = []
-        while not pages.is_complete and len(found) < limit:
-            for message in pages.read(PAGE if after_version else limit - len(found)):
-                notification = self._records.notification(message)
-                if notification is not None and (
-                    notification.originator_version > after_version or not notification.topic
-                ):
-                    found.append(notification)
-        return found[:limit]
+        return self._notifications(after, limit, subject=self.records.subject(stream_id), after_version=after_version)
 
     def select_page(self, after: int, limit: int) -> Sequence[Notification]:
         """Return notifications above a position, ascending: those of one answer of the server, so maybe fewer."""
         return self._notifications(after, limit, is_one_answer=True)
-
-    def message(self, event: StoredEvent, message_id: str) -> Message:
-        """Return an event as it is sent."""
-        return self._records.message(event, message_id)
 
     def remove(self, positions: Sequence[int]) -> None:
         """Overwrite and delete messages."""
@@ -131,62 +102,14 @@ class LogRecorder(JetStreamApplicationRecorder):
     def restore(self, pages: Iterable[Sequence[Notification]]) -> None:
         """Write records at their positions in an empty stream; see `EventLog.restore`."""
         mark_partial(self._client, self._stream, is_partial=True)
-        restore_with_gaps(pages, records=self._records, insert=self._insert)
-        purge_placeholders(self._client, self._stream, self._records)
+        restore_with_gaps(pages, records=self.records, insert=self._insert)
+        purge_placeholders(self._client, self._stream, self.records)
         mark_partial(self._client, self._stream, is_partial=False)
 
     @property
     def is_partial(self) -> bool:
         """Whether `restore` was begun and not finished."""
         return is_partial(self._client, self._stream)
-
-
-class JetStreamBlobStorage:
-    """Large data in an auxiliary stream; implements `BlobStorage`."""
-
-    def make(self) -> None:
-        """Make the stream now."""
-        self._objects.make()
-
-    def __init__(self, objects: ObjectStore, *, chunk_bytes: int) -> None:
-        self.chunk_bytes = chunk_bytes
-        self._objects = objects
-
-    def last(self, name: str) -> BlobEntry | None:
-        """Implement `BlobStorage.last`."""
-        with translated(_LARGE):
-            found = self._objects.last(name)
-        return None if found is None else BlobEntry(*found)
-
-    def add(self, name: str, entry: bytes, *, expected: int) -> int:
-        """Implement `BlobStorage.add`."""
-        with translated(_LARGE):
-            try:
-                return self._objects.add(name, entry, expected=expected)
-            except IntegrityError:
-                pass
-        raise BlobChangedError
-
-    def read(self, name: str, *, after: int, until: int) -> Iterator[BlobEntry]:
-        """Implement `BlobStorage.read`."""
-        with translated(_LARGE):
-            for found in self._objects.read(name, after=after, until=until):
-                yield BlobEntry(*found)
-
-    def erase(self, name: str, *, until: int) -> None:
-        """Implement `BlobStorage.erase`."""
-        with translated(_LARGE):
-            self._objects.erase(name, until=until)
-
-    def remove(self, name: str, position: int) -> None:
-        """Implement `BlobStorage.remove`."""
-        with translated(_LARGE):
-            self._objects.remove(name, position)
-
-    def names(self) -> list[str]:
-        """Implement `BlobStorage.names`."""
-        with translated(_LARGE):
-            return self._objects.names()
 
 
 class JetStreamLog(EventLog):
@@ -200,7 +123,6 @@ class JetStreamLog(EventLog):
 
     """
 
-    special_error = staticmethod(special_error)
     is_dense = is_checked = True
 
     def __init__(
@@ -216,14 +138,20 @@ class JetStreamLog(EventLog):
         with translated(f"stream {stream!r}"):
             self._stream_recorder = LogRecorder(client, stream, id_type="text", create=create, replicas=replicas)
         self.max_event_bytes = client.connection(client.deadline()).max_payload - _HEADER_BYTES
+        self._stream, self._replicas = stream, self._stream_recorder.replicas
         blob_storage = JetStreamBlobStorage(
-            self._stream_recorder.object_store(BLOBS), chunk_bytes=min(CHUNK_BYTES, self.max_event_bytes - _ENTRY_BYTES)
+            client, stream + BLOBS, replicas=self._replicas, max_bytes=self.max_event_bytes
         )
         super().__init__(self._stream_recorder, mapper or StructMapper(JSONTranscoder()), blob_storage)
         self._mapper.is_checked_below = True
         self._blob_storage = blob_storage
         self.identity = self._stream_recorder.identity
-        self._bookmarks = self._stream_recorder.key_value(FEEDS)
+        self._bookmarks = KeyValue(client, stream + FEEDS, replicas=self._replicas)
+
+    @staticmethod
+    def special_error(error: Exception, what: str) -> ChatledgerError | None:
+        """Implement `EventLog.special_error`."""
+        return special_error(error, what)
 
     def make_streams(self) -> None:
         """Create the auxiliary streams now. They are created on first use otherwise, when a login may not be allowed to."""
@@ -233,10 +161,10 @@ class JetStreamLog(EventLog):
 
     def require_replicas(self, count: int | None) -> None:
         """Raise `ConfigurationError` when fewer servers keep a copy than were asked for."""
-        if count is not None and self._stream_recorder.replicas < count:
+        if count is not None and self._replicas < count:
             msg = (
-                f"{self._stream_recorder.replicas} of {count} replicas: the stream {self._stream_recorder.stream!r} was made with "
-                f"fewer; 'nats stream edit {self._stream_recorder.stream} --replicas {count}' adds them"
+                f"{self._replicas} of {count} replicas: the stream {self._stream!r} was made with "
+                f"fewer; 'nats stream edit {self._stream} --replicas {count}' adds them"
             )
             raise ConfigurationError(msg)
 
@@ -245,7 +173,7 @@ class JetStreamLog(EventLog):
 
     def messages(self, events: Sequence[EncodedEvent], expected_position: int) -> list[Message]:
         """Return the events of a commit as they are sent."""
-        store, make = self._mapper.store_encoded, self._stream_recorder.message
+        store, make = self._mapper.store_encoded, self._stream_recorder.records.message
         messages = [make(store(encoded), encoded.event.event_id) for encoded in events]
         messages[0].expected = expected_position
         return messages
@@ -253,7 +181,14 @@ class JetStreamLog(EventLog):
     def write(self, stream_id: str, messages: Sequence[Message], *, is_uncertain: bool = False) -> list[int]:
         """Write the messages of a commit, which may be stored already if that `is_uncertain`; see `EventLog.append`."""
         try:
-            last = self._stream_recorder.append(messages, is_uncertain=is_uncertain).last
+            last = append_messages(
+                self._client,
+                self._stream,
+                messages,
+                self._client.deadline(),
+                replicas=self._replicas,
+                is_uncertain=is_uncertain,
+            ).last
         except IntegrityError as error:
             raise LostRaceError from error
         except (EventSourcingError, OSError) as error:
@@ -262,7 +197,7 @@ class JetStreamLog(EventLog):
 
     def begin_appends(self) -> JetStreamAppends:
         """Implement `EventLog.begin_appends`."""
-        return JetStreamAppends(self, Attempts(self._client))
+        return JetStreamAppends(self, FirstAttempts(self._client))
 
     def last_position(self) -> int:
         """Implement `EventLog.last_position`."""
@@ -271,7 +206,7 @@ class JetStreamLog(EventLog):
 
     def settled_position(self, seen: int) -> int:
         """Implement `EventLog.settled_position`: a leader that hung, and does not know that it was replaced, is behind."""
-        ends_at = time.monotonic() + (STALE_S if self._stream_recorder.replicas > 1 else 0)
+        ends_at = time.monotonic() + (STALE_S if self._replicas > 1 else 0)
         while (last := self.last_position()) < seen and time.monotonic() < ends_at:
             time.sleep(_AGAIN_S)
         return last

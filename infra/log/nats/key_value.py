@@ -1,5 +1,6 @@
 """Auxiliary streams of a log, and a key-value store in one that keeps the newest message of each subject."""
 
+import re
 import secrets
 from typing import Any, ClassVar, Final
 
@@ -8,12 +9,15 @@ from eventsourcing.persistence import IntegrityError, InterfaceError
 
 from .append import Message, SlotEmptyError, SlotTakenError, append_messages
 from .client import Deadline, JetStreamClient
-from .errors import NOT_FOUND, ApiError, StorageFullError, StreamAbsentError
+from .errors import NOT_FOUND, ApiError, NotPermittedError, StorageFullError, StreamAbsentError
 from .reading import MESSAGE_ID, LogMessage, Pages, last_on_subject
 from .stream import PurgeReply, StreamConfig, StreamInfo
 from .subjects import token
 from .transport import Transport, ask_api
 
+_MARKS: Final = frozenset({"KV-Operation", "Nats-Marker-Reason"})
+_PLAIN_KEY: Final = re.compile(r"[0-9][-/_=a-zA-Z0-9]{0,99}")
+"""Not those that look like tokens, which begin with a letter."""
 ALL: Final = -1
 """No limit on the messages of a subject."""
 
@@ -106,15 +110,39 @@ class AuxiliaryStream:
         }
 
 
+def bucket_stream(bucket: str) -> str:
+    """Return the name of the stream in which NATS keeps a key-value bucket."""
+    return f"KV_{bucket}"
+
+
 class KeyValue(AuxiliaryStream):
-    """Values by key, each with a revision. The stream is created with the first value."""
+    """
+    Values by key, each with a revision, in a key-value bucket of NATS: `nats kv` and nats-py's `KeyValue` read and write it.
+
+    The bucket is made with the first value. A key is written as it is where NATS allows that, as a token otherwise. Where an
+    older version made a stream with the name of the bucket, which cannot be renamed, that is used as it is.
+
+    Args:
+        client, replicas: As for `AuxiliaryStream`.
+        bucket: The name of the bucket.
+    """
 
     kept: ClassVar[int] = 1
+
+    def __init__(self, client: JetStreamClient, bucket: str, *, replicas: int) -> None:
+        super().__init__(client, bucket_stream(bucket), replicas=replicas)
+        self._bucket = bucket
+        self._is_old: bool | None = None
+
+    def make(self) -> None:
+        """Create the bucket now, for logins that may not do so later."""
+        self._find()
+        super().make()
 
     def get(self, key: str) -> tuple[int, bytes] | None:
         """Return the revision and the value of a key, None when it has none. From the leader: never stale."""
         found = self._last(self._key_subject(key))
-        return None if found is None else (found.position, found.payload)
+        return None if found is None or _is_marker(found) else (found.position, found.payload)
 
     def update(self, key: str, value: bytes, *, last: int) -> int:
         """
@@ -125,24 +153,50 @@ class KeyValue(AuxiliaryStream):
             InterfaceError: Something else has the name of the stream.
             OutcomeUnknownError: No answer; the value may be set.
         """
-        return self._append(self._key_subject(key), value, last)
+        subject = self._key_subject(key)
+        try:
+            return self._append(subject, value, last)
+        except IntegrityError:
+            marker = None if last else self._last(subject)
+            if marker is None or not _is_marker(marker):
+                raise
+            return self._append(subject, value, marker.position)
 
     def items(self) -> list[tuple[int, bytes]]:
         """Return all revisions and values, oldest first."""
+        self._find()
         try:
-            return [(message.position, message.payload) for message in self._read()]
+            return [(message.position, message.payload) for message in self._read() if not _is_marker(message)]
         except StreamAbsentError:
             return []
 
     def delete(self, key: str) -> None:
         """Delete a key and its value, if there is one."""
+        request = {"filter": self._key_subject(key)}
         try:
-            self._delete(self._key_subject(key))
+            self._client.api(f"STREAM.PURGE.{self._stream}", request, PurgeReply, self._client.deadline())
         except StreamAbsentError:
             return
 
+    def _find(self) -> None:
+        """Find out whether an older version made the stream."""
+        if self._is_old is None:
+            try:
+                self._client.api(f"STREAM.INFO.{self._bucket}", None, StreamInfo, self._client.deadline())
+            except (StreamAbsentError, NotPermittedError):
+                self._is_old = False
+            else:
+                self._is_old, self._stream = True, self._bucket
+
+    def _subject(self, name: str) -> str:
+        return super()._subject(name) if self._is_old else f"$KV.{self._bucket}.{name}"
+
     def _key_subject(self, key: str) -> str:
-        return self._subject(token(key))
+        self._find()
+        return self._subject(key if not self._is_old and _PLAIN_KEY.fullmatch(key) else token(key))
+
+    def _new_config(self) -> dict[str, Any]:
+        return {**super()._new_config(), "allow_rollup_hdrs": True}
 
     def _read(self) -> list[LogMessage]:
         info = self._client.api(f"STREAM.INFO.{self._stream}", None, StreamInfo, self._client.deadline())
@@ -153,6 +207,7 @@ class KeyValue(AuxiliaryStream):
             found += pages.read()
         return found
 
-    def _delete(self, subject: str) -> None:
-        request = {"filter": subject}
-        self._client.api(f"STREAM.PURGE.{self._stream}", request, PurgeReply, self._client.deadline())
+
+def _is_marker(message: LogMessage) -> bool:
+    """Whether a message says that its key was deleted."""
+    return not _MARKS.isdisjoint(message.headers)

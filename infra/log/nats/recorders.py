@@ -23,7 +23,7 @@ from .append import MAX_BATCH, Ack, Message, SlotEmptyError, SlotTakenError, app
 from .client import Deadline, JetStreamClient
 from .erase import erase
 from .reading import PAGE, VERSION, LogMessage, Pages, at, last_on_subject
-from .records import NOTHING, Head, HeadCache, IdType, Records, event_version
+from .records import NOTHING, Head, IdType, Records, event_version
 from .stream import StreamState, delete_stream, event_prefix, open_stream, stream_info
 from .subscription import JetStreamSubscription
 from .watcher import LogWatcher
@@ -60,12 +60,11 @@ class StreamRecorder:
         create: bool = False,
         replicas: int = 1,
     ) -> None:
-        self._records = Records(stream, id_type, gives_foreign=self.gives_foreign)
+        self.records = Records(stream, id_type, gives_foreign=self.gives_foreign)
         self._client, self._stream = client, stream
-
         info = open_stream(client, stream, create=create, replicas=replicas)
         self._identity, self._replicas = info.identity, info.config.num_replicas
-        self._heads = HeadCache(HEADS)
+        self._heads: dict[str, Head] = {}
         self._watcher = LogWatcher(client, stream)
 
     @property
@@ -96,13 +95,6 @@ class StreamRecorder:
         """Wake everybody who waits; they learn that there is nothing new. The client stays open."""
         self._watcher.close()
 
-    def append(self, messages: Sequence[Message], *, is_uncertain: bool = False) -> Ack:
-        """Append messages after the positions that they expect; see `append_messages`."""
-        client = self._client
-        return append_messages(
-            client, self._stream, messages, client.deadline(), replicas=self._replicas, is_uncertain=is_uncertain
-        )
-
     def _insert(self, messages: Sequence[Message]) -> int:
         """
         Append after what is the last message of each subject now, if all versions are above it. The last position.
@@ -116,7 +108,7 @@ class StreamRecorder:
                 ack = append_messages(self._client, self._stream, messages, deadline, replicas=self._replicas)
             except (SlotTakenError, SlotEmptyError) as error:
                 for subject in first:
-                    self._heads.drop(subject)
+                    self._heads.pop(subject, None)
                 # A taken slot is progress of others, and most often the versions now tell that we came too late.
                 if deadline.left_s == 0 or (isinstance(error, SlotEmptyError) and not deadline.pause()):
                     msg = f"the originators in {self._stream} kept changing: {error}"
@@ -125,7 +117,7 @@ class StreamRecorder:
             except BaseException:
                 # What was stored is unknown, or will be in a moment.
                 for subject in first:
-                    self._heads.drop(subject)
+                    self._heads.pop(subject, None)
                 raise
             self._remember(messages, ack)
             return ack.last
@@ -142,7 +134,7 @@ class StreamRecorder:
             if head is None or head.version >= version:
                 head = self._read_head(message.subject, deadline)
             if head.version >= version:
-                self._heads.drop(message.subject)
+                self._heads.pop(message.subject, None)
                 msg = f"{message.subject} is at {head.version} already, so {version} cannot be added"
                 raise IntegrityError(msg)
             message.expected = head.position
@@ -151,8 +143,13 @@ class StreamRecorder:
     def _read_head(self, subject: str, deadline: Deadline) -> Head:
         last = last_on_subject(self._client, self._stream, subject, deadline)
         head = NOTHING if last is None else Head(event_version(last), last.position)
-        self._heads.put(subject, head)
+        self._put_head(subject, head)
         return head
+
+    def _put_head(self, subject: str, head: Head) -> None:
+        if len(self._heads) >= HEADS:
+            self._heads.clear()
+        self._heads[subject] = head
 
     def _remember(self, messages: Sequence[Message], ack: Ack) -> None:
         self._watcher.advance(ack.last)
@@ -160,9 +157,9 @@ class StreamRecorder:
         for index, message in enumerate(messages):
             if ack.is_duplicate:
                 # The position is an old one, and others may have followed.
-                self._heads.drop(message.subject)
+                self._heads.pop(message.subject, None)
             else:
-                self._heads.put(message.subject, Head(int(message.headers[VERSION]), first + index))
+                self._put_head(message.subject, Head(int(message.headers[VERSION]), first + index))
 
 
 class JetStreamAggregateRecorder(StreamRecorder, AggregateRecorder):
@@ -188,7 +185,7 @@ class JetStreamAggregateRecorder(StreamRecorder, AggregateRecorder):
         **_: Any,
     ) -> list[int]:
         del tracking
-        return self._insert_messages(self._records.messages(stored_events, message_ids), expected_position)
+        return self._insert_messages(self.records.messages(stored_events, message_ids), expected_position)
 
     def _insert_messages(self, messages: list[Message], expected_position: int | None) -> list[int]:
         if not messages:
@@ -197,7 +194,8 @@ class JetStreamAggregateRecorder(StreamRecorder, AggregateRecorder):
             last = self._insert(messages)
         elif all(message.subject == messages[0].subject for message in messages):
             messages[0].expected = expected_position
-            last = self.append(messages).last
+            client = self._client
+            last = append_messages(client, self._stream, messages, client.deadline(), replicas=self._replicas).last
         else:
             msg = "expected_position belongs to one originator, but the events are of several"
             raise ProgrammingError(msg)
@@ -224,8 +222,8 @@ class JetStreamAggregateRecorder(StreamRecorder, AggregateRecorder):
         if limit is not None and limit <= 0:
             return []
         window = _Window(gt=gt, lte=lte, limit=limit, after_position=after_position, is_descending=desc)
-        messages = self._select(self._records.subject(originator_id), window)
-        return [self._records.event(message) for message in messages]
+        messages = self._select(self.records.subject(originator_id), window)
+        return [self.records.event(message) for message in messages]
 
     def _select(self, subject: str, window: "_Window") -> list[LogMessage]:
         deadline = self._client.deadline()
@@ -313,22 +311,31 @@ class StreamApplicationRecorder(JetStreamAggregateRecorder, ApplicationRecorder)
         *,
         stop: int | None = None,
         topics: frozenset[str] = frozenset(),
+        subject: str | None = None,
+        after_version: int = NOTHING.version,
         is_one_answer: bool = False,
     ) -> list[Notification]:
         """Return notifications above a position, with `is_one_answer` maybe fewer than there are, but none only at the end."""
-        until = self.last_position() if self._replicas > 1 else 0
-        pages = Pages(self._client, self._stream, self._client.deadline(), after=after, until=min(until, stop or until))
+        deadline, until = self._client.deadline(), 0
+        if self._replicas > 1:  # one that is behind may answer
+            until = self.last_position() if subject is None else self._last_on(subject, deadline)
+            until = until if stop is None else min(until, stop)
+        pages = Pages(self._client, self._stream, deadline, after=after, subject=subject, until=until)
         found: list[Notification] = []
+        is_filtered = bool(topics) or after_version > 0
         while not pages.is_complete and len(found) < limit and not (found and is_one_answer):
-            for message in pages.read(PAGE if topics else limit - len(found)):
+            for message in pages.read(PAGE if is_filtered else limit - len(found)):
                 if stop is not None and message.position > stop:
                     return found
-                notification = self._records.notification(message)
-                if notification is not None and (not topics or notification.topic in topics):
-                    found.append(notification)
-                    if len(found) == limit:
-                        return found
-        return found
+                one = self.records.notification(message)
+                is_wanted = one is not None and (not topics or one.topic in topics)
+                if one is not None and is_wanted and (one.originator_version > after_version or not one.topic):
+                    found.append(one)
+        return found[:limit]
+
+    def _last_on(self, subject: str, deadline: Deadline) -> int:
+        last = last_on_subject(self._client, self._stream, subject, deadline)
+        return 0 if last is None else last.position
 
     def max_notification_id(self) -> int | None:
         """The position of the newest event, None when there is none."""
@@ -346,7 +353,7 @@ class StreamApplicationRecorder(JetStreamAggregateRecorder, ApplicationRecorder)
     def subscribe(self, gt: int | None = None, topics: Sequence[str] = ()) -> Subscription[ApplicationRecorder]:
         """All notifications above `gt`, also those to come; see `JetStreamSubscription`."""
         return JetStreamSubscription(
-            self, gt, topics, client=self._client, stream=self._stream, decode=self._records.notification
+            self, gt, topics, client=self._client, stream=self._stream, decode=self.records.notification
         )
 
     def erase_events(self, originator_id: UUID | str, *, after: int = 0, before: int) -> int:
@@ -361,16 +368,16 @@ class StreamApplicationRecorder(JetStreamAggregateRecorder, ApplicationRecorder)
         Raises:
             OperationalError: Not all were erased within the budget; call again.
         """
-        subject = self._records.subject(originator_id)
+        subject = self.records.subject(originator_id)
         with self._client.erasing():
             return self._erase(subject, after, before)
 
     def _erase(self, subject: str, after: int, before: int) -> int:
-        self._heads.drop(subject)
+        self._heads.pop(subject, None)
         try:
             return erase(self._client, self._stream, subject, after=after, before=before)
         finally:
-            self._heads.drop(subject)
+            self._heads.pop(subject, None)
 
 
 class JetStreamApplicationRecorder(StreamApplicationRecorder):
@@ -391,11 +398,11 @@ class JetStreamTrackingRecorder(StreamRecorder, TrackingRecorder):
         Raises:
             IntegrityError: Its position is not above the last one of that application.
         """
-        self._insert([self._records.tracking_message(tracking)])
+        self._insert([self.records.tracking_message(tracking)])
 
     def max_tracking_id(self, application_name: str) -> int | None:
         """The last tracked position of that application, None when there is none."""
-        head = self._read_head(self._records.tracking_subject(application_name), self._client.deadline())
+        head = self._read_head(self.records.tracking_subject(application_name), self._client.deadline())
         return None if head is NOTHING else head.version
 
 
@@ -411,7 +418,7 @@ class JetStreamProcessRecorder(JetStreamTrackingRecorder, StreamApplicationRecor
         tracking: Tracking | None = None,
         **_: Any,
     ) -> list[int]:
-        messages = self._records.messages(stored_events, message_ids)
+        messages = self.records.messages(stored_events, message_ids)
         if tracking is None:
             return self._insert_messages(messages, expected_position)
         if expected_position is not None:
@@ -421,4 +428,4 @@ class JetStreamProcessRecorder(JetStreamTrackingRecorder, StreamApplicationRecor
             msg = f"{len(messages)} events and a tracking record in one insert; the server takes {MAX_BATCH}"
             raise ProgrammingError(msg)
         # First, so that the events keep contiguous positions.
-        return self._insert_messages([self._records.tracking_message(tracking), *messages], None)[1:]
+        return self._insert_messages([self.records.tracking_message(tracking), *messages], None)[1:]

@@ -2,9 +2,7 @@
 
 import contextlib
 import os
-from collections import OrderedDict
 from collections.abc import Sequence
-from threading import Lock
 from typing import Literal
 from uuid import UUID
 
@@ -29,41 +27,6 @@ class Head(msgspec.Struct, frozen=True):
 NOTHING = Head(version=-(2**63), position=0)
 FOREIGN_TOPIC = ""
 """In place of the topic of an event: the message was not written by this module. No event has it."""
-
-
-class HeadCache:
-    """The heads that were seen last, of at most `size` subjects."""
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-        self._heads: OrderedDict[str, Head] = OrderedDict()
-        self._lock = Lock()
-
-    def get(self, subject: str) -> Head | None:
-        """Return the remembered head; it may be outdated."""
-        with self._lock:
-            head = self._heads.get(subject)
-            if head is not None:
-                self._heads.move_to_end(subject)
-            return head
-
-    def put(self, subject: str, head: Head) -> None:
-        """Remember a head."""
-        with self._lock:
-            self._heads[subject] = head
-            self._heads.move_to_end(subject)
-            if len(self._heads) > self._size:
-                self._heads.popitem(last=False)
-
-    def drop(self, subject: str) -> None:
-        """Forget a head."""
-        with self._lock:
-            self._heads.pop(subject, None)
-
-    def clear(self) -> None:
-        """Forget all."""
-        with self._lock:
-            self._heads.clear()
 
 
 class Records:
@@ -91,7 +54,8 @@ class Records:
         Raises:
             DataError: The id is empty, or not a UUID where UUIDs are stored.
         """
-        return self._events + token(self._text(originator_id))
+        is_plain = self._id_type == "text" and isinstance(originator_id, str)
+        return self._events + token(originator_id if is_plain else self._text(originator_id))
 
     def tracking_subject(self, application_name: str) -> str:
         """The subject of an application's tracking records."""

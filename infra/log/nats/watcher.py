@@ -1,19 +1,14 @@
 """Wait for new messages of a log without polling."""
 
 import asyncio
-import logging
 
 from eventsourcing.persistence import PersistenceError
 
 from .client import JetStreamClient
-from .errors import TRANSIENT, ApiError, translate
-from .subscription import PullConsumer, position_of
-
-log = logging.getLogger("chatledger.jetstream")
+from .subscription import PullConsumer, keep_following, position_of
 
 # Beyond this it is cheaper to make a new consumer than to fetch the headers in between.
 MAX_CATCH_UP = 200
-RETRY_S = 0.05
 
 
 class LogWatcher:
@@ -105,21 +100,10 @@ class LogWatcher:
         return min((after for waiter, after in self._waiters.items() if not waiter.done()), default=None)
 
     async def _follow(self) -> None:
-        while not self._is_closed:
-            try:
-                await self._follow_connected()
-            except ApiError as error:
-                if not error.is_transient:
-                    self._fail(translate(error.fault, doing=f"waiting for {self._stream}"))
-                    return
-            except PersistenceError as error:
-                self._fail(error)
-                return
-            except TRANSIENT as error:
-                log.info("waiting for %s interrupted: %r", self._stream, error)
-            else:
-                continue
-            await asyncio.sleep(RETRY_S)
+        try:
+            await keep_following(self._follow_connected, doing=f"waiting for {self._stream}")
+        except PersistenceError as error:
+            self._fail(error)
 
     def _fail(self, error: Exception) -> None:
         for waiter in self._waiters:

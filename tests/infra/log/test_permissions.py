@@ -19,7 +19,7 @@ from chatledger.jetstream import JetStreamClient
 
 pytestmark = pytest.mark.timeout(90)
 PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "secure-nats.md"
-STREAMS = ("support", "support-feeds", "support-blobs")
+STREAMS = ("support", "KV_support-feeds", "support-blobs")
 LIMITED = ("reader", "appender", "writer")
 
 
@@ -97,7 +97,7 @@ def test_a_reader_does_not_write(served: Served) -> None:
         ):
             with pytest.raises(AccessDeniedError, match=r"may not publish to support\.e"):
                 write()
-        with pytest.raises(AccessDeniedError, match="support-feeds"):
+        with pytest.raises(AccessDeniedError, match="KV_support-feeds"):
             next(reader.feed(name="named"))
         assert texts(reader, "c") == ["hello"]
     with served.open("admin") as ledger:
@@ -176,9 +176,9 @@ def test_nobody_else_touches_streams(role: str, served: Served) -> None:
         "$JS.API.CONSUMER.DURABLE.CREATE.support.x",
     ]
     asked += ["$JS.API.STREAM.MSG.GET.other", "$JS.API.DIRECT.GET.other", "$JS.API.CONSUMER.CREATE.other"]
-    own = {"$JS.API.STREAM.PURGE.support-feeds"} | {f"$JS.API.STREAM.MSG.DELETE.{stream}" for stream in STREAMS}
+    own = {"$JS.API.STREAM.PURGE.KV_support-feeds"} | {f"$JS.API.STREAM.MSG.DELETE.{stream}" for stream in STREAMS}
     for subject in asked:
-        if role == "writer" and subject in own - {"$JS.API.STREAM.MSG.DELETE.support-feeds"}:
+        if role == "writer" and subject in own - {"$JS.API.STREAM.MSG.DELETE.KV_support-feeds"}:
             continue
         with pytest.raises(InterfaceError, match=re.escape(f"may not publish to {subject}")):
             served.ask(role, subject)
