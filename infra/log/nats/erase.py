@@ -26,8 +26,7 @@ def erase(client: JetStreamClient, stream: str, subject: str, *, after: int, bef
     """
     Overwrite and delete the messages of `subject` with after < position < before; how many there were.
 
-    Windows of 16 requests are under way together, and a window begins when the newer one is done. So what remains
-    after an interruption is a prefix, but for the window that was interrupted.
+    What remains after an interruption is a prefix, but for the requests that were under way together; see `erase_all`.
 
     Raises:
         OperationalError: No answer within the budget.
@@ -40,20 +39,21 @@ def erase(client: JetStreamClient, stream: str, subject: str, *, after: int, bef
     positions: list[int] = []
     while not pages.is_complete and (not positions or positions[-1] < before):
         positions += [message.position for message in pages.read()]
-    doomed = [position for position in reversed(positions) if position < before]
-    erased = 0
-    for start in range(0, len(doomed), WINDOW):
-        erased += erase_all(client, stream, doomed[start : start + WINDOW])
-    return erased
+    return erase_all(client, stream, [position for position in reversed(positions) if position < before])
 
 
 def erase_all(client: JetStreamClient, stream: str, positions: Sequence[int]) -> int:
     """
-    Overwrite and delete messages, all of them at the same time; return how many were there.
+    Overwrite and delete messages in this order, 16 at the same time; return how many were there.
 
     A server that is killed between the two leaves a message as deleted, and its bytes in the block file. Whoever starts the
     server of a directory overwrites them before. The files of other servers are out of reach.
     """
+    windows = (positions[start : start + WINDOW] for start in range(0, len(positions), WINDOW))
+    return sum(_erase_window(client, stream, window) for window in windows)
+
+
+def _erase_window(client: JetStreamClient, stream: str, positions: Sequence[int]) -> int:
     pipeline = client.pipeline()
     for position in positions:
         pipeline.send((f"$JS.API.STREAM.MSG.DELETE.{stream}", {}, _request(position)))

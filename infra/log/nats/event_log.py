@@ -18,12 +18,12 @@ from ..mapper import StructMapper
 from ..port import Appends, EventLog, LostRaceError, Outcome, refuse_unless_empty
 from .append import STALE_S, FirstAttempts, Message, append_messages
 from .client import JetStreamClient
-from .erase import WINDOW, erase_all
+from .erase import erase_all
 from .errors import special_error, translated
 from .key_value import KeyValue, bucket_stream
 from .objects import JetStreamBlobStorage
 from .recorders import JetStreamApplicationRecorder
-from .restoring import is_partial, mark_partial, purge_placeholders, restore_with_gaps
+from .restoring import is_partial, restore_with_gaps
 
 _QUICK_BYTES: Final = 64 * 1024
 
@@ -77,39 +77,9 @@ def auxiliary_streams(stream: str) -> tuple[str, ...]:
 
 
 class LogRecorder(JetStreamApplicationRecorder):
-    """The recorder of a log, which also selects the events of one stream with their positions."""
+    """The recorder of a log, which gives the messages of others too."""
 
     gives_foreign = True
-
-    @property
-    def replicas(self) -> int:
-        """The number of servers that keep a copy of the stream."""
-        return self._replicas
-
-    def select_originator(self, stream_id: str, *, after: int, after_version: int, limit: int) -> list[Notification]:
-        """Return the notifications of an originator above a position and a version, ascending, at most `limit`."""
-        return self._notifications(after, limit, subject=self.records.subject(stream_id), after_version=after_version)
-
-    def select_page(self, after: int, limit: int) -> Sequence[Notification]:
-        """Return notifications above a position, ascending: those of one answer of the server, so maybe fewer."""
-        return self._notifications(after, limit, is_one_answer=True)
-
-    def remove(self, positions: Sequence[int]) -> None:
-        """Overwrite and delete messages."""
-        for start in range(0, len(positions), WINDOW):
-            erase_all(self._client, self._stream, positions[start : start + WINDOW])
-
-    def restore(self, pages: Iterable[Sequence[Notification]]) -> None:
-        """Write records at their positions in an empty stream; see `EventLog.restore`."""
-        mark_partial(self._client, self._stream, is_partial=True)
-        restore_with_gaps(pages, records=self.records, insert=self._insert)
-        purge_placeholders(self._client, self._stream, self.records)
-        mark_partial(self._client, self._stream, is_partial=False)
-
-    @property
-    def is_partial(self) -> bool:
-        """Whether `restore` was begun and not finished."""
-        return is_partial(self._client, self._stream)
 
 
 class JetStreamLog(EventLog):
@@ -212,10 +182,11 @@ class JetStreamLog(EventLog):
         return last
 
     def _select_page(self, after: int, limit: int) -> Sequence[Notification]:
-        return self._stream_recorder.select_page(after, limit)
+        return self._stream_recorder.notifications(after, limit, is_one_answer=True)
 
     def _select_stream(self, stream_id: str, *, after: int, after_version: int, limit: int) -> Sequence[Notification]:
-        return self._stream_recorder.select_originator(stream_id, after=after, after_version=after_version, limit=limit)
+        subject = self._stream_recorder.records.subject(stream_id)
+        return self._stream_recorder.notifications(after, limit, subject=subject, after_version=after_version)
 
     def erase(self, stream_id: str, *, first_position: int, before: int) -> None:
         """Implement `EventLog.erase`."""
@@ -229,13 +200,13 @@ class JetStreamLog(EventLog):
     def remove(self, positions: Sequence[int]) -> None:
         """Implement `EventLog.remove`."""
         with self.translated("the log"):
-            self._stream_recorder.remove(positions)
+            erase_all(self._client, self._stream, positions)
 
     def check_keys(self) -> None:
         """Implement `EventLog.check_keys`; also refuses a stream that a backup was not restored into completely."""
         with self.translated("the log"):
-            is_partial = self._stream_recorder.is_partial
-        if is_partial:
+            has_half = is_partial(self._client, self._stream)
+        if has_half:
             msg = "a backup is being restored here, or that was interrupted; wait for it, or run 'chatledger restore' again"
             raise ConfigurationError(msg)
         super().check_keys()
@@ -243,7 +214,7 @@ class JetStreamLog(EventLog):
     def drop_partial(self) -> bool:
         """Delete the stream if a restore into it was interrupted; whether that was so. The log cannot be used after it."""
         with self.translated("the log"):
-            if not self._stream_recorder.is_partial:
+            if not is_partial(self._client, self._stream):
                 return False
             self._stream_recorder.destroy()
             return True
@@ -252,7 +223,8 @@ class JetStreamLog(EventLog):
         """Implement `EventLog.restore`. What was written when it is interrupted stays: the stream is to be made anew."""
         with self.translated("the log"):
             refuse_unless_empty(self._stream_recorder.last_position())
-            self._stream_recorder.restore([self._mapper.referring(record) for record in page] for page in pages)
+            records = ([self._mapper.referring(record) for record in page] for page in pages)
+            restore_with_gaps(self._client, self._stream_recorder, records)
 
     def wait(self, after: int, timeout_s: float) -> bool:
         """Implement `EventLog.wait`."""

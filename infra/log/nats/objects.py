@@ -8,7 +8,7 @@ from eventsourcing.persistence import IntegrityError
 
 from ..blob_storage import CHUNK_BYTES, BlobChangedError, BlobEntry
 from .client import JetStreamClient
-from .erase import WINDOW, erase_all
+from .erase import erase_all
 from .errors import StreamAbsentError, translated
 from .key_value import AuxiliaryStream
 from .reading import LogMessage, Pages
@@ -80,8 +80,7 @@ class JetStreamBlobStorage(AuxiliaryStream):
         """Implement `BlobStorage.erase`."""
         positions = [entry.position for entry in self.read(name, after=0, until=until) if entry.position != until]
         with self._client.erasing():
-            for start in range(0, len(positions), WINDOW):
-                self._erase(positions[start : start + WINDOW])
+            self._erase(positions)
             self._erase([until])
 
     def remove(self, name: str, position: int) -> None:

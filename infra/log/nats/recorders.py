@@ -73,6 +73,11 @@ class StreamRecorder:
         return self._stream
 
     @property
+    def replicas(self) -> int:
+        """The number of servers that keep a copy of the stream."""
+        return self._replicas
+
+    @property
     def identity(self) -> str:
         """The identity of the stream, different for another one of the same name: a random id and the time of its creation."""
         return self._identity
@@ -95,7 +100,7 @@ class StreamRecorder:
         """Wake everybody who waits; they learn that there is nothing new. The client stays open."""
         self._watcher.close()
 
-    def _insert(self, messages: Sequence[Message]) -> int:
+    def insert(self, messages: Sequence[Message]) -> int:
         """
         Append after what is the last message of each subject now, if all versions are above it. The last position.
 
@@ -191,7 +196,7 @@ class JetStreamAggregateRecorder(StreamRecorder, AggregateRecorder):
         if not messages:
             return []
         if expected_position is None:
-            last = self._insert(messages)
+            last = self.insert(messages)
         elif all(message.subject == messages[0].subject for message in messages):
             messages[0].expected = expected_position
             client = self._client
@@ -302,9 +307,9 @@ class StreamApplicationRecorder(JetStreamAggregateRecorder, ApplicationRecorder)
         if limit <= 0:
             return []
         after = 0 if start is None else start - 1 if inclusive_of_start else start
-        return self._notifications(after, limit, stop=stop, topics=frozenset(topics))
+        return self.notifications(after, limit, stop=stop, topics=frozenset(topics))
 
-    def _notifications(
+    def notifications(
         self,
         after: int,
         limit: int,
@@ -315,7 +320,21 @@ class StreamApplicationRecorder(JetStreamAggregateRecorder, ApplicationRecorder)
         after_version: int = NOTHING.version,
         is_one_answer: bool = False,
     ) -> list[Notification]:
-        """Return notifications above a position, with `is_one_answer` maybe fewer than there are, but none only at the end."""
+        """
+        Return notifications above a position, ascending, at most `limit` of them.
+
+        Args:
+            after: The position.
+            limit: The number.
+            stop: The last position.
+            topics: Only these, all when empty.
+            subject: Only of this subject.
+            after_version: Only events above this version, and what is no event.
+            is_one_answer: Only those of one answer of the server: maybe fewer than there are, but none only at the end.
+
+        Raises:
+            OperationalError: No answer within the budget.
+        """
         deadline, until = self._client.deadline(), 0
         if self._replicas > 1:  # one that is behind may answer
             until = self.last_position() if subject is None else self._last_on(subject, deadline)
@@ -398,7 +417,7 @@ class JetStreamTrackingRecorder(StreamRecorder, TrackingRecorder):
         Raises:
             IntegrityError: Its position is not above the last one of that application.
         """
-        self._insert([self.records.tracking_message(tracking)])
+        self.insert([self.records.tracking_message(tracking)])
 
     def max_tracking_id(self, application_name: str) -> int | None:
         """The last tracked position of that application, None when there is none."""

@@ -5,7 +5,7 @@ A stream numbers by itself, and erased messages left gaps. So placeholders witho
 written where nothing is to stand, and purged all at once in the end.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -13,6 +13,7 @@ from eventsourcing.persistence import Notification, OperationalError, StoredEven
 
 from .append import MAX_BATCH, Message
 from .client import JetStreamClient
+from .recorders import StreamRecorder
 from .records import FOREIGN_TOPIC, Records
 from .stream import PurgeReply
 
@@ -28,30 +29,24 @@ class _StreamSettings(msgspec.Struct):
 
 
 def restore_with_gaps(
-    pages: Iterable[Sequence[Notification]], *, records: Records, insert: Callable[[Sequence[Message]], int]
+    client: JetStreamClient, recorder: StreamRecorder, pages: Iterable[Sequence[Notification]]
 ) -> None:
     """
-    Write records, whose positions ascend, and placeholders between them, in atomic batches.
-
-    Args:
-        pages: The records.
-        records: Makes messages of them.
-        insert: Appends messages, and returns the position of the last one.
+    Write records, whose positions ascend, and placeholders between them, in atomic batches, into an empty stream.
 
     Raises:
         OperationalError: Somebody else writes to the stream.
     """
-    for batch, last in _batches(_messages(pages, records)):
-        found = insert(batch)
+    stream = recorder.stream
+    _mark_partial(client, stream, is_partial=True)
+    for batch, last in _batches(_messages(pages, recorder.records)):
+        found = recorder.insert(batch)
         if found != last:
             msg = f"position {last} of the stream was to be filled, and {found} was: somebody else writes to it"
             raise OperationalError(msg)
-
-
-def purge_placeholders(client: JetStreamClient, stream: str, records: Records) -> None:
-    """Remove the placeholders."""
-    request = {"filter": records.tracking_subject(PLACEHOLDER)}
+    request = {"filter": recorder.records.tracking_subject(PLACEHOLDER)}
     client.api(f"STREAM.PURGE.{stream}", request, PurgeReply, client.deadline())
+    _mark_partial(client, stream, is_partial=False)
 
 
 def is_partial(client: JetStreamClient, stream: str) -> bool:
@@ -59,7 +54,7 @@ def is_partial(client: JetStreamClient, stream: str) -> bool:
     return _PARTIAL in (_config(client, stream)).get("metadata", {})
 
 
-def mark_partial(client: JetStreamClient, stream: str, *, is_partial: bool) -> None:
+def _mark_partial(client: JetStreamClient, stream: str, *, is_partial: bool) -> None:
     """Mark a stream as being restored, or as complete, in its metadata on the server."""
     config = _config(client, stream)
     metadata = {name: value for name, value in config.get("metadata", {}).items() if name != _PARTIAL}

@@ -243,7 +243,7 @@ def test_an_append_that_closing_cancelled(path: Path) -> None:
         log: Any = store_behind(ledger).log
         appends = log.begin_appends()
         appends.finish()
-        message = log._stream_recorder.message(StoredEvent("c", 1, "t", b""), "id")
+        message = log._stream_recorder.records.message(StoredEvent("c", 1, "t", b""), "id")
         message.expected = 0
         log._client.close()
         outcome = appends._outcome(("c", (), 0), [message], Attempt(None, is_uncertain=True))

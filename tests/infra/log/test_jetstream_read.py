@@ -232,7 +232,7 @@ def test_erasing_goes_from_new_to_old(recorder: JetStreamApplicationRecorder, mo
     """An interruption leaves a prefix, and repeating the call completes it."""
     erase_module = __import__("chatledger.infra.log.nats.erase", fromlist=["erase"])
     recorder.insert_events([event("a", n) for n in range(1, 101)])
-    delete = erase_module.erase_all
+    delete = erase_module._erase_window
     windows = iter(range(3))
 
     def delete_some(client: JetStreamClient, stream: str, positions: list[int]) -> int:
@@ -240,7 +240,7 @@ def test_erasing_goes_from_new_to_old(recorder: JetStreamApplicationRecorder, mo
             raise InterruptedError
         return int(delete(client, stream, positions))
 
-    monkeypatch.setattr(erase_module, "erase_all", delete_some)
+    monkeypatch.setattr(erase_module, "_erase_window", delete_some)
     with pytest.raises(InterruptedError):
         recorder.erase_events("a", after=10, before=101)
     assert [e.originator_version for e in recorder.select_events("a")] == list(range(1, 53))
