@@ -17,7 +17,7 @@ from tests.support.ledger_world import check_chat, ids, is_owner, store_behind, 
 import chatledger
 from chatledger import ANY, Ledger, LedgerClosedError
 from chatledger.errors import MessageConflictError
-from chatledger.infra.log.nats.append import Attempt
+from chatledger.infra.log.nats.errors import ConnectionLostError
 
 THREADS, TURNS = 8, 40
 
@@ -246,7 +246,7 @@ def test_an_append_that_closing_cancelled(path: Path) -> None:
         message = log._stream_recorder.records.message(StoredEvent("c", 1, "t", b""), "id")
         message.expected = 0
         log._client.close()
-        outcome = appends._outcome(("c", (), 0), [message], Attempt(None, is_uncertain=True))
+        outcome = appends._outcome(("c", (), 0), [message], ConnectionLostError())
 
     assert isinstance(outcome, chatledger.LogUnavailableError)
     assert "unknown" in str(outcome)
