@@ -181,12 +181,15 @@ class KeyValue(AuxiliaryStream):
     def _find(self) -> None:
         """Find out whether an older version made the stream."""
         if self._is_old is None:
-            try:
-                self._client.api(f"STREAM.INFO.{self._bucket}", None, StreamInfo, self._client.deadline())
-            except (StreamAbsentError, NotPermittedError):
-                self._is_old = False
-            else:
-                self._is_old, self._stream = True, self._bucket
+            self._is_old = not self._has(self._stream) and self._has(self._bucket)
+            self._stream = self._bucket if self._is_old else self._stream
+
+    def _has(self, stream: str) -> bool:
+        try:
+            self._client.api(f"STREAM.INFO.{stream}", None, StreamInfo, self._client.deadline())
+        except (StreamAbsentError, NotPermittedError):
+            return False
+        return True
 
     def _subject(self, name: str) -> str:
         return super()._subject(name) if self._is_old else f"$KV.{self._bucket}.{name}"
