@@ -223,11 +223,11 @@ def _requests(messages: Sequence[Message], max_payload: int) -> list[Request]:
             headers[EXPECTED] = str(message.expected)
         if batch:
             headers.update({"Nats-Batch-Id": batch, "Nats-Batch-Sequence": str(number)})
+            if number == len(messages):
+                headers["Nats-Batch-Commit"] = "1"
         if len(message.payload) > max_payload - HEADER_OVERHEAD_BYTES - MAX_HEADER_BYTES:
             _check_size(message, max_payload)
         requests.append((message.subject, headers, message.payload))
-    if batch:
-        headers["Nats-Batch-Commit"] = "1"
     return requests
 
 

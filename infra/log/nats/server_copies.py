@@ -18,6 +18,7 @@ from .connection import STATUS, Connection
 from .reading import MESSAGE_ID
 from .stream import ClusterInfo
 from .subscription import create_consumer, position_of
+from .transport import Transport
 
 _INACTIVE_S: Final = 30
 _BATCH: Final = 500
@@ -57,7 +58,11 @@ def digests_on_each(
     deadline = client.deadline()
     found: dict[str, dict[int, bytes]] = {}
 
-    async def read_one() -> None:
+    def read_one(transport: Transport, ends_at: float) -> None:
+        del transport, ends_at  # consumers are of the event loop's connection
+        client.call(read_from_one)
+
+    async def read_from_one() -> None:
         # The server chooses where a consumer lives; the next one lives elsewhere.
         connection = await client.connected(deadline)
         consumer = await create_consumer(connection, stream, deadline, after=first - 1, inactive_s=_INACTIVE_S)
@@ -72,7 +77,7 @@ def digests_on_each(
         if deadline.left_s == 0:
             msg = f"reading {stream} from {', '.join(sorted(servers - found.keys()))}: no answer within {client.timeout_s:g} s"
             raise OperationalError(msg)
-        client.retry(lambda *_: client.call(read_one), deadline, doing=f"reading {stream} from each server")
+        client.retry(read_one, deadline, doing=f"reading {stream} from each server")
     return found
 
 

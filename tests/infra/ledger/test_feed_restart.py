@@ -202,7 +202,8 @@ def test_positions_are_a_key_value_bucket_of_nats(server: Server, tmp_path: Path
     """nats-py's own KeyValue finds them by the name of the feed, and deletes them."""
 
     async def read_and_delete() -> tuple[list[str], dict[str, Any]]:
-        connection = await nats.connect(server.url, token=TOKEN)
+        untyped: Any = nats
+        connection = await untyped.connect(server.url, token=TOKEN)
         try:
             bucket = await connection.jetstream().key_value("chatledger-feeds")
             keys, entry = await bucket.keys(), await bucket.get("0/1/mailer")
