@@ -97,7 +97,7 @@ def test_a_reader_does_not_write(served: Served) -> None:
         ):
             with pytest.raises(AccessDeniedError, match=r"may not publish to support\.e"):
                 write()
-        with pytest.raises(AccessDeniedError, match="KV_support-feeds"):
+        with pytest.raises(AccessDeniedError, match=r"\$KV\.support-feeds"):
             next(reader.feed(name="named"))
         assert texts(reader, "c") == ["hello"]
     with served.open("admin") as ledger:
