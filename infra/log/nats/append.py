@@ -107,6 +107,7 @@ def append_messages(
         OperationalError: They have certainly not arrived.
         StorageFullError, DataError, ProgrammingError: The server refuses such messages; nothing was written.
     """
+    reason: Exception
     doubts_end_at = 0.0
     is_first = not is_uncertain
     while True:
@@ -126,15 +127,10 @@ def append_messages(
             if ack.error is None:
                 return ack
             # A refusal is certain: this attempt stored nothing.
-            is_uncertain = was_uncertain
-            refusal = ApiError(ack.error)
-            reason: Exception = refusal
-            if ack.error.err_code in CONTESTED_CODES:
-                found = _resolve(client, stream, messages, ack.error, deadline)
-                if found is not None:
-                    return found
-            elif not refusal.is_transient:
-                raise translate(ack.error, doing=f"appending to {stream}")
+            is_uncertain, reason = was_uncertain, ApiError(ack.error)
+            found = _resolve(client, stream, messages, reason, deadline)
+            if found is not None:
+                return found
         except SlotEmptyError as error:
             doubts_end_at = doubts_end_at or time.monotonic() + (STALE_S if replicas > 1 else 0)
             if time.monotonic() >= doubts_end_at or deadline.left_s == 0:
@@ -152,10 +148,11 @@ def append_messages(
             reason = error
         if not deadline.pause():
             why = f"no answer within {client.timeout_s:g} s; the last reason was {reason!r}"
-            if is_uncertain:
-                raise _unknown(stream, why) from reason
-            msg = f"appending to {stream}: {why}. Nothing was written"
-            raise OperationalError(msg) from reason
+            raise (_unknown if is_uncertain else _not_written)(stream, why) from reason
+
+
+def _not_written(stream: str, why: str) -> OperationalError:
+    return OperationalError(f"appending to {stream}: {why}. Nothing was written")
 
 
 def _unknown(stream: str, why: str) -> OutcomeUnknownError:
@@ -239,15 +236,20 @@ def _exchange(transport: Transport, requests: Sequence[Request], ends_at: float)
 
 
 def _resolve(
-    client: JetStreamClient, stream: str, messages: Sequence[Message], fault: ApiFault, deadline: Deadline
+    client: JetStreamClient, stream: str, messages: Sequence[Message], refusal: ApiError, deadline: Deadline
 ) -> Ack | None:
     """
-    What a refused expectation means: an earlier attempt of our own was stored (its answer), or a conflict.
+    Find out what a refusal means: an earlier attempt of our own was stored (its answer), or a conflict, or an error.
 
     The server refuses the repetition of a stored append like that of a lost race. The difference is in the log: whose
     message follows the expected position. The subject's last message would not do, others may have appended since.
-    None: nothing follows, for now.
+    None: nothing follows, for now, or the server is not ready; so try again.
     """
+    fault = refusal.fault
+    if fault.err_code not in CONTESTED_CODES:
+        if refusal.is_transient:
+            return None
+        raise translate(fault, doing=f"appending to {stream}")
     last = _WRONG.search(fault.description)
     found = _stored(client, stream, messages, deadline)
     if found is not None:
