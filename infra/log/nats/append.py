@@ -108,8 +108,7 @@ def append_messages(
         StorageFullError, DataError, ProgrammingError: The server refuses such messages; nothing was written.
     """
     reason: Exception
-    doubts_end_at = 0.0
-    is_first = not is_uncertain
+    doubts_end_at, is_first = 0.0, not is_uncertain
     while True:
         was_uncertain = is_uncertain
         try:
