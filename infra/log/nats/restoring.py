@@ -44,9 +44,13 @@ def restore_with_gaps(
         if found != last:
             msg = f"position {last} of the stream was to be filled, and {found} was: somebody else writes to it"
             raise OperationalError(msg)
-    request = {"filter": recorder.records.tracking_subject(PLACEHOLDER)}
-    client.api(f"STREAM.PURGE.{stream}", request, PurgeReply, client.deadline())
+    _purge_placeholders(client, stream, recorder.records)
     _mark_partial(client, stream, is_partial=False)
+
+
+def _purge_placeholders(client: JetStreamClient, stream: str, records: Records) -> None:
+    request = {"filter": records.tracking_subject(PLACEHOLDER)}
+    client.api(f"STREAM.PURGE.{stream}", request, PurgeReply, client.deadline())
 
 
 def is_partial(client: JetStreamClient, stream: str) -> bool:

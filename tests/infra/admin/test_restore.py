@@ -221,7 +221,8 @@ def test_a_damaged_backup_restores_nothing(folder: Path, tmp_path: Path) -> None
 
 
 RESTORE = """
-import sys, chatledger
+import sys
+from chatledger import admin
 admin.restore(sys.argv[1], sys.argv[2])
 """
 
@@ -258,7 +259,7 @@ def test_killed_while_a_stream_is_filled(folder: Path, before: dict[str, object]
             raise KilledError
 
         with patched.context() as dying:
-            dying.setattr("chatledger.infra.log.nats.event_log.purge_placeholders", die)
+            dying.setattr("chatledger.infra.log.nats.restoring._purge_placeholders", die)
             with pytest.raises(KilledError):
                 admin.restore(folder, location)
         with pytest.raises(ConfigurationError, match="being restored"):
