@@ -14,12 +14,11 @@ from chatledger.domain.wire import Value
 
 from ..log.envelope import clock_ms
 from ..log.nats.client import JetStreamClient
-from ..log.nats.errors import StreamAbsentError
-from ..log.nats.event_log import BLOBS, FEEDS
+from ..log.nats.errors import StreamAbsentError, translated
+from ..log.nats.event_log import auxiliary_streams
 from ..log.nats.login import Login
-from ..log.nats.server_copies import ClusterInfo, PeerInfo, cluster_of, digests_on_each, servers_of
-from ..log.nats.stream import stream_info
-from ..log.port import translated
+from ..log.nats.server_copies import cluster_of, digests_on_each, servers_of
+from ..log.nats.stream import ClusterInfo, PeerInfo, stream_info
 from ..store.opening.locations import STREAM
 from ..store.opening.nats_locations import read_place
 from ..store.quarantine import FOLDER, Note, Quarantine
@@ -88,9 +87,9 @@ def _on_each_stream(
     try:
         with translated(f"stream {place.stream!r}"):
             found = {place.stream: call(client, place.stream)}
-            for suffix in BESIDE:
+            for stream in auxiliary_streams(place.stream):
                 with contextlib.suppress(StreamAbsentError):
-                    found[place.stream + suffix] = call(client, place.stream + suffix)
+                    found[stream] = call(client, stream)
             return found
     finally:
         client.close()
@@ -113,7 +112,7 @@ def _checked(client: JetStreamClient, stream: str, server: str, timeout_s: float
 
 def _await_stopped(client: JetStreamClient, stream: str, server: str, ends_at: float) -> ClusterInfo:
     while True:
-        members = client.call(cluster_of, client, stream)
+        members = cluster_of(client, stream)
         found: PeerInfo | None = next((one for one in members.replicas if one.name == server), None)
         if found is None and server != members.leader:
             known = ", ".join(sorted([members.leader, *(one.name for one in members.replicas)]))
@@ -149,8 +148,6 @@ def _move(store: Path, server: str, groups: dict[str, str]) -> ReplicaSetAside:
     return ReplicaSetAside(server, tuple(groups), str(target))
 
 
-BESIDE: Final = (FEEDS, BLOBS)
-"""The suffixes of the names of a log's auxiliary streams."""
 _SHOWN: Final = 5
 _PAGE: Final = 5000
 _BEHIND_S: Final = 3.0
@@ -212,7 +209,7 @@ def compare_replicas(
 
 
 def _compare(client: JetStreamClient, stream: str, page: int) -> list[ReplicaDamage]:
-    servers = client.call(servers_of, client, stream)
+    servers = servers_of(client, stream)
     if len(servers) < 2:
         msg = f"no more than one server keeps a copy of stream {stream!r}, so there is nothing to compare; see replicas of open"
         raise ConfigurationError(msg)
@@ -223,7 +220,7 @@ def differences_between(
     client: JetStreamClient, stream: str, servers: set[str], *, page: int = _PAGE
 ) -> list[ReplicaDamage]:
     """Return the messages in which these servers differ from most of them; all must be reachable."""
-    last = client.call(stream_info, client, stream).state.last
+    last = stream_info(client, stream).state.last
     missing: dict[str, list[int]] = {name: [] for name in servers}
     altered: dict[str, list[int]] = {name: [] for name in servers}
     for first in range(1, last + 1, page):
@@ -245,7 +242,7 @@ def _differences(
     """The positions from `first` to `last` where servers differ for longer than they may be behind, and what each has."""
     ends_at = time.monotonic() + _BEHIND_S
     while True:
-        held = client.call(lambda: digests_on_each(client, stream, servers, first=first, last=last))
+        held = digests_on_each(client, stream, servers, first=first, last=last)
         positions = {position for digests in held.values() for position in digests}
         every = {position: {name: held[name].get(position) for name in servers} for position in sorted(positions)}
         different = {position: found for position, found in every.items() if len(set(found.values())) > 1}

@@ -2,40 +2,22 @@
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Final, TypeVar
 
-from eventsourcing.domain import EventSourcingError
-from eventsourcing.persistence import (
-    ApplicationRecorder,
-    DataError,
-    IntegrityError,
-    InterfaceError,
-    InternalError,
-    Notification,
-)
+from eventsourcing.persistence import ApplicationRecorder, IntegrityError, Notification
 
 from chatledger.domain.chat.events import Recorded
-from chatledger.domain.errors import (
-    AccessDeniedError,
-    ChainIntegrityError,
-    ChatledgerError,
-    ConfigurationError,
-    CorruptStateError,
-    InvalidValueError,
-    LogFullError,
-    LogRefusedError,
-    LogUnavailableError,
-)
+from chatledger.domain.errors import ChatledgerError, ConfigurationError, LogUnavailableError
 from chatledger.domain.log.codec import EncodedEvent
 
 from .blob_storage import BlobStorage
 from .blobs import Blobs, MissingBlobError
 from .bookmarks import Bookmark
 from .cipher import RecordCipher, is_encrypted
+from .errors import translated
 from .mapper import StructMapper
-from .nats.errors import LoginRefusedError, NotPermittedError, OutcomeUnknownError, StorageFullError, StreamAbsentError
 
 Outcome = list[int] | Exception
 """The positions of the events of a commit, or what `EventLog.append` raises."""
@@ -125,10 +107,11 @@ class EventLog(ABC):
         return Appends(self)
 
     def _append(self, stream_id: str, events: Sequence[EncodedEvent], expected_position: int) -> list[int]:
+        del expected_position  # these recorders go by the versions alone
         stored = [self._mapper.store_encoded(encoded) for encoded in events]
         with self.translated(f"chat {stream_id!r}", is_write=True):
             try:
-                positions = self._recorder.insert_events(stored, **self._append_options(events, expected_position))
+                positions = self._recorder.insert_events(stored)
             except IntegrityError as error:
                 found = self._find(stream_id, events)
                 if found is None:
@@ -136,10 +119,6 @@ class EventLog(ABC):
                 positions = found
         assert positions is not None, "an application recorder returns positions"
         return list(positions)
-
-    def _append_options(self, events: Sequence[EncodedEvent], expected_position: int) -> dict[str, object]:
-        del events, expected_position  # the other recorders go by the versions alone
-        return {}
 
     def _find(self, stream_id: str, events: Sequence[EncodedEvent]) -> list[int] | None:
         """The positions of these very events, when an earlier attempt of ours did store them."""
@@ -298,7 +277,13 @@ class EventLog(ABC):
 
     def translated(self, what: str, *, is_write: bool = False) -> AbstractContextManager[None]:
         """Translate the recorder's errors into ours."""
-        return translated(what, is_write=is_write)
+        return translated(what, is_write=is_write, special=self.special_error)
+
+    @staticmethod
+    def special_error(error: Exception, what: str) -> ChatledgerError | None:
+        """Return our error for one that only this kind of log has; None for those of the library."""
+        del error, what
+        return None
 
     @abstractmethod
     def _select_stream(self, stream_id: str, *, after: int, after_version: int, limit: int) -> Sequence[Notification]:
@@ -369,58 +354,3 @@ def refuse_unless_empty(count: int) -> None:
     if count:
         msg = "the log is not empty, and a backup is restored into an empty place only; give another one"
         raise ConfigurationError(msg)
-
-
-@contextmanager
-def translated(what: str, *, is_write: bool = False) -> Generator[None]:
-    """
-    Raise errors of the eventsourcing library as ours, by what the caller may conclude.
-
-    Only of what is written it says that it was refused because of what it is (`InvalidValueError`).
-    """
-    try:
-        yield
-    except (ChatledgerError, LostRaceError):
-        raise
-    except StorageFullError as error:
-        msg = f"{what}: the log's storage is full: {error}. Nothing was written; free space and retry"
-        raise LogFullError(msg) from error
-    except StreamAbsentError as error:
-        msg = (
-            f"the server has no {what}. If this ledger is new, ask for it: create=True, or 'chatledger import --create'. If "
-            "it is not, do not: what is stored may be there under another encryption key, and creating it would delete it"
-        )
-        raise ConfigurationError(msg) from error
-    except LoginRefusedError as error:
-        msg = f"the log's server refused the login: {error}"
-        raise LogRefusedError(msg) from error
-    except NotPermittedError as error:
-        msg = f"{what}: {error}. Nothing was written; use a login that may, or see how-to/secure-nats for what each role needs"
-        raise AccessDeniedError(msg) from error
-    except InternalError as error:
-        msg = f"{what}: stored events are missing or damaged: {error}. Restore the log from a backup"
-        raise ChainIntegrityError(msg) from error
-    except DataError as error:
-        if is_write:
-            msg = f"{what}: the log does not take it: {error}. Nothing was written"
-            raise InvalidValueError(msg) from error
-        msg = f"{what}: the log holds what is no event of ours: {error}. 'chatledger doctor' says more"
-        raise CorruptStateError(msg) from error
-    except InterfaceError as error:
-        msg = f"the log cannot be used: {error}"
-        raise ConfigurationError(msg) from error
-    except (EventSourcingError, OSError) as error:
-        if "Could not decode to UTF-8" in str(error):  # how SQLite says that stored text is damaged
-            msg = f"{what}: the text of a stored event is damaged: {error} Restore the log from a backup"
-            raise CorruptStateError(msg) from error
-        if _is_full(error.__cause__):
-            msg = f"{what}: the log's storage is full: {error}. Nothing was written; free space and retry"
-            raise LogFullError(msg) from error
-        certainty = " The outcome is unknown; retrying is safe" if isinstance(error, OutcomeUnknownError) else ""
-        msg = f"{what}: the log did not answer: {error}.{certainty}"
-        raise LogUnavailableError(msg) from error
-
-
-def _is_full(cause: BaseException | None) -> bool:
-    """Whether a database says that its disk is full; it undoes the transaction then."""
-    return getattr(cause, "sqlite_errorname", None) == "SQLITE_FULL" or getattr(cause, "sqlstate", None) == "53100"

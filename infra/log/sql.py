@@ -19,12 +19,20 @@ from eventsourcing.persistence import (
 from eventsourcing.sqlite import SQLiteApplicationRecorder
 from eventsourcing.utils import Environment
 
-from chatledger.domain.errors import ConfigurationError, LedgerClosedError, LogUnavailableError
+from chatledger.domain.errors import (
+    ChatledgerError,
+    ConfigurationError,
+    CorruptStateError,
+    LedgerClosedError,
+    LogFullError,
+    LogUnavailableError,
+)
 
 from .blob_storage import SqlBlobStorage, Value
 from .bookmarks import Bookmark, decode_bookmark, decode_bookmarks, encode_bookmark
+from .errors import translated
 from .mapper import StructMapper
-from .port import EventLog, LostRaceError, refuse_unless_empty, translated
+from .port import EventLog, LostRaceError, refuse_unless_empty
 
 _POLL_S: Final = 0.05
 _BOOKMARKS: Final = "CREATE TABLE IF NOT EXISTS {bookmarks} (key TEXT PRIMARY KEY, value TEXT, revision BIGINT)"
@@ -48,6 +56,20 @@ class SqlLog(EventLog):
         with self.translated("the log"):
             self.identity = self._make_identity(str(uuid.uuid4()))
 
+    @staticmethod
+    def special_error(error: Exception, what: str) -> ChatledgerError | None:
+        """Implement `EventLog.special_error`: a full disk, which undoes the transaction, and damaged text."""
+        cause = error.__cause__
+        if "Could not decode to UTF-8" in str(error):  # how SQLite says that stored text is damaged
+            return CorruptStateError(
+                f"{what}: the text of a stored event is damaged: {error} Restore the log from a backup"
+            )
+        if getattr(cause, "sqlite_errorname", None) == "SQLITE_FULL" or getattr(cause, "sqlstate", None) == "53100":
+            return LogFullError(
+                f"{what}: the log's storage is full: {error}. Nothing was written; free space and retry"
+            )
+        return None
+
     @contextmanager
     def translated(self, what: str, *, is_write: bool = False) -> Generator[None]:
         """Implement `EventLog.translated`; connections are not closed under those who use them, which would crash SQLite."""
@@ -57,7 +79,7 @@ class SqlLog(EventLog):
                 raise LedgerClosedError(msg)
             self._uses += 1
         try:
-            with translated(what, is_write=is_write):
+            with super().translated(what, is_write=is_write):
                 yield
         finally:
             with self._appended:
@@ -167,7 +189,7 @@ class SqliteLog(SqlLog):
         env = Environment(
             "chatledger", {"SQLITE_DBNAME": path, "SQLITE_LOCK_TIMEOUT": "10", "ORIGINATOR_ID_TYPE": "text"}
         )
-        with translated(f"the SQLite file {path!r}"):
+        with translated(f"the SQLite file {path!r}", special=SqlLog.special_error):
             from eventsourcing.sqlite import SQLiteFactory
 
             factory = SQLiteFactory(env)
@@ -282,7 +304,7 @@ class PostgresLog(SqlLog):
                 "POSTGRES_CONNECT_TIMEOUT": str(max(1, round(timeout_s))),
             },
         )
-        with translated("the PostgreSQL database"):
+        with translated("the PostgreSQL database", special=SqlLog.special_error):
             factory = PostgresFactory(env)
             recorder = factory.application_recorder()
         assert isinstance(recorder, PostgresApplicationRecorder), "the factory's own recorder"

@@ -264,7 +264,7 @@ def test_replicas_are_chosen_and_checked(cluster: Cluster, stream: str, tmp_path
     with chatledger.open(cluster.place(stream), create=True, index=tmp_path / "1"):
         assert cluster.info(stream)["config"]["num_replicas"] == 3
         assert cluster.info(f"{stream}-blobs")["config"]["num_replicas"] == 3
-        assert cluster.info(f"{stream}-feeds")["config"]["num_replicas"] == 3
+        assert cluster.info(f"KV_{stream}-feeds")["config"]["num_replicas"] == 3
     single = new_name()
     with chatledger.open(cluster.place(single), create=True, replicas=1, index=tmp_path / "2"):
         assert cluster.info(single)["config"]["num_replicas"] == 1

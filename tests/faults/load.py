@@ -155,7 +155,7 @@ class Load:
     def _sample(self) -> Sample:
         server = server_pid(self._data)
         client = internals(self._ledger).log._recorder._client
-        info = client.call(client.api, "CONSUMER.LIST.chatledger", None, dict[str, Any], client.deadline())
+        info = client.api("CONSUMER.LIST.chatledger", None, dict[str, Any], client.deadline())
         return Sample(
             at_s=time.monotonic() - self._began,
             memory_kb=_anonymous_kb(os.getpid()),

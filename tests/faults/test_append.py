@@ -170,25 +170,25 @@ def test_the_server_dies_around_the_publish(tmp_path: Path, monkeypatch: pytest.
     from chatledger.infra.log.nats import append as module
 
     path = tmp_path / "data"
-    send = cast("Any", module)._send
+    send = cast("Any", module)._exchange
     attempts = 0
 
-    async def dying(*args: Any) -> Any:
+    def dying(*args: Any) -> Any:
         nonlocal attempts
         attempts += 1
         if attempts > (2 if when == "after two publishes" else 1):
-            return await send(*args)
+            return send(*args)
         if when != "before the publish":
-            answer = await send(*args)
+            answer = send(*args)
             assert answer.error is None or attempts > 1
         os.kill(json.loads((path / "endpoint.json").read_bytes())["server_pid"], signal.SIGKILL)
         if when != "before the publish":
             raise ConnectionLostError(when)
-        return await send(*args)
+        return send(*args)
 
     with chatledger.open(path) as ledger:
         ledger.create_chat("c", "u")
-        monkeypatch.setattr(module, "_send", dying)
+        monkeypatch.setattr(module, "_exchange", dying)
         ledger.append("c", MESSAGES["two events"])
         monkeypatch.undo()
         ledger.append("c", [text("after", id="after")])

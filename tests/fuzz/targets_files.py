@@ -106,12 +106,12 @@ def _blocks(bench: Bench) -> Target:
     directory = DataDirectory(place)
     folder = stream_folder(directory)
     block = next((folder / "msgs").glob("*.blk"))
-    feeds = folder.with_name(f"{folder.name}-feeds") / "msgs" / "1.blk"
+    feeds = folder.with_name(f"KV_{folder.name}-feeds") / "msgs" / "1.blk"
     feeds.parent.mkdir(parents=True, exist_ok=True)
     files = [block, feeds, folder / "meta.inf"]
     sound = [
         block.read_bytes(),
-        block.read_bytes().replace(b"chatledger.", b"chatledger-feeds."),
+        block.read_bytes().replace(b"chatledger.", b"$KV.chatledger-feeds."),
         files[2].read_bytes(),
     ]
 

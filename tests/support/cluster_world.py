@@ -108,7 +108,7 @@ class Cluster:
         """What the leader says of a stream."""
         client = JetStreamClient(self.endpoint, timeout_s=READY_S)
         try:
-            return client.call(client.api, f"STREAM.INFO.{stream}", None, dict[str, Any], client.deadline())
+            return client.api(f"STREAM.INFO.{stream}", None, dict[str, Any], client.deadline())
         finally:
             client.close()
 

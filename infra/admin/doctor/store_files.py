@@ -16,6 +16,7 @@ from ...log.blob_storage import MemoryBlobStorage
 from ...log.blobs import Blobs, Chunk, MissingBlobError, Packer, chunk_in, completed_in
 from ...log.bookmarks import Bookmark, decode_bookmark
 from ...log.nats.event_log import BLOBS, FEEDS
+from ...log.nats.key_value import bucket_stream
 from ...log.nats.reading import TOPIC, VERSION
 from ...log.nats.records import FOREIGN_TOPIC
 from ...log.nats.restoring import PLACEHOLDER
@@ -198,7 +199,9 @@ class StoreFiles:
 
     def _read_bookmarks(self) -> list[Bookmark]:
         newest: dict[str, BlockRecord] = {}
-        name = STREAM + FEEDS
+        name = bucket_stream(STREAM + FEEDS)
+        if not (self._folder / name).is_dir():
+            name = STREAM + FEEDS  # as older versions called it
         gone: set[int] = set()
         blocks = BitCorrection(self._folder / name, name)
         for entry in blocks.entries():

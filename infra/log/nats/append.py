@@ -1,5 +1,6 @@
-"""Appending one message, or several as one atomic batch, and finding out what became of an append without an answer."""
+"""Append one message, or several as one atomic batch, and find out what became of an append without an answer."""
 
+import contextlib
 import os
 import re
 import time
@@ -16,7 +17,6 @@ from eventsourcing.persistence import (
 )
 
 from .client import Deadline, JetStreamClient
-from .connection import Connection
 from .errors import (
     CONTESTED_CODES,
     DUPLICATE_IN_BATCH,
@@ -31,6 +31,7 @@ from .errors import (
     translate,
 )
 from .reading import MESSAGE_ID, next_on_subject
+from .transport import Answer, Pipeline, Request, Transport
 
 MAX_BATCH = 1000
 EXPECTED = "Nats-Expected-Last-Subject-Sequence"
@@ -72,18 +73,18 @@ class Ack(msgspec.Struct):
     error: ApiFault | None = None
 
 
-class SlotTakenError(Exception):
+class SlotTakenError(IntegrityError):
     """Another message follows the expected position. Nothing was written."""
 
 
-class SlotEmptyError(Exception):
-    """The expected position is refused, and yet nothing follows it."""
+class SlotEmptyError(DamagedLogError):
+    """The expected position is refused, and yet nothing follows it. Nothing was written."""
 
 
 decode_ack = msgspec.json.Decoder(Ack).decode
 
 
-async def append_messages(
+def append_messages(
     client: JetStreamClient,
     stream: str,
     messages: Sequence[Message],
@@ -106,45 +107,89 @@ async def append_messages(
         OperationalError: They have certainly not arrived.
         StorageFullError, DataError, ProgrammingError: The server refuses such messages; nothing was written.
     """
-    doubts_end_at = 0.0
+    reason: Exception
+    doubts_end_at, is_first = 0.0, not is_uncertain
     while True:
         was_uncertain = is_uncertain
         try:
             why_full = client.why_full()
             if why_full is not None:
-                return await _look(client, stream, messages, deadline, why_full, is_uncertain=is_uncertain)
-            connection = await client.connection(deadline)
-            _check_sizes(messages, connection.max_payload)
-            is_uncertain = True
-            ack = await _send(connection, messages, deadline)
+                return _look(client, stream, messages, deadline, why_full, is_uncertain=is_uncertain)
+            # What failed over the blocking connection is repeated over the shared one.
+            transport = (client.acquire() if is_first else None) or client.connection(deadline)
+            try:
+                requests = _requests(messages, transport.max_payload)
+                is_uncertain, is_first = True, False
+                ack = _exchange(transport, requests, deadline.attempt_ends_at)
+            finally:
+                transport.release()
             if ack.error is None:
                 return ack
             # A refusal is certain: this attempt stored nothing.
-            is_uncertain = was_uncertain
-            refusal = ApiError(ack.error)
-            reason: Exception = refusal
-            if ack.error.err_code in CONTESTED_CODES:
-                found = await _resolve(client, stream, messages, ack.error, deadline)
-                if found is not None:
-                    return found
-            elif not refusal.is_transient:
-                raise translate(ack.error, doing=f"appending to {stream}")
+            is_uncertain, reason = was_uncertain, ApiError(ack.error)
+            found = _resolve(client, stream, messages, reason, deadline)
+            if found is not None:
+                return found
         except SlotEmptyError as error:
             doubts_end_at = doubts_end_at or time.monotonic() + (STALE_S if replicas > 1 else 0)
             if time.monotonic() >= doubts_end_at or deadline.left_s == 0:
                 raise
             reason = error
+        except ProgrammingError as error:
+            if not was_uncertain:
+                raise
+            raise _unknown(stream, str(error)) from error
         except DatabaseError:
             raise
         except TRANSIENT as error:
             if isinstance(error, NoAnswerError):
                 is_uncertain = was_uncertain
             reason = error
-        if not await deadline.pause():
-            raise _gave_up(client, stream, reason, is_uncertain=is_uncertain) from reason
+        if not deadline.pause():
+            why = f"no answer within {client.timeout_s:g} s; the last reason was {reason!r}"
+            raise (_unknown if is_uncertain else _not_written)(stream, why) from reason
 
 
-async def _look(
+def _not_written(stream: str, why: str) -> OperationalError:
+    return OperationalError(f"appending to {stream}: {why}. Nothing was written")
+
+
+def _unknown(stream: str, why: str) -> OutcomeUnknownError:
+    return OutcomeUnknownError(
+        f"appending to {stream}: {why}. The append may be stored; repeating it with the same ids is safe"
+    )
+
+
+class FirstAttempts:
+    """
+    First attempts to append single messages, each on a subject of its own, under way at the same time over one transport.
+
+    The transport is held until `finish`. What is not plainly acknowledged is left to `append_messages`.
+    """
+
+    def __init__(self, client: JetStreamClient) -> None:
+        self._pipeline = client.pipeline() if client.why_full() is None else Pipeline(None, 0)
+
+    def send(self, messages: Sequence[Message]) -> None:
+        """Send a message, if there is one. `finish` returns its outcome."""
+        requests: list[Request] = []
+        with contextlib.suppress(DataError):  # `append_messages` says what is wrong with it
+            requests = _requests(messages, self._pipeline.max_payload)
+        self._pipeline.send(requests[0] if requests else None)
+
+    def finish(self) -> list[int | Exception | None]:
+        """Return the outcome of each: its position; an error, after which it may be stored; None where it is not known to be."""
+        return [found if isinstance(found, Exception) else _position(found) for found in self._pipeline.finish()]
+
+
+def _position(answer: Answer | None) -> int | None:
+    if answer is None or not answer[1]:  # it was not sent, or nobody was there to store it
+        return None
+    ack = decode_ack(answer[1])
+    return ack.last if ack.error is None and not ack.is_duplicate else None
+
+
+def _look(
     client: JetStreamClient,
     stream: str,
     messages: Sequence[Message],
@@ -157,57 +202,55 @@ async def _look(
     if not is_uncertain:
         msg = f"appending to {stream}: {why_full}"
         raise StorageFullError(msg)
-    found = await _stored(client, stream, messages, deadline)
+    found = _stored(client, stream, messages, deadline)
     if found is None:
-        msg = f"appending to {stream}: no answer, and {why_full}. The append may be stored; repeating it with the same ids is safe"
-        raise OutcomeUnknownError(msg)
+        raise _unknown(stream, f"no answer, and {why_full}")
     return found
 
 
-def _gave_up(client: JetStreamClient, stream: str, reason: Exception, *, is_uncertain: bool) -> OperationalError:
-    text = f"appending to {stream}: no answer within {client.timeout_s:g} s; the last reason was {reason!r}"
-    if is_uncertain:
-        return OutcomeUnknownError(f"{text}. The append may be stored; repeating it with the same ids is safe")
-    return OperationalError(f"{text}. Nothing was written")
-
-
-async def _send(connection: Connection, messages: Sequence[Message], deadline: Deadline) -> Ack:
-    if len(messages) == 1:
-        message = messages[0]
-        reply = await connection.request(
-            message.subject, message.payload, _headers(message), timeout_s=deadline.attempt_s
-        )
-        return decode_ack(reply.data)
+def _requests(messages: Sequence[Message], max_payload: int) -> list[Request]:
+    """Return the messages as they are sent. Raises `DataError` when one is too large."""
     # Fresh for every attempt: the server may still hold the beginning of the last one.
-    batch = {"Nats-Batch-Id": os.urandom(16).hex()}
-    for number, message in enumerate(messages[:-1], 1):
-        headers = {**_headers(message), **batch, "Nats-Batch-Sequence": str(number)}
-        await connection.publish(message.subject, message.payload, headers=headers)
-    message = messages[-1]
-    headers = {**_headers(message), **batch, "Nats-Batch-Sequence": str(len(messages)), "Nats-Batch-Commit": "1"}
-    reply = await connection.request(message.subject, message.payload, headers, timeout_s=deadline.attempt_s)
-    return decode_ack(reply.data)
+    batch = os.urandom(16).hex() if len(messages) > 1 else ""
+    requests: list[Request] = []
+    for number, message in enumerate(messages, 1):
+        headers = dict(message.headers)
+        if message.expected is not None:
+            headers[EXPECTED] = str(message.expected)
+        if batch:
+            headers.update({"Nats-Batch-Id": batch, "Nats-Batch-Sequence": str(number)})
+            if number == len(messages):
+                headers["Nats-Batch-Commit"] = "1"
+        if len(message.payload) > max_payload - HEADER_OVERHEAD_BYTES - MAX_HEADER_BYTES:
+            _check_size(message, max_payload)
+        requests.append((message.subject, headers, message.payload))
+    return requests
 
 
-def _headers(message: Message) -> dict[str, str]:
-    # A new dictionary: nats-py writes into the one it is given in places.
-    if message.expected is None:
-        return dict(message.headers)
-    return {**message.headers, EXPECTED: str(message.expected)}
+def _exchange(transport: Transport, requests: Sequence[Request], ends_at: float) -> Ack:
+    _, payload = transport.answer(transport.send(requests), ends_at)
+    if not payload:  # nobody was there to store it
+        raise NoAnswerError
+    return decode_ack(payload)
 
 
-async def _resolve(
-    client: JetStreamClient, stream: str, messages: Sequence[Message], fault: ApiFault, deadline: Deadline
+def _resolve(
+    client: JetStreamClient, stream: str, messages: Sequence[Message], refusal: ApiError, deadline: Deadline
 ) -> Ack | None:
     """
-    What a refused expectation means: an earlier attempt of our own was stored (its answer), or a conflict.
+    Find out what a refusal means: an earlier attempt of our own was stored (its answer), or a conflict, or an error.
 
     The server refuses the repetition of a stored append like that of a lost race. The difference is in the log: whose
     message follows the expected position. The subject's last message would not do, others may have appended since.
-    None: nothing follows, for now.
+    None: nothing follows, for now, or the server is not ready; so try again.
     """
+    fault = refusal.fault
+    if fault.err_code not in CONTESTED_CODES:
+        if refusal.is_transient:
+            return None
+        raise translate(fault, doing=f"appending to {stream}")
     last = _WRONG.search(fault.description)
-    found = await _stored(client, stream, messages, deadline)
+    found = _stored(client, stream, messages, deadline)
     if found is not None:
         return found
     if last is not None and any(
@@ -215,7 +258,7 @@ async def _resolve(
     ):
         return None  # something does follow, and who answered the question does not know it yet
     if fault.err_code == WRONG_LAST_SEQUENCE:
-        msg = f"nothing follows the expected positions in {stream}: {fault}"
+        msg = f"nothing follows the expected positions in {stream}: {fault}. The log lost what was stored there, or it was erased"
         raise SlotEmptyError(msg)
     if fault.err_code == DUPLICATE_IN_BATCH:
         msg = f"a message id was used before for something else: {fault}"
@@ -223,37 +266,24 @@ async def _resolve(
     return None
 
 
-async def _stored(client: JetStreamClient, stream: str, messages: Sequence[Message], deadline: Deadline) -> Ack | None:
+def _stored(client: JetStreamClient, stream: str, messages: Sequence[Message], deadline: Deadline) -> Ack | None:
     """The answer to an append that was stored; None when nothing follows the expected positions. Else `SlotTakenError`."""
     for index, message in enumerate(messages):
         if message.expected is None:
             continue
-        taken = await next_on_subject(client, stream, message.subject, message.expected + 1, deadline)
+        taken = next_on_subject(client, stream, message.subject, message.expected + 1, deadline)
         if taken is None:
             continue
         if taken.headers.get(MESSAGE_ID) == message.headers[MESSAGE_ID]:
             return Ack(last=taken.position - index + len(messages) - 1)
-        msg = f"{message.subject}: {taken.position} follows {message.expected}"
+        msg = f"somebody else appended in between: {message.subject}: {taken.position} follows {message.expected}"
         raise SlotTakenError(msg)
     return None
 
 
-def _check_sizes(messages: Sequence[Message], limit: int) -> None:
+def _check_size(message: Message, limit: int) -> None:
     # The server answers a too large message by ending the connection, which would look like a lost one.
-    for message in messages:
-        size = len(message.payload) + HEADER_OVERHEAD_BYTES
-        if size > limit - MAX_HEADER_BYTES:
-            size += sum(len(name) + len(value) + 4 for name, value in message.headers.items())
-        if size > limit:
-            msg = f"an event of {len(message.payload):,} bytes and its headers exceed the server's limit of {limit:,}"
-            raise DataError(msg)
-
-
-def conflict(error: SlotTakenError) -> IntegrityError:
-    """The library's error for a lost race."""
-    return IntegrityError(f"somebody else appended in between: {error}")
-
-
-def damaged(error: SlotEmptyError) -> DamagedLogError:
-    """The library's error for a position that the caller knows and the log does not."""
-    return DamagedLogError(f"{error}. The log lost what was stored there, or it was erased")
+    header_bytes = sum(len(name) + len(value) + 4 for name, value in message.headers.items())
+    if len(message.payload) + HEADER_OVERHEAD_BYTES + header_bytes > limit:
+        msg = f"an event of {len(message.payload):,} bytes and its headers exceed the server's limit of {limit:,}"
+        raise DataError(msg)

@@ -1,4 +1,4 @@
-"""A blocking NATS connection for the calling thread, without the detour over the event loop's thread."""
+"""A transport for the calling thread, without the detour over the event loop's thread."""
 
 import contextlib
 import os
@@ -6,7 +6,7 @@ import secrets
 import select
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import count
 from threading import Lock
 from typing import Final
@@ -17,15 +17,15 @@ import msgspec
 from chatledger.domain.errors import DECODE_ERRORS
 
 from .endpoint import Endpoint
-
-Answer = tuple[bytes, bytes]
-"""The headers of a reply as they came, and its payload."""
+from .errors import ConnectionLostError
+from .transport import Answer, Request, status_of
 
 _END: Final = b"\r\n"
 _CHUNK_BYTES: Final = 256 * 1024
 _OPEN_S: Final = 1.0
 _PAUSE_S: Final = 5.0
 """Pause after a connection could not be opened."""
+_NO_BREAKS: Final = str.maketrans("\r\n", "  ")
 
 
 class _ServerInfo(msgspec.Struct):
@@ -39,25 +39,27 @@ class _ServerInfo(msgspec.Struct):
 _decode_info: Final = msgspec.json.Decoder(_ServerInfo).decode
 
 
-class ConnectionBrokenError(Exception):
+class ConnectionBrokenError(ConnectionLostError):
     """The connection failed or an answer is missing, so the outcome of the request is unknown. Close the connection."""
 
 
 class BlockingConnection:
     """
-    A blocking connection for requests, without TLS. Not safe for threads.
+    A blocking connection for requests, without TLS; a `Transport`. Not safe for threads.
 
     An append over the shared connection of nats-py wakes the thread of its loop, which wakes the caller again, and takes twice
     as long. Requests that fail here are repeated there.
 
     Args:
         endpoint: One server. It must name itself `server_name`; another one may have taken its port.
+        lock: Held by the thread that uses the connection; released by `release`.
 
     Raises:
         ConnectionBrokenError: No connection, or a server that wants more of a login than a password or a token.
     """
 
-    def __init__(self, endpoint: Endpoint, *, timeout_s: float) -> None:
+    def __init__(self, endpoint: Endpoint, lock: Lock, *, timeout_s: float) -> None:
+        self._lock = lock
         # Drawn here, not from a generator of the module: a forked process would draw the same, and get others' answers.
         self._inbox = f"{endpoint.inbox_prefix}.{secrets.token_hex(11)}."
         self._inbox_bytes = self._inbox.encode()
@@ -65,6 +67,8 @@ class BlockingConnection:
         self._rest = bytearray()
         self._wanted = 0
         self._arrived: dict[int, Answer] = {}
+        self._owed = 0
+        self._is_interrupted = False
         self._pages: dict[int, list[Answer]] = {}
         self._pongs = 0
         self.max_payload = 0
@@ -107,49 +111,54 @@ class BlockingConnection:
             "no_responders": True,
             **{name: value for name, value in login.items() if value is not None},
         }
-        self._send([b"CONNECT ", msgspec.json.encode(options), f"\r\nSUB {self._inbox}* 1\r\nPING\r\n".encode()])
+        self._write([b"CONNECT ", msgspec.json.encode(options), f"\r\nSUB {self._inbox}* 1\r\nPING\r\n".encode()])
         while not self._pongs:
             self._receive(ends_at)
 
     def is_usable(self) -> bool:
         """Whether the server has not hung up, as far as is known without a request."""
         try:
-            while self._poll.poll(0):
+            while self._socket.fileno() >= 0 and self._poll.poll(0):
                 self._receive(time.monotonic() + 1)
         except ConnectionBrokenError:
             return False
-        return True
+        return self._socket.fileno() >= 0
 
-    def publish(self, messages: Sequence[tuple[str, bytes, bytes]]) -> list[int]:
-        """Send messages, each a subject, headers and payload. Return a token for each, to be passed to `answer`."""
-        tokens: list[int] = []
+    def send(self, requests: Sequence[Request]) -> int:
+        """Implement `Transport.send`."""
+        token = next(self._tokens)
         parts: list[bytes] = []
-        for subject, headers, payload in messages:
-            token = next(self._tokens)
-            tokens.append(token)
-            size = len(headers)
-            line = f"HPUB {subject} {self._inbox}{token} {size} {size + len(payload)}\r\n"
-            parts += (line.encode(), headers, payload, _END)
-        self._send(parts)
-        return tokens
+        for left, (subject, headers, payload) in enumerate(requests, 1 - len(requests)):
+            reply = "" if left else f"{self._inbox}{token} "
+            head = _encode_headers(headers)
+            kind, sizes = ("HPUB", f"{len(head)} {len(head) + len(payload)}") if head else ("PUB", str(len(payload)))
+            parts += (f"{kind} {subject} {reply}{sizes}\r\n".encode(), head, payload, _END)
+        self._owed += 1
+        self._write(parts)
+        return token
 
     def answer(self, token: int, ends_at: float) -> Answer:
-        """Return the reply to a message, waiting until `ends_at` (seconds of the monotonic clock)."""
+        """Implement `Transport.answer`."""
         while (found := self._arrived.pop(token, None)) is None:
             self._receive(ends_at)
+        self._owed -= 1
         return found
 
     def collect(self, subject: str, payload: bytes, ends_at: float) -> tuple[list[Answer], Answer]:
-        """Send a request with several replies. Return those before the one with a status, and that one."""
-        token = next(self._tokens)
+        """Implement `Transport.collect`."""
+        token = self.send([(subject, {}, payload)])
         page = self._pages[token] = []
-        self._send([f"PUB {subject} {self._inbox}{token} {len(payload)}\r\n".encode(), payload, _END])
-        while token in self._pages:
-            self._receive(ends_at)
-        return page, self._arrived.pop(token)
+        return page, self.answer(token, ends_at)
+
+    def release(self) -> None:
+        """Implement `Transport.release`. A connection that broke, or that owes an answer, is closed."""
+        if self._owed or self._is_interrupted:
+            self.close()
+        self._lock.release()
 
     def interrupt(self) -> None:
         """Break the connection from another thread; the thread that uses it gets a `ConnectionBrokenError`."""
+        self._is_interrupted = True
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
@@ -157,7 +166,7 @@ class BlockingConnection:
         """Close the socket."""
         self._socket.close()
 
-    def _send(self, parts: Sequence[bytes]) -> None:
+    def _write(self, parts: Sequence[bytes]) -> None:
         try:
             self._socket.sendall(b"".join(parts))
         except OSError as error:
@@ -199,26 +208,21 @@ class BlockingConnection:
                 if not start <= body <= stop:  # or it would be read for ever
                     raise ConnectionBrokenError
                 if words[1].startswith(inbox):
-                    self._deliver(int(words[1][skip:]), (whole[start:body], whole[body:stop]))
+                    token, headers = int(words[1][skip:]), whole[start:body]
+                    if token in self._pages and status_of(headers) is None:  # others follow
+                        self._pages[token].append((headers, whole[body:stop]))
+                    else:
+                        self._pages.pop(token, None)
+                        self._arrived[token] = (headers, whole[body:stop])
                 at = stop + 2
                 continue
             self._control(kind, whole[at:end])
             at = start
         del self._rest[:at]
 
-    def _deliver(self, token: int, answer: Answer) -> None:
-        page = self._pages.get(token)
-        if page is None:
-            self._arrived[token] = answer
-        elif answer[0].startswith(b"NATS/1.0 "):  # a status follows: it is the last one
-            del self._pages[token]
-            self._arrived[token] = answer
-        else:
-            page.append(answer)
-
     def _control(self, kind: bytes, line: bytes) -> None:
         if kind == b"PING":
-            self._send([b"PONG\r\n"])
+            self._write([b"PONG\r\n"])
         elif kind == b"PONG":
             self._pongs += 1
         elif kind == b"INFO":
@@ -226,6 +230,15 @@ class BlockingConnection:
             self.max_payload = self._info.max_payload
         elif kind != b"+OK":  # `-ERR`: whatever it is about, the shared connection will be told so again
             raise ConnectionBrokenError
+
+
+def _encode_headers(headers: Mapping[str, str]) -> bytes:
+    """Return headers as they are sent; as in nats-py, a value cannot bring headers of its own."""
+    lines = [f"{name}: {value}\r\n" for name, value in headers.items()]
+    text = "".join(lines)
+    if text.count("\r") != len(lines) or text.count("\n") != len(lines):
+        text = "".join(f"{name}: {value.strip().translate(_NO_BREAKS)}\r\n" for name, value in headers.items())
+    return f"NATS/1.0\r\n{text}\r\n".encode() if lines else b""
 
 
 class ConnectionPool:
@@ -242,47 +255,42 @@ class ConnectionPool:
 
     def acquire(self, shared: object, endpoint: Endpoint) -> BlockingConnection | None:
         """
-        Return a connection to the server of a shared connection, or None if none is free at once; `release` must follow.
+        Return a connection to the server of a shared connection, or None if none is free at once; `release` it afterwards.
 
         Args:
             shared: The shared connection. When it was replaced, the server may be another one too.
             endpoint: The endpoint of the shared connection.
         """
-        if self._is_closed or self._pid not in {None, os.getpid()} or not BlockingConnection.is_possible(endpoint):
+        if endpoint.server_name is None or self._is_closed or not self._lock.acquire(blocking=False):
             return None
-        if not self._lock.acquire(blocking=False):
-            return None
-        if self._made_for is not shared or self._connection is None or not self._connection.is_usable():
-            self._renew(shared, endpoint)
-        if self._connection is None:
+        found = self._connection
+        if self._pid != os.getpid() or self._made_for is not shared or found is None or not found.is_usable():
+            found = self._renewed(shared, endpoint)
+        if found is None:
             self._lock.release()
-        return self._connection
-
-    def release(self, *, is_sound: bool = True) -> None:
-        """Return the connection to the pool. It is not sound after a `ConnectionBrokenError`, or with an answer outstanding."""
-        if not is_sound or self._is_closed:
-            self._drop()
-        self._lock.release()
+        return found
 
     def close(self) -> None:
         """Close the connection, also for the thread that holds it. Later calls of `acquire` return None."""
         self._is_closed = True
-        connection = self._connection
-        if connection is not None:
-            connection.interrupt()
+        if self._connection is not None:
+            self._connection.interrupt()
         if self._lock.acquire(blocking=False):
             self._drop()
             self._lock.release()
 
-    def _renew(self, shared: object, endpoint: Endpoint) -> None:
+    def _renewed(self, shared: object, endpoint: Endpoint) -> BlockingConnection | None:
+        if self._pid not in {None, os.getpid()} or not BlockingConnection.is_possible(endpoint):
+            return None
         self._drop()
         if self._is_closed or time.monotonic() < self._not_before_s:
-            return
-        self._pid = os.getpid()
+            return None
+        self._pid, self._made_for = os.getpid(), shared
         try:
-            self._connection, self._made_for = BlockingConnection(endpoint, timeout_s=_OPEN_S), shared
+            self._connection = BlockingConnection(endpoint, self._lock, timeout_s=_OPEN_S)
         except ConnectionBrokenError:
             self._not_before_s = time.monotonic() + _PAUSE_S
+        return self._connection
 
     def _drop(self) -> None:
         connection, self._connection = self._connection, None

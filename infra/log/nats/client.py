@@ -7,20 +7,21 @@ import os
 import sys
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from contextlib import AbstractContextManager
-from threading import Lock, Thread, get_ident
-from typing import Any, Generic, TypeVar, TypeVarTuple
+from threading import Event, Lock, Thread, get_ident
+from typing import Any, TypeVar, TypeVarTuple
 
 import anyio.to_thread
 import msgspec
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 from eventsourcing.persistence import OperationalError, PersistenceError, ProgrammingError
 
-from .blocking_connection import BlockingConnection, ConnectionPool
+from .blocking_connection import ConnectionPool
 from .connection import Connection
 from .endpoint import Endpoint
-from .errors import TRANSIENT, ApiError, ApiFault, ConnectionLostError, OutcomeUnknownError, translate
+from .errors import TRANSIENT, ApiError, ConnectionLostError, OutcomeUnknownError, translate
+from .transport import Pipeline, Transport, ask_api
 
 T = TypeVar("T")
 Args = TypeVarTuple("Args")
@@ -37,39 +38,32 @@ class LoopThread:
         self._lock = Lock()
         self._manager: AbstractContextManager[BlockingPortal] | None = None
         self._portal: BlockingPortal | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._thread_id: int | None = None
         self._pid: int | None = None
         self._is_closed = False
 
     def call(self, function: Callable[[*Args], Awaitable[T]], *args: *Args) -> T:
         """
-        The result of a coroutine function, run on the loop.
+        Return the result of a coroutine function, run on the loop.
 
         Raises:
-            ProgrammingError: Called on the loop's own thread (it would wait for itself), after `close`, or in a process that was forked from the one that started the loop.
+            ProgrammingError: See `check`.
             OutcomeUnknownError: `close` was called meanwhile.
         """
-        self._ready()
-        assert self._loop is not None
-        # Not through the portal, which waits for the task to begin before it waits for the result, nor through a chain of
-        # futures, which goes round the loop once more at the end: 118, 85 and 60 us.
-        call = _Call(lambda: function(*args))
-        self._loop.call_soon_threadsafe(call.start)
+        future = self.start(function, *args)
         try:
-            return call.wait()
-        except asyncio.CancelledError as error:
+            return future.result()
+        except CancelledError as error:
             msg = "the connection was closed during the operation; what it was to write may be stored"
             raise OutcomeUnknownError(msg) from error
         except BaseException:
             # Ctrl-C interrupts the wait only; without this the operation would go on unobserved.
-            if not call.is_done:
-                self._loop.call_soon_threadsafe(call.cancel)
+            future.cancel()
             raise
 
     def start(self, function: Callable[[*Args], Awaitable[T]], *args: *Args) -> "Future[T]":
         """Like `call`, without waiting for the result."""
-        return self._ready().start_task_soon(function, *args)
+        return self._running().start_task_soon(function, *args)
 
     def signal(self, function: Callable[[*Args], object], *args: *Args) -> None:
         """Run a plain function on the loop, soon; do nothing when the loop has ended."""
@@ -93,15 +87,27 @@ class LoopThread:
         else:
             _end(portal, manager, farewell)
 
-    def _ready(self) -> BlockingPortal:
-        if self._portal is None or self._is_closed:
-            self._start()
-        if self._pid != os.getpid():
+    def check(self) -> None:
+        """
+        Refuse a thread that cannot wait for the loop.
+
+        Raises:
+            ProgrammingError: This is the loop's own thread (it would wait for itself), `close` was called, or the process was forked from the one that started the loop.
+        """
+        if self._is_closed:
+            msg = "the connection was closed"
+            raise ProgrammingError(msg)
+        if self._pid not in {None, os.getpid()}:
             msg = "this process was forked from the one that opened the connection; open another one here"
             raise ProgrammingError(msg)
         if self._thread_id == get_ident():
             msg = "a blocking call on the event loop's own thread would never return"
             raise ProgrammingError(msg)
+
+    def _running(self) -> BlockingPortal:
+        self.check()
+        if self._portal is None:
+            self._start()
         assert self._portal is not None
         return self._portal
 
@@ -115,52 +121,7 @@ class LoopThread:
             manager = start_blocking_portal("asyncio", name="chatledger-jetstream")
             portal = manager.__enter__()
             self._thread_id, self._pid = portal.call(get_ident), os.getpid()
-            self._loop = portal.call(asyncio.get_running_loop)
             self._manager, self._portal = manager, portal
-
-
-class _Call(Generic[T]):
-    """The call that one thread waits for while it runs as a task on the loop's thread."""
-
-    __slots__ = ("_begin", "_error", "_released", "_result", "_task", "is_done")
-
-    def __init__(self, begin: Callable[[], Awaitable[T]]) -> None:
-        self._begin = begin
-        self._released = Lock()
-        self._released.acquire()
-        self._task: asyncio.Task[None] | None = None
-        self._result: list[T] = []
-        self._error: BaseException | None = None
-        self.is_done = False
-
-    def start(self) -> None:
-        """Begin; on the loop's thread, as `cancel`."""
-        self._task = asyncio.get_running_loop().create_task(self._run())
-
-    def cancel(self) -> None:
-        """End it early."""
-        if self._task is not None:
-            self._task.cancel()
-
-    async def _run(self) -> None:
-        try:
-            self._result.append(await self._begin())
-        except BaseException as error:  # noqa: BLE001 - it is raised in the thread that waits
-            self._error = error
-        finally:
-            self.is_done = True
-            self._released.release()
-
-    def wait(self) -> T:
-        """The result, or what was raised; in the thread that waits."""
-        self._released.acquire()
-        error, self._error = self._error, None
-        if error is None:
-            return self._result[0]
-        try:
-            raise error
-        finally:
-            del error  # it refers to this frame
 
 
 def _end(
@@ -182,21 +143,15 @@ FIRST_PAUSE_S = 0.02
 LONGEST_PAUSE_S = 1.0
 
 
-class _ApiReply(msgspec.Struct):
-    error: ApiFault | None = None
-
-
-_reply_decoder = msgspec.json.Decoder(_ApiReply)
-
-
 class Deadline:
     """The end of an operation's budget, and the growing pauses between its attempts."""
 
-    __slots__ = ("_pause_s", "ends_at")
+    __slots__ = ("_closed", "_pause_s", "ends_at")
 
-    def __init__(self, budget_s: float) -> None:
+    def __init__(self, budget_s: float, closed: Event) -> None:
         self.ends_at = time.monotonic() + budget_s
         self._pause_s = FIRST_PAUSE_S
+        self._closed = closed
 
     @property
     def left_s(self) -> float:
@@ -208,11 +163,16 @@ class Deadline:
         """The time that one attempt may take."""
         return min(ATTEMPT_S, self.left_s)
 
-    async def pause(self) -> bool:
-        """Wait before the next attempt; False when there is no time for another one."""
+    @property
+    def attempt_ends_at(self) -> float:
+        """The end of an attempt that begins now."""
+        return min(self.ends_at, time.monotonic() + ATTEMPT_S)
+
+    def pause(self) -> bool:
+        """Wait before the next attempt, or until the client is closed; False when there is no time for another one."""
         if self._pause_s >= self.left_s:
             return False
-        await asyncio.sleep(self._pause_s)
+        self._closed.wait(self._pause_s)
         self._pause_s = min(self._pause_s * 2, LONGEST_PAUSE_S)
         return True
 
@@ -251,17 +211,31 @@ class JetStreamClient:
         self._connecting: asyncio.Lock | None = None
         self._is_closing = False
         self._background: set[asyncio.Task[None]] = set()
-        self._pool = ConnectionPool()
+        self.pool = ConnectionPool()
+        self._closed = Event()
 
-    def acquire_blocking_connection(self) -> BlockingConnection | None:
-        """A line for this thread alone, if there is one to be had at once; `release_blocking_connection` must follow."""
-        connection = self._connection
-        endpoint = None if connection is None else connection.endpoint
-        return None if endpoint is None else self._pool.acquire(connection, endpoint)
+    def acquire(self) -> Transport | None:
+        """
+        Return the quickest transport that is free now, to be released soon; None when there is no connection.
 
-    def release_blocking_connection(self, *, is_sound: bool = True) -> None:
-        """Return the blocking connection to the pool; see `ConnectionPool.release`."""
-        self._pool.release(is_sound=is_sound)
+        Raises:
+            ProgrammingError: As `call`.
+        """
+        shared = self._connection
+        endpoint = None if shared is None else shared.endpoint
+        if shared is None or endpoint is None:
+            return None
+        found = self.pool.acquire(shared, endpoint)
+        if found is None:
+            self._loop.check()
+        return found or shared
+
+    def pipeline(self) -> Pipeline:
+        """Return a pipeline over the quickest transport; one that sends nothing where there is none."""
+        transport = None
+        with contextlib.suppress(ProgrammingError):  # who sends by other means is told why there is none
+            transport = self.acquire()
+        return Pipeline(transport, min(ATTEMPT_S, self.timeout_s))
 
     def call(self, function: Callable[[*Args], Awaitable[T]], *args: *Args) -> T:
         """
@@ -289,7 +263,8 @@ class JetStreamClient:
 
     def close(self) -> None:
         """End the connection and the loop. Idempotent; operations under way raise, later ones are refused."""
-        self._pool.close()
+        self._closed.set()
+        self.pool.close()
         self._loop.close(self._disconnect)
 
     def __del__(self) -> None:
@@ -300,18 +275,28 @@ class JetStreamClient:
 
     def deadline(self) -> Deadline:
         """A fresh budget for one operation."""
-        return Deadline(self.timeout_s)
+        return Deadline(self.timeout_s, self._closed)
 
-    async def connection(self, deadline: Deadline) -> Connection:
+    def connection(self, deadline: Deadline) -> Connection:
         """
-        The live connection, made if there is none. One attempt.
+        Return the live shared connection, made if there is none. One attempt.
 
         Raises:
+            ProgrammingError: As `call`.
             InterfaceError: The login was refused.
             ConnectionLostError: There is no connection now.
         """
-        if self._connection is not None and not self._connection.is_lost:
-            return self._connection
+        if self._connection is None or self._connection.is_lost:
+            return self.call(self.connected, deadline)
+        self._loop.check()
+        return self._connection
+
+    async def connected(self, deadline: Deadline) -> Connection:
+        """Return what `connection` does, on the loop's thread."""
+        if self._connection is not None:
+            self._connection.notice()
+            if not self._connection.is_lost:
+                return self._connection
         if self._is_closing:
             msg = "the connection was closed during the operation; what it was to write may be stored"
             raise OutcomeUnknownError(msg)
@@ -341,19 +326,27 @@ class JetStreamClient:
         if self._connection is not None:
             await self._connection.close()
 
-    async def retry(
-        self, operation: Callable[[Connection, Deadline], Awaitable[T]], deadline: Deadline, *, doing: str
-    ) -> T:
+    def retry(self, operation: Callable[[Transport, float], T], deadline: Deadline, *, doing: str) -> T:
         """
         Repeat an operation that changes nothing, or the same each time, until it succeeds.
+
+        Args:
+            operation: Called with a transport and the end of the attempt.
+            deadline: The budget of all attempts.
+            doing: The operation, for error messages.
 
         Raises:
             OperationalError: It did not succeed within the budget, or the server refused it.
             InterfaceError: The login was refused.
         """
+        transport = self.acquire()
         while True:
             try:
-                return await operation(await self.connection(deadline), deadline)
+                transport = transport or self.connection(deadline)
+                try:
+                    return operation(transport, deadline.attempt_ends_at)
+                finally:
+                    transport.release()
             except ApiError as error:
                 if not error.is_transient:
                     raise translate(error.fault, doing=doing) from error
@@ -362,37 +355,20 @@ class JetStreamClient:
                 raise
             except TRANSIENT as error:
                 reason = error
-            if not await deadline.pause():
+            transport = None
+            if not deadline.pause():
                 msg = f"{doing}: no answer within {self.timeout_s:g} s; the last reason was {reason!r}"
                 raise OperationalError(msg) from reason
 
-    async def api(self, subject: str, request: Mapping[str, Any] | None, reply: type[T], deadline: Deadline) -> T:
+    def api(self, subject: str, request: Mapping[str, Any] | None, reply: type[T], deadline: Deadline) -> T:
         """
-        The decoded reply of `$JS.API.<subject>`.
+        Return the decoded reply of `$JS.API.<subject>`.
 
         Raises:
             OperationalError: No answer within the budget, or a refusal, with the server's words.
             InterfaceError: The login was refused.
         """
         payload = b"" if request is None else msgspec.json.encode(request)
-
-        async def ask(connection: Connection, deadline: Deadline) -> T:
-            return await ask_api(connection, subject, payload, reply, deadline)
-
-        return await self.retry(ask, deadline, doing=subject)
-
-
-async def ask_api(connection: Connection, subject: str, payload: bytes, reply: type[T], deadline: Deadline) -> T:
-    """
-    The decoded reply of `$JS.API.<subject>`; one attempt.
-
-    Raises:
-        ApiError: The server refused.
-        NoAnswerError, ConnectionLostError, TimeoutError: There is no reply.
-    """
-    message = await connection.request("$JS.API." + subject, payload, timeout_s=deadline.attempt_s)
-    # `error` comes first: the other fields of a refusal are zeros.
-    fault = _reply_decoder.decode(message.data).error
-    if fault is not None:
-        raise ApiError(fault)
-    return msgspec.json.decode(message.data, type=reply)
+        return self.retry(
+            lambda transport, ends_at: ask_api(transport, subject, payload, reply, ends_at), deadline, doing=subject
+        )

@@ -1,4 +1,4 @@
-"""One connection to a server: requests, replies of several messages, and what happens when it ends."""
+"""The connection of the event loop's thread: a transport for others, and consumers of its own."""
 
 import asyncio
 import contextlib
@@ -6,7 +6,9 @@ import logging
 import random
 import re
 import ssl
-from collections.abc import Awaitable, Callable, Mapping
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Future
 from itertools import count
 from typing import Any, Final, cast
 
@@ -19,7 +21,8 @@ from nats.errors import Error as NatsError
 from nats.errors import MaxPayloadError
 
 from .endpoint import Endpoint
-from .errors import ConnectionLostError, LoginRefusedError, NoAnswerError, NotPermittedError
+from .errors import ConnectionLostError, LoginRefusedError, NotPermittedError
+from .transport import Answer, Request, payload_of, status_of
 
 
 class DirectClient(Client):
@@ -33,16 +36,14 @@ class DirectClient(Client):
     needs_tls = False
     inbox = b""
     """The prefix of reply subjects."""
-    deliver: Callable[[Msg], None] | None = None
-    """Takes them."""
+    deliver: Callable[[bytes, Answer], None] | None = None
+    """Takes their ends, and the replies."""
 
     async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
         if self.deliver is None or not subject.startswith(self.inbox):
             await super()._process_msg(sid, subject, reply, data, headers)
             return
-        untyped: Any = self
-        found = await untyped._process_headers(headers)  # noqa: SLF001 - its own, without types
-        self.deliver(self._build_message(sid, subject, reply, data, found))
+        self.deliver(subject[len(self.inbox) :], (headers or b"", data))
 
     async def _flush_pending(self, force_flush: bool = False) -> Any:  # noqa: FBT001, FBT002 - as it is called there
         writer: Any = getattr(self._transport, "_io_writer", None)
@@ -82,24 +83,26 @@ STATUS = "Status"
 class _AwaitedReply:
     """The reply awaited under one subject: one message, or all up to the first with a status."""
 
-    __slots__ = ("future", "messages", "subject")
+    __slots__ = ("future", "page", "subject")
 
-    def __init__(self, subject: str, messages: list[Msg] | None) -> None:
-        self.future: asyncio.Future[Msg] = asyncio.get_running_loop().create_future()
-        self.subject, self.messages = subject, messages
+    def __init__(self, subject: str, page: list[Answer] | None) -> None:
+        self.future: Future[Answer] = Future()
+        self.subject, self.page = subject, page
 
-    def deliver(self, message: Msg) -> None:
-        if self.future.done():
-            return
-        if self.messages is None or (message.headers is not None and STATUS in message.headers):
-            self.future.set_result(message)
-        else:
-            self.messages.append(message)
+    def deliver(self, answer: Answer) -> None:
+        if self.page is not None and status_of(answer[0]) is None:
+            self.page.append(answer)
+        elif not self.future.done():
+            self.future.set_result(answer)
+
+    def fail(self, error: Exception) -> None:
+        if not self.future.done():
+            self.future.set_exception(error)
 
 
 class Connection:
     """
-    A connected nats-py client that does not reconnect by itself.
+    A connected nats-py client that does not reconnect by itself; a `Transport` for all threads but that of its loop.
 
     nats-py would go on with the addresses it was given, which a restarted embedded server no longer has;
     and it leaves requests that were under way to their timeout, where this class ends them at once.
@@ -108,8 +111,10 @@ class Connection:
     def __init__(self) -> None:
         self._nats = DirectClient()
         self._inbox = ""
+        self._loop = asyncio.get_running_loop()
         self._tokens = count()
-        self._replies: dict[str, _AwaitedReply] = {}
+        self._replies: dict[int, _AwaitedReply] = {}
+        self._sending: set[asyncio.Task[None]] = set()
         self._on_lost: set[Callable[[], None]] = set()
         self._last_error: Exception | None = None
         self._probing: asyncio.Task[None] | None = None
@@ -186,8 +191,8 @@ class Connection:
             msg = f"nats-server {version} is too old: atomic batches need {'.'.join(map(str, MIN_SERVER))} or newer"
             raise InterfaceError(msg)
         self._inbox = self._nats.new_inbox() + "."
-        await self._subscribe(self._inbox + "*", self._dispatch)
         self._nats.inbox, self._nats.deliver = self._inbox.encode(), self._deliver
+        await self._subscribe(self._inbox + "*", _ignore)
         # A login that may not listen to its replies is told so now. Twice, as nats-py lets a ping overtake what it has to send.
         await self._nats.flush()
         await self._nats.flush()
@@ -227,61 +232,77 @@ class Connection:
     @property
     def is_lost(self) -> bool:
         """Whether it ended. It does not come back."""
-        self._notice()
-        return self._is_lost
+        return self._is_lost or (self._is_open and not self._nats.is_connected)
 
     @property
     def max_payload(self) -> int:
-        """The largest message in bytes, headers included."""
+        """Implement `Transport.max_payload`."""
         return self._nats.max_payload
 
-    async def request(
-        self, subject: str, payload: bytes, headers: dict[str, str] | None = None, *, timeout_s: float
-    ) -> Msg:
+    def send(self, requests: Sequence[Request]) -> int:
+        """Implement `Transport.send`; errors are raised by `answer`."""
+        return self._start(requests, None)
+
+    def answer(self, token: int, ends_at: float) -> Answer:
+        """Implement `Transport.answer`."""
+        try:
+            return self._replies[token].future.result(max(0.0, ends_at - time.monotonic()))
+        except TimeoutError:
+            with contextlib.suppress(RuntimeError):  # the loop was closed
+                self._loop.call_soon_threadsafe(self._probe)
+            raise
+        finally:
+            del self._replies[token]
+
+    def collect(self, subject: str, payload: bytes, ends_at: float) -> tuple[list[Answer], Answer]:
+        """Implement `Transport.collect`."""
+        page: list[Answer] = []
+        token = self._start([(subject, {}, payload)], page)
+        return page, self.answer(token, ends_at)
+
+    def release(self) -> None:
+        """Implement `Transport.release`: others may use it all the time."""
+
+    def _start(self, requests: Sequence[Request], page: list[Answer] | None) -> int:
+        token = next(self._tokens)
+        reply = self._replies[token] = _AwaitedReply(requests[-1][0], page)
+        try:
+            self._loop.call_soon_threadsafe(self._begin, requests, f"{self._inbox}{token}", reply)
+        except RuntimeError:  # the loop was closed
+            reply.fail(ConnectionLostError(reply.subject))
+        return token
+
+    def _begin(self, requests: Sequence[Request], inbox: str, reply: _AwaitedReply) -> None:
+        task = self._loop.create_task(self._send(requests, inbox, reply))
+        self._sending.add(task)
+        task.add_done_callback(self._sending.discard)
+
+    async def _send(self, requests: Sequence[Request], inbox: str, reply: _AwaitedReply) -> None:
+        try:
+            for left, (subject, headers, payload) in enumerate(requests, 1 - len(requests)):
+                # A copy: nats-py writes into the headers it is given in places.
+                await self.publish(subject, payload, reply="" if left else inbox, headers=dict(headers) or None)
+        except MaxPayloadError:
+            size = max(len(payload) for _, _, payload in requests)
+            reply.fail(DataError(f"a message of {size:,} bytes exceeds the server's limit of {self.max_payload:,}"))
+        except Exception as error:  # noqa: BLE001 - it is raised where the answer is awaited
+            reply.fail(error)
+
+    async def request(self, subject: str, payload: bytes, *, timeout_s: float) -> bytes:
         """
-        The single reply to a message.
+        Return the payload of the reply to a message; on the loop's thread.
 
         Raises:
             NoAnswerError: Nobody listens on that subject.
-            NotPermittedError: The login may not publish there; nothing was written.
-            ConnectionLostError, TimeoutError: Whether the message arrived is unknown.
+            NotPermittedError, ConnectionLostError, TimeoutError: As `answer` does.
         """
-        message = await self._exchange(subject, payload, headers, None, timeout_s)
-        if not message.data and message.headers is not None and message.headers.get(STATUS) == "503":
-            raise NoAnswerError(subject)
-        return message
-
-    async def collect(self, subject: str, payload: bytes, *, timeout_s: float) -> tuple[list[Msg], Mapping[str, str]]:
-        """
-        The messages of a reply up to the one with a status, and that one's headers.
-
-        Raises:
-            NoAnswerError, ConnectionLostError, TimeoutError: There is no complete reply.
-        """
-        messages: list[Msg] = []
-        last = await self._exchange(subject, payload, None, messages, timeout_s)
-        assert last.headers is not None
-        if last.headers.get(STATUS) == "503":
-            raise NoAnswerError(subject)
-        return messages, last.headers
-
-    async def _exchange(
-        self, subject: str, payload: bytes, headers: dict[str, str] | None, messages: list[Msg] | None, timeout_s: float
-    ) -> Msg:
-        if self.is_lost:
-            raise ConnectionLostError(subject)
-        token = str(next(self._tokens))
-        reply = self._replies[token] = _AwaitedReply(subject, messages)
+        token = self.send([(subject, {}, payload)])
         try:
             async with asyncio.timeout(timeout_s):
-                await self._nats.publish(subject, payload, reply=self._inbox + token, headers=headers)
-                return await reply.future
+                return payload_of(await asyncio.wrap_future(self._replies[token].future), subject)
         except TimeoutError:
             self._probe()
             raise
-        except MaxPayloadError as error:
-            msg = f"a message of {len(payload):,} bytes exceeds the server's limit of {self.max_payload:,}"
-            raise DataError(msg) from error
         finally:
             del self._replies[token]
 
@@ -319,13 +340,10 @@ class Connection:
         finally:
             self._lose()
 
-    async def _dispatch(self, message: Msg) -> None:
-        self._deliver(message)
-
-    def _deliver(self, message: Msg) -> None:
-        reply = self._replies.get(message.subject[len(self._inbox) :])
+    def _deliver(self, token: bytes, answer: Answer) -> None:
+        reply = self._replies.get(int(token)) if token.isdigit() else None
         if reply is not None:
-            reply.deliver(message)
+            reply.deliver(answer)
 
     def _probe(self) -> None:
         """Find out, beside other work, whether the server is still there: it owed an answer."""
@@ -348,20 +366,20 @@ class Connection:
         denied = _DENIED.search(str(error))
         if denied is not None:
             self._deny(denied[2])
-        asyncio.get_running_loop().call_later(NOTICE_S, self._notice)
+        self._loop.call_later(NOTICE_S, self.notice)
 
     def _deny(self, subject: str) -> None:
         # The server says which subject, in lower case, and answers in the order in which it was asked.
-        for reply in self._replies.values():
+        for reply in list(self._replies.values()):
             if reply.subject.lower() == subject and not reply.future.done():
-                msg = f"the login may not publish to {reply.subject}"
-                reply.future.set_exception(NotPermittedError(msg))
+                reply.fail(NotPermittedError(f"the login may not publish to {reply.subject}"))
                 return
 
     async def _note_closed(self) -> None:
         self._lose()
 
-    def _notice(self) -> None:
+    def notice(self) -> None:
+        """End what is awaited, if the connection was lost; on the loop's thread."""
         # When reader and writer of nats-py fail together, one cancels the other while that is closing the connection,
         # and nobody calls `closed_cb` (seen after kill -9 under load). Their errors are reported before.
         if self._is_open and not self._nats.is_connected:
@@ -373,14 +391,18 @@ class Connection:
         self._is_lost = True
         self.endpoint = None
         for reply in list(self._replies.values()):
-            if not reply.future.done():
-                reply.future.set_exception(ConnectionLostError(repr(self._last_error)))
+            reply.fail(ConnectionLostError(repr(self._last_error)))
         for notify in list(self._on_lost):
             notify()
         self._on_lost.clear()
-        transport: Any = self._nats._transport  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] (see `_notice`: it may be left open)
+        transport: Any = self._nats._transport  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] (see `notice`: it may be left open)
         if transport is not None:
             transport.close()
+
+
+async def _ignore(message: Msg) -> None:
+    """Take what `DirectClient` has delivered already."""
+    del message
 
 
 def _permanent(error: BaseException) -> str | None:

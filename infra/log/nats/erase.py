@@ -1,14 +1,14 @@
 """Erasing the messages of one subject, newest first."""
 
-import asyncio
 import logging
+from collections.abc import Sequence
 
 import msgspec
 
-from .client import Deadline, JetStreamClient, ask_api
-from .connection import Connection
+from .client import JetStreamClient
 from .errors import ALREADY_DELETED, NO_MESSAGE, STORE_FAILED, ApiError
 from .reading import Pages, at, last_on_subject
+from .transport import Answer, Transport, ask_api, decode_api, payload_of
 
 WINDOW = 16
 _DOUBT = (
@@ -22,55 +22,70 @@ class _Deleted(msgspec.Struct):
     success: bool = False
 
 
-async def erase(client: JetStreamClient, stream: str, subject: str, *, after: int, before: int) -> int:
+def erase(client: JetStreamClient, stream: str, subject: str, *, after: int, before: int) -> int:
     """
     Overwrite and delete the messages of `subject` with after < position < before; how many there were.
 
-    Windows of 16 requests are under way together, and a window begins when the newer one is done. So what remains
-    after an interruption is a prefix, but for the window that was interrupted.
+    What remains after an interruption is a prefix, but for the requests that were under way together; see `erase_all`.
 
     Raises:
         OperationalError: No answer within the budget.
     """
     deadline = client.deadline()
-    last = await last_on_subject(client, stream, subject, deadline)
+    last = last_on_subject(client, stream, subject, deadline)
     if last is None:
         return 0
     pages = Pages(client, stream, deadline, after=after, subject=subject, until=min(last.position, before - 1))
     positions: list[int] = []
     while not pages.is_complete and (not positions or positions[-1] < before):
-        positions += [message.position for message in await pages.read()]
-    doomed = [position for position in reversed(positions) if position < before]
-    erased = 0
-    for start in range(0, len(doomed), WINDOW):
-        window = [erase_at(client, stream, position) for position in doomed[start : start + WINDOW]]
-        erased += sum(await asyncio.gather(*window))
-    return erased
+        positions += [message.position for message in pages.read()]
+    return erase_all(client, stream, [position for position in reversed(positions) if position < before])
 
 
-async def erase_at(client: JetStreamClient, stream: str, position: int) -> bool:
+def erase_all(client: JetStreamClient, stream: str, positions: Sequence[int]) -> int:
     """
-    Overwrite and delete one message; whether it was there.
+    Overwrite and delete messages in this order, 16 at the same time; return how many were there.
 
-    A server that is killed between the two leaves the message as deleted, and its bytes in the block file. Whoever starts the
+    A server that is killed between the two leaves a message as deleted, and its bytes in the block file. Whoever starts the
     server of a directory overwrites them before. The files of other servers are out of reach.
     """
-    payload = msgspec.json.encode({"seq": position})
-    is_repeated = False
+    windows = (positions[start : start + WINDOW] for start in range(0, len(positions), WINDOW))
+    return sum(_erase_window(client, stream, window) for window in windows)
 
-    async def ask(connection: Connection, deadline: Deadline) -> bool:
-        nonlocal is_repeated
+
+def _erase_window(client: JetStreamClient, stream: str, positions: Sequence[int]) -> int:
+    pipeline = client.pipeline()
+    for position in positions:
+        pipeline.send((f"$JS.API.STREAM.MSG.DELETE.{stream}", {}, _request(position)))
+    first = zip(positions, pipeline.finish(), strict=True)
+    return sum(_erase_at(client, stream, position, outcome) for position, outcome in first)
+
+
+def _erase_at(client: JetStreamClient, stream: str, position: int, outcome: Answer | Exception | None) -> bool:
+    """Delete a message, after the first attempt had this outcome. Return whether it was there."""
+    is_repeated = isinstance(outcome, Exception)
+
+    def ask(transport: Transport, ends_at: float) -> bool:
+        nonlocal is_repeated, outcome
         was_asked, is_repeated = is_repeated, True
+        first, outcome = outcome, None
         try:
-            await ask_api(connection, f"STREAM.MSG.DELETE.{stream}", payload, _Deleted, deadline)
+            if isinstance(first, tuple):
+                decode_api(payload_of(first, stream), _Deleted)
+            else:
+                ask_api(transport, f"STREAM.MSG.DELETE.{stream}", _request(position), _Deleted, ends_at)
         except ApiError as error:
             if error.fault.err_code in {ALREADY_DELETED, NO_MESSAGE}:
                 if was_asked and not client.finishes_erasures:
                     log.warning(_DOUBT, position, stream)
                 return False
-            if error.fault.err_code == STORE_FAILED and await at(client, stream, position, deadline) is None:
+            if error.fault.err_code == STORE_FAILED and at(client, stream, position, client.deadline()) is None:
                 return False
             raise
         return True
 
-    return await client.retry(ask, client.deadline(), doing=f"erasing position {position} of {stream}")
+    return client.retry(ask, client.deadline(), doing=f"erasing position {position} of {stream}")
+
+
+def _request(position: int) -> bytes:
+    return msgspec.json.encode({"seq": position})

@@ -12,6 +12,8 @@ Errors of the JetStream module beyond those of `eventsourcing.persistence`, name
     └─ DamagedLogError        the log lacks what it must have
 """
 
+from functools import partial
+
 import msgspec
 from eventsourcing.persistence import (
     DataError,
@@ -23,6 +25,17 @@ from eventsourcing.persistence import (
     ProgrammingError,
 )
 from nats.errors import Error as NatsError
+
+from chatledger.domain.errors import (
+    AccessDeniedError,
+    ChatledgerError,
+    ConfigurationError,
+    LogFullError,
+    LogRefusedError,
+    LogUnavailableError,
+)
+
+from ..errors import translated as translated_by_library
 
 
 class OutcomeUnknownError(OperationalError):
@@ -119,3 +132,27 @@ def translate(fault: ApiFault, *, doing: str) -> PersistenceError:
         if fault.err_code in codes:
             return kind(text)
     return OperationalError(text)
+
+
+def special_error(error: Exception, what: str) -> ChatledgerError | None:
+    """Return the ledger's error for one of this module; None for those of the library. See `..errors.Special`."""
+    if isinstance(error, StorageFullError):
+        return LogFullError(f"{what}: the log's storage is full: {error}. Nothing was written; free space and retry")
+    if isinstance(error, StreamAbsentError):
+        return ConfigurationError(
+            f"the server has no {what}. If this ledger is new, ask for it: create=True, or 'chatledger import --create'. If "
+            "it is not, do not: what is stored may be there under another encryption key, and creating it would delete it"
+        )
+    if isinstance(error, LoginRefusedError):
+        return LogRefusedError(f"the log's server refused the login: {error}")
+    if isinstance(error, NotPermittedError):
+        return AccessDeniedError(
+            f"{what}: {error}. Nothing was written; use a login that may, or see how-to/secure-nats for what each role needs"
+        )
+    if isinstance(error, OutcomeUnknownError):
+        return LogUnavailableError(f"{what}: the log did not answer: {error}. The outcome is unknown; retrying is safe")
+    return None
+
+
+translated = partial(translated_by_library, special=special_error)
+"""Raises errors of this module and of the library as ours, where no `EventLog` does."""

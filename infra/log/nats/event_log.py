@@ -1,224 +1,85 @@
 """A log on a JetStream stream: one subject per chat, appends compared with the chat's last position by the server."""
 
-import asyncio
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import CancelledError, Future
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Final
 
+from eventsourcing.domain import EventSourcingError
 from eventsourcing.persistence import IntegrityError, JSONTranscoder, Notification
 
-from chatledger.domain.errors import ConfigurationError, LogUnavailableError
+from chatledger.domain.errors import ChatledgerError, ConfigurationError
 from chatledger.domain.log.codec import EncodedEvent
 
-from ..blob_storage import CHUNK_BYTES, BlobChangedError, BlobEntry
 from ..bookmarks import Bookmark, decode_bookmark, decode_bookmarks, encode_bookmark
+from ..errors import ledger_error
 from ..mapper import StructMapper
-from ..port import Appends, EventLog, LostRaceError, Outcome, refuse_unless_empty, translated
-from .append import STALE_S, Message
-from .blocking_appends import NOT_SENT, SendOutcome
+from ..port import Appends, EventLog, LostRaceError, Outcome, refuse_unless_empty
+from .append import STALE_S, FirstAttempts, Message, append_messages
 from .client import JetStreamClient
-from .erase import WINDOW, erase_at
-from .key_value import KeyValue
-from .objects import ObjectStore
-from .reading import PAGE, Pages, last_on_subject
+from .erase import erase_all
+from .errors import special_error, translated
+from .key_value import KeyValue, bucket_stream
+from .objects import JetStreamBlobStorage
 from .recorders import JetStreamApplicationRecorder
-from .restoring import is_partial, mark_partial, purge_placeholders, restore_with_gaps
+from .restoring import is_partial, restore_with_gaps
 
 _QUICK_BYTES: Final = 64 * 1024
 
 
 class JetStreamAppends(Appends):
     """
-    Commits of one small event are sent as they come, and acknowledged while the next ones are decided on: over a blocking
-    connection, or side by side on the shared one. Those of several events, or with large data, are written afterwards, one after the other.
+    Commits of one small event are sent as they come, and acknowledged while the next ones are decided on. Those of several
+    events, or with large data, are written afterwards, one after the other.
     """
 
-    def __init__(self, log: "JetStreamLog", recorder: "LogRecorder") -> None:
+    def __init__(self, log: "JetStreamLog", attempts: FirstAttempts) -> None:
         super().__init__(log)
-        self._jetstream_log, self._recorder = log, recorder
-        self._blocking = recorder.begin_blocking_appends()
-        self._sent: list[Message | Future[int] | None] = []
+        self._jetstream_log, self._attempts = log, attempts
+        self._sent: list[list[Message]] = []
 
     def add(self, stream_id: str, events: Sequence[EncodedEvent], expected_position: int) -> None:
         """Implement `Appends.add`."""
         super().add(stream_id, events, expected_position)
-        if len(events) != 1 or len(events[0].state) > _QUICK_BYTES:
-            self._sent.append(None)
-            return
-        message = self._jetstream_log.message_of(events[0], expected_position)
-        if self._blocking is not None:
-            self._blocking.send(message)
-            self._sent.append(message)
-        else:
-            self._sent.append(self._recorder.start_insert(message))
+        is_quick = len(events) == 1 and len(events[0].state) <= _QUICK_BYTES
+        messages = self._jetstream_log.messages(events, expected_position) if is_quick else []
+        self._sent.append(messages)
+        self._attempts.send(messages)
 
     def finish(self) -> list[Outcome]:
         """Implement `Appends.finish`."""
-        answers = iter([] if self._blocking is None else self._blocking.finish())
-        outcomes = [next(answers) if isinstance(sent, Message) else NOT_SENT for sent in self._sent]
-        return [
-            self._outcome(commit, sent, outcome)
-            for commit, sent, outcome in zip(self._commits, self._sent, outcomes, strict=True)
-        ]
+        outcomes = self._attempts.finish()
+        return [self._outcome(*one) for one in zip(self._commits, self._sent, outcomes, strict=True)]
 
     def _outcome(
-        self,
-        commit: tuple[str, Sequence[EncodedEvent], int],
-        sent: Message | Future[int] | None,
-        outcome: SendOutcome,
+        self, commit: tuple[str, Sequence[EncodedEvent], int], messages: list[Message], found: int | Exception | None
     ) -> Outcome:
-        if isinstance(sent, Future):
-            try:
-                return self._translated(commit[0], sent.result)
-            except CancelledError:
-                msg = f"chat {commit[0]!r}: the ledger was closed while this was written. The outcome is unknown; retrying is safe"
-                return LogUnavailableError(msg)
-            except Exception as error:  # noqa: BLE001 - it is raised where that commit comes from
-                return error
-        if outcome.position is not None:
-            return [outcome.position]
-        if sent is None or not outcome.is_uncertain:
+        if isinstance(found, int):
+            return [found]
+        if found is None:
             return self._write(*commit)
-        settle = partial(self._recorder.settle, sent, outcome)
-        return self._tried(commit[0], partial(self._translated, commit[0], settle))
-
-    def _translated(self, stream_id: str, find_position: Callable[[], int]) -> list[int]:
-        with self._log.translated(f"chat {stream_id!r}", is_write=True):
-            try:
-                return [find_position()]
-            except IntegrityError as error:
-                raise LostRaceError from error
+        return self._tried(commit[0], partial(self._jetstream_log.write, commit[0], messages, is_uncertain=True))
 
 
 FEEDS: Final = "-feeds"
-"""The suffix of the name of the stream with the bookmarks of named feeds."""
+"""The suffix of the name of the bucket with the bookmarks of named feeds."""
 BLOBS: Final = "-blobs"
 """The suffix of the name of the stream with large data."""
-_ENTRY_BYTES: Final = 4 * 1024
-"""The most that an entry of these takes besides data."""
-_LARGE: Final = "the large data of messages"
 _AGAIN_S: Final = 0.2
 _HEADER_BYTES: Final = 16 * 1024
 """Room for the headers, which the server counts too: an id of 2,048 bytes may take three times that."""
 
 
+def auxiliary_streams(stream: str) -> tuple[str, ...]:
+    """Return the names that the streams beside a log may have: bookmarks, those of older versions, and large data."""
+    return bucket_stream(stream + FEEDS), stream + FEEDS, stream + BLOBS
+
+
 class LogRecorder(JetStreamApplicationRecorder):
-    """The recorder of a log, which also selects the events of one stream with their positions."""
+    """The recorder of a log, which gives the messages of others too."""
 
     gives_foreign = True
-
-    @property
-    def replicas(self) -> int:
-        """The number of servers that keep a copy of the stream."""
-        return self._replicas
-
-    def key_value(self, suffix: str) -> KeyValue:
-        """Return a key-value store in an auxiliary stream, with as many replicas as this one."""
-        return KeyValue(self._client, self._stream + suffix, replicas=self._replicas)
-
-    def object_store(self, suffix: str) -> ObjectStore:
-        """Return an object store in an auxiliary stream, with as many replicas as this one."""
-        return ObjectStore(self._client, self._stream + suffix, replicas=self._replicas)
-
-    def select_originator(self, stream_id: str, *, after: int, after_version: int, limit: int) -> list[Notification]:
-        """Return the notifications of an originator above a position and a version, ascending, at most `limit`."""
-        return self._client.call(self._select_stream, self._records.subject(stream_id), after, after_version, limit)
-
-    def remove(self, positions: Sequence[int]) -> None:
-        """Overwrite and delete messages."""
-        for start in range(0, len(positions), WINDOW):
-            self._client.call(self._remove, positions[start : start + WINDOW])
-
-    async def _remove(self, positions: Sequence[int]) -> None:
-        await asyncio.gather(*(erase_at(self._client, self._stream, position) for position in positions))
-
-    def restore(self, pages: Iterable[Sequence[Notification]]) -> None:
-        """Write records at their positions in an empty stream; see `EventLog.restore`."""
-        self._mark(is_partial=True)
-        restore_with_gaps(
-            pages, records=self._records, insert=lambda messages: self._client.call(self._insert, messages)
-        )
-        self._client.call(purge_placeholders, self._client, self._stream, self._records)
-        self._mark(is_partial=False)
-
-    @property
-    def is_partial(self) -> bool:
-        """Whether `restore` was begun and not finished."""
-        return self._client.call(is_partial, self._client, self._stream)
-
-    def _mark(self, *, is_partial: bool) -> None:
-        async def mark() -> None:
-            await mark_partial(self._client, self._stream, is_partial=is_partial)
-
-        self._client.call(mark)
-
-    async def _select_stream(self, subject: str, after: int, after_version: int, limit: int) -> list[Notification]:
-        deadline = self._client.deadline()
-        until = 0
-        if self._replicas > 1:  # one that is behind may answer
-            last = await last_on_subject(self._client, self._stream, subject, deadline)
-            until = 0 if last is None else last.position
-        pages = Pages(self._client, self._stream, deadline, after=after, subject=subject, until=until)
-        found: list[Notification] = []
-        while not pages.is_complete and len(found) < limit:
-            for message in await pages.read(PAGE if after_version else limit - len(found)):
-                notification = self._records.notification(message)
-                if notification is not None and (
-                    notification.originator_version > after_version or not notification.topic
-                ):
-                    found.append(notification)
-        return found[:limit]
-
-
-class JetStreamBlobStorage:
-    """Large data in an auxiliary stream; implements `BlobStorage`."""
-
-    def make(self) -> None:
-        """Make the stream now."""
-        self._objects.make()
-
-    def __init__(self, objects: ObjectStore, *, chunk_bytes: int) -> None:
-        self.chunk_bytes = chunk_bytes
-        self._objects = objects
-
-    def last(self, name: str) -> BlobEntry | None:
-        """Implement `BlobStorage.last`."""
-        with translated(_LARGE):
-            found = self._objects.last(name)
-        return None if found is None else BlobEntry(*found)
-
-    def add(self, name: str, entry: bytes, *, expected: int) -> int:
-        """Implement `BlobStorage.add`."""
-        with translated(_LARGE):
-            try:
-                return self._objects.add(name, entry, expected=expected)
-            except IntegrityError:
-                pass
-        raise BlobChangedError
-
-    def read(self, name: str, *, after: int, until: int) -> Iterator[BlobEntry]:
-        """Implement `BlobStorage.read`."""
-        with translated(_LARGE):
-            for found in self._objects.read(name, after=after, until=until):
-                yield BlobEntry(*found)
-
-    def erase(self, name: str, *, until: int) -> None:
-        """Implement `BlobStorage.erase`."""
-        with translated(_LARGE):
-            self._objects.erase(name, until=until)
-
-    def remove(self, name: str, position: int) -> None:
-        """Implement `BlobStorage.remove`."""
-        with translated(_LARGE):
-            self._objects.remove(name, position)
-
-    def names(self) -> list[str]:
-        """Implement `BlobStorage.names`."""
-        with translated(_LARGE):
-            return self._objects.names()
 
 
 class JetStreamLog(EventLog):
@@ -246,15 +107,21 @@ class JetStreamLog(EventLog):
         self._client = client
         with translated(f"stream {stream!r}"):
             self._stream_recorder = LogRecorder(client, stream, id_type="text", create=create, replicas=replicas)
-        self.max_event_bytes = client.call(self._max_payload) - _HEADER_BYTES
+        self.max_event_bytes = client.connection(client.deadline()).max_payload - _HEADER_BYTES
+        self._stream, self._replicas = stream, self._stream_recorder.replicas
         blob_storage = JetStreamBlobStorage(
-            self._stream_recorder.object_store(BLOBS), chunk_bytes=min(CHUNK_BYTES, self.max_event_bytes - _ENTRY_BYTES)
+            client, stream + BLOBS, replicas=self._replicas, max_bytes=self.max_event_bytes
         )
         super().__init__(self._stream_recorder, mapper or StructMapper(JSONTranscoder()), blob_storage)
         self._mapper.is_checked_below = True
         self._blob_storage = blob_storage
         self.identity = self._stream_recorder.identity
-        self._bookmarks = self._stream_recorder.key_value(FEEDS)
+        self._bookmarks = KeyValue(client, stream + FEEDS, replicas=self._replicas)
+
+    @staticmethod
+    def special_error(error: Exception, what: str) -> ChatledgerError | None:
+        """Implement `EventLog.special_error`."""
+        return special_error(error, what)
 
     def make_streams(self) -> None:
         """Create the auxiliary streams now. They are created on first use otherwise, when a login may not be allowed to."""
@@ -264,34 +131,43 @@ class JetStreamLog(EventLog):
 
     def require_replicas(self, count: int | None) -> None:
         """Raise `ConfigurationError` when fewer servers keep a copy than were asked for."""
-        if count is not None and self._stream_recorder.replicas < count:
+        if count is not None and self._replicas < count:
             msg = (
-                f"{self._stream_recorder.replicas} of {count} replicas: the stream {self._stream_recorder.stream!r} was made with "
-                f"fewer; 'nats stream edit {self._stream_recorder.stream} --replicas {count}' adds them"
+                f"{self._replicas} of {count} replicas: the stream {self._stream!r} was made with "
+                f"fewer; 'nats stream edit {self._stream} --replicas {count}' adds them"
             )
             raise ConfigurationError(msg)
 
-    async def _max_payload(self) -> int:
-        return (await self._client.connection(self._client.deadline())).max_payload
+    def _append(self, stream_id: str, events: Sequence[EncodedEvent], expected_position: int) -> list[int]:
+        return self.write(stream_id, self.messages(events, expected_position))
 
-    def _append_options(self, events: Sequence[EncodedEvent], expected_position: int) -> dict[str, object]:
-        return {
-            "expected_position": expected_position,
-            "message_ids": [encoded.event.event_id for encoded in events],
-        }
+    def messages(self, events: Sequence[EncodedEvent], expected_position: int) -> list[Message]:
+        """Return the events of a commit as they are sent."""
+        store, make = self._mapper.store_encoded, self._stream_recorder.records.message
+        messages = [make(store(encoded), encoded.event.event_id) for encoded in events]
+        messages[0].expected = expected_position
+        return messages
 
-    def _find(self, stream_id: str, events: Sequence[EncodedEvent]) -> list[int] | None:
-        del stream_id, events
-        return None  # the recorder has looked already
+    def write(self, stream_id: str, messages: Sequence[Message], *, is_uncertain: bool = False) -> list[int]:
+        """Write the messages of a commit, which may be stored already if that `is_uncertain`; see `EventLog.append`."""
+        try:
+            last = append_messages(
+                self._client,
+                self._stream,
+                messages,
+                self._client.deadline(),
+                replicas=self._replicas,
+                is_uncertain=is_uncertain,
+            ).last
+        except IntegrityError as error:
+            raise LostRaceError from error
+        except (EventSourcingError, OSError) as error:
+            raise ledger_error(error, f"chat {stream_id!r}", is_write=True, special=special_error) from error
+        return list(range(last - len(messages) + 1, last + 1))
 
     def begin_appends(self) -> JetStreamAppends:
         """Implement `EventLog.begin_appends`."""
-        return JetStreamAppends(self, self._stream_recorder)
-
-    def message_of(self, encoded: EncodedEvent, expected_position: int) -> Message:
-        """A single event as it is sent."""
-        stored = self._mapper.store_encoded(encoded)
-        return self._stream_recorder.message_of(stored, encoded.event.event_id, expected_position)
+        return JetStreamAppends(self, FirstAttempts(self._client))
 
     def last_position(self) -> int:
         """Implement `EventLog.last_position`."""
@@ -300,16 +176,17 @@ class JetStreamLog(EventLog):
 
     def settled_position(self, seen: int) -> int:
         """Implement `EventLog.settled_position`: a leader that hung, and does not know that it was replaced, is behind."""
-        ends_at = time.monotonic() + (STALE_S if self._stream_recorder.replicas > 1 else 0)
+        ends_at = time.monotonic() + (STALE_S if self._replicas > 1 else 0)
         while (last := self.last_position()) < seen and time.monotonic() < ends_at:
             time.sleep(_AGAIN_S)
         return last
 
     def _select_page(self, after: int, limit: int) -> Sequence[Notification]:
-        return self._stream_recorder.select_page(after, limit)
+        return self._stream_recorder.notifications(after, limit, is_one_answer=True)
 
     def _select_stream(self, stream_id: str, *, after: int, after_version: int, limit: int) -> Sequence[Notification]:
-        return self._stream_recorder.select_originator(stream_id, after=after, after_version=after_version, limit=limit)
+        subject = self._stream_recorder.records.subject(stream_id)
+        return self._stream_recorder.notifications(after, limit, subject=subject, after_version=after_version)
 
     def erase(self, stream_id: str, *, first_position: int, before: int) -> None:
         """Implement `EventLog.erase`."""
@@ -323,13 +200,13 @@ class JetStreamLog(EventLog):
     def remove(self, positions: Sequence[int]) -> None:
         """Implement `EventLog.remove`."""
         with self.translated("the log"):
-            self._stream_recorder.remove(positions)
+            erase_all(self._client, self._stream, positions)
 
     def check_keys(self) -> None:
         """Implement `EventLog.check_keys`; also refuses a stream that a backup was not restored into completely."""
         with self.translated("the log"):
-            is_partial = self._stream_recorder.is_partial
-        if is_partial:
+            has_half = is_partial(self._client, self._stream)
+        if has_half:
             msg = "a backup is being restored here, or that was interrupted; wait for it, or run 'chatledger restore' again"
             raise ConfigurationError(msg)
         super().check_keys()
@@ -337,7 +214,7 @@ class JetStreamLog(EventLog):
     def drop_partial(self) -> bool:
         """Delete the stream if a restore into it was interrupted; whether that was so. The log cannot be used after it."""
         with self.translated("the log"):
-            if not self._stream_recorder.is_partial:
+            if not is_partial(self._client, self._stream):
                 return False
             self._stream_recorder.destroy()
             return True
@@ -346,7 +223,8 @@ class JetStreamLog(EventLog):
         """Implement `EventLog.restore`. What was written when it is interrupted stays: the stream is to be made anew."""
         with self.translated("the log"):
             refuse_unless_empty(self._stream_recorder.last_position())
-            self._stream_recorder.restore([self._mapper.referring(record) for record in page] for page in pages)
+            records = ([self._mapper.referring(record) for record in page] for page in pages)
+            restore_with_gaps(self._client, self._stream_recorder, records)
 
     def wait(self, after: int, timeout_s: float) -> bool:
         """Implement `EventLog.wait`."""

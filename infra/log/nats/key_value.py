@@ -1,5 +1,6 @@
 """Auxiliary streams of a log, and a key-value store in one that keeps the newest message of each subject."""
 
+import re
 import secrets
 from typing import Any, ClassVar, Final
 
@@ -7,13 +8,16 @@ import msgspec
 from eventsourcing.persistence import IntegrityError, InterfaceError
 
 from .append import Message, SlotEmptyError, SlotTakenError, append_messages
-from .client import Deadline, JetStreamClient, ask_api
-from .connection import Connection
-from .errors import NOT_FOUND, ApiError, StorageFullError, StreamAbsentError
+from .client import Deadline, JetStreamClient
+from .errors import NOT_FOUND, ApiError, NotPermittedError, StorageFullError, StreamAbsentError
 from .reading import MESSAGE_ID, LogMessage, Pages, last_on_subject
 from .stream import PurgeReply, StreamConfig, StreamInfo
 from .subjects import token
+from .transport import Transport, ask_api
 
+_MARKS: Final = frozenset({"KV-Operation", "Nats-Marker-Reason"})
+_PLAIN_KEY: Final = re.compile(r"[0-9][-/_=a-zA-Z0-9]{0,99}")
+"""Not those that look like tokens, which begin with a letter."""
 ALL: Final = -1
 """No limit on the messages of a subject."""
 
@@ -37,7 +41,7 @@ class AuxiliaryStream:
 
     def make(self) -> None:
         """Create the stream now, for logins that may not do so later."""
-        self._client.call(self._ensure, self._client.deadline())
+        self._ensure(self._client.deadline())
 
     def _subject(self, name: str) -> str:
         return f"{self._stream}.b.{name}"
@@ -46,32 +50,30 @@ class AuxiliaryStream:
         """The last message of a subject. From the leader: never stale."""
         client = self._client
         try:
-            return client.call(last_on_subject, client, self._stream, subject, client.deadline())
+            return last_on_subject(client, self._stream, subject, client.deadline())
         except StreamAbsentError:
             return None
 
-    async def _append(self, subject: str, payload: bytes, expected: int) -> int:
+    def _append(self, subject: str, payload: bytes, expected: int) -> int:
         """Write behind the message at `expected`, 0 for none; its position. `IntegrityError` when another one is the last."""
         deadline = self._client.deadline()
-        await self._ensure(deadline)
+        self._ensure(deadline)
         message = Message(subject, payload, {MESSAGE_ID: secrets.token_hex(16)}, expected)
         try:
-            return (
-                await append_messages(self._client, self._stream, [message], deadline, replicas=self._replicas)
-            ).last
+            return append_messages(self._client, self._stream, [message], deadline, replicas=self._replicas).last
         except (SlotTakenError, SlotEmptyError) as error:
             msg = f"{subject} does not end at {expected}: {error}"
             raise IntegrityError(msg) from error
 
-    async def _ensure(self, deadline: Deadline) -> None:
+    def _ensure(self, deadline: Deadline) -> None:
         # Nobody answers what is sent to an absent stream, so it has to be there before.
         if not self._is_there:
-            await self._client.retry(self._make, deadline, doing=f"creating the stream {self._stream}")
+            self._client.retry(self._make, deadline, doing=f"creating the stream {self._stream}")
             self._is_there = True
 
-    async def _make(self, connection: Connection, deadline: Deadline) -> None:
+    def _make(self, transport: Transport, ends_at: float) -> None:
         try:
-            info = await ask_api(connection, f"STREAM.INFO.{self._stream}", b"", StreamInfo, deadline)
+            info = ask_api(transport, f"STREAM.INFO.{self._stream}", b"", StreamInfo, ends_at)
         except ApiError as error:
             if error.fault.err_code != NOT_FOUND:
                 raise
@@ -81,7 +83,7 @@ class AuxiliaryStream:
                 raise StorageFullError(msg) from error
             # The same for everybody, so that two who create it at the same time both succeed.
             request = msgspec.json.encode(self._new_config())
-            info = await ask_api(connection, f"STREAM.CREATE.{self._stream}", request, StreamInfo, deadline)
+            info = ask_api(transport, f"STREAM.CREATE.{self._stream}", request, StreamInfo, ends_at)
         self._check(info.config)
 
     def _check(self, config: StreamConfig) -> None:
@@ -108,15 +110,39 @@ class AuxiliaryStream:
         }
 
 
+def bucket_stream(bucket: str) -> str:
+    """Return the name of the stream in which NATS keeps a key-value bucket."""
+    return f"KV_{bucket}"
+
+
 class KeyValue(AuxiliaryStream):
-    """Values by key, each with a revision. The stream is created with the first value."""
+    """
+    Values by key, each with a revision, in a key-value bucket of NATS: `nats kv` and nats-py's `KeyValue` read and write it.
+
+    The bucket is made with the first value. A key is written as it is where NATS allows that, as a token otherwise. Where an
+    older version made a stream with the name of the bucket, which cannot be renamed, that is used as it is.
+
+    Args:
+        client, replicas: As for `AuxiliaryStream`.
+        bucket: The name of the bucket.
+    """
 
     kept: ClassVar[int] = 1
+
+    def __init__(self, client: JetStreamClient, bucket: str, *, replicas: int) -> None:
+        super().__init__(client, bucket_stream(bucket), replicas=replicas)
+        self._bucket = bucket
+        self._is_old: bool | None = None
+
+    def make(self) -> None:
+        """Create the bucket now, for logins that may not do so later."""
+        self._find()
+        super().make()
 
     def get(self, key: str) -> tuple[int, bytes] | None:
         """Return the revision and the value of a key, None when it has none. From the leader: never stale."""
         found = self._last(self._key_subject(key))
-        return None if found is None else (found.position, found.payload)
+        return None if found is None or _is_marker(found) else (found.position, found.payload)
 
     def update(self, key: str, value: bytes, *, last: int) -> int:
         """
@@ -127,34 +153,64 @@ class KeyValue(AuxiliaryStream):
             InterfaceError: Something else has the name of the stream.
             OutcomeUnknownError: No answer; the value may be set.
         """
-        return self._client.call(self._append, self._key_subject(key), value, last)
+        subject = self._key_subject(key)
+        try:
+            return self._append(subject, value, last)
+        except IntegrityError:
+            marker = None if last else self._last(subject)
+            if marker is None or not _is_marker(marker):
+                raise
+            return self._append(subject, value, marker.position)
 
     def items(self) -> list[tuple[int, bytes]]:
         """Return all revisions and values, oldest first."""
+        self._find()
         try:
-            return [(message.position, message.payload) for message in self._client.call(self._read)]
+            return [(message.position, message.payload) for message in self._read() if not _is_marker(message)]
         except StreamAbsentError:
             return []
 
     def delete(self, key: str) -> None:
         """Delete a key and its value, if there is one."""
+        request = {"filter": self._key_subject(key)}
         try:
-            self._client.call(self._delete, self._key_subject(key))
+            self._client.api(f"STREAM.PURGE.{self._stream}", request, PurgeReply, self._client.deadline())
         except StreamAbsentError:
             return
 
-    def _key_subject(self, key: str) -> str:
-        return self._subject(token(key))
+    def _find(self) -> None:
+        """Find out whether an older version made the stream."""
+        if self._is_old is None:
+            self._is_old = not self._has(self._stream) and self._has(self._bucket)
+            self._stream = self._bucket if self._is_old else self._stream
 
-    async def _read(self) -> list[LogMessage]:
-        info = await self._client.api(f"STREAM.INFO.{self._stream}", None, StreamInfo, self._client.deadline())
+    def _has(self, stream: str) -> bool:
+        try:
+            self._client.api(f"STREAM.INFO.{stream}", None, StreamInfo, self._client.deadline())
+        except (StreamAbsentError, NotPermittedError):
+            return False
+        return True
+
+    def _subject(self, name: str) -> str:
+        return super()._subject(name) if self._is_old else f"$KV.{self._bucket}.{name}"
+
+    def _key_subject(self, key: str) -> str:
+        self._find()
+        return self._subject(key if not self._is_old and _PLAIN_KEY.fullmatch(key) else token(key))
+
+    def _new_config(self) -> dict[str, Any]:
+        return {**super()._new_config(), "allow_rollup_hdrs": True}
+
+    def _read(self) -> list[LogMessage]:
+        info = self._client.api(f"STREAM.INFO.{self._stream}", None, StreamInfo, self._client.deadline())
         self._check(info.config)
         pages = Pages(self._client, self._stream, self._client.deadline(), after=0, until=info.state.last)
         found: list[LogMessage] = []
         while not pages.is_complete:
-            found += await pages.read()
+            found += pages.read()
         return found
 
-    async def _delete(self, subject: str) -> None:
-        request = {"filter": subject}
-        await self._client.api(f"STREAM.PURGE.{self._stream}", request, PurgeReply, self._client.deadline())
+
+def _is_marker(message: LogMessage) -> bool:
+    """Whether a message says that its key was deleted."""
+    return not _MARKS.isdisjoint(message.headers)

@@ -1,17 +1,22 @@
-"""ObjectStore: short logs by name, one subject each, in a stream beside a log. Made when the first entry is written."""
+"""Large data in a stream beside a log: blobs by name, one subject each. Made when the first entry is written."""
 
-import asyncio
-from collections.abc import Iterator
-from typing import Final, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Final
 
 import msgspec
+from eventsourcing.persistence import IntegrityError
 
-from .erase import WINDOW, erase_at
-from .errors import StreamAbsentError
+from ..blob_storage import CHUNK_BYTES, BlobChangedError, BlobEntry
+from .client import JetStreamClient
+from .erase import erase_all
+from .errors import StreamAbsentError, translated
 from .key_value import AuxiliaryStream
 from .reading import LogMessage, Pages
 
 _PAGE: Final = 8
+_LARGE: Final = "the large data of messages"
+_ENTRY_BYTES: Final = 4 * 1024
+"""The most that an entry takes besides data."""
 
 
 class _State(msgspec.Struct):
@@ -23,91 +28,84 @@ class _Names(msgspec.Struct):
     total: int = 0
 
 
-class ObjectEntry(NamedTuple):
-    """An entry of an object and its position in the stream."""
+class JetStreamBlobStorage(AuxiliaryStream):
+    """
+    Implements `BlobStorage`.
 
-    position: int
-    payload: bytes
+    Args:
+        client, stream, replicas: As for `AuxiliaryStream`.
+        max_bytes: The largest message.
+    """
 
+    def __init__(self, client: JetStreamClient, stream: str, *, replicas: int, max_bytes: int) -> None:
+        super().__init__(client, stream, replicas=replicas)
+        self.chunk_bytes = min(CHUNK_BYTES, max_bytes - _ENTRY_BYTES)
 
-class ObjectStore(AuxiliaryStream):
-    """Objects by name, each a sequence of entries."""
-
-    def last(self, name: str) -> ObjectEntry | None:
-        """Return the last entry of an object, None when it has none. From the leader: never stale."""
+    @translated(_LARGE)
+    def last(self, name: str) -> BlobEntry | None:
+        """Implement `BlobStorage.last`."""
         found = self._last(self._subject(name))
-        return None if found is None else ObjectEntry(found.position, found.payload)
+        return None if found is None else BlobEntry(found.position, found.payload)
 
-    def add(self, name: str, payload: bytes, *, expected: int) -> int:
-        """
-        Append an entry after the one at `expected`, 0 for none, and return its position.
+    def add(self, name: str, entry: bytes, *, expected: int) -> int:
+        """Implement `BlobStorage.add`."""
+        with translated(_LARGE):
+            try:
+                return self._append(self._subject(name), entry, expected)
+            except IntegrityError:
+                pass
+        raise BlobChangedError
 
-        Raises:
-            IntegrityError: The last entry is another one; nothing was written.
-            InterfaceError: Something else has the name of the stream.
-            OutcomeUnknownError: No answer; the entry may be stored.
-        """
-        return self._client.call(self._append, self._subject(name), payload, expected)
-
-    def read(self, name: str, *, after: int, until: int) -> Iterator[ObjectEntry]:
-        """Return the entries above `after` up to `until`, in order, read page by page."""
-        pages = Pages(
-            self._client,
-            self._stream,
-            self._client.deadline(),
-            after=after,
-            subject=self._subject(name),
-            until=until,
-        )
+    def read(self, name: str, *, after: int, until: int) -> Iterator[BlobEntry]:
+        """Implement `BlobStorage.read`."""
+        deadline, subject = self._client.deadline(), self._subject(name)
+        pages = Pages(self._client, self._stream, deadline, after=after, subject=subject, until=until)
         while not pages.is_complete:
             for message in self._page(pages):
-                if message.position > until:
-                    return
-                yield ObjectEntry(message.position, message.payload)
-                if message.position == until:
+                if message.position <= until:
+                    yield BlobEntry(message.position, message.payload)
+                if message.position >= until:
                     return
 
+    @translated(_LARGE)
     def _page(self, pages: Pages) -> list[LogMessage]:
         pages.renew(self._client.deadline())
         try:
-            return self._client.call(pages.read, _PAGE)
+            return pages.read(_PAGE)
         except StreamAbsentError:
             pages.is_complete = True
             return []
 
     def erase(self, name: str, *, until: int) -> None:
-        """Overwrite and delete the entries up to a position; the one at `until` last."""
-        positions = [entry.position for entry in self.read(name, after=0, until=until)]
+        """Implement `BlobStorage.erase`."""
+        positions = [entry.position for entry in self.read(name, after=0, until=until) if entry.position != until]
         with self._client.erasing():
-            for start in range(0, len(positions), WINDOW):
-                window = [position for position in positions[start : start + WINDOW] if position != until]
-                self._client.call(self._delete, window)
-            self._client.call(self._delete, [until])
+            self._erase(positions)
+            self._erase([until])
 
     def remove(self, name: str, position: int) -> None:
-        """Overwrite and delete one entry."""
+        """Implement `BlobStorage.remove`."""
         del name
-        self._client.call(self._delete, [position])
+        self._erase([position])
 
-    async def _delete(self, positions: list[int]) -> None:
+    @translated(_LARGE)
+    def _erase(self, positions: Sequence[int]) -> None:
         try:
-            await asyncio.gather(*(erase_at(self._client, self._stream, position) for position in positions))
+            erase_all(self._client, self._stream, positions)
         except StreamAbsentError:
             return
 
+    @translated(_LARGE)
     def names(self) -> list[str]:
-        """Return the names that have entries."""
-        try:
-            return self._client.call(self._names)
-        except StreamAbsentError:
-            return []
-
-    async def _names(self) -> list[str]:
+        """Implement `BlobStorage.names`."""
         prefix = self._subject("")
         found: list[str] = []
         while True:
             request = {"subjects_filter": prefix + ">", "offset": len(found)}
-            info = await self._client.api(f"STREAM.INFO.{self._stream}", request, _Names, self._client.deadline())
+            try:
+                info = self._client.api(f"STREAM.INFO.{self._stream}", request, _Names, self._client.deadline())
+            except StreamAbsentError:
+                return []
             found += [subject.removeprefix(prefix) for subject in info.state.subjects]
             if not info.state.subjects or len(found) >= info.total:
                 return found

@@ -1,14 +1,16 @@
-"""Reading: single messages from the leader, and pages by direct get."""
+"""Read single messages from the leader, and pages by direct get."""
 
+import re
+import time
 from collections.abc import Mapping
+from typing import Final
 
 import msgspec
 from eventsourcing.persistence import InterfaceError, OperationalError
-from nats.aio.msg import Msg
 
-from .client import Deadline, JetStreamClient, ask_api
-from .connection import STATUS, Connection
-from .errors import NO_MESSAGE, ApiError
+from .client import Deadline, JetStreamClient
+from .errors import NO_MESSAGE, ApiError, NoAnswerError
+from .transport import Answer, Transport, ask_api, parse_headers, status_of
 
 PAGE = 1000
 # A page ends early when it reaches this size, so that neither the server nor we have to hold more. What is decoded of it takes
@@ -20,6 +22,11 @@ PAGE_S = 5.0
 MESSAGE_ID = "Nats-Msg-Id"
 TOPIC = "Cl-Topic"
 VERSION = "Cl-Version"
+_OURS: Final = re.compile(
+    rb"NATS/1\.0\r\nNats-Msg-Id: [!-~]*\r\nCl-Topic: ([!-~]*)\r\nCl-Version: (\d+)\r\n"
+    rb"(?:Nats-[!-~]*: [!-~]*\r\n)*Nats-Subject: ([!-~]*)\r\nNats-Sequence: (\d+)\r\n(?:Nats-[!-~]*: [!-~]*\r\n)*\r\n"
+)
+"""The headers of an event as we write them and servers extend them. Other headers are parsed field by field."""
 
 
 class LogMessage(msgspec.Struct, frozen=True):
@@ -42,48 +49,38 @@ class _Found(msgspec.Struct):
     message: _Stored
 
 
-async def last_on_subject(client: JetStreamClient, stream: str, subject: str, deadline: Deadline) -> LogMessage | None:
+def last_on_subject(client: JetStreamClient, stream: str, subject: str, deadline: Deadline) -> LogMessage | None:
     """The newest message on a subject, which may have wildcards. From the leader: never stale."""
-    return await _get(client, stream, {"last_by_subj": subject}, deadline)
+    return _get(client, stream, {"last_by_subj": subject}, deadline)
 
 
-async def next_on_subject(
+def next_on_subject(
     client: JetStreamClient, stream: str, subject: str, position: int, deadline: Deadline
 ) -> LogMessage | None:
     """The oldest message on a subject at `position` or above. From the leader: never stale."""
-    return await _get(client, stream, {"seq": position, "next_by_subj": subject}, deadline)
+    return _get(client, stream, {"seq": position, "next_by_subj": subject}, deadline)
 
 
-async def at(client: JetStreamClient, stream: str, position: int, deadline: Deadline) -> LogMessage | None:
+def at(client: JetStreamClient, stream: str, position: int, deadline: Deadline) -> LogMessage | None:
     """The message at that position. From the leader: never stale."""
-    return await _get(client, stream, {"seq": position}, deadline)
+    return _get(client, stream, {"seq": position}, deadline)
 
 
-async def _get(
+def _get(
     client: JetStreamClient, stream: str, question: Mapping[str, int | str], deadline: Deadline
 ) -> LogMessage | None:
     payload = msgspec.json.encode(question)
 
-    async def ask(connection: Connection, deadline: Deadline) -> LogMessage | None:
+    def ask(transport: Transport, ends_at: float) -> LogMessage | None:
         try:
-            found = await ask_api(connection, f"STREAM.MSG.GET.{stream}", payload, _Found, deadline)
+            stored = ask_api(transport, f"STREAM.MSG.GET.{stream}", payload, _Found, ends_at).message
         except ApiError as error:
             if error.fault.err_code == NO_MESSAGE:
                 return None
             raise
-        stored = found.message
-        return LogMessage(stored.seq, stored.subject, _parse_headers(stored.hdrs), stored.data)
+        return LogMessage(stored.seq, stored.subject, parse_headers(stored.hdrs), stored.data)
 
-    return await client.retry(ask, deadline, doing=f"reading from {stream}")
-
-
-def _parse_headers(raw: bytes) -> dict[str, str]:
-    headers: dict[str, str] = {}
-    for line in raw.split(b"\r\n")[1:]:
-        name, found, value = line.partition(b":")
-        if found:
-            headers[name.decode(errors="replace")] = value.strip().decode(errors="replace")
-    return headers
+    return client.retry(ask, deadline, doing=f"reading from {stream}")
 
 
 class Pages:
@@ -117,7 +114,7 @@ class Pages:
         """Give the pages to come a budget of their own, for walks that are longer than one operation."""
         self._deadline = deadline
 
-    async def read(self, limit: int = PAGE) -> list[LogMessage]:
+    def read(self, limit: int = PAGE) -> list[LogMessage]:
         """
         The next page, of at most `limit` messages; `is_complete` tells whether it was the last one.
 
@@ -125,43 +122,50 @@ class Pages:
             OperationalError: No page within the budget, or the replicas stay behind.
         """
         while True:
-            messages, pending = await self._client.retry(
-                lambda connection, deadline: self._ask(connection, deadline, limit),
+            messages, pending = self._client.retry(
+                lambda transport, _: self._ask(transport, limit),
                 self._deadline,
                 doing=f"reading from {self._stream}",
             )
             if messages:
                 self._next = messages[-1].position + 1
-            self.is_complete = pending == 0 and (self._next > self._until or await self._is_end())
+            self.is_complete = pending == 0 and (self._next > self._until or self._is_end())
             if messages or self.is_complete:
                 return messages
-            if not await self._deadline.pause():
+            if not self._deadline.pause():
                 msg = f"the replicas of {self._stream} have not caught up with position {self._until}"
                 raise OperationalError(msg)
 
-    async def _is_end(self) -> bool:
-        taken = await next_on_subject(self._client, self._stream, self._subject or ">", self._next, self._deadline)
+    def _is_end(self) -> bool:
+        taken = next_on_subject(self._client, self._stream, self._subject or ">", self._next, self._deadline)
         return taken is None or taken.position > self._until
 
-    async def _ask(self, connection: Connection, deadline: Deadline, limit: int) -> tuple[list[LogMessage], int]:
+    def _ask(self, transport: Transport, limit: int) -> tuple[list[LogMessage], int]:
+        ends_at = min(self._deadline.ends_at, time.monotonic() + PAGE_S)
         question: dict[str, int | str] = {"seq": self._next, "batch": min(limit, PAGE), "max_bytes": PAGE_BYTES}
         if self._subject is not None:
             question["next_by_subj"] = self._subject
-        raw, status = await connection.collect(
-            f"$JS.API.DIRECT.GET.{self._stream}", msgspec.json.encode(question), timeout_s=min(PAGE_S, deadline.left_s)
-        )
-        code = status.get(STATUS)
+        api = f"$JS.API.DIRECT.GET.{self._stream}"
+        answers, (last, _) = transport.collect(api, msgspec.json.encode(question), ends_at)
+        code, status = status_of(last), parse_headers(last)
         if code == "404":
             return [], 0
+        if code == "503":
+            raise NoAnswerError(api)
         if code != "204":
-            msg = f"reading from {self._stream}: the server answered {code} {status.get('Description', '')}"
+            msg = f"reading from {self._stream}: the server answered {last.decode(errors='replace').strip()}"
             raise InterfaceError(msg)
-        messages = [_from_direct(message) for message in raw]
+        messages = [_from_direct(answer) for answer in answers]
         positions = [message.position for message in messages]
         assert all(a < b for a, b in zip([self._next - 1, *positions], positions, strict=False)), "pages are in order"
         return messages, int(status["Nats-Num-Pending"])
 
 
-def _from_direct(message: Msg) -> LogMessage:
-    headers = message.headers or {}
-    return LogMessage(int(headers["Nats-Sequence"]), headers["Nats-Subject"], headers, message.data)
+def _from_direct(answer: Answer) -> LogMessage:
+    found = _OURS.fullmatch(answer[0])
+    if found is not None:
+        topic, version, subject, position = found.groups()
+        fields = {TOPIC: topic.decode(), VERSION: version.decode()}
+        return LogMessage(int(position), subject.decode(), fields, answer[1])
+    headers = parse_headers(answer[0])
+    return LogMessage(int(headers["Nats-Sequence"]), headers["Nats-Subject"], headers, answer[1])

@@ -1,15 +1,16 @@
 """The library's recorders on JetStream."""
 
 from collections.abc import Sequence
-from concurrent.futures import Future
-from typing import Any
+from typing import Any, ClassVar
 from uuid import UUID
 
 import msgspec
 from eventsourcing.persistence import (
     AggregateRecorder,
     ApplicationRecorder,
+    IntegrityError,
     Notification,
+    OperationalError,
     ProcessRecorder,
     ProgrammingError,
     StoredEvent,
@@ -18,17 +19,152 @@ from eventsourcing.persistence import (
     TrackingRecorder,
 )
 
-from .append import MAX_BATCH, Message
-from .blocking_appends import NOT_SENT, BlockingAppends, SendOutcome
-from .blocking_reading import read_blocking
-from .client import Deadline
+from .append import MAX_BATCH, Ack, Message, SlotEmptyError, SlotTakenError, append_messages
+from .client import Deadline, JetStreamClient
 from .erase import erase
-from .errors import OutcomeUnknownError
-from .reading import PAGE, LogMessage, Pages, at, last_on_subject
-from .recorder_base import StreamRecorder
-from .records import NOTHING, Head, event_version
-from .stream import event_prefix
+from .reading import PAGE, VERSION, LogMessage, Pages, at, last_on_subject
+from .records import NOTHING, Head, IdType, Records, event_version
+from .stream import StreamState, delete_stream, event_prefix, open_stream, stream_info
 from .subscription import JetStreamSubscription
+from .watcher import LogWatcher
+
+HEADS = 10_000
+
+
+class StreamRecorder:
+    """
+    The base of all recorders: an open stream. Not a recorder of the library itself, so that those can be combined.
+
+    Args:
+        client: The connection, which may serve many recorders.
+        stream: The name of the stream; one per application.
+        id_type: What originator ids are, `uuid` or `text`.
+        create: Create the stream when it is absent. Never do so to get a lost stream back: see `StreamAbsentError`.
+        replicas: Of a stream that is created now; 1 or 3.
+
+    Raises:
+        StreamAbsentError: There is no such stream, and `create` is False.
+        InterfaceError: The login was refused, or the stream's configuration would lose events.
+        OperationalError: No server answered within the client's budget.
+    """
+
+    gives_foreign: ClassVar[bool] = False
+    """Whether messages of others are given, see `Records`."""
+
+    def __init__(
+        self,
+        client: JetStreamClient,
+        stream: str,
+        *,
+        id_type: IdType = "uuid",
+        create: bool = False,
+        replicas: int = 1,
+    ) -> None:
+        self.records = Records(stream, id_type, gives_foreign=self.gives_foreign)
+        self._client, self._stream = client, stream
+        info = open_stream(client, stream, create=create, replicas=replicas)
+        self._identity, self._replicas = info.identity, info.config.num_replicas
+        self._heads: dict[str, Head] = {}
+        self._watcher = LogWatcher(client, stream)
+
+    @property
+    def stream(self) -> str:
+        """The name of the stream."""
+        return self._stream
+
+    @property
+    def replicas(self) -> int:
+        """The number of servers that keep a copy of the stream."""
+        return self._replicas
+
+    @property
+    def identity(self) -> str:
+        """The identity of the stream, different for another one of the same name: a random id and the time of its creation."""
+        return self._identity
+
+    def state(self) -> StreamState:
+        """Return the state of the stream, from its leader."""
+        return stream_info(self._client, self._stream).state
+
+    def last_position(self) -> int:
+        """The position of the newest message that was ever stored, 0 when there was none."""
+        return self.state().last
+
+    def destroy(self) -> None:
+        """Delete the stream with all it holds, for tests."""
+        delete_stream(self._client, self._stream)
+        self._heads.clear()
+        self._watcher.forget()
+
+    def close(self) -> None:
+        """Wake everybody who waits; they learn that there is nothing new. The client stays open."""
+        self._watcher.close()
+
+    def insert(self, messages: Sequence[Message]) -> int:
+        """
+        Append after what is the last message of each subject now, if all versions are above it. The last position.
+
+        Repeats when somebody else was faster, until the versions tell that they came too late.
+        """
+        deadline = self._client.deadline()
+        while True:
+            first = self._expect_heads(messages, deadline)
+            try:
+                ack = append_messages(self._client, self._stream, messages, deadline, replicas=self._replicas)
+            except (SlotTakenError, SlotEmptyError) as error:
+                for subject in first:
+                    self._heads.pop(subject, None)
+                # A taken slot is progress of others, and most often the versions now tell that we came too late.
+                if deadline.left_s == 0 or (isinstance(error, SlotEmptyError) and not deadline.pause()):
+                    msg = f"the originators in {self._stream} kept changing: {error}"
+                    raise OperationalError(msg) from error
+                continue
+            except BaseException:
+                # What was stored is unknown, or will be in a moment.
+                for subject in first:
+                    self._heads.pop(subject, None)
+                raise
+            self._remember(messages, ack)
+            return ack.last
+
+    def _expect_heads(self, messages: Sequence[Message], deadline: Deadline) -> list[str]:
+        expected: dict[str, None] = {}
+        for message in messages:
+            message.expected = None
+            if message.subject in expected:
+                continue
+            expected[message.subject] = None
+            version = int(message.headers[VERSION])
+            head = self._heads.get(message.subject)
+            if head is None or head.version >= version:
+                head = self._read_head(message.subject, deadline)
+            if head.version >= version:
+                self._heads.pop(message.subject, None)
+                msg = f"{message.subject} is at {head.version} already, so {version} cannot be added"
+                raise IntegrityError(msg)
+            message.expected = head.position
+        return list(expected)
+
+    def _read_head(self, subject: str, deadline: Deadline) -> Head:
+        last = last_on_subject(self._client, self._stream, subject, deadline)
+        head = NOTHING if last is None else Head(event_version(last), last.position)
+        self._put_head(subject, head)
+        return head
+
+    def _put_head(self, subject: str, head: Head) -> None:
+        if len(self._heads) >= HEADS:
+            self._heads.clear()
+        self._heads[subject] = head
+
+    def _remember(self, messages: Sequence[Message], ack: Ack) -> None:
+        self._watcher.advance(ack.last)
+        first = ack.last - len(messages) + 1
+        for index, message in enumerate(messages):
+            if ack.is_duplicate:
+                # The position is an old one, and others may have followed.
+                self._heads.pop(message.subject, None)
+            else:
+                self._put_head(message.subject, Head(int(message.headers[VERSION]), first + index))
 
 
 class JetStreamAggregateRecorder(StreamRecorder, AggregateRecorder):
@@ -54,70 +190,21 @@ class JetStreamAggregateRecorder(StreamRecorder, AggregateRecorder):
         **_: Any,
     ) -> list[int]:
         del tracking
-        return self._insert_messages(self._records.messages(stored_events, message_ids), expected_position)
+        return self._insert_messages(self.records.messages(stored_events, message_ids), expected_position)
 
     def _insert_messages(self, messages: list[Message], expected_position: int | None) -> list[int]:
         if not messages:
             return []
         if expected_position is None:
-            last = self._client.call(self._insert, messages)
+            last = self.insert(messages)
         elif all(message.subject == messages[0].subject for message in messages):
-            last = self._insert_expected(messages, expected_position)
+            messages[0].expected = expected_position
+            client = self._client
+            last = append_messages(client, self._stream, messages, client.deadline(), replicas=self._replicas).last
         else:
             msg = "expected_position belongs to one originator, but the events are of several"
             raise ProgrammingError(msg)
         return list(range(last - len(messages) + 1, last + 1))
-
-    def _insert_expected(self, messages: list[Message], position: int) -> int:
-        """Append after a position: a single message over the appends, if there is one and nothing is in the way."""
-        deadline, outcome = self._client.deadline(), NOT_SENT
-        appends = self.begin_blocking_appends() if len(messages) == 1 else None
-        if appends is not None:
-            messages[0].expected = position
-            appends.send(messages[0])
-            (outcome,) = appends.finish()
-            if outcome.position is not None:
-                return outcome.position
-        return self._insert_settled(messages, position, deadline, outcome)
-
-    def begin_blocking_appends(self) -> BlockingAppends | None:
-        """Begin to append messages, each on a subject of its own, at the same time; None when that is not possible now."""
-        return BlockingAppends.begin(self._client) if self._replicas == 1 else None
-
-    def message_of(self, event: StoredEvent, message_id: str, expected_position: int) -> Message:
-        """The message of an event that is to follow a position."""
-        (message,) = self._records.messages([event], [message_id])
-        message.expected = expected_position
-        return message
-
-    def start_insert(self, message: Message) -> "Future[int]":
-        """Begin to append a message to where it expects to be, on the shared connection; gives its position later."""
-
-        async def insert() -> int:
-            assert message.expected is not None, "it is sent with an expectation"
-            deadline = self._client.deadline()
-            return await self._insert_at([message], message.expected, deadline, is_uncertain=False)
-
-        return self._client.start(insert)
-
-    def settle(self, message: Message, outcome: SendOutcome) -> int:
-        """Append a message that may be stored already, and tell its position; raises as `insert_events`."""
-        assert message.expected is not None, "it was sent with an expectation"
-        return self._insert_settled([message], message.expected, self._client.deadline(), outcome)
-
-    def _insert_settled(self, messages: list[Message], position: int, deadline: Deadline, before: SendOutcome) -> int:
-        """Append after a position, and find out about what an attempt before may have stored."""
-
-        async def insert() -> int:
-            return await self._insert_at(messages, position, deadline, is_uncertain=before.is_uncertain)
-
-        try:
-            return self._client.call(insert)
-        except ProgrammingError as error:
-            if not before.is_uncertain:
-                raise
-            msg = f"appending to {self._stream}: {error}. The append may be stored; repeating it with the same ids is safe"
-            raise OutcomeUnknownError(msg) from error
 
     def select_events(
         self,
@@ -140,15 +227,15 @@ class JetStreamAggregateRecorder(StreamRecorder, AggregateRecorder):
         if limit is not None and limit <= 0:
             return []
         window = _Window(gt=gt, lte=lte, limit=limit, after_position=after_position, is_descending=desc)
-        messages = self._client.call(self._select, self._records.subject(originator_id), window)
-        return [self._records.event(message) for message in messages]
+        messages = self._select(self.records.subject(originator_id), window)
+        return [self.records.event(message) for message in messages]
 
-    async def _select(self, subject: str, window: "_Window") -> list[LogMessage]:
+    def _select(self, subject: str, window: "_Window") -> list[LogMessage]:
         deadline = self._client.deadline()
         until = 0
         is_last_wanted = window.is_descending and window.limit == 1
         if self._replicas > 1 or is_last_wanted:
-            last = await last_on_subject(self._client, self._stream, subject, deadline)
+            last = last_on_subject(self._client, self._stream, subject, deadline)
             if last is None:
                 return []
             until = last.position
@@ -158,7 +245,7 @@ class JetStreamAggregateRecorder(StreamRecorder, AggregateRecorder):
         found: list[LogMessage] = []
         enough = None if window.is_descending else window.limit
         while not pages.is_complete and (enough is None or len(found) < enough):
-            page = await pages.read(PAGE if enough is None or window.gt is not None else enough - len(found))
+            page = pages.read(PAGE if enough is None or window.gt is not None else enough - len(found))
             found += filter(window.holds, page)
             if page and window.lte is not None and event_version(page[-1]) >= window.lte:
                 break
@@ -220,66 +307,72 @@ class StreamApplicationRecorder(JetStreamAggregateRecorder, ApplicationRecorder)
         if limit <= 0:
             return []
         after = 0 if start is None else start - 1 if inclusive_of_start else start
-        if stop is None and not topics:
-            page = self._read_blocking(after, limit)
-            if page is not None:
-                return page
-        return self._client.call(self._notifications, after, limit, stop, frozenset(topics))
+        return self.notifications(after, limit, stop=stop, topics=frozenset(topics))
 
-    def select_page(self, after: int, limit: int) -> Sequence[Notification]:
-        """Notifications above a position, ascending: one answer of the server, where that is possible, so maybe fewer."""
-        page = self._read_blocking(after, limit, is_one_answer=True)
-        return self.select_notifications(after, limit, inclusive_of_start=False) if page is None else page
-
-    def _read_blocking(self, after: int, limit: int, *, is_one_answer: bool = False) -> list[Notification] | None:
-        """Notifications above a position; None when they are to be read otherwise."""
-        if self._replicas > 1:
-            return None
-        read = read_blocking(self._client, self._stream, after=after, limit=limit, is_one_answer=is_one_answer)
-        if read is None:
-            return None
-        found = [self._records.notification(message) for message in read]
-        page = [notification for notification in found if notification is not None]
-        return page if page or not read else None
-
-    async def _notifications(
-        self, after: int, limit: int, stop: int | None, topics: frozenset[str]
+    def notifications(
+        self,
+        after: int,
+        limit: int,
+        *,
+        stop: int | None = None,
+        topics: frozenset[str] = frozenset(),
+        subject: str | None = None,
+        after_version: int = NOTHING.version,
+        is_one_answer: bool = False,
     ) -> list[Notification]:
-        deadline = self._client.deadline()
-        until = (await self._state()).last if self._replicas > 1 else 0
-        pages = Pages(self._client, self._stream, deadline, after=after, until=min(until, stop or until))
+        """
+        Return notifications above a position, ascending, at most `limit` of them.
+
+        Args:
+            after: The position.
+            limit: The number.
+            stop: The last position.
+            topics: Only these, all when empty.
+            subject: Only of this subject.
+            after_version: Only events above this version, and what is no event.
+            is_one_answer: Only those of one answer of the server: maybe fewer than there are, but none only at the end.
+
+        Raises:
+            OperationalError: No answer within the budget.
+        """
+        deadline, until = self._client.deadline(), 0
+        if self._replicas > 1:  # one that is behind may answer
+            until = self.last_position() if subject is None else self._last_on(subject, deadline)
+            until = until if stop is None else min(until, stop)
+        pages = Pages(self._client, self._stream, deadline, after=after, subject=subject, until=until)
         found: list[Notification] = []
-        while not pages.is_complete and len(found) < limit:
-            for message in await pages.read(PAGE if topics else limit - len(found)):
+        is_filtered = bool(topics) or after_version > 0
+        while not pages.is_complete and len(found) < limit and not (found and is_one_answer):
+            for message in pages.read(PAGE if is_filtered else limit - len(found)):
                 if stop is not None and message.position > stop:
                     return found
-                notification = self._records.notification(message)
-                if notification is not None and (not topics or notification.topic in topics):
-                    found.append(notification)
-                    if len(found) == limit:
-                        return found
-        return found
+                one = self.records.notification(message)
+                is_wanted = one is not None and (not topics or one.topic in topics)
+                if one is not None and is_wanted and (one.originator_version > after_version or not one.topic):
+                    found.append(one)
+        return found[:limit]
+
+    def _last_on(self, subject: str, deadline: Deadline) -> int:
+        last = last_on_subject(self._client, self._stream, subject, deadline)
+        return 0 if last is None else last.position
 
     def max_notification_id(self) -> int | None:
         """The position of the newest event, None when there is none."""
-        return self._client.call(self._max_notification_id)
-
-    async def _max_notification_id(self) -> int | None:
-        state = await self._state()
+        state = self.state()
         if state.messages == 0:
             return None
         deadline = self._client.deadline()
         prefix = event_prefix(self._stream)
-        tail = await at(self._client, self._stream, state.last, deadline)
+        tail = at(self._client, self._stream, state.last, deadline)
         if tail is None or not tail.subject.startswith(prefix):
             # Rare, and slow among many subjects: the tail was erased, or is a tracking record.
-            tail = await last_on_subject(self._client, self._stream, prefix + ">", deadline)
+            tail = last_on_subject(self._client, self._stream, prefix + ">", deadline)
         return None if tail is None else tail.position
 
     def subscribe(self, gt: int | None = None, topics: Sequence[str] = ()) -> Subscription[ApplicationRecorder]:
         """All notifications above `gt`, also those to come; see `JetStreamSubscription`."""
         return JetStreamSubscription(
-            self, gt, topics, client=self._client, stream=self._stream, decode=self._records.notification
+            self, gt, topics, client=self._client, stream=self._stream, decode=self.records.notification
         )
 
     def erase_events(self, originator_id: UUID | str, *, after: int = 0, before: int) -> int:
@@ -294,16 +387,16 @@ class StreamApplicationRecorder(JetStreamAggregateRecorder, ApplicationRecorder)
         Raises:
             OperationalError: Not all were erased within the budget; call again.
         """
-        subject = self._records.subject(originator_id)
+        subject = self.records.subject(originator_id)
         with self._client.erasing():
-            return self._client.call(self._erase, subject, after, before)
+            return self._erase(subject, after, before)
 
-    async def _erase(self, subject: str, after: int, before: int) -> int:
-        self._heads.drop(subject)
+    def _erase(self, subject: str, after: int, before: int) -> int:
+        self._heads.pop(subject, None)
         try:
-            return await erase(self._client, self._stream, subject, after=after, before=before)
+            return erase(self._client, self._stream, subject, after=after, before=before)
         finally:
-            self._heads.drop(subject)
+            self._heads.pop(subject, None)
 
 
 class JetStreamApplicationRecorder(StreamApplicationRecorder):
@@ -324,15 +417,12 @@ class JetStreamTrackingRecorder(StreamRecorder, TrackingRecorder):
         Raises:
             IntegrityError: Its position is not above the last one of that application.
         """
-        self._client.call(self._insert, [self._records.tracking_message(tracking)])
+        self.insert([self.records.tracking_message(tracking)])
 
     def max_tracking_id(self, application_name: str) -> int | None:
         """The last tracked position of that application, None when there is none."""
-        head = self._client.call(self._tracked, self._records.tracking_subject(application_name))
+        head = self._read_head(self.records.tracking_subject(application_name), self._client.deadline())
         return None if head is NOTHING else head.version
-
-    async def _tracked(self, subject: str) -> Head:
-        return await self._read_head(subject, self._client.deadline())
 
 
 class JetStreamProcessRecorder(JetStreamTrackingRecorder, StreamApplicationRecorder, ProcessRecorder):
@@ -347,7 +437,7 @@ class JetStreamProcessRecorder(JetStreamTrackingRecorder, StreamApplicationRecor
         tracking: Tracking | None = None,
         **_: Any,
     ) -> list[int]:
-        messages = self._records.messages(stored_events, message_ids)
+        messages = self.records.messages(stored_events, message_ids)
         if tracking is None:
             return self._insert_messages(messages, expected_position)
         if expected_position is not None:
@@ -357,4 +447,4 @@ class JetStreamProcessRecorder(JetStreamTrackingRecorder, StreamApplicationRecor
             msg = f"{len(messages)} events and a tracking record in one insert; the server takes {MAX_BATCH}"
             raise ProgrammingError(msg)
         # First, so that the events keep contiguous positions.
-        return self._insert_messages([self._records.tracking_message(tracking), *messages], None)[1:]
+        return self._insert_messages([self.records.tracking_message(tracking), *messages], None)[1:]

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Literal
 from uuid import UUID
@@ -30,36 +29,6 @@ FOREIGN_TOPIC = ""
 """In place of the topic of an event: the message was not written by this module. No event has it."""
 
 
-class HeadCache:
-    """The heads that were seen last, of at most `size` subjects. Used on the loop's thread only."""
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-        self._heads: OrderedDict[str, Head] = OrderedDict()
-
-    def get(self, subject: str) -> Head | None:
-        """The remembered head; it may be outdated."""
-        head = self._heads.get(subject)
-        if head is not None:
-            self._heads.move_to_end(subject)
-        return head
-
-    def put(self, subject: str, head: Head) -> None:
-        """Remember a head."""
-        self._heads[subject] = head
-        self._heads.move_to_end(subject)
-        if len(self._heads) > self._size:
-            self._heads.popitem(last=False)
-
-    def drop(self, subject: str) -> None:
-        """Forget a head."""
-        self._heads.pop(subject, None)
-
-    def clear(self) -> None:
-        """Forget all."""
-        self._heads.clear()
-
-
 class Records:
     """
     Makes messages of events and events of messages, for one stream.
@@ -85,7 +54,8 @@ class Records:
         Raises:
             DataError: The id is empty, or not a UUID where UUIDs are stored.
         """
-        return self._events + token(self._text(originator_id))
+        is_plain = self._id_type == "text" and isinstance(originator_id, str)
+        return self._events + token(originator_id if is_plain else self._text(originator_id))
 
     def tracking_subject(self, application_name: str) -> str:
         """The subject of an application's tracking records."""
@@ -110,7 +80,7 @@ class Records:
         messages: list[Message] = []
         for index, event in enumerate(events):
             message_id = f"{call}.{index}" if message_ids is None else message_ids[index]
-            message = self._message(event, message_id)
+            message = self.message(event, message_id)
             if versions.get(message.subject, NOTHING.version) >= event.originator_version:
                 msg = f"version {event.originator_version} of {event.originator_id} does not follow within the insert"
                 raise IntegrityError(msg)
@@ -164,7 +134,8 @@ class Records:
         except (KeyError, ValueError) as error:
             raise _foreign(message) from error
 
-    def _message(self, event: StoredEvent, message_id: str) -> Message:
+    def message(self, event: StoredEvent, message_id: str) -> Message:
+        """Return the message of an event."""
         subject = self.subject(event.originator_id)
         headers = {
             MESSAGE_ID: message_id,

@@ -5,7 +5,7 @@ A stream numbers by itself, and erased messages left gaps. So placeholders witho
 written where nothing is to stand, and purged all at once in the end.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -13,6 +13,7 @@ from eventsourcing.persistence import Notification, OperationalError, StoredEven
 
 from .append import MAX_BATCH, Message
 from .client import JetStreamClient
+from .recorders import StreamRecorder
 from .records import FOREIGN_TOPIC, Records
 from .stream import PurgeReply
 
@@ -28,48 +29,46 @@ class _StreamSettings(msgspec.Struct):
 
 
 def restore_with_gaps(
-    pages: Iterable[Sequence[Notification]], *, records: Records, insert: Callable[[Sequence[Message]], int]
+    client: JetStreamClient, recorder: StreamRecorder, pages: Iterable[Sequence[Notification]]
 ) -> None:
     """
-    Write records, whose positions ascend, and placeholders between them, in atomic batches.
-
-    Args:
-        pages: The records.
-        records: Makes messages of them.
-        insert: Appends messages, and returns the position of the last one.
+    Write records, whose positions ascend, and placeholders between them, in atomic batches, into an empty stream.
 
     Raises:
         OperationalError: Somebody else writes to the stream.
     """
-    for batch, last in _batches(_messages(pages, records)):
-        found = insert(batch)
+    stream = recorder.stream
+    _mark_partial(client, stream, is_partial=True)
+    for batch, last in _batches(_messages(pages, recorder.records)):
+        found = recorder.insert(batch)
         if found != last:
             msg = f"position {last} of the stream was to be filled, and {found} was: somebody else writes to it"
             raise OperationalError(msg)
+    _purge_placeholders(client, stream, recorder.records)
+    _mark_partial(client, stream, is_partial=False)
 
 
-async def purge_placeholders(client: JetStreamClient, stream: str, records: Records) -> None:
-    """Remove the placeholders."""
+def _purge_placeholders(client: JetStreamClient, stream: str, records: Records) -> None:
     request = {"filter": records.tracking_subject(PLACEHOLDER)}
-    await client.api(f"STREAM.PURGE.{stream}", request, PurgeReply, client.deadline())
+    client.api(f"STREAM.PURGE.{stream}", request, PurgeReply, client.deadline())
 
 
-async def is_partial(client: JetStreamClient, stream: str) -> bool:
+def is_partial(client: JetStreamClient, stream: str) -> bool:
     """Whether a stream is being restored, or a restore was interrupted."""
-    return _PARTIAL in (await _config(client, stream)).get("metadata", {})
+    return _PARTIAL in (_config(client, stream)).get("metadata", {})
 
 
-async def mark_partial(client: JetStreamClient, stream: str, *, is_partial: bool) -> None:
+def _mark_partial(client: JetStreamClient, stream: str, *, is_partial: bool) -> None:
     """Mark a stream as being restored, or as complete, in its metadata on the server."""
-    config = await _config(client, stream)
+    config = _config(client, stream)
     metadata = {name: value for name, value in config.get("metadata", {}).items() if name != _PARTIAL}
     if is_partial:
         metadata[_PARTIAL] = "yes"
-    await client.api(f"STREAM.UPDATE.{stream}", {**config, "metadata": metadata}, _StreamSettings, client.deadline())
+    client.api(f"STREAM.UPDATE.{stream}", {**config, "metadata": metadata}, _StreamSettings, client.deadline())
 
 
-async def _config(client: JetStreamClient, stream: str) -> dict[str, Any]:
-    return (await client.api(f"STREAM.INFO.{stream}", None, _StreamSettings, client.deadline())).config
+def _config(client: JetStreamClient, stream: str) -> dict[str, Any]:
+    return (client.api(f"STREAM.INFO.{stream}", None, _StreamSettings, client.deadline())).config
 
 
 def _messages(pages: Iterable[Sequence[Notification]], records: Records) -> Iterator[tuple[int, Message]]:

@@ -7,16 +7,18 @@ replica does. It lives on one of the servers that keep the stream, reads what th
 
 import asyncio
 import hashlib
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from eventsourcing.persistence import OperationalError
 from nats.aio.msg import Msg
 
-from .client import Deadline, JetStreamClient, ask_api
+from .client import Deadline, JetStreamClient
 from .connection import STATUS, Connection
 from .reading import MESSAGE_ID
-from .subscription import position_of
+from .stream import ClusterInfo
+from .subscription import create_consumer, position_of
+from .transport import Transport
 
 _INACTIVE_S: Final = 30
 _BATCH: Final = 500
@@ -28,44 +30,23 @@ _UNKNOWN_YET: Final = "503"
 """Our server does not know yet that the consumer, which lives on another one, is there. It does not say that nothing is."""
 
 
-class PeerInfo(msgspec.Struct, rename={"is_current": "current", "is_offline": "offline"}):
-    """A server that keeps a copy and does not lead, as the leader sees it."""
-
-    name: str
-    is_current: bool = False
-    is_offline: bool = False
-
-
-class ClusterInfo(msgspec.Struct):
-    """The servers that keep a copy of a stream, and their Raft group."""
-
-    leader: str = ""
-    raft_group: str = ""
-    replicas: list[PeerInfo] = []
-
-
 class _StreamCluster(msgspec.Struct):
     cluster: ClusterInfo | None = None
 
 
-class _ConsumerInfo(msgspec.Struct):
-    name: str
-    cluster: ClusterInfo | None = None
-
-
-async def cluster_of(client: JetStreamClient, stream: str) -> ClusterInfo:
+def cluster_of(client: JetStreamClient, stream: str) -> ClusterInfo:
     """Return the servers that keep a copy of a stream; none where there is no cluster."""
-    info = await client.api(f"STREAM.INFO.{stream}", None, _StreamCluster, client.deadline())
+    info = client.api(f"STREAM.INFO.{stream}", None, _StreamCluster, client.deadline())
     return info.cluster or ClusterInfo()
 
 
-async def servers_of(client: JetStreamClient, stream: str) -> set[str]:
+def servers_of(client: JetStreamClient, stream: str) -> set[str]:
     """The names of the servers that keep a copy of a stream; none where there is no cluster."""
-    members = await cluster_of(client, stream)
+    members = cluster_of(client, stream)
     return {members.leader, *(one.name for one in members.replicas)} - {""}
 
 
-async def digests_on_each(
+def digests_on_each(
     client: JetStreamClient, stream: str, servers: set[str], *, first: int, last: int
 ) -> dict[str, dict[int, bytes]]:
     """
@@ -77,35 +58,27 @@ async def digests_on_each(
     deadline = client.deadline()
     found: dict[str, dict[int, bytes]] = {}
 
-    async def read_one(connection: Connection, deadline: Deadline) -> None:
+    def read_one(transport: Transport, ends_at: float) -> None:
+        del transport, ends_at  # consumers are of the event loop's connection
+        client.call(read_from_one)
+
+    async def read_from_one() -> None:
         # The server chooses where a consumer lives; the next one lives elsewhere.
-        name, server = await _create(connection, stream, first, deadline)
+        connection = await client.connected(deadline)
+        consumer = await create_consumer(connection, stream, deadline, after=first - 1, inactive_s=_INACTIVE_S)
+        server = "" if consumer.cluster is None else consumer.cluster.leader
         try:
             if server in servers and server not in found:
-                found[server] = await _read(connection, stream, name, last, deadline)
+                found[server] = await _read(connection, stream, consumer.name, last, deadline)
         finally:
-            await connection.publish(f"$JS.API.CONSUMER.DELETE.{stream}.{name}", b"")
+            await connection.publish(f"$JS.API.CONSUMER.DELETE.{stream}.{consumer.name}", b"")
 
     while servers - found.keys():
         if deadline.left_s == 0:
             msg = f"reading {stream} from {', '.join(sorted(servers - found.keys()))}: no answer within {client.timeout_s:g} s"
             raise OperationalError(msg)
-        await client.retry(read_one, deadline, doing=f"reading {stream} from each server")
+        client.retry(read_one, deadline, doing=f"reading {stream} from each server")
     return found
-
-
-async def _create(connection: Connection, stream: str, first: int, deadline: Deadline) -> tuple[str, str]:
-    config: dict[str, Any] = {
-        "deliver_policy": "by_start_sequence",
-        "opt_start_seq": first,
-        "ack_policy": "none",
-        "mem_storage": True,
-        "num_replicas": 1,
-        "inactive_threshold": _INACTIVE_S * 10**9,
-    }
-    request = msgspec.json.encode({"stream_name": stream, "config": config})
-    created = await ask_api(connection, f"CONSUMER.CREATE.{stream}", request, _ConsumerInfo, deadline)
-    return created.name, "" if created.cluster is None else created.cluster.leader
 
 
 async def _read(connection: Connection, stream: str, consumer: str, last: int, deadline: Deadline) -> dict[int, bytes]:

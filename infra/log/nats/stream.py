@@ -8,10 +8,10 @@ from eventsourcing.persistence import InterfaceError
 
 from chatledger.domain.wire import Value
 
-from .client import Deadline, JetStreamClient, ask_api
-from .connection import Connection
+from .client import JetStreamClient
 from .errors import NAME_IN_USE, NOT_FOUND, ApiError, StreamAbsentError
 from .subjects import check_stream_name
+from .transport import Transport, ask_api
 
 LOG_ID = "chatledger_log_id"
 DUPLICATE_WINDOW_S = 120
@@ -76,6 +76,22 @@ class StreamInfo(msgspec.Struct):
         return f"{self.config.metadata.get(LOG_ID, '')}@{self.created}"
 
 
+class PeerInfo(msgspec.Struct, rename={"is_current": "current", "is_offline": "offline"}):
+    """A server that keeps a copy and does not lead, as the leader sees it."""
+
+    name: str
+    is_current: bool = False
+    is_offline: bool = False
+
+
+class ClusterInfo(msgspec.Struct):
+    """The servers that keep a copy of a stream, and their Raft group."""
+
+    leader: str = ""
+    raft_group: str = ""
+    replicas: list[PeerInfo] = []
+
+
 class PurgeReply(msgspec.Struct):
     """The reply to `STREAM.PURGE`."""
 
@@ -92,7 +108,7 @@ def tracking_prefix(stream: str) -> str:
     return f"{stream}.t."
 
 
-async def open_stream(client: JetStreamClient, name: str, *, create: bool, replicas: int) -> StreamInfo:
+def open_stream(client: JetStreamClient, name: str, *, create: bool, replicas: int) -> StreamInfo:
     """
     The stream of that name, checked.
 
@@ -104,9 +120,9 @@ async def open_stream(client: JetStreamClient, name: str, *, create: bool, repli
     check_stream_name(name)
     deadline = client.deadline()
 
-    async def find(connection: Connection, deadline: Deadline) -> StreamInfo | None:
+    def find(transport: Transport, ends_at: float) -> StreamInfo | None:
         try:
-            return await ask_api(connection, f"STREAM.INFO.{name}", b"", StreamInfo, deadline)
+            return ask_api(transport, f"STREAM.INFO.{name}", b"", StreamInfo, ends_at)
         except ApiError as error:
             if error.fault.err_code != NOT_FOUND:
                 raise
@@ -118,7 +134,7 @@ async def open_stream(client: JetStreamClient, name: str, *, create: bool, repli
             raise StreamAbsentError(msg)
         request = msgspec.json.encode(new_config(name, replicas))
         try:
-            return await ask_api(connection, f"STREAM.CREATE.{name}", request, StreamInfo, deadline)
+            return ask_api(transport, f"STREAM.CREATE.{name}", request, StreamInfo, ends_at)
         except ApiError as error:
             if error.fault.err_code != NAME_IN_USE:
                 raise
@@ -126,7 +142,7 @@ async def open_stream(client: JetStreamClient, name: str, *, create: bool, repli
 
     info = None
     while info is None:
-        info = await client.retry(find, deadline, doing=f"opening the stream {name}")
+        info = client.retry(find, deadline, doing=f"opening the stream {name}")
     wrong = faults(name, info.config)
     if wrong:
         msg = f"the stream {name!r} cannot hold a ledger: {'; '.join(wrong)}"
@@ -134,22 +150,22 @@ async def open_stream(client: JetStreamClient, name: str, *, create: bool, repli
     return info
 
 
-async def stream_info(client: JetStreamClient, name: str) -> StreamInfo:
+def stream_info(client: JetStreamClient, name: str) -> StreamInfo:
     """Return the info of a stream, from its leader."""
-    return await client.api(f"STREAM.INFO.{name}", None, StreamInfo, client.deadline())
+    return client.api(f"STREAM.INFO.{name}", None, StreamInfo, client.deadline())
 
 
-async def delete_stream(client: JetStreamClient, name: str) -> None:
+def delete_stream(client: JetStreamClient, name: str) -> None:
     """Delete the stream and all it holds; nothing happens when there is none."""
 
-    async def delete(connection: Connection, deadline: Deadline) -> None:
+    def delete(transport: Transport, ends_at: float) -> None:
         try:
-            await ask_api(connection, f"STREAM.DELETE.{name}", b"", dict, deadline)
+            ask_api(transport, f"STREAM.DELETE.{name}", b"", dict, ends_at)
         except ApiError as error:
             if error.fault.err_code != NOT_FOUND:
                 raise
 
-    await client.retry(delete, client.deadline(), doing=f"deleting the stream {name}")
+    client.retry(delete, client.deadline(), doing=f"deleting the stream {name}")
 
 
 def faults(name: str, config: StreamConfig) -> list[str]:

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
 from threading import Condition
 
@@ -13,10 +13,12 @@ import msgspec
 from eventsourcing.persistence import ApplicationRecorder, Notification, PersistenceError, Subscription
 from nats.aio.msg import Msg
 
-from .client import Deadline, JetStreamClient, ask_api
+from .client import Deadline, JetStreamClient
 from .connection import STATUS, Connection, Inbox
-from .errors import NOT_FOUND, TRANSIENT, ApiError, ConnectionLostError, translate
+from .errors import TRANSIENT, ApiError, ConnectionLostError, translate
 from .reading import LogMessage
+from .stream import ClusterInfo
+from .transport import decode_api
 
 EXPIRES_S = 60.0
 HEARTBEAT_S = 2.0
@@ -24,10 +26,39 @@ HEARTBEAT_S = 2.0
 SILENCE_S = 3 * HEARTBEAT_S
 INACTIVE_S = 60
 CLOSE_S = 1.0
+RETRY_S = 0.1
+log = logging.getLogger("chatledger.jetstream")
 
 
-class _ConsumerCreated(msgspec.Struct):
+class ConsumerInfo(msgspec.Struct):
+    """The reply to `CONSUMER.CREATE`."""
+
     name: str
+    cluster: ClusterInfo | None = None
+
+
+async def create_consumer(
+    connection: Connection,
+    stream: str,
+    deadline: Deadline,
+    *,
+    after: int,
+    headers_only: bool = False,
+    inactive_s: int = INACTIVE_S,
+) -> ConsumerInfo:
+    """Make a consumer of everything above `after`, which one server keeps in memory."""
+    config = {
+        "deliver_policy": "by_start_sequence",
+        "opt_start_seq": max(after + 1, 1),
+        "ack_policy": "none",
+        "mem_storage": True,
+        "num_replicas": 1,
+        "inactive_threshold": inactive_s * 10**9,
+        "headers_only": headers_only,
+    }
+    request = msgspec.json.encode({"stream_name": stream, "config": config})
+    reply = await connection.request(f"$JS.API.CONSUMER.CREATE.{stream}", request, timeout_s=deadline.attempt_s)
+    return decode_api(reply, ConsumerInfo)
 
 
 class PullConsumer:
@@ -57,20 +88,10 @@ class PullConsumer:
         headers_only: bool = False,
     ) -> "PullConsumer":
         """A consumer of everything above `after`."""
-        config = {
-            "deliver_policy": "by_start_sequence",
-            "opt_start_seq": max(after + 1, 1),
-            "ack_policy": "none",
-            "mem_storage": True,
-            "num_replicas": 1,
-            "inactive_threshold": INACTIVE_S * 10**9,
-            "headers_only": headers_only,
-        }
         consumer = cls(connection, stream)
         consumer._inbox = await connection.listen(consumer._deliver, lambda: consumer._die("the connection ended"))
         try:
-            request = msgspec.json.encode({"stream_name": stream, "config": config})
-            created = await ask_api(connection, f"CONSUMER.CREATE.{stream}", request, _ConsumerCreated, deadline)
+            created = await create_consumer(connection, stream, deadline, after=after, headers_only=headers_only)
         except BaseException:
             await consumer._inbox.end()
             raise
@@ -135,19 +156,33 @@ class PullConsumer:
         self._something.set()
 
 
+async def keep_following(follow: Callable[[], Awaitable[None]], *, doing: str) -> None:
+    """Repeat `follow` for ever, or until an error that a retry does not cure, which is raised as a `PersistenceError`."""
+    while True:
+        try:
+            await follow()
+        except ApiError as error:
+            if not error.is_transient:
+                raise translate(error.fault, doing=doing) from error
+        except PersistenceError:
+            raise
+        except TRANSIENT as error:
+            log.info("%s was interrupted: %r", doing, error)
+        else:
+            continue
+        await asyncio.sleep(RETRY_S)
+
+
 def position_of(message: Msg) -> int:
     """The stream position of a consumer's message, from its acknowledgement subject (of both forms)."""
     parts = message.reply.split(".")
     return int(parts[5] if len(parts) == 9 else parts[7])
 
 
-log = logging.getLogger("chatledger.jetstream")
-
 MAX_WANTED = 500
 FIRST_WANTED = 8
 # What may be under way at once; the server drops a client that has 64 MB waiting for it.
 WANTED_BYTES = 16 * 1024 * 1024
-RETRY_S = 0.1
 
 Decode = Callable[[LogMessage], Notification | None]
 
@@ -241,21 +276,11 @@ class JetStreamSubscription(Subscription[ApplicationRecorder]):
 
     async def _follow(self) -> None:
         self._room = asyncio.Event()
-        while True:
-            try:
-                await self._follow_connected()
-            except ApiError as error:
-                if error.fault.err_code == NOT_FOUND or not error.is_transient:
-                    raise translate(error.fault, doing=f"subscribing to {self._stream}") from error
-            except PersistenceError:
-                raise
-            except TRANSIENT as error:
-                log.info("subscription to %s above %d interrupted: %r", self._stream, self._position, error)
-            await asyncio.sleep(RETRY_S)
+        await keep_following(self._follow_connected, doing=f"subscribing to {self._stream}")
 
     async def _follow_connected(self) -> None:
         deadline = self._client.deadline()
-        connection = await self._client.connection(deadline)
+        connection = await self._client.connected(deadline)
         consumer = await PullConsumer.open(connection, self._stream, deadline, after=self._position)
         wanted = FIRST_WANTED
         try:

@@ -1,19 +1,14 @@
 """Wait for new messages of a log without polling."""
 
 import asyncio
-import logging
 
 from eventsourcing.persistence import PersistenceError
 
 from .client import JetStreamClient
-from .errors import TRANSIENT, ApiError, translate
-from .subscription import PullConsumer, position_of
-
-log = logging.getLogger("chatledger.jetstream")
+from .subscription import PullConsumer, keep_following, position_of
 
 # Beyond this it is cheaper to make a new consumer than to fetch the headers in between.
 MAX_CATCH_UP = 200
-RETRY_S = 0.05
 
 
 class LogWatcher:
@@ -49,10 +44,11 @@ class LogWatcher:
         return self._client.call(self._wait, after, timeout_s)
 
     def advance(self, position: int) -> None:
-        """Note that the stream has a message at a position. On the loop's thread."""
+        """Note that the stream has a message at a position."""
         if position > self._known:
             self._known = position
-            self._wake()
+            if self._waiters:
+                self._client.signal(self._wake)
 
     def forget(self) -> None:
         """Forget the known position, after the stream was deleted."""
@@ -104,21 +100,10 @@ class LogWatcher:
         return min((after for waiter, after in self._waiters.items() if not waiter.done()), default=None)
 
     async def _follow(self) -> None:
-        while not self._is_closed:
-            try:
-                await self._follow_connected()
-            except ApiError as error:
-                if not error.is_transient:
-                    self._fail(translate(error.fault, doing=f"waiting for {self._stream}"))
-                    return
-            except PersistenceError as error:
-                self._fail(error)
-                return
-            except TRANSIENT as error:
-                log.info("waiting for %s interrupted: %r", self._stream, error)
-            else:
-                continue
-            await asyncio.sleep(RETRY_S)
+        try:
+            await keep_following(self._follow_connected, doing=f"waiting for {self._stream}")
+        except PersistenceError as error:
+            self._fail(error)
 
     def _fail(self, error: Exception) -> None:
         for waiter in self._waiters:
@@ -128,7 +113,7 @@ class LogWatcher:
     async def _follow_connected(self) -> None:
         cursor = self._floor = await self._somebody_waits()
         deadline = self._client.deadline()
-        connection = await self._client.connection(deadline)
+        connection = await self._client.connected(deadline)
         consumer = await PullConsumer.open(connection, self._stream, deadline, after=cursor, headers_only=True)
         try:
             while True:
@@ -140,7 +125,8 @@ class LogWatcher:
                 messages = await consumer.receive()
                 if messages:
                     cursor = position_of(messages[-1])
-                    self.advance(cursor)
+                    self._known = max(self._known, cursor)
+                    self._wake()
         finally:
             await consumer.close()
 

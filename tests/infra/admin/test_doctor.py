@@ -271,10 +271,10 @@ def test_a_feed_that_is_ahead(data: Path, tmp_path: Path) -> None:
         assert list(feed)
         feed.close()
     feeds = tmp_path / "feeds"
-    shutil.copytree(data / "log" / "jetstream" / "$G" / "streams" / f"{STREAM}-feeds", feeds)
+    shutil.copytree(data / "log" / "jetstream" / "$G" / "streams" / f"KV_{STREAM}-feeds", feeds)
     shutil.rmtree(data / "log")
     shutil.copytree(tmp_path / "older", data / "log")
-    shutil.copytree(feeds, data / "log" / "jetstream" / "$G" / "streams" / f"{STREAM}-feeds", dirs_exist_ok=True)
+    shutil.copytree(feeds, data / "log" / "jetstream" / "$G" / "streams" / f"KV_{STREAM}-feeds", dirs_exist_ok=True)
     assert {"feed-ahead", "log-regressed"} <= kinds(diagnosed(data))
 
 

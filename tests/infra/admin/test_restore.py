@@ -259,7 +259,7 @@ def test_killed_while_a_stream_is_filled(folder: Path, before: dict[str, object]
             raise KilledError
 
         with patched.context() as dying:
-            dying.setattr("chatledger.infra.log.nats.event_log.purge_placeholders", die)
+            dying.setattr("chatledger.infra.log.nats.restoring._purge_placeholders", die)
             with pytest.raises(KilledError):
                 admin.restore(folder, location)
         with pytest.raises(ConfigurationError, match="being restored"):

@@ -1,5 +1,6 @@
 """Feeds while the server dies, restarts or stays away; and what they leave on it."""
 
+import asyncio
 import json
 import os
 import signal
@@ -9,12 +10,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import nats
 import pytest
 from tests.support.jetstream_world import TOKEN, Server, connected, eventually
 from tests.support.ledger_world import internals, text
 
 import chatledger
 from chatledger import ConfigurationError, Ledger, LogUnavailableError
+from chatledger.infra.log.nats.reading import last_on_subject
+from chatledger.infra.log.nats.subjects import token
 from chatledger.jetstream import JetStreamClient
 
 
@@ -32,7 +36,7 @@ def open_on(server: Server, index: Path, *, timeout_s: float = 60, **options: An
 
 
 def ask(client: JetStreamClient, subject: str) -> dict[str, Any]:
-    return client.call(client.api, subject, None, dict[str, Any], client.deadline())
+    return client.api(subject, None, dict[str, Any], client.deadline())
 
 
 class Handler(threading.Thread):
@@ -160,7 +164,7 @@ def test_feeds_leave_nothing_on_the_server(server: Server, tmp_path: Path) -> No
                 assert not thread.is_alive()
             assert consumers() <= 1
         eventually(lambda: consumers() == 0)
-        assert 0 == int(ask(client, "CONSUMER.LIST.chatledger-feeds")["total"])
+        assert 0 == int(ask(client, "CONSUMER.LIST.KV_chatledger-feeds")["total"])
 
 
 def test_positions_lie_in_a_stream_like_the_log(server: Server, tmp_path: Path) -> None:
@@ -170,12 +174,12 @@ def test_positions_lie_in_a_stream_like_the_log(server: Server, tmp_path: Path) 
         assert [] == ledger.feeds()
         assert not ledger.forget_feed("n")
         names = {stream["config"]["name"] for stream in ask(client, "STREAM.LIST")["streams"]}
-        assert names == {"chatledger", "chatledger-blobs", "chatledger-feeds"}
+        assert names == {"chatledger", "chatledger-blobs", "KV_chatledger-feeds"}
         for name in ("n", "m"):
             with ledger.feed(name=name, follow=False) as feed:
                 for _ in feed:
                     feed.ack()
-        info = ask(client, "STREAM.INFO.chatledger-feeds")
+        info = ask(client, "STREAM.INFO.KV_chatledger-feeds")
 
         assert 2 == info["state"]["messages"]
         assert ("file", 1, 1, 0) == tuple(
@@ -184,13 +188,85 @@ def test_positions_lie_in_a_stream_like_the_log(server: Server, tmp_path: Path) 
         assert ask(client, "STREAM.INFO.chatledger")["state"]["messages"] == 1
 
 
+def handle(ledger: Ledger, name: str) -> list[int]:
+    """The positions of what a named feed gives now, acknowledged."""
+    with ledger.feed(name=name, follow=False) as feed:
+        found: list[int] = []
+        for recorded in feed:
+            found.append(recorded.position)
+            feed.ack()
+        return found
+
+
+def test_positions_are_a_key_value_bucket_of_nats(server: Server, tmp_path: Path) -> None:
+    """nats-py's own KeyValue finds them by the name of the feed, and deletes them."""
+
+    async def read_and_delete() -> tuple[list[str], dict[str, Any]]:
+        untyped: Any = nats
+        connection = await untyped.connect(server.url, token=TOKEN)
+        try:
+            bucket = await connection.jetstream().key_value("chatledger-feeds")
+            keys, entry = await bucket.keys(), await bucket.get("0/1/mailer")
+            await bucket.delete("0/1/mailer")
+            return keys, {**json.loads(entry.value or b""), "revision": entry.revision}
+        finally:
+            await connection.close()
+
+    with open_on(server, tmp_path / "a", create=True) as ledger:
+        ledger.create_chat("c", "u")
+        assert [1] == handle(ledger, "mailer")
+        assert [1] == handle(ledger, "of\u00a0Zoë")
+        keys, found = asyncio.run(read_and_delete())
+        assert ["of\u00a0Zoë"] == [info.name for info in ledger.feeds()]
+        assert [1] == handle(ledger, "mailer")
+        assert {"mailer", "of\u00a0Zoë"} == {info.name for info in ledger.feeds()}
+
+    assert "0/1/mailer" in keys
+    assert (1, "mailer") == (found["position"], found["name"])
+    assert found["revision"] > 0
+
+
+def test_positions_of_an_older_version_are_used_where_they_are(server: Server, tmp_path: Path) -> None:
+    """A stream cannot be renamed; so a ledger of before the bucket keeps its stream."""
+    old = "chatledger-feeds"
+    config = {
+        "name": old,
+        "subjects": [f"{old}.b.>"],
+        "retention": "limits",
+        "storage": "file",
+        "discard": "new",
+        "max_msgs_per_subject": 1,
+        "allow_direct": True,
+    }
+    with connected(server.endpoint) as client:
+        with open_on(server, tmp_path / "a", create=True) as ledger:
+            ledger.create_chat("c", "u")
+            assert [1] == handle(ledger, "mailer")
+        deadline = client.deadline()
+        kept = last_on_subject(client, f"KV_{old}", f"$KV.{old}.0/1/mailer", deadline)
+        assert kept is not None
+        client.api(f"STREAM.CREATE.{old}", config, dict[str, Any], deadline)
+        connection = client.connection(deadline)
+        connection.answer(connection.send([(f"{old}.b.{token('0/1/mailer')}", {}, kept.payload)]), deadline.ends_at)
+        ask(client, f"STREAM.DELETE.KV_{old}")
+        with open_on(server, tmp_path / "a", create=True) as ledger:
+            ledger.append("c", [text("more")])
+            assert [2] == handle(ledger, "mailer")
+            assert [2] == [info.position for info in ledger.feeds()]
+            assert ledger.forget_feed("mailer")
+            assert [] == ledger.feeds()
+        names = {stream["config"]["name"] for stream in ask(client, "STREAM.LIST")["streams"]}
+
+    assert {"chatledger", "chatledger-blobs", old} == names
+
+
 def test_a_stream_that_is_something_else_is_refused(server: Server, tmp_path: Path) -> None:
     """Another stream of that name is not used for positions."""
     with connected(server.endpoint) as client, open_on(server, tmp_path / "a", create=True) as ledger:
-        ask(client, "STREAM.DELETE.chatledger-feeds")
-        config = {"name": "chatledger-feeds", "subjects": ["other"], "storage": "memory"}
-        client.call(client.api, "STREAM.CREATE.chatledger-feeds", config, dict[str, Any], client.deadline())
-        with pytest.raises(ConfigurationError, match="chatledger-feeds"):
+        ask(client, "STREAM.DELETE.KV_chatledger-feeds")
+        config = {"name": "KV_chatledger-feeds", "subjects": ["other"], "storage": "memory"}
+        client.api("STREAM.CREATE.KV_chatledger-feeds", config, dict[str, Any], client.deadline())
+        with pytest.raises(ConfigurationError, match="KV_chatledger-feeds"):
             ledger.feed(name="n")
 
 

@@ -6,18 +6,18 @@ import os
 import threading
 import traceback
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import pytest
+from eventsourcing.persistence import StoredEvent
 from tests.contracts.store_world import together
 from tests.support.ledger_world import check_chat, ids, is_owner, store_behind, text, texts
 
 import chatledger
 from chatledger import ANY, Ledger, LedgerClosedError
 from chatledger.errors import MessageConflictError
-from chatledger.infra.log.nats.blocking_appends import NOT_SENT
+from chatledger.infra.log.nats.errors import ConnectionLostError
 
 THREADS, TURNS = 8, 40
 
@@ -240,11 +240,13 @@ def test_closing_while_others_work(path: Path) -> None:
 def test_an_append_that_closing_cancelled(path: Path) -> None:
     """Its outcome is unknown, and that is what the caller is told."""
     with chatledger.open(path, durability="fast") as ledger:
-        appends: Any = store_behind(ledger).log.begin_appends()
-        cancelled: Future[int] = Future()
-        cancelled.cancel()
-        outcome = appends._outcome(("c", (), 0), cancelled, NOT_SENT)
+        log: Any = store_behind(ledger).log
+        appends = log.begin_appends()
         appends.finish()
+        message = log._stream_recorder.records.message(StoredEvent("c", 1, "t", b""), "id")
+        message.expected = 0
+        log._client.close()
+        outcome = appends._outcome(("c", (), 0), [message], ConnectionLostError())
 
     assert isinstance(outcome, chatledger.LogUnavailableError)
     assert "unknown" in str(outcome)

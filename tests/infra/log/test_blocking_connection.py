@@ -4,6 +4,7 @@
 # White-box checks, as for ruff.
 
 import contextlib
+import re
 import socket
 import threading
 import time
@@ -21,6 +22,8 @@ from tests.support.soak import examples
 
 from chatledger.infra.log.nats.blocking_connection import BlockingConnection, ConnectionBrokenError, ConnectionPool
 from chatledger.infra.log.nats.client import JetStreamClient
+from chatledger.infra.log.nats.connection import Connection
+from chatledger.infra.log.nats.reading import at
 from chatledger.infra.log.nats_server.health import get_server_info
 from chatledger.jetstream import Endpoint, JetStreamApplicationRecorder
 
@@ -53,24 +56,24 @@ def recorder(client: JetStreamClient) -> JetStreamApplicationRecorder:
 
 @pytest.fixture
 def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The subjects that were published to over lines."""
+    """The subjects of events that were sent over blocking connections."""
     found: list[str] = []
-    publish = BlockingConnection.publish
+    send = BlockingConnection.send
 
-    def noted(self: BlockingConnection, messages: Any) -> list[int]:
-        found.extend(subject for subject, _, _ in messages)
-        return publish(self, messages)
+    def noted(self: BlockingConnection, requests: Any) -> int:
+        found.extend(subject for subject, _, _ in requests if not subject.startswith("$JS"))
+        return send(self, requests)
 
-    monkeypatch.setattr(BlockingConnection, "publish", noted)
+    monkeypatch.setattr(BlockingConnection, "send", noted)
     return found
 
 
 def test_an_append_goes_over_the_blocking_connection(recorder: JetStreamApplicationRecorder, said: list[str]) -> None:
-    """Of one event; several are a batch, and go the other way. Both are there."""
+    """Of one event, and of several, which are a batch."""
     assert inserted(recorder.insert_events([event("a", 1)], expected_position=0)) == [1]
     assert inserted(recorder.insert_events([event("a", 2), event("a", 3)], expected_position=1)) == [2, 3]
     assert inserted(recorder.insert_events([event("a", 4)], expected_position=3)) == [4]
-    assert len(said) == 2
+    assert len(said) == 4
     assert [1, 2, 3, 4] == [one.originator_version for one in recorder.select_events("a")]
 
 
@@ -94,13 +97,20 @@ def test_too_large_an_event_is_refused(recorder: JetStreamApplicationRecorder, s
 
 
 @pytest.mark.parametrize("message_id", ["one\r\nTwo: 2", "ünï"])
-def test_unusual_ids_take_the_other_way(
-    recorder: JetStreamApplicationRecorder, said: list[str], message_id: str
+def test_unusual_ids_bring_no_headers(
+    recorder: JetStreamApplicationRecorder, client: JetStreamClient, said: list[str], message_id: str
 ) -> None:
-    """Nobody writes headers of his own by an id."""
+    """Nobody writes headers of his own by an id, over either connection."""
     inserted(recorder.insert_events([event("a", 1)], expected_position=0, message_ids=[message_id]))
+    connection = acquired(client)
+    inserted(recorder.insert_events([event("b", 1)], expected_position=0, message_ids=[f"{message_id}."]))
+    connection.release()
 
-    assert said == []
+    assert said == [recorder.records.subject("a")]
+    over_each = [at(client, recorder.stream, position, client.deadline()) for position in (1, 2)]
+    ids = [one.headers["Nats-Msg-Id"] for one in over_each if one is not None and "Two" not in one.headers]
+    clean = re.sub(r"[\r\n]", " ", message_id)
+    assert ids == [clean, f"{clean}."]
 
 
 def test_a_lost_answer_is_found_out_about(
@@ -139,7 +149,7 @@ def test_the_server_dies_and_comes_back(tmp_path: Path) -> None:
 def acquired(client: JetStreamClient) -> BlockingConnection:
     """The connection, waited for: on a busy machine it may not be had in the second that is given to it."""
     ends_at = time.monotonic() + 60
-    while (connection := client.acquire_blocking_connection()) is None:
+    while not isinstance(connection := client.acquire(), BlockingConnection):
         assert time.monotonic() < ends_at, "there is no connection"
         time.sleep(0.05)
     return connection
@@ -149,21 +159,23 @@ def test_it_is_acquired_by_one_thread(client: JetStreamClient, recorder: JetStre
     """Who comes meanwhile takes the other way."""
     connection = acquired(client)
 
-    assert client.acquire_blocking_connection() is None
+    assert isinstance(client.acquire(), Connection)
     assert inserted(recorder.insert_events([event("a", 1)], expected_position=0)) == [1]
-    client.release_blocking_connection()
-    assert client.acquire_blocking_connection() is connection
-    client.release_blocking_connection()
+    connection.release()
+    assert client.acquire() is connection
+    connection.release()
 
 
 def test_one_that_is_not_sound_is_replaced(client: JetStreamClient, recorder: JetStreamApplicationRecorder) -> None:
     """An answer that was not waited for must not be taken for that of another question."""
     assert recorder.max_notification_id() is None  # there is a connection now
     connection = acquired(client)
-    client.release_blocking_connection(is_sound=False)
+    connection.send([("$JS.API.INFO", {}, b"")])
+    connection.release()
 
-    assert acquired(client) is not connection
-    client.release_blocking_connection()
+    other = acquired(client)
+    assert other is not connection
+    other.release()
 
 
 def test_closing_ends_it_for_who_waits(server: Server) -> None:
@@ -171,7 +183,7 @@ def test_closing_ends_it_for_who_waits(server: Server) -> None:
     pool, shared, raised = ConnectionPool(), object(), threading.Event()
     connection = pool.acquire(shared, named(server))
     assert connection is not None
-    (token,) = connection.publish([(f"nobody.{new_name()}", b"NATS/1.0\r\n\r\n", b"")])
+    token = connection.send([(f"nobody.{new_name()}", {"A": "b"}, b"")])
     connection.answer(token, FAR)  # that nobody listens
 
     def wait() -> None:
@@ -179,7 +191,7 @@ def test_closing_ends_it_for_who_waits(server: Server) -> None:
             connection.answer(10**9, FAR)
         except ConnectionBrokenError:
             raised.set()
-        pool.release(is_sound=False)
+        connection.release()
 
     thread = threading.Thread(target=wait)
     thread.start()
@@ -205,7 +217,7 @@ def test_another_server_is_no_server(server: Server) -> None:
     """One that took the port, or wants another token, gets no event."""
     for changed in ({"server_name": "other"}, {"token": "t-wrong"}):
         with pytest.raises(ConnectionBrokenError):
-            BlockingConnection(msgspec.structs.replace(named(server), **changed), timeout_s=5)
+            BlockingConnection(msgspec.structs.replace(named(server), **changed), threading.Lock(), timeout_s=5)
 
 
 RECORDS = st.lists(
@@ -228,11 +240,11 @@ def test_pages_are_those_of_the_other_way(
     recorder = new_recorder(client)
     recorder.insert_events([event(one, n, state, topic) for n, (one, topic, state) in enumerate(records)])
     read_blocking = recorder.select_notifications(after, limit, inclusive_of_start=False)
-    acquired(client)
+    connection = acquired(client)
     try:
         other = recorder.select_notifications(after, limit, inclusive_of_start=False)
     finally:
-        client.release_blocking_connection()
+        connection.release()
     recorder.destroy()
 
     assert read_blocking == other
@@ -275,7 +287,9 @@ def scripted(pieces: list[int]) -> Generator[BlockingConnection]:
     thread = threading.Thread(target=serve)
     thread.start()
     connection = BlockingConnection(
-        Endpoint(urls=(f"nats://127.0.0.1:{listener.getsockname()[1]}",), server_name="s"), timeout_s=10
+        Endpoint(urls=(f"nats://127.0.0.1:{listener.getsockname()[1]}",), server_name="s"),
+        threading.Lock(),
+        timeout_s=10,
     )
     try:
         yield connection

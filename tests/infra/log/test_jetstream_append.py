@@ -5,7 +5,7 @@
 
 import os
 import threading
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import anyio
@@ -31,10 +31,10 @@ from tests.support.jetstream_world import (
 )
 
 from chatledger.infra.log.nats import append as append_module
-from chatledger.infra.log.nats.append import Ack, Message
-from chatledger.infra.log.nats.client import Deadline, JetStreamClient
-from chatledger.infra.log.nats.connection import Connection
+from chatledger.infra.log.nats.append import EXPECTED, Ack
+from chatledger.infra.log.nats.client import JetStreamClient
 from chatledger.infra.log.nats.errors import ConnectionLostError
+from chatledger.infra.log.nats.transport import Request, Transport
 from chatledger.jetstream import (
     DamagedLogError,
     JetStreamApplicationRecorder,
@@ -116,19 +116,18 @@ def test_a_late_retry_finds_its_own_event_behind_those_of_others(
     recorder: JetStreamApplicationRecorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The last event of the originator is somebody else's by the time of the retry; the slot is still ours."""
-    send = append_module._send
+    exchange = append_module._exchange
     other = iter([True])
 
-    async def send_and_lose(connection: Connection, messages: list[Message], deadline: Deadline) -> Ack:
-        ack = await send(connection, messages, deadline)
+    def exchange_and_lose(transport: Transport, requests: Sequence[Request], ends_at: float) -> Ack:
+        ack = exchange(transport, requests, ends_at)
         if next(other, False):
-            later = Message("unset", b"later", {"Nats-Msg-Id": "other", "Cl-Topic": "t", "Cl-Version": "2"})
-            later.subject, later.expected = messages[0].subject, ack.last
-            await send(connection, [later], deadline)
+            headers = {"Nats-Msg-Id": "other", "Cl-Topic": "t", "Cl-Version": "2", EXPECTED: str(ack.last)}
+            exchange(transport, [(requests[0][0], headers, b"later")], ends_at)
             raise ConnectionLostError
         return ack
 
-    monkeypatch.setattr(append_module, "_send", send_and_lose)
+    monkeypatch.setattr(append_module, "_exchange", exchange_and_lose)
     ids = inserted(recorder.insert_events([event("a", 1)], expected_position=0))
 
     assert ids == [1]
@@ -285,12 +284,9 @@ def test_a_full_stream_refuses_at_once(recorder: JetStreamApplicationRecorder, c
 
 
 def limit_messages(client: JetStreamClient, stream: str, limit: int) -> None:
-    async def update() -> None:
-        deadline = client.deadline()
-        info = await client.api(f"STREAM.INFO.{stream}", None, dict, deadline)
-        await client.api(f"STREAM.UPDATE.{stream}", {**info["config"], "max_msgs": limit}, dict, deadline)
-
-    client.call(update)
+    deadline = client.deadline()
+    info = client.api(f"STREAM.INFO.{stream}", None, dict, deadline)
+    client.api(f"STREAM.UPDATE.{stream}", {**info["config"], "max_msgs": limit}, dict, deadline)
 
 
 def test_without_an_answer_the_outcome_is_unknown(
@@ -298,13 +294,12 @@ def test_without_an_answer_the_outcome_is_unknown(
 ) -> None:
     """Every attempt is sent and none is answered."""
 
-    async def lose(*_: object) -> Ack:
-        await anyio.lowlevel.checkpoint()
+    def lose(*_: object) -> Ack:
         raise ConnectionLostError
 
     with connected(server.endpoint, timeout_s=0.3) as hasty:
         there = JetStreamApplicationRecorder(hasty, recorder.stream, id_type="text")
-        monkeypatch.setattr(append_module, "_send", lose)
+        monkeypatch.setattr(append_module, "_exchange", lose)
         with pytest.raises(OutcomeUnknownError):
             there.insert_events([event("a", 1)], expected_position=0)
 

@@ -232,15 +232,15 @@ def test_erasing_goes_from_new_to_old(recorder: JetStreamApplicationRecorder, mo
     """An interruption leaves a prefix, and repeating the call completes it."""
     erase_module = __import__("chatledger.infra.log.nats.erase", fromlist=["erase"])
     recorder.insert_events([event("a", n) for n in range(1, 101)])
-    delete = erase_module.erase_at
-    budget = iter(range(48))
+    delete = erase_module._erase_window
+    windows = iter(range(3))
 
-    async def delete_some(client: JetStreamClient, stream: str, position: int) -> bool:
-        if next(budget, None) is None:
+    def delete_some(client: JetStreamClient, stream: str, positions: list[int]) -> int:
+        if next(windows, None) is None:
             raise InterruptedError
-        return bool(await delete(client, stream, position))
+        return int(delete(client, stream, positions))
 
-    monkeypatch.setattr(erase_module, "erase_at", delete_some)
+    monkeypatch.setattr(erase_module, "_erase_window", delete_some)
     with pytest.raises(InterruptedError):
         recorder.erase_events("a", after=10, before=101)
     assert [e.originator_version for e in recorder.select_events("a")] == list(range(1, 53))
@@ -303,7 +303,7 @@ def test_wait_is_woken_by_own_inserts_and_by_close(recorder: JetStreamApplicatio
 def test_an_idle_wait_sends_nothing(recorder: JetStreamApplicationRecorder, client: JetStreamClient) -> None:
     """Neither does a wait whose answer is known already."""
     recorder.insert_events([event("a", 1)])
-    nats = client.call(client.connection, client.deadline())._nats
+    nats = client.connection(client.deadline())._nats
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(recorder.wait, 1, 60.0)
         eventually(lambda: recorder._watcher._known == 1 and consumers_of(client, recorder) == 1)
@@ -315,11 +315,8 @@ def test_an_idle_wait_sends_nothing(recorder: JetStreamApplicationRecorder, clie
 
 
 def consumers_of(client: JetStreamClient, recorder: JetStreamApplicationRecorder) -> int:
-    async def count() -> int:
-        info = await client.api(f"STREAM.INFO.{recorder.stream}", None, dict, client.deadline())
-        return int(info["state"]["consumer_count"])
-
-    return client.call(count)
+    info = client.api(f"STREAM.INFO.{recorder.stream}", None, dict, client.deadline())
+    return int(info["state"]["consumer_count"])
 
 
 def test_a_subscription_has_old_and_new_and_survives_big_messages(recorder: JetStreamApplicationRecorder) -> None:
@@ -393,13 +390,9 @@ def test_foreign_tokens_are_data_errors(token: str) -> None:
 
 def test_foreign_messages_are_data_errors(recorder: JetStreamApplicationRecorder, client: JetStreamClient) -> None:
     """Somebody published into our subjects: nothing is guessed, and the position is named."""
-
-    async def publish() -> None:
-        deadline = client.deadline()
-        connection = await client.connection(deadline)
-        await connection.request(f"{recorder.stream}.e.{subjects.token('a')}", b"?", timeout_s=deadline.left_s)
-
-    client.call(publish)
+    connection = client.connection(client.deadline())
+    token = connection.send([(f"{recorder.stream}.e.{subjects.token('a')}", {}, b"?")])
+    connection.answer(token, client.deadline().ends_at)
     for read in (
         lambda: recorder.select_notifications(None, 10),
         lambda: recorder.select_events("a"),

@@ -247,11 +247,7 @@ def test_a_stream_that_would_lose_events_is_refused(
         **change,
     }
     config = {key: value for key, value in config.items() if value is not None}
-
-    async def create() -> None:
-        await client.api(f"STREAM.CREATE.{name}", config, dict, client.deadline())
-
-    client.call(create)
+    client.api(f"STREAM.CREATE.{name}", config, dict, client.deadline())
     with pytest.raises(InterfaceError, match=words):
         JetStreamApplicationRecorder(client, name)
 

@@ -24,7 +24,6 @@ from chatledger.infra.log.blob_storage import CHUNK_BYTES
 from chatledger.infra.log.blobs import LEASE_MS, MissingBlobError
 from chatledger.infra.log.nats.event_log import JetStreamLog
 from chatledger.infra.log.nats.stream import delete_stream
-from chatledger.infra.log.port import EventLog
 from chatledger.infra.store import erasure
 
 __all__ = ["in_memory"]
@@ -182,7 +181,7 @@ def test_a_writer_that_dies_before_its_event(ledger: Ledger, monkeypatch: pytest
     text, lost = words(40_000), words(40_000, seed=1)
     ledger.append("a", [user(text)])
     with monkeypatch.context() as patch:
-        patch.setattr(EventLog, "_append", _die)
+        patch.setattr(type(store_behind(ledger).log), "_append", _die)
         for content in (text, lost):
             with pytest.raises(Killed):
                 ledger.append("b", [user(content)])
@@ -209,7 +208,7 @@ def test_an_append_that_is_refused_leaves_nothing_in_use(ledger: Ledger, monkeyp
         raise ConfigurationError(msg)
 
     with monkeypatch.context() as patch:
-        patch.setattr(EventLog, "_append", refuse)
+        patch.setattr(type(store_behind(ledger).log), "_append", refuse)
         with pytest.raises(ConfigurationError):
             ledger.append("b", [user(words(40_000))])
     assert len(stored_names(ledger)) == 1
@@ -264,9 +263,11 @@ def test_data_are_gone_with_a_lost_index(opener: Open, tmp_path: Path, monkeypat
 KILLED: Final = """
 import os, signal, sys
 import chatledger
+from chatledger.infra.log.nats.event_log import JetStreamLog
 from chatledger.infra.log.port import EventLog
 location, text = sys.argv[1], sys.stdin.read()
-whole = EventLog._append
+kind = EventLog if location.startswith("sqlite:") else JetStreamLog
+whole = kind._append
 
 def die(*args):
     if sys.argv[2] == "after":
@@ -276,7 +277,7 @@ def die(*args):
 
 with chatledger.open(location) as ledger:
     ledger.append("a", [chatledger.user("first" + text)])
-    EventLog._append = die
+    kind._append = die
     ledger.append("a", [chatledger.user(text)])
 """
 
@@ -384,7 +385,7 @@ def test_a_lost_stream_of_data_is_found(tmp_path: Path) -> None:
         ledger.append("a", [user(words(40_000))])
         log = store_behind(ledger).log
         assert isinstance(log, JetStreamLog)
-        log._client.call(delete_stream, log._client, "chatledger-blobs")
+        delete_stream(log._client, "chatledger-blobs")
         with pytest.raises(CorruptStateError, match="missing") as caught:
             ledger.verify()
         assert caught.value.position == 2

@@ -53,7 +53,7 @@ def make(address: str, name: str, **settings: Any) -> None:
     client = JetStreamClient(lambda: endpoint)
     config = {**new_config(name, 1), **settings}
     try:
-        client.call(client.api, f"STREAM.CREATE.{name}", config, Created, client.deadline())
+        client.api(f"STREAM.CREATE.{name}", config, Created, client.deadline())
     finally:
         client.close()
 

@@ -368,8 +368,8 @@ def test_the_positions_of_feeds(world: World) -> None:
     """What others publish into the stream of the positions of feeds keeps no feed from being read."""
     with world.open() as ledger:
         assert len(list(ledger.feed(name="mine", follow=False))) == 4
-        world.publish(f"{STREAM}-feeds.b.zzz")
-        world.publish(f"{STREAM}-feeds.b.{token('0/1/other')}", b"\xff")
+        world.publish(f"$KV.{STREAM}-feeds.zzz")
+        world.publish(f"$KV.{STREAM}-feeds.0/1/other", b"\xff")
         assert [info.name for info in ledger.feeds()] == ["mine"]
         ledger.append("d", [user("more")])
         assert len(list(ledger.feed(name="mine", follow=False))) == 1

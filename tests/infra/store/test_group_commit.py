@@ -178,9 +178,14 @@ def test_lost_acknowledgements(ledger: Ledger, monkeypatch: pytest.MonkeyPatch, 
     assert length(ledger) == before + CHATS
 
 
+def no_connection(shared: object, endpoint: object) -> None:
+    """Acquire no blocking connection."""
+    del shared, endpoint
+
+
 def test_without_a_blocking_connection(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where there is no second connection to be had, the commits go the other way, side by side."""
-    monkeypatch.setattr(internals(ledger).log._client, "acquire_blocking_connection", lambda: None)
+    monkeypatch.setattr(internals(ledger).log._client.pool, "acquire", no_connection)
     found = at_once(ledger, *(lambda n=n: ledger.append(f"c{n}", [text(f"t{n}")]) for n in range(CHATS)))
 
     assert [[f"t{n}"] for n in range(CHATS)] == [[message.text for message in messages] for messages in found]
@@ -188,7 +193,7 @@ def test_without_a_blocking_connection(ledger: Ledger, monkeypatch: pytest.Monke
 
 def test_a_race_lost_without_a_blocking_connection(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the server refuses there is decided on again, too."""
-    monkeypatch.setattr(internals(ledger).log._client, "acquire_blocking_connection", lambda: None)
+    monkeypatch.setattr(internals(ledger).log._client.pool, "acquire", no_connection)
     add, stale = JetStreamAppends.add, ["c1"]
 
     def late(self: JetStreamAppends, chat_id: str, events: Any, expected_position: int) -> None:

@@ -1,0 +1,64 @@
+"""Errors of the recorders of the eventsourcing library, translated into ours."""
+
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+
+from eventsourcing.domain import EventSourcingError
+from eventsourcing.persistence import DataError, InterfaceError, InternalError
+
+from chatledger.domain.errors import (
+    ChainIntegrityError,
+    ChatledgerError,
+    ConfigurationError,
+    CorruptStateError,
+    InvalidValueError,
+    LogUnavailableError,
+)
+
+Special = Callable[[Exception, str], ChatledgerError | None]
+"""Return our error for one that only this kind of log has, given what it was about; None for those of the library."""
+
+
+def no_special_error(error: Exception, what: str) -> None:
+    """Implement `Special` for logs that have the errors of the library only."""
+    del error, what
+
+
+@contextmanager
+def translated(what: str, *, is_write: bool = False, special: Special = no_special_error) -> Generator[None]:
+    """
+    Raise errors of the eventsourcing library as ours, by what the caller may conclude; see `ledger_error`.
+
+    Args:
+        what: The part of the log that an error message names.
+        is_write: Whether an event is written. Only then is data that the log refuses an `InvalidValueError`.
+        special: Asked first.
+    """
+    try:
+        yield
+    except ChatledgerError:
+        raise
+    except (EventSourcingError, OSError) as error:
+        raise ledger_error(error, what, is_write=is_write, special=special) from error
+
+
+def ledger_error(
+    error: Exception, what: str, *, is_write: bool = False, special: Special = no_special_error
+) -> ChatledgerError:
+    """Return our error for one of a recorder; see `translated`."""
+    found = special(error, what)
+    if found is not None:
+        return found
+    if isinstance(error, InternalError):
+        return ChainIntegrityError(
+            f"{what}: stored events are missing or damaged: {error}. Restore the log from a backup"
+        )
+    if isinstance(error, DataError) and is_write:
+        return InvalidValueError(f"{what}: the log does not take it: {error}. Nothing was written")
+    if isinstance(error, DataError):
+        return CorruptStateError(
+            f"{what}: the log holds what is no event of ours: {error}. 'chatledger doctor' says more"
+        )
+    if isinstance(error, InterfaceError):
+        return ConfigurationError(f"the log cannot be used: {error}")
+    return LogUnavailableError(f"{what}: the log did not answer: {error}.")
