@@ -51,7 +51,7 @@ class Snapshot:
     def refuse(self, stream: str) -> None:
         """Raise `QuarantinedError` when a stream lost events, or has a foreign message on its subject."""
         self._refuse(stream)
-        refuse_foreign(self._txn, self.tables, stream)
+        refuse_foreign(self._txn, self._generation.tables, stream)
 
     def chat(self, chat_id: str, *, even_quarantined: bool = False) -> IndexedChat:
         """The chat of that id; its record is None when there is none."""
@@ -223,11 +223,10 @@ class Index(PositionRecorder):
         """
 
         def change(generation: Generation, txn: Transaction) -> bool:
-            if after is not None:
-                position = generation.state(txn).position
-                if position != after:
-                    return generation.has_applied(txn, events[-1])
-            generation.apply(txn, events, self.settings)
+            state = generation.state(txn)
+            if after is not None and state.position != after:
+                return generation.has_applied(txn, events[-1])
+            generation.apply(txn, events, self.settings, state)
             return True
 
         applied = self.update(change)

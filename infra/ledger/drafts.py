@@ -6,15 +6,17 @@ from typing import Any, cast
 
 import msgspec
 
-from chatledger.domain.context.fragments import Fragment, is_message_fragment
+from chatledger.domain.context.fragments import Fragment
 from chatledger.domain.context.messages import (
     ASSISTANT,
     USER,
+    StoredCodec,
     attribution,
     draft_of,
     fragment_of,
     from_ui_message,
     is_ui_message,
+    message_fragment,
     ui_message,
 )
 from chatledger.domain.errors import InvalidValueError
@@ -39,7 +41,7 @@ def user(
         sender_id: The human it comes from.
         reply_to: Another message of the same chat.
     """
-    return _attributed(_message(USER, content, id), sender_id=sender_id, reply_to=reply_to)
+    return _message(USER, content, id, sender_id=sender_id, reply_to=reply_to)
 
 
 def assistant(
@@ -50,7 +52,7 @@ def assistant(
     reply_to: str | None = None,
 ) -> Fragment:
     """Return a new message from the assistant; `agent_id` names the agent it comes from. See `user`."""
-    return _attributed(_message(ASSISTANT, content, id), agent_id=agent_id, reply_to=reply_to)
+    return _message(ASSISTANT, content, id, agent_id=agent_id, reply_to=reply_to)
 
 
 def assistant_text(
@@ -93,28 +95,24 @@ def as_drafts(messages: Iterable[NewMessage | Fragment]) -> list[NewMessage]:
 
 def _draft(value: NewMessage | Fragment) -> NewMessage:
     # What is neither passes: it is refused where it is decided on.
-    if isinstance(value, Fragment) and is_message_fragment(value):
+    if isinstance(value, Fragment) and value.type == "message":
         value = draft_of(value)
     return cast(
         "NewMessage", msgspec.structs.replace(value, id=new_id()) if getattr(value, "id", "") is None else value
     )
 
 
-def _message(role: str, content: Any, message_id: str | None) -> Fragment:
-    if not isinstance(content, str):
-        own = cast("Mapping[str, Any]", content).get("id") if is_ui_message(content) else None
-        message_id = own if message_id is None else message_id
-        return from_ui_message(content, new_id() if message_id is None else message_id, role=role)
-    message_id = new_id() if message_id is None else message_id
-    return from_ui_message(ui_message(role, content, message_id), message_id)
+def _message(role: str, content: Any, message_id: str | None, **given: Any) -> Fragment:
+    metadata = attribution(**given)
+    if isinstance(content, str):
+        message_id = new_id() if message_id is None else message_id
+        return message_fragment(role, StoredCodec(ui_message(role, content, message_id)), message_id, metadata=metadata)
+    own = cast("Mapping[str, Any]", content).get("id") if is_ui_message(content) else None
+    message_id = own if message_id is None else message_id
+    return from_ui_message(content, new_id() if message_id is None else message_id, role=role, metadata=metadata)
 
 
 def _check_text(text: Any) -> None:
     if not isinstance(text, str):
         msg = f"the text of a message must be text, not {type(text).__name__}; assistant() also takes a UIMessage"
         raise InvalidValueError(msg)
-
-
-def _attributed(fragment: Fragment, **given: Any) -> Fragment:
-    metadata = attribution(**given)
-    return msgspec.structs.replace(fragment, metadata=metadata) if metadata else fragment

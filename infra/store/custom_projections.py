@@ -17,7 +17,7 @@ from chatledger.domain.errors import (
     NotFoundError,
     ProjectionError,
 )
-from chatledger.projections.custom.attached import Entry, refuse_while_applying
+from chatledger.projections.custom.attached import Entry, is_applying
 from chatledger.projections.custom.catching_up import CatchingUp
 from chatledger.projections.custom.projection import Projection, check_projection
 from chatledger.projections.custom.records import (
@@ -218,7 +218,9 @@ class CustomProjections:
 
     def check_outside(self) -> None:
         """Raise `InvalidValueError` where the store cannot be used: in `Projection.apply`, or while a view is open."""
-        refuse_while_applying()
+        if is_applying.get():
+            msg = "a projection must not use a ledger while it applies an event: only its rows and the event"
+            raise InvalidValueError(msg)
         if id(self) in _reading.get():
             msg = (
                 "inside `with ledger.projection(...)` only its rows can be read, as they are of one moment; take from them "

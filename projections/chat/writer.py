@@ -1,5 +1,6 @@
 """Applying the changes of events to the rows of one chat, inside one write transaction."""
 
+from collections.abc import Iterable
 from struct import Struct
 from typing import Final
 
@@ -15,7 +16,7 @@ from chatledger.domain.values import Message
 
 from ..lmdb.checksums import with_checksum
 from ..lmdb.environment import Transaction, drop_prefixed
-from ..lmdb.keys import Tag, chat_key, id_key, number, order_key, scopes, to_number
+from ..lmdb.keys import Tag, id_key, number, order_suffix, scopes, to_number
 from ..lmdb.tables import Tables
 from ..search.indexer import SearchWriter
 from .chain_writer import ChainWriter
@@ -67,6 +68,7 @@ class ChatWriter(IndexedChat):
             return
         if self.chat_no is None:
             self.chat_no = changes.record.first_position
+            self._prefix = number(self.chat_no)
             self._tables.put_chat_no(self._txn, self.chat_id, self.chat_no)
             self._places.clear()
             self._begin(self.chat_no)
@@ -76,7 +78,8 @@ class ChatWriter(IndexedChat):
             ordinal += 1
         if changes.branch is not None:
             self._put_branch(changes.branch, recorded, is_new=changes.is_new_branch)
-        self._put_checkpoints(changes, recorded)
+        if changes.checkpoint is not None or changes.dropped_checkpoint is not None:
+            self._put_checkpoints(changes, recorded)
         if changes.runs is not None:
             self._put_runs(changes.runs, changes.record.run_count)
         if recorded.event.command_id is not None:
@@ -90,10 +93,10 @@ class ChatWriter(IndexedChat):
         """Write what was kept back."""
         if self.chat_no is None:
             return
-        record, profile = self.record, self.profile
+        record, profile, chains = self.record, self.profile, self.chains
         assert record is not None, "a living chat has a record"
         assert profile is not None, "a living chat has a profile"
-        self.chains.flush()
+        chains.flush()
         if self._new_places:
             self._tables.put_locations(self._txn, self.chat_no, self._new_places)
             self._new_places.clear()
@@ -103,30 +106,31 @@ class ChatWriter(IndexedChat):
             self._put(Tag.BRANCH, with_checksum(_encode(row)), id_key(row.name))
         self._branch_rows.clear()
         self._put(Tag.RECORD, with_checksum(_encode(record)))
-        self._put(Tag.COUNTERS, _COUNTERS.pack(self.chains.segment_count))
+        self._put(Tag.COUNTERS, _COUNTERS.pack(chains.segment_count))
         self._list(record, profile)
 
     def _list(self, record: ChatRecord, profile: ChatProfile) -> None:
         """Move the chat to its place in the lists that are ordered by time."""
         assert self.chat_no is not None, "only a living chat is listed"
-        before, after = self._listed, (record, profile)
-        if before is not None and before[0].updated_at == record.updated_at and before[1] is profile:
+        before, listed = (None, None) if self._listed is None else self._listed
+        is_described_alike = listed is profile
+        if is_described_alike and before is not None and before.updated_at == record.updated_at:
             return
-        if before is not None:
-            self._unlist(before)
-        note_expiry(self._txn, self._tables, self.chat_no, None if before is None else before[1], profile)
-        chat_no = number(self.chat_no)
-        for listing in scopes(profile.user_id, profile.metadata):
-            key = order_key(listing, record.updated_at, self.chat_id, self.chat_no)
-            self._txn.put(key, chat_no, db=self._tables.order)
-        self._listed = after
+        listings = scopes(profile.user_id, profile.metadata)
+        if before is not None and listed is not None:
+            self._unlist(before, listings if is_described_alike else scopes(listed.user_id, listed.metadata))
+        if not is_described_alike:
+            note_expiry(self._txn, self._tables, self.chat_no, listed, profile)
+        place = order_suffix(record.updated_at, self.chat_id, self.chat_no)
+        for listing in listings:
+            self._txn.put(listing + place, self._prefix, db=self._tables.order)
+        self._listed = record, profile
 
-    def _unlist(self, listed: tuple[ChatRecord, ChatProfile]) -> None:
+    def _unlist(self, record: ChatRecord, listings: Iterable[bytes]) -> None:
         assert self.chat_no is not None, "only a living chat is listed"
-        record, profile = listed
-        for listing in scopes(profile.user_id, profile.metadata):
-            key = order_key(listing, record.updated_at, self.chat_id, self.chat_no)
-            self._txn.delete(key, db=self._tables.order)
+        place = order_suffix(record.updated_at, self.chat_id, self.chat_no)
+        for listing in listings:
+            self._txn.delete(listing + place, db=self._tables.order)
 
     def _add(self, message: Message, ordinal: int, recorded: Recorded) -> None:
         assert self.chat_no is not None, "only a living chat has messages"
@@ -134,9 +138,10 @@ class ChatWriter(IndexedChat):
             msg = f"position {recorded.position} adds message {message.id!r} of chat {self.chat_id!r} a second time"
             raise ChainIntegrityError(msg)
         parent = None if message.parent_id is None else self._target(message.parent_id, recorded)
-        place = self.chains.add(message, parent, ordinal)
+        chains = self.chains
+        place = chains.add(message, parent, ordinal)
         self._places[message.id] = self._new_places[message.id] = place
-        for data in large_data(message) if self.chains.added_bytes > LARGE_BYTES else []:
+        for data in large_data(message) if chains.added_bytes > LARGE_BYTES else []:
             note_large(self._txn, self._tables, self.chat_no, data_digest(data))
         if self._search is None:
             self._search = SearchWriter(self._txn, self._tables, self.chat_no)
@@ -169,7 +174,7 @@ class ChatWriter(IndexedChat):
             row = CheckpointRow(checkpoint.id, checkpoint.name, checkpoint.message_id, checkpoint.created_at)
             self._put(Tag.CHECKPOINT, with_checksum(_encode(row)), id_key(checkpoint.name))
         if changes.dropped_checkpoint is not None:
-            key = self._key(Tag.CHECKPOINT, id_key(changes.dropped_checkpoint))
+            key = self._prefix + Tag.CHECKPOINT + id_key(changes.dropped_checkpoint)
             self._txn.delete(key, db=self._tables.rows)
 
     def _put_runs(self, changes: RunChanges, run_count: int) -> None:
@@ -196,8 +201,9 @@ class ChatWriter(IndexedChat):
         if self.chat_no is not None:
             self.flush()
             assert self._listed is not None, "a living chat is listed"
-            self._unlist(self._listed)
-            note_expiry(self._txn, self._tables, self.chat_no, self._listed[1], None)
+            record, profile = self._listed
+            self._unlist(record, scopes(profile.user_id, profile.metadata))
+            note_expiry(self._txn, self._tables, self.chat_no, profile, None)
             for place, message_id in self.chains.all_places():
                 self._tables.drop_location(self._txn, message_id, self.chat_no, place)
             forget_large(self._txn, self._tables, self.chat_no)
@@ -208,9 +214,6 @@ class ChatWriter(IndexedChat):
         self.chat_no, self._record, self._profile, self._listed, self._writer = None, None, None, None, None
         self._search = None
 
-    def _key(self, tag: bytes, rest: bytes = b"") -> bytes:
-        assert self.chat_no is not None, "only a living chat has rows"
-        return chat_key(self.chat_no, tag, rest)
-
     def _put(self, tag: bytes, value: bytes, rest: bytes = b"") -> None:
-        self._txn.put(self._key(tag, rest), value, db=self._tables.rows)
+        assert self.chat_no is not None, "only a living chat has rows"
+        self._txn.put(self._prefix + tag + rest, value, db=self._tables.rows)
