@@ -90,16 +90,14 @@ def as_drafts(messages: Iterable[NewMessage | Fragment]) -> list[NewMessage]:
     if isinstance(messages, NewMessage | Fragment | str | Mapping) or not isinstance(messages, Iterable):
         msg = "messages must be a list of messages; chatledger.user(text) makes one from text"
         raise InvalidValueError(msg)
-    return [_draft(value) for value in messages]
-
-
-def _draft(value: NewMessage | Fragment) -> NewMessage:
     # What is neither passes: it is refused where it is decided on.
-    if isinstance(value, Fragment) and value.type == "message":
-        value = draft_of(value)
-    return cast(
-        "NewMessage", msgspec.structs.replace(value, id=new_id()) if getattr(value, "id", "") is None else value
-    )
+    drafts = [
+        draft_of(value) if isinstance(value, Fragment) and value.type == "message" else value for value in messages
+    ]
+    return [
+        cast("NewMessage", msgspec.structs.replace(draft, id=new_id()) if getattr(draft, "id", "") is None else draft)
+        for draft in drafts
+    ]
 
 
 def _message(role: str, content: Any, message_id: str | None, **given: Any) -> Fragment:

@@ -54,6 +54,7 @@ class Command:
         position: How far the index was when it was decided.
         expected_position: The position of the last event of the stream then.
         encoded: The events to be written; none when there is nothing to do.
+        is_large: Whether large data are stored with them, which nobody else should wait for.
         known: Where the events are, first and last, when a command of this id was carried out before.
         written: The events, once the log has acknowledged them.
     """
@@ -73,6 +74,7 @@ class Command:
         self._decide: Callable[[Any, int], list[Body]] = decide
         self.position = self.expected_position = 0
         self.encoded: Sequence[EncodedEvent] = ()
+        self.is_large = False
         self.known: tuple[int, int] | None = None
         self.written: list[Recorded] = []
         self.error: Exception | None = None
@@ -86,7 +88,7 @@ class Command:
         self.position = snapshot.state.position
         state = self._read(snapshot)
         head, envelope = stream_head(state), current()
-        self.expected_position, self.encoded = head.position, ()
+        self.expected_position, self.encoded, self.is_large = head.position, (), False
         self.known = _find_events(state, envelope.command_id) if self._kind and envelope.command_id else None
         if self.known is not None:
             return
@@ -106,6 +108,7 @@ class Command:
             limit_bytes=limits.event_bytes,
             message_limit_bytes=limits.message_bytes,
         )
+        self.is_large = any(encoded.large for encoded in self.encoded)
 
     def note_written(self, positions: Sequence[int]) -> None:
         """Take what the log said."""

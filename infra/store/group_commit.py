@@ -91,7 +91,7 @@ class GroupCommit:
         is_holding = True
         try:
             self._decide_alone(command)
-            if _takes_its_time(command):
+            if command.is_large:
                 is_holding = False
                 self._hand_over()
             self._write_alone(command)
@@ -205,7 +205,7 @@ class GroupCommit:
         except Exception:  # noqa: BLE001 - the caller finds out by itself, in its own thread
             command.leave()
             return False
-        if _takes_its_time(command):
+        if command.is_large:
             command.leave()
             return False
         if not command.encoded:
@@ -249,8 +249,3 @@ class GroupCommit:
             self._changed.notify_all()
         if thread is not None:
             thread.join()
-
-
-def _takes_its_time(command: Command) -> bool:
-    """Whether large data are stored with it, which nobody else should wait for."""
-    return any(encoded.large for encoded in command.encoded)

@@ -23,6 +23,7 @@ from chatledger.domain.graph.events import state_stream
 from chatledger.domain.log.codec import MAX_EVENT_BYTES
 from chatledger.domain.log.large_data import MAX_MESSAGE_BYTES
 from chatledger.domain.thread.events import thread_stream
+from chatledger.projections.custom.attached import barred
 from chatledger.projections.generations import Erasure, IndexState
 from chatledger.projections.graph.reader import IndexedGraphState
 from chatledger.projections.index import Index, Snapshot
@@ -381,7 +382,8 @@ class Store:
         if os.getpid() != self._pid:
             msg = "this ledger was opened before the process forked; open it again in the child"
             raise LedgerClosedError(msg)
-        self.projections.check_outside()
+        if barred.get():
+            self.projections.check_outside()
 
     def close(self) -> None:
         """Stop following, close index and log; calling it again does nothing."""

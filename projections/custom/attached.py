@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _logger = logging.getLogger(__name__)
-is_applying: Final = contextvars.ContextVar("chatledger_applying", default=False)
-"""Whether this is inside of `Projection.apply`."""
+ALL_STORES: Final = 0
+barred: Final[contextvars.ContextVar[tuple[int, ...]]] = contextvars.ContextVar("chatledger_barred", default=())
+"""The stores that cannot be used here, by the id of their projections; `ALL_STORES` inside of `Projection.apply`."""
 
 
 class Entry:
@@ -123,7 +124,7 @@ def apply_events(
 
 def _apply(projection: Projection, rows: ProjectionRows, recorded: Recorded) -> str | None:
     """Apply one event; returns what went wrong."""
-    token = is_applying.set(True)
+    token = barred.set((*barred.get(), ALL_STORES))
     try:
         projection.apply(rows, recorded)
     except lmdb.Error:
@@ -132,7 +133,7 @@ def _apply(projection: Projection, rows: ProjectionRows, recorded: Recorded) -> 
         _logger.warning("projection %r failed at position %d", projection.name, recorded.position, exc_info=error)
         return _where(error)
     finally:
-        is_applying.reset(token)
+        barred.reset(token)
     return None
 
 
