@@ -220,11 +220,12 @@ class ChatWriter(IndexedChat):
             self._new_places.clear()
         if self._search is not None:
             self._search.flush()
+        put, rows = self._txn.put, self._tables.rows
         for row in self._branch_rows.values():
-            self._put(Tag.BRANCH, with_checksum(_encode(row)), id_key(row.name))
+            put(self._prefix + Tag.BRANCH + id_key(row.name), with_checksum(_encode(row)), db=rows)
         self._branch_rows.clear()
-        self._put(Tag.RECORD, with_checksum(_encode(record)))
-        self._put(Tag.COUNTERS, _COUNTERS.pack(chains.segment_count))
+        put(self._prefix + Tag.RECORD, with_checksum(_encode(record)), db=rows)
+        put(self._prefix + Tag.COUNTERS, _COUNTERS.pack(chains.segment_count), db=rows)
         self._list(record, profile)
 
     def _list(self, record: ChatRecord, profile: ChatProfile) -> None:
