@@ -1,6 +1,7 @@
 """Checks of ids, names, numbers and JSON values. Each check raises `InvalidValueError` and returns its value."""
 
 import math
+from collections.abc import Callable, Iterable
 from typing import Any, Final, cast
 
 import msgspec
@@ -18,8 +19,14 @@ MAX_METADATA_KEYS: Final = 1000
 MAX_UNPACKED_BYTES: Final = 1024 * 1024 * 1024
 """The size of one imported file when it is unpacked, and of all that an archive has together."""
 _encode: Final = msgspec.msgpack.Encoder().encode
-_SCALARS: Final = frozenset[type]({type(None), bool, str, int})
-_TEXTS: Final = frozenset[type]({str})
+_type_of: Final = cast("Callable[[Any], object]", type)
+_SCALARS: Final = frozenset[object]({type(None), bool, str, int})
+_TEXTS: Final = frozenset[object]({str})
+_ENTRIES: Final[dict[object, Callable[[Any], Iterable[tuple[Any, Any]]]]] = {
+    list: enumerate,
+    dict: dict[Any, Any].items,
+}
+"""The entries of a list or an object, whose items may be replaced meanwhile."""
 _MIN_INT, _MAX_INT = -(2**63), 2**64 - 1  # what msgpack keeps exactly
 
 
@@ -97,20 +104,21 @@ def _plain_copy(value: Any, depth: int) -> Any:
     except Exception:  # noqa: BLE001 - the walk says what is wrong, if anything is
         return UNSET
     whole: list[Any] = [value]
-    level: list[Any] = [whole]
+    level: list[tuple[Any, Iterable[tuple[Any, Any]]]] = [(whole, enumerate(whole))]
     for _ in range(depth, MAX_JSON_DEPTH + 1):
-        below: list[Any] = []
-        for container in level:
-            for key, item in enumerate(container) if type(container) is list else container.items():
-                kind = type(item)
+        below: list[tuple[Any, Iterable[tuple[Any, Any]]]] = []
+        for container, entries in level:
+            for key, item in entries:
+                kind = _type_of(item)
                 if kind in _SCALARS or (kind is float and math.isfinite(item)):
                     continue
-                if kind is not list and kind is not dict:
+                entries_of = _ENTRIES.get(kind)
+                if entries_of is None:
                     return UNSET
                 copied = container[key] = item.copy()
                 if kind is dict and not _TEXTS.issuperset(map(type, copied)):
                     return UNSET
-                below.append(copied)
+                below.append((copied, entries_of(copied)))
         if not below:
             return whole[0]
         level = below

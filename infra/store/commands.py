@@ -147,7 +147,7 @@ class Command:
             del error  # it refers to this frame
 
 
-def _find_events(state: S, command_id: str) -> tuple[int, int] | None:
+def _find_events(state: IndexedChat | IndexedThread | IndexedGraphState, command_id: str) -> tuple[int, int] | None:
     """The positions of the first and the last event of a command; None when it was not carried out."""
     tombstone = state.tombstone
     if tombstone is not None and tombstone.command_id == command_id:

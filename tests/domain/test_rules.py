@@ -1,6 +1,7 @@
 import json
 import math
 from collections import Counter, OrderedDict, defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -84,23 +85,23 @@ _STRANGE: list[Any] = [
     *(b"bytes", bytearray(b"x"), memoryview(b"x"), 1j, object, len, ..., (), (1,), {1}, frozenset({"a"}), range(2)),
     *(Point(), Shape(), msgspec.Raw(b"\x01"), Decimal("1.5"), UUID(int=1), datetime(2024, 1, 1, tzinfo=UTC)),
     *({1: 2}, {None: 1}, {True: 1}, {Text("a"): 1}, {Colour.RED: 1}, {"\ud83d": 1}, {("a",): 1}),
-    *(Counter("aab"), Items([1, 2]), Lines(a=1), msgspec.UNSET),
+    *(Counter("aab"), Items([1, 2]), Lines(a=1), msgspec.UNSET, [], {}),
 ]
 
 
 def _containers(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    lists = st.lists(values, max_size=4)
-    objects = st.dictionaries(st.text(max_size=3), values, max_size=4)
-    made = [lists.map(make) for make in (list[Any], tuple, Items)]
+    lists: st.SearchStrategy[Any] = st.lists(values, max_size=4)
+    objects: st.SearchStrategy[Any] = st.dictionaries(st.text(max_size=3), values, max_size=4)
+    counted = objects.map(lambda given: defaultdict[str, Any](int, given))
     return st.one_of(
-        *made, objects, objects.map(_moved), objects.map(Lines), objects.map(lambda given: defaultdict(int, given))
+        lists, lists.map(tuple), lists.map(Items), objects, objects.map(_moved), objects.map(Lines), counted
     )
 
 
 whatever = st.recursive(json_values | st.sampled_from(_STRANGE), _containers, max_leaves=12)
 
 
-def _outcome(copy: Any, value: Any) -> str:
+def _outcome(copy: Callable[[Any, str], Any], value: Any) -> str:
     """The copy with the type of each item, in order, or the message that it is refused with."""
     try:
         return _typed(copy(value, "data"))
@@ -109,11 +110,20 @@ def _outcome(copy: Any, value: Any) -> str:
 
 
 def _typed(value: Any) -> str:
-    if type(value) is dict:
-        return "{" + ",".join(f"{_typed(key)}:{_typed(item)}" for key, item in value.items()) + "}"
-    if type(value) is list:
+    kind = value.__class__
+    if kind is dict:
+        return "{" + ",".join(f"{_typed(key)}:{_typed(value[key])}" for key in value) + "}"
+    if kind is list:
         return "[" + ",".join(map(_typed, value)) + "]"
-    return f"{type(value).__name__} {value!r}"
+    return f"{kind.__name__} {value!r}"
+
+
+def _in_list(value: Any) -> Any:
+    return [1, value]
+
+
+def _in_object(value: Any) -> Any:
+    return {"a": value, "b": 1}
 
 
 def nested(levels: int) -> Any:
@@ -144,8 +154,8 @@ def test_quick_and_thorough_copies_agree(value: Any, levels: int) -> None:
 @pytest.mark.parametrize("levels", [0, 1, 2, MAX_JSON_DEPTH - 1, MAX_JSON_DEPTH, MAX_JSON_DEPTH + 1])
 def test_quick_and_thorough_copies_agree_on_strange_values(levels: int) -> None:
     """So it is with each value that is not quite JSON, in lists and in objects (PS-17)."""
-    for strange in [*_STRANGE, [], {}]:
-        for wrap in (lambda inner: [1, inner], lambda inner: {"a": inner, "b": 1}):
+    for wrap in (_in_list, _in_object):
+        for strange in _STRANGE:
             value = strange
             for _ in range(levels):
                 value = wrap(value)
@@ -157,11 +167,12 @@ def test_nothing_of_a_copy_is_the_callers(value: Any) -> None:
     """Whatever the caller changes afterwards, at any depth, the copy stays (PS-17)."""
     copied = json_copy(value, "data")
     before = json.dumps(copied)
-    pending = [value]
+    pending: list[Any] = [value]
     while pending:
         item = pending.pop()
-        if isinstance(item, list | dict):
-            pending += list(item.values() if isinstance(item, dict) else item)
+        kind = item.__class__
+        if kind is list or kind is dict:
+            pending += item if kind is list else item.values()
             item.clear()
 
     assert before == json.dumps(copied)
