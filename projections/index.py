@@ -51,7 +51,7 @@ class Snapshot:
     def refuse(self, stream: str) -> None:
         """Raise `QuarantinedError` when a stream lost events, or has a foreign message on its subject."""
         self._refuse(stream)
-        refuse_foreign(self._txn, self._generation.tables, stream)
+        refuse_foreign(self._txn, self.tables, stream)
 
     def chat(self, chat_id: str, *, even_quarantined: bool = False) -> IndexedChat:
         """The chat of that id; its record is None when there is none."""
