@@ -1,9 +1,11 @@
 """Checks of ids, names, numbers and JSON values. Each check raises `InvalidValueError` and returns its value."""
 
 import math
+from collections.abc import Callable, Iterable
 from typing import Any, Final, cast
 
 import msgspec
+from msgspec import UNSET
 
 from .errors import InvalidValueError
 
@@ -17,6 +19,14 @@ MAX_METADATA_KEYS: Final = 1000
 MAX_UNPACKED_BYTES: Final = 1024 * 1024 * 1024
 """The size of one imported file when it is unpacked, and of all that an archive has together."""
 _encode: Final = msgspec.msgpack.Encoder().encode
+_type_of: Final = cast("Callable[[Any], object]", type)
+_SCALARS: Final = frozenset[object]({type(None), bool, str, int})
+_TEXTS: Final = frozenset[object]({str})
+_ENTRIES: Final[dict[object, Callable[[Any], Iterable[tuple[Any, Any]]]]] = {
+    list: enumerate,
+    dict: dict[Any, Any].items,
+}
+"""The entries of a list or an object, whose items may be replaced meanwhile."""
 _MIN_INT, _MAX_INT = -(2**63), 2**64 - 1  # what msgpack keeps exactly
 
 
@@ -25,7 +35,10 @@ def check_id(value: Any, what: str, *, empty: bool = False) -> str:
     if not isinstance(value, str):
         msg = f"{what} must be text, not {type(value).__name__}"
         raise InvalidValueError(msg)
-    size = len(utf8_bytes(value, what))
+    try:
+        size = len(value.encode())
+    except UnicodeEncodeError:
+        raise _no_text(what) from None
     if not (size or empty):
         msg = f"{what} must not be empty"
         raise InvalidValueError(msg)
@@ -48,8 +61,13 @@ def utf8_bytes(value: str, what: str) -> bytes:
     try:
         return value.encode()
     except UnicodeEncodeError:
-        msg = f"{what} contains a lone surrogate, which is not text; encode the bytes it came from properly"
-        raise InvalidValueError(msg) from None
+        raise _no_text(what) from None
+
+
+def _no_text(what: str) -> InvalidValueError:
+    return InvalidValueError(
+        f"{what} contains a lone surrogate, which is not text; encode the bytes it came from properly"
+    )
 
 
 def check_count(value: Any, what: str) -> int:
@@ -75,6 +93,40 @@ def json_copy(value: Any, what: str, depth: int = 0) -> Any:
     Allowed are None, booleans, text, numbers, lists and objects with text keys. Not: NaN and infinities, integers beyond
     64 bits, lone surrogates, tuples, sets, bytes and other objects, and more than 200 levels.
     """
+    copied = _plain_copy(value, depth)
+    return walked_json_copy(value, what, depth) if copied is UNSET else copied
+
+
+def _plain_copy(value: Any, depth: int) -> Any:
+    """Copy a JSON value of nothing but Python's own types, without a call for each item; UNSET for any other value."""
+    try:
+        _encode(value)  # refuses lone surrogates, integers beyond 64 bits, and what contains itself
+    except Exception:  # noqa: BLE001 - the walk says what is wrong, if anything is
+        return UNSET
+    whole: list[Any] = [value]
+    level: list[tuple[Any, Iterable[tuple[Any, Any]]]] = [(whole, enumerate(whole))]
+    for _ in range(depth, MAX_JSON_DEPTH + 1):
+        below: list[tuple[Any, Iterable[tuple[Any, Any]]]] = []
+        for container, entries in level:
+            for key, item in entries:
+                kind = _type_of(item)
+                if kind in _SCALARS or (kind is float and math.isfinite(item)):
+                    continue
+                entries_of = _ENTRIES.get(kind)
+                if entries_of is None:
+                    return UNSET
+                copied = container[key] = item.copy()
+                if kind is dict and not _TEXTS.issuperset(map(type, copied)):
+                    return UNSET
+                below.append((copied, entries_of(copied)))
+        if not below:
+            return whole[0]
+        level = below
+    return UNSET
+
+
+def walked_json_copy(value: Any, what: str, depth: int = 0) -> Any:
+    """Do what `json_copy` does, item by item: takes subclasses of Python's own types, and says what is wrong."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
@@ -94,10 +146,10 @@ def json_copy(value: Any, what: str, depth: int = 0) -> Any:
         msg = f"{what} is nested more than {MAX_JSON_DEPTH} levels deep"
         raise InvalidValueError(msg)
     if isinstance(value, list):
-        return [json_copy(item, what, depth + 1) for item in cast("list[Any]", value)]
+        return [walked_json_copy(item, what, depth + 1) for item in cast("list[Any]", value)]
     if isinstance(value, dict):
         return {
-            _json_key(key, what): json_copy(item, what, depth + 1)
+            _json_key(key, what): walked_json_copy(item, what, depth + 1)
             for key, item in cast("dict[Any, Any]", value).items()
         }
     hint = "; use a list" if type(value) in {tuple, set, frozenset} else ""

@@ -27,6 +27,7 @@ SCHEMA: Final = b"12"
 _STATE, _SCHEMA, _IDENTITY, _RETIRED = b"state", b"schema", b"identity", b"retired"
 _ERASURE, _TRACKING = b"erasure:", b"tracking:"
 _DIRTY, _SCRUBBED = b"soiled", b"scrubbed"
+_CLEAN: Final = number(0)
 
 
 class IndexState(msgspec.Struct, frozen=True, array_like=True):
@@ -143,14 +144,18 @@ class Generation:
         """Send everybody to the current generation."""
         txn.put(_RETIRED, b"", db=self.tables.meta)
 
-    def apply(self, txn: Transaction, events: Sequence[Recorded], settings: Settings) -> IndexState:
+    def apply(
+        self, txn: Transaction, events: Sequence[Recorded], settings: Settings, state: IndexState | None = None
+    ) -> IndexState:
         """
         Take events in that follow each other on the log; those that were applied before are passed over.
+
+        `state` is that of the generation in this transaction, if it was read. Returns the state after them.
 
         Raises:
             ChainIntegrityError: They do not follow what was applied before.
         """
-        state = self.state(txn)
+        state = state or self.state(txn)
         fresh = [recorded for recorded in events if recorded.position > state.position]
         if not fresh:
             return state
@@ -197,12 +202,12 @@ class Generation:
         txn.put(_DIRTY, number(to_number(self._dirty(txn)) + 1), db=self.tables.meta)
 
     def _dirty(self, txn: Transaction) -> bytes:
-        return txn.get(_DIRTY, default=number(0), db=self.tables.meta)
+        return txn.get(_DIRTY, default=_CLEAN, db=self.tables.meta)
 
     def scrub_due(self, txn: Transaction) -> bytes | None:
         """Return the dirty mark to pass to `note_scrubbed` after scrubbing; None when the file is clean."""
         dirty = self._dirty(txn)
-        return None if dirty == txn.get(_SCRUBBED, default=number(0), db=self.tables.meta) else dirty
+        return None if dirty == txn.get(_SCRUBBED, default=_CLEAN, db=self.tables.meta) else dirty
 
     def note_scrubbed(self, txn: Transaction, due: bytes) -> None:
         """Note that the file has been scrubbed of everything that was deleted when `due` was read."""

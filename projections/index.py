@@ -223,11 +223,10 @@ class Index(PositionRecorder):
         """
 
         def change(generation: Generation, txn: Transaction) -> bool:
-            if after is not None:
-                position = generation.state(txn).position
-                if position != after:
-                    return generation.has_applied(txn, events[-1])
-            generation.apply(txn, events, self.settings)
+            state = generation.state(txn)
+            if after is not None and state.position != after:
+                return generation.has_applied(txn, events[-1])
+            generation.apply(txn, events, self.settings, state)
             return True
 
         applied = self.update(change)

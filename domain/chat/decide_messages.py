@@ -8,6 +8,7 @@ from msgspec import UNSET, UnsetType
 
 from ..errors import (
     BranchNotFoundError,
+    ChatNotFoundError,
     HeadConflictError,
     InvalidValueError,
     MessageConflictError,
@@ -15,7 +16,7 @@ from ..errors import (
     ParentNotFoundError,
     SelfParentError,
 )
-from ..limits import check_id, check_optional_id, check_time, json_copy, same_json
+from ..limits import check_id, check_time, json_copy, same_json
 from ..values import Branch, Message, NewMessage
 from .decide_chats import require_chat
 from .events import Body, MessagesAppended
@@ -57,7 +58,8 @@ def decide_append(
             raise SelfParentError(message.id)
         if message.id in seen or state.has_message(message.id):
             raise MessageConflictError(message.id, chat_id=state.chat_id)
-        _check_not_elsewhere(state, message)
+        if state.is_elsewhere(message.id):
+            raise MessageConflictError(message.id, chat_id=state.chat_id, other_chat=True)
         if message.parent_id is not None and message.parent_id != parent_id:
             if not chained:
                 raise HeadConflictError(state.chat_id, target.name, expected=message.parent_id, actual=head)
@@ -66,7 +68,7 @@ def decide_append(
                 "use add_messages for explicit parents"
             )
             raise InvalidValueError(msg)
-        _check_reply(state, message, seen)
+        _check_reply(state, message.reply_to, seen)
         chained.append(msgspec.structs.replace(message, parent_id=parent_id))
         seen.add(message.id)
         parent_id = message.id
@@ -101,11 +103,12 @@ def missing_messages(state: ChatState, drafts: Sequence[NewMessage], *, now: int
             if known.parent_id != message.parent_id or not is_same_message(known, message):
                 raise MessageConflictError(message.id, chat_id=state.chat_id)
             continue
-        _check_not_elsewhere(state, message)
+        if state.is_elsewhere(message.id):
+            raise MessageConflictError(message.id, chat_id=state.chat_id, other_chat=True)
         parent_id = message.parent_id
         if parent_id is not None and parent_id not in added and not state.has_message(parent_id):
             raise ParentNotFoundError(message.id, parent_id=parent_id, chat_id=state.chat_id)
-        _check_reply(state, message, added)
+        _check_reply(state, message.reply_to, added)
         added[message.id] = message
     return list(added.values())
 
@@ -120,16 +123,20 @@ def check_message(draft: Any, now: int) -> Message:
     if draft.sender_id is not None and draft.agent_id is not None:
         msg = f"{what} has both sender_id and agent_id; it comes from a human or from an agent"
         raise InvalidValueError(msg)
+    for field in ("parent_id", "type", "sender_id", "agent_id", "reply_to"):
+        value = getattr(draft, field)
+        if value is not None:
+            check_id(value, f"{field} of {what}")
     return Message(
         id=message_id,
-        parent_id=check_optional_id(draft.parent_id, f"parent_id of {what}"),
+        parent_id=draft.parent_id,
         name=check_id(draft.name, f"name of {what}"),
-        type=check_optional_id(draft.type, f"type of {what}"),
+        type=draft.type,
         data=json_copy(draft.data, f"data of {what}"),
         created_at=now if draft.created_at is None else check_time(draft.created_at, f"created_at of {what}"),
-        sender_id=check_optional_id(draft.sender_id, f"sender_id of {what}"),
-        agent_id=check_optional_id(draft.agent_id, f"agent_id of {what}"),
-        reply_to=check_optional_id(draft.reply_to, f"reply_to of {what}"),
+        sender_id=draft.sender_id,
+        agent_id=draft.agent_id,
+        reply_to=draft.reply_to,
     )
 
 
@@ -146,7 +153,9 @@ def is_same_message(a: Message, b: Message) -> bool:
 
 def find_branch(state: ChatState, name: str | None) -> Branch:
     """The branch of that name, the active one for None. Raises `ChatNotFoundError` or `BranchNotFoundError`."""
-    record = require_chat(state)
+    record = state.record
+    if record is None:
+        raise ChatNotFoundError(state.chat_id)
     name = record.active_branch if name is None else check_id(name, "branch")
     found = state.branch(name)
     if found is None:
@@ -170,12 +179,6 @@ def _is_stored_chain(state: ChatState, messages: Sequence[Message], branch: Bran
     return previous is not None and head is not None and state.is_ancestor(previous.id, head)
 
 
-def _check_not_elsewhere(state: ChatState, message: Message) -> None:
-    if state.is_elsewhere(message.id):
-        raise MessageConflictError(message.id, chat_id=state.chat_id, other_chat=True)
-
-
-def _check_reply(state: ChatState, message: Message, earlier: Container[str]) -> None:
-    target = message.reply_to
+def _check_reply(state: ChatState, target: str | None, earlier: Container[str]) -> None:
     if target is not None and target not in earlier and not state.has_message(target):
         raise MessageNotFoundError(target, chat_id=state.chat_id)

@@ -86,13 +86,14 @@ def renamed_data(data: Any, old_id: str, new_id: str) -> Any:
     return {**fields, "id": new_id} if "id" in fields and (fields["id"] == old_id or "parts" in fields) else fields
 
 
-def decide_save(state: ChatState, save: Save, *, now: int) -> list[Body]:
+def decide_save(state: ChatState, save: Save, *, now: int, target: Branch | None = None) -> list[Body]:
     """
     One commit for a whole save; messages never change, so an edit makes a branch.
 
     A draft whose id is stored on the branch's chain with equal content is skipped: nothing when that holds for all. One
     that is stored with other content is an edit: it gets its spare id, and the save goes to one new branch, which begins
     at the parent of the earliest edited message and becomes the active one. Everything else is chained onto the head.
+    `target` is the branch of the save in this state, if it was read.
 
     Raises:
         ChatNotFoundError, BranchNotFoundError: There is no such chat or branch.
@@ -104,7 +105,7 @@ def decide_save(state: ChatState, save: Save, *, now: int) -> list[Body]:
         InvalidValueError: A value breaks a rule.
     """
     _check_save(save)
-    target = find_branch(state, save.branch)
+    target = target or find_branch(state, save.branch)
     edits: list[Message] = []
     fresh: list[Message] = []
     new_ids: dict[str, str] = {}

@@ -206,15 +206,10 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True):
 
 def stream_head(state: StreamState) -> StreamHead:
     """The last event of a stream, be what it tells of alive or deleted."""
-    if state.record is not None:
-        return state.record.head
+    record = state.record
+    if record is not None:
+        return record.head
     return NO_STREAM if state.tombstone is None else state.tombstone.head
-
-
-def position_hash_after(last: StreamHead, recorded: Recorded) -> bytes:
-    """Return the position hash of a stream after an event."""
-    before = NO_POSITION_HASH if isinstance(recorded.event.body, StreamDeleted) else last.position_hash
-    return next_position_hash(before, recorded.position, recorded.hash)
 
 
 def evolve(state: ChatState, recorded: Recorded) -> Changes:
@@ -226,25 +221,29 @@ def evolve(state: ChatState, recorded: Recorded) -> Changes:
     """
     event = recorded.event
     body = event.body
-    last = stream_head(state)
+    before = state.record
+    last = stream_head(state) if before is None else before.head
     is_next = event.originator_version == last.version + 1 and event.previous_hash == last.hash
     if not is_next or event.originator_id != state.chat_id:
         check_follows(state, recorded)
     times = (event.occurred_at, getattr(body, "created_at", None), getattr(body, "expires_at", None))
-    if not all(map(_is_time, times)):
+    if not all(time is None or -(2**63) <= time < 2**63 for time in times):
         raise misplaced(recorded, "its time is beyond the calendar")
     head = StreamHead(
         event.originator_version,
         recorded.position,
         recorded.hash,
         event.occurred_at,
-        position_hash_after(last, recorded),
+        next_position_hash(
+            NO_POSITION_HASH if isinstance(body, StreamDeleted) else last.position_hash,
+            recorded.position,
+            recorded.hash,
+        ),
     )
     if isinstance(body, ChatCreated):
         return _created(state, recorded, body, head)
     if isinstance(body, ChatDeleted):
         return Changes(record=None, tombstone=Tombstone(head, event.occurred_at, event.command_id, body.owner_digest))
-    before = state.record
     if before is None:
         raise misplaced(recorded, "there is no such chat at that point")
     if isinstance(body, MessagesAppended):  # first, for nearly all are
@@ -303,10 +302,6 @@ def check_follows(state: StreamState, recorded: Recorded) -> None:
         raise misplaced(recorded, "it does not name the hash of the event before it")
 
 
-def _is_time(time: int | None) -> bool:
-    return time is None or -(2**63) <= time < 2**63
-
-
 def misplaced(recorded: Recorded, why: str) -> ChainIntegrityError:
     """The error that an event does not follow what was before it."""
     msg = (
@@ -347,7 +342,8 @@ def _updated(state: ChatState, recorded: Recorded, body: ChatUpdated, record: Ch
     is_sound = (
         isinstance(title, str | None) and isinstance(metadata, dict | None) and isinstance(expires_at, int | None)
     )
-    if not (is_sound and _is_time(expires_at) and body.changes.keys() <= {"title", "metadata", "expires_at"}):
+    is_time = expires_at is None or -(2**63) <= expires_at < 2**63
+    if not (is_sound and is_time and body.changes.keys() <= {"title", "metadata", "expires_at"}):
         raise misplaced(recorded, "it changes what cannot change")
     return Changes(
         record=msgspec.structs.replace(record, updated_at=max(record.updated_at, recorded.event.occurred_at)),

@@ -65,7 +65,9 @@ def message_fragment(
     )
 
 
-def from_ui_message(value: Any, message_id: str, *, role: str | None = None) -> Fragment:
+def from_ui_message(
+    value: Any, message_id: str, *, role: str | None = None, metadata: Mapping[str, Any] | None = None
+) -> Fragment:
     """
     A fragment of a UIMessage, with copied parts, under `message_id`.
 
@@ -73,6 +75,7 @@ def from_ui_message(value: Any, message_id: str, *, role: str | None = None) -> 
         value: The message. Its own `id` gives way to `message_id`.
         message_id: The id of fragment and message.
         role: Replaces the role of the message; kept when None.
+        metadata: Of the fragment; see `attribution`.
 
     Raises:
         InvalidValueError: It is no UIMessage.
@@ -83,7 +86,7 @@ def from_ui_message(value: Any, message_id: str, *, role: str | None = None) -> 
     mapping = cast("Mapping[str, Any]", value)
     name = mapping["role"] if role is None else role
     copied = {**mapping, "id": message_id, "role": name, "parts": _copied_parts(mapping["parts"])}
-    return message_fragment(name, StoredCodec({"id": message_id, **copied}), message_id)
+    return message_fragment(name, StoredCodec({"id": message_id, **copied}), message_id, metadata=metadata)
 
 
 def last_assistant_message(content: str) -> Fragment:

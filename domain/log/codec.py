@@ -11,7 +11,7 @@ from ..errors import DECODE_ERRORS, CorruptStateError, PayloadTooLargeError, Uns
 from ..graph.events import STATE_BODIES
 from ..thread.events import AGENT_BODIES
 from ..values import Message
-from .large_data import MAX_MESSAGE_BYTES, LargeData, find_large, largest_message, stored_size
+from .large_data import LARGE_BYTES, MAX_MESSAGE_BYTES, LargeData, find_large, largest_message, stored_size
 
 NO_POSITION_HASH: Final = b""
 """The position hash before the first event, and before a tombstone: what stood there may be erased."""
@@ -134,11 +134,14 @@ def encode_events(
             command_id=envelope.command_id,
         )
         state = _encode(event)
-        large = find_large(body, state)
-        largest = largest_message(body) if large else 0
-        if largest > message_limit_bytes:
-            raise PayloadTooLargeError(stream_id, size_bytes=largest, limit_bytes=message_limit_bytes)
-        size = stored_size(state, large)
+        large: tuple[LargeData, ...] = ()
+        size = len(state)
+        if size > LARGE_BYTES:
+            large = find_large(body, state)
+            largest = largest_message(body) if large else 0
+            if largest > message_limit_bytes:
+                raise PayloadTooLargeError(stream_id, size_bytes=largest, limit_bytes=message_limit_bytes)
+            size = stored_size(state, large)
         if size > limit_bytes:
             raise PayloadTooLargeError(stream_id, size_bytes=size, limit_bytes=limit_bytes)
         previous_hash = event_hash(body.TOPIC, state)

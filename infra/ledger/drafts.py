@@ -8,7 +8,7 @@ import msgspec
 
 from chatledger.domain.context.formats.from_openai import Dumpable
 from chatledger.domain.context.formats.stored import of_an_api
-from chatledger.domain.context.fragments import Fragment, is_message_fragment
+from chatledger.domain.context.fragments import Fragment
 from chatledger.domain.context.messages import (
     ASSISTANT,
     USER,
@@ -46,7 +46,7 @@ def user(
         reply_to: Another message of the same chat.
         metadata: An object for the `metadata` of the UIMessage, beside what is there; `Message.metadata` gives them back.
     """
-    return _attributed(_message(USER, content, id, metadata), sender_id=sender_id, reply_to=reply_to)
+    return _message(USER, content, id, metadata, sender_id=sender_id, reply_to=reply_to)
 
 
 def assistant(
@@ -58,7 +58,7 @@ def assistant(
     metadata: Mapping[str, Any] | None = None,
 ) -> Fragment:
     """Return a new message from the assistant; `agent_id` names the agent it comes from. See `user`."""
-    return _attributed(_message(ASSISTANT, content, id, metadata), agent_id=agent_id, reply_to=reply_to)
+    return _message(ASSISTANT, content, id, metadata, agent_id=agent_id, reply_to=reply_to)
 
 
 def assistant_text(
@@ -106,7 +106,8 @@ def as_drafts(messages: Messages) -> list[NewMessage]:
     Raises:
         InvalidValueError: One of them is no message.
     """
-    given: Any = [messages] if isinstance(messages, NewMessage | Fragment | Mapping | Dumpable) else messages
+    is_one = not isinstance(messages, list) and isinstance(messages, NewMessage | Fragment | Mapping | Dumpable)
+    given: Any = [messages] if is_one else messages
     if isinstance(given, str | bytes) or not isinstance(given, Iterable):
         msg = f"expected messages, not {type(given).__name__}; chatledger.user(text) makes one from text"
         raise InvalidValueError(msg)
@@ -114,10 +115,12 @@ def as_drafts(messages: Messages) -> list[NewMessage]:
 
 
 def _draft(value: Any) -> NewMessage:
-    if isinstance(value, Fragment) and not is_message_fragment(value):
-        return cast("NewMessage", value)  # it is refused where it is decided on
+    if isinstance(value, Fragment):
+        return (
+            draft_of(value) if value.type == "message" else cast("NewMessage", value)
+        )  # refused where it is decided on
     if not isinstance(value, NewMessage):
-        return draft_of(value if isinstance(value, Fragment) else _adopted(value))
+        return draft_of(_adopted(value))
     if value.id is not None and value.metadata is None:
         return value
     message_id = new_id() if value.id is None else value.id
@@ -142,22 +145,23 @@ def _adopted(value: Any) -> Fragment:
     raise InvalidValueError(msg)
 
 
-def _message(role: str, content: Any, message_id: str | None, metadata: Mapping[str, Any] | None = None) -> Fragment:
-    if message_id is None:
-        own = cast("Mapping[str, Any]", content).get("id") if is_ui_message(content) else None
-        message_id = new_id() if own is None else own
-    given = ui_message(role, content, message_id) if isinstance(content, str) else content
-    if is_ui_message(given):
-        given = with_metadata(given, metadata, role=role, message_id=message_id)
-    return from_ui_message(given, message_id, role=role)
+def _message(
+    role: str, content: Any, message_id: str | None, metadata: Mapping[str, Any] | None = None, **given: Any
+) -> Fragment:
+    said = attribution(**given)
+    if isinstance(content, str):
+        message_id = new_id() if message_id is None else message_id
+        data = ui_message(role, content, message_id)
+        data = with_metadata(data, metadata, role=role, message_id=message_id)
+        return message_fragment(role, StoredCodec(data), message_id, metadata=said)
+    if is_ui_message(content):
+        own = cast("Mapping[str, Any]", content).get("id")
+        message_id = own if message_id is None else message_id
+        content = with_metadata(content, metadata, role=role, message_id="")
+    return from_ui_message(content, new_id() if message_id is None else message_id, role=role, metadata=said)
 
 
 def _check_text(text: Any) -> None:
     if not isinstance(text, str):
         msg = f"the text of a message must be text, not {type(text).__name__}; assistant() also takes a UIMessage"
         raise InvalidValueError(msg)
-
-
-def _attributed(fragment: Fragment, **given: Any) -> Fragment:
-    metadata = attribution(**given)
-    return msgspec.structs.replace(fragment, metadata=metadata) if metadata else fragment

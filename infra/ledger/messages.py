@@ -261,10 +261,12 @@ def begin_append(
 
 def _stored(store: LedgerStore, chat_id: str, drafts: list[NewMessage], written: list[Recorded]) -> list[Message]:
     """Return the messages as they are stored: those just written, and those that were there."""
+    bodies = [recorded.event.body for recorded in written]
     new = {
         message.id: msgspec.structs.replace(message, chat_id=chat_id)
-        for recorded in written
-        for message in _bodies(recorded)
+        for body in bodies
+        if isinstance(body, MessagesAppended)
+        for message in body.messages
     }
     ids = [draft.id for draft in drafts if draft.id is not None]
     if new and new.keys().isdisjoint(ids):
@@ -274,10 +276,6 @@ def _stored(store: LedgerStore, chat_id: str, drafts: list[NewMessage], written:
     with store.snapshot() as snapshot:
         chat = snapshot.chat(chat_id)
         return [message for message_id in ids if (message := new.get(message_id) or chat.message(message_id))]
-
-
-def _bodies(recorded: Recorded) -> tuple[Message, ...]:
-    return recorded.body.messages if isinstance(recorded.body, MessagesAppended) else ()
 
 
 def _chain(chat: IndexedChat, head: Place, limit: int | None, before: str | None, *, lazy_data: bool) -> list[Message]:

@@ -16,8 +16,7 @@ from chatledger.projections.lmdb.tables import Tables
 from chatledger.projections.thread.reader import IndexedThread
 
 from ..log.bookmarks import Bookmark
-from ..store.commands import Decide, DecideOnState, DecideOnThread, EventKind
-from ..store.group_commit import Command
+from ..store.commands import Command, Decide, DecideOnState, DecideOnThread, EventKind
 from ..store.store import Store
 
 AdminTask = Literal["anchor", "backup", "projections", "rebuild", "repair", "verify"]

@@ -47,18 +47,20 @@ class SaveMethods(LedgerPart):
         heads: list[str | None] = []
 
         def decide(state: IndexedChat, now: int) -> list[Body]:
-            head = find_branch(state, save.branch).head_message_id
-            if not heads or heads[-1] != head:
-                heads.append(head)
+            target = find_branch(state, save.branch)
+            if not heads or heads[-1] != target.head_message_id:
+                heads.append(target.head_message_id)
             if len(heads) > MAX_LOST_SWAPS:
                 raise _OutrunError
-            return decide_save(state, save, now=now)
+            return decide_save(state, save, now=now, target=target)
 
         try:
             written = self._store.execute(chat_id, decide, kind=(BranchCreated, MessagesAppended))
         except _OutrunError:
             raise HeadConflictError(chat_id, save.branch, expected=heads[-2], actual=heads[-1]) from None
-        return save_result(save, [recorded.body for recorded in written], head_message_id=heads[-1] if heads else None)
+        return save_result(
+            save, [recorded.event.body for recorded in written], head_message_id=heads[-1] if heads else None
+        )
 
     def preview_save(self, chat_id: str, save: Save) -> SavePreview:
         """
@@ -70,7 +72,7 @@ class SaveMethods(LedgerPart):
         with self._store.snapshot() as snapshot:
             chat = snapshot.chat(chat_id)
             branch = find_branch(chat, save.branch)
-            bodies = decide_save(chat, save, now=clock_ms())
+            bodies = decide_save(chat, save, now=clock_ms(), target=branch)
             created = next((body for body in bodies if isinstance(body, BranchCreated)), None)
             base = branch.head_message_id if created is None else created.head_message_id
             place = None if base is None else chat.place(base)

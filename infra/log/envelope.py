@@ -7,7 +7,7 @@ from contextvars import ContextVar
 
 import msgspec
 
-from chatledger.domain.limits import check_optional_id
+from chatledger.domain.limits import check_id
 from chatledger.domain.log.codec import Envelope
 
 
@@ -35,12 +35,12 @@ def acting(
 ) -> Generator[None]:
     """Let operations inside the `with` carry these; what is None stays as it is outside."""
     given = {
-        "actor": check_optional_id(actor, "actor"),
-        "correlation_id": check_optional_id(correlation_id, "correlation_id"),
-        "causation_id": check_optional_id(causation_id, "causation_id"),
-        "command_id": check_optional_id(command_id, "command_id"),
+        "actor": actor,
+        "correlation_id": correlation_id,
+        "causation_id": causation_id,
+        "command_id": command_id,
     }
-    changed = {name: value for name, value in given.items() if value is not None}
+    changed = {name: check_id(value, name) for name, value in given.items() if value is not None}
     token = _current.set(msgspec.structs.replace(current(), **changed))
     try:
         yield

@@ -43,19 +43,15 @@ class StructMapper(Mapper[str]):
 
     def to_stored_event(self, domain_event: Any) -> StoredEvent:
         """The stored form of an event."""
-        return self.store(domain_event, domain_event.body.TOPIC, encode_event(domain_event))
-
-    def store(self, event: Event[Any], topic: str, state: bytes) -> StoredEvent:
-        """The stored form of an event that is encoded already."""
-        # The position is not known before the append; chat and version name the place as well.
-        record = self.pack(state, (event.originator_id, event.originator_version, topic))
-        return StoredEvent(event.originator_id, event.originator_version, topic, record)
+        return self.store_encoded(EncodedEvent(domain_event, domain_event.body.TOPIC, encode_event(domain_event), b""))
 
     def store_encoded(self, encoded: EncodedEvent) -> StoredEvent:
         """Return the record of an encoded event, with references to its large data where blobs are supported."""
         is_whole = self.blobs is None or not encoded.large
         state = encoded.state if is_whole else with_references(encoded.state, encoded.large)
-        return self.store(encoded.event, encoded.topic, state)
+        # The position is not known before the append; chat and version name the place as well.
+        place = (encoded.event.originator_id, encoded.event.originator_version, encoded.topic)
+        return StoredEvent(*place, self.pack(state, place))
 
     def pack(self, data: bytes, place: RecordPlace) -> bytes:
         """The record of these bytes at a place."""

@@ -1,12 +1,14 @@
 """Commands: decisions on the state in the index, and the events that they make, encoded for the log."""
 
+import threading
 import uuid
-from collections.abc import Callable
-from typing import Final, TypeVar
+from collections.abc import Callable, Sequence
+from contextvars import Context
+from typing import Any, Final, NamedTuple, TypeVar
 
-from chatledger.domain.chat.events import Body
+from chatledger.domain.chat.events import Body, Recorded
 from chatledger.domain.chat.state import stream_head
-from chatledger.domain.errors import InvalidValueError
+from chatledger.domain.errors import InvalidValueError, LogUnavailableError
 from chatledger.domain.log.codec import EncodedEvent, encode_events, split
 from chatledger.projections.chat.reader import IndexedChat
 from chatledger.projections.graph.reader import IndexedGraphState
@@ -14,7 +16,6 @@ from chatledger.projections.index import Snapshot
 from chatledger.projections.thread.reader import IndexedThread
 
 from ..log.envelope import clock_ms, current
-from .group_commit import Command
 
 Decide = Callable[[IndexedChat, int], list[Body]]
 """(state, now in ms) to what is to be written."""
@@ -30,56 +31,124 @@ MAX_COMMIT_EVENTS: Final = 1000
 """The most events that a JetStream server takes in one atomic batch."""
 
 
-class CommandFactory:
-    """Makes commands from decisions, within the limits of a ledger."""
+class Limits(NamedTuple):
+    """The most bytes of an event as the log stores it, and of the data of a message, which may be stored beside it."""
 
-    def __init__(self, *, max_event_bytes: int, max_message_bytes: int) -> None:
-        self._max_event_bytes, self._max_message_bytes = max_event_bytes, max_message_bytes
+    event_bytes: int
+    message_bytes: int
 
-    def command(
+
+class Command:
+    """
+    A decision to be made and written, and its outcome.
+
+    Args:
+        stream: The chat, or other stream, that it is about.
+        read: Returns the state to decide on.
+        decide: Returns what is to be written, from that state and the time in ms.
+        kind: The event that the decision writes first; None for one that heeds no command id.
+        on_end: Called in the thread that carries it out when it is over, in place of `wait`.
+
+    Attributes:
+        context: Holds the caller's context variables, for a thread that decides in the caller's place.
+        position: How far the index was when it was decided.
+        expected_position: The position of the last event of the stream then.
+        encoded: The events to be written; none when there is nothing to do.
+        is_large: Whether large data are stored with them, which nobody else should wait for.
+        known: Where the events are, first and last, when a command of this id was carried out before.
+        written: The events, once the log has acknowledged them.
+    """
+
+    context: Context
+
+    def __init__(
         self,
         stream: str,
         read: Callable[[Snapshot], S],
         decide: Callable[[S, int], list[Body]],
         kind: EventKind | None,
         on_end: Callable[[], object] | None = None,
-    ) -> Command:
-        """Return a command that decides on the state which `read` returns, unless it was carried out before."""
+    ) -> None:
+        self.stream, self._kind = stream, kind
+        self._read: Callable[[Snapshot], Any] = read
+        self._decide: Callable[[Any, int], list[Body]] = decide
+        self.position = self.expected_position = 0
+        self.encoded: Sequence[EncodedEvent] = ()
+        self.is_large = False
+        self.known: tuple[int, int] | None = None
+        self.written: list[Recorded] = []
+        self.error: Exception | None = None
+        self._is_ended = self._is_left = False
+        self._done = threading.Lock()
+        self._done.acquire()
+        self._on_end = on_end or self._done.release
 
-        def look(command: Command, snapshot: Snapshot) -> None:
-            command.position = snapshot.state.position
-            state = read(snapshot)
-            command.known = None if kind is None else _known(state)
-            command.expected_position = stream_head(state).position
-            command.encoded = () if command.known else self._encode_bodies(state, decide)
-
-        return Command(stream, look, on_end)
-
-    def _encode_bodies(self, state: S, decide: Callable[[S, int], list[Body]]) -> list[EncodedEvent]:
-        head = stream_head(state)
+    def look(self, snapshot: Snapshot, limits: Limits) -> None:
+        """Read the state and decide on it, unless the command was carried out before. Raises what the decision says."""
+        self.position = snapshot.state.position
+        state = self._read(snapshot)
+        head, envelope = stream_head(state), current()
+        self.expected_position, self.encoded, self.is_large = head.position, (), False
+        self.known = _find_events(state, envelope.command_id) if self._kind and envelope.command_id else None
+        if self.known is not None:
+            return
         now = max(clock_ms(), head.occurred_at)  # clocks go back, a chat's events do not
-        bodies = split(decide(state, now), self._max_event_bytes)
+        bodies = split(self._decide(state, now), limits.event_bytes)
         if len(bodies) > MAX_COMMIT_EVENTS:
-            msg = f"one call on chat {state.stream_id!r} takes {len(bodies):,} events, at most {MAX_COMMIT_EVENTS:,} fit; split it"
+            msg = f"one call on chat {self.stream!r} takes {len(bodies):,} events, at most {MAX_COMMIT_EVENTS:,} fit; split it"
             raise InvalidValueError(msg)
-        return encode_events(
+        self.encoded = encode_events(
             bodies,
-            stream_id=state.stream_id,
+            stream_id=self.stream,
             version=head.version,
             previous_hash=head.hash,
             occurred_at=now,
             event_ids=[str(uuid.uuid4()) for _ in bodies],
-            envelope=current(),
-            limit_bytes=self._max_event_bytes,
-            message_limit_bytes=self._max_message_bytes,
+            envelope=envelope,
+            limit_bytes=limits.event_bytes,
+            message_limit_bytes=limits.message_bytes,
         )
+        self.is_large = any(encoded.large for encoded in self.encoded)
+
+    def note_written(self, positions: Sequence[int]) -> None:
+        """Take what the log said."""
+        pairs = zip(positions, self.encoded, strict=True)
+        self.written = [Recorded(at, one.event, one.hash) for at, one in pairs]
+
+    def end(self, error: Exception | None = None) -> None:
+        """Let the caller go on."""
+        self.error, self._is_ended = error, True
+        self._on_end()
+
+    def leave(self) -> None:
+        """Let the caller carry it out alone; nothing was written."""
+        self.encoded, self._is_left = (), True
+        self.end()
+
+    def give_up(self) -> None:
+        """End it, if it is not, because something went wrong that it had no part in."""
+        if self._is_ended:
+            return
+        if not self.encoded:
+            self.leave()
+            return
+        msg = f"chat {self.stream!r}: writing was interrupted. The outcome is unknown; retrying is safe"
+        self.end(LogUnavailableError(msg))
+
+    def wait(self) -> bool:
+        """Wait until another thread has carried it out; raises what came of it. False when the caller is to do it."""
+        self._done.acquire()
+        error, self.error = self.error, None
+        if error is None:
+            return not self._is_left
+        try:
+            raise error
+        finally:
+            del error  # it refers to this frame
 
 
-def _known(state: IndexedChat | IndexedThread | IndexedGraphState) -> tuple[int, int] | None:
-    """Where the events of the current command are, if it was carried out before."""
-    command_id = current().command_id
-    if command_id is None:
-        return None
+def _find_events(state: IndexedChat | IndexedThread | IndexedGraphState, command_id: str) -> tuple[int, int] | None:
+    """The positions of the first and the last event of a command; None when it was not carried out."""
     tombstone = state.tombstone
     if tombstone is not None and tombstone.command_id == command_id:
         return tombstone.head.position, tombstone.head.position

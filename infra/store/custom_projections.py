@@ -1,10 +1,9 @@
 """The projections of users in a store: attaching, catching up, reading, building anew and dropping them."""
 
 import contextlib
-import contextvars
 import logging
 from collections.abc import Callable, Generator, Iterable, Sequence
-from typing import Any, Final
+from typing import Any
 
 import lmdb
 
@@ -17,7 +16,7 @@ from chatledger.domain.errors import (
     ProjectionError,
 )
 from chatledger.domain.wire import Value
-from chatledger.projections.custom.attached import Entry, refuse_while_applying
+from chatledger.projections.custom.attached import ALL_STORES, Entry, barred
 from chatledger.projections.custom.catching_up import CatchingUp
 from chatledger.projections.custom.projection import Projection, check_projection
 from chatledger.projections.custom.records import (
@@ -37,7 +36,6 @@ from chatledger.projections.lmdb.environment import Transaction
 
 Progress = Callable[[int, int], None]
 _logger = logging.getLogger(__name__)
-_reading: Final[contextvars.ContextVar[tuple[int, ...]]] = contextvars.ContextVar("chatledger_reading", default=())
 
 
 class ProjectionInfo(Value, frozen=True):
@@ -206,20 +204,22 @@ class CustomProjections:
     @contextlib.contextmanager
     def inside(self) -> Generator[None]:
         """Refuse to use the store here, where a view is open: growing the index waits until it ends."""
-        before = _reading.get()
-        _reading.set((*before, id(self)))
+        before = barred.get()
+        barred.set((*before, id(self)))
         try:
             yield
         except (lmdb.Error, *DECODE_ERRORS) as error:
             msg = f"the rows of a projection are damaged: {error}; rebuild the index, the log is not affected"
             raise CorruptStateError(msg) from error
         finally:
-            _reading.set(before)
+            barred.set(before)
 
     def check_outside(self) -> None:
         """Raise `InvalidValueError` where the store cannot be used: in `Projection.apply`, or while a view is open."""
-        refuse_while_applying()
-        if id(self) in _reading.get():
+        if ALL_STORES in barred.get():
+            msg = "a projection must not use a ledger while it applies an event: only its rows and the event"
+            raise InvalidValueError(msg)
+        if id(self) in barred.get():
             msg = (
                 "inside `with ledger.projection(...)` only its rows can be read, as they are of one moment; take from them "
                 "what you need, and use the ledger after the `with`"

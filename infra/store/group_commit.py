@@ -17,96 +17,17 @@ from contextvars import copy_context
 from typing import Final
 
 from chatledger.domain.chat.events import Recorded
-from chatledger.domain.errors import ChatledgerError, LedgerClosedError, LogUnavailableError
-from chatledger.domain.log.codec import EncodedEvent
+from chatledger.domain.errors import ChatledgerError, LedgerClosedError
 from chatledger.projections.index import Index, Snapshot
 from chatledger.projections.projector import Projector
 
 from ..log import EventLog
 from ..log.port import Appends
+from .commands import Command, Limits
 
 _MOST: Final = 64
 """So many commands are carried out together, at most: who comes next waits for all of them."""
 _logger = logging.getLogger(__name__)
-
-
-class Command:
-    """
-    A decision to be made and written, and its outcome.
-
-    Args:
-        stream: The chat, or other stream, that it is about.
-        decide: Looks at the index, and sets `encoded`, `expected_position` and what else the caller wants to know. It may run in
-            another thread, with the caller's context variables.
-        on_end: Called in that thread when it is over, in place of `wait`.
-    """
-
-    def __init__(
-        self,
-        stream: str,
-        decide: "Callable[[Command, Snapshot], None]",
-        on_end: Callable[[], object] | None = None,
-    ) -> None:
-        self.stream = stream
-        self.position = 0
-        self.expected_position = 0
-        self.encoded: Sequence[EncodedEvent] = ()
-        self.known: tuple[int, int] | None = None
-        self.written: list[Recorded] = []
-        self._decide = decide
-        self._context = copy_context()
-        self.error: Exception | None = None
-        self._on_end = on_end or self._release
-        self._is_ended = self._is_left = False
-        self._done = threading.Lock()
-        self._done.acquire()
-
-    def look(self, snapshot: Snapshot) -> None:
-        """Decide."""
-        self._context.run(self._decide, self, snapshot)
-
-    def note_written(self, positions: Sequence[int]) -> None:
-        """Take what the log said."""
-        pairs = zip(positions, self.encoded, strict=True)
-        self.written = [Recorded(at, one.event, one.hash) for at, one in pairs]
-
-    def end(self, error: Exception | None = None) -> None:
-        """Let the caller go on."""
-        self.error, self._is_ended = error, True
-        self._on_end()
-
-    def _release(self) -> None:
-        self._done.release()
-
-    def leave(self) -> None:
-        """Let the caller carry it out alone; nothing was written."""
-        self.encoded, self._is_left = (), True
-        self.end()
-
-    def give_up(self) -> None:
-        """End it, if it is not, because something went wrong that it had no part in."""
-        if self._is_ended:
-            return
-        if not self.encoded:
-            self.leave()
-            return
-        msg = f"chat {self.stream!r}: writing was interrupted. The outcome is unknown; retrying is safe"
-        self.end(LogUnavailableError(msg))
-
-    def wait(self) -> bool:
-        """Wait until another thread has carried it out; raises what came of it. False when the caller is to do it."""
-        self._done.acquire()
-        error, self.error = self.error, None
-        if error is None:
-            return not self._is_left
-        try:
-            raise error
-        finally:
-            del error  # it refers to this frame
-
-
-def _note_nothing(last: Recorded) -> None:
-    del last
 
 
 class GroupCommit:
@@ -117,13 +38,20 @@ class GroupCommit:
         log: Where events are written.
         index: What is decided on.
         projector: Applies what was written.
+        limits: Of the events that are written.
         note: Called with the last event that the log acknowledged, before its caller is told.
     """
 
     def __init__(
-        self, log: EventLog, index: Index, projector: Projector, *, note: Callable[[Recorded], None] = _note_nothing
+        self,
+        log: EventLog,
+        index: Index,
+        projector: Projector,
+        limits: Limits,
+        *,
+        note: Callable[[Recorded], None],
     ) -> None:
-        self._log, self._index, self._projector, self._note = log, index, projector, note
+        self._log, self._index, self._projector, self._limits, self._note = log, index, projector, limits, note
         self._changed = threading.Condition(threading.Lock())
         self._queue: deque[Command] = deque()
         self._somebody_writes = self._is_turn = False
@@ -163,7 +91,7 @@ class GroupCommit:
         is_holding = True
         try:
             self._decide_alone(command)
-            if _takes_its_time(command):
+            if command.is_large:
                 is_holding = False
                 self._hand_over()
             self._write_alone(command)
@@ -181,7 +109,7 @@ class GroupCommit:
 
     def _decide_alone(self, command: Command) -> None:
         with self._index.snapshot() as snapshot:
-            command.look(snapshot)
+            command.look(snapshot, self._limits)
 
     def _write_alone(self, command: Command) -> None:
         if command.encoded:
@@ -194,6 +122,7 @@ class GroupCommit:
         if self._is_closed:
             msg = "the ledger is closed; open it again"
             raise LedgerClosedError(msg)
+        command.context = copy_context()
         self._queue.append(command)
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="chatledger-writer", daemon=True)
@@ -212,7 +141,7 @@ class GroupCommit:
     def _run(self) -> None:
         while commands := self._next():
             try:
-                _Group(self._log, self._index, self._projector, commands, self._note).carry_out()
+                self._carry_out_together(commands)
             except BaseException:  # their callers know; those that wait need this thread
                 _logger.exception("commands that were carried out together were interrupted")
             self._hand_over()
@@ -243,46 +172,22 @@ class GroupCommit:
         self._queue.extendleft(reversed(left))
         return list(taken.values())
 
-    def close(self) -> None:
-        """Refuse those that wait, and wait for those under way; calling it again does nothing."""
-        with self._changed:
-            self._is_closed = True
-            thread = self._thread
-            self._changed.notify_all()
-        if thread is not None:
-            thread.join()
-
-
-class _Group:
-    """Commands on different streams that are carried out together."""
-
-    def __init__(
-        self,
-        log: EventLog,
-        index: Index,
-        projector: Projector,
-        commands: Sequence[Command],
-        note: Callable[[Recorded], None],
-    ) -> None:
-        self._log, self._index, self._projector, self._note = log, index, projector, note
-        self._commands = commands
-
-    def carry_out(self) -> None:
-        """End each of them, whatever happens."""
+    def _carry_out_together(self, commands: Sequence[Command]) -> None:
+        """Carry out commands on different streams; end each of them, whatever happens."""
         try:
-            self._write(self._decide())
+            self._write_together(*self._decide_together(commands))
         finally:
-            for command in self._commands:
+            for command in commands:
                 command.give_up()
 
-    def _decide(self) -> tuple[list[Command], Appends]:
+    def _decide_together(self, commands: Sequence[Command]) -> tuple[list[Command], Appends]:
         """Decide on each, and send what is to be written."""
         sent: list[Command] = []
         appends = self._log.begin_appends()
         try:
             with self._index.snapshot() as snapshot:
-                for command in self._commands:
-                    if _is_decided(command, snapshot):
+                for command in commands:
+                    if self._is_decided(command, snapshot):
                         appends.add(command.stream, command.encoded, command.expected_position)
                         sent.append(command)
         except BaseException:
@@ -290,8 +195,25 @@ class _Group:
             raise
         return sent, appends
 
-    def _write(self, decided: tuple[list[Command], Appends]) -> None:
-        sent, appends = decided
+    def _is_decided(self, command: Command, snapshot: Snapshot) -> bool:
+        """Decide on a command; whether there is something to write together with others. If not, it is ended."""
+        try:
+            command.context.run(command.look, snapshot, self._limits)
+        except ChatledgerError as error:
+            command.end(error)
+            return False
+        except Exception:  # noqa: BLE001 - the caller finds out by itself, in its own thread
+            command.leave()
+            return False
+        if command.is_large:
+            command.leave()
+            return False
+        if not command.encoded:
+            command.end()
+            return False
+        return True
+
+    def _write_together(self, sent: Sequence[Command], appends: Appends) -> None:
         written: list[Command] = []
         for command, outcome in zip(sent, appends.finish(), strict=True):
             if isinstance(outcome, Exception):
@@ -305,12 +227,12 @@ class _Group:
             self._projector.take_all([command.written for command in written])
         except ChatledgerError:
             for command in written:
-                self._apply(command)
+                self._apply_one(command)
         else:
             for command in written:
                 command.end()
 
-    def _apply(self, command: Command) -> None:
+    def _apply_one(self, command: Command) -> None:
         """Apply one of those that could not be applied together, so that each hears what concerns itself."""
         try:
             self._projector.take(command.written)
@@ -319,26 +241,11 @@ class _Group:
         else:
             command.end()
 
-
-def _takes_its_time(command: Command) -> bool:
-    """Whether large data are stored with it, which nobody else should wait for."""
-    return any(encoded.large for encoded in command.encoded)
-
-
-def _is_decided(command: Command, snapshot: Snapshot) -> bool:
-    """Decide on a command; whether there is something to write together with others. If not, it is ended."""
-    try:
-        command.look(snapshot)
-    except ChatledgerError as error:
-        command.end(error)
-        return False
-    except Exception:  # noqa: BLE001 - the caller finds out by itself, in its own thread
-        command.leave()
-        return False
-    if _takes_its_time(command):
-        command.leave()
-        return False
-    if not command.encoded:
-        command.end()
-        return False
-    return True
+    def close(self) -> None:
+        """Refuse those that wait, and wait for those under way; calling it again does nothing."""
+        with self._changed:
+            self._is_closed = True
+            thread = self._thread
+            self._changed.notify_all()
+        if thread is not None:
+            thread.join()

@@ -23,6 +23,7 @@ from chatledger.domain.graph.events import state_stream
 from chatledger.domain.log.codec import MAX_EVENT_BYTES
 from chatledger.domain.log.large_data import MAX_MESSAGE_BYTES
 from chatledger.domain.thread.events import thread_stream
+from chatledger.projections.custom.attached import barred
 from chatledger.projections.generations import Erasure, IndexState
 from chatledger.projections.graph.reader import IndexedGraphState
 from chatledger.projections.index import Index, Snapshot
@@ -34,11 +35,11 @@ from ..log.envelope import current
 from ..log.port import READ_PAGE
 from ..log.witness import LastSeen, Witness, refuse_if_regressed
 from .cascades import IsDue, delete_states_of_chats, delete_thread, delete_threads_of_chats, free_copies
-from .commands import CommandFactory, Decide, DecideOnState, DecideOnThread, EventKind, S
+from .commands import Command, Decide, DecideOnState, DecideOnThread, EventKind, Limits, S
 from .custom_projections import CustomProjections
 from .erasure import SCRUB_S, Eraser
 from .follower import Follower
-from .group_commit import Command, GroupCommit
+from .group_commit import GroupCommit
 from .reading import CheckedReading, ReadAhead
 from .temp_folders import Scratch
 
@@ -89,12 +90,9 @@ class Store:
         self.projector = Projector(index, log)
         self._reading = CheckedReading(log, index, self.projector)
         self.projections = CustomProjections(index, self._reading.page)
-        self._commits = GroupCommit(log, index, self.projector, note=self._note)
+        limits = Limits(min(max_event_bytes, log.max_event_bytes or max_event_bytes), max_message_bytes)
+        self._commits = GroupCommit(log, index, self.projector, limits, note=self._note)
         self._on_close = on_close
-        self._commands = CommandFactory(
-            max_event_bytes=min(max_event_bytes, log.max_event_bytes or max_event_bytes),
-            max_message_bytes=max_message_bytes,
-        )
         self._pid = os.getpid()
         self._closing = threading.Event()
         self._eraser = Eraser(
@@ -218,7 +216,7 @@ class Store:
         attempts, end = 0, None
         while True:
             attempts += 1
-            command = self._commands.command(stream_id, read, decide, kind)
+            command = Command(stream_id, read, decide, kind)
             try:
                 self._commits.carry_out(command)
             except LostRaceError:
@@ -252,7 +250,7 @@ class Store:
         Only what it wrote, or an error although there was something to write, is its answer; else `execute` finds out why.
         """
         self.check_open()
-        command = self._commands.command(chat_id, lambda snapshot: snapshot.chat(chat_id), decide, kind, on_end)
+        command = Command(chat_id, lambda snapshot: snapshot.chat(chat_id), decide, kind, on_end)
         self._commits.submit(command)
         return command
 
@@ -384,7 +382,8 @@ class Store:
         if os.getpid() != self._pid:
             msg = "this ledger was opened before the process forked; open it again in the child"
             raise LedgerClosedError(msg)
-        self.projections.check_outside()
+        if barred.get():
+            self.projections.check_outside()
 
     def close(self) -> None:
         """Stop following, close index and log; calling it again does nothing."""

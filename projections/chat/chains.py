@@ -72,8 +72,15 @@ class Chains:
         self._txn, self._table, self._chat_no, self._chat_id = txn, table, chat_no, chat_id
         self._segments: dict[int, Segment] = {}
         self._cursor: lmdb.Cursor[bytes] | None = None
-        self.annotations = Annotations(txn, table, chat_no)
+        self._annotations: Annotations | None = None
         self.recent: RecentMessages | None = None
+
+    @property
+    def annotations(self) -> Annotations:
+        """The annotations of the messages."""
+        if self._annotations is None:
+            self._annotations = Annotations(self._txn, self._table, self._chat_no)
+        return self._annotations
 
     def segment(self, number: int) -> Segment:
         """The segment of that number."""

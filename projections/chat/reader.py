@@ -11,7 +11,7 @@ from chatledger.domain.values import Annotation, Branch, Chat, Checkpoint, Messa
 
 from ..lmdb.checksums import without_checksum
 from ..lmdb.environment import Transaction, prefixed
-from ..lmdb.keys import Tag, chat_key, id_key, to_number
+from ..lmdb.keys import Tag, id_key, number, to_number
 from ..lmdb.tables import Tables
 from .chains import Chains, Place
 from .runs import REGENERATION, RunRows
@@ -49,6 +49,7 @@ class IndexedChat:
     def __init__(self, tables: Tables, txn: Transaction, chat_id: str, chat_no: int | None) -> None:
         self.chat_id = chat_id
         self.chat_no = chat_no
+        self._prefix = b"" if chat_no is None else number(chat_no)
         self._tables, self._txn = tables, txn
         self._record: ChatRecord | UnsetType | None = UNSET
         self._profile: ChatProfile | UnsetType | None = UNSET
@@ -208,9 +209,9 @@ class IndexedChat:
     def _row(self, tag: bytes, rest: bytes = b"") -> bytes | None:
         if self.chat_no is None:
             return None
-        return self._txn.get(chat_key(self.chat_no, tag, rest), db=self._tables.rows)
+        return self._txn.get(self._prefix + tag + rest, db=self._tables.rows)
 
     def _rows(self, tag: bytes) -> list[tuple[bytes, bytes]]:
         if self.chat_no is None:
             return []
-        return list(prefixed(self._txn, self._tables.rows, chat_key(self.chat_no, tag)))
+        return list(prefixed(self._txn, self._tables.rows, self._prefix + tag))

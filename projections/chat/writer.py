@@ -1,8 +1,10 @@
-"""Applying the changes of events to the rows of one chat, inside one write transaction."""
+"""Applying the changes of events to the rows of one chat, and adding messages to its chains, in one write transaction."""
 
+from collections.abc import Iterable
 from struct import Struct
 from typing import Final
 
+import lmdb
 import msgspec
 
 from chatledger.domain.chat.events import ChatDeleted, Recorded
@@ -13,18 +15,135 @@ from chatledger.domain.errors import ChainIntegrityError
 from chatledger.domain.log.large_data import LARGE_BYTES, data_digest, large_data
 from chatledger.domain.values import Message
 
-from ..lmdb.checksums import with_checksum
+from ..lmdb.checksums import with_checksum, without_checksum
 from ..lmdb.environment import Transaction, drop_prefixed
-from ..lmdb.keys import Tag, chat_key, id_key, number, order_key, scopes, to_number
+from ..lmdb.keys import (
+    NO_SEGMENT,
+    Tag,
+    fork_key,
+    id_key,
+    number,
+    order_suffix,
+    page_key,
+    scopes,
+    segment_key,
+    to_number,
+)
 from ..lmdb.tables import Tables
 from ..search.indexer import SearchWriter
-from .chain_writer import ChainWriter
-from .chains import Place
+from .chains import Chains, Place, Segment, pack_segment
 from .lists import forget_large, note_expiry, note_large
+from .pages import PAGE_BYTES, PAGE_MESSAGES, pack_page, split_page, unpack_page
 from .reader import BranchRow, CheckpointRow, IndexedChat
 
 _encode: Final = msgspec.msgpack.Encoder().encode
 _COUNTERS: Final = Struct(">I")
+
+
+Item = tuple[int, bytes]  # the number of a message in log order, and the message
+
+
+class ChainWriter(Chains):
+    """
+    The chains of one chat in a write transaction. What was added is in the tables after `flush`.
+
+    Rows at the end of a segment are merged into a page when there are enough.
+    """
+
+    def __init__(
+        self, txn: Transaction, table: "lmdb._Database", chat_no: int, chat_id: str, *, segment_count: int
+    ) -> None:
+        super().__init__(txn, table, chat_no, chat_id)
+        self.segment_count = segment_count
+        self._added: dict[int, list[Item]] = {}
+        self.added_bytes = 0
+        """The size of the message that was added last."""
+
+    def add(self, message: Message, parent: Place | None, ordinal: int) -> Place:
+        """Put a message below its parent, and say where it is."""
+        bare = msgspec.structs.replace(message, chat_id="", parent_id=None)  # both follow from the place
+        number, segment = self._segment_for(parent)
+        self._segments[number] = _longer(segment)
+        body = _encode(bare)
+        self.added_bytes = len(body)
+        self._added.setdefault(number, []).append((ordinal, body))
+        return number, segment.length
+
+    def _segment_for(self, parent: Place | None) -> tuple[int, Segment]:
+        if parent is not None and parent[1] + 1 == (segment := self.segment(parent[0])).length:
+            return parent[0], segment
+        number = self.segment_count
+        self.segment_count += 1
+        at = (NO_SEGMENT, NO_SEGMENT) if parent is None else parent
+        level, jump = (0, number) if parent is None else self._skip(parent[0])
+        segment = Segment(
+            *at,
+            first_depth=0 if parent is None else self.depth(parent) + 1,
+            length=0,
+            level=level,
+            jump=jump,
+            tail_start=0,
+            tail_bytes=0,
+        )
+        self._txn.put(fork_key(self._chat_no, at, number), b"", db=self._table)
+        return number, segment
+
+    def _skip(self, parent: int) -> tuple[int, int]:
+        """Level and skip pointer of a segment below `parent`, by Myers' rule."""
+        above = self.segment(parent)
+        jumped = self.segment(above.jump)
+        same_length = above.level - jumped.level == jumped.level - self.segment(jumped.jump).level
+        return above.level + 1, jumped.jump if same_length else parent
+
+    def flush(self) -> None:
+        """Write what was added since the last flush."""
+        for segment_no, items in self._added.items():
+            segment = self._write_tail(segment_no, self.segment(segment_no), items)
+            self._segments[segment_no] = segment
+            self._txn.put(segment_key(self._chat_no, segment_no), with_checksum(pack_segment(segment)), db=self._table)
+        self._added.clear()
+
+    def _write_tail(self, number: int, segment: Segment, items: list[Item]) -> Segment:
+        size = segment.tail_bytes + sum(len(body) for _, body in items)
+        if segment.length - segment.tail_start < PAGE_MESSAGES and size < PAGE_BYTES:
+            self._put_page(number, segment.length - len(items), items)
+            return segment._replace(tail_bytes=size)
+        offset = segment.tail_start
+        rest: list[Item] = []
+        used = 0
+        for item in [*self._take_tail(number, segment.tail_start), *items]:
+            rest.append(item)
+            used += len(item[1])
+            if len(rest) == PAGE_MESSAGES or used >= PAGE_BYTES:
+                self._put_page(number, offset, rest)
+                offset += len(rest)
+                rest, used = [], 0
+        if rest:
+            self._put_page(number, offset, rest)
+        return segment._replace(tail_start=offset, tail_bytes=used)
+
+    def _take_tail(self, number: int, start: int) -> Iterable[Item]:
+        """Remove the rows that are not yet merged, and return what they hold."""
+        taken: list[Item] = []
+        cursor = self._txn.cursor(self._table)
+        prefix = page_key(self._chat_no, number, start)[:-4]
+        found = cursor.set_range(page_key(self._chat_no, number, start))
+        while found and (key := cursor.key()).startswith(prefix):
+            page = without_checksum(cursor.value())
+            taken.extend(zip(unpack_page(key, page).ordinals, split_page(page), strict=True))
+            cursor.delete()  # moves to the next row
+            found = bool(cursor.key())
+        return taken
+
+    def _put_page(self, number: int, offset: int, items: list[Item]) -> None:
+        value = pack_page([ordinal for ordinal, _ in items], [body for _, body in items])
+        self._txn.put(page_key(self._chat_no, number, offset), with_checksum(value), db=self._table)
+
+
+def _longer(segment: Segment) -> Segment:
+    """The segment with one message more. `_replace` takes five times as long, for every message."""
+    parent, offset, depth, length, level, jump, tail_start, tail_bytes = segment
+    return Segment(parent, offset, depth, length + 1, level, jump, tail_start, tail_bytes)
 
 
 class ChatWriter(IndexedChat):
@@ -67,6 +186,7 @@ class ChatWriter(IndexedChat):
             return
         if self.chat_no is None:
             self.chat_no = changes.record.first_position
+            self._prefix = number(self.chat_no)
             self._tables.put_chat_no(self._txn, self.chat_id, self.chat_no)
             self._places.clear()
             self._begin(self.chat_no)
@@ -76,7 +196,8 @@ class ChatWriter(IndexedChat):
             ordinal += 1
         if changes.branch is not None:
             self._put_branch(changes.branch, recorded, is_new=changes.is_new_branch)
-        self._put_checkpoints(changes, recorded)
+        if changes.checkpoint is not None or changes.dropped_checkpoint is not None:
+            self._put_checkpoints(changes, recorded)
         if changes.runs is not None:
             self._put_runs(changes.runs, changes.record.run_count)
         if recorded.event.command_id is not None:
@@ -90,43 +211,45 @@ class ChatWriter(IndexedChat):
         """Write what was kept back."""
         if self.chat_no is None:
             return
-        record, profile = self.record, self.profile
+        record, profile, chains = self.record, self.profile, self.chains
         assert record is not None, "a living chat has a record"
         assert profile is not None, "a living chat has a profile"
-        self.chains.flush()
+        chains.flush()
         if self._new_places:
             self._tables.put_locations(self._txn, self.chat_no, self._new_places)
             self._new_places.clear()
         if self._search is not None:
             self._search.flush()
+        put, rows = self._txn.put, self._tables.rows
         for row in self._branch_rows.values():
-            self._put(Tag.BRANCH, with_checksum(_encode(row)), id_key(row.name))
+            put(self._prefix + Tag.BRANCH + id_key(row.name), with_checksum(_encode(row)), db=rows)
         self._branch_rows.clear()
-        self._put(Tag.RECORD, with_checksum(_encode(record)))
-        self._put(Tag.COUNTERS, _COUNTERS.pack(self.chains.segment_count))
+        put(self._prefix + Tag.RECORD, with_checksum(_encode(record)), db=rows)
+        put(self._prefix + Tag.COUNTERS, _COUNTERS.pack(chains.segment_count), db=rows)
         self._list(record, profile)
 
     def _list(self, record: ChatRecord, profile: ChatProfile) -> None:
         """Move the chat to its place in the lists that are ordered by time."""
         assert self.chat_no is not None, "only a living chat is listed"
-        before, after = self._listed, (record, profile)
-        if before is not None and before[0].updated_at == record.updated_at and before[1] is profile:
+        before, listed = (None, None) if self._listed is None else self._listed
+        is_described_alike = listed is profile
+        if is_described_alike and before is not None and before.updated_at == record.updated_at:
             return
-        if before is not None:
-            self._unlist(before)
-        note_expiry(self._txn, self._tables, self.chat_no, None if before is None else before[1], profile)
-        chat_no = number(self.chat_no)
-        for listing in scopes(profile.user_id, profile.metadata):
-            key = order_key(listing, record.updated_at, self.chat_id, self.chat_no)
-            self._txn.put(key, chat_no, db=self._tables.order)
-        self._listed = after
+        listings = scopes(profile.user_id, profile.metadata)
+        if before is not None and listed is not None:
+            self._unlist(before, listings if is_described_alike else scopes(listed.user_id, listed.metadata))
+        if not is_described_alike:
+            note_expiry(self._txn, self._tables, self.chat_no, listed, profile)
+        place = order_suffix(record.updated_at, self.chat_id, self.chat_no)
+        for listing in listings:
+            self._txn.put(listing + place, self._prefix, db=self._tables.order)
+        self._listed = record, profile
 
-    def _unlist(self, listed: tuple[ChatRecord, ChatProfile]) -> None:
+    def _unlist(self, record: ChatRecord, listings: Iterable[bytes]) -> None:
         assert self.chat_no is not None, "only a living chat is listed"
-        record, profile = listed
-        for listing in scopes(profile.user_id, profile.metadata):
-            key = order_key(listing, record.updated_at, self.chat_id, self.chat_no)
-            self._txn.delete(key, db=self._tables.order)
+        place = order_suffix(record.updated_at, self.chat_id, self.chat_no)
+        for listing in listings:
+            self._txn.delete(listing + place, db=self._tables.order)
 
     def _add(self, message: Message, ordinal: int, recorded: Recorded) -> None:
         assert self.chat_no is not None, "only a living chat has messages"
@@ -134,9 +257,10 @@ class ChatWriter(IndexedChat):
             msg = f"position {recorded.position} adds message {message.id!r} of chat {self.chat_id!r} a second time"
             raise ChainIntegrityError(msg)
         parent = None if message.parent_id is None else self._target(message.parent_id, recorded)
-        place = self.chains.add(message, parent, ordinal)
+        chains = self.chains
+        place = chains.add(message, parent, ordinal)
         self._places[message.id] = self._new_places[message.id] = place
-        for data in large_data(message) if self.chains.added_bytes > LARGE_BYTES else []:
+        for data in large_data(message) if chains.added_bytes > LARGE_BYTES else []:
             note_large(self._txn, self._tables, self.chat_no, data_digest(data))
         if self._search is None:
             self._search = SearchWriter(self._txn, self._tables, self.chat_no)
@@ -169,7 +293,7 @@ class ChatWriter(IndexedChat):
             row = CheckpointRow(checkpoint.id, checkpoint.name, checkpoint.message_id, checkpoint.created_at)
             self._put(Tag.CHECKPOINT, with_checksum(_encode(row)), id_key(checkpoint.name))
         if changes.dropped_checkpoint is not None:
-            key = self._key(Tag.CHECKPOINT, id_key(changes.dropped_checkpoint))
+            key = self._prefix + Tag.CHECKPOINT + id_key(changes.dropped_checkpoint)
             self._txn.delete(key, db=self._tables.rows)
 
     def _put_runs(self, changes: RunChanges, run_count: int) -> None:
@@ -196,8 +320,9 @@ class ChatWriter(IndexedChat):
         if self.chat_no is not None:
             self.flush()
             assert self._listed is not None, "a living chat is listed"
-            self._unlist(self._listed)
-            note_expiry(self._txn, self._tables, self.chat_no, self._listed[1], None)
+            record, profile = self._listed
+            self._unlist(record, scopes(profile.user_id, profile.metadata))
+            note_expiry(self._txn, self._tables, self.chat_no, profile, None)
             for place, message_id in self.chains.all_places():
                 self._tables.drop_location(self._txn, message_id, self.chat_no, place)
             forget_large(self._txn, self._tables, self.chat_no)
@@ -208,9 +333,6 @@ class ChatWriter(IndexedChat):
         self.chat_no, self._record, self._profile, self._listed, self._writer = None, None, None, None, None
         self._search = None
 
-    def _key(self, tag: bytes, rest: bytes = b"") -> bytes:
-        assert self.chat_no is not None, "only a living chat has rows"
-        return chat_key(self.chat_no, tag, rest)
-
     def _put(self, tag: bytes, value: bytes, rest: bytes = b"") -> None:
-        self._txn.put(self._key(tag, rest), value, db=self._tables.rows)
+        assert self.chat_no is not None, "only a living chat has rows"
+        self._txn.put(self._prefix + tag + rest, value, db=self._tables.rows)

@@ -11,7 +11,6 @@ import lmdb
 import msgspec
 
 from chatledger.domain.chat.events import Recorded, StreamDeleted
-from chatledger.domain.errors import InvalidValueError
 
 from ..lmdb.environment import Transaction
 from ..lmdb.tables import Tables
@@ -23,7 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _logger = logging.getLogger(__name__)
-_applying: Final = contextvars.ContextVar("chatledger_applying", default=False)
+ALL_STORES: Final = 0
+barred: Final[contextvars.ContextVar[tuple[int, ...]]] = contextvars.ContextVar("chatledger_barred", default=())
+"""The stores that cannot be used here, by the id of their projections; `ALL_STORES` inside of `Projection.apply`."""
 
 
 class Entry:
@@ -66,7 +67,7 @@ class Attached:
         Projections that are not in step, or not attached here, are left as they are. They catch up later.
         """
         in_step: set[int] = set()
-        for entry in self:
+        for entry in self._entries.values():
             record = load_record(txn, tables, SERVING, entry.name)
             if record is None and not before and not entry.is_replaced:
                 record = new_record(txn, tables, entry.name, entry.version)
@@ -78,9 +79,10 @@ class Attached:
                 in_step.add(record.number)
             save_record(txn, tables, SERVING, record)
         for recorded in events:
-            if isinstance(recorded.body, StreamDeleted):
+            body = recorded.event.body
+            if isinstance(body, StreamDeleted):
                 note_tombstone(txn, tables, recorded)
-                _note_dirty(txn, tables, recorded, recorded.body, in_step)
+                _note_dirty(txn, tables, recorded, body, in_step)
 
 
 def _note_dirty(txn: Transaction, tables: Tables, tombstone: Recorded, body: StreamDeleted, in_step: set[int]) -> None:
@@ -122,7 +124,7 @@ def apply_events(
 
 def _apply(projection: Projection, rows: ProjectionRows, recorded: Recorded) -> str | None:
     """Apply one event; returns what went wrong."""
-    token = _applying.set(True)
+    token = barred.set((*barred.get(), ALL_STORES))
     try:
         projection.apply(rows, recorded)
     except lmdb.Error:
@@ -131,7 +133,7 @@ def _apply(projection: Projection, rows: ProjectionRows, recorded: Recorded) -> 
         _logger.warning("projection %r failed at position %d", projection.name, recorded.position, exc_info=error)
         return _where(error)
     finally:
-        _applying.reset(token)
+        barred.reset(token)
     return None
 
 
@@ -141,10 +143,3 @@ def _where(error: Exception) -> str:
     begin = frames[min(1, len(frames) - 1)]  # the first is that of this module
     last = [frame for frame in frames if frame.filename == begin.filename][-1]
     return f"{type(error).__name__} at {Path(last.filename).name}:{last.lineno}"
-
-
-def refuse_while_applying() -> None:
-    """Raise `InvalidValueError` inside of `Projection.apply`."""
-    if _applying.get():
-        msg = "a projection must not use a ledger while it applies an event: only its rows and the event"
-        raise InvalidValueError(msg)

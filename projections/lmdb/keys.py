@@ -1,5 +1,6 @@
 """Keys of the index: ids of up to 2,048 bytes in LMDB's 511, order by time, and rows that lie together by chat."""
 
+from collections.abc import Callable
 from hashlib import blake2b, sha256
 from struct import Struct
 from typing import Any, Final
@@ -12,7 +13,8 @@ _DIGEST_BYTES: Final = 24
 _TIME_OFFSET: Final = 2**63
 _MAX_TIME: Final = 2**64 - 1
 
-_pack_u64 = Struct(">Q").pack
+number: Final[Callable[[int], bytes]] = Struct(">Q").pack
+"""Packs a number of up to 64 bits so that it sorts by its value."""
 _unpack_u64 = Struct(">Q").unpack
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -35,12 +37,6 @@ def id_key(text: str) -> bytes:
             return b"u" + raw
     encoded = text.encode()
     return b"t" + encoded if len(encoded) <= _RAW_KEY_BYTES else b"h" + sha256(encoded).digest()
-
-
-def number(value: int) -> bytes:
-    """A number of up to 64 bits that sorts by its value."""
-    packed: bytes = _pack_u64(value)
-    return packed
 
 
 def to_number(packed: bytes) -> int:
@@ -109,7 +105,7 @@ def forks_prefix(chat_no: int, parent: tuple[int, int]) -> bytes:
 
 def scopes(user_id: str, metadata: dict[str, Any] | None) -> list[bytes]:
     """The lists in which a chat appears: all, its owner's, and those of each scalar metadata entry, with and without owner."""
-    found = [scope(), scope(user_id=user_id)]
+    found = [_ALL_CHATS, scope(user_id=user_id)]
     for key, value in (metadata or {}).items():
         if isinstance(value, str | int | float):
             found.extend((scope(entry=(key, value)), scope(user_id=user_id, entry=(key, value))))
@@ -127,9 +123,17 @@ def scope(*, user_id: str | None = None, entry: tuple[str, str | float] | None =
     return blake2b(_encode(parts), digest_size=_DIGEST_BYTES).digest()
 
 
+_ALL_CHATS: Final = scope()
+
+
 def order_key(listing: bytes, updated_at: int, chat_id: str, chat_no: int) -> bytes:
     """The place of a chat in a list: newest first, ties by id. Ids that share 400 bytes follow in order of creation."""
+    return listing + order_suffix(updated_at, chat_id, chat_no)
+
+
+def order_suffix(updated_at: int, chat_id: str, chat_no: int) -> bytes:
+    """The part of `order_key` that is the same in all lists."""
     encoded = chat_id.encode()
     if len(encoded) > _ORDER_ID_BYTES:
         encoded = encoded[:_ORDER_ID_BYTES] + number(chat_no)
-    return listing + number(_MAX_TIME - (updated_at + _TIME_OFFSET)) + encoded
+    return number(_MAX_TIME - (updated_at + _TIME_OFFSET)) + encoded

@@ -10,7 +10,7 @@ from chatledger.domain.chat.events import Recorded, StreamDeleted
 from chatledger.domain.chat.state import ChatState, StreamHead, stream_head
 from chatledger.domain.errors import QuarantinedError
 from chatledger.domain.graph.events import is_state_stream
-from chatledger.domain.log.tombstones import ForeignMessage, is_foreign, removed_until
+from chatledger.domain.log.tombstones import ForeignMessage, removed_until
 from chatledger.domain.thread.events import thread_of
 
 from ..chat.writer import ChatWriter
@@ -145,35 +145,34 @@ class EventPage:
         """Apply the next event. Raises `ChainIntegrityError` when it does not follow those of its stream."""
         self.missing += recorded.position - self._position - 1
         self._position = recorded.position
-        if is_foreign(recorded):
-            self._take_foreign(recorded, recorded.body.why if isinstance(recorded.body, ForeignMessage) else "")
+        event = recorded.event
+        body, stream = event.body, event.originator_id
+        if isinstance(body, ForeignMessage):
+            self._take_foreign(recorded, body.why)
             return
-        stream = recorded.chat_id
         writer = self._writers.get(stream)
         if writer is None:
             writer = self._writers[stream] = writer_of(self._tables, self._txn, stream)
         head = stream_head(writer)
-        wrong = self._wrong(head, recorded)
-        if wrong is not None:
+        is_next = event.originator_version == head.version + 1 and event.previous_hash == head.hash
+        if not is_next and (wrong := self._wrong(head, recorded)) is not None:
             self._take_foreign(recorded, wrong)
             return
         if self._settings.check is not None and isinstance(writer, ChatWriter):
             self._settings.check(writer, recorded)
-        if isinstance(recorded.body, StreamDeleted):
+        if isinstance(body, StreamDeleted):
             # Only events that were not seen here left holes; the others must not excuse losses.
             self.erased += recorded.version - head.version - 1
             if writer.record is not None or stream in self._settings.partly_erased:
                 self.tombstones.append(recorded)
-            self._forget(recorded, recorded.body, head)
+            self._forget(recorded, body, head)
         writer.apply(recorded)
         self.applied.append(recorded)
         self._entries.append(LogEntry.of(recorded, stream_no=_number_of(writer), previous=head.position))
 
     def _wrong(self, head: StreamHead, recorded: Recorded) -> str | None:
-        """Why an event is not one of its stream; None when it is, or when others may be missing before it."""
-        version, follows = recorded.version, recorded.event.previous_hash == head.hash
-        if version == head.version + 1 and follows:
-            return None
+        """Why an event that does not follow is not one of its stream; None when others may be missing before it."""
+        version = recorded.version
         if version <= head.version:
             return f"it repeats version {version} of its stream, which ends with {head.version}"
         if isinstance(recorded.body, StreamDeleted) or not self._settings.is_checked:

@@ -1,10 +1,18 @@
 import json
+import math
+from collections import Counter, OrderedDict, defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
 from enum import Enum, IntEnum
 from typing import Any
+from uuid import UUID
 
 import msgspec
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 from tests.support.json_values import ids, json_values
 
 from chatledger.domain.errors import InvalidValueError
@@ -17,6 +25,7 @@ from chatledger.domain.limits import (
     check_time,
     json_copy,
     same_json,
+    walked_json_copy,
 )
 
 
@@ -30,6 +39,91 @@ class Level(IntEnum):
 
 class Text(str):
     __slots__ = ()
+
+
+class Items(list[Any]):
+    """A list that is read in another order than it is stored."""
+
+    def __iter__(self) -> Any:
+        return reversed(self)
+
+
+class Lines(dict[str, Any]):
+    """An object that shows other items than it stores."""
+
+    def items(self) -> Any:
+        return [("shown", item) for item in self.values()]
+
+
+class Ratio(float):
+    __slots__ = ()
+
+
+@dataclass
+class Point:
+    x: int = 1
+
+
+class Shape(msgspec.Struct):
+    corners: int = 3
+
+
+class Kind(Enum):
+    A = "a"
+
+
+def _moved(items: dict[str, Any]) -> OrderedDict[str, Any]:
+    ordered = OrderedDict(items)
+    if ordered:
+        ordered.move_to_end(next(iter(ordered)))
+    return ordered
+
+
+_STRANGE: list[Any] = [
+    *(math.nan, math.inf, -math.inf, -0.0, 2**64, 2**64 - 1, -(2**63), -(2**63) - 1, 10**30),
+    *("\ud800", "a\udfff", Text("a"), Text("\ud800"), Colour.RED, Level.HIGH, Kind.A, Ratio(1.5), Ratio("nan")),
+    *(b"bytes", bytearray(b"x"), memoryview(b"x"), 1j, object, len, ..., (), (1,), {1}, frozenset({"a"}), range(2)),
+    *(Point(), Shape(), msgspec.Raw(b"\x01"), Decimal("1.5"), UUID(int=1), datetime(2024, 1, 1, tzinfo=UTC)),
+    *({1: 2}, {None: 1}, {True: 1}, {Text("a"): 1}, {Colour.RED: 1}, {"\ud83d": 1}, {("a",): 1}),
+    *(Counter("aab"), Items([1, 2]), Lines(a=1), msgspec.UNSET, [], {}),
+]
+
+
+def _containers(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    lists: st.SearchStrategy[Any] = st.lists(values, max_size=4)
+    objects: st.SearchStrategy[Any] = st.dictionaries(st.text(max_size=3), values, max_size=4)
+    counted = objects.map(lambda given: defaultdict[str, Any](int, given))
+    return st.one_of(
+        lists, lists.map(tuple), lists.map(Items), objects, objects.map(_moved), objects.map(Lines), counted
+    )
+
+
+whatever = st.recursive(json_values | st.sampled_from(_STRANGE), _containers, max_leaves=12)
+
+
+def _outcome(copy: Callable[[Any, str], Any], value: Any) -> str:
+    """The copy with the type of each item, in order, or the message that it is refused with."""
+    try:
+        return _typed(copy(value, "data"))
+    except InvalidValueError as error:
+        return f"refused: {error}"
+
+
+def _typed(value: Any) -> str:
+    kind = value.__class__
+    if kind is dict:
+        return "{" + ",".join(f"{_typed(key)}:{_typed(value[key])}" for key in value) + "}"
+    if kind is list:
+        return "[" + ",".join(map(_typed, value)) + "]"
+    return f"{kind.__name__} {value!r}"
+
+
+def _in_list(value: Any) -> Any:
+    return [1, value]
+
+
+def _in_object(value: Any) -> Any:
+    return {"a": value, "b": 1}
 
 
 def nested(levels: int) -> Any:
@@ -46,6 +140,42 @@ def test_a_json_value_is_copied_as_it_is(value: Any) -> None:
 
     assert json.dumps(value) == json.dumps(copied)
     assert not isinstance(value, list | dict) or value is not copied
+
+
+@given(whatever, st.integers(0, 1) | st.integers(198, 201))
+def test_quick_and_thorough_copies_agree(value: Any, levels: int) -> None:
+    """Whatever is given, at whatever depth, is accepted, copied, or refused, as walking over each item does (PS-17)."""
+    for _ in range(levels):
+        value = [value]
+
+    assert _outcome(walked_json_copy, value) == _outcome(json_copy, value)
+
+
+@pytest.mark.parametrize("levels", [0, 1, 2, MAX_JSON_DEPTH - 1, MAX_JSON_DEPTH, MAX_JSON_DEPTH + 1])
+def test_quick_and_thorough_copies_agree_on_strange_values(levels: int) -> None:
+    """So it is with each value that is not quite JSON, in lists and in objects (PS-17)."""
+    for wrap in (_in_list, _in_object):
+        for strange in _STRANGE:
+            value = strange
+            for _ in range(levels):
+                value = wrap(value)
+            assert _outcome(walked_json_copy, value) == _outcome(json_copy, value)
+
+
+@given(json_values)
+def test_nothing_of_a_copy_is_the_callers(value: Any) -> None:
+    """Whatever the caller changes afterwards, at any depth, the copy stays (PS-17)."""
+    copied = json_copy(value, "data")
+    before = json.dumps(copied)
+    pending: list[Any] = [value]
+    while pending:
+        item = pending.pop()
+        kind = item.__class__
+        if kind is list or kind is dict:
+            pending += item if kind is list else item.values()
+            item.clear()
+
+    assert before == json.dumps(copied)
 
 
 @given(json_values)
@@ -120,7 +250,9 @@ def test_depth_has_a_limit() -> None:
     endless.append(endless)
 
     assert nested(MAX_JSON_DEPTH) == json_copy(nested(MAX_JSON_DEPTH), "data")
-    for value in (nested(MAX_JSON_DEPTH + 1), nested(100_000), endless):
+    twice: list[Any] = []
+    twice += [twice, {"a": twice}]
+    for value in (nested(MAX_JSON_DEPTH + 1), nested(100_000), endless, twice):
         with pytest.raises(InvalidValueError, match="200 levels"):
             json_copy(value, "data")
 

@@ -19,7 +19,7 @@ from tests.support.ledger_world import check_chat, ids, internals, lagging, leng
 import chatledger
 from chatledger import ChatledgerError, Ledger, NewMessage
 from chatledger.infra.log.nats.errors import ConnectionLostError
-from chatledger.infra.store.commands import CommandFactory
+from chatledger.infra.store.commands import Command
 from chatledger.projections.chat.writer import ChatWriter
 from chatledger.projections.generations import Generation
 
@@ -97,7 +97,7 @@ def install(fault: Fault, ledger: Ledger) -> None:
     store = internals(ledger)
     fault.around(store.log, "append")
     fault.around(store.projector, "take")
-    fault.around(CommandFactory, "_encode_bodies")
+    fault.around(Command, "look")
     fault.around(Generation, "apply")
     fault.around(ChatWriter, "apply")
     fault.around(ChatWriter, "flush")

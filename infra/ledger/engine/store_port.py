@@ -143,13 +143,8 @@ class LedgerPort:
         """Log a failure that does not stop anything; without its message, which may quote content."""
         _logger.warning("%s: %s", what, type(error).__name__)
 
-    def new_id(self) -> str:
-        """Make a new id."""
-        return new_id()
-
-    def clock_ms(self) -> int:
-        """Read the clock."""
-        return clock_ms()
+    new_id = staticmethod(new_id)
+    clock_ms = staticmethod(clock_ms)
 
 
 def _active(ledger: Ledger, chat_id: str) -> Branch:

@@ -19,7 +19,7 @@ from chatledger.domain.errors import CorruptStateError, UpdateConflictError
 from chatledger.errors import ChatExistsError
 from chatledger.infra.ledger.scopes.user_store import OwnedStore
 from chatledger.infra.log import LostRaceError
-from chatledger.infra.store.commands import Decide
+from chatledger.infra.store.commands import Command, Decide
 from chatledger.infra.store.store import Store
 from chatledger.projections.chat.reader import IndexedChat
 from chatledger.projections.lmdb.keys import id_key
@@ -75,7 +75,7 @@ def in_another_thread(work: Callable[[], object]) -> None:
 
 def overtake(store: Store, chat_id: str, decide: Decide) -> None:
     """Write to a chat without waiting for who writes now, as another process does."""
-    command = store._commands.command(chat_id, lambda snapshot: snapshot.chat(chat_id), decide, None)
+    command = Command(chat_id, lambda snapshot: snapshot.chat(chat_id), decide, None)
     store._commits._decide_alone(command)
     store._commits._write_alone(command)
 
