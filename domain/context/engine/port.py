@@ -1,4 +1,4 @@
-"""The port of a context engine: a conversation store, a clock, new ids."""
+"""The port of a context engine: a conversation store, forms of messages, a clock, new ids."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
@@ -7,7 +7,6 @@ import msgspec
 
 from ...chat.save import Save, SavePreview, SaveResult
 from ...values import Branch, Chat, Checkpoint, Graph, Message
-from ..formats.message_format import MessageFormat
 from ..fragments import Fragment
 
 
@@ -16,6 +15,20 @@ class Opened(msgspec.Struct, frozen=True):
 
     chat: Chat
     branch: Branch
+
+
+class MessageFormat(msgspec.Struct, frozen=True):
+    """
+    A form of messages: `MessageFormat(name, to_model)`.
+
+    Args:
+        name: What it is called, such as `openai`.
+        to_model: Gives the messages of this form for the name and the data of one stored message: one, several where a stored
+            message stands for several, or none where it has nothing that this form knows.
+    """
+
+    name: str
+    to_model: Callable[[str, Any], list[Any]]
 
 
 class Port(Protocol):

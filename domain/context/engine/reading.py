@@ -11,11 +11,11 @@ from ...render.prepared import Renderer
 from ...render.xml import XmlRenderer
 from ...values import Message
 from ..estimate import Estimate, Models, Tokenizer, estimate, rough_tokens
-from ..formats.message_format import MessageFormat
 from ..fragments import Fragment, stored_form
 from ..messages import ASSISTANT, fragment_of, is_ui_message
 from ..reminders import prompt_fragments
 from ..summary import is_real_user_message
+from .port import MessageFormat
 from .saving import PendingMessages
 
 

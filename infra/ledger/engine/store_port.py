@@ -5,8 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from chatledger.domain.chat.save import Save, SavePreview, SaveResult
-from chatledger.domain.context.engine.port import Opened
-from chatledger.domain.context.formats.message_format import MessageFormat
+from chatledger.domain.context.engine.port import MessageFormat, Opened
 from chatledger.domain.context.fragments import Fragment
 from chatledger.domain.errors import BranchNotFoundError, ChatNotFoundError
 from chatledger.domain.values import Branch, Chat, Checkpoint, Graph, Message

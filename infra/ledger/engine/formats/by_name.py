@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from chatledger.domain.context.formats.message_format import OPENAI, UI, MessageFormat
-from chatledger.domain.context.formats.to_openai import openai_fragment
+from chatledger.domain.context.engine.port import MessageFormat
+from chatledger.domain.context.formats.to_openai import openai_fragment, openai_messages
 from chatledger.domain.context.fragments import Fragment
 from chatledger.domain.context.messages import message_fragment
 from chatledger.domain.errors import InvalidValueError
@@ -62,11 +62,13 @@ def langchain_message(
     return message_fragment(stored["role"], LangChainCodec(stored), message_id)
 
 
-def _langchain(name: str, data: Any) -> list[Any]:
-    return list(langchain_messages(name, data))
+UI: Final = MessageFormat("ui", lambda _name, data: [data])
+"""The stored data, unchanged: UIMessages, unless something else was stored."""
 
+OPENAI: Final = MessageFormat("openai", openai_messages)
+"""Messages of the OpenAI Chat Completions API."""
 
-LANGCHAIN: Final = MessageFormat("langchain", _langchain)
+LANGCHAIN: Final = MessageFormat("langchain", lambda name, data: [*langchain_messages(name, data)])
 """Messages of LangChain, which is imported when the first one is made."""
 
 _FORMATS: Final = (UI, OPENAI, LANGCHAIN)
