@@ -157,26 +157,19 @@ class _Outline:
         self, step: GraphNode | int, number: int, parent: int | None, depth: int, *, is_last: bool, is_active: bool
     ) -> Part:
         """`is_active` holds for the whole run: who leaves the active chain is no only child, or has the head above."""
-        if isinstance(step, int):
-            return Part(
-                number=number,
-                parent=parent,
-                depth=depth,
-                is_last=is_last,
-                is_active=is_active,
-                node=None,
-                skipped=step,
-            )
+        node, skipped = (None, step) if isinstance(step, int) else (step, 0)
+        message_id = "" if node is None else node.id
         return Part(
             number=number,
             parent=parent,
             depth=depth,
             is_last=is_last,
             is_active=is_active,
-            node=step,
-            branches=tuple(self._branches.get(step.id, ())),
-            checkpoints=tuple(self._checkpoints.get(step.id, ())),
-            note=self._notes.get(step.id, ""),
+            node=node,
+            skipped=skipped,
+            branches=tuple(self._branches.get(message_id, ())),
+            checkpoints=tuple(self._checkpoints.get(message_id, ())),
+            note=self._notes.get(message_id, ""),
         )
 
     def _run_from(self, node: GraphNode) -> list[GraphNode]:

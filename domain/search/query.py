@@ -77,7 +77,7 @@ def _plain_words(text: str, *, is_quoted: bool) -> Query | None:
     words = text.split(" ")
     if len(words) > 1 and not _OPERATORS.keys().isdisjoint(words):
         return _parsed(text)
-    return _all(map(Word, terms_of(text)))
+    return _joined(All, map(Word, terms_of(text)))
 
 
 def _parsed(text: str) -> Query | None:
@@ -216,32 +216,22 @@ class _Group:
         self.ends_in_operand = False
 
     def query(self) -> Query | None:
-        return _either(_all(_without(*part) for part in parts) for parts in self._alternatives)
+        return _joined(Either, (_joined(All, (_without(*part) for part in parts)) for parts in self._alternatives))
 
 
 def _without(kept: Query | None, dropped: list[Query | None]) -> Query | None:
     if isinstance(kept, Without):
         dropped = [kept.dropped, *dropped]
         kept = kept.kept
-    unwanted = _either(dropped)
+    unwanted = _joined(Either, dropped)
     return kept if kept is None or unwanted is None else Without(kept, unwanted)
 
 
-def _all(parts: Iterable[Query | None]) -> Query | None:
+def _joined(kind: type[All | Either], parts: Iterable[Query | None]) -> Query | None:
     flat: list[Query] = []
     for part in parts:
-        if isinstance(part, All):
+        if isinstance(part, kind):
             flat.extend(part.parts)
         elif part is not None:
             flat.append(part)
-    return All(tuple(flat)) if len(flat) > 1 else flat[0] if flat else None
-
-
-def _either(parts: Iterable[Query | None]) -> Query | None:
-    flat: list[Query] = []
-    for part in parts:
-        if isinstance(part, Either):
-            flat.extend(part.parts)
-        elif part is not None:
-            flat.append(part)
-    return Either(tuple(flat)) if len(flat) > 1 else flat[0] if flat else None
+    return kind(tuple(flat)) if len(flat) > 1 else flat[0] if flat else None

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 import lmdb
 
-from ..lmdb.environment import Transaction
+from ..lmdb.environment import Transaction, prefixed
 from ..lmdb.keys import id_key, number
 
 _STATE, _ROLE, _DOCUMENTS, _PENDING, _TERM, _LANDMARKS = b"\x01", b"\x02", b"\x03", b"\x04", b"\x05", b"\x06"
@@ -165,11 +165,8 @@ class SearchRows:
     def all_postings(self) -> Iterator[tuple[bytes, bytes]]:
         """Every row of every term: the term and the row; of one term not in the order of documents."""
         prefix = self.prefix + _TERM
-        cursor = self.txn.cursor(self.table)
-        found = cursor.set_range(prefix)
-        while found and (key := cursor.key()).startswith(prefix):
-            yield bytes(key[len(prefix) :]).partition(_END)[0], cursor.value()
-            found = cursor.next()
+        for key, row in prefixed(self.txn, self.table, prefix):
+            yield key[len(prefix) :].partition(_END)[0], row
 
     def _values(self, prefix: bytes) -> list[bytes]:
         return _values(self.txn.cursor(self.table), prefix)
