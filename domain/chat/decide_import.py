@@ -123,7 +123,7 @@ def _pointers(
     *,
     first: int = 0,
 ) -> Iterator[Body]:
-    """What is missing besides the messages: branches, checkpoints, annotations and runs."""
+    """Yield the missing branches, checkpoints, annotations and runs."""
     is_new = state.record is None
     # The active branch comes first, so that it is active also when the rest waits for another commit.
     for number, branch in enumerate(sorted(chat.branches, key=_is_passive), first):

@@ -150,7 +150,7 @@ def find_branch(state: ChatState, name: str | None) -> Branch:
 
 
 def _is_stored_chain(state: ChatState, messages: Sequence[Message], branch: Branch) -> bool:
-    """Whether just these messages stand, one after the other, on the branch's chain."""
+    """Whether these messages follow one another on the branch's chain already."""
     previous: Message | None = None
     for message in messages:
         stored = state.message(message.id)

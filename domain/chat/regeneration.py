@@ -79,7 +79,7 @@ def plan_regeneration(
 
 
 def _reach(message_id: str, runs: Sequence[MessageRun]) -> dict[int, tuple[int, Cause]]:
-    """The numbers of the stale runs, each with the steps to it and what the last of them was."""
+    """Return the numbers of the stale runs, each with its depth and its cause."""
     triggered, referring = defaultdict[str, list[int]](list), defaultdict[str, list[int]](list)
     for number, run in enumerate(runs):
         if run.trigger_message_id is not None:

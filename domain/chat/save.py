@@ -155,7 +155,7 @@ def _stored(state: ChatState, message: Message) -> Message | None:
 
 
 def _says_the_same(stored: Message, message: Message) -> bool:
-    """Whether this is the stored message, with or without the reminders that were folded into it when it was saved."""
+    """Whether this is the stored message, with or without its reminders."""
     if is_same_message(stored, message):
         return True
     stripped = strip_reminders(stored.data)
@@ -190,7 +190,7 @@ def _check_moved(save: Save, target: Branch) -> None:
 def _new_branch(
     state: ChatState, save: Save, target: Branch, edits: Sequence[Message], *, now: int
 ) -> BranchCreated | None:
-    """The branch that the save goes to, if it is not the one it was read from."""
+    """Return the new branch that the save goes to; None if it stays on its own."""
     if edits:
         head = _earliest(state, edits).parent_id
     elif save.on_conflict == "fork" and save.read_head is not UNSET and save.read_head != target.head_message_id:
@@ -206,7 +206,7 @@ def _new_branch(
 
 
 def _earliest(state: ChatState, edits: Sequence[Message]) -> Message:
-    """The one of these that is nearest to the root, if they lie on one chain."""
+    """Return the edited message nearest to the root; all of them must lie on one chain."""
     earliest = deepest = edits[0]
     for edit in edits[1:]:
         if state.is_ancestor(deepest.id, edit.id):

@@ -252,7 +252,6 @@ def evolve(state: ChatState, recorded: Recorded) -> Changes:
 
 
 def _pointers_changed(state: ChatState, recorded: Recorded, record: ChatRecord) -> Changes:
-    """What an event about branches and checkpoints changes."""
     body = recorded.body
     if isinstance(body, BranchCreated):
         if state.branch(body.name) is not None:

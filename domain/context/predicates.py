@@ -307,7 +307,7 @@ def _window(n: int, context: ReminderContext) -> list[ReminderContext]:
 
 
 def _all(verdicts: Iterable[Verdict]) -> Verdict:
-    """What all of them say: no if one says no, and nothing if one says nothing. It rests on those that decide it."""
+    """Combine verdicts: no if one is no, else none if one is none. It rests on those that decide it."""
     given = list(verdicts)
     against = [verdict for verdict in given if verdict.holds is False]
     if not against and any(verdict.holds is None for verdict in given):

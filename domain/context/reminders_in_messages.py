@@ -130,7 +130,6 @@ def _take_out(record: Folded, parts: list[Any]) -> None:
 
 
 def _is_in_place(record: Folded, parts: list[Any]) -> bool:
-    """Whether the text is where its record says."""
     text = _text_of(parts[record.part_index]) if 0 <= record.part_index < len(parts) else None
     return text is not None and text[record.start : record.end] == _tagged(record.text)
 
@@ -140,7 +139,6 @@ def _tagged(text: str) -> str:
 
 
 def _text_of(part: Any) -> str | None:
-    """The text of a text part; None of any other."""
     if not isinstance(part, Mapping):
         return None
     mapping = cast("Mapping[str, Any]", part)

@@ -167,7 +167,7 @@ def _edge(arrow: Arrow) -> str:
 
 
 def _quoted(*lines: str) -> str:
-    """Lines of a label in which neither escapes nor entities stand for something else."""
+    """Quote the lines of a label, without escapes or entities in effect."""
     text = r"\n".join(_dot_escaped(line, backslash=r"\\") for line in lines)
     return f'"{text}"'
 
@@ -268,6 +268,5 @@ def _entity(character: re.Match[str]) -> str:
 
 
 def _yaml_text(text: str) -> str:
-    """As a YAML string in double quotes."""
     escaped = _NOT_PLAIN.sub(lambda character: f"\\U{ord(character[0]):08x}", text.translate(_WIDE))
     return f'"{escaped}"'

@@ -97,8 +97,6 @@ def outline(graph: Graph, *, collapse_after: int | None) -> Iterator[Part]:
 
 
 class _Outline:
-    """One graph, made ready for walking it from the roots."""
-
     def __init__(self, graph: Graph, collapse_after: int | None) -> None:
         self._collapse_after = collapse_after
         nodes = sorted(graph.nodes, key=lambda node: node.created_at)
@@ -187,7 +185,7 @@ class _Outline:
         return len(self._children[node.parent_id]) == 1 == len(self._children.get(node.id, ()))
 
     def _shorten(self, run: list[GraphNode]) -> list[GraphNode | int]:
-        """The run, or its ends and between them the number of the others."""
+        """Return the run; of a long one its ends, and between them the number of the others."""
         if self._collapse_after is None or len(run) <= max(self._collapse_after, 2 * _ENDS):
             return [*run]
         return [*run[:_ENDS], len(run) - 2 * _ENDS, *run[-_ENDS:]]

@@ -71,7 +71,7 @@ def parse(text: str) -> Query | None:
 
 
 def _plain_words(text: str, *, is_quoted: bool) -> Query | None:
-    """What words in ASCII ask for, side by side if they are quoted: the same as by the rules, in a fifth of the time."""
+    """Parse words in ASCII, maybe quoted: the same as by the rules, in a fifth of the time."""
     if is_quoted:
         return _side_by_side(terms_of(text), is_prefix=False)
     words = text.split(" ")
@@ -152,7 +152,7 @@ def _plain(text: str) -> _QueryPart:
 
 
 def _parentheses(lexemes: list[re.Match[str]]) -> dict[int, Literal["(", ")", "blank"]]:
-    """What the parentheses that have a partner are, by their index."""
+    """Return the roles of the parentheses that have a partner, by their index."""
     roles: dict[int, Literal["(", ")", "blank"]] = {}
     opened: list[int] = []
     for index, lexeme in enumerate(lexemes):
@@ -171,7 +171,7 @@ def _parentheses(lexemes: list[re.Match[str]]) -> dict[int, Literal["(", ")", "b
 
 
 def _operand(item: _QueryPart, budget: int) -> tuple[Query | None, int]:
-    """What a word or a quoted phrase asks for, None without a letter or digit, and how many terms that took."""
+    """Return the query for a word or a quoted phrase, None without a letter or digit, and its number of terms."""
     tokens = tokens_of(item.text)
     if not tokens:
         return None, 0
@@ -193,7 +193,7 @@ def _side_by_side(terms: list[str], *, is_prefix: bool) -> Query:
 
 
 class _Group:
-    """What is between two parentheses: alternatives, each of which is a list of what must match."""
+    """The content of two parentheses: alternatives, each a list of conditions that must hold."""
 
     def __init__(self) -> None:
         self.ends_in_operand = False

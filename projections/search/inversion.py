@@ -16,6 +16,7 @@ from ..lmdb.tables import Tables
 from .indexer import PENDING_DOCUMENTS, SearchWriter, is_current
 from .log_order import LogOrder, Pages, Places
 from .postings import is_first, pack, unpack
+from .reader import RECORD
 from .rows import SearchRows
 from .term_numbers import Vocabulary
 
@@ -183,9 +184,6 @@ def block_starts(documents: "NDArray[np.uint32]") -> list[int]:
     return starts
 
 
-_RECORD: Final = np.dtype(
-    [("length", "<u4"), ("role", "<u4"), ("created_at", "<i8"), ("segment", "<u4"), ("offset", "<u4")]
-)
 _STEP_MESSAGES: Final = 2_048
 _STEP_BYTES: Final = 1 << 20
 
@@ -227,7 +225,7 @@ class Batch:
         self._terms = vocabulary.terms
         self._codes, self._lengths = np.concatenate(codes), np.concatenate(lengths)
         self._roles = np.array(numbers)
-        self._records = np.empty(at - start, _RECORD)
+        self._records = np.empty(at - start, RECORD)
         self._records["length"], self._records["created_at"] = self._lengths, times
         self._records["segment"], self._records["offset"] = places.segments[start:at], places.offsets[start:at]
 

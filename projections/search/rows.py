@@ -64,7 +64,6 @@ def document_blocks(txn: Transaction, table: "lmdb._Database", blocks: Iterable[
 
 
 def _many(txn: Transaction, table: "lmdb._Database", keys: Sequence[bytes]) -> list[bytes | None]:
-    """The values of several keys."""
     if len(keys) == 1:
         return [txn.get(keys[0], db=table)]
     found = dict(txn.cursor(table).getmulti(keys))
@@ -173,7 +172,6 @@ class SearchRows:
 
 
 def _values(cursor: "lmdb.Cursor[bytes]", prefix: bytes) -> list[bytes]:
-    """The values of the keys that begin with a prefix."""
     values: list[bytes] = []
     if cursor.set_range(prefix) and cursor.key().startswith(prefix):
         for key, value in cursor.iternext():

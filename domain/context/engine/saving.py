@@ -112,7 +112,7 @@ class PendingMessages(EngineBase):
         )
 
     def _pending_assistant_before(self, lazy: Pending) -> Fragment | None:
-        """The last pending answer when the correction was set; one that came later is not what it corrects."""
+        """Return the last pending answer set before the correction."""
         found = None
         for entry in self._pending:
             if entry is lazy:
@@ -124,7 +124,7 @@ class PendingMessages(EngineBase):
     async def _last_stored_assistant(self) -> Fragment | None:
         branch = await self._ready()
         before: str | None = None
-        while page := await self._port.get_messages(self._chat_id, branch, limit=_PAGE, before=before):
+        while page := await self._port.get_messages(self._chat_id, branch=branch, limit=_PAGE, before=before):
             for message in reversed(page):
                 if message.name == ASSISTANT:
                     return fragment_of(message)
@@ -151,7 +151,6 @@ def _assistant(lazy: Lazy, message_id: str, metadata: dict[str, Any]) -> Fragmen
 
 
 def _becomes(entry: Pending, message: Message) -> bool:
-    """Whether this is the message that the entry is saved as, under its own id or its spare one."""
     return message.id in {entry.fragment.id, entry.spare_id}
 
 

@@ -131,7 +131,7 @@ def _content_parts(content: str | list[Any] | None, role: str) -> list[dict[str,
 
 
 def _shape(fields: Mapping[str, Any], parts: list[dict[str, Any]]) -> str | None:
-    """What the parts do not say about the content: that it is a list, or not there."""
+    """Return `list` or `absent` where the parts do not show that the content was so."""
     if "content" not in fields:
         return "absent"
     is_list = isinstance(fields["content"], list)
