@@ -113,7 +113,7 @@ def decide_save(state: ChatState, save: Save, *, now: int) -> list[Body]:
         if stored is not None:
             if not _says_the_same(stored, message):
                 edits.append(stored)
-            elif _is_on_chain(state, message.id, target):
+            elif target.head_message_id is not None and state.is_ancestor(message.id, target.head_message_id):
                 continue
             new_ids[message.id] = spare_id
             data = renamed_data(message.data, message.id, spare_id)
@@ -160,10 +160,6 @@ def _says_the_same(stored: Message, message: Message) -> bool:
         return True
     stripped = strip_reminders(stored.data)
     return stripped is not stored.data and is_same_message(msgspec.structs.replace(stored, data=stripped), message)
-
-
-def _is_on_chain(state: ChatState, message_id: str, branch: Branch) -> bool:
-    return branch.head_message_id is not None and state.is_ancestor(message_id, branch.head_message_id)
 
 
 def _check_save(save: Save) -> None:

@@ -6,7 +6,7 @@ Messages in the widely used UI-message shape, as fragments.
 Its text parts are what a reader reads; other parts (tool calls, reasoning, files, data) and `metadata` are kept as given.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, cast
 
 import msgspec
@@ -25,17 +25,18 @@ USER: Final = "user"
 
 
 class StoredCodec(msgspec.Struct, frozen=True):
-    """Data whose model form is their storage form: what a UIMessage needs."""
+    """Data in their storage form. The model form is the same, or the message that `to_model` makes of a UIMessage."""
 
     data: Any
+    to_model: Callable[[str, Any], list[Any]] | None = None
 
     def encode(self) -> Any:
         """The data."""
         return self.data
 
     def decode(self) -> Any:
-        """The data."""
-        return self.data
+        """The model form."""
+        return self.data if self.to_model is None else self.to_model(self.data["role"], self.data)[0]
 
 
 def is_ui_message(value: Any) -> bool:

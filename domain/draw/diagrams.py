@@ -260,11 +260,7 @@ def _styles(boxes: Iterable[Box]) -> Iterator[str]:
 
 
 def _mermaid_escaped(line: str) -> str:
-    return "<wbr/>".join(_RISKY.sub(_entity, piece) for piece in _PAIRS.split(line))
-
-
-def _entity(character: re.Match[str]) -> str:
-    return f"#{ord(character[0])};"
+    return "<wbr/>".join(_RISKY.sub(lambda found: f"#{ord(found[0])};", piece) for piece in _PAIRS.split(line))
 
 
 def _yaml_text(text: str) -> str:

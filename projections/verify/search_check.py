@@ -128,7 +128,8 @@ class SearchCheck:
 
     def take(self, stored: PlacedMessage) -> None:
         """Take a message of the chat, in any order."""
-        if self.problem is not None or self._is_pending(stored):
+        is_pending = self.is_behind and stored.ordinal >= self._rows.state.indexed  # the index is being built
+        if self.problem is not None or is_pending:
             return
         message = _decode_message(stored.body)
         terms = terms_of(message.text)
@@ -145,10 +146,6 @@ class SearchCheck:
         """Whether those of a long message are right; an index of before they were kept has none."""
         kept = self._rows.landmarks(ordinal) if term_count > LANDMARK_TERMS else ()
         return not kept or list(kept) == landmarks_of(message.text)
-
-    def _is_pending(self, stored: PlacedMessage) -> bool:
-        """Whether a message waits for the search index, which is being built."""
-        return self.is_behind and stored.ordinal >= self._rows.state.indexed
 
     def _document(self, ordinal: int) -> bytes:
         number, place = divmod(ordinal, BLOCK_DOCUMENTS)

@@ -9,12 +9,9 @@ being streamed are left out.
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import msgspec
-
 from ...limits import json_copy
-from ..fragments import Fragment
-from ..messages import ASSISTANT, USER, UIMessage, message_fragment
-from .from_openai import Dumpable, is_bare_text, openai_call, ui_of
+from ..messages import ASSISTANT, USER
+from .from_openai import is_bare_text, openai_call
 from .parts import (
     OPENAI,
     VERBATIM,
@@ -28,31 +25,6 @@ from .parts import (
 )
 from .plain import DEVELOPER, SYSTEM, TOOL, details_of, model_role, object_at, text_at
 from .stored import as_ui_message, stored_of
-
-
-class OpenAICodec(msgspec.Struct, frozen=True):
-    """Stored as a UIMessage; the model form is the OpenAI chat message."""
-
-    stored: UIMessage
-
-    def encode(self) -> UIMessage:
-        """The UIMessage."""
-        return self.stored
-
-    def decode(self) -> dict[str, Any]:
-        """The OpenAI chat message."""
-        return openai_messages(self.stored["role"], self.stored)[0]
-
-
-def openai_fragment(message: Mapping[str, Any] | Dumpable, *, message_id: str) -> Fragment:
-    """
-    The fragment of an OpenAI chat message, under `message_id`.
-
-    Raises:
-        InvalidValueError: It is no such message; see `ui_of`.
-    """
-    stored = ui_of(message, message_id)
-    return message_fragment(stored["role"], OpenAICodec(stored), message_id)
 
 
 def to_openai(messages: Iterable[Any]) -> list[dict[str, Any]]:
@@ -93,9 +65,8 @@ def openai_messages(name: str, data: Any) -> list[dict[str, Any]]:
 def _step_messages(step: Step, role: str, tail: dict[str, str], form: Mapping[str, Any]) -> list[dict[str, Any]]:
     refusals = [text for part in step.content if (text := refusal_field(part)) is not None]
     blocks = _blocks(step, role)
-    calls = (
-        [openai_call(part) for part in step.calls if is_tool_part(part) or _is_ours(part)] if role == ASSISTANT else []
-    )
+    kept = [part for part in step.calls if is_tool_part(part) or part.get("type") == verbatim_call_type(OPENAI)]
+    calls = [openai_call(part) for part in kept] if role == ASSISTANT else []
     if not (blocks or refusals or calls or form):
         return _results(step)
     message: dict[str, Any] = {"role": role, "content": _content(blocks, form.get("content"))}
@@ -105,10 +76,6 @@ def _step_messages(step: Step, role: str, tail: dict[str, str], form: Mapping[st
     message |= {"tool_calls": calls} if calls else {}
     message |= {**tail, **object_at(form, "fields")}
     return [json_copy(message, "an OpenAI message"), *_results(step)]
-
-
-def _is_ours(part: Mapping[str, Any]) -> bool:
-    return part.get("type") == verbatim_call_type(OPENAI)
 
 
 def _blocks(step: Step, role: str) -> list[Any]:

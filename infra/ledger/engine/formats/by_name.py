@@ -4,13 +4,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from chatledger.domain.context.engine.port import MessageFormat
-from chatledger.domain.context.formats.to_openai import openai_fragment, openai_messages
+from chatledger.domain.context.formats.from_openai import ui_of
+from chatledger.domain.context.formats.to_openai import openai_messages
 from chatledger.domain.context.fragments import Fragment
-from chatledger.domain.context.messages import message_fragment
+from chatledger.domain.context.messages import StoredCodec, message_fragment
 from chatledger.domain.errors import InvalidValueError
 
 from ...drafts import new_id
-from .langchain import LangChainCodec, langchain_messages, ui_of_langchain
+from .langchain import langchain_messages, ui_of_langchain
 
 if TYPE_CHECKING:
     from langchain_core.messages import BaseMessage
@@ -35,7 +36,9 @@ def openai_message(
         InvalidValueError: It has no role, its content is neither text nor a list of parts nor None, or there is something in it
             that JSON does not know.
     """
-    return openai_fragment(message, message_id=new_id() if id is None else id)
+    message_id = new_id() if id is None else id
+    stored = ui_of(message, message_id)
+    return message_fragment(stored["role"], StoredCodec(stored, openai_messages), message_id)
 
 
 def langchain_message(
@@ -59,7 +62,7 @@ def langchain_message(
     own = getattr(message, "id", None) if id is None else id
     message_id = new_id() if own is None else own
     stored = ui_of_langchain(message, message_id)
-    return message_fragment(stored["role"], LangChainCodec(stored), message_id)
+    return message_fragment(stored["role"], StoredCodec(stored, langchain_messages), message_id)
 
 
 UI: Final = MessageFormat("ui", lambda _name, data: [data])

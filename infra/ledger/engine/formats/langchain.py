@@ -4,8 +4,6 @@ from collections.abc import Iterable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, cast
 
-import msgspec
-
 from chatledger.domain.context.formats.from_openai import is_bare_text
 from chatledger.domain.context.formats.parts import (
     ANY_FILE,
@@ -240,20 +238,6 @@ _CLASSES: Final = (
 )
 _PLAIN_ARGUMENT: Final = "__arg1"
 """The argument under which LangChain hands text to a tool that takes nothing else."""
-
-
-class LangChainCodec(msgspec.Struct, frozen=True):
-    """Stored as a UIMessage; the model form is the LangChain message."""
-
-    stored: UIMessage
-
-    def encode(self) -> UIMessage:
-        """The UIMessage."""
-        return self.stored
-
-    def decode(self) -> "BaseMessage":
-        """The LangChain message."""
-        return langchain_messages(self.stored["role"], self.stored)[0]
 
 
 def to_langchain(messages: Iterable[Any]) -> "list[BaseMessage]":
