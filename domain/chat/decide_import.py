@@ -70,9 +70,11 @@ def decide_import(
         _check_stored(state, rest)
         return rest
     is_new = state.record is None
-    bodies: list[Body] = _create(state, chat, new_ids) if is_new else []
+    main = next((branch for branch in chat.branches if is_new and branch.name == MAIN), None)
+    bodies: list[Body] = _create(state, chat, main, new_ids) if is_new else []
     added = missing_messages(state, [_draft(message) for message in chat.messages], now=now)
-    main_head = _main_head(chat, known) if is_new else None
+    main_head = None if main is None else main.head_message_id
+    _check_known(chat, known, main_head)
     if added:
         bodies.append(MessagesAppended(tuple(added), MAIN if main_head else None, None, main_head))
     bodies.extend(_pointers(state, chat, known, new_ids, now))
@@ -170,8 +172,7 @@ def _draft(message: ImportedMessage) -> NewMessage:
     )
 
 
-def _create(state: ChatState, chat: ImportedChat, new_ids: Iterator[str]) -> list[Body]:
-    main = next((branch for branch in chat.branches if branch.name == MAIN), None)
+def _create(state: ChatState, chat: ImportedChat, main: ImportedBranch | None, new_ids: Iterator[str]) -> list[Body]:
     return decide_create_chat(
         state,
         user_id=chat.user_id,
@@ -181,14 +182,6 @@ def _create(state: ChatState, chat: ImportedChat, new_ids: Iterator[str]) -> lis
         created_at=chat.created_at,
         expires_at=chat.expires_at,
     )
-
-
-def _main_head(chat: ImportedChat, known: KnownParents) -> str | None:
-    for branch in chat.branches:
-        if branch.name == MAIN:
-            _check_known(chat, known, branch.head_message_id)
-            return branch.head_message_id
-    return None
 
 
 def _branch_created(branch: ImportedBranch, new_ids: Iterator[str], now: int, *, activate: bool) -> Body:

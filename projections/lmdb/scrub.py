@@ -17,7 +17,7 @@ import lmdb
 
 from chatledger.domain.errors import CorruptStateError
 
-from ..custom.stale import wipe_stale
+from ..custom.records import wipe_stale
 from ..generations import Generation, Generations
 from .environment import Transaction
 from .pages import (

@@ -13,16 +13,6 @@ _MAX_INPUT_DEPTH: Final = MAX_JSON_DEPTH // 2
 """The depth up to which arguments of a tool call are stored parsed: they stand a few levels deep in a message."""
 
 
-def plain(value: Any, what: str) -> Any:
-    """
-    A JSON copy of a value that may hold mappings, tuples, and objects with `model_dump()` such as those of the OpenAI SDK.
-
-    Raises:
-        InvalidValueError: There is something in it that JSON does not know.
-    """
-    return json_copy(_unwrapped(value, 0), what)
-
-
 def _unwrapped(value: Any, depth: int) -> Any:
     # What is too deep stays as it is: the copy refuses it.
     if depth > MAX_JSON_DEPTH or isinstance(value, str):
@@ -37,8 +27,13 @@ def _unwrapped(value: Any, depth: int) -> Any:
 
 
 def plain_object(value: Any, what: str) -> dict[str, Any]:
-    """As `plain`, of an object."""
-    copied = plain(value, what)
+    """
+    A JSON copy of an object that may hold mappings, tuples, and objects with `model_dump()` such as those of the OpenAI SDK.
+
+    Raises:
+        InvalidValueError: It is no object, or there is something in it that JSON does not know.
+    """
+    copied = json_copy(_unwrapped(value, 0), what)
     if not isinstance(copied, dict):
         msg = f"{what} must be an object, not {type(value).__name__}"
         raise InvalidValueError(msg)
