@@ -1,5 +1,7 @@
 """Building the search index in pieces, while others write."""
 
+import subprocess
+import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any
@@ -152,3 +154,9 @@ def test_an_index_that_is_begun_anew_meanwhile_is_not_mixed_up(behind: Ledger) -
     assert [] == take_in(behind, begin)
     assert {} == search_rows(behind)
     assert not indexer.is_complete(live.env, live.tables)
+
+
+def test_an_index_opens_without_numpy() -> None:
+    """It takes a tenth of a second to import, and only those who build the search index or search need it."""
+    program = "import sys, chatledger.projections.index; assert 'numpy' not in sys.modules"
+    subprocess.run([sys.executable, "-W", "error", "-c", program], check=True, timeout=60)
