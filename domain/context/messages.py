@@ -39,6 +39,14 @@ class StoredCodec(msgspec.Struct, frozen=True):
         return self.data if self.to_model is None else self.to_model(self.data["role"], self.data)[0]
 
 
+def object_at(value: Any, *path: str) -> Mapping[str, Any]:
+    """The object at the end of a path of keys; an empty one where there is none."""
+    found: Any = value
+    for key in path:
+        found = cast("Mapping[str, Any]", found).get(key) if isinstance(found, Mapping) else None
+    return cast("Mapping[str, Any]", found) if isinstance(found, Mapping) else {}
+
+
 def is_ui_message(value: Any) -> bool:
     """Whether this is an object with a text `role` and a list of `parts`."""
     if not isinstance(value, Mapping):
@@ -117,17 +125,11 @@ def _copied_parts(parts: list[Any]) -> list[Any]:
 
 def _reasoning_item(part: Any) -> str | None:
     """The id that the provider gave a reasoning part, under the name of whichever provider."""
-    if not isinstance(part, Mapping):
+    fields = object_at(part)
+    if fields.get("type") != "reasoning":
         return None
-    mapping = cast("Mapping[str, Any]", part)
-    providers = mapping.get("providerMetadata")
-    if mapping.get("type") != "reasoning" or not isinstance(providers, Mapping):
-        return None
-    for details in cast("Mapping[str, Any]", providers).values():
-        item = cast("Mapping[str, Any]", details).get("itemId") if isinstance(details, Mapping) else None
-        if isinstance(item, str):
-            return item
-    return None
+    items = (object_at(details).get("itemId") for details in object_at(fields, "providerMetadata").values())
+    return next((item for item in items if isinstance(item, str)), None)
 
 
 ATTRIBUTION: Final[tuple[str, ...]] = ("sender_id", "agent_id", "reply_to", "created_at")

@@ -20,7 +20,7 @@ import msgspec
 from ..errors import InvalidValueError
 from ..limits import check_count, check_id
 from ..values import plain_text
-from .messages import UIMessage
+from .messages import UIMessage, object_at
 from .summary import ChainSummary
 
 
@@ -78,9 +78,7 @@ class ReminderContext(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def locale(self) -> Mapping[str, Any]:
         """The `locale` in the metadata of the message, or an empty object."""
-        metadata = self.message.get("metadata")
-        locale = cast("Mapping[str, Any]", metadata).get("locale") if isinstance(metadata, Mapping) else None
-        return cast("Mapping[str, Any]", locale) if isinstance(locale, Mapping) else {}
+        return object_at(self.message, "metadata", "locale")
 
     @property
     def time_zone(self) -> str | None:

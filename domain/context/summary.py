@@ -1,12 +1,12 @@
 """Summaries of chains, by which reminders are decided."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, cast
 
 import msgspec
 
 from ..values import plain_text
-from .messages import ASSISTANT, USER, UIMessage, is_ui_message
+from .messages import ASSISTANT, USER, UIMessage, is_ui_message, object_at
 
 ChainMessage = tuple[str, Any, int]
 """Name, data and `created_at` of a message."""
@@ -94,7 +94,7 @@ def with_unsaved(summary: ChainSummary, messages: Iterable[tuple[str, Any]]) -> 
 
 def is_real_user_message(name: str, data: Any) -> bool:
     """Whether a user wrote this message, and not a program that reminds the model of something."""
-    return name == USER and not _metadata(data).get("synthetic")
+    return name == USER and not object_at(data, "metadata").get("synthetic")
 
 
 def _merged(segments: list[UIMessage]) -> list[UIMessage]:
@@ -110,19 +110,12 @@ def _as_ui_message(name: str, data: Any) -> UIMessage:
     return {"role": name, "parts": [{"type": "text", "text": plain_text(data)}]}
 
 
-def _metadata(data: Any) -> Mapping[str, Any]:
-    metadata = cast("Mapping[str, Any]", data).get("metadata") if isinstance(data, Mapping) else None
-    return cast("Mapping[str, Any]", metadata) if isinstance(metadata, Mapping) else {}
-
-
 def _once_ids(data: Any) -> list[str]:
     """
     What fired with a message.
 
     Conversations imported from Deep Agents say `onceIds`, and synthetic messages have them in `synthetic`.
     """
-    metadata = _metadata(data)
-    synthetic = metadata.get("synthetic")
-    places = [metadata, cast("Mapping[str, Any]", synthetic)] if isinstance(synthetic, Mapping) else [metadata]
+    places = [object_at(data, "metadata"), object_at(data, "metadata", "synthetic")]
     listed = [place.get(key) for place in places for key in ("once_ids", "onceIds")]
     return [item for ids in listed if isinstance(ids, list) for item in cast("list[Any]", ids) if isinstance(item, str)]

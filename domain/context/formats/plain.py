@@ -7,7 +7,7 @@ from typing import Any, Final, cast
 
 from ...errors import InvalidValueError
 from ...limits import MAX_JSON_DEPTH, json_copy
-from ..messages import ASSISTANT, USER, UIMessage
+from ..messages import ASSISTANT, USER, UIMessage, object_at
 
 _MAX_INPUT_DEPTH: Final = MAX_JSON_DEPTH // 2
 """The depth up to which arguments of a tool call are stored parsed: they stand a few levels deep in a message."""
@@ -56,14 +56,6 @@ def parsed(text: str) -> tuple[Any, bool]:
 def without(fields: Mapping[str, Any], *consumed: str) -> dict[str, Any]:
     """The fields but for those."""
     return {key: value for key, value in fields.items() if key not in consumed}
-
-
-def object_at(fields: Mapping[str, Any], *path: str) -> Mapping[str, Any]:
-    """The object at the end of a path of keys; an empty one where there is none."""
-    found: Any = fields
-    for key in path:
-        found = cast("Mapping[str, Any]", found).get(key) if isinstance(found, Mapping) else None
-    return cast("Mapping[str, Any]", found) if isinstance(found, Mapping) else {}
 
 
 def text_at(fields: Mapping[str, Any], key: str) -> str | None:

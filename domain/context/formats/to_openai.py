@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ...limits import json_copy
-from ..messages import ASSISTANT, USER
+from ..messages import ASSISTANT, USER, object_at
 from .from_openai import is_bare_text, openai_call
 from .parts import (
     OPENAI,
@@ -23,7 +23,7 @@ from .parts import (
     refusal_field,
     verbatim_call_type,
 )
-from .plain import DEVELOPER, SYSTEM, TOOL, details_of, model_role, object_at, text_at
+from .plain import DEVELOPER, SYSTEM, TOOL, details_of, model_role, text_at
 from .stored import as_ui_message, stored_of
 
 

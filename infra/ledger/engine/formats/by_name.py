@@ -71,7 +71,7 @@ UI: Final = MessageFormat("ui", lambda _name, data: [data])
 OPENAI: Final = MessageFormat("openai", openai_messages)
 """Messages of the OpenAI Chat Completions API."""
 
-LANGCHAIN: Final = MessageFormat("langchain", lambda name, data: [*langchain_messages(name, data)])
+LANGCHAIN: Final = MessageFormat("langchain", langchain_messages)
 """Messages of LangChain, which is imported when the first one is made."""
 
 _FORMATS: Final = (UI, OPENAI, LANGCHAIN)
