@@ -161,7 +161,7 @@ def grown_from(children: bytes, base: bytes, base_children: bytes) -> ListNode:
 
 
 def _common(one: bytes, other: bytes) -> int:
-    """How many digests both begin with."""
+    """Count the digests that both begin with."""
     if one.startswith(other):  # nearly always, as lists grow at their ends
         return len(other) // DIGEST_BYTES
     low, high = 0, min(len(one), len(other)) // DIGEST_BYTES

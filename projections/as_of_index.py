@@ -104,7 +104,6 @@ class AsOfIndex:
         self._env.update(change)
 
     def _drop(self, txn: Transaction, chat_no: int) -> None:
-        """Remove the rows of a chat that was copied."""
         drop_prefixed(txn, self.tables.rows, number(chat_no))
         drop_prefixed(txn, self.tables.search, number(chat_no))
 

@@ -33,6 +33,19 @@ class Log(Protocol):
         ...
 
 
+def find_tombstone(log: Log, error: ChainIntegrityError) -> Recorded | None:
+    """Return the later tombstone that accounts for an event which does not follow; None when there is none."""
+    if error.chat_id is None or error.position is None:
+        return None
+    after = error.position
+    while page := log.read_stream(error.chat_id, after=after):
+        for recorded in page:
+            if isinstance(recorded.body, StreamDeleted) and recorded.body.first_position <= error.position:
+                return recorded
+        after = page[-1].position
+    return None
+
+
 class Projector:
     """Applies the events of a log to an index."""
 
@@ -150,18 +163,12 @@ class Projector:
 
         An erasure that was interrupted leaves such holes until it is finished.
         """
-        if error.chat_id is None or error.position is None:
+        tombstone = find_tombstone(self._log, error)
+        if tombstone is None:
             return False
-        after = error.position
-        while page := self._log.read_stream(error.chat_id, after=after):
-            for recorded in page:
-                body = recorded.body
-                if isinstance(body, StreamDeleted) and body.first_position <= error.position:
-                    self._doomed[error.chat_id] = recorded.position
-                    self._index.settings.partly_erased.add(error.chat_id)
-                    return True
-            after = page[-1].position
-        return False
+        self._doomed[tombstone.chat_id] = tombstone.position
+        self._index.settings.partly_erased.add(tombstone.chat_id)
+        return True
 
     def check_end(self, state: IndexState, last_position: int) -> None:
         """

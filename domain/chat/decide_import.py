@@ -26,6 +26,10 @@ from .interchange import ImportedBranch, ImportedChat, ImportedMessage, Imported
 from .runs import RUN_STATUSES, MessageRun
 from .state import ChatState
 
+_encode: Final = msgspec.msgpack.Encoder(order="deterministic").encode
+KnownParents = Mapping[str, str | None]
+"""The messages of the import, with their parents."""
+
 
 def decide_import(
     state: ChatState,
@@ -66,9 +70,11 @@ def decide_import(
         _check_stored(state, rest)
         return rest
     is_new = state.record is None
-    bodies: list[Body] = _create(state, chat, new_ids) if is_new else []
+    main = next((branch for branch in chat.branches if is_new and branch.name == MAIN), None)
+    bodies: list[Body] = _create(state, chat, main, new_ids) if is_new else []
     added = missing_messages(state, [_draft(message) for message in chat.messages], now=now)
-    main_head = _main_head(chat, known) if is_new else None
+    main_head = None if main is None else main.head_message_id
+    _check_known(chat, known, main_head)
     if added:
         bodies.append(MessagesAppended(tuple(added), MAIN if main_head else None, None, main_head))
     bodies.extend(_pointers(state, chat, known, new_ids, now))
@@ -113,13 +119,13 @@ def _is_passive(branch: ImportedBranch) -> bool:
 def _pointers(
     state: ChatState,
     chat: ImportedChat,
-    known: Mapping[str, str | None],
+    known: KnownParents,
     new_ids: Iterator[str],
     now: int,
     *,
     first: int = 0,
 ) -> Iterator[Body]:
-    """What is missing besides the messages: branches, checkpoints, annotations and runs."""
+    """Yield the missing branches, checkpoints, annotations and runs."""
     is_new = state.record is None
     # The active branch comes first, so that it is active also when the rest waits for another commit.
     for number, branch in enumerate(sorted(chat.branches, key=_is_passive), first):
@@ -166,8 +172,7 @@ def _draft(message: ImportedMessage) -> NewMessage:
     )
 
 
-def _create(state: ChatState, chat: ImportedChat, new_ids: Iterator[str]) -> list[Body]:
-    main = next((branch for branch in chat.branches if branch.name == MAIN), None)
+def _create(state: ChatState, chat: ImportedChat, main: ImportedBranch | None, new_ids: Iterator[str]) -> list[Body]:
     return decide_create_chat(
         state,
         user_id=chat.user_id,
@@ -179,20 +184,12 @@ def _create(state: ChatState, chat: ImportedChat, new_ids: Iterator[str]) -> lis
     )
 
 
-def _main_head(chat: ImportedChat, known: Mapping[str, str | None]) -> str | None:
-    for branch in chat.branches:
-        if branch.name == MAIN:
-            _check_known(chat, known, branch.head_message_id)
-            return branch.head_message_id
-    return None
-
-
 def _branch_created(branch: ImportedBranch, new_ids: Iterator[str], now: int, *, activate: bool) -> Body:
     created_at = now if branch.created_at is None else check_time(branch.created_at, "created_at of a branch")
     return BranchCreated(branch.id or next(new_ids), branch.name, branch.head_message_id, created_at, activate)
 
 
-def _is_behind(state: ChatState, existing: Branch, imported: ImportedBranch, known: Mapping[str, str | None]) -> bool:
+def _is_behind(state: ChatState, existing: Branch, imported: ImportedBranch, known: KnownParents) -> bool:
     """Whether the imported head descends from the head that the branch has."""
     head, at = existing.head_message_id, imported.head_message_id
     if head == at or at is None:
@@ -207,7 +204,7 @@ def _is_behind(state: ChatState, existing: Branch, imported: ImportedBranch, kno
 
 
 def _checkpoints(
-    state: ChatState, chat: ImportedChat, known: Mapping[str, str | None], new_ids: Iterator[str], now: int
+    state: ChatState, chat: ImportedChat, known: KnownParents, new_ids: Iterator[str], now: int
 ) -> Iterator[Body]:
     for checkpoint in chat.checkpoints:
         check_id(checkpoint.name, "checkpoint name")
@@ -215,16 +212,6 @@ def _checkpoints(
         if state.checkpoint(checkpoint.name) is None:
             created_at = now if checkpoint.created_at is None else check_time(checkpoint.created_at, "created_at")
             yield CheckpointSet(checkpoint.id or next(new_ids), checkpoint.name, checkpoint.message_id, created_at)
-
-
-def _check_known(chat: ImportedChat, known: Mapping[str, str | None], message_id: str | None) -> None:
-    if message_id is not None and message_id not in known:
-        raise MessageNotFoundError(message_id, chat_id=chat.id)
-
-
-_encode: Final = msgspec.msgpack.Encoder(order="deterministic").encode
-KnownParents = Mapping[str, str | None]
-"""The messages of the import, with their parents."""
 
 
 def missing_annotations(state: ChatState, chat: ImportedChat, known: KnownParents) -> Iterator[Body]:
@@ -235,7 +222,7 @@ def missing_annotations(state: ChatState, chat: ImportedChat, known: KnownParent
         if annotation is None or state.annotation(message.id) is not None:
             continue
         if annotation.replaced_by is not None:
-            _check_references(chat, known, annotation.replaced_by)
+            _check_known(chat, known, annotation.replaced_by)
             if annotation.replaced_by == message.id:
                 msg = f"message {message.id!r} cannot be replaced by itself"
                 raise InvalidValueError(msg)
@@ -266,8 +253,8 @@ def _changes(annotation: Annotation) -> dict[str, Any]:
 
 
 def _begun(chat: ImportedChat, known: KnownParents, regeneration: ImportedRegeneration) -> Body:
-    _check_references(chat, known, regeneration.edited_message_id)
-    _check_references(chat, known, regeneration.new_message_id)
+    _check_known(chat, known, regeneration.edited_message_id)
+    _check_known(chat, known, regeneration.new_message_id)
     return RegenerationBegun(
         regeneration.id,
         regeneration.edited_message_id,
@@ -288,13 +275,13 @@ def _checked(chat: ImportedChat, known: KnownParents, run: MessageRun) -> Messag
     for name in ("created_at", "updated_at"):
         check_time(getattr(run, name), f"{name} of a run")
     for message_id in (run.trigger_message_id, run.message_id, *run.references):
-        _check_references(chat, known, message_id)
+        _check_known(chat, known, message_id)
     if run.status not in RUN_STATUSES:
         msg = f"the status of run {run.run_id!r} is {run.status!r}, not one of {', '.join(RUN_STATUSES)}"
         raise InvalidValueError(msg)
     return run
 
 
-def _check_references(chat: ImportedChat, known: KnownParents, message_id: str | None) -> None:
+def _check_known(chat: ImportedChat, known: KnownParents, message_id: str | None) -> None:
     if message_id is not None and message_id not in known:
         raise MessageNotFoundError(message_id, chat_id=chat.id)

@@ -142,13 +142,8 @@ def check_message(draft: Any, now: int) -> Message:
 
 def is_same_message(a: Message, b: Message) -> bool:
     """Whether name, type, data and attribution are equal; parent and time are not looked at."""
-    return (a.name, a.type, a.sender_id, a.agent_id, a.reply_to) == (
-        b.name,
-        b.type,
-        b.sender_id,
-        b.agent_id,
-        b.reply_to,
-    ) and same_json(a.data, b.data)
+    ours, theirs = ((one.name, one.type, one.sender_id, one.agent_id, one.reply_to) for one in (a, b))
+    return ours == theirs and same_json(a.data, b.data)
 
 
 def find_branch(state: ChatState, name: str | None) -> Branch:
@@ -164,7 +159,7 @@ def find_branch(state: ChatState, name: str | None) -> Branch:
 
 
 def _is_stored_chain(state: ChatState, messages: Sequence[Message], branch: Branch) -> bool:
-    """Whether just these messages stand, one after the other, on the branch's chain."""
+    """Whether these messages follow one another on the branch's chain already."""
     previous: Message | None = None
     for message in messages:
         stored = state.message(message.id)

@@ -142,7 +142,7 @@ def require_run(state: ChatState, run_id: str) -> MessageRun:
 
 
 def _check_new(new: NewRun, answer: Answer | None) -> str | None:
-    """The message that the run produced, of a run whose values keep the rules."""
+    """Check a new run; returns the id of the message that it produced."""
     for name in ("run_id", "thread_id", "assistant_id", "runtime"):
         check_id(getattr(new, name), name)
     for name in ("trigger_message_id", "checkpoint_id"):
@@ -203,7 +203,7 @@ def _given(**values: str | None) -> dict[str, str]:
 def _appended(
     state: ChatState, answer: Answer | None, trigger_message_id: str | None, assistant_id: str, now: int
 ) -> list[Body]:
-    """The answer at the head of its branch, with who it comes from and what it replies to."""
+    """Append the answer to its branch, from the assistant and as a reply to the trigger."""
     if answer is None:
         return []
     draft = answer.draft

@@ -118,7 +118,7 @@ def _copied(message: Message, new_ids: Mapping[str, str]) -> ImportedMessage:
 
 
 def _said(message: Message, new_ids: Mapping[str, str]) -> Iterator[tuple[tuple[str], dict[str, Any]]]:
-    """What is to be said of the copy of a message, if anything."""
+    """Yield the annotation of the copy of a message, if there is one."""
     if message.annotation is None:
         return
     replaced_by = new_ids.get(message.annotation.replaced_by or "")

@@ -2,18 +2,16 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, cast
 
 import msgspec
 
 from ..errors import ChainIntegrityError, InvalidValueError
 from ..limits import MAX_ID_BYTES
 from ..values import Annotation
-from .import_tree import Reporter, sort_parents_first
+from .import_tree import Linked, Reporter, lost_message, sort_parents_first
 from .interchange import ImportedChat, ImportedMessage, ImportedRegeneration
 from .runs import MessageRun
-
-T = TypeVar("T")
 
 
 def repair_annotations(
@@ -32,7 +30,7 @@ def repair_runs(
     report: Reporter,
 ) -> tuple[MessageRun, ...]:
     """Runs as stored, without those that name messages which are not there."""
-    kept = _Kept[MessageRun]("run", chat_id, messages, report)
+    kept = Linked[MessageRun]("run", chat_id, messages, report)
     for run, line in runs:
         kept.take(run.run_id, run, [run.trigger_message_id, run.message_id, *run.references], line)
     return tuple(kept.found.values())
@@ -46,34 +44,10 @@ def repair_regenerations(
     report: Reporter,
 ) -> tuple[ImportedRegeneration, ...]:
     """Regenerations as stored, without those whose messages are not there."""
-    kept = _Kept[ImportedRegeneration]("regeneration", chat_id, messages, report)
+    kept = Linked[ImportedRegeneration]("regeneration", chat_id, messages, report)
     for one, line in regenerations:
         kept.take(one.id, one, [one.edited_message_id, one.new_message_id], line)
     return tuple(kept.found.values())
-
-
-class _Kept(Generic[T]):
-    """Items that have ids of their own and name messages that are there; the rest is reported."""
-
-    def __init__(self, what: str, chat_id: str, messages: Sequence[ImportedMessage], report: Reporter) -> None:
-        self._what, self._chat_id, self._report = what, chat_id, report
-        self._known = {message.id for message in messages}
-        self.found: dict[str, T] = {}
-
-    def take(self, item_id: str, item: T, named: Iterable[str | None], line: int | None) -> None:
-        what = f"{self._what} {item_id!r} of chat {self._chat_id!r}"
-        lost = lost_message(self._known, *named)
-        if not item_id or item_id in self.found:
-            self._report.broken(f"{what} has an empty or repeated id; skipped", line=line)
-        elif lost is not None:
-            self._report.unlinked(f"the message {lost!r} of {what} is not there; skipped", line=line)
-        else:
-            self.found[item_id] = item
-
-
-def lost_message(known: Iterable[str], *named: str | None) -> str | None:
-    """The first named message that is not known."""
-    return next((message_id for message_id in named if message_id is not None and message_id not in known), None)
 
 
 def _repaired(chat_id: str, message: ImportedMessage, known: set[str], report: Reporter) -> ImportedMessage:
@@ -158,7 +132,6 @@ def validate_chat(chat: ImportedChat) -> None:
     _check_unique(where, "message id", (message.id for message in chat.messages))
     _check_parents(where, chat.messages)
     _check_pointers(where, chat)
-    _check_runs(where, chat)
 
 
 def _check_message(where: str, message: ImportedMessage) -> None:
@@ -186,38 +159,30 @@ def _check_parents(where: str, messages: tuple[ImportedMessage, ...]) -> None:
 
 def _check_pointers(where: str, chat: ImportedChat) -> None:
     known = {message.id for message in chat.messages}
-    heads = [(f"branch {branch.name!r}", branch.head_message_id) for branch in chat.branches]
-    marks = [(f"checkpoint {checkpoint.name!r}", checkpoint.message_id) for checkpoint in chat.checkpoints]
-    replaced = [
-        (f"the annotation of message {message.id!r}", message.annotation.replaced_by)
-        for message in chat.messages
-        if message.annotation is not None
+    named: list[tuple[str, Iterable[str | None]]] = [
+        *((f"branch {branch.name!r}", [branch.head_message_id]) for branch in chat.branches),
+        *((f"checkpoint {checkpoint.name!r}", [checkpoint.message_id]) for checkpoint in chat.checkpoints),
+        *(
+            (f"the annotation of message {message.id!r}", [message.annotation.replaced_by])
+            for message in chat.messages
+            if message.annotation is not None
+        ),
+        *((f"run {run.run_id!r}", [run.trigger_message_id, run.message_id, *run.references]) for run in chat.runs),
+        *((f"regeneration {one.id!r}", [one.edited_message_id, one.new_message_id]) for one in chat.regenerations),
     ]
-    for what, target in heads + marks + replaced:
-        if target is not None and target not in known:
-            msg = f"{what} of {where} names message {target!r}, which is not there"
+    for what, message_ids in named:
+        lost = lost_message(known, message_ids)
+        if lost is not None:
+            msg = f"{what} of {where} names message {lost!r}, which is not there"
             raise ChainIntegrityError(msg)
     _check_unique(where, "branch name", (branch.name for branch in chat.branches))
     _check_unique(where, "checkpoint name", (checkpoint.name for checkpoint in chat.checkpoints))
+    _check_unique(where, "run id", (run.run_id for run in chat.runs))
+    _check_unique(where, "regeneration id", (one.id for one in chat.regenerations))
     active = sum(branch.is_active for branch in chat.branches)
     if active != 1:
         msg = f"{where} has {active} active branches; exactly one must be active"
         raise InvalidValueError(msg)
-
-
-def _check_runs(where: str, chat: ImportedChat) -> None:
-    known = {message.id for message in chat.messages}
-    named: list[tuple[str, tuple[str | None, ...]]] = [
-        (f"run {run.run_id!r}", (run.trigger_message_id, run.message_id, *run.references)) for run in chat.runs
-    ]
-    named += [(f"regeneration {one.id!r}", (one.edited_message_id, one.new_message_id)) for one in chat.regenerations]
-    for what, message_ids in named:
-        lost = lost_message(known, *message_ids)
-        if lost is not None:
-            msg = f"{what} of {where} names message {lost!r}, which is not there"
-            raise ChainIntegrityError(msg)
-    _check_unique(where, "run id", (run.run_id for run in chat.runs))
-    _check_unique(where, "regeneration id", (one.id for one in chat.regenerations))
 
 
 def _check_unique(where: str, what: str, names: Iterable[str]) -> None:

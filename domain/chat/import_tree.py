@@ -5,12 +5,16 @@ All walks are loops, never recursion, and visit each message a bounded number of
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Generic, TypeVar
 
 import msgspec
 
 from ..errors import ChainIntegrityError, InvalidValueError
 from ..limits import MAX_UNPACKED_BYTES
+from ..values import MAIN
 from .interchange import ImportedBranch, ImportedCheckpoint, ImportedMessage, Problem
+
+T = TypeVar("T")
 
 
 class Reporter:
@@ -39,22 +43,21 @@ class Reporter:
 
     def broken(self, message: str, *, line: int | None = None) -> None:
         """A record that cannot be used as it stands. Raises InvalidValueError when reading strictly."""
-        problem = Problem(source=self.source, line=line, message=message)
-        if self._strict:
-            raise InvalidValueError(str(problem).removesuffix("; skipped"))
-        self._on_problem(problem)
+        self._report(message, line, InvalidValueError)
 
     def unlinked(self, message: str, *, line: int | None = None) -> None:
         """A reference that leads nowhere, or in a circle. Raises ChainIntegrityError when reading strictly."""
+        self._report(message, line, ChainIntegrityError)
+
+    def _report(self, message: str, line: int | None, error: type[InvalidValueError | ChainIntegrityError]) -> None:
         problem = Problem(source=self.source, line=line, message=message)
         if self._strict:
-            raise ChainIntegrityError(str(problem).removesuffix("; skipped"))
+            raise error(str(problem).removesuffix("; skipped"))
         self._on_problem(problem)
 
 
 Located = tuple[ImportedMessage, int | None]
 _SHOWN_IDS = 5
-MAIN = "main"
 
 
 def sort_parents_first(
@@ -189,17 +192,13 @@ def repair_branches(
             has_active = has_active or branch.is_active
     if not kept:
         report.broken(f"chat {chat_id!r} has no usable branch; one is made for each leaf")
-        return branch_leaves(messages, main_head=_last_leaf(messages))
+        # Parents come first, so nothing follows from the last message.
+        return branch_leaves(messages, main_head=messages[-1].id if messages else None)
     if not has_active:
         chosen = MAIN if MAIN in kept else next(iter(kept))
         report.broken(f"chat {chat_id!r} has no active branch; {chosen!r} becomes active")
         kept[chosen] = msgspec.structs.replace(kept[chosen], is_active=True)
     return tuple(kept.values())
-
-
-def _last_leaf(messages: Sequence[ImportedMessage]) -> str | None:
-    # Parents come first, so nothing follows from the last message.
-    return messages[-1].id if messages else None
 
 
 def repair_checkpoints(
@@ -210,14 +209,34 @@ def repair_checkpoints(
     report: Reporter,
 ) -> tuple[ImportedCheckpoint, ...]:
     """Checkpoints as stored, without those that point nowhere."""
-    known = {message.id for message in messages}
-    kept: dict[str, ImportedCheckpoint] = {}
+    kept = Linked[ImportedCheckpoint]("checkpoint", chat_id, messages, report, key="name")
     for checkpoint, line in checkpoints:
-        what = f"checkpoint {checkpoint.name!r} of chat {chat_id!r}"
-        if not checkpoint.name or checkpoint.name in kept:
-            report.broken(f"{what} has an empty or repeated name; skipped", line=line)
-        elif checkpoint.message_id not in known:
-            report.unlinked(f"the message {checkpoint.message_id!r} of {what} is not there; skipped", line=line)
+        kept.take(checkpoint.name, checkpoint, [checkpoint.message_id], line)
+    return tuple(kept.found.values())
+
+
+class Linked(Generic[T]):
+    """Items that have names or ids of their own and name messages that are there; the rest is reported."""
+
+    def __init__(
+        self, what: str, chat_id: str, messages: Sequence[ImportedMessage], report: Reporter, *, key: str = "id"
+    ) -> None:
+        self._what, self._chat_id, self._report, self._key = what, chat_id, report, key
+        self._known = {message.id for message in messages}
+        self.found: dict[str, T] = {}
+
+    def take(self, item_id: str, item: T, named: Iterable[str | None], line: int | None) -> None:
+        """Keep an item, or report it."""
+        what = f"{self._what} {item_id!r} of chat {self._chat_id!r}"
+        lost = lost_message(self._known, named)
+        if not item_id or item_id in self.found:
+            self._report.broken(f"{what} has an empty or repeated {self._key}; skipped", line=line)
+        elif lost is not None:
+            self._report.unlinked(f"the message {lost!r} of {what} is not there; skipped", line=line)
         else:
-            kept[checkpoint.name] = checkpoint
-    return tuple(kept.values())
+            self.found[item_id] = item
+
+
+def lost_message(known: Iterable[str], named: Iterable[str | None]) -> str | None:
+    """The first named message that is not known."""
+    return next((message_id for message_id in named if message_id is not None and message_id not in known), None)

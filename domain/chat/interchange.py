@@ -120,7 +120,8 @@ def renamed(chat: ImportedChat, chat_id: str, new_ids: Mapping[str, str]) -> Imp
                 parent_id=new(message.parent_id),
                 reply_to=new(message.reply_to),
                 data=_with_id(message, new_ids),
-                annotation=_renamed_annotation(message.annotation, new),
+                annotation=message.annotation
+                and msgspec.structs.replace(message.annotation, replaced_by=new(message.annotation.replaced_by)),
             )
             for message in chat.messages
         ),
@@ -143,10 +144,6 @@ def renamed(chat: ImportedChat, chat_id: str, new_ids: Mapping[str, str]) -> Imp
             for regeneration in chat.regenerations
         ),
     )
-
-
-def _renamed_annotation(annotation: Annotation | None, new: _New) -> Annotation | None:
-    return annotation and msgspec.structs.replace(annotation, replaced_by=new(annotation.replaced_by))
 
 
 def _renamed_run(run: R, new: _New) -> R:

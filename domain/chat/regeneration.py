@@ -79,7 +79,7 @@ def plan_regeneration(
 
 
 def _reach(message_id: str, runs: Sequence[MessageRun]) -> dict[int, tuple[int, Cause]]:
-    """The numbers of the stale runs, each with the steps to it and what the last of them was."""
+    """Return the numbers of the stale runs, each with its depth and its cause."""
     triggered, referring = defaultdict[str, list[int]](list), defaultdict[str, list[int]](list)
     for number, run in enumerate(runs):
         if run.trigger_message_id is not None:
@@ -154,21 +154,14 @@ def _status(planned: PlannedRun, attempt: MessageRun | None, undone: set[str], *
 def _step(
     planned: PlannedRun, status: StepStatus, attempt: MessageRun | None, replaced: Mapping[str, str]
 ) -> RegenerationStep:
-    if attempt is not None:
-        return RegenerationStep(
-            repeats=planned,
-            status=status,
-            trigger_message_id=attempt.trigger_message_id,
-            references=list(attempt.references),
-            run=attempt,
-        )
-    trigger = planned.trigger_message_id
+    run, new = (planned, replaced) if attempt is None else (attempt, dict[str, str]())
+    trigger = run.trigger_message_id
     return RegenerationStep(
         repeats=planned,
         status=status,
-        trigger_message_id=None if trigger is None else replaced.get(trigger, trigger),
-        references=[replaced.get(reference, reference) for reference in planned.references],
-        run=None,
+        trigger_message_id=None if trigger is None else new.get(trigger, trigger),
+        references=[new.get(reference, reference) for reference in run.references],
+        run=attempt,
     )
 
 

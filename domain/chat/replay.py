@@ -54,7 +54,8 @@ class ReplayedChat:
         self.profile = changes.profile or self.profile
         self.tombstone = changes.tombstone or self.tombstone
         for message in changes.messages:
-            self._add(message)
+            self._messages[message.id] = msgspec.structs.replace(message, chat_id=self.chat_id)
+            self._depths[message.id] = 0 if message.parent_id is None else self._depths[message.parent_id] + 1
         if changes.branch is not None:
             self._branches[changes.branch.name] = changes.branch
         if changes.checkpoint is not None:
@@ -96,10 +97,6 @@ class ReplayedChat:
     def _damage(self, recorded: Recorded, what: str) -> ChainIntegrityError:
         msg = f"the event at position {recorded.position} of chat {self.chat_id!r} {what}"
         return ChainIntegrityError(msg, chat_id=self.chat_id, position=recorded.position)
-
-    def _add(self, message: Message) -> None:
-        self._messages[message.id] = msgspec.structs.replace(message, chat_id=self.chat_id)
-        self._depths[message.id] = 0 if message.parent_id is None else self._depths[message.parent_id] + 1
 
     @property
     def chat(self) -> Chat | None:

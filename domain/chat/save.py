@@ -115,7 +115,7 @@ def decide_save(state: ChatState, save: Save, *, now: int, target: Branch | None
         if stored is not None:
             if not _says_the_same(stored, message):
                 edits.append(stored)
-            elif _is_on_chain(state, message.id, target):
+            elif target.head_message_id is not None and state.is_ancestor(message.id, target.head_message_id):
                 continue
             new_ids[message.id] = spare_id
             data = renamed_data(message.data, message.id, spare_id)
@@ -157,15 +157,11 @@ def _stored(state: ChatState, message: Message) -> Message | None:
 
 
 def _says_the_same(stored: Message, message: Message) -> bool:
-    """Whether this is the stored message, with or without the reminders that were folded into it when it was saved."""
+    """Whether this is the stored message, with or without its reminders."""
     if is_same_message(stored, message):
         return True
     stripped = strip_reminders(stored.data)
     return stripped is not stored.data and is_same_message(msgspec.structs.replace(stored, data=stripped), message)
-
-
-def _is_on_chain(state: ChatState, message_id: str, branch: Branch) -> bool:
-    return branch.head_message_id is not None and state.is_ancestor(message_id, branch.head_message_id)
 
 
 def _check_save(save: Save) -> None:
@@ -192,7 +188,7 @@ def _check_moved(save: Save, target: Branch) -> None:
 def _new_branch(
     state: ChatState, save: Save, target: Branch, edits: Sequence[Message], *, now: int
 ) -> BranchCreated | None:
-    """The branch that the save goes to, if it is not the one it was read from."""
+    """Return the new branch that the save goes to; None if it stays on its own."""
     if edits:
         head = _earliest(state, edits).parent_id
     elif save.on_conflict == "fork" and save.read_head is not UNSET and save.read_head != target.head_message_id:
@@ -208,7 +204,7 @@ def _new_branch(
 
 
 def _earliest(state: ChatState, edits: Sequence[Message]) -> Message:
-    """The one of these that is nearest to the root, if they lie on one chain."""
+    """Return the edited message nearest to the root; all of them must lie on one chain."""
     earliest = deepest = edits[0]
     for edit in edits[1:]:
         if state.is_ancestor(deepest.id, edit.id):

@@ -137,17 +137,12 @@ class StreamState(Protocol):
         ...
 
 
-class ChatState(RunState, Protocol):
+class ChatState(RunState, StreamState, Protocol):
     """One chat as it stood at one moment. Asking twice gives the same answer."""
 
     @property
     def chat_id(self) -> str:
         """The id that was asked for, whether or not there is such a chat."""
-        ...
-
-    @property
-    def stream_id(self) -> str:
-        """The id of its stream, which is that of the chat."""
         ...
 
     @property
@@ -158,11 +153,6 @@ class ChatState(RunState, Protocol):
     @property
     def profile(self) -> ChatProfile | None:
         """None when there is no such chat."""
-        ...
-
-    @property
-    def tombstone(self) -> Tombstone | None:
-        """The last deletion of a chat of this id."""
         ...
 
     def branch(self, name: str) -> Branch | None:
@@ -261,7 +251,6 @@ def evolve(state: ChatState, recorded: Recorded) -> Changes:
 
 
 def _pointers_changed(state: ChatState, recorded: Recorded, record: ChatRecord) -> Changes:
-    """What an event about branches and checkpoints changes."""
     body = recorded.body
     if isinstance(body, BranchCreated):
         if state.branch(body.name) is not None:

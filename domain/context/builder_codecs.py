@@ -1,6 +1,6 @@
 """The codecs of built fragments: values, so that fragments compare by what they say."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, cast
 
 import msgspec
@@ -101,37 +101,24 @@ def encode_builder(fragment: Fragment) -> Mapping[str, Any]:
     return cast("Mapping[str, Any]", form)
 
 
-def serialized(value: Any, encode: Callable[[Fragment], Any]) -> Any:
+def serialized(value: Any, encode: Callable[[Fragment], Any], depth: int = 0) -> Any:
     """
     A copy of a value with each fragment in it, at any depth, replaced by what `encode` gives for it.
 
     Raises:
         FragmentConversionError: The copy would be nested too deep for JSON.
     """
-    top = [value]
-    pending: list[tuple[Any, Any, int]] = [(top, 0, 0)]
-    while pending:  # not recursive: what a codec gives may be nested as deep as somebody likes
-        container, key, depth = pending.pop()
-        inner = container[key]
-        if isinstance(inner, Fragment):
-            inner = encode(inner)
-        if not isinstance(inner, Mapping | list | tuple):
-            container[key] = inner
-            continue
-        if depth >= MAX_JSON_DEPTH:
-            msg = f"the serialized form of a fragment would be nested more than {MAX_JSON_DEPTH} levels deep"
-            raise FragmentConversionError(msg)
-        copy, steps = _opened(cast("Any", inner))
-        container[key] = copy
-        pending.extend((copy, step, depth + 1) for step in steps)
-    return top[0]
-
-
-def _opened(value: Mapping[Any, Any] | list[Any] | tuple[Any, ...]) -> tuple[Any, Iterable[Any]]:
-    """A shallow copy that can be changed, and its keys or indexes."""
+    if isinstance(value, Fragment):
+        value = encode(value)
+    if not isinstance(value, Mapping | list | tuple):
+        return value
+    if depth >= MAX_JSON_DEPTH:
+        msg = f"the serialized form of a fragment would be nested more than {MAX_JSON_DEPTH} levels deep"
+        raise FragmentConversionError(msg)
     if isinstance(value, Mapping):
-        return dict(value), list(value)
-    return list(value), range(len(value))
+        entries = cast("Mapping[Any, Any]", value).items()
+        return {key: serialized(item, encode, depth + 1) for key, item in entries}
+    return [serialized(item, encode, depth + 1) for item in cast("list[Any]", value)]
 
 
 def _frozen(value: Any) -> Any:

@@ -60,7 +60,7 @@ def year_changed(tz: str | None = None) -> Predicate:
 
 
 def _changed(name: str, tz: str | None, period: Callable[[datetime], Any]) -> Predicate:
-    """A predicate that compares in which period, in local time, the message and the last one are."""
+    """Return a predicate that holds if the message is of another period, in local time, than the last one."""
     fixed = None if tz is None else _zone(tz, f"tz of {name}")
 
     def test(context: ReminderContext) -> bool:

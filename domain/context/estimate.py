@@ -14,10 +14,10 @@ from ..limits import check_count
 from ..values import Chat, Message, NewMessage
 from ..wire import Value
 from .formats.parts import arguments_of, is_tool_part, is_verbatim_call, objects, outcome_of, tool_name
-from .formats.plain import compact, object_at, text_at
+from .formats.plain import compact, text_at
 from .formats.stored import as_ui_message
 from .fragments import Fragment, is_message_fragment, stored_form
-from .messages import as_fragments
+from .messages import as_fragments, object_at
 
 RAW: Final = "raw"
 """The field that holds what the provider said, word for word: the last one replaces those before."""

@@ -89,7 +89,8 @@ class Conversions:
         fields = dict(cast("Mapping[Any, Any]", value)) if isinstance(value, Mapping) else {}
         name = fields.pop(TYPE, None)
         if not isinstance(name, str):
-            msg = f"expected an object with a text `type`, which names the builder, not {_kind_of(value)}"
+            kind_of = "one without" if isinstance(value, Mapping) else type(value).__name__
+            msg = f"expected an object with a text `type`, which names the builder, not {kind_of}"
             raise FragmentConversionError(msg)
         kind = self._kind(name, "type")
         for field in kind.nested.intersection(fields):
@@ -143,10 +144,6 @@ def to_fragment(value: Mapping[str, Any]) -> Fragment:
 def from_fragment(fragment: Fragment) -> dict[str, Any]:
     """Return the serialized form of a fragment that a builder made. See `Conversions.from_fragment`."""
     return DEFAULT.from_fragment(fragment)
-
-
-def _kind_of(value: Any) -> str:
-    return "one without" if isinstance(value, Mapping) else type(value).__name__
 
 
 def _called(name: str, build: Callable[..., Fragment], fields: dict[str, Any]) -> Any:

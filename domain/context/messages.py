@@ -6,7 +6,7 @@ Messages in the widely used UI-message shape, as fragments.
 Its text parts are what a reader reads; other parts (tool calls, reasoning, files, data) and `metadata` are kept as given.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, cast
 
 import msgspec
@@ -25,17 +25,26 @@ USER: Final = "user"
 
 
 class StoredCodec(msgspec.Struct, frozen=True):
-    """Data whose model form is their storage form: what a UIMessage needs."""
+    """Data in their storage form. The model form is the same, or the message that `to_model` makes of a UIMessage."""
 
     data: Any
+    to_model: Callable[[str, Any], list[Any]] | None = None
 
     def encode(self) -> Any:
         """The data."""
         return self.data
 
     def decode(self) -> Any:
-        """The data."""
-        return self.data
+        """The model form."""
+        return self.data if self.to_model is None else self.to_model(self.data["role"], self.data)[0]
+
+
+def object_at(value: Any, *path: str) -> Mapping[str, Any]:
+    """The object at the end of a path of keys; an empty one where there is none."""
+    found: Any = value
+    for key in path:
+        found = cast("Mapping[str, Any]", found).get(key) if isinstance(found, Mapping) else None
+    return cast("Mapping[str, Any]", found) if isinstance(found, Mapping) else {}
 
 
 def is_ui_message(value: Any) -> bool:
@@ -119,17 +128,11 @@ def _copied_parts(parts: list[Any]) -> list[Any]:
 
 def _reasoning_item(part: Any) -> str | None:
     """The id that the provider gave a reasoning part, under the name of whichever provider."""
-    if not isinstance(part, Mapping):
+    fields = object_at(part)
+    if fields.get("type") != "reasoning":
         return None
-    mapping = cast("Mapping[str, Any]", part)
-    providers = mapping.get("providerMetadata")
-    if mapping.get("type") != "reasoning" or not isinstance(providers, Mapping):
-        return None
-    for details in cast("Mapping[str, Any]", providers).values():
-        item = cast("Mapping[str, Any]", details).get("itemId") if isinstance(details, Mapping) else None
-        if isinstance(item, str):
-            return item
-    return None
+    items = (object_at(details).get("itemId") for details in object_at(fields, "providerMetadata").values())
+    return next((item for item in items if isinstance(item, str)), None)
 
 
 ATTRIBUTION: Final[tuple[str, ...]] = ("sender_id", "agent_id", "reply_to", "created_at")

@@ -20,7 +20,7 @@ import msgspec
 from ..errors import InvalidValueError
 from ..limits import check_count, check_id
 from ..values import plain_text
-from .messages import UIMessage
+from .messages import UIMessage, object_at
 from .summary import ChainSummary
 
 
@@ -78,9 +78,7 @@ class ReminderContext(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def locale(self) -> Mapping[str, Any]:
         """The `locale` in the metadata of the message, or an empty object."""
-        metadata = self.message.get("metadata")
-        locale = cast("Mapping[str, Any]", metadata).get("locale") if isinstance(metadata, Mapping) else None
-        return cast("Mapping[str, Any]", locale) if isinstance(locale, Mapping) else {}
+        return object_at(self.message, "metadata", "locale")
 
     @property
     def time_zone(self) -> str | None:
@@ -307,7 +305,7 @@ def _window(n: int, context: ReminderContext) -> list[ReminderContext]:
 
 
 def _all(verdicts: Iterable[Verdict]) -> Verdict:
-    """What all of them say: no if one says no, and nothing if one says nothing. It rests on those that decide it."""
+    """Combine verdicts: no if one is no, else none if one is none. It rests on those that decide it."""
     given = list(verdicts)
     against = [verdict for verdict in given if verdict.holds is False]
     if not against and any(verdict.holds is None for verdict in given):

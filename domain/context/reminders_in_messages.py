@@ -1,13 +1,13 @@
 """Reminders inside of messages: how they get in, and how they get out again."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, Literal
 
 import msgspec
 
 from ..errors import InvalidValueError
 from .fragments import Fragment
-from .messages import UIMessage, is_ui_message
+from .messages import UIMessage, is_ui_message, object_at
 from .predicates import OnError, ReminderContext
 from .reminders import Fired, Render, fired_reminders
 
@@ -130,7 +130,6 @@ def _take_out(record: Folded, parts: list[Any]) -> None:
 
 
 def _is_in_place(record: Folded, parts: list[Any]) -> bool:
-    """Whether the text is where its record says."""
     text = _text_of(parts[record.part_index]) if 0 <= record.part_index < len(parts) else None
     return text is not None and text[record.start : record.end] == _tagged(record.text)
 
@@ -140,18 +139,14 @@ def _tagged(text: str) -> str:
 
 
 def _text_of(part: Any) -> str | None:
-    """The text of a text part; None of any other."""
-    if not isinstance(part, Mapping):
-        return None
-    mapping = cast("Mapping[str, Any]", part)
-    text = mapping.get("text")
-    return text if mapping.get("type") == "text" and isinstance(text, str) else None
+    fields = object_at(part)
+    text = fields.get("text")
+    return text if fields.get("type") == "text" and isinstance(text, str) else None
 
 
 def _records(message: Any) -> list[Folded]:
     """The reminders that a message carries; none if its metadata do not say so in our form."""
-    metadata = cast("Mapping[str, Any]", message).get("metadata") if is_ui_message(message) else None
-    listed = cast("Mapping[str, Any]", metadata).get(RECORDS) if isinstance(metadata, Mapping) else None
+    listed = object_at(message, "metadata").get(RECORDS) if is_ui_message(message) else None
     try:
         return msgspec.convert(listed, list[Folded])
     except msgspec.ValidationError:

@@ -1,12 +1,12 @@
 """Summaries of chains, by which reminders are decided."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, cast
 
 import msgspec
 
 from ..values import plain_text
-from .messages import ASSISTANT, USER, UIMessage, is_ui_message
+from .messages import ASSISTANT, USER, UIMessage, is_ui_message, object_at
 
 ChainMessage = tuple[str, Any, int]
 """Name, data and `created_at` of a message."""
@@ -52,10 +52,33 @@ def extended(summary: ChainSummary, messages: Iterable[ChainMessage]) -> ChainSu
 
     Costs O(new messages), and one copy of the list of replies.
     """
-    walk = _Walk(summary)
+    turn, message_count = summary.turn, summary.message_count
+    last_message, last_message_at = summary.last_message, summary.last_message_at
+    last_answer = summary.last_assistant_message
+    replies, once_ids = list(summary.assistant_replies), set(summary.once_ids)
+    segments = [replies.pop()] if summary.is_replied else []  # of a reply; they are merged once, when it ends
     for name, data, created_at in messages:
-        walk.visit(name, data, created_at)
-    return walk.summary()
+        message_count += 1
+        if name == ASSISTANT:
+            last_answer = _as_ui_message(name, data)
+            segments.append(last_answer)
+        elif name == USER:
+            once_ids.update(_once_ids(data))
+            if is_real_user_message(name, data):
+                turn += 1
+                last_message, last_message_at = _as_ui_message(name, data), created_at
+                replies += _merged(segments)
+                segments = []
+    return ChainSummary(
+        turn=turn,
+        message_count=message_count,
+        last_message_at=last_message_at,
+        last_message=last_message,
+        last_assistant_message=last_answer,
+        assistant_replies=(*replies, *_merged(segments)),
+        once_ids=frozenset(once_ids),
+        is_replied=bool(segments),
+    )
 
 
 def with_unsaved(summary: ChainSummary, messages: Iterable[tuple[str, Any]]) -> ChainSummary:
@@ -71,56 +94,14 @@ def with_unsaved(summary: ChainSummary, messages: Iterable[tuple[str, Any]]) -> 
 
 def is_real_user_message(name: str, data: Any) -> bool:
     """Whether a user wrote this message, and not a program that reminds the model of something."""
-    return name == USER and not _metadata(data).get("synthetic")
+    return name == USER and not object_at(data, "metadata").get("synthetic")
 
 
-class _Walk:
-    """A summary while messages are added to it. Segments of a reply are merged once, when it ends."""
-
-    def __init__(self, summary: ChainSummary) -> None:
-        self._turn, self._message_count = summary.turn, summary.message_count
-        self._last_message_at, self._last_message = summary.last_message_at, summary.last_message
-        self._last_assistant_message = summary.last_assistant_message
-        self._replies = list(summary.assistant_replies)
-        self._segments = [self._replies.pop()] if summary.is_replied else []
-        self._once_ids = set(summary.once_ids)
-
-    def visit(self, name: str, data: Any, created_at: int) -> None:
-        self._message_count += 1
-        if name == ASSISTANT:
-            self._last_assistant_message = _as_ui_message(name, data)
-            self._segments.append(self._last_assistant_message)
-        elif name == USER:
-            self._once_ids.update(_once_ids(data))
-            if is_real_user_message(name, data):
-                self._turn += 1
-                self._last_message, self._last_message_at = _as_ui_message(name, data), created_at
-                self._end_reply()
-
-    def summary(self) -> ChainSummary:
-        is_replied = bool(self._segments)
-        self._end_reply()
-        return ChainSummary(
-            turn=self._turn,
-            message_count=self._message_count,
-            last_message_at=self._last_message_at,
-            last_message=self._last_message,
-            last_assistant_message=self._last_assistant_message,
-            assistant_replies=tuple(self._replies),
-            once_ids=frozenset(self._once_ids),
-            is_replied=is_replied,
-        )
-
-    def _end_reply(self) -> None:
-        if self._segments:
-            self._replies.append(_merged(self._segments))
-            self._segments = []
-
-
-def _merged(segments: list[UIMessage]) -> UIMessage:
-    if len(segments) == 1:
-        return segments[0]
-    return {**segments[-1], "parts": [part for segment in segments for part in segment["parts"]]}
+def _merged(segments: list[UIMessage]) -> list[UIMessage]:
+    """The segments of a reply as one message; none when there are none."""
+    if len(segments) <= 1:
+        return segments
+    return [{**segments[-1], "parts": [part for segment in segments for part in segment["parts"]]}]
 
 
 def _as_ui_message(name: str, data: Any) -> UIMessage:
@@ -129,19 +110,12 @@ def _as_ui_message(name: str, data: Any) -> UIMessage:
     return {"role": name, "parts": [{"type": "text", "text": plain_text(data)}]}
 
 
-def _metadata(data: Any) -> Mapping[str, Any]:
-    metadata = cast("Mapping[str, Any]", data).get("metadata") if isinstance(data, Mapping) else None
-    return cast("Mapping[str, Any]", metadata) if isinstance(metadata, Mapping) else {}
-
-
 def _once_ids(data: Any) -> list[str]:
     """
     What fired with a message.
 
     Conversations imported from Deep Agents say `onceIds`, and synthetic messages have them in `synthetic`.
     """
-    metadata = _metadata(data)
-    synthetic = metadata.get("synthetic")
-    places = [metadata, cast("Mapping[str, Any]", synthetic)] if isinstance(synthetic, Mapping) else [metadata]
+    places = [object_at(data, "metadata"), object_at(data, "metadata", "synthetic")]
     listed = [place.get(key) for place in places for key in ("once_ids", "onceIds")]
     return [item for ids in listed if isinstance(ids, list) for item in cast("list[Any]", ids) if isinstance(item, str)]

@@ -167,7 +167,7 @@ def _edge(arrow: Arrow) -> str:
 
 
 def _quoted(*lines: str) -> str:
-    """Lines of a label in which neither escapes nor entities stand for something else."""
+    """Quote the lines of a label, without escapes or entities in effect."""
     text = r"\n".join(_dot_escaped(line, backslash=r"\\") for line in lines)
     return f'"{text}"'
 
@@ -260,14 +260,9 @@ def _styles(boxes: Iterable[Box]) -> Iterator[str]:
 
 
 def _mermaid_escaped(line: str) -> str:
-    return "<wbr/>".join(_RISKY.sub(_entity, piece) for piece in _PAIRS.split(line))
-
-
-def _entity(character: re.Match[str]) -> str:
-    return f"#{ord(character[0])};"
+    return "<wbr/>".join(_RISKY.sub(lambda found: f"#{ord(found[0])};", piece) for piece in _PAIRS.split(line))
 
 
 def _yaml_text(text: str) -> str:
-    """As a YAML string in double quotes."""
     escaped = _NOT_PLAIN.sub(lambda character: f"\\U{ord(character[0]):08x}", text.translate(_WIDE))
     return f'"{escaped}"'

@@ -97,8 +97,6 @@ def outline(graph: Graph, *, collapse_after: int | None) -> Iterator[Part]:
 
 
 class _Outline:
-    """One graph, made ready for walking it from the roots."""
-
     def __init__(self, graph: Graph, collapse_after: int | None) -> None:
         self._collapse_after = collapse_after
         nodes = sorted(graph.nodes, key=lambda node: node.created_at)
@@ -157,26 +155,19 @@ class _Outline:
         self, step: GraphNode | int, number: int, parent: int | None, depth: int, *, is_last: bool, is_active: bool
     ) -> Part:
         """`is_active` holds for the whole run: who leaves the active chain is no only child, or has the head above."""
-        if isinstance(step, int):
-            return Part(
-                number=number,
-                parent=parent,
-                depth=depth,
-                is_last=is_last,
-                is_active=is_active,
-                node=None,
-                skipped=step,
-            )
+        node, skipped = (None, step) if isinstance(step, int) else (step, 0)
+        message_id = "" if node is None else node.id
         return Part(
             number=number,
             parent=parent,
             depth=depth,
             is_last=is_last,
             is_active=is_active,
-            node=step,
-            branches=tuple(self._branches.get(step.id, ())),
-            checkpoints=tuple(self._checkpoints.get(step.id, ())),
-            note=self._notes.get(step.id, ""),
+            node=node,
+            skipped=skipped,
+            branches=tuple(self._branches.get(message_id, ())),
+            checkpoints=tuple(self._checkpoints.get(message_id, ())),
+            note=self._notes.get(message_id, ""),
         )
 
     def _run_from(self, node: GraphNode) -> list[GraphNode]:
@@ -194,7 +185,7 @@ class _Outline:
         return len(self._children[node.parent_id]) == 1 == len(self._children.get(node.id, ()))
 
     def _shorten(self, run: list[GraphNode]) -> list[GraphNode | int]:
-        """The run, or its ends and between them the number of the others."""
+        """Return the run; of a long one its ends, and between them the number of the others."""
         if self._collapse_after is None or len(run) <= max(self._collapse_after, 2 * _ENDS):
             return [*run]
         return [*run[:_ENDS], len(run) - 2 * _ENDS, *run[-_ENDS:]]

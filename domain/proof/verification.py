@@ -1,10 +1,10 @@
 """Verification: what holds of every event on a sound log, how two states of one chat differ, and what a verification reports."""
 
-from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from collections.abc import Callable
+from typing import Any
 
 from ..chat.events import BranchActivated, ChatDeleted, HeadMoved, MessagesAppended, Recorded, StreamDeleted
-from ..chat.interchange import ImportedBranch, ImportedChat, ImportedCheckpoint, ImportedMessage
+from ..chat.interchange import ImportedChat, ImportedMessage
 from ..chat.state import ChatState, stream_head
 from ..errors import ChainIntegrityError
 from ..wire import Value
@@ -50,9 +50,6 @@ class Verification(Value, frozen=True, kw_only=True):
     foreign_count: int = 0
 
 
-T = TypeVar("T", ImportedBranch, ImportedCheckpoint)
-
-
 class Difference(Value, frozen=True, kw_only=True):
     """
     One thing that differs. `a` and `b` are its values; None also where it is not there.
@@ -85,35 +82,23 @@ class Comparison(Value, frozen=True, kw_only=True):
 
 def compare_chats(a: ImportedChat | None, b: ImportedChat | None) -> Comparison:
     """Compare two states of one chat; None is one in which it is not there."""
-    ids_a, ids_b = _message_ids(a), _message_ids(b)
+
+    def both(contents: Callable[[ImportedChat], dict[str, Any]]) -> list[dict[str, Any]]:
+        return [{} if chat is None else contents(chat) for chat in (a, b)]
+
+    messages_a, messages_b = both(lambda chat: {message.id: message for message in chat.messages})
     return Comparison(
-        chat=_compare(_fields(a), _fields(b)),
-        branches=_compare(
-            _targets(() if a is None else a.branches, lambda branch: branch.head_message_id),
-            _targets(() if b is None else b.branches, lambda branch: branch.head_message_id),
-        ),
-        checkpoints=_compare(
-            _targets(() if a is None else a.checkpoints, lambda checkpoint: checkpoint.message_id),
-            _targets(() if b is None else b.checkpoints, lambda checkpoint: checkpoint.message_id),
-        ),
-        only_a=[] if a is None else [message for message in a.messages if message.id not in ids_b],
-        only_b=[] if b is None else [message for message in b.messages if message.id not in ids_a],
+        chat=_compare(*both(_fields)),
+        branches=_compare(*both(lambda chat: {branch.name: branch.head_message_id for branch in chat.branches})),
+        checkpoints=_compare(*both(lambda chat: {mark.name: mark.message_id for mark in chat.checkpoints})),
+        only_a=[message for message_id, message in messages_a.items() if message_id not in messages_b],
+        only_b=[message for message_id, message in messages_b.items() if message_id not in messages_a],
     )
 
 
-def _message_ids(chat: ImportedChat | None) -> set[str]:
-    return set() if chat is None else {message.id for message in chat.messages}
-
-
-def _fields(chat: ImportedChat | None) -> dict[str, Any]:
-    if chat is None:
-        return {}
+def _fields(chat: ImportedChat) -> dict[str, Any]:
     active = next((branch.name for branch in chat.branches if branch.is_active), None)
     return {"user_id": chat.user_id, "title": chat.title, "metadata": chat.metadata, "active_branch": active}
-
-
-def _targets(pointers: Iterable[T], target: Callable[[T], str | None]) -> dict[str, Any]:
-    return {pointer.name: target(pointer) for pointer in pointers}
 
 
 def _compare(a: dict[str, Any], b: dict[str, Any]) -> list[Difference]:

@@ -11,7 +11,7 @@ _INDENT: Final = "  "
 
 
 class _ListItem(NamedTuple):
-    """What is written at one place of a list: `- **name**: value`, or `- value` where the name is None."""
+    """An item of a list: `- **name**: value`, or `- value` where the name is None."""
 
     name: str | None
     value: Value
@@ -39,7 +39,6 @@ class MarkdownRenderer(Renderer):
         return "\n".join(lines)
 
     def _top(self, value: Value) -> list[_ListItem]:
-        """The items of the data of a top-level fragment."""
         if not isinstance(value, list):
             return _inner(value, 0)
         plain, fragments = partition(value)

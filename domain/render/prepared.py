@@ -137,7 +137,6 @@ class _Preparation:
         parent.put(frame.result)
 
     def _opened(self, value: Any) -> _Frame | None:
-        """The frame of a value that has inner values."""
         if isinstance(value, list | tuple):
             return _Frame(value, iter(enumerate(cast("Sequence[Any]", value))), [])
         if is_fragment(value):
@@ -186,7 +185,7 @@ class _Preparation:
         raise InvalidValueError(msg)
 
     def _path(self) -> str:
-        """Where the child is that is being prepared, e.g. `rules[2].hint.text`."""
+        """Return the path of the child that is being prepared, e.g. `rules[2].hint.text`."""
         steps: list[str] = []  # the innermost first
         for frame in reversed(self._frames[1:]):
             steps += [] if frame.step is None else [_step(frame.step)]

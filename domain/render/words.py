@@ -114,7 +114,6 @@ def _library() -> "Pluralizer":
 
 
 def _chunks(name: str) -> list[str]:
-    """What stands between punctuation and blanks."""
     return "".join(" " if _separates(character) else character for character in name).split(" ")
 
 
@@ -124,7 +123,6 @@ def _separates(character: str) -> bool:
 
 
 def _words(chunk: str) -> list[str]:
-    """The words of a chunk, split where the case of letters changes."""
     starts = [0]
     for place in range(1, len(chunk)):
         before, here, after = chunk[place - 1], chunk[place], chunk[place + 1 : place + 3]

@@ -75,7 +75,7 @@ _ESCAPES: Final = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&
 
 
 class _Role(Enum):
-    """What a value is to its element; lists differ by it."""
+    """The role of a value in its element, by which lists differ."""
 
     DATA = auto()
     """The data of the fragment that the element is named after: items first, then fragments, grouped if asked for."""
@@ -129,7 +129,6 @@ class XmlRenderer(Renderer):
         return [*_items(only.name, items), *self._fragments(fragments)]
 
     def _content(self, element: _Element) -> _Content:
-        """The text of a leaf, or the children of a container."""
         value = element.value
         if isinstance(value, Named):
             return [_element(value)]
@@ -169,8 +168,6 @@ class XmlRenderer(Renderer):
 
 
 class _Open(NamedTuple):
-    """A container that has begun."""
-
     tag: str
     line: int
     """Where its opening tag is."""

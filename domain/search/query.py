@@ -71,13 +71,13 @@ def parse(text: str) -> Query | None:
 
 
 def _plain_words(text: str, *, is_quoted: bool) -> Query | None:
-    """What words in ASCII ask for, side by side if they are quoted: the same as by the rules, in a fifth of the time."""
+    """Parse words in ASCII, maybe quoted: the same as by the rules, in a fifth of the time."""
     if is_quoted:
         return _side_by_side(terms_of(text), is_prefix=False)
     words = text.split(" ")
     if len(words) > 1 and not _OPERATORS.keys().isdisjoint(words):
         return _parsed(text)
-    return _all(map(Word, terms_of(text)))
+    return _joined(All, map(Word, terms_of(text)))
 
 
 def _parsed(text: str) -> Query | None:
@@ -152,7 +152,7 @@ def _plain(text: str) -> _QueryPart:
 
 
 def _parentheses(lexemes: list[re.Match[str]]) -> dict[int, Literal["(", ")", "blank"]]:
-    """What the parentheses that have a partner are, by their index."""
+    """Return the roles of the parentheses that have a partner, by their index."""
     roles: dict[int, Literal["(", ")", "blank"]] = {}
     opened: list[int] = []
     for index, lexeme in enumerate(lexemes):
@@ -171,7 +171,7 @@ def _parentheses(lexemes: list[re.Match[str]]) -> dict[int, Literal["(", ")", "b
 
 
 def _operand(item: _QueryPart, budget: int) -> tuple[Query | None, int]:
-    """What a word or a quoted phrase asks for, None without a letter or digit, and how many terms that took."""
+    """Return the query for a word or a quoted phrase, None without a letter or digit, and its number of terms."""
     tokens = tokens_of(item.text)
     if not tokens:
         return None, 0
@@ -193,7 +193,7 @@ def _side_by_side(terms: list[str], *, is_prefix: bool) -> Query:
 
 
 class _Group:
-    """What is between two parentheses: alternatives, each of which is a list of what must match."""
+    """The content of two parentheses: alternatives, each a list of conditions that must hold."""
 
     def __init__(self) -> None:
         self.ends_in_operand = False
@@ -216,32 +216,22 @@ class _Group:
         self.ends_in_operand = False
 
     def query(self) -> Query | None:
-        return _either(_all(_without(*part) for part in parts) for parts in self._alternatives)
+        return _joined(Either, (_joined(All, (_without(*part) for part in parts)) for parts in self._alternatives))
 
 
 def _without(kept: Query | None, dropped: list[Query | None]) -> Query | None:
     if isinstance(kept, Without):
         dropped = [kept.dropped, *dropped]
         kept = kept.kept
-    unwanted = _either(dropped)
+    unwanted = _joined(Either, dropped)
     return kept if kept is None or unwanted is None else Without(kept, unwanted)
 
 
-def _all(parts: Iterable[Query | None]) -> Query | None:
+def _joined(kind: type[All | Either], parts: Iterable[Query | None]) -> Query | None:
     flat: list[Query] = []
     for part in parts:
-        if isinstance(part, All):
+        if isinstance(part, kind):
             flat.extend(part.parts)
         elif part is not None:
             flat.append(part)
-    return All(tuple(flat)) if len(flat) > 1 else flat[0] if flat else None
-
-
-def _either(parts: Iterable[Query | None]) -> Query | None:
-    flat: list[Query] = []
-    for part in parts:
-        if isinstance(part, Either):
-            flat.extend(part.parts)
-        elif part is not None:
-            flat.append(part)
-    return Either(tuple(flat)) if len(flat) > 1 else flat[0] if flat else None
+    return kind(tuple(flat)) if len(flat) > 1 else flat[0] if flat else None

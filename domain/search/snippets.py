@@ -108,7 +108,7 @@ class Snippets:
         return hits
 
     def _candidates(self, terms: list[str]) -> list[int]:
-        """Where something of the query may be."""
+        """Return the indexes of terms that may begin a hit."""
         exact, beginnings = self._exact, self._beginnings
         if beginnings:
             return [at for at, term in enumerate(terms) if term in exact or term.startswith(beginnings)]
@@ -116,7 +116,7 @@ class Snippets:
 
 
 def _of_one(text: str, known: KnownWords, at: int, leaf: Word | Phrase) -> str:
-    """What `_of_many` makes of one hit in ASCII, where each border of a word is one of clusters; in half of its time."""
+    """The snippet of `_of_many` for one hit in ASCII, where words end with clusters; in half of its time."""
     after, count = at + _length(leaf), known.term_count
     if after - at > MAX_SNIPPET_TOKENS or len(text) > MAX_SNIPPET_LENGTH:
         return _of_many(text, count, [_Hit(at, after, leaf)], known.landmarks)
@@ -202,7 +202,7 @@ def _passage(first: int, last: int, count: int) -> tuple[int, int]:
 
 
 def _densest(hits: list[_Hit]) -> tuple[int, int]:
-    """Where the matches of the best passage begin and end."""
+    """Return the begin and end of the matches of the best passage."""
     if len(hits) == 1:
         return hits[0].start, min(hits[0].end, hits[0].start + MAX_SNIPPET_TOKENS)
     numbers: dict[int, int] = {}  # of leaves, as hashing those takes longer than all the rest

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import msgspec
 
-from chatledger.domain.context.formats.from_openai import Dumpable
+from chatledger.domain.context.formats.plain import Dumpable
 from chatledger.domain.context.formats.stored import of_an_api
 from chatledger.domain.context.fragments import Fragment
 from chatledger.domain.context.messages import (

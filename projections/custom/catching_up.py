@@ -125,7 +125,7 @@ class CatchingUp:
             report(min(record.position, target), target)
 
     def _choose(self, snapshot: Snapshot) -> tuple[bytes, ProjectionRecord] | None:
-        """The rows to go on with, and where they are; None when there are none yet."""
+        """Return the rows to go on with, and their slot; None when there are none yet."""
         entry = self._entry
         serving = load_record(snapshot.txn, snapshot.tables, SERVING, entry.name)
         building = load_record(snapshot.txn, snapshot.tables, BUILDING, entry.name)

@@ -173,10 +173,7 @@ class ProjectionView:
         if self._stream is not None:
             msg = "these are the rows under a chat already; call `of` on what you began with"
             raise InvalidValueError(msg)
-        return self._under(chat_id)
-
-    def _under(self, stream: str) -> Self:
-        return type(self)(self._reach, self._projection_no, position=self._position, stream=stream)
+        return type(self)(self._reach, self._projection_no, position=self._position, stream=chat_id)
 
     def get(self, key: Key, default: Any = None) -> Any:
         """The value of a key, or `default` where there is none."""

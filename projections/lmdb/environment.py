@@ -39,10 +39,6 @@ class _DirtyPagesError(Exception):
     """The remembered pages are dirty: they hold rows that were deleted since."""
 
 
-def _do_nothing(txn: Transaction) -> None:
-    del txn
-
-
 class Environment:
     """
     An LMDB environment shared by the threads of a process and by processes.
@@ -80,7 +76,7 @@ class Environment:
         self._write_lock = threading.RLock()
         self._reopened: list[Callable[[], None]] = []
         self._memory_mark: Callable[[Transaction], bytes] | None = None
-        self._note_dirty: Callable[[Transaction], None] = _do_nothing
+        self._note_dirty: Callable[[Transaction], None] = lambda txn: None
         self._marked: bytes | None = None  # the memory is fresh
 
     def _open(self, map_bytes: int) -> lmdb.Environment:

@@ -68,8 +68,7 @@ class Tag:
 
 def chat_key(chat_no: int, tag: bytes, rest: bytes = b"") -> bytes:
     """The key of one of a chat's rows."""
-    packed: bytes = _row(chat_no, tag)
-    return packed + rest
+    return _row(chat_no, tag) + rest
 
 
 _row = Struct(">Qc").pack
@@ -81,26 +80,22 @@ _fork_prefix = Struct(">QcII").pack
 
 def segment_key(chat_no: int, segment: int) -> bytes:
     """The key of a segment's row."""
-    packed: bytes = _segment(chat_no, Tag.SEGMENT, segment)
-    return packed
+    return _segment(chat_no, Tag.SEGMENT, segment)
 
 
 def page_key(chat_no: int, segment: int, offset: int) -> bytes:
     """The key of the page of a segment whose first message has that offset."""
-    packed: bytes = _located(chat_no, Tag.PAGE, segment, offset)
-    return packed
+    return _located(chat_no, Tag.PAGE, segment, offset)
 
 
 def fork_key(chat_no: int, parent: tuple[int, int], segment: int) -> bytes:
     """The key that says: this segment begins below that message."""
-    packed: bytes = _fork(chat_no, Tag.FORK, *parent, segment)
-    return packed
+    return _fork(chat_no, Tag.FORK, *parent, segment)
 
 
 def forks_prefix(chat_no: int, parent: tuple[int, int]) -> bytes:
     """Return the prefix of the fork keys of one message."""
-    packed: bytes = _fork_prefix(chat_no, Tag.FORK, *parent)
-    return packed
+    return _fork_prefix(chat_no, Tag.FORK, *parent)
 
 
 def scopes(user_id: str, metadata: dict[str, Any] | None) -> list[bytes]:

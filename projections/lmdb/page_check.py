@@ -114,7 +114,6 @@ class _Check:
         self._used[number : number + count] = b"\1" * count
 
     def page(self, number: int) -> Page:
-        """A page of a tree."""
         self.take(number)
         return parse_page(number, os.pread(self._descriptor, self._bytes, number * self._bytes), self._bytes)
 
@@ -128,8 +127,6 @@ class _Check:
 
 
 class _Walk:
-    """A walk over one tree."""
-
     def __init__(self, check: _Check, tree: Tree, *, is_main: bool = False, is_of_duplicates: bool = False) -> None:
         self._check, self._tree = check, tree
         self._is_main, self._is_of_duplicates = is_main, is_of_duplicates

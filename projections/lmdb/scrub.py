@@ -17,7 +17,7 @@ import lmdb
 
 from chatledger.domain.errors import CorruptStateError
 
-from ..custom.stale import wipe_stale
+from ..custom.records import wipe_stale
 from ..generations import Generation, Generations
 from .environment import Transaction
 from .pages import (
@@ -174,7 +174,6 @@ class PageFile:
         return parse_page(number, os.pread(self._fd, self._bytes, number * self._bytes), self._bytes)
 
     def _clean_tail(self, number: int, value_bytes: int, snapshot: PageSnapshot) -> None:
-        """Overwrite what follows a value on its own pages."""
         start = number * self._bytes
         pages = count_value_pages(number, os.pread(self._fd, HEADER_BYTES, start), value_bytes, self._bytes)
         end = start + pages * self._bytes

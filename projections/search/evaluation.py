@@ -64,7 +64,7 @@ def search(reader: SearchReader, query: Query, *, only: Filter, limit: int | Non
 
 
 def _is_possible(reader: SearchReader, query: Query) -> bool:
-    """Whether there is all that must be there. Terms that occur nowhere are found out about at once."""
+    """Whether every required term occurs anywhere, which is known at once."""
     if isinstance(query, Word):
         return bool(reader.source(query.term, is_prefix=query.is_prefix))
     if isinstance(query, Phrase):
@@ -79,15 +79,12 @@ def _is_possible(reader: SearchReader, query: Query) -> bool:
 
 
 class _Evaluation:
-    """One query on the chats of a reader."""
-
     def __init__(self, reader: SearchReader) -> None:
         self._reader = reader
         self._leaves: list[Postings] = []
         self._known: dict[Word | Phrase, Postings] = {}
 
     def documents(self, query: Query, *, is_scored: bool = True) -> "Documents":
-        """The documents that match."""
         if isinstance(query, Word | Phrase):
             matches = self._matches(query)
             if is_scored:
@@ -207,7 +204,6 @@ def _frequencies(leaf: Postings, documents: "Documents") -> "NDArray[np.uint32]"
 
 
 def _is_on(records: "NDArray[np.void]", runs: dict[int, int]) -> "NDArray[np.bool_]":
-    """Return which of the documents are in these runs."""
     if not runs:  # an empty branch
         return np.zeros(len(records), dtype=np.bool_)
     segments = np.array(sorted(runs), dtype=np.int64)

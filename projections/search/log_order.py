@@ -39,8 +39,6 @@ class _Written(msgspec.Struct, gc=False):
 
 
 class _WrittenAnyhow(msgspec.Struct, gc=False):
-    """Any message."""
-
     name: str
     created_at: int
     data: Any

@@ -235,8 +235,6 @@ class _Column(NamedTuple):
 
 
 class _Chunks:
-    """Columns of chunks."""
-
     def __init__(self) -> None:
         self._starts: list[int] = []
         self._firsts: list[int] = []

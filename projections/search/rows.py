@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 import lmdb
 
-from ..lmdb.environment import Transaction
+from ..lmdb.environment import Transaction, prefixed
 from ..lmdb.keys import id_key, number
 
 _STATE, _ROLE, _DOCUMENTS, _PENDING, _TERM, _LANDMARKS = b"\x01", b"\x02", b"\x03", b"\x04", b"\x05", b"\x06"
@@ -64,7 +64,6 @@ def document_blocks(txn: Transaction, table: "lmdb._Database", blocks: Iterable[
 
 
 def _many(txn: Transaction, table: "lmdb._Database", keys: Sequence[bytes]) -> list[bytes | None]:
-    """The values of several keys."""
     if len(keys) == 1:
         return [txn.get(keys[0], db=table)]
     found = dict(txn.cursor(table).getmulti(keys))
@@ -165,18 +164,14 @@ class SearchRows:
     def all_postings(self) -> Iterator[tuple[bytes, bytes]]:
         """Every row of every term: the term and the row; of one term not in the order of documents."""
         prefix = self.prefix + _TERM
-        cursor = self.txn.cursor(self.table)
-        found = cursor.set_range(prefix)
-        while found and (key := cursor.key()).startswith(prefix):
-            yield bytes(key[len(prefix) :]).partition(_END)[0], cursor.value()
-            found = cursor.next()
+        for key, row in prefixed(self.txn, self.table, prefix):
+            yield key[len(prefix) :].partition(_END)[0], row
 
     def _values(self, prefix: bytes) -> list[bytes]:
         return _values(self.txn.cursor(self.table), prefix)
 
 
 def _values(cursor: "lmdb.Cursor[bytes]", prefix: bytes) -> list[bytes]:
-    """The values of the keys that begin with a prefix."""
     values: list[bytes] = []
     if cursor.set_range(prefix) and cursor.key().startswith(prefix):
         for key, value in cursor.iternext():

@@ -125,6 +125,5 @@ def _scan(chats: Sequence[IndexedChat], text: str, only: Filter) -> list[Message
 
 
 def _ids(chat: IndexedChat, runs: dict[int, int]) -> set[str]:
-    """The messages of these runs."""
     places = [(segment, offset) for segment, last in runs.items() for offset in range(last + 1)]
     return {message.id for message in chat.chains.bare_messages(places)}

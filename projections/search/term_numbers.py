@@ -135,5 +135,4 @@ class _Numbers(dict[str, int]):
         return number
 
     def of(self, terms: Iterable[str]) -> list[int]:
-        """The numbers of terms."""
         return list(map(self.__getitem__, terms))

@@ -161,7 +161,7 @@ def compare_chat(pair: IndexPair, chat_no: int) -> int:
 
 
 def _compare_heads(pair: IndexPair, chat_no: int, live: ChatRecord | None, replayed: ChatRecord | None) -> None:
-    """The last event of the chat: here the index may know what the log has lost."""
+    """Compare the last event of the chat: here the index may know what the log has lost."""
     if live is None and replayed is not None:
         raise _difference(pair, chat_no, "it is not in the index")
     if live is not None and (replayed is None or live.head != replayed.head):

@@ -1,6 +1,6 @@
 """Whether the search index of a chat says what its messages say, in constant memory."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -128,7 +128,8 @@ class SearchCheck:
 
     def take(self, stored: PlacedMessage) -> None:
         """Take a message of the chat, in any order."""
-        if self.problem is not None or self._is_pending(stored):
+        is_pending = self.is_behind and stored.ordinal >= self._rows.state.indexed  # the index is being built
+        if self.problem is not None or is_pending:
             return
         message = _decode_message(stored.body)
         terms = terms_of(message.text)
@@ -139,18 +140,12 @@ class SearchCheck:
         )
         if self._document(stored.ordinal) != expected or not self._has_landmarks(stored.ordinal, message, len(terms)):
             self.problem = f"message {message.id!r} is another one in the search index"
-        if terms:
-            places = np.arange(len(terms), dtype=np.uint64) + np.uint64(stored.ordinal << DOC_SHIFT)
-            self._sum += _sum(np.array([_hash(term) for term in terms], dtype=np.uint64), places)
+        self._sum += _sum_of_document(terms, stored.ordinal)
 
     def _has_landmarks(self, ordinal: int, message: Message, term_count: int) -> bool:
         """Whether those of a long message are right; an index of before they were kept has none."""
         kept = self._rows.landmarks(ordinal) if term_count > LANDMARK_TERMS else ()
         return not kept or list(kept) == landmarks_of(message.text)
-
-    def _is_pending(self, stored: PlacedMessage) -> bool:
-        """Whether a message waits for the search index, which is being built."""
-        return self.is_behind and stored.ordinal >= self._rows.state.indexed
 
     def _document(self, ordinal: int) -> bytes:
         number, place = divmod(ordinal, BLOCK_DOCUMENTS)
@@ -177,10 +172,7 @@ class SearchCheck:
         if len(pending) != state.indexed - state.inverted:
             return f"{state.indexed - state.inverted:,} messages wait to be inverted in the search index, which has {len(pending):,}"
         for document, text in enumerate(pending, state.inverted):
-            terms = terms_in(text)
-            if terms:
-                places = np.arange(len(terms), dtype=np.uint64) + np.uint64(document << DOC_SHIFT)
-                found += _sum(np.array([_hash(term) for term in terms], dtype=np.uint64), places)
+            found += _sum_of_document(terms_in(text), document)
         if found & _MASK != self._sum & _MASK:
             return "the search index has other words than the messages of the chat"
         return None
@@ -189,6 +181,11 @@ class SearchCheck:
 @lru_cache(maxsize=65_536)
 def _hash(term: str) -> int:
     return int.from_bytes(blake2b(term.encode(), digest_size=8).digest(), "big")
+
+
+def _sum_of_document(terms: Sequence[str], document: int) -> int:
+    places = np.arange(len(terms), dtype=np.uint64) + np.uint64(document << DOC_SHIFT)
+    return _sum(np.array([_hash(term) for term in terms], dtype=np.uint64), places)
 
 
 def _sum(terms: "NDArray[np.uint64]", occurrences: "NDArray[np.uint64]") -> int:

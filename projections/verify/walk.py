@@ -22,6 +22,7 @@ from chatledger.domain.proof.verification import ForeignRecord, broken_off, chec
 from ..generations import Generation, IndexState
 from ..lmdb.environment import Environment, Transaction
 from ..log.applying import Settings
+from ..projector import Log, find_tombstone
 
 _decode: Final = msgspec.msgpack.Decoder(AnchorLeaf).decode
 _encode: Final = msgspec.msgpack.Encoder().encode
@@ -156,25 +157,12 @@ _SEARCHED: Final = 100_000
 _MOST_FOREIGN: Final = 1_000
 
 
-class WalkedLog(Protocol):
+class WalkedLog(Log, Protocol):
     """The log that a walk reads."""
-
-    @property
-    def is_dense(self) -> bool:
-        """Whether positions follow each other without gaps, so that a gap means erased or lost events."""
-        ...
 
     @property
     def is_checked(self) -> bool:
         """Whether it does not give what was damaged."""
-        ...
-
-    def read(self, after: int, limit: int) -> Sequence[Recorded]:
-        """The events after a position, in order; empty at the end."""
-        ...
-
-    def read_stream(self, stream_id: str, *, after: int) -> Sequence[Recorded]:
-        """The events of one chat after a position, in order."""
         ...
 
     def event_at(self, position: int) -> Recorded | None:
@@ -370,21 +358,15 @@ class Walk:
 
     def _is_explained(self, error: ChainIntegrityError) -> bool:
         """Whether an event does not follow only because its chat was deleted later and is being erased; it is left out."""
-        if error.chat_id is None or error.position is None:
-            return False
-        after = error.position
         try:
-            while page := self._log.read_stream(error.chat_id, after=after):
-                for recorded in page:
-                    body = recorded.body
-                    if isinstance(body, StreamDeleted) and body.first_position <= error.position:
-                        self._doomed[error.chat_id] = recorded.position
-                        if self._open_commit is not None and self._open_commit.chat_id == error.chat_id:
-                            self._open_commit = None
-                        return True
-                after = page[-1].position
+            tombstone = find_tombstone(self._log, error)
         except (LogUnavailableError, LedgerClosedError):
             raise
         except ChatledgerError:
             return False
-        return False
+        if tombstone is None:
+            return False
+        self._doomed[tombstone.chat_id] = tombstone.position
+        if self._open_commit is not None and self._open_commit.chat_id == tombstone.chat_id:
+            self._open_commit = None
+        return True

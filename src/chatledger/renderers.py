@@ -2,8 +2,7 @@
 
 from chatledger.domain.render.markdown import MarkdownRenderer
 from chatledger.domain.render.prepared import Renderer
-from chatledger.domain.render.toml import TomlRenderer
-from chatledger.domain.render.toon import ToonRenderer
+from chatledger.domain.render.toml_toon import TomlRenderer, ToonRenderer
 from chatledger.domain.render.xml import XmlRenderer, render
 
 __all__ = ["MarkdownRenderer", "Renderer", "TomlRenderer", "ToonRenderer", "XmlRenderer", "render"]

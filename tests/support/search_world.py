@@ -130,7 +130,7 @@ def small_blocks(pending_documents: int = 3, block_occurrences: int = 4, block_d
     """Few messages are enough to reach what else takes thousands: full blocks, ends that are added to, waiting texts."""
     with pytest.MonkeyPatch.context() as patch:
         # The modules are imported above: one that is imported in here would keep these numbers.
-        for module in (indexer,):
+        for module in (indexer, inversion):
             patch.setattr(module, "PENDING_DOCUMENTS", pending_documents)
         for module in (rows, reader):
             patch.setattr(module, "BLOCK_DOCUMENTS", block_documents)

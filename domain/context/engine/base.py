@@ -140,7 +140,7 @@ class EngineBase:
         return context
 
     async def _ready(self) -> str:
-        """Open the chat on first use; the name of the branch."""
+        """Open the chat on first use; returns the name of the branch."""
         if self._branch is not None:
             return self._branch
         opened = await self._port.open_chat(self._chat_id, self._user_id, self._metadata)
@@ -159,22 +159,21 @@ class EngineBase:
         return opened.branch.name
 
     def _adopt(self, branch: Branch) -> None:
-        """Be on a branch, having seen its head."""
         self._branch, self._read_head = branch.name, branch.head_message_id
 
     def _move_to(self, branch: Branch) -> None:
-        """Leave for another branch; what waited to be saved belonged to the old one."""
+        """Go to another branch; pending messages belonged to the old one."""
         self._adopt(branch)
         self._pending, self._unsettled = [], None
 
     def _drop(self, saved: Sequence[Pending]) -> None:
-        """Take away what was saved; what was set meanwhile stays."""
+        """Drop saved messages from the queue; those set meanwhile stay."""
         done = {id(entry) for entry in saved}
         self._pending = [entry for entry in self._pending if id(entry) not in done]
 
 
 def _checked(fragment: Fragment) -> Fragment:
-    """A fragment that can be set: a message with a wrong id, once in the queue, would make every save fail."""
+    """Check a fragment: a message with a wrong id, once in the queue, would make every save fail."""
     check_optional_id(fragment.id, f"the id of fragment {fragment.name!r}")
     if fragment.type not in ("fragment", "message"):
         msg = f"the type of fragment {fragment.name!r} must be 'fragment' or 'message', not {fragment.type!r}"

@@ -1,6 +1,6 @@
-"""The port of a context engine: a conversation store, a clock, new ids."""
+"""The port of a context engine: a conversation store, forms of messages, a clock, new ids."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -25,61 +25,61 @@ class Port(Protocol):
     Errors are those of the ledger's methods of the same names.
     """
 
-    async def open_chat(self, chat_id: str, user_id: str, metadata: dict[str, Any] | None) -> Opened:
+    def open_chat(self, chat_id: str, user_id: str, metadata: dict[str, Any] | None) -> Awaitable[Opened]:
         """Create the chat unless it is there; an existing one is left as it is, also when another user owns it."""
         ...
 
-    async def update_chat(
+    def update_chat(
         self, chat_id: str, updater: Callable[[Chat], dict[str, Any] | None], *, command_id: str | None = None
-    ) -> Chat:
+    ) -> Awaitable[Chat]:
         """Change title and metadata, once per command id, the caller's when None; the updater may run several times."""
         ...
 
-    async def get_chat(self, chat_id: str) -> Chat:
+    def get_chat(self, chat_id: str) -> Awaitable[Chat]:
         """Read the chat, which exists."""
         ...
 
-    async def get_branch(self, chat_id: str, name: str) -> Branch:
+    def get_branch(self, chat_id: str, name: str) -> Awaitable[Branch]:
         """Read a branch, which exists."""
         ...
 
-    async def get_active_branch(self, chat_id: str) -> Branch:
+    def get_active_branch(self, chat_id: str) -> Awaitable[Branch]:
         """Read the active branch of a chat, which exists."""
         ...
 
-    async def set_active_branch(self, chat_id: str, name: str) -> Branch:
+    def set_active_branch(self, chat_id: str, name: str) -> Awaitable[Branch]:
         """Make another branch the active one."""
         ...
 
-    async def fork(self, chat_id: str, message_id: str, *, base: str, activate: bool) -> Branch:
+    def fork(self, chat_id: str, message_id: str, *, base: str, activate: bool) -> Awaitable[Branch]:
         """Make a branch at a message, named after another branch."""
         ...
 
-    async def set_checkpoint(self, chat_id: str, name: str, message_id: str) -> Checkpoint:
+    def set_checkpoint(self, chat_id: str, name: str, message_id: str) -> Awaitable[Checkpoint]:
         """Bookmark a message."""
         ...
 
-    async def get_checkpoint(self, chat_id: str, name: str) -> Checkpoint | None:
+    def get_checkpoint(self, chat_id: str, name: str) -> Awaitable[Checkpoint | None]:
         """Read a bookmark."""
         ...
 
-    async def get_messages(self, chat_id: str, branch: str, *, limit: int, before: str | None) -> list[Message]:
+    def get_messages(self, chat_id: str, *, branch: str, limit: int, before: str | None) -> Awaitable[list[Message]]:
         """Read the last messages of a branch that come before a message of it."""
         ...
 
-    async def get_graph(self, chat_id: str) -> Graph:
+    def get_graph(self, chat_id: str) -> Awaitable[Graph]:
         """Read the whole DAG."""
         ...
 
-    async def save(self, chat_id: str, save: Save, *, command_id: str) -> SaveResult:
+    def save(self, chat_id: str, save: Save, *, command_id: str) -> Awaitable[SaveResult]:
         """Carry out a save, once per command id."""
         ...
 
-    async def preview_save(self, chat_id: str, save: Save) -> SavePreview:
+    def preview_save(self, chat_id: str, save: Save) -> Awaitable[SavePreview]:
         """Read the chain as it would be after a save."""
         ...
 
-    async def compute(self, fragments: Sequence[Fragment], *, context: Any, sandbox: Any) -> list[Fragment]:
+    def compute(self, fragments: Sequence[Fragment], *, context: Any, sandbox: Any) -> Awaitable[list[Fragment]]:
         """Evaluate the computed values in context fragments."""
         ...
 

@@ -94,7 +94,7 @@ class Reading(PendingMessages):
                 msg = f"the last pending message, {fragment.name!r}, has no id before it is resolved or saved"
                 raise InvalidValueError(msg)
             return Head(id=fragment.id, name=fragment.name)
-        messages = await self._port.get_messages(self._chat_id, branch, limit=1, before=None)
+        messages = await self._port.get_messages(self._chat_id, branch=branch, limit=1, before=None)
         return Head(id=messages[0].id, name=messages[0].name) if messages else None
 
     async def first_user_message(self) -> Message | None:
@@ -112,7 +112,7 @@ class Reading(PendingMessages):
         return written_by(renderer).render(prompt_fragments(context))
 
     async def _computed(self) -> list[Fragment]:
-        """The context fragments, with computed values put in place for good."""
+        """Replace computed values in the context fragments for good."""
         before = list(self._context)
         after = await self._port.compute(before, context=self, sandbox=self._sandbox)
         computed = {id(old): new for old, new in zip(before, after, strict=True)}

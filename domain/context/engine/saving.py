@@ -18,7 +18,6 @@ from ...errors import (
     WrongChatError,
 )
 from ...render.xml import XmlRenderer
-from ...values import Message
 from ..estimate import usage_of
 from ..fragments import Fragment, Lazy, is_message_fragment, stored_form
 from ..messages import (
@@ -92,8 +91,11 @@ class PendingMessages(EngineBase):
             return entries
         chain = summarise((message.name, message.data, message.created_at) for message in stored)
         chain = with_unsaved(chain, ((message.name, message.data) for message in new[:last]))
+        saved_as = new[last].id  # its own id or its spare one
         return [
-            await self._with_reminders(entry, reminders, chain) if _becomes(entry, new[last]) else entry
+            await self._with_reminders(entry, reminders, chain)
+            if saved_as in {entry.fragment.id, entry.spare_id}
+            else entry
             for entry in entries
         ]
 
@@ -112,7 +114,7 @@ class PendingMessages(EngineBase):
         )
 
     def _pending_assistant_before(self, lazy: Pending) -> Fragment | None:
-        """The last pending answer when the correction was set; one that came later is not what it corrects."""
+        """Return the last pending answer set before the correction."""
         found = None
         for entry in self._pending:
             if entry is lazy:
@@ -124,7 +126,7 @@ class PendingMessages(EngineBase):
     async def _last_stored_assistant(self) -> Fragment | None:
         branch = await self._ready()
         before: str | None = None
-        while page := await self._port.get_messages(self._chat_id, branch, limit=_PAGE, before=before):
+        while page := await self._port.get_messages(self._chat_id, branch=branch, limit=_PAGE, before=before):
             for message in reversed(page):
                 if message.name == ASSISTANT:
                     return fragment_of(message)
@@ -148,11 +150,6 @@ def _assistant(lazy: Lazy, message_id: str, metadata: dict[str, Any]) -> Fragmen
         raise InvalidValueError(msg)
     data = ui_message(ASSISTANT, lazy.content, message_id)
     return message_fragment(ASSISTANT, StoredCodec(data), message_id, metadata=metadata)
-
-
-def _becomes(entry: Pending, message: Message) -> bool:
-    """Whether this is the message that the entry is saved as, under its own id or its spare one."""
-    return message.id in {entry.fragment.id, entry.spare_id}
 
 
 _NOTHING_WRITTEN: Final = (
@@ -199,7 +196,8 @@ class Saving(PendingMessages):
         """
         _check_on_conflict(on_conflict)
         branch = await self._ready()
-        settled = await self._settle()
+        # Make sure that a save whose outcome is unknown happened; once, thanks to its command id.
+        settled = None if self._unsettled is None else await self._carry_out(self._unsettled)
         if not self._pending:
             if settled is not None:
                 return settled
@@ -249,10 +247,6 @@ class Saving(PendingMessages):
             msg = f"a turn continues with a message of the user, or of the assistant with its id, not {fragment.name!r}"
             raise InvalidValueError(msg)
         return fragment
-
-    async def _settle(self) -> SaveResult | None:
-        """Make sure that the last attempt, if its outcome is unknown, happened; once, thanks to its command id."""
-        return None if self._unsettled is None else await self._carry_out(self._unsettled)
 
     async def _carry_out(self, attempt: Attempt) -> SaveResult:
         self._unsettled = attempt

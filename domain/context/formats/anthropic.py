@@ -18,9 +18,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, cast
 
 from ...errors import InvalidValueError
-from ..messages import ASSISTANT, USER, UIMessage
+from ..messages import ASSISTANT, USER, UIMessage, object_at
 from .exchanges import Exchange, exchanges, reversible, texts_of
-from .from_openai import Dumpable
 from .parts import ANY_FILE, ANY_IMAGE, base64_data, call_part, is_tool_part, media_type, objects, outcome_of, tool_name
 from .plain import (
     CALL_PROVIDER,
@@ -31,7 +30,6 @@ from .plain import (
     copied,
     details_of,
     kept,
-    object_at,
     part_details,
     plain_object,
     text_at,
@@ -58,7 +56,7 @@ def is_anthropic_message(value: Any) -> bool:
     return isinstance(mapping.get("role"), str) and isinstance(content, list) and any(map(_is_ours, content))
 
 
-def ui_of_anthropic(message: Mapping[str, Any] | Dumpable, message_id: str) -> UIMessage:
+def ui_of_anthropic(message: Mapping[str, Any], message_id: str) -> UIMessage:
     """
     The UIMessage for an Anthropic message, or for an answer of the SDK.
 

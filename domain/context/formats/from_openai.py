@@ -13,11 +13,11 @@ from its counterpart is kept as it was given.
 """
 
 from collections.abc import Mapping
-from typing import Any, Final, Protocol, cast, runtime_checkable
+from typing import Any, Final, cast
 
 from ...errors import InvalidValueError
 from ...limits import same_json
-from ..messages import ASSISTANT, USER, UIMessage
+from ..messages import ASSISTANT, USER, UIMessage, object_at
 from .parts import (
     OPENAI,
     REFUSAL,
@@ -37,7 +37,6 @@ from .plain import (
     OWNER,
     SYSTEM,
     kept,
-    object_at,
     part_details,
     plain_object,
     role_of,
@@ -50,15 +49,6 @@ CUSTOM: Final = "custom"
 _CONSUMED: Final = ("role", "content", "name", "tool_call_id", "tool_calls", REFUSAL)
 
 
-@runtime_checkable
-class Dumpable(Protocol):
-    """An object of the OpenAI SDK, or another pydantic model."""
-
-    def model_dump(self, *, mode: str = ..., exclude_unset: bool = ...) -> dict[str, Any]:
-        """Return the fields."""
-        ...
-
-
 def is_openai_message(value: Any) -> bool:
     """Whether this is an object with a text `role`, and `content` or tool calls, but no `parts`."""
     if not isinstance(value, Mapping):
@@ -68,9 +58,9 @@ def is_openai_message(value: Any) -> bool:
     return isinstance(mapping.get("role"), str) and has_body and "parts" not in mapping
 
 
-def ui_of(message: Mapping[str, Any] | Dumpable, message_id: str) -> UIMessage:
+def ui_of(message: Mapping[str, Any] | Any, message_id: str) -> UIMessage:
     """
-    The UIMessage for an OpenAI chat message.
+    The UIMessage for an OpenAI chat message, an object or one of the SDK.
 
     Raises:
         InvalidValueError: It has no text `role`, its content is neither text nor a list nor None, or there is something in it
@@ -131,7 +121,7 @@ def _content_parts(content: str | list[Any] | None, role: str) -> list[dict[str,
 
 
 def _shape(fields: Mapping[str, Any], parts: list[dict[str, Any]]) -> str | None:
-    """What the parts do not say about the content: that it is a list, or not there."""
+    """Return `list` or `absent` where the parts do not show that the content was so."""
     if "content" not in fields:
         return "absent"
     is_list = isinstance(fields["content"], list)

@@ -16,9 +16,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, cast
 
 from ...errors import InvalidValueError
-from ..messages import ASSISTANT, USER, UIMessage
+from ..messages import ASSISTANT, USER, UIMessage, object_at
 from .exchanges import exchanges, reversible, texts_of
-from .from_openai import Dumpable
 from .parts import base64_data, call_part, is_tool_part, media_type, objects, outcome_of, tool_name
 from .plain import (
     CALL_PROVIDER,
@@ -28,7 +27,6 @@ from .plain import (
     copied,
     details_of,
     kept,
-    object_at,
     part_details,
     plain_object,
     text_at,
@@ -68,7 +66,7 @@ def is_google_content(value: Any) -> bool:
     )
 
 
-def ui_of_content(content: Mapping[str, Any] | Dumpable, message_id: str) -> UIMessage:
+def ui_of_content(content: Mapping[str, Any], message_id: str) -> UIMessage:
     """
     The UIMessage for a content of the Gemini API.
 

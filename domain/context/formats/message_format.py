@@ -7,7 +7,7 @@ import msgspec
 
 from ...errors import InvalidValueError
 from ..fragments import Fragment
-from ..messages import UIMessage, message_fragment
+from ..messages import StoredCodec, UIMessage, message_fragment
 from .anthropic import anthropic_messages, ui_of_anthropic
 from .from_openai import ui_of
 from .google import google_contents, ui_of_content
@@ -32,21 +32,6 @@ class MessageFormat(msgspec.Struct, frozen=True):
     from_model: Callable[[Any, str], UIMessage] | None = None
 
 
-class ModelCodec(msgspec.Struct, frozen=True):
-    """Stored as a UIMessage; the model form is a message of that format."""
-
-    stored: UIMessage
-    form: MessageFormat
-
-    def encode(self) -> UIMessage:
-        """The UIMessage."""
-        return self.stored
-
-    def decode(self) -> Any:
-        """The message for the model."""
-        return self.form.to_model(self.stored["role"], self.stored)[0]
-
-
 def fragment_in(form: MessageFormat, given: Any, message_id: str) -> Fragment:
     """
     The fragment of a message in some form, under `message_id`.
@@ -58,7 +43,7 @@ def fragment_in(form: MessageFormat, given: Any, message_id: str) -> Fragment:
         msg = f"messages of the form {form.name!r} are not made from a model's"
         raise InvalidValueError(msg)
     stored = form.from_model(given, message_id)
-    return message_fragment(stored["role"], ModelCodec(stored, form), message_id)
+    return message_fragment(stored["role"], StoredCodec(stored, form.to_model), message_id)
 
 
 def _unchanged(_name: str, data: Any) -> list[Any]:

@@ -6,8 +6,8 @@ from typing import Any, Final, cast
 import msgspec
 
 from ...limits import same_json
-from ..messages import ASSISTANT, USER
-from .plain import compact, kept, object_at, parsed, part_details, text_at, with_details, without
+from ..messages import ASSISTANT, USER, object_at
+from .plain import compact, kept, parsed, part_details, text_at, with_details, without
 
 OPENAI: Final = "openai"
 VERBATIM: Final = "data-openai"

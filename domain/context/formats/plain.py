@@ -3,24 +3,23 @@
 import json
 import re
 from collections.abc import Mapping
-from typing import Any, Final, cast
+from typing import Any, Final, Protocol, cast, runtime_checkable
 
 from ...errors import InvalidValueError
 from ...limits import MAX_JSON_DEPTH, json_copy
-from ..messages import ASSISTANT, USER, UIMessage
+from ..messages import ASSISTANT, USER, UIMessage, object_at
 
 _MAX_INPUT_DEPTH: Final = MAX_JSON_DEPTH // 2
 """The depth up to which arguments of a tool call are stored parsed: they stand a few levels deep in a message."""
 
 
-def plain(value: Any, what: str) -> Any:
-    """
-    A JSON copy of a value that may hold mappings, tuples, and objects with `model_dump()` such as those of the OpenAI SDK.
+@runtime_checkable
+class Dumpable(Protocol):
+    """An object of an SDK, or another pydantic model."""
 
-    Raises:
-        InvalidValueError: There is something in it that JSON does not know.
-    """
-    return json_copy(_unwrapped(value, 0), what)
+    def model_dump(self, *, mode: str = ..., exclude_unset: bool = ...) -> dict[str, Any]:
+        """Return the fields."""
+        ...
 
 
 def _unwrapped(value: Any, depth: int) -> Any:
@@ -37,8 +36,13 @@ def _unwrapped(value: Any, depth: int) -> Any:
 
 
 def plain_object(value: Any, what: str) -> dict[str, Any]:
-    """As `plain`, of an object."""
-    copied = plain(value, what)
+    """
+    A JSON copy of an object that may hold mappings, tuples, and objects with `model_dump()` such as those of the OpenAI SDK.
+
+    Raises:
+        InvalidValueError: It is no object, or there is something in it that JSON does not know.
+    """
+    copied = json_copy(_unwrapped(value, 0), what)
     if not isinstance(copied, dict):
         msg = f"{what} must be an object, not {type(value).__name__}"
         raise InvalidValueError(msg)
@@ -67,14 +71,6 @@ def parsed(text: str) -> tuple[Any, bool]:
 def without(fields: Mapping[str, Any], *consumed: str) -> dict[str, Any]:
     """The fields but for those."""
     return {key: value for key, value in fields.items() if key not in consumed}
-
-
-def object_at(fields: Mapping[str, Any], *path: str) -> Mapping[str, Any]:
-    """The object at the end of a path of keys; an empty one where there is none."""
-    found: Any = fields
-    for key in path:
-        found = cast("Mapping[str, Any]", found).get(key) if isinstance(found, Mapping) else None
-    return cast("Mapping[str, Any]", found) if isinstance(found, Mapping) else {}
 
 
 def text_at(fields: Mapping[str, Any], key: str) -> str | None:

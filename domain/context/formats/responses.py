@@ -15,9 +15,9 @@ from typing import Any, Final, cast
 
 from ...errors import InvalidValueError
 from ...limits import json_copy, same_json
-from ..messages import ASSISTANT, USER, UIMessage
+from ..messages import ASSISTANT, USER, UIMessage, object_at
 from .exchanges import exchanges, reversible, texts_of
-from .from_openai import Dumpable, is_bare_text
+from .from_openai import is_bare_text
 from .parts import (
     ANY_FILE,
     ANY_IMAGE,
@@ -43,7 +43,6 @@ from .plain import (
     copied,
     details_of,
     kept,
-    object_at,
     part_details,
     plain_object,
     text_at,
@@ -80,7 +79,7 @@ def is_responses_item(value: Any) -> bool:
     )
 
 
-def ui_of_item(item: Mapping[str, Any] | Dumpable, message_id: str) -> UIMessage:
+def ui_of_item(item: Mapping[str, Any], message_id: str) -> UIMessage:
     """
     The UIMessage for an item of the Responses API.
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...limits import json_copy
-from ..messages import ASSISTANT, USER, UIMessage
+from ..messages import ASSISTANT, USER, UIMessage, object_at
 from .from_openai import is_bare_text, openai_call
 from .parts import (
     OPENAI,
@@ -23,7 +23,7 @@ from .parts import (
     refusal_field,
     verbatim_call_type,
 )
-from .plain import DEVELOPER, SYSTEM, TOOL, details_of, model_role, object_at, text_at
+from .plain import DEVELOPER, SYSTEM, TOOL, details_of, model_role, text_at
 
 
 def openai_messages(stored: UIMessage) -> list[dict[str, Any]]:
@@ -44,9 +44,8 @@ def openai_messages(stored: UIMessage) -> list[dict[str, Any]]:
 def _step_messages(step: Step, role: str, tail: dict[str, str], form: Mapping[str, Any]) -> list[dict[str, Any]]:
     refusals = [text for part in step.content if (text := refusal_field(part)) is not None]
     blocks = _blocks(step, role)
-    calls = (
-        [openai_call(part) for part in step.calls if is_tool_part(part) or _is_ours(part)] if role == ASSISTANT else []
-    )
+    kept = [part for part in step.calls if is_tool_part(part) or part.get("type") == verbatim_call_type(OPENAI)]
+    calls = [openai_call(part) for part in kept] if role == ASSISTANT else []
     if not (blocks or refusals or calls or form):
         return _results(step)
     message: dict[str, Any] = {"role": role, "content": _content(blocks, form.get("content"))}
@@ -57,10 +56,6 @@ def _step_messages(step: Step, role: str, tail: dict[str, str], form: Mapping[st
     message |= {**tail, **object_at(form, "fields")}
     copied = json_copy(message, "an OpenAI message")
     return [copied, *_results(step)] if role == ASSISTANT else [*_results(step), copied]
-
-
-def _is_ours(part: Mapping[str, Any]) -> bool:
-    return part.get("type") == verbatim_call_type(OPENAI)
 
 
 def _blocks(step: Step, role: str) -> list[Any]:

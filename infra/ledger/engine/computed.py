@@ -76,7 +76,7 @@ class Resolver:
         discard([*others, *self._given])
 
     async def _only_once(self, value: Any, settle: Callable[[Any], Awaitable[Any]]) -> Any:
-        """What a one-shot gives, also to others that hold the same one."""
+        """Settle a one-shot value once, also for others that hold it."""
         once = self._once.get(id(value))
         if once is not None:
             await once.is_settled.wait()
@@ -238,8 +238,6 @@ def has_computed(fragments: Iterable[Fragment]) -> bool:
 
 
 class _Evaluation:
-    """One call of `compute`."""
-
     def __init__(self, given: list[Fragment], load: LoadContext) -> None:
         self._given, self._load = given, load
         self._tree = Tree(given)

@@ -210,7 +210,7 @@ class Tree:
         gap.node.has_changed |= is_change
 
     def _opened(self, value: Any, gap: Gap) -> list[tuple[Any, Gap]] | None:
-        """What a container holds, with the places in its copy; None of what is no container."""
+        """Return the items of a container, with their places in its copy; None of anything else."""
         if is_message_fragment(value):
             return None
         if isinstance(value, Fragment) or (is_fragment(value) and value.get("codec") is not None):

@@ -1,17 +1,18 @@
 """A ledger as the outside of a context engine."""
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
-from chatledger.domain.chat.save import Save, SavePreview, SaveResult
+from chatledger.domain.chat.save import Save, SaveResult
 from chatledger.domain.context.engine.port import Opened
 from chatledger.domain.context.formats.message_format import MessageFormat
 from chatledger.domain.context.fragments import Fragment
 from chatledger.domain.errors import BranchNotFoundError, ChatNotFoundError
-from chatledger.domain.values import Branch, Chat, Checkpoint, Graph, Message
+from chatledger.domain.values import Branch, Chat
 
 from ...log.envelope import acting, clock_ms
+from ..aio.awaiting import awaited
 from ..drafts import new_id
 from ..ledger import Ledger
 from .computed import compute, compute_now, has_computed
@@ -24,7 +25,7 @@ _logger = logging.getLogger("chatledger.engine")
 class RunOnLedger(Protocol):
     """Carries out a function of the ledger, at once or in a thread that is awaited."""
 
-    def __call__(self, call: Callable[[Ledger], T], /) -> Awaitable[T]:
+    async def __call__(self, call: Callable[[Ledger], T]) -> T:
         """Return what the function returns."""
         ...
 
@@ -39,7 +40,7 @@ class LedgerPort:
     """
 
     def __init__(self, run: RunOnLedger, *, is_blocking: bool) -> None:
-        self._run = run
+        self.run = run
         self._is_blocking = is_blocking
 
     async def open_chat(self, chat_id: str, user_id: str, metadata: dict[str, Any] | None) -> Opened:
@@ -51,7 +52,7 @@ class LedgerPort:
                 chat = ledger.upsert_chat(chat_id, user_id, metadata=metadata)
             return Opened(chat, _active(ledger, chat_id))
 
-        return await self._run(call)
+        return await self.run(call)
 
     async def update_chat(
         self, chat_id: str, updater: Callable[[Chat], dict[str, Any] | None], *, command_id: str | None = None
@@ -62,57 +63,33 @@ class LedgerPort:
             with acting(command_id=command_id):
                 return ledger.update_chat(chat_id, updater=updater)
 
-        return await self._run(call)
+        return await self.run(call)
 
     async def get_chat(self, chat_id: str) -> Chat:
         """Read the chat, which exists."""
-
-        def call(ledger: Ledger) -> Chat:
-            chat = ledger.get_chat(chat_id)
-            if chat is None:
-                raise ChatNotFoundError(chat_id)
-            return chat
-
-        return await self._run(call)
+        chat = await self.run(lambda ledger: ledger.get_chat(chat_id))
+        if chat is None:
+            raise ChatNotFoundError(chat_id)
+        return chat
 
     async def get_branch(self, chat_id: str, name: str) -> Branch:
         """Read a branch, which exists."""
-
-        def call(ledger: Ledger) -> Branch:
-            branch = ledger.get_branch(chat_id, name)
-            if branch is None:
-                raise BranchNotFoundError(chat_id, name)
-            return branch
-
-        return await self._run(call)
+        branch = await self.run(lambda ledger: ledger.get_branch(chat_id, name))
+        if branch is None:
+            raise BranchNotFoundError(chat_id, name)
+        return branch
 
     async def get_active_branch(self, chat_id: str) -> Branch:
         """Read the active branch of a chat, which exists."""
-        return await self._run(lambda ledger: _active(ledger, chat_id))
+        return await self.run(lambda ledger: _active(ledger, chat_id))
 
-    async def set_active_branch(self, chat_id: str, name: str) -> Branch:
-        """Make another branch the active one."""
-        return await self._run(lambda ledger: ledger.set_active_branch(chat_id, name))
-
-    async def fork(self, chat_id: str, message_id: str, *, base: str, activate: bool) -> Branch:
-        """Make a branch at a message, named after another branch."""
-        return await self._run(lambda ledger: ledger.fork(chat_id, message_id, base=base, activate=activate))
-
-    async def set_checkpoint(self, chat_id: str, name: str, message_id: str) -> Checkpoint:
-        """Bookmark a message."""
-        return await self._run(lambda ledger: ledger.set_checkpoint(chat_id, name, message_id))
-
-    async def get_checkpoint(self, chat_id: str, name: str) -> Checkpoint | None:
-        """Read a bookmark."""
-        return await self._run(lambda ledger: ledger.get_checkpoint(chat_id, name))
-
-    async def get_messages(self, chat_id: str, branch: str, *, limit: int, before: str | None) -> list[Message]:
-        """Read the last messages of a branch that come before a message of it."""
-        return await self._run(lambda ledger: ledger.get_messages(chat_id, branch=branch, limit=limit, before=before))
-
-    async def get_graph(self, chat_id: str) -> Graph:
-        """Read the whole DAG."""
-        return await self._run(lambda ledger: ledger.graph(chat_id))
+    set_active_branch = awaited(Ledger.set_active_branch)
+    fork = awaited(Ledger.fork)
+    set_checkpoint = awaited(Ledger.set_checkpoint)
+    get_checkpoint = awaited(Ledger.get_checkpoint)
+    get_messages = awaited(Ledger.get_messages)
+    get_graph = awaited(Ledger.graph)
+    preview_save = awaited(Ledger.preview_save)
 
     async def save(self, chat_id: str, save: Save, *, command_id: str) -> SaveResult:
         """Carry out a save, once per command id."""
@@ -121,11 +98,7 @@ class LedgerPort:
             with acting(command_id=command_id):
                 return ledger.save(chat_id, save)
 
-        return await self._run(call)
-
-    async def preview_save(self, chat_id: str, save: Save) -> SavePreview:
-        """Read the chain as it would be after a save."""
-        return await self._run(lambda ledger: ledger.preview_save(chat_id, save))
+        return await self.run(call)
 
     async def compute(self, fragments: Sequence[Fragment], *, context: Any, sandbox: Any) -> list[Fragment]:
         """Evaluate the computed values in context fragments."""

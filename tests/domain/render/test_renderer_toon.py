@@ -12,7 +12,7 @@ from tests.support.rendered_data import is_same, specified_data
 
 from chatledger.domain.context.fragments import Fragment
 from chatledger.domain.errors import ConfigurationError, InvalidValueError
-from chatledger.domain.render.toon import ToonRenderer
+from chatledger.domain.render.toml_toon import ToonRenderer
 from chatledger.fragments import fragment, hint, term
 
 LEVELS = 200

@@ -27,7 +27,7 @@ from chatledger import (
     Recorded,
 )
 from chatledger.errors import ProjectionError
-from chatledger.projections.custom import stale
+from chatledger.projections.custom import records
 
 DEEP = 25
 """How many messages a ledger has before a process dies in it."""
@@ -228,7 +228,7 @@ def test_a_process_without_it_deletes(
         fill(ledger)
     assert forks.run("delete", location, "of ada")
     if is_wiped:
-        monkeypatch.setattr(stale, "GRACE_S", 0.0)
+        monkeypatch.setattr(records, "GRACE_S", 0.0)
         with chatledger.open(location) as ledger:
             assert ledger.projections() == []
             assert not store_behind(ledger).index.is_scrub_due

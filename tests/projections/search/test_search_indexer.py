@@ -1,5 +1,7 @@
 """Building the search index in pieces, while others write."""
 
+import subprocess
+import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any
@@ -15,7 +17,8 @@ import chatledger
 from chatledger import Ledger, NewMessage
 from chatledger.projections.lmdb.environment import Reading, Transaction
 from chatledger.projections.search import indexer, inversion, term_numbers
-from chatledger.projections.search.indexer import Builder, begin_anew
+from chatledger.projections.search.indexer import begin_anew
+from chatledger.projections.search.inversion import Builder
 
 QUERIES = ("a", "w1*", "état", '"a b"', "b NOT w3")
 
@@ -26,8 +29,8 @@ texts = st.lists(st.sampled_from(["a", "b", "état", *(f"w{number}" for number i
 def small_pieces(words: int, size: int) -> Generator[None]:
     with small_blocks(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(term_numbers, "_MAX_TERMS", words)
-        patch.setattr(indexer, "CHUNK_BYTES", size)
-        patch.setattr(indexer, "_LONG_CHAT", 8)
+        patch.setattr(inversion, "CHUNK_BYTES", size)
+        patch.setattr(inversion, "_LONG_CHAT", 8)
         patch.setattr(inversion, "_STEP_BYTES", size // 2)
         patch.setattr(inversion, "_STEP_MESSAGES", 2)
         yield
@@ -103,7 +106,7 @@ def test_of_a_long_chat_less_is_taken_in_at_a_time(monkeypatch: pytest.MonkeyPat
         fill(ledger, ["a b"] * 40)
         expected = answers(ledger)
         drop_search(ledger)
-        monkeypatch.setattr(indexer, "_LONG_CHAT", 20)
+        monkeypatch.setattr(inversion, "_LONG_CHAT", 20)
         assert take_in(ledger, lambda: None)[:6] == [10, 10, 2, 2, 2, 2]
         assert build_search(ledger, anew=False, chunk_messages=10)
         assert expected == answers(ledger)
@@ -114,6 +117,7 @@ def behind(request: pytest.FixtureRequest) -> Generator[Ledger]:
     """A chat of 5 messages, which are not worth a batch, or of 25; none is in the search index."""
     with pytest.MonkeyPatch.context() as patch, chatledger.open("memory:") as ledger:
         patch.setattr(indexer, "PENDING_DOCUMENTS", 6)
+        patch.setattr(inversion, "PENDING_DOCUMENTS", 6)
         ledger.create_chat("c", "ada")
         ledger.append("c", [NewMessage("user", f"a w{number}") for number in range(request.param)])
         drop_search(ledger)
@@ -150,3 +154,9 @@ def test_an_index_that_is_begun_anew_meanwhile_is_not_mixed_up(behind: Ledger) -
     assert [] == take_in(behind, begin)
     assert {} == search_rows(behind)
     assert not indexer.is_complete(live.env, live.tables)
+
+
+def test_an_index_opens_without_numpy() -> None:
+    """It takes a tenth of a second to import, and only those who build the search index or search need it."""
+    program = "import sys, chatledger.projections.index; assert 'numpy' not in sys.modules"
+    subprocess.run([sys.executable, "-W", "error", "-c", program], check=True, timeout=60)

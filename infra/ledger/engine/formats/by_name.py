@@ -133,11 +133,7 @@ def langchain_message(
     return fragment_in(LANGCHAIN, message, new_id() if own is None else own)
 
 
-def _langchain(name: str, data: Any) -> list[Any]:
-    return list(langchain_messages(name, data))
-
-
-LANGCHAIN: Final = MessageFormat("langchain", _langchain, ui_of_langchain)
+LANGCHAIN: Final = MessageFormat("langchain", langchain_messages, ui_of_langchain)
 """Messages of LangChain, which is imported when the first one is made."""
 
 _FORMATS: Final = (UI, OPENAI, RESPONSES, ANTHROPIC, GOOGLE, LANGCHAIN)
@@ -145,7 +141,8 @@ _FORMATS: Final = (UI, OPENAI, RESPONSES, ANTHROPIC, GOOGLE, LANGCHAIN)
 
 def message_format(value: str | MessageFormat) -> MessageFormat:
     """
-    Return the form of messages that goes by a name: `ui`, `openai`, `responses`, `anthropic`, `google` or `langchain`. A `MessageFormat` is returned as it is.
+    Return the form of messages that goes by a name: `ui`, `openai`, `responses`, `anthropic`, `google` or `langchain`. A
+    `MessageFormat` is returned as it is.
 
     Raises:
         InvalidValueError: There is no such form.

@@ -33,7 +33,6 @@ from chatledger.domain.context.formats.plain import (
     details_of,
     kept,
     model_role,
-    object_at,
     part_details,
     plain_object,
     text_at,
@@ -41,7 +40,7 @@ from chatledger.domain.context.formats.plain import (
     without,
 )
 from chatledger.domain.context.formats.stored import as_ui_message, stored_of
-from chatledger.domain.context.messages import ASSISTANT, USER, UIMessage
+from chatledger.domain.context.messages import ASSISTANT, USER, UIMessage, object_at
 from chatledger.domain.errors import ConfigurationError, InvalidValueError
 from chatledger.domain.limits import json_copy, same_json
 

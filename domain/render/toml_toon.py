@@ -1,20 +1,25 @@
 """
-The one data structure behind TOML and TOON: fragments as objects, arrays and scalars.
+Fragments as TOML 1.0, https://toml.io/en/v1.0.0, and as TOON, https://github.com/toon-format/spec.
 
-Both formats write what `plain_data` returns, so a parser of either reads the same data back.
+Libraries write what `plain_data` returns, objects, arrays and scalars, so a parser of either format reads the same data back.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
+from functools import partial
 from itertools import repeat
 from typing import Final, TypeAlias
 
-from ..errors import InvalidValueError
+from ..errors import ConfigurationError, InvalidValueError
 from ..limits import MAX_JSON_DEPTH
-from .prepared import Named, Value, scalar_text
+from .prepared import Named, Renderer, Value, scalar_text
 
 Plain: TypeAlias = "str | int | float | bool | Decimal | list[Plain] | dict[str, Plain]"
 
+_TOML_INDENT: Final = 2
+_MAX_EXACT_INTEGER: Final = 2**53
+"""Up to here each whole number is a float of its own."""
 _TOO_LONG: Final = 10**4300
 """Python reads integers of up to 4,300 digits; so do parsers that are written in it."""
 
@@ -102,3 +107,50 @@ def _inside(depth: int) -> int:
 
 def _entry(key: str, value: Value) -> tuple[str, Value]:
     return (value.name, value.value) if isinstance(value, Named) else (key, value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TomlRenderer(Renderer):
+    """
+    Writes fragments as a TOML document; see `Renderer`.
+
+    Names are keys, objects are tables, and names that repeat are arrays: see `plain_data`. As this groups fragments of
+    one name already, `group_fragments` changes nothing. It needs `pip install 'chatledger[toml]'`.
+
+    At most 200 levels of arrays and tables are rendered; beyond that, `InvalidValueError` is raised.
+    """
+
+    def _document(self, fragments: Sequence[Named]) -> str:
+        try:
+            import tomli_w
+        except ImportError as error:
+            msg = "rendering TOML needs the library tomli-w; pip install 'chatledger[toml]'"
+            raise ConfigurationError(msg) from error
+        return document_of(fragments, partial(tomli_w.dumps, indent=_TOML_INDENT), _number).removesuffix("\n")
+
+
+def _number(value: float) -> float | Decimal:
+    """Return what tomli-w writes as ECMAScript does, but not as an integer that a parser would read as another number."""
+    if value.is_integer() and abs(value) <= _MAX_EXACT_INTEGER:
+        return int(value)
+    return Decimal(scalar_text(value))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToonRenderer(Renderer):
+    """
+    Writes fragments as a TOON document; see `Renderer`.
+
+    Names are keys, and names that repeat are arrays: see `plain_data`. As this groups fragments of one name already,
+    `group_fragments` changes nothing. It needs `pip install 'chatledger[toon]'`.
+
+    At most 200 levels of arrays and objects are rendered; beyond that, `InvalidValueError` is raised.
+    """
+
+    def _document(self, fragments: Sequence[Named]) -> str:
+        try:
+            import toon_format
+        except ImportError as error:
+            msg = "rendering TOON needs the library toon-format; pip install 'chatledger[toon]'"
+            raise ConfigurationError(msg) from error
+        return document_of(fragments, toon_format.dumps)
