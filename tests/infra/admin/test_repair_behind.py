@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from tests.support.backup_world import block, fill, word
+from tests.support.backup_world import block, changed, fill, word
 from tests.support.cli_world import run
 
 import chatledger
@@ -16,10 +16,9 @@ from chatledger.infra.admin.doctor.merging import DOCTOR
 
 def damage(data: Path, *texts: str) -> None:
     """Damage the records with some texts, and lose the index."""
-    raw = bytearray(block(data).read_bytes())
-    for text in texts:
-        raw[raw.index(text.encode()) + 1] ^= 0x11
-    block(data).write_bytes(raw)
+    with changed(block(data)) as raw:
+        for text in texts:
+            raw[raw.index(text.encode()) + 1] ^= 0x11
     shutil.rmtree(data / "index")
 
 
@@ -193,11 +192,10 @@ def test_the_index_wins_and_what_came_after_it_stays(data: Path, tmp_path: Path)
 
 def test_a_damaged_event_before_a_hole(data: Path) -> None:
     """A damaged record that can be read, and that no next event proves, is not kept as if it were right."""
-    raw = bytearray(block(data).read_bytes())
-    for text, size in ((b"three", 2), (b"LOST-branch", 30)):
-        at = raw.index(text)
-        raw[at : at + size] = b"T" * size if size == 2 else bytes(size)
-    block(data).write_bytes(raw)
+    with changed(block(data)) as raw:
+        for text, value in ((b"three", b"TT"), (b"LOST-branch", bytes(30))):
+            at = raw.index(text)
+            raw[at : at + len(value)] = value
     shutil.rmtree(data / "index")
     done = admin.repair(data)
 
@@ -229,10 +227,9 @@ def test_a_damaged_checksum_is_no_damaged_event(data: Path) -> None:
     """Where only the checksum or the time of a record is damaged, the chain proves the event; at the end nothing does."""
     with chatledger.open(data) as ledger:
         before = [event.to_dict() for event in ledger.history("c")]
-    raw = bytearray(block(data).read_bytes())
-    at = raw.rindex(b"chatledger.e.", 0, raw.index(b"LOST-two")) - 22
-    raw[at + 12 : at + 16] = bytes(4)
-    block(data).write_bytes(raw)
+    with changed(block(data)) as raw:
+        at = raw.rindex(b"chatledger.e.", 0, raw.index(b"LOST-two")) - 22
+        raw[at + 12 : at + 16] = bytes(4)
     shutil.rmtree(data / "index")
     done = admin.repair(data)
 

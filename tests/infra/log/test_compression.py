@@ -120,14 +120,6 @@ def test_switching_it_on_and_off(location: str) -> None:
         check_chat(ledger, "c")
 
 
-def test_anchored_hashes_do_not_depend_on_it() -> None:
-    """The hash of an event is that of its plain form."""
-    with chatledger.open("memory:", compression="zstd") as ledger:
-        ledger.create_chat("c", "u")
-        ledger.append("c", [user(LONG)])
-        check_chat(ledger, "c")  # computes every hash from the event
-
-
 def test_a_damaged_compressed_record() -> None:
     """It is told by chat and version."""
     with chatledger.open("memory:", compression="zstd") as ledger:

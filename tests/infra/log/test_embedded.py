@@ -209,14 +209,6 @@ def test_store_answers_and_survives_a_restart(directory: DataDirectory) -> None:
     assert not directory.has_stream("OTHER")
 
 
-def test_path_with_odd_characters(tmp_path: Path) -> None:
-    """No part of the path reaches the grammar of the configuration."""
-    directory = DataDirectory(tmp_path / 'a "b" $HOME {c} # d\\é')
-    with acquire(directory) as server:
-        assert greet(server.endpoint, server.endpoint.token) == "PONG"
-    assert (directory.log / "jetstream").is_dir()
-
-
 @pytest.mark.parametrize(("durability", "interval"), [("always", "sync_interval: always"), ("fast", '"1s"')])
 def test_durability_reaches_the_configuration(directory: DataDirectory, durability: Durability, interval: str) -> None:
     with acquire(directory, durability=durability) as server:
@@ -246,7 +238,7 @@ def test_token_is_private(directory: DataDirectory) -> None:
         ]
 
         assert token
-        assert token not in str(health.get_command(server.server_pid))
+        assert token not in str(health.get_command(server.server_pid)) + str(health.get_command(os.getpid()))
         assert holders == [directory.endpoint_file]
         assert directory.endpoint_file.stat().st_mode & 0o777 == 0o600
         assert directory.path.stat().st_mode & 0o777 == 0o700
@@ -284,6 +276,7 @@ def test_close_stops_the_server_and_is_idempotent(directory: DataDirectory) -> N
     with acquire(directory) as again:
         assert again.is_owner
         assert again.endpoint.server_name != server.endpoint.server_name
+        assert again.endpoint.token != server.endpoint.token
         server.close()
         assert again.is_alive()
 
