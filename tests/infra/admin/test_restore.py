@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 from msgspec import structs
-from tests.support.anchor_keys import KEY, pem_of, public_pem_of
 from tests.support.backup_world import answers, content, fill, reopened, run_and_kill, word
 from tests.support.cli_world import ask, fails, run
+from tests.support.proof_world import KEY, pem_of, public_pem_of
 
 import chatledger
 from chatledger import ChainIntegrityError, ConfigurationError, CorruptStateError, admin, user

@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 from tests.support.cli_world import finish, start
-from tests.support.damage_by_hand import by_hand
 from tests.support.encrypted_world import KEY, SECRETS, found_in, in_memory  # noqa: F401 - a fixture
+from tests.support.foreign_world import by_hand
 from tests.support.jetstream_world import TOKEN, running
 from tests.support.ledger_world import check_chat, store_behind, texts
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.damage_by_hand import by_hand
+from tests.support.foreign_world import by_hand
 from tests.support.ledger_world import check_chat, lagging, length, snapshot, store_behind, text, texts
 
 import chatledger

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 from tests.contracts.store_world import together
 from tests.support.jetstream_world import TOKEN, hold_port, running
-from tests.support.ledger_world import text, texts
-from tests.support.refused_openings import refused
+from tests.support.ledger_world import refused, text, texts
 
 import chatledger
 from chatledger import ConfigurationError, LogUnavailableError

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from tests.contracts.store_world import each_raises
 
 import chatledger
 from chatledger import ConfigurationError, Ledger, admin, user
@@ -136,9 +137,8 @@ def test_no_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         ledger.create_chat("c", "ada")
         ledger.append("c", [user("hello world")])
         monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "gone"))
-        for call in (lambda: read(ledger), ledger.verify, lambda: chatledger.open("memory:")):
-            with pytest.raises(ResourceError, match=r"temporary folder.*TMPDIR"):
-                call()
+        acts = (lambda: read(ledger), ledger.verify, lambda: chatledger.open("memory:"))
+        each_raises(ResourceError, *acts, match=r"temporary folder.*TMPDIR")
 
 
 OPENED: dict[str, Callable[[Path], Ledger]] = {
