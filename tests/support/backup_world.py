@@ -17,7 +17,6 @@ import chatledger
 from chatledger import Ledger, user
 
 _PATIENCE_S = 120
-"""Whether what takes long is wanted, as in `make soak`."""
 
 
 def fill(ledger: Ledger, *, chats: str = "abc", messages: int = 4) -> None:
