@@ -141,7 +141,7 @@ def test_upsert_creates_once() -> None:
         ({"metadata": {"a": 1}}, None),
     ],
 )
-def test_update_says_what_changed(given: dict[str, Any], changes: dict[str, Any] | None) -> None:
+def test_update_says_what_changed(given: dict[str, Any], changes: Any) -> None:
     """None clears, absent leaves, an empty text is a title, metadata replace the whole; else no event (PS-5, PS-6)."""
     story = Story()
     story.create(title="Old", metadata={"a": 1})
