@@ -103,6 +103,9 @@ messages = st.one_of(
 @example({"role": "assistant", "content": None}, "m")
 @example({"role": "assistant", "content": []}, "m")
 @example({"role": "assistant", "content": "", "tool_calls": [CALL]}, "m")
+@example(
+    {"role": "assistant", "tool_calls": [{"id": "c", "type": "custom", "custom": {"name": "f", "input": "x"}}]}, "m"
+)
 @example({"role": "assistant", "content": [{"type": "text", "text": "one"}]}, "m")
 @example({"role": "tool", "content": "12 °C"}, "m")
 @example({"role": "critic", "content": "hm"}, "m")
