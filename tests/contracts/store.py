@@ -1,7 +1,7 @@
 """
 The contract of a ledger, wherever its log is: the operations of the requirements (PS-1), history and feed included.
 
-A subclass gives the fixture `world`. All implementations have to pass all of it; nothing is optional.
+The module of a subclass gives the fixture `world`. All implementations have to pass all of it; nothing is optional.
 """
 
 from tests.contracts.store_chats import ChatContract

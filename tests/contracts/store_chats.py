@@ -3,14 +3,7 @@
 from typing import Any
 
 import pytest
-from tests.contracts.store_world import (
-    Contract,
-    anything,
-    calls,
-    count_up,
-    metadata_of,
-    together,
-)
+from tests.contracts.store_world import Contract, anything, count_up, each_raises, metadata_of, together
 from tests.support.ledger_world import check_chat, check_lists, length, text
 
 from chatledger import ANY, InvalidValueError, Ledger
@@ -71,7 +64,8 @@ class ChatContract(Contract):
         graph = ledger.graph(name)
         assert (graph.nodes, graph.branches, graph.checkpoints) == ([], [], [])
         assert ledger.delete_chat(name) is False
-        for call in calls(
+        each_raises(
+            ChatNotFoundError,
             lambda: ledger.get_messages(name),
             lambda: ledger.update_chat(name, title="t"),
             lambda: ledger.append(name, [text("x")]),
@@ -83,9 +77,8 @@ class ChatContract(Contract):
             lambda: ledger.move_head(name, "main", None, expected=ANY),
             lambda: ledger.set_checkpoint(name, "c", "m"),
             lambda: ledger.delete_checkpoint(name, "c"),
-        ):
-            with pytest.raises(ChatNotFoundError, match=name):
-                call()
+            match=name,
+        )
         assert length(ledger, name) == 0
 
     def test_update_chat(self, ledger: Ledger, chat: str) -> None:
@@ -129,12 +122,11 @@ class ChatContract(Contract):
         after = ledger.update_chat(chat, updater=lambda chat: {"title": f"{chat.title}b"})
 
         assert after.title == "ab"
-        for call in calls(
+        each_raises(
+            InvalidValueError,
             lambda: ledger.update_chat(chat, title="x", updater=lambda _: None),
             lambda: ledger.update_chat(chat, updater=lambda _: {"user_id": "x"}),
-        ):
-            with pytest.raises(InvalidValueError):
-                call()
+        )
         assert ledger.get_chat(chat) == after
 
     def test_concurrent_updaters(self, ledger: Ledger, chat: str) -> None:
@@ -164,14 +156,13 @@ class ChatContract(Contract):
 
     def test_list_chats_with_bad_bounds(self, ledger: Ledger, name: str) -> None:
         """Negative or odd bounds are refused."""
-        for call in calls(
+        each_raises(
+            InvalidValueError,
             lambda: ledger.list_chats(limit=-1),
             lambda: ledger.list_chats(offset=-1),
             lambda: ledger.list_chats(limit=True),
             lambda: ledger.list_chats(limit=anything(1.5)),
-        ):
-            with pytest.raises(InvalidValueError):
-                call()
+        )
         with pytest.raises(ChatNotFoundError):
             ledger.list_chats(after=name)
 

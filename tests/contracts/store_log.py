@@ -6,23 +6,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from tests.contracts.store_world import (
-    ODD_IDS,
-    Contract,
-    World,
-    anything,
-    together,
-    try_append,
-)
+from tests.contracts.store_world import ODD_IDS, Contract, World, anything, each_raises, together, try_append
 from tests.support.ledger_world import check_chat, ids, length, snapshot, text
 
-from chatledger import (
-    ANY,
-    InvalidValueError,
-    Ledger,
-    NewMessage,
-    Recorded,
-)
+from chatledger import ANY, InvalidValueError, Ledger, NewMessage, Recorded
 
 
 class LogContract(Contract):
@@ -93,10 +80,8 @@ class LogContract(Contract):
             attempts.append(lambda: ledger.list_chats(user_id=bad))
         if bad != "":
             attempts.append(lambda: ledger.create_chat(f"{chat} new", anything(bad)))
-        for call in attempts:
-            with pytest.raises(InvalidValueError) as caught:
-                call()
-            assert "\ud800" not in str(caught.value)
+        errors = each_raises(InvalidValueError, *attempts)
+        assert not any("\ud800" in str(error) for error in errors)
         assert length(ledger, chat) == 2
         assert ledger.get_chat(f"{chat} new") is None
 

@@ -3,10 +3,7 @@
 from typing import Any
 
 import pytest
-from tests.contracts.store_world import (
-    Contract,
-    calls,
-)
+from tests.contracts.store_world import Contract, each_raises
 from tests.support.ledger_world import check_chat, ids, length, text
 
 from chatledger import HeadConflictError, InvalidValueError, Ledger, NewMessage
@@ -50,12 +47,12 @@ class MessageContract(Contract):
 
         assert [m.text for m in ledger.get_messages(chat)] == ["root"]
         assert [m.text for m in ledger.get_messages(chat, branch="side")] == ["root", "side"]
-        for call in calls(
+        each_raises(
+            BranchNotFoundError,
             lambda: ledger.append(chat, [text("x")], branch="none"),
             lambda: ledger.get_messages(chat, branch="none"),
-        ):
-            with pytest.raises(BranchNotFoundError, match="none"):
-                call()
+            match="none",
+        )
 
     def test_append_with_expected_head(self, ledger: Ledger, chat: str) -> None:
         """A stale expectation writes nothing and tells where the branch is."""
@@ -120,24 +117,23 @@ class MessageContract(Contract):
         """An id or a parent of another chat is refused, and that chat stays as it is (SM acceptance 5)."""
         other = ledger.create_chat(f"{chat} other", "u").id
         (foreign,) = ledger.append(other, [text("foreign", id=f"{chat} foreign")])
-        for call in calls(
+        conflicts = each_raises(
+            MessageConflictError,
             lambda: ledger.append(chat, [text("foreign", id=foreign.id)]),
             lambda: ledger.add_messages(chat, [text("foreign", id=foreign.id)]),
-        ):
-            with pytest.raises(MessageConflictError) as conflict:
-                call()
-            assert conflict.value.other_chat
+        )
+        assert all(conflict.other_chat for conflict in conflicts)
         with pytest.raises(ParentNotFoundError) as caught:
             ledger.add_messages(chat, [text("x", parent_id=foreign.id)])
         assert caught.value.parent_id == foreign.id
-        for call in calls(
+        each_raises(
+            WrongChatError,
             lambda: ledger.create_branch(chat, "b", foreign.id),
             lambda: ledger.fork(chat, foreign.id),
             lambda: ledger.move_head(chat, "main", foreign.id, expected=None),
             lambda: ledger.set_checkpoint(chat, "c", foreign.id),
-        ):
-            with pytest.raises(WrongChatError, match="foreign"):
-                call()
+            match="foreign",
+        )
         assert length(ledger, chat) == 1
         assert ledger.get_message(foreign.id) == foreign
         check_chat(ledger, other)
@@ -164,14 +160,14 @@ class MessageContract(Contract):
         assert ledger.get_message(name) is None
         assert ledger.get_chain(name) == []
         assert ledger.has_children(name) is False
-        for call in calls(
+        each_raises(
+            MessageNotFoundError,
             lambda: ledger.children(name),
             lambda: ledger.siblings(name),
             lambda: ledger.common_ancestor(name, name),
             lambda: ledger.diff(name, name),
-        ):
-            with pytest.raises(MessageNotFoundError, match=name):
-                call()
+            match=name,
+        )
 
     def test_pages_tile_the_chain(self, ledger: Ledger, chat: str) -> None:
         """`limit` and `before` walk a chain backwards without holes and overlaps."""
@@ -250,14 +246,13 @@ class MessageContract(Contract):
     )
     def test_what_is_no_json_is_refused(self, ledger: Ledger, chat: str, data: Any) -> None:
         """A value that could not be read back as it is, is refused before anything is written."""
-        for call in calls(
+        each_raises(
+            InvalidValueError,
             lambda: ledger.append(chat, [NewMessage("user", data)]),
             lambda: ledger.add_messages(chat, [NewMessage("user", [data])]),
             lambda: ledger.update_chat(chat, metadata={"x": data}),
             lambda: ledger.create_chat(f"{chat} new", "u", metadata={"x": data}),
-        ):
-            with pytest.raises(InvalidValueError):
-                call()
+        )
         assert length(ledger, chat) == 1
         assert ledger.get_chat(f"{chat} new") is None
 

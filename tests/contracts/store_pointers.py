@@ -1,10 +1,7 @@
 """The contract: branches, checkpoints and the graph."""
 
 import pytest
-from tests.contracts.store_world import (
-    Contract,
-    anything,
-)
+from tests.contracts.store_world import Contract, anything
 from tests.support.ledger_world import ids, length, text
 
 from chatledger import ANY, HeadConflictError, InvalidValueError, Ledger, NewMessage

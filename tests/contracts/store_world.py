@@ -9,14 +9,11 @@ import pytest
 from tests.support.ledger_world import check_chat, text
 
 import chatledger
-from chatledger import (
-    HeadConflictError,
-    Ledger,
-    Recorded,
-)
+from chatledger import HeadConflictError, Ledger, Recorded
 from chatledger.infra.testing.story import tell_chat
 
 T = TypeVar("T")
+E = TypeVar("E", bound=BaseException)
 
 ODD_IDS = [
     "a/b.c@d#e$f*g>h:i",
@@ -55,11 +52,7 @@ class World:
 
 
 class Contract:
-    """Each test uses chats and users of its own, so that all share one ledger."""
-
-    @pytest.fixture
-    def world(self) -> World:
-        raise NotImplementedError
+    """Each test uses chats and users of its own, so that all share one ledger, that of the fixture `world`."""
 
     @pytest.fixture
     def ledger(self, world: World) -> Ledger:
@@ -94,9 +87,14 @@ def metadata_of(ledger: Ledger, chat_id: str) -> dict[str, Any] | None:
     return None if chat is None else chat.metadata
 
 
-def calls(*them: Callable[[], object]) -> tuple[Callable[[], object], ...]:
-    """These calls, one after the other."""
-    return them
+def each_raises(error: type[E], *calls: Callable[[], object], match: str | None = None) -> list[E]:
+    """Each of the calls raises that error; the errors are returned."""
+    errors: list[E] = []
+    for call in calls:
+        with pytest.raises(error, match=match) as caught:
+            call()
+        errors.append(caught.value)
+    return errors
 
 
 def anything(value: Any) -> Any:

@@ -4,7 +4,8 @@ import os
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
+from unittest import TestCase
 from uuid import uuid4
 
 import pytest
@@ -27,6 +28,9 @@ with warnings.catch_warnings():
     from eventsourcing.tests import application as application_cases
     from eventsourcing.tests import persistence as persistence_cases
     from eventsourcing.tests import projection as projection_cases
+
+
+Recorder = TypeVar("Recorder", bound=JetStreamAggregateRecorder | JetStreamTrackingRecorder)
 
 
 class World:
@@ -63,25 +67,26 @@ def new_stream() -> str:
     return "T" + uuid4().hex
 
 
+def made(kind: type[Recorder], case: TestCase, suffix: str = "") -> Recorder:
+    """A recorder on a stream of its own, which is removed after the case."""
+    recorder = kind(World.client, new_stream() + suffix, create=True)
+    case.addCleanup(recorder.destroy)
+    return recorder
+
+
 class TestAggregateRecorder(persistence_cases.AggregateRecorderTestCase):
     def create_recorder(self) -> JetStreamAggregateRecorder:
-        recorder = JetStreamAggregateRecorder(World.client, new_stream(), create=True)
-        self.addCleanup(recorder.destroy)
-        return recorder
+        return made(JetStreamAggregateRecorder, self)
 
 
 class TestSnapshots(TestAggregateRecorder):
     def create_recorder(self) -> JetStreamAggregateRecorder:
-        recorder = JetStreamAggregateRecorder(World.client, new_stream() + "_snapshots", create=True)
-        self.addCleanup(recorder.destroy)
-        return recorder
+        return made(JetStreamAggregateRecorder, self, "_snapshots")
 
 
 class TestApplicationRecorder(persistence_cases.ApplicationRecorderTestCase[JetStreamApplicationRecorder]):
     def create_recorder(self) -> JetStreamApplicationRecorder:
-        recorder = JetStreamApplicationRecorder(World.client, new_stream(), create=True)
-        self.addCleanup(recorder.destroy)
-        return recorder
+        return made(JetStreamApplicationRecorder, self)
 
     def test_insert_subscribe(self) -> None:
         self.optional_test_insert_subscribe()
@@ -89,23 +94,17 @@ class TestApplicationRecorder(persistence_cases.ApplicationRecorderTestCase[JetS
 
 class TestTrackingRecorder(persistence_cases.TrackingRecorderTestCase):
     def create_recorder(self) -> JetStreamTrackingRecorder:
-        recorder = JetStreamTrackingRecorder(World.client, new_stream(), create=True)
-        self.addCleanup(recorder.destroy)
-        return recorder
+        return made(JetStreamTrackingRecorder, self)
 
 
 class TestProcessRecorder(persistence_cases.ProcessRecorderTestCase):
     def create_recorder(self) -> JetStreamProcessRecorder:
-        recorder = JetStreamProcessRecorder(World.client, new_stream(), create=True)
-        self.addCleanup(recorder.destroy)
-        return recorder
+        return made(JetStreamProcessRecorder, self)
 
 
 class TestNonInterleaving(persistence_cases.NonInterleavingNotificationIDsBaseCase):
     def create_recorder(self) -> JetStreamApplicationRecorder:
-        recorder = JetStreamApplicationRecorder(World.client, new_stream(), create=True)
-        self.addCleanup(recorder.destroy)
-        return recorder
+        return made(JetStreamApplicationRecorder, self)
 
 
 class OwnTrackingRecorder(JetStreamTrackingRecorder):
@@ -186,9 +185,7 @@ class CountingView(JetStreamTrackingRecorder, projection_cases.EventCountersView
 
 class TestEventCountersView(projection_cases.EventCountersViewTestCase):
     def construct_event_counters_view(self) -> CountingView:
-        view = CountingView(World.client, new_stream(), create=True)
-        self.addCleanup(view.destroy)
-        return view
+        return made(CountingView, self)
 
 
 class TestEventCountersProjection(projection_cases.AggregateEventCountersProjectionTestCase):

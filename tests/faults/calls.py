@@ -5,10 +5,9 @@ import hashlib
 from random import Random
 from typing import Any, Final
 
-from tests.support.agent_threads import tree_of
+from tests.support.agent_threads import put, tree_of
 
 from chatledger import ANY, ContextEngine, Ledger, NewMessage, user
-from chatledger.domain.thread.decide import CheckpointPut
 from chatledger.errors import ChatNotFoundError
 from chatledger.infra.ledger.threads import Threads
 
@@ -156,17 +155,7 @@ _POINTERS: Final = {
 def _on_thread(threads: Threads, call: Call) -> str:
     thread, name = call["thread"], call["name"]
     if call["kind"] == "put":
-        threads.put_checkpoint(
-            thread,
-            CheckpointPut(
-                namespace="",
-                checkpoint_id=name,
-                parent_id=None,
-                checkpoint=("text", content(name).encode()),
-                metadata=("text", b"metadata"),
-                values={"messages": tree_of([content(name), "shared"])},
-            ),
-        )
+        put(threads, thread, name, {"messages": [content(name), "shared"]})
     else:
         threads.put_writes(
             thread, "", name, task_id=name, task_path="", writes=[(0, "messages", tree_of(content(name)))]

@@ -52,18 +52,26 @@ class Death(NamedTuple):
 
 def server_pid(path: Path) -> int | None:
     """The process of the embedded server of a directory; None when none is known."""
-    try:
-        return int(json.loads((path / "endpoint.json").read_bytes())["server_pid"])
-    except (OSError, ValueError):
-        return None
+    return _pid(path, "server_pid")
 
 
 def owner_pid(path: Path) -> int | None:
     """The process that owns a directory; None when none is known."""
+    return _pid(path, "owner_pid")
+
+
+def _pid(path: Path, name: str) -> int | None:
     try:
-        return int(json.loads((path / "endpoint.json").read_bytes())["owner_pid"])
+        return int(json.loads((path / "endpoint.json").read_bytes())[name])
     except (OSError, ValueError):
         return None
+
+
+def kill_server(path: Path) -> None:
+    """Kill -9 of the embedded server of a directory, which must be known."""
+    pid = server_pid(path)
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
 
 
 def kill(pid: int | None) -> bool:

@@ -12,7 +12,6 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from random import Random
-from types import TracebackType
 from typing import Final, Literal, NamedTuple, Self
 
 import msgspec
@@ -132,9 +131,7 @@ class Bench:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         shutil.rmtree(self._memory, ignore_errors=True)
 
     def run(self, trial: Trial) -> Result:

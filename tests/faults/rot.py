@@ -23,7 +23,7 @@ import msgspec
 from tests.faults.calls import content
 from tests.faults.deaths import kill, server_pid
 from tests.faults.nursery import ROOT
-from tests.support.agent_threads import tree_of
+from tests.support.agent_threads import put
 from tests.support.ledger_world import snapshot
 
 import chatledger
@@ -35,7 +35,6 @@ from chatledger import (
     LogUnavailableError,
     NewMessage,
 )
-from chatledger.domain.thread.decide import CheckpointPut
 from chatledger.infra.ledger.threads import Threads
 
 CHATS: Final = [f"chat {number}" for number in range(8)]
@@ -127,15 +126,7 @@ def _fill(ledger: Ledger) -> None:
                 ledger.set_checkpoint(chat, f"mark {number}", one)
         if number % 10 == 0:
             ledger.append("gone", [NewMessage("user", "x" * 2000)])
-            put = CheckpointPut(
-                namespace="",
-                checkpoint_id=f"{number:03}",
-                parent_id=None,
-                checkpoint=("text", b"state"),
-                metadata=("text", b""),
-                values={"messages": tree_of([content(str(number)), "shared"])},
-            )
-            threads.put_checkpoint("thread", put)
+            put(threads, "thread", f"{number:03}", {"messages": [content(str(number)), "shared"]})
     ledger.delete_chat("gone")
     for chat in CHATS:
         ledger.append(chat, [NewMessage("user", content(f"{chat} last"), id=f"{chat} last")])

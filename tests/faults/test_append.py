@@ -6,14 +6,12 @@ index's transaction. The n-th of them dies for all n.
 """
 
 import contextlib
-import json
-import os
-import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from tests.faults.deaths import kill_server
 from tests.support.ledger_world import check_chat, ids, internals, lagging, length, text
 
 import chatledger
@@ -145,12 +143,8 @@ def test_the_server_dies_during_an_append(tmp_path: Path, fault: Fault, at: int)
     path = tmp_path / "data"
     with chatledger.open(path) as ledger:
         ledger.create_chat("c", "u")
-
-        def kill() -> None:
-            os.kill(json.loads((path / "endpoint.json").read_bytes())["server_pid"], signal.SIGKILL)
-
         install(fault, ledger)
-        fault.action = kill
+        fault.action = lambda: kill_server(path)
         fault.arm(at)
         stored = ledger.append("c", MESSAGES["two events"])
         fault.arm(None)
@@ -181,7 +175,7 @@ def test_the_server_dies_around_the_publish(tmp_path: Path, monkeypatch: pytest.
         if when != "before the publish":
             answer = send(*args)
             assert answer.error is None or attempts > 1
-        os.kill(json.loads((path / "endpoint.json").read_bytes())["server_pid"], signal.SIGKILL)
+        kill_server(path)
         if when != "before the publish":
             raise ConnectionLostError(when)
         return send(*args)

@@ -1,21 +1,16 @@
 """A slice of the soak in `make test`; `make soak` does far more of the same, see `docs/explanation/reliability.md`."""
 
 import itertools
-import json
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
-from tests.faults.campaign import Campaign
+from tests.faults.campaign import judge
 from tests.faults.checking import Log
 from tests.faults.deaths import POINTS
 from tests.faults.journal import Journal, operations
 from tests.faults.load import LoadReport, Sample, judge_load
-from tests.faults.nursery import ROOT
 from tests.faults.rot import Bench, trials
 from tests.faults.soak import Totals, damage, disk, erasures, kills, load, network
 
@@ -30,7 +25,6 @@ def quiet(line: str) -> None:
     del line
 
 
-@pytest.mark.soak
 def test_nothing_acknowledged_is_lost_by_kills(tmp_path: Path) -> None:
     """Writers, their server, rebuilds and erasures are killed over and over; the index is removed in between."""
     totals = Totals()
@@ -42,7 +36,6 @@ def test_nothing_acknowledged_is_lost_by_kills(tmp_path: Path) -> None:
     assert totals.sums["acknowledged"] + totals.sums["refused"] <= totals.sums["operations"]
 
 
-@pytest.mark.soak
 def test_a_bad_network_and_a_server_that_dies(tmp_path: Path) -> None:
     """Writers as if on several machines, each with an index of its own."""
     totals = Totals()
@@ -52,7 +45,6 @@ def test_a_bad_network_and_a_server_that_dies(tmp_path: Path) -> None:
     assert totals.sums["acknowledged"] >= 5
 
 
-@pytest.mark.soak
 def test_a_full_disk(tmp_path: Path) -> None:
     """Nothing acknowledged is lost, and writing goes on when there is room again."""
     totals = Totals()
@@ -63,7 +55,6 @@ def test_a_full_disk(tmp_path: Path) -> None:
     assert totals.findings == []
 
 
-@pytest.mark.soak
 def test_damaged_files(tmp_path: Path) -> None:
     """A copy with a damaged file either has everything, or a clear error says that it has not."""
     bench = Bench(tmp_path)
@@ -77,7 +68,6 @@ def test_damaged_files(tmp_path: Path) -> None:
     assert {one.outcome for one in results} == {"intact", "detected"}
 
 
-@pytest.mark.soak
 def test_an_interrupted_erasure_leaves_nothing(tmp_path: Path) -> None:
     """Its process, its server or both are killed; after the next open and close no byte is left in any file."""
     totals = Totals()
@@ -87,7 +77,6 @@ def test_an_interrupted_erasure_leaves_nothing(tmp_path: Path) -> None:
     assert totals.skipped or totals.erasures["cut short"] >= 1
 
 
-@pytest.mark.soak
 def test_damage_is_refused_or_harmless(tmp_path: Path) -> None:
     """A few cells of the damage matrix: no loss is silent, and what is refused was not changed."""
     totals = Totals()
@@ -97,7 +86,6 @@ def test_damage_is_refused_or_harmless(tmp_path: Path) -> None:
     assert sum(sum(row.values()) for row in totals.damages.values()) == 3
 
 
-@pytest.mark.soak
 def test_load_leaves_nothing_behind(tmp_path: Path) -> None:
     """Threads, tasks, descriptors, consumers and memory are as many at the end as before."""
     totals = Totals()
@@ -111,13 +99,6 @@ def test_load_leaves_nothing_behind(tmp_path: Path) -> None:
 # The harness itself finds what it should
 
 
-@pytest.fixture
-def campaign(tmp_path: Path) -> Iterator[Campaign]:
-    with Campaign(tmp_path, SEED, writers=1, durability="fast") as campaign:
-        yield campaign
-
-
-@pytest.mark.soak
 def test_the_judge_finds_what_is_missing_doubled_or_strange(tmp_path: Path) -> None:
     """An acknowledged append that is not on the log, one that is there twice, and one that nobody noted."""
     with Journal(tmp_path / "w.journal") as journal, chatledger.open(tmp_path / "data", durability="fast") as ledger:
@@ -131,14 +112,7 @@ def test_the_judge_finds_what_is_missing_doubled_or_strange(tmp_path: Path) -> N
             ledger.append("c", [NewMessage("user", "refused with other content", id="refused")])
         with ledger.context(command_id="stranger"):
             ledger.set_checkpoint("c", "mark", "refused")
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.faults.checking", str(tmp_path / "data"), str(tmp_path), "{}"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    findings = json.loads(done.stdout.splitlines()[-1])["findings"]
+    findings = judge(str(tmp_path / "data"), tmp_path).findings
 
     assert any(one.startswith("LOST: lost") for one in findings)
     assert any("refused was refused, and is at" in one for one in findings)

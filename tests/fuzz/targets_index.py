@@ -6,13 +6,12 @@ from typing import Any, Final
 import numpy as np
 from tests.fuzz.fuzz_inputs import only_ours
 from tests.fuzz.fuzz_target import Bench, Maker, Target
+from tests.support.agent_threads import put, tree_of
 from tests.support.ledger_world import internals
 from tests.support.naive_index import dump
 
 import chatledger
 from chatledger import Ledger, user
-from chatledger.domain.content import dict_tree, leaf_tree, list_tree
-from chatledger.domain.thread.decide import CheckpointPut
 from chatledger.infra.ledger.threads import Threads
 from chatledger.projections.lmdb.environment import Transaction
 from chatledger.projections.search.postings import occurrences_of, pack, unpack
@@ -27,29 +26,12 @@ Rows = Mapping[str, list[tuple[bytes, bytes]]]
 
 def fill_threads(threads: Threads) -> None:
     """A list that grows, in a dict."""
-    elements = [leaf_tree("bytes", b"element %d" % number) for number in range(12)]
+    elements = [f"element {number}" for number in range(12)]
     for step in range(8, 12):
-        listed = list_tree(elements[:step])
-        threads.put_checkpoint(
-            "t",
-            CheckpointPut(
-                namespace="",
-                checkpoint_id=f"{step:02}",
-                parent_id=None if step == 8 else f"{step - 1:02}",
-                checkpoint=("msgpack", b"\x80"),
-                metadata=("msgpack", b"\x80"),
-                values={"list": listed, "dict": dict_tree({"log": listed})},
-                run_id="r",
-            ),
-        )
-    threads.put_writes(
-        "t",
-        "",
-        "11",
-        task_id="task",
-        task_path="",
-        writes=[(0, "list", leaf_tree("bytes", b"one")), (1, "other", leaf_tree("bytes", b"two"))],
-    )
+        values = {"list": elements[:step], "dict": {"log": elements[:step]}}
+        put(threads, "t", f"{step:02}", values, parent_id=None if step == 8 else f"{step - 1:02}", run_id="r")
+    writes = [(0, "list", tree_of("one")), (1, "other", tree_of("two"))]
+    threads.put_writes("t", "", "11", task_id="task", task_path="", writes=writes)
 
 
 def fill(opened: Ledger) -> None:

@@ -324,15 +324,23 @@ class EngineMachine(RuleBasedStateMachine):
             self.world.ledger.delete_chat(chat)
 
 
-def run(kind: str, location: str | Path, *, examples: int, soaked: int, steps: int, patch: pytest.MonkeyPatch) -> None:
-    """Run so many examples, or so many `soaked` ones where there is time."""
-    with EngineWorld(kind, location) as world:
-        machine: Any = type("Machine", (EngineMachine,), {"world": world, "log": FailingLog(world.ledger, patch)})
+@pytest.mark.soak
+@pytest.mark.timeout(3600 if IS_SOAK else 180)
+@pytest.mark.parametrize(
+    ("kind", "location", "examples", "soaked"),
+    [("sync", "memory:", 15, 2400), ("async", "memory:", 8, 800), ("sync", "a directory", 5, 300)],
+)
+def test_engines_agree_with_the_model(
+    kind: str, location: str, examples: int, soaked: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three engines on one chat, appends that fail, restarts and rebuilds: all promises hold."""
+    with EngineWorld(kind, location if location == "memory:" else tmp_path / "data") as world:
+        machine: Any = type("Machine", (EngineMachine,), {"world": world, "log": FailingLog(world.ledger, monkeypatch)})
         run_state_machine_as_test(
             machine,
             settings=settings(
                 max_examples=soaked if IS_SOAK else examples,
-                stateful_step_count=steps,
+                stateful_step_count=40,
                 deadline=None,
                 print_blob=True,
                 database=None,
@@ -340,24 +348,3 @@ def run(kind: str, location: str | Path, *, examples: int, soaked: int, steps: i
                 suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
             ),
         )
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(3600 if IS_SOAK else 180)
-def test_engines_in_memory_agree_with_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three engines on one chat, appends that fail, restarts and rebuilds: all promises hold."""
-    run("sync", "memory:", examples=15, soaked=2400, steps=40, patch=monkeypatch)
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(3600 if IS_SOAK else 180)
-def test_asynchronous_engines_agree_with_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same for `AsyncContextEngine`."""
-    run("async", "memory:", examples=8, soaked=800, steps=40, patch=monkeypatch)
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(3600 if IS_SOAK else 180)
-def test_engines_on_jetstream_agree_with_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same on a real server."""
-    run("sync", tmp_path / "data", examples=5, soaked=300, steps=40, patch=monkeypatch)

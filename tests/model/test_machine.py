@@ -6,11 +6,10 @@ The main test: whatever is done to a ledger, by whom and in whatever order, it a
 
 import contextlib
 import json
-import os
-import signal
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
@@ -25,6 +24,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from tests.faults.deaths import kill, server_pid
 from tests.model.ledger_model import Draft, Model, answer_of
 from tests.support.ledger_world import ANYWHERE, Outcome, Worker, check_chat, check_lists, perform, snapshot
 from tests.support.soak import IS_SOAK
@@ -43,7 +43,7 @@ class Call:
     args: list[Any]
     kwargs: dict[str, Any]
     model: Callable[[], Any]
-    view: Callable[[Any], Any]
+    view: Callable[[Any], Any] = lambda answer: answer
 
 
 @dataclass
@@ -129,13 +129,13 @@ class LedgerMachine(RuleBasedStateMachine):
         chat = self.model.chats.get(chat_id)
         return None if chat is None else chat.branches.get(chat.active if branch is None else branch)
 
-    def do(self, call: Call, writer: int, *, with_command: bool = False) -> None:
-        """Make a call, and compare its outcome with the model's."""
+    def do(self, call: Call, writer: int, *, is_repeated: bool = False) -> None:
+        """Make a call, of every other writer under an id, and compare its outcome with the model's."""
         self.last = call
         chat_id = call.args[0]
         before = self.model.events(chat_id), self.model.tombstones.get(chat_id, 0)
         kwargs = dict(call.kwargs)
-        command_id = uuid.uuid4().hex if with_command else None
+        command_id = uuid.uuid4().hex if writer % 2 and not is_repeated else None
         if command_id is not None:
             kwargs["command_id"] = command_id
         outcome = self.send(writer, call.method, call.args, kwargs)
@@ -153,7 +153,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     def note(self, call: Call, command_id: str | None, answer: Any) -> None:
         chat_id = call.args[0]
-        if call.method == "delete_chat" or call.method in {"create_chat", "upsert_chat"}:
+        if call.method in {"delete_chat", "create_chat", "upsert_chat"}:
             self.commands[chat_id] = []
             self.checkpoint_ids = {key: value for key, value in self.checkpoint_ids.items() if key[0] != chat_id}
         if command_id is not None:
@@ -164,12 +164,8 @@ class LedgerMachine(RuleBasedStateMachine):
             return World.worker.call(method, *args, **kwargs)
         ledger = World.beside if World.beside is not None and writer % 3 == 1 else World.here
         # Through JSON and back, as to another process: what is sent is never what is stored.
-        return cast(
-            "Outcome",
-            json.loads(
-                json.dumps(perform(ledger, method, json.loads(json.dumps(args)), json.loads(json.dumps(kwargs))))
-            ),
-        )
+        sent, named = json.loads(json.dumps([args, kwargs]))
+        return cast("Outcome", json.loads(json.dumps(perform(ledger, method, sent, named))))
 
     # Chats
 
@@ -177,7 +173,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def begin(self, roots: list[int]) -> None:
         """Most calls meet a chat that exists and has messages; the last one is mostly unknown."""
         for chat, count in enumerate(roots):
-            self.create_chat(chat=chat, user=chat % 2, title=None, metadata=None, writer=0, upsert=False, command=False)
+            self.create_chat(chat=chat, user=chat % 2, title=None, metadata=None, writer=0, upsert=False)
             drafts = [(True, 0, "root")] * (count + 1)
             self.append(chat=chat, drafts=drafts, branch=None, expected="right", parent="none", number=1, writer=chat)
 
@@ -188,7 +184,6 @@ class LedgerMachine(RuleBasedStateMachine):
         metadata=metadatas,
         writer=numbers,
         upsert=st.booleans(),
-        command=st.booleans(),
     )
     def create_chat(
         self,
@@ -198,7 +193,6 @@ class LedgerMachine(RuleBasedStateMachine):
         metadata: dict[str, Any] | None,
         writer: int,
         upsert: bool,  # noqa: FBT001 - drawn by name
-        command: bool,  # noqa: FBT001 - drawn by name
     ) -> None:
         chat_id, user_id = self.chat_id(chat), self.user(user)
         model = self.model.upsert if upsert else self.model.create
@@ -207,9 +201,9 @@ class LedgerMachine(RuleBasedStateMachine):
             [chat_id, user_id],
             {"title": title, "metadata": metadata},
             lambda: model(chat_id, user_id, title, metadata),
-            lambda answer: answer["id"],
+            itemgetter("id"),
         )
-        self.do(call, writer, with_command=command)
+        self.do(call, writer)
 
     @rule(
         chat=chats,
@@ -226,10 +220,8 @@ class LedgerMachine(RuleBasedStateMachine):
             changes["title"] = title[0]
         if metadata is not None:
             changes["metadata"] = metadata[0]
-        call = Call(
-            "update_chat", [chat_id], changes, lambda: self.model.update(chat_id, changes), lambda answer: answer["id"]
-        )
-        self.do(call, writer, with_command=bool(writer % 2))
+        call = Call("update_chat", [chat_id], changes, lambda: self.model.update(chat_id, changes), itemgetter("id"))
+        self.do(call, writer)
 
     @rule(chat=chats, user=st.none() | users, writer=numbers, is_meant=st.integers(0, 5))
     def delete_chat(self, chat: int, user: int | None, writer: int, is_meant: int) -> None:
@@ -242,9 +234,8 @@ class LedgerMachine(RuleBasedStateMachine):
             [chat_id],
             {"user_id": user_id},
             lambda: self.model.delete(chat_id, user_id),
-            lambda answer: answer,
         )
-        self.do(call, writer, with_command=bool(writer % 2))
+        self.do(call, writer)
 
     # Messages
 
@@ -287,17 +278,13 @@ class LedgerMachine(RuleBasedStateMachine):
             [chat_id, messages],
             kwargs,
             lambda: self.model.append(chat_id, messages, name, given),
-            lambda answer: [message["id"] for message in answer],
+            _ids_view,
         )
-        self.do(call, writer, with_command=bool(writer % 2))
+        self.do(call, writer)
 
     def drafts(self, drawn: list[tuple[bool, int, Any]]) -> list[Draft]:
         return [
-            {
-                "name": "user",
-                "data": data,
-                "id": self.new_message_id() if is_new else self.message_id(number),
-            }
+            {"name": "user", "data": data, "id": self.new_message_id() if is_new else self.message_id(number)}
             for is_new, number, data in drawn
         ]
 
@@ -317,9 +304,9 @@ class LedgerMachine(RuleBasedStateMachine):
             [chat_id, messages],
             {},
             lambda: self.model.add(chat_id, messages),
-            lambda answer: [message["id"] for message in answer],
+            _ids_view,
         )
-        self.do(call, writer, with_command=bool(writer % 2))
+        self.do(call, writer)
 
     # Branches and checkpoints
 
@@ -334,7 +321,7 @@ class LedgerMachine(RuleBasedStateMachine):
             lambda: self.model.create_branch(chat_id, branch, message_id, activate=activate),
             _branch_view,
         )
-        self.do(call, writer, with_command=bool(writer % 2))
+        self.do(call, writer)
 
     @rule(chat=chats, message=numbers, activate=st.booleans(), writer=numbers)
     def fork(self, chat: int, message: int, activate: bool, writer: int) -> None:  # noqa: FBT001 - drawn by name
@@ -347,7 +334,7 @@ class LedgerMachine(RuleBasedStateMachine):
             lambda: self.model.fork(chat_id, message_id, activate=activate),
             _branch_view,
         )
-        self.do(call, writer, with_command=bool(writer % 2))
+        self.do(call, writer)
 
     @rule(chat=chats, branch=numbers, writer=numbers)
     def set_active_branch(self, chat: int, branch: int, writer: int) -> None:
@@ -358,9 +345,9 @@ class LedgerMachine(RuleBasedStateMachine):
             [chat_id, name],
             {},
             lambda: self.model.activate(chat_id, name),
-            lambda answer: answer["name"],
+            itemgetter("name"),
         )
-        self.do(call, writer, with_command=bool(writer % 2))
+        self.do(call, writer)
 
     @rule(
         chat=chats,
@@ -395,9 +382,8 @@ class LedgerMachine(RuleBasedStateMachine):
             [chat_id, name, message_id],
             {"expected": head, "on_conflict": "raise" if raises else "return"},
             lambda: self.model.move(chat_id, name, message_id, head, raises=raises),
-            lambda answer: answer,
         )
-        self.do(call, writer, with_command=bool(writer % 2))
+        self.do(call, writer)
 
     @rule(chat=chats, name=st.integers(0, CHECKPOINTS - 1), message=numbers, writer=numbers)
     def set_checkpoint(self, chat: int, name: int, message: int, writer: int) -> None:
@@ -410,7 +396,7 @@ class LedgerMachine(RuleBasedStateMachine):
             lambda: self.model.set_checkpoint(chat_id, checkpoint, message_id),
             lambda answer: [answer["name"], answer["message_id"]],
         )
-        self.do(call, writer, with_command=bool(writer % 2))
+        self.do(call, writer)
 
     def check_checkpoint_id(self, answer: dict[str, Any]) -> None:
         """Setting again keeps the id. A repeated command answers as it did, also when the checkpoint is a new one now."""
@@ -425,9 +411,8 @@ class LedgerMachine(RuleBasedStateMachine):
             [chat_id, checkpoint],
             {},
             lambda: self.model.delete_checkpoint(chat_id, checkpoint),
-            lambda answer: answer,
         )
-        self.do(call, writer, with_command=bool(writer % 2))
+        self.do(call, writer)
         if checkpoint not in getattr(self.model.chats.get(chat_id), "checkpoints", {}):
             self.checkpoint_ids.pop((chat_id, checkpoint), None)
 
@@ -438,7 +423,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def repeat(self, writer: int) -> None:
         """The last call once more, without a command id: the model decides what that means."""
         assert self.last is not None
-        self.do(self.last, writer)
+        self.do(self.last, writer, is_repeated=True)
 
     @precondition(lambda self: any(self.commands.values()))
     @rule(number=numbers, writer=numbers)
@@ -484,11 +469,8 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(chance=st.integers(0, 3))
     def kill_server(self, chance: int) -> None:
         """The server dies at once; whoever needs it next starts another one."""
-        if chance:
-            return
-        assert World.path is not None
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            os.kill(json.loads((World.path / "endpoint.json").read_bytes())["server_pid"], signal.SIGKILL)
+        if not chance and World.path is not None:
+            kill(server_pid(World.path))
 
     # Promises
 
@@ -540,6 +522,10 @@ class LedgerMachine(RuleBasedStateMachine):
             World.here.delete_chat(self.chat_id(number))
 
 
+def _ids_view(answer: list[dict[str, Any]]) -> list[str]:
+    return [message["id"] for message in answer]
+
+
 def _branch_view(answer: dict[str, Any]) -> list[Any]:
     return [answer["name"], answer["head_message_id"], answer["message_count"], answer["is_active"]]
 
@@ -585,7 +571,7 @@ def jetstream(tmp_path: Path) -> Iterator[None]:
 
 
 def _close() -> None:
-    World.here.close()
+    World.here.close()  # maybe another one than at first
 
 
 def _leave() -> None:

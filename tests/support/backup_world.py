@@ -1,12 +1,13 @@
 """What the tests of backups and repairs share: ledgers at every kind of place, and killing processes in the middle."""
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,6 @@ import chatledger
 from chatledger import Ledger, user
 
 _PATIENCE_S = 120
-"""Whether what takes long is wanted, as in `make soak`."""
 
 
 def fill(ledger: Ledger, *, chats: str = "abc", messages: int = 4) -> None:
@@ -50,6 +50,14 @@ def answers(ledger: Ledger) -> dict[str, Any]:
 def content(folder: Path) -> bytes:
     """All bytes of all files."""
     return b"".join(path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file())
+
+
+@contextlib.contextmanager
+def changed(file: Path) -> Generator[bytearray]:
+    """The bytes of a file, to be changed; they are written back."""
+    raw = bytearray(file.read_bytes())
+    yield raw
+    file.write_bytes(raw)
 
 
 def block(data: Path, number: int = 0) -> Path:

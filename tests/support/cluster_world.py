@@ -1,22 +1,19 @@
 """Three real servers with the configuration of `docs/how-to/run-a-cluster.md`, and writers whose every answer is kept."""
 
 import contextlib
-import os
 import random
 import re
 import secrets
-import shutil
 import signal
 import socket
 import subprocess
-import sysconfig
 import threading
 import time
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any, cast
 
-from tests.support.jetstream_world import eventually
+from tests.support.jetstream_world import eventually, nats_server
 from tests.support.ledger_world import text
 
 import chatledger
@@ -50,11 +47,7 @@ class Node:
         (folder / "nats.conf").chmod(0o600)
 
     def start(self, environment: dict[str, str]) -> None:
-        executable = shutil.which("nats-server", path=sysconfig.get_path("scripts")) or shutil.which("nats-server")
-        assert executable is not None
-        with (self.folder / "server.log").open("ab") as log:
-            command = [executable, "-c", str(self.folder / "nats.conf")]
-            self.process = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, **environment})
+        self.process = nats_server(self.folder / "nats.conf", **environment)
 
     def send(self, number: int) -> None:
         assert self.process is not None

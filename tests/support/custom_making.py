@@ -1,6 +1,6 @@
 """Custom projections to test with, and their rows."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from tests.support.naive_index import reader
 
@@ -98,8 +98,3 @@ def attach(index: Index, *projections: Projection) -> None:
     """Keep projections up to date with an index from now on."""
     for projection in projections:
         index.custom.add(projection)
-
-
-def positions(events: Iterable[Recorded]) -> list[int]:
-    """Where events are."""
-    return [event.position for event in events]

@@ -10,8 +10,8 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self
 
 import chatledger
@@ -111,16 +111,10 @@ def _die_at(step: int) -> None:
         setattr(owner, name, around(getattr(owner, name)))
 
 
-def _rebuild(location: str, step: int) -> None:
+def _rebuild(location: str, step: int, only: str | None = None) -> None:
     with chatledger.open(location, projections=[Words()]) as ledger:
         _die_at(step)
-        ledger.rebuild()
-
-
-def _rebuild_one(location: str, step: int) -> None:
-    with chatledger.open(location, projections=[Words()]) as ledger:
-        _die_at(step)
-        ledger.rebuild(only="words")
+        ledger.rebuild(only=only)
 
 
 def _build(location: str, step: int) -> None:
@@ -148,7 +142,7 @@ def _delete(location: str, chat_id: str) -> None:
 
 _ACTIONS: Final[dict[str, Callable[..., None]]] = {
     "rebuild": _rebuild,
-    "rebuild_one": _rebuild_one,
+    "rebuild_one": partial(_rebuild, only="words"),
     "build": _build,
     "renew": _renew,
     "write": _write,
@@ -189,9 +183,7 @@ class Forks:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with self._process:
             assert self._process.stdin is not None
             self._process.stdin.close()

@@ -5,7 +5,6 @@ import inspect
 import uuid
 from collections.abc import Callable, Generator
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self, cast
 
 import pytest
@@ -145,9 +144,7 @@ class EngineWorld:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         """Whatever a test did, all promises of the ledger hold afterwards."""
         with self._stack:
             if error is None:

@@ -11,6 +11,8 @@ from tests.support.jetstream_world import TOKEN, Server
 import chatledger
 from chatledger import Ledger
 from chatledger.infra.log.nats.subjects import token
+from chatledger.infra.log.nats_server import DataDirectory, EmbeddedServer
+from chatledger.infra.store.opening import locations
 
 STREAM = "support"
 
@@ -39,15 +41,7 @@ class World:
 
     def by_hand(self, work: Callable[[Any], Any]) -> Any:
         """What a raw client does."""
-
-        async def run() -> Any:
-            client = await cast("Any", nats).connect(self.server.url, token=TOKEN)
-            try:
-                return await work(client.jetstream())
-            finally:
-                await client.close()
-
-        return asyncio.run(run())
+        return _by_hand(work, servers=self.server.url, token=TOKEN)
 
     def publish(self, subject: str, payload: bytes = b"x", headers: dict[str, str] | None = None) -> int:
         """Publish a message, and return its position."""
@@ -81,6 +75,23 @@ class World:
 
     def __exit__(self, *_: object) -> None:
         self.server.stop()
+
+
+def by_hand(path: Path, work: Callable[[Any], Any]) -> Any:
+    """What a raw client of a directory's server does."""
+    with EmbeddedServer.acquire(DataDirectory(path), durability="always", stream=locations.STREAM) as server:
+        return _by_hand(work, **server.endpoint.connect_options())
+
+
+def _by_hand(work: Callable[[Any], Any], **options: Any) -> Any:
+    async def run() -> Any:
+        client = await cast("Any", nats).connect(**options)
+        try:
+            return await work(client.jetstream())
+        finally:
+            await client.close()
+
+    return asyncio.run(run())
 
 
 def of(chat_id: str) -> str:

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import shutil
 import signal
 import socket
@@ -42,14 +43,8 @@ class Server:
             f"host: 127.0.0.1\nport: {port}\nauthorization {{ token: {TOKEN} }}\nmax_payload: 1MB\n"
             f'jetstream {{\nstore_dir: "{self.base / "js"}"\n{self.jetstream}\n}}\n'
         )
-        executable = shutil.which("nats-server", path=sysconfig.get_path("scripts")) or shutil.which("nats-server")
-        assert executable is not None
-        with (self.base / "server.log").open("ab") as log:
-            self.process = subprocess.Popen(
-                [executable, "-c", str(config), "--ports_file_dir", str(self.base)], stdout=log, stderr=log
-            )
-        ports = self.base / f"nats-server_{self.process.pid}.ports"
-        self.url = eventually(lambda: _read_url(ports))
+        process = self.process = nats_server(config)
+        self.url = eventually(lambda: url_of(process, self.base))
         self._free_port()
         return self
 
@@ -77,6 +72,23 @@ class Server:
         if self._placeholder is not None:
             self._placeholder.close()
             self._placeholder = None
+
+
+def nats_server(config: Path, **environment: str) -> subprocess.Popen[bytes]:
+    """A server with this configuration; beside it lie its log, and a file that says where it listens."""
+    executable = shutil.which("nats-server", path=sysconfig.get_path("scripts")) or shutil.which("nats-server")
+    assert executable is not None
+    command = [executable, "-c", str(config), "--ports_file_dir", str(config.parent)]
+    with config.with_name("server.log").open("ab") as log:
+        return subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, **environment})
+
+
+def url_of(process: subprocess.Popen[bytes], folder: Path) -> str | None:
+    """Where a server listens; None until it says so."""
+    try:
+        return str(json.loads((folder / f"nats-server_{process.pid}.ports").read_text())["nats"][0])
+    except (FileNotFoundError, ValueError):
+        return None
 
 
 def hold_port(port: int) -> socket.socket:
@@ -181,13 +193,6 @@ def eventually(condition: Callable[[], T | None], *, within_s: float = 30.0) -> 
             return value
         assert time.monotonic() < end, "the condition did not come true"
         time.sleep(0.005)
-
-
-def _read_url(ports: Path) -> str | None:
-    try:
-        return str(json.loads(ports.read_text())["nats"][0])
-    except (FileNotFoundError, ValueError):
-        return None
 
 
 @contextlib.contextmanager

@@ -3,6 +3,7 @@
 # Graphs take functions of states that pyright knows nothing of.
 # pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false
 
+import dataclasses
 import operator
 from collections.abc import Callable
 from typing import Annotated, Any, TypedDict
@@ -16,6 +17,13 @@ from langgraph.types import Command, Send, interrupt
 
 Program = Callable[[Any, Any], Any]
 """(saver, config) to what it found out."""
+
+
+@dataclasses.dataclass
+class Point:
+    """A class of the user's."""
+
+    x: int
 
 
 class Chat(TypedDict):

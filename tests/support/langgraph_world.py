@@ -13,7 +13,6 @@ from chatledger.langgraph import LedgerSaver
 
 OURS = ("unbound sync", "unbound async", "bound sync", "bound async")
 PEERS = ("memory sync", "memory async", "sqlite sync")
-NO_ASYNC = "sqlite sync"
 
 
 @contextlib.contextmanager

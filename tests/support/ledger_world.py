@@ -7,13 +7,22 @@ import sys
 import threading
 from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self, cast
 
 import msgspec
+import pytest
 
 import chatledger
-from chatledger import ANY, ChatledgerError, Ledger, Message, NewMessage, Recorded
+from chatledger import (
+    ANY,
+    ChatledgerError,
+    ConfigurationError,
+    Ledger,
+    LogUnavailableError,
+    Message,
+    NewMessage,
+    Recorded,
+)
 from chatledger.domain.chat.replay import ReplayedChat
 from chatledger.domain.log.codec import encode_event, event_hash
 from chatledger.infra.ledger.port import store_of
@@ -229,6 +238,20 @@ def _positions(ledger: Ledger, after: int, count: int) -> list[int]:
     return [next(feed).position for _ in range(count)]
 
 
+def refused(
+    location: str | Path,
+    error: type[ConfigurationError | LogUnavailableError],
+    match: str | None = None,
+    **options: Any,
+) -> None:
+    """Opening raises that error, and leaves neither threads nor processes."""
+    before = set(threading.enumerate())
+    with pytest.raises(error, match=match):
+        chatledger.open(location, **options)
+    left = {thread.name for thread in set(threading.enumerate()) - before if thread.name.startswith("chatledger")}
+    assert not left
+
+
 def is_owner(ledger: Ledger) -> bool:
     """Whether the server runs as a child of this process."""
     client = internals(ledger).log._client
@@ -309,9 +332,7 @@ class Worker:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         if error is not None:
             self.process.kill()
         self.close()

@@ -7,6 +7,7 @@ from typing import Any, Final, cast
 
 import pytest
 from tests.support.ledger_world import internals
+from tests.support.search_scan import is_found
 
 from chatledger import Ledger, Message
 from chatledger.domain.search.query import All, Either, Phrase, Query, Without, Word, parse
@@ -51,7 +52,7 @@ def scan(messages: Iterable[Message], query: str) -> dict[str, float]:
             for leaf, rarity in zip(scored, rarities, strict=True)
         )
         for message_id, terms in texts.items()
-        if _matches(parsed, terms)
+        if is_found(parsed, terms)
     }
 
 
@@ -61,18 +62,6 @@ def _rarity(having: int, total: int) -> float:
 
 def _dampened(count: int, length: float) -> float:
     return count * 2.2 / (count + 1.2 * (0.25 + 0.75 * length))
-
-
-def _matches(query: Query, terms: Sequence[str]) -> bool:
-    match query:
-        case Word() | Phrase():
-            return _count(query, terms) > 0
-        case All(parts):
-            return all(_matches(part, terms) for part in parts)
-        case Either(parts):
-            return any(_matches(part, terms) for part in parts)
-        case Without(kept, dropped):
-            return _matches(kept, terms) and not _matches(dropped, terms)
 
 
 def _scored(query: Query) -> Generator[Word | Phrase]:

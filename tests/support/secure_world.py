@@ -3,9 +3,6 @@
 import base64
 import contextlib
 import json
-import shutil
-import subprocess
-import sysconfig
 import time
 from collections.abc import Generator
 from datetime import UTC, datetime, timedelta
@@ -19,7 +16,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
-from tests.support.jetstream_world import eventually
+from tests.support.jetstream_world import eventually, nats_server, url_of
 
 DAY = timedelta(days=1)
 
@@ -168,19 +165,12 @@ def serving(base: Path, configuration: str, *, host: str = "127.0.0.1") -> Gener
     file.write_text(
         f'host: {host}\nport: -1\nserver_name: test\njetstream {{ store_dir: "{base / "js"}" }}\n{configuration}\n'
     )
-    executable = shutil.which("nats-server", path=sysconfig.get_path("scripts")) or shutil.which("nats-server")
-    assert executable is not None
-    with (base / "server.log").open("ab") as log:
-        process = subprocess.Popen([executable, "-c", str(file), "--ports_file_dir", str(base)], stdout=log, stderr=log)
+    process = nats_server(file)
     try:
-        ports = base / f"nats-server_{process.pid}.ports"
 
-        def address() -> str | None:
+        def address() -> str:
             assert process.poll() is None, (base / "server.log").read_text()
-            try:
-                return str(json.loads(ports.read_text())["nats"][0]).partition("://")[2]
-            except (FileNotFoundError, ValueError):
-                return None
+            return (url_of(process, base) or "").partition("://")[2]
 
         yield eventually(address)
     finally:

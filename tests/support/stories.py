@@ -42,6 +42,13 @@ def user(message_id: str, data: Any = "hello", **rest: Any) -> NewMessage:
     return NewMessage("user", data, id=message_id, **rest)
 
 
+def neighboured(*elsewhere: str) -> "Story":
+    """A story whose chat knows that other chats use these message ids."""
+    story = Story()
+    story.chats[CHAT] = Neighboured(CHAT, elsewhere)
+    return story
+
+
 Command = tuple[str, int, int, int]
 """What to do, and three numbers that choose the operands among those that exist."""
 

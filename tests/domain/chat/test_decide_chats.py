@@ -69,17 +69,13 @@ def test_create_chat_keeps_a_copy_of_the_metadata() -> None:
 
 
 @pytest.mark.parametrize("bad", BAD_IDS)
-def test_a_bad_chat_id_is_refused(bad: Any) -> None:
-    """Ids are 1 to 2,048 bytes of text without NUL and lone surrogates (PS-16)."""
+def test_a_bad_id_is_refused(bad: Any) -> None:
+    """Ids are 1 to 2,048 bytes of text without NUL and lone surrogates; those of users may be empty (PS-16)."""
     with pytest.raises(InvalidValueError):
         create(ReplayedChat(bad))
-
-
-@pytest.mark.parametrize("bad", [bad for bad in BAD_IDS if bad])
-def test_a_bad_user_id_is_refused(bad: Any) -> None:
-    """User ids follow the rules of ids, but may be empty (PS-16)."""
-    with pytest.raises(InvalidValueError):
-        create(ReplayedChat(CHAT), user_id=bad)
+    if bad:
+        with pytest.raises(InvalidValueError):
+            create(ReplayedChat(CHAT), user_id=bad)
 
 
 @pytest.mark.parametrize("good", ["/ . @ # $ * > :", "🦜", "a" * 2048, "é" * 1024, "漢" * 500, "a b", "\n"])
@@ -141,26 +137,18 @@ def test_upsert_creates_once() -> None:
         ({"title": "New", "metadata": None}, {"title": "New", "metadata": None}),
         ({"title": "Old", "metadata": {"b": 2}}, {"metadata": {"b": 2}}),
         ({"metadata": {"a": 1.0}}, {"metadata": {"a": 1.0}}),
+        ({}, None),
+        ({"title": UNSET, "metadata": UNSET}, None),
+        ({"title": "Old"}, None),
+        ({"metadata": {"a": 1}}, None),
     ],
 )
-def test_update_says_what_changed(given: dict[str, Any], changes: dict[str, Any]) -> None:
-    """None clears, absent leaves, an empty text is a title, metadata replace the whole (PS-5, PS-6)."""
+def test_update_says_what_changed(given: dict[str, Any], changes: Any) -> None:
+    """None clears, absent leaves, an empty text is a title, metadata replace the whole; else no event (PS-5, PS-6)."""
     story = Story()
     story.create(title="Old", metadata={"a": 1})
 
-    assert [ChatUpdated(changes)] == decide_update_chat(story.chat(), **given)
-
-
-@pytest.mark.parametrize(
-    "given",
-    [{}, {"title": UNSET, "metadata": UNSET}, {"title": "Old"}, {"metadata": {"a": 1, "b": 2}}],
-)
-def test_an_update_without_a_change_writes_nothing(given: dict[str, Any]) -> None:
-    """An empty update has no event (PS-5)."""
-    story = Story()
-    story.create(title="Old", metadata={"a": 1, "b": 2})
-
-    assert [] == decide_update_chat(story.chat(), **given)
+    assert [ChatUpdated(changes)] * (changes is not None) == decide_update_chat(story.chat(), **given)
 
 
 def test_update_changes_only_what_it_names() -> None:
@@ -210,20 +198,16 @@ def test_an_unknown_chat_is_not_found() -> None:
     assert caught.value.chat_id == CHAT
 
 
-@pytest.mark.parametrize(("user_id", "is_deleted"), [(None, True), ("ada", True), ("", False), ("Ada", False)])
-def test_only_the_owner_deletes(user_id: str | None, is_deleted: bool) -> None:  # noqa: FBT001 (a column of the table)
-    """A given user id has to be that of the owner, also when it is empty (PS-12)."""
-    story = Story().chain("m1")
+@pytest.mark.parametrize(
+    ("owner", "user_id", "is_deleted"),
+    [("ada", None, True), ("ada", "ada", True), ("ada", "", False), ("ada", "Ada", False), ("", "", True)],
+)
+def test_only_the_owner_deletes(owner: str, user_id: str | None, is_deleted: bool) -> None:  # noqa: FBT001 (a column of the table)
+    """A given user id has to be that of the owner, also when it is empty (PS-9, PS-12)."""
+    story = Story()
+    story.create(user_id=owner)
 
     assert is_deleted == bool(decide_delete_chat(story.chat(), user_id=user_id))
-
-
-def test_an_empty_owner_is_an_owner() -> None:
-    """A chat of the user `""` is deleted by the user `""` (PS-9)."""
-    story = Story()
-    story.create(user_id="")
-
-    assert decide_delete_chat(story.chat(), user_id="")
 
 
 def test_the_tombstone_counts() -> None:

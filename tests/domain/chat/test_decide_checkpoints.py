@@ -1,7 +1,7 @@
 from typing import Any
 
 import pytest
-from tests.support.stories import CHAT, Neighboured, Story
+from tests.support.stories import Story, neighboured
 
 from chatledger.domain.chat.decide_branches import decide_delete_checkpoint, decide_set_checkpoint
 from chatledger.domain.chat.events import Body, CheckpointDeleted, CheckpointSet
@@ -11,9 +11,7 @@ from chatledger.domain.errors import ChatNotFoundError, InvalidValueError, Messa
 
 def told() -> Story:
     """A chat with three messages on `main`; the message `x` is in another chat."""
-    story = Story()
-    story.chats[CHAT] = Neighboured(CHAT, ["x"])
-    return story.chain("m1", "m2", "m3")
+    return neighboured("x").chain("m1", "m2", "m3")
 
 
 def mark(
@@ -93,7 +91,6 @@ def test_checkpoints_are_listed_newest_first() -> None:
 
 
 def test_checkpoints_need_a_chat() -> None:
-    """Every decision on a checkpoint of an unknown chat raises."""
     with pytest.raises(ChatNotFoundError):
         mark(ReplayedChat("none"), "cp", "m1")
     with pytest.raises(ChatNotFoundError):

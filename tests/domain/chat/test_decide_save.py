@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET
-from tests.support.stories import CHAT, Neighboured, Story, user
+from tests.support.stories import Story, neighboured, user
 
 from chatledger.domain.chat.events import Body, BranchCreated, MessagesAppended
 from chatledger.domain.chat.save import Save, SaveResult, decide_save, save_result
@@ -232,9 +232,7 @@ def test_an_answer_to_an_edited_message_follows_it() -> None:
 
 def test_messages_of_another_chat_are_refused() -> None:
     """Ids are looked up in this chat only (SM-46)."""
-    story = Story()
-    story.chats[CHAT] = Neighboured(CHAT, ["foreign"])
-    story.chain("m1")
+    story = neighboured("foreign").chain("m1")
 
     with pytest.raises(WrongChatError, match="foreign"):
         decide_save(story.chat(), save_of(user("foreign")), now=NOW)

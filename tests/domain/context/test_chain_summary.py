@@ -41,12 +41,6 @@ messages = st.tuples(
 )
 
 
-def test_empty_chain() -> None:
-    assert ChainSummary() == summarise([])
-    assert 0 == ChainSummary().turn
-    assert ChainSummary().last_message_at is None
-
-
 def test_a_conversation() -> None:
     """Turns, counts, times and last messages are those of the chain."""
     summary = summarise([user("a", 1), assistant("b", 2), user("c", 3), ("tool", {"x": 1}, 4), assistant("d", 5)])

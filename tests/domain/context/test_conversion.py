@@ -2,7 +2,7 @@
 
 import inspect
 import json
-from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -15,7 +15,7 @@ from chatledger.domain.context.builders import BUILDERS
 from chatledger.domain.context.fragments import Fragment, as_fragment, fragment
 from chatledger.domain.context.messages import StoredCodec, last_assistant_message, message_fragment
 from chatledger.domain.errors import FragmentConversionError, InvalidValueError, MissingCodecError
-from chatledger.fragments import Conversions, from_fragment, glossary, hint, policy, principle, role, to_fragment
+from chatledger.fragments import Conversions, from_fragment, glossary, hint, policy, role, to_fragment
 
 MESSAGE = message_fragment("user", StoredCodec({"role": "user", "parts": []}), "m1")
 
@@ -88,18 +88,6 @@ def test_every_builder_is_known(build: Any) -> None:
 
     assert form == from_fragment(build(**fields))
     assert build(**fields) == to_fragment(form)
-
-
-def test_fragments_in_policies() -> None:
-    form = {
-        "type": "principle",
-        "title": "t",
-        "description": "d",
-        "policies": ["x", {"type": "policy", "rule": "r", "policies": [{"type": "hint", "text": "y"}]}],
-    }
-
-    assert principle("t", "d", policies=["x", policy("r", policies=[hint("y")])]) == to_fragment(form)
-    assert form == from_fragment(to_fragment(form))
 
 
 def test_a_fragment_in_policies_may_be_one_already() -> None:
@@ -291,15 +279,6 @@ def test_hostile_depth(inside: str) -> None:
         to_fragment({"type": "policy", "rule": "r", inside: value})
 
 
-def test_hostile_depth_of_fragments() -> None:
-    made = policy("r")
-    for _ in range(20_000):
-        made = policy("r", policies=[made])
-
-    with pytest.raises(FragmentConversionError, match="more than 200 levels deep"):
-        from_fragment(made)
-
-
 def test_custom_types() -> None:
     """A registry for other fragments; those in its nested fields are converted too."""
     made = ticket(7, [hint("x"), "y", policy("r", policies=[ticket(8)])])
@@ -370,14 +349,4 @@ def test_builders_with_mistakes(build: Any, message: str) -> None:
 
 
 def test_any_mapping_will_do() -> None:
-    class Rows(Mapping[str, Any]):
-        def __getitem__(self, key: str) -> Any:
-            return {"type": "role", "content": "x"}[key]
-
-        def __iter__(self) -> Any:
-            return iter(["type", "content"])
-
-        def __len__(self) -> int:
-            return 2
-
-    assert role("x") == to_fragment(Rows())
+    assert role("x") == to_fragment(MappingProxyType({"type": "role", "content": "x"}))

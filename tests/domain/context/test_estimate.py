@@ -82,12 +82,6 @@ def test_a_context_window_may_be_full(length: int, exceeds: bool) -> None:  # no
     assert exceeds is estimated(user("x" * length)).limits.exceeds_context
 
 
-def test_nothing_takes_nothing() -> None:
-    found = estimated()
-
-    assert (0, 0.0, []) == (found.tokens, found.cost, found.fragments)
-
-
 def test_a_free_model_costs_nothing() -> None:
     assert 0.0 == estimated(user("Hello"), model_id="free").cost
 

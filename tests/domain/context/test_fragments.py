@@ -1,5 +1,6 @@
 """CE-1 to CE-4: what a fragment is, and what counts as one."""
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -114,14 +115,19 @@ def test_a_codec_wins_over_data() -> None:
     assert {"type": "both"} == stored_form(made)
 
 
-def test_messages_need_a_codec() -> None:
+@pytest.mark.parametrize(
+    ("lacking", "named"),
+    [
+        (Fragment("user", "hello", type="message", id="m1"), r"'user' \(id 'm1'\)"),
+        (last_assistant_message("fixed"), "'assistant'"),
+    ],
+    ids=["data", "lazy"],
+)
+def test_messages_need_a_codec(lacking: Fragment, named: str) -> None:
     """CE-4: data alone are not enough, neither to render nor to store."""
-    made = Fragment("user", "hello", type="message", id="m1")
-
-    with pytest.raises(MissingCodecError, match="'user' \\(id 'm1'\\)"):
-        content_of(made)
-    with pytest.raises(MissingCodecError):
-        stored_form(made)
+    for form in (content_of, stored_form):
+        with pytest.raises(MissingCodecError, match=named):
+            form(lacking)
 
 
 def test_context_fragments_need_none() -> None:
@@ -133,86 +139,47 @@ def test_context_fragments_need_none() -> None:
         stored_form(made)
 
 
-def test_a_lazy_fragment_has_no_data_yet() -> None:
-    lazy = last_assistant_message("fixed")
-
-    with pytest.raises(MissingCodecError):
-        content_of(lazy)
-    with pytest.raises(MissingCodecError):
-        stored_form(lazy)
-
-
 @pytest.mark.parametrize(
-    ("value", "is_one"),
+    ("guard", "value", "is_one"),
     [
-        (Fragment("a", 1), True),
-        ({"name": "a", "data": 1}, True),
-        ({"name": "a", "data": None}, True),
-        ({"name": "a", "codec": STORED}, True),
-        ({"name": "a"}, False),
-        ({"name": 5, "data": 1}, False),
-        ({"data": 1}, False),
-        ({}, False),
-        ([], False),
-        ("a", False),
-        (None, False),
+        (is_fragment, Fragment("a", 1), True),
+        (is_fragment, {"name": "a", "data": 1}, True),
+        (is_fragment, {"name": "a", "data": None}, True),
+        (is_fragment, {"name": "a", "codec": STORED}, True),
+        (is_fragment, {"name": "a"}, False),
+        (is_fragment, {"name": 5, "data": 1}, False),
+        (is_fragment, {"data": 1}, False),
+        (is_fragment, {}, False),
+        (is_fragment, [], False),
+        (is_fragment, "a", False),
+        (is_fragment, None, False),
+        (is_fragment_object, {}, True),
+        (is_fragment_object, {"name": "a"}, True),
+        (is_fragment_object, {"x": 1}, True),
+        (is_fragment_object, {1: 2}, True),
+        (is_fragment_object, {"name": "a", "data": 1}, False),
+        (is_fragment_object, Fragment("a", 1), False),
+        (is_fragment_object, [], False),
+        (is_fragment_object, "a", False),
+        (is_fragment_object, 5, False),
+        (is_fragment_object, None, False),
+        (is_message_fragment, message_fragment("user", STORED, "m1"), True),
+        (is_message_fragment, last_assistant_message("fixed"), True),
+        (is_message_fragment, {"name": "user", "type": "message", "codec": STORED}, True),
+        (is_message_fragment, {"type": "message"}, False),
+        (is_message_fragment, Fragment("user", 1), False),
+        (is_message_fragment, {"name": "user", "data": 1}, False),
+        (is_message_fragment, "message", False),
+        (is_lazy_fragment, last_assistant_message("fixed"), True),
+        (is_lazy_fragment, {"name": "assistant", "lazy": Lazy("last-assistant", "fixed")}, True),
+        (is_lazy_fragment, Fragment("a", 1), False),
+        (is_lazy_fragment, {"lazy": True}, False),
+        (is_lazy_fragment, None, False),
     ],
 )
-def test_is_fragment(value: Any, *, is_one: bool) -> None:
-    """A fragment, or a mapping with a text name and data or codec (CE-3)."""
-    assert is_one is is_fragment(value)
-
-
-@pytest.mark.parametrize(
-    ("value", "is_one"),
-    [
-        ({}, True),
-        ({"name": "a"}, True),
-        ({"x": 1}, True),
-        ({1: 2}, True),
-        ({"name": "a", "data": 1}, False),
-        (Fragment("a", 1), False),
-        ([], False),
-        ("a", False),
-        (5, False),
-        (None, False),
-    ],
-)
-def test_is_fragment_object(value: Any, *, is_one: bool) -> None:
-    """A plain mapping (CE-3)."""
-    assert is_one is is_fragment_object(value)
-
-
-@pytest.mark.parametrize(
-    ("value", "is_one"),
-    [
-        (message_fragment("user", STORED, "m1"), True),
-        (last_assistant_message("fixed"), True),
-        ({"name": "user", "type": "message", "codec": STORED}, True),
-        ({"type": "message"}, False),
-        (Fragment("user", 1), False),
-        ({"name": "user", "data": 1}, False),
-        ("message", False),
-    ],
-)
-def test_is_message_fragment(value: Any, *, is_one: bool) -> None:
-    """CE-3."""
-    assert is_one is is_message_fragment(value)
-
-
-@pytest.mark.parametrize(
-    ("value", "is_one"),
-    [
-        (last_assistant_message("fixed"), True),
-        ({"name": "assistant", "lazy": Lazy("last-assistant", "fixed")}, True),
-        (Fragment("a", 1), False),
-        ({"lazy": True}, False),
-        (None, False),
-    ],
-)
-def test_is_lazy_fragment(value: Any, *, is_one: bool) -> None:
-    """CE-3."""
-    assert is_one is is_lazy_fragment(value)
+def test_guards(guard: Callable[[Any], bool], value: Any, *, is_one: bool) -> None:
+    """What has the shape of a fragment counts as one (CE-3)."""
+    assert is_one is guard(value)
 
 
 @given(

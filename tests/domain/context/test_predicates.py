@@ -215,12 +215,6 @@ def test_bm25_by_hand() -> None:
     assert 0 == topics.best_score("sea")
 
 
-def test_a_word_of_one_topic_weighs_more_than_one_of_all() -> None:
-    topics = Topics(["the tax", "the sea", "the town"])
-
-    assert topics.best_score("tax") > topics.best_score("the") > 0
-
-
 @pytest.mark.parametrize(
     ("text", "found"),
     [

@@ -111,16 +111,6 @@ def test_inline() -> None:
     } == folded["metadata"]
 
 
-def test_as_part() -> None:
-    folded = fold(ui("hello"), reminder("Be brief", as_part=True))
-
-    assert [{"type": "text", "text": "hello"}, {"type": "text", "text": tagged("Be brief")}] == folded["parts"]
-    [record] = folded["metadata"]["reminders"]
-    assert (1, 0, len(tagged("Be brief")), "part") == (
-        *(record[key] for key in ("part_index", "start", "end", "mode")),
-    )
-
-
 def test_inline_goes_to_the_last_text_of_the_user() -> None:
     """Not to a file, nor to a part that was added for a reminder."""
     message = {**ui("one"), "parts": [*ui("one")["parts"], *ui("two")["parts"], {"type": "file", "url": "x"}]}
@@ -141,15 +131,6 @@ def test_without_a_text_part_it_is_a_part_of_its_own(parts: list[Any]) -> None:
     assert [*parts, *added] == folded["parts"]
     assert ["part", "part"] == [record["mode"] for record in folded["metadata"]["reminders"]]
     assert message == strip_reminders(folded)
-
-
-def test_folding_changes_nothing_that_it_was_given() -> None:
-    message = {**ui("hello"), "metadata": {"tags": ["a"]}}
-    before = deepcopy(message)
-
-    fold(message, reminder("A"), reminder("B", as_part=True, when=once("w")))
-
-    assert before == message
 
 
 def test_only_reminders_whose_time_has_come_are_folded() -> None:
@@ -182,8 +163,10 @@ def test_functions_that_return_blank_text_add_nothing(text: str) -> None:
 def test_fragments_are_rendered() -> None:
     """By what the engine renders with; a rendering without content adds nothing."""
     message = {**ui("hello"), "parts": [*ui("hello")["parts"]]}
+    shaped: Any = {"name": "hint", "data": "Use UTC"}
 
-    assert "hello" + tagged("<hint>Use UTC</hint>") == text_of(fold(message, reminder(Fragment("hint", "Use UTC"))))
+    for given_fragment in (Fragment("hint", "Use UTC"), shaped):
+        assert "hello" + tagged("<hint>Use UTC</hint>") == text_of(fold(message, reminder(given_fragment)))
     assert message == fold_reminders(
         message, [reminder(hint("x"))], FIRST, render=lambda _: "\n", new_ids=iter("r"), on_error=print
     )
@@ -198,14 +181,13 @@ def test_a_fragment_is_copied() -> None:
     assert "hello" + tagged("<rules>['one']</rules>") == text_of(fold(ui("hello"), one))
 
 
-def test_objects_of_the_shape_of_a_fragment_are_fragments() -> None:
-    shaped: Any = {"name": "hint", "data": "Use UTC"}
-
-    assert "hello" + tagged("<hint>Use UTC</hint>") == text_of(fold(ui("hello"), reminder(shaped)))
-
-
 async def later(_context: ReminderContext) -> Any:
     """An asynchronous function, which reminders do not take."""
+
+
+class Later:
+    async def __call__(self, context: ReminderContext) -> Any:
+        """Say nothing."""
 
 
 @pytest.mark.parametrize(
@@ -221,6 +203,7 @@ async def later(_context: ReminderContext) -> Any:
         ("x", {"when": True}, "when of a reminder must be a function"),
         ("x", {"when": later}, "when of a reminder must not be asynchronous"),
         (later, {}, "must not be asynchronous"),
+        (Later(), {}, "must not be asynchronous"),
         (None, {}, "must be a function of a ReminderContext, not NoneType"),
         (5, {}, "must be a function of a ReminderContext, not int"),
         (reminder("x"), {}, "must be a context fragment, not the reminder"),
@@ -230,18 +213,6 @@ async def later(_context: ReminderContext) -> Any:
 def test_reminders_that_cannot_be_are_refused(content: Any, options: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidValueError, match=message):
         reminder(content, **options)
-
-
-def test_callable_objects_may_be_asynchronous_too() -> None:
-    """Those are refused as well."""
-
-    class Later:
-        async def __call__(self, context: ReminderContext) -> Any:
-            """Say nothing."""
-
-    content: Any = Later()
-    with pytest.raises(InvalidValueError, match="must not be asynchronous"):
-        reminder(content)
 
 
 def broken(_context: ReminderContext) -> Any:
@@ -377,14 +348,6 @@ def test_once_of_one_reminder_can_wait_for_another() -> None:
         assert {"Tour", "Shared"} == first_texts
         assert "2" + tagged("More") == text_of(saved[1])
         assert ui("3") == saved[2]
-
-
-def test_a_branch_without_the_message_has_not_heard_of_what_fired() -> None:
-    """The first message edited: the new one carries the reminder."""
-    chain: list[ChainMessage] = []
-    save(chain, ui("one"), reminder("A", when=once("w")))
-
-    assert "one, edited" + tagged("A") == text_of(save([], ui("one, edited"), reminder("A", when=once("w"))))
 
 
 @pytest.mark.parametrize(

@@ -108,15 +108,6 @@ def test_nothing_is_left_out_on_demand() -> None:
     assert [box.lines[0] for box in read.boxes.values()] == [f"m{number} (user)" for number in range(12)]
 
 
-def test_size_follows_forks_and_markers() -> None:
-    """Twenty thousand messages with a fork are a few boxes."""
-    nodes = [*chain(20_000), *chain(5_000, first="m9000", prefix="f")]
-    text = draw_dot(graph(*nodes, branches=(("main", "m19999", True), ("main-v2", "f4999", False))))
-
-    assert len(Digraph(text).boxes) < 30
-    assert len(text) < 6_000
-
-
 def test_foreign_data() -> None:
     """A missing parent and a cycle are noted, as in the tree."""
     read = Digraph(draw_dot(graph(node("o", "gone"), node("a", "b"), node("b", "a"))))

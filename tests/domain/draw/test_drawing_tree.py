@@ -66,19 +66,6 @@ def test_several_branches_and_checkpoints_on_one_message() -> None:
     assert body(drawn) == ['a (user): "hi" <- [main, try *, later] {one, two}']
 
 
-def test_several_roots_and_orphans() -> None:
-    """Roots stand at column 0 in their order; one whose parent is not in the data says so."""
-    drawn = visualize_graph(graph(node("a"), node("o", "gone"), node("b"), node("p", "o"), node("c", "a")))
-
-    assert body(drawn) == [
-        'a (user): "hi"',
-        '└── c (user): "hi"',
-        'o (user): "hi" (parent missing)',
-        '└── p (user): "hi"',
-        'b (user): "hi"',
-    ]
-
-
 def test_control_characters_become_blanks() -> None:
     """Neither a line break nor an escape sequence in a message reaches the terminal."""
     drawn = visualize_graph(
@@ -105,33 +92,6 @@ def test_long_run_is_collapsed() -> None:
 def test_collapse_begins_above_the_limit(length: int, shown: int) -> None:
     """A chain of ten has a run of eight between root and leaf, which is not more than eight."""
     assert len(body(visualize_graph(graph(*chain(length))))) == shown
-
-
-@pytest.mark.parametrize(("collapse_after", "shown"), [(None, 30), (28, 30), (27, 7), (0, 7), (10**9, 30)])
-def test_collapse_after(collapse_after: int | None, shown: int) -> None:
-    assert len(body(visualize_graph(graph(*chain(30)), collapse_after=collapse_after))) == shown
-
-
-def test_one_collapsed_message() -> None:
-    """A run of five is the shortest that can lose one; a run of four has nothing between its ends."""
-    five = visualize_graph(graph(*chain(7)), collapse_after=0)
-    four = visualize_graph(graph(*chain(6)), collapse_after=0)
-
-    assert "└── ... 1 message ..." in [line.strip() for line in body(five)]
-    assert "..." not in "\n".join(body(four))
-
-
-def test_markers_interrupt_a_run() -> None:
-    """What carries a branch or a checkpoint is always shown."""
-    drawn = visualize_graph(
-        graph(*chain(60), branches=(("old", "m20", False), ("main", "m59", True)), checkpoints=(("mark", "m40"),))
-    )
-
-    lines = [line.strip() for line in body(drawn)]
-    assert '└── m20 (user): "hi" <- [old]' in lines
-    assert '└── m40 (user): "hi" {mark}' in lines
-    assert lines.count("└── ... 15 messages ...") == 2
-    assert lines.count("└── ... 14 messages ...") == 1
 
 
 def test_twenty_thousand_messages_with_one_fork() -> None:

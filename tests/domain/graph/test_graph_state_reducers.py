@@ -54,20 +54,8 @@ def test_no_documents_change_nothing(absent: list[Any] | None) -> None:
 
 
 def test_the_first_batch_has_no_duplicates() -> None:
-    """Nor does a first batch hold an id twice, although there is nothing to merge it with; the source keeps both (GS-6)."""
+    """Although there is nothing to merge it with; the source keeps both (GS-6)."""
     assert [doc("1", "new"), doc("2")] == merge_docs(None, [doc("1"), doc("2"), doc("1", "new")])
-
-
-def test_documents_are_not_concatenated() -> None:
-    """The same documents once more are the same documents; the source's code has them twice then (GS-6)."""
-    known = [doc("1"), doc("2")]
-
-    assert known == merge_docs(known, [doc("1"), doc("2")])
-
-
-def test_duplicates_of_elsewhere_disappear() -> None:
-    """The result has no id twice, even if the old value had, and nothing new came (GS-6)."""
-    assert [doc("1", "b")] == merge_docs([doc("1", "a"), doc("1", "b")], [])
 
 
 def test_a_document_is_replaced_as_a_whole() -> None:
@@ -96,14 +84,6 @@ def test_laws_of_merge_docs(a: list[Any], b: list[Any], c: list[Any]) -> None:
 
 
 # Messages
-
-
-def test_messages_are_appended_or_replaced() -> None:
-    """New messages come last, one with a known id takes the place of the old one (NS-31)."""
-    old = [{"id": "1", "content": "a"}, {"id": "2", "content": "b"}]
-
-    new = [{"id": "3", "content": "c"}, {"id": "1", "content": "A"}]
-    assert [{"id": "1", "content": "A"}, old[1], new[0]] == append_messages(old, new)
 
 
 def test_messages_without_ids_are_appended() -> None:

@@ -83,16 +83,6 @@ def test_the_body_of_scalars_and_of_nothing(data: Any, body: str) -> None:
         ({"e": EMPTY, "l": NOTHING, "z": 1}, ["- **e**:", "", "- **l**:", "- **z**: 1"]),
         ({"key": Fragment("f", EMPTY), "z": Fragment("g", NOTHING)}, ["- **f**:", "", "- **g**:"]),
         ({"gone": None, "kept": ""}, ["- **kept**: "]),
-    ],
-)  # fmt: skip
-def test_objects(data: Any, body: list[str]) -> None:
-    """CE-51."""
-    assert lines("## N", *body) == markdown(Fragment("n", data))
-
-
-@pytest.mark.parametrize(
-    ("data", "body"),
-    [
         ([hint(), "a", {"k": 1, "l": {"m": 2}}, hint("y"), 5], ["- a", "- **k**: 1", "- **l**:", "  - **m**: 2", "- 5", "- **hint**: x", "- **hint**: y"]),
         (hint(), ["- **hint**: x"]),
         ([fragment("f", hint(), "a")], ["- **f**:", "  - **hint**: x", "  - a"]),
@@ -102,8 +92,8 @@ def test_objects(data: Any, body: list[str]) -> None:
         ([{"list": [[1, 2]]}], ["- **list**:", "  - 1,2"]),
     ],
 )  # fmt: skip
-def test_lists(data: Any, body: list[str]) -> None:
-    """CE-52: items before fragments at the top, in their order elsewhere; lists in lists."""
+def test_objects_and_lists(data: Any, body: list[str]) -> None:
+    """CE-51, CE-52: items before fragments at the top, in their order elsewhere; lists in lists."""
     assert lines("## N", *body) == markdown(Fragment("n", data))
 
 

@@ -103,18 +103,12 @@ def test_scalars(data: Any, expected: str) -> None:
     assert expected == xml(Fragment("n", data))
 
 
-def test_text_with_line_breaks_inside() -> None:
-    """Each line is one level deeper than its tag."""
-    expected = lines("<a>", "  <b>", "    <c>", "      x", "      ", "      y", "    </c>", "  </b>", "</a>")
-
-    assert expected == xml(Fragment("a", {"b": {"c": "x\n\ny"}}))
-
-
 @pytest.mark.parametrize(
     ("data", "expected"),
     [
         ({"z": 1, "a": "x"}, lines("<n>", "  <z>1</z>", "  <a>x</a>", "</n>")),
         ({"o": {"k": 1}}, lines("<n>", "  <o>", "    <k>1</k>", "  </o>", "</n>")),
+        ({"o": {"k": "x\n\ny"}}, lines("<n>", "  <o>", "    <k>", "      x", "      ", "      y", "    </k>", "  </o>", "</n>")),
         ({"key": hint()}, lines("<n>", "  <hint>x</hint>", "</n>")),
         ({"key": fragment("f", "a")}, lines("<n>", "  <f>", "    <f>a</f>", "  </f>", "</n>")),
         ({"gone": EMPTY, "none": NOTHING, "deep": {"a": {"b": [EMPTY, NOTHING]}}, "kept": ""}, lines("<n>", "  <kept></kept>", "</n>")),
@@ -167,17 +161,21 @@ def test_the_list_of_a_fragment_has_its_fragments_last() -> None:
         (Fragment("tags", ["a", {}]), lines("<tags>", "  <tag>a</tag>", "</tags>")),
         (Fragment("tags", [{}]), ""),
         (fragment("n", Fragment("hint", [])), ""),
+        (Fragment("rows", [[1, 2]]), "<rows>1,2</rows>"),
+        (
+            Fragment("rows", [[{"k": 1}, 2]]),
+            lines("<rows>", "  <row>", "    <k>1</k>", "  </row>", "  <row>2</row>", "</rows>"),
+        ),
+        (Fragment("rows", [[]]), ""),
+        (
+            fragment("n", fragment("o", fragment("tags", "a"))),  # lower levels are not unwrapped
+            lines("<n>", "  <o>", "    <tags>", "      <tag>a</tag>", "    </tags>", "  </o>", "</n>"),
+        ),
     ],
 )
 def test_a_single_item_is_unwrapped(given_fragment: Fragment, expected: str) -> None:
-    """CE-44: scalar, object or fragment; and of a fragment with a mixed list, the list."""
+    """CE-44: scalar, object, list or fragment; and of a fragment with a mixed list, the list."""
     assert expected == xml(given_fragment)
-
-
-def test_lower_levels_are_not_unwrapped() -> None:
-    expected = lines("<n>", "  <o>", "    <tags>", "      <tag>a</tag>", "    </tags>", "  </o>", "</n>")
-
-    assert expected == xml(fragment("n", fragment("o", fragment("tags", "a"))))
 
 
 @pytest.mark.parametrize(
@@ -197,19 +195,6 @@ def test_lower_levels_are_not_unwrapped() -> None:
 def test_lists_in_lists(data: Any, expected: list[str]) -> None:
     """CE-46: scalars are joined, anything else is a container (the source prints an object placeholder)."""
     assert lines("<n>", *expected, "</n>") == xml(Fragment("n", data))
-
-
-@pytest.mark.parametrize(
-    ("data", "expected"),
-    [
-        ([[1, 2]], "<rows>1,2</rows>"),
-        ([[{"k": 1}, 2]], lines("<rows>", "  <row>", "    <k>1</k>", "  </row>", "  <row>2</row>", "</rows>")),
-        ([NOTHING], ""),
-    ],
-)
-def test_a_single_list_in_a_list(data: Any, expected: str) -> None:
-    """Unwrapped too: its values as the leaf, or its items in the element."""
-    assert expected == xml(Fragment("rows", data))
 
 
 def test_groups() -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.support.backup_world import answers, content, fill, run_and_kill, word
+from tests.support.backup_world import answers, changed, content, fill, run_and_kill, word
 from tests.support.ledger_world import store_behind
 
 import chatledger
@@ -265,9 +265,8 @@ def test_a_damaged_segment_names_its_place(local: Ledger, tmp_path: Path) -> Non
     """The error says after which position the file is damaged."""
     local.backup(tmp_path / "backup")
     (file,) = (tmp_path / "backup").glob("*.segment")
-    raw = bytearray(file.read_bytes())
-    raw[raw.index(b"word-a-2")] ^= 1
-    file.write_bytes(raw)
+    with changed(file) as raw:
+        raw[raw.index(b"word-a-2")] ^= 1
     with pytest.raises(CorruptStateError, match=r"damaged after position 3"):
         checked(tmp_path / "backup")
 

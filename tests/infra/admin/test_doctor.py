@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.support.backup_world import block, content, fill, reopened, word
+from tests.support.backup_world import block, changed, content, fill, reopened, word
 from tests.support.cli_world import run
 from tests.support.ledger_world import store_behind
 
@@ -53,9 +53,8 @@ def diagnosed(data: Path, **options: Any) -> Diagnosis:
 
 def flip(file: Path, text: bytes, *, last: bool = False) -> None:
     """Flip two bits of a text in a file: one would be corrected."""
-    raw = bytearray(file.read_bytes())
-    raw[(raw.rindex if last else raw.index)(text) + 2] ^= 6
-    file.write_bytes(raw)
+    with changed(file) as raw:
+        raw[(raw.rindex if last else raw.index)(text) + 2] ^= 6
 
 
 # Diagnosis
@@ -86,31 +85,20 @@ def damage_payload(data: Path) -> None:
     flip(block(data), word("a", 1).encode())
 
 
-def damage_headers(data: Path) -> None:
-    flip(block(data), b"Cl-Version: 3")
-
-
-def damage_subject(data: Path) -> None:
-    flip(block(data), b"chatledger.e.bYw")
-
-
 def damage_length(data: Path) -> None:
-    raw = bytearray(block(data).read_bytes())
-    at = raw.index(b"chatledger.e.bYw") - 22
-    raw[at + 1] ^= 0x30
-    block(data).write_bytes(raw)
+    with changed(block(data)) as raw:
+        raw[raw.index(b"chatledger.e.bYw") - 21] ^= 0x30
 
 
 def damage_end(data: Path) -> None:
-    raw = block(data).read_bytes()
-    block(data).write_bytes(raw[: raw.index(word("c", 1).encode())])
+    with changed(block(data)) as raw:
+        del raw[raw.index(word("c", 1).encode()) :]
 
 
 def damage_by_zeros(data: Path) -> None:
-    raw = bytearray(block(data).read_bytes())
-    start = raw.index(word("c", 0).encode())
-    raw[start : start + 600] = bytes(600)
-    block(data).write_bytes(raw)
+    with changed(block(data)) as raw:
+        start = raw.index(word("c", 0).encode())
+        raw[start : start + 600] = bytes(600)
 
 
 def damage_all(data: Path) -> None:
@@ -118,19 +106,18 @@ def damage_all(data: Path) -> None:
         file.unlink()
 
 
-def damage_last(data: Path) -> None:
-    flip(block(data), b"the newest title", last=True)
-
-
 DAMAGES: dict[str, tuple[Callable[[Path], None], set[str]]] = {
     "payload": (damage_payload, {"chain-broken", "events-lost"}),
-    "headers": (damage_headers, {"chain-broken", "events-lost"}),
-    "subject": (damage_subject, {"file-damaged"}),
+    "headers": (lambda data: flip(block(data), b"Cl-Version: 3"), {"chain-broken", "events-lost"}),
+    "subject": (lambda data: flip(block(data), b"chatledger.e.bYw"), {"file-damaged"}),
     "length": (damage_length, {"file-damaged"}),
     "zeros": (damage_by_zeros, {"file-damaged", "chain-broken", "events-lost"}),
     "end": (damage_end, {"file-damaged", "log-regressed", "chat-differs"}),
     "all": (damage_all, {"log-regressed", "chat-differs"}),
-    "last": (damage_last, {"file-damaged", "chain-broken", "position-reused"}),
+    "last": (
+        lambda data: flip(block(data), b"the newest title", last=True),
+        {"file-damaged", "chain-broken", "position-reused"},
+    ),
 }
 
 
@@ -300,12 +287,11 @@ def test_an_encrypted_log(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="encrypted"):
         admin.diagnose(tmp_path / "data")
     assert diagnosed(tmp_path / "data", encryption=key).is_healthy
-    raw = bytearray(block(tmp_path / "data").read_bytes())
-    raw[len(raw) // 2] ^= 1
-    block(tmp_path / "data").write_bytes(raw)
+    with changed(block(tmp_path / "data")) as raw:
+        raw[len(raw) // 2] ^= 1
     assert kinds(diagnosed(tmp_path / "data", encryption=key)) == {"bit-flipped"}
-    raw[len(raw) // 2] ^= 2
-    block(tmp_path / "data").write_bytes(raw)
+    with changed(block(tmp_path / "data")) as raw:
+        raw[len(raw) // 2] ^= 2
     assert kinds(diagnosed(tmp_path / "data", encryption=key)) & {"event-unreadable", "file-damaged", "chain-broken"}
 
 

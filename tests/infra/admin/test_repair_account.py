@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from tests.support.backup_world import block
+from tests.support.backup_world import block, changed
 from tests.support.soak import IS_SOAK
 
 import chatledger
@@ -94,25 +94,22 @@ def zero_sector(known: dict[int, Known], drawn: random.Random) -> set[int]:
 
 def flip_bit(known: dict[int, Known], drawn: random.Random) -> set[int]:
     one = some(known, drawn)
-    raw = bytearray(one.file.read_bytes())
-    raw[one.span.offset + drawn.randrange(one.span.length)] ^= 1 << drawn.randrange(8)
-    one.file.write_bytes(raw)
+    with changed(one.file) as raw:
+        raw[one.span.offset + drawn.randrange(one.span.length)] ^= 1 << drawn.randrange(8)
     return set()
 
 
 def break_length(known: dict[int, Known], drawn: random.Random) -> set[int]:
     one = some(known, drawn)
-    raw = bytearray(one.file.read_bytes())
-    raw[one.span.offset] ^= 0x15
-    one.file.write_bytes(raw)
+    with changed(one.file) as raw:
+        raw[one.span.offset] ^= 0x15
     return hit(known, one.file, one.span.offset, one.span.offset + 1)
 
 
 def break_sequence(known: dict[int, Known], drawn: random.Random) -> set[int]:
     one = some(known, drawn)
-    raw = bytearray(one.file.read_bytes())
-    raw[one.span.offset + 4 + drawn.randrange(8)] ^= 0x33
-    one.file.write_bytes(raw)
+    with changed(one.file) as raw:
+        raw[one.span.offset + 4 + drawn.randrange(8)] ^= 0x33
     return hit(known, one.file, one.span.offset, one.span.offset + 1)
 
 

@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from tests.support.backup_world import block, fill
+from tests.support.backup_world import block, changed, fill
 from tests.support.soak import IS_SOAK
 
 import chatledger
@@ -29,10 +29,9 @@ def blob_block(data: Path) -> Path:
 
 
 def zero(file: Path, text: bytes, count: int = 64) -> None:
-    raw = bytearray(file.read_bytes())
-    at = raw.index(text)
-    raw[at : at + count] = bytes(count)
-    file.write_bytes(raw)
+    with changed(file) as raw:
+        at = raw.index(text)
+        raw[at : at + count] = bytes(count)
 
 
 @pytest.mark.soak
@@ -43,9 +42,8 @@ def test_large_data_are_carried_over(tmp_path: Path, kind: str, *, has_index: bo
     data = tmp_path / "data"
     options = {"encryption": Encryption(Encryption.new_key())} if kind == "encrypted" else {}
     filled(data, **options)
-    raw = bytearray(block(data).read_bytes())
-    raw[len(raw) // 3 : len(raw) // 3 + 40] = bytes(40)
-    block(data).write_bytes(raw)
+    with changed(block(data)) as raw:
+        raw[len(raw) // 3 : len(raw) // 3 + 40] = bytes(40)
     if not has_index:
         shutil.rmtree(data / "index", ignore_errors=True)  # that of an encrypted ledger is in memory
     done = admin.repair(data, **options)  # type: ignore[arg-type] # as above
@@ -66,9 +64,8 @@ def test_damaged_large_data_are_named(tmp_path: Path, kind: str) -> None:
     filled(data, **options)
     with chatledger.open(data, **options) as ledger:  # type: ignore[arg-type] # what the case is about
         before = ledger.get_messages("large")
-    raw = bytearray(blob_block(data).read_bytes())
-    raw[len(raw) - 400_000 : len(raw) - 399_000] = bytes(1000)
-    blob_block(data).write_bytes(raw)
+    with changed(blob_block(data)) as raw:
+        raw[len(raw) - 400_000 : len(raw) - 399_000] = bytes(1000)
     shutil.rmtree(data / "index", ignore_errors=True)
     done = admin.repair(data, **options)  # type: ignore[arg-type] # as above
 
@@ -107,9 +104,8 @@ def test_a_flipped_bit_beside_large_data(tmp_path: Path) -> None:
     """What the stream of large data says besides them is corrected like the rest."""
     data = tmp_path / "data"
     filled(data)
-    raw = bytearray(blob_block(data).read_bytes())
-    raw[-20] ^= 1
-    blob_block(data).write_bytes(raw)
+    with changed(blob_block(data)) as raw:
+        raw[-20] ^= 1
     shutil.rmtree(data / "index")
     found = admin.diagnose(data)
     assert [finding.kind for finding in found.findings if finding.severity == "error"] == ["bit-flipped"]

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 from msgspec import structs
-from tests.support.anchor_keys import KEY, pem_of, public_pem_of
 from tests.support.backup_world import answers, content, fill, reopened, run_and_kill, word
 from tests.support.cli_world import ask, fails, run
+from tests.support.proof_world import KEY, pem_of, public_pem_of
 
 import chatledger
 from chatledger import ChainIntegrityError, ConfigurationError, CorruptStateError, admin, user
@@ -151,8 +151,8 @@ def make_directory(tmp_path: Path) -> str:
 
 
 def make_ledger(tmp_path: Path) -> str:
-    chatledger.open(tmp_path / "there").close()
-    return str(tmp_path / "there")
+    with chatledger.open(tmp_path / "there") as ledger:
+        return ledger.location
 
 
 def make_file(tmp_path: Path) -> str:
@@ -166,18 +166,10 @@ def make_sqlite(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path}/there.db"
 
 
-def make_memory(_: Path) -> str:
-    return "memory:"
-
-
-def make_unknown(_: Path) -> str:
-    return "ftp://x"
-
-
 @pytest.mark.matrix
 @pytest.mark.parametrize(
     "make",
-    [make_directory, make_ledger, make_file, make_sqlite, make_memory, make_unknown],
+    [make_directory, make_ledger, make_file, make_sqlite, lambda _: "memory:", lambda _: "ftp://x"],
     ids=["a directory", "a ledger", "a file", "sqlite", "memory", "unknown"],
 )
 def test_only_into_an_empty_place(folder: Path, tmp_path: Path, make: Callable[[Path], str]) -> None:

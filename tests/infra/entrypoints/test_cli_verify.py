@@ -4,9 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.support.anchor_keys import KEY, OTHER, pem_of, public_pem_of
 from tests.support.cli_world import fails, run
-from tests.support.proof_world import SqliteFile, fill
+from tests.support.proof_world import KEY, OTHER, SqliteFile, fill, pem_of, public_pem_of
 
 import chatledger
 

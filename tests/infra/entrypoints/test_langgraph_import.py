@@ -10,8 +10,7 @@ import pytest
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.types import Command
 from tests.support.cli_world import run
-from tests.support.langgraph_points import Point
-from tests.support.langgraph_programs import PROGRAMS, asking, run_nested
+from tests.support.langgraph_programs import PROGRAMS, Point, asking, run_nested
 
 import chatledger
 from chatledger.domain.errors import InvalidValueError

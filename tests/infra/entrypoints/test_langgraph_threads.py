@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 from langchain_core.messages import HumanMessage
 from langgraph.types import Command
-from tests.support.langgraph_points import Point
-from tests.support.langgraph_programs import asking, fan_out, nested, react
+from tests.support.langgraph_programs import Point, asking, fan_out, nested, react
 
 import chatledger
 from chatledger.domain.errors import AlreadyExistsError, InvalidValueError, NamespaceError, RuntimeMismatchError
@@ -279,7 +278,7 @@ class TestSerializers:
 
     def test_a_clone_with_another_allowlist_shares_the_threads_only(self, ledger: chatledger.Ledger) -> None:
         saver = LedgerSaver(ledger).for_assistant("a")
-        clone = saver.with_allowlist([("tests.support.langgraph_points", "Point")])
+        clone = saver.with_allowlist([("tests.support.langgraph_programs", "Point")])
         assert clone.namespace == "assistant:a"
         assert clone._values is not saver._values
         calls(clone).put("t", {"n": 1})

@@ -5,20 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.imported_files import read
 
 from chatledger.domain.errors import ChainIntegrityError, InvalidValueError
-from chatledger.importers import ImportedChat, Problem, read_chats, validate_chat
 
 SAMPLE = Path(__file__).resolve().parents[3] / "tests" / "data" / "chatgpt_conversations.json"
 DEEP = 50_000
-
-
-def read(path: Path, *, strict: bool = False) -> tuple[list[ImportedChat], list[Problem]]:
-    problems: list[Problem] = []
-    chats = list(read_chats(path, strict=strict, on_problem=problems.append))
-    for chat in chats:
-        validate_chat(chat)
-    return chats, problems
 
 
 def node(parent: str | None, *children: str, role: str | None = "user", text: str = "hello") -> dict[str, Any]:
@@ -154,15 +146,6 @@ def test_content_types(tmp_path: Path, content: Any, expected: list[Any]) -> Non
         part["type"] == ("text" if isinstance(text, str) else "data-chatgpt")
         for part, text in zip(parts, expected, strict=True)
     )
-
-
-def test_user_of_an_archive(tmp_path: Path) -> None:
-    archive = tmp_path / "export.zip"
-    with zipfile.ZipFile(archive, "w") as out:
-        out.write(SAMPLE, "conversations.json")
-        out.writestr("user.json", '{"id": "user-7", "email": "not read"}')
-
-    assert {"user-7"} == {chat.user_id for chat in read(archive)[0]}
 
 
 def test_children_come_in_their_parents_order(tmp_path: Path) -> None:
@@ -302,10 +285,14 @@ def test_a_damaged_member_is_skipped(tmp_path: Path) -> None:
     assert (2, [f"{archive}, conversations-000.json"]) == (len(chats), [problem.source for problem in problems])
 
 
-def test_an_unusable_user_file_is_ignored(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("content", "user_id"), [('{"id": "user-7", "email": "not read"}', "user-7"), ("{", "chatgpt")]
+)
+def test_user_of_an_archive(tmp_path: Path, content: str, user_id: str) -> None:
+    """A file that cannot be used is ignored."""
     archive = tmp_path / "export.zip"
     with zipfile.ZipFile(archive, "w") as out:
         out.write(SAMPLE, "conversations.json")
-        out.writestr("user.json", "{")
+        out.writestr("user.json", content)
 
-    assert {chat.user_id for chat in read(archive)[0]} == {"chatgpt"}
+    assert {user_id} == {chat.user_id for chat in read(archive)[0]}

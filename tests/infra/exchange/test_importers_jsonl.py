@@ -277,13 +277,8 @@ def test_a_cut_off_chat_is_kept_as_far_as_it_goes() -> None:
     (chat,), problems = parse(b"".join(lines[:4]))
 
     assert (SMALL.messages, "m2") == (chat.messages, chat.branches[0].head_message_id)
-    assert [
-        words
-        for problem, words in zip(
-            problems, ["is cut off: its end", "has no usable branch", "the export is cut off"], strict=True
-        )
-        if words in problem.message
-    ] == ["is cut off: its end", "has no usable branch", "the export is cut off"]
+    reasons = ["is cut off: its end", "has no usable branch", "the export is cut off"]
+    assert all(reason in problem.message for problem, reason in zip(problems, reasons, strict=True))
 
 
 @pytest.mark.parametrize(

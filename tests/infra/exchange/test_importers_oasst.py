@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.cli_world import oasst_row, write_lines
+from tests.support.imported_files import read
 
 from chatledger.domain.errors import ChainIntegrityError, InvalidValueError
-from chatledger.importers import ImportedChat, Problem, read_chats, validate_chat
 
 ROOT = Path(__file__).resolve().parents[3]
 DATA = ROOT / "tests" / "data"
@@ -16,30 +17,8 @@ REAL = Path(os.environ.get("CHATLEDGER_OASST") or ROOT.parent / "shared" / "data
 DEEP = 20_000
 
 
-def read(path: Path, *, strict: bool = False) -> tuple[list[ImportedChat], list[Problem]]:
-    problems: list[Problem] = []
-    chats = list(read_chats(path, strict=strict, on_problem=problems.append))
-    for chat in chats:
-        validate_chat(chat)
-    return chats, problems
-
-
-def write_lines(path: Path, *rows: Any) -> Path:
-    path.write_text(
-        "".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows), encoding="utf-8"
-    )
-    return path
-
-
 def row(message_id: str, parent_id: str | None = None, *, tree: str = "t", **fields: Any) -> dict[str, Any]:
-    return {
-        "message_id": message_id,
-        "parent_id": parent_id,
-        "message_tree_id": tree,
-        "role": "prompter",
-        "text": f"text of {message_id}",
-        "user_id": "ada",
-    } | fields
+    return oasst_row(message_id, parent_id, tree=tree, **{"role": "prompter", "user_id": "ada", **fields})
 
 
 def test_messages_file() -> None:
@@ -82,14 +61,6 @@ def test_tree_file_says_the_same() -> None:
         assert {m.id: m for m in one.messages} == {m.id: m for m in other.messages}
         assert {b.head_message_id for b in one.branches} == {b.head_message_id for b in other.branches}
         assert (one.id, one.user_id, one.title, one.metadata) == (other.id, other.user_id, other.title, other.metadata)
-
-
-@pytest.mark.parametrize("name", ["oasst_messages.jsonl", "oasst_trees.jsonl"])
-def test_gzip_makes_no_difference(tmp_path: Path, name: str) -> None:
-    packed = tmp_path / f"{name}.gz"
-    packed.write_bytes(gzip.compress((DATA / name).read_bytes()))
-
-    assert read(DATA / name) == read(packed)
 
 
 @pytest.mark.soak

@@ -63,11 +63,6 @@ def test_detection_of_containers(tmp_path: Path) -> None:
     assert (detect_format(database), detect_format(str(archive))) == ("deepagents", "chatgpt")
 
 
-@pytest.mark.parametrize("name", ["oasst_messages.jsonl", "oasst_trees.jsonl", "chatgpt_conversations.json"])
-def test_samples_are_detected_and_read(name: str) -> None:
-    assert len(list(read_chats(DATA / name, on_problem=refuse, strict=True))) == 2
-
-
 def test_errors_come_at_the_call(tmp_path: Path) -> None:
     """Nothing needs to be read to hear that a file cannot be."""
     empty, cut = tmp_path / "empty", tmp_path / "cut.gz"

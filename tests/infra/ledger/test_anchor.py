@@ -17,9 +17,8 @@ from cryptography.hazmat.primitives.serialization import (
     NoEncryption,
     PrivateFormat,
 )
-from tests.support.anchor_keys import KEY, OTHER, pem_of, public_pem_of
 from tests.support.ledger_world import internals
-from tests.support.proof_world import SqliteFile, fill, say, verify_at
+from tests.support.proof_world import KEY, OTHER, SqliteFile, fill, pem_of, public_pem_of, say, verify_at
 
 import chatledger
 from chatledger import ChainIntegrityError, ConfigurationError, InvalidValueError

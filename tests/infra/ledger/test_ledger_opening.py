@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.jetstream_world import TOKEN, eventually, hold_port, running
-from tests.support.ledger_world import Worker, text, texts
-from tests.support.refused_openings import refused
+from tests.support.ledger_world import Worker, refused, text, texts
 
 import chatledger
 from chatledger import ConfigurationError, LogUnavailableError

@@ -30,12 +30,6 @@ from chatledger.jetstream import Endpoint, JetStreamApplicationRecorder
 FAR = time.monotonic() + 3600
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with running(tmp_path_factory.mktemp("nats")) as server:
-        yield server
-
-
 def named(server: Server) -> Endpoint:
     """Where a server is, with its name, as that of an embedded one."""
     info = get_server_info(server.url)

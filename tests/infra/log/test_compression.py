@@ -64,9 +64,17 @@ def test_any_altered_byte_is_found(place: int, other: int) -> None:
             ZSTD.decompress(altered)
 
 
-BOMBS = {
-    "claims a terabyte": b"\x28\xb5\x2f\xfd\xe0" + (2**40).to_bytes(8, "little") + b"\x01\x00\x00",
-    "one byte too many": zstandard.ZstdCompressor(level=1).compress(bytes(MAX_BYTES + 1)),
+@pytest.mark.parametrize("size", [MAX_BYTES + 1, 2**40, 2**63])
+def test_frames_that_claim_too_much(size: int) -> None:
+    """A few bytes that become many are refused before the memory for them is taken: the limit is on what comes out."""
+    some = b"\x28\xb5\x2f\xfd\xe0" + size.to_bytes(8, "little") + b"\x01\x00\x00"
+    whole = zstandard.ZstdCompressor(level=1).compress(bytes(MAX_BYTES + 1))
+    for frame in (some, whole):
+        with pytest.raises(UnreadableRecordError, match="claims to be larger"):
+            ZSTD.decompress(framed(frame))
+
+
+NO_FRAMES = {
     "does not say its size": zstandard.ZstdCompressor(write_content_size=False).compress(bytes(10**6)),
     "says less than it holds": zstandard.ZstdCompressor()
     .compress(bytes(70_000))
@@ -79,9 +87,9 @@ BOMBS = {
 }
 
 
-@pytest.mark.parametrize("frame", BOMBS.values(), ids=list(BOMBS))
+@pytest.mark.parametrize("frame", NO_FRAMES.values(), ids=list(NO_FRAMES))
 def test_hostile_frames(frame: bytes) -> None:
-    """A few bytes that become many are refused before the memory for them is taken; so is what is not one whole frame."""
+    """What is not one whole frame is refused."""
     with pytest.raises(UnreadableRecordError):
         ZSTD.decompress(framed(frame))
 
@@ -118,14 +126,6 @@ def test_switching_it_on_and_off(location: str) -> None:
     with chatledger.open(location) as ledger:
         assert texts(ledger, "c") == [f"{turn} {LONG}" for turn in range(4)]
         check_chat(ledger, "c")
-
-
-def test_anchored_hashes_do_not_depend_on_it() -> None:
-    """The hash of an event is that of its plain form."""
-    with chatledger.open("memory:", compression="zstd") as ledger:
-        ledger.create_chat("c", "u")
-        ledger.append("c", [user(LONG)])
-        check_chat(ledger, "c")  # computes every hash from the event
 
 
 def test_a_damaged_compressed_record() -> None:

@@ -5,7 +5,7 @@
 
 import os
 import threading
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import anyio
@@ -18,17 +18,7 @@ from eventsourcing.persistence import (
     StoredEvent,
     Tracking,
 )
-from tests.support.jetstream_world import (
-    Proxy,
-    Server,
-    connected,
-    event,
-    eventually,
-    inserted,
-    new_name,
-    new_recorder,
-    running,
-)
+from tests.support.jetstream_world import Proxy, Server, connected, event, eventually, inserted, new_name, new_recorder
 
 from chatledger.infra.log.nats import append as append_module
 from chatledger.infra.log.nats.append import EXPECTED, Ack
@@ -45,25 +35,6 @@ from chatledger.jetstream import (
 )
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with running(tmp_path_factory.mktemp("nats")) as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def client(server: Server) -> Iterator[JetStreamClient]:
-    with connected(server.endpoint) as client:
-        yield client
-
-
-@pytest.fixture
-def recorder(client: JetStreamClient) -> Iterator[JetStreamApplicationRecorder]:
-    recorder = new_recorder(client)
-    yield recorder
-    recorder.destroy()
-
-
 @pytest.fixture
 def proxy(server: Server) -> Generator[Proxy]:
     proxy = Proxy(lambda: server.port)
@@ -78,24 +49,16 @@ def behind_proxy(proxy: Proxy, recorder: JetStreamApplicationRecorder) -> Genera
         yield JetStreamApplicationRecorder(client, recorder.stream, id_type="text")
 
 
-def test_a_lost_answer_to_one_event_is_no_conflict(proxy: Proxy, behind_proxy: JetStreamApplicationRecorder) -> None:
-    """The event was stored, its acknowledgement was not delivered: the insert returns its position, and it is there once."""
-    proxy.swallow(b'"seq"')
-    ids = inserted(behind_proxy.insert_events([event("a", 1)]))
-
-    assert proxy.swallowed.is_set()
-    assert ids == [1]
-    assert behind_proxy.last_position() == 1
-
-
-def test_a_lost_answer_with_an_expected_position_is_no_conflict(
-    proxy: Proxy, behind_proxy: JetStreamApplicationRecorder
+@pytest.mark.parametrize("expected", [{}, {"expected_position": 1}], ids=["unknown", "known"])
+def test_a_lost_answer_to_one_event_is_no_conflict(
+    proxy: Proxy, behind_proxy: JetStreamApplicationRecorder, expected: dict[str, int]
 ) -> None:
-    """As above, for a caller that knows the position."""
+    """The event was stored, its acknowledgement was not delivered: the insert returns its position, and it is there once."""
     inserted(behind_proxy.insert_events([event("a", 1)]))
     proxy.swallow(b'"seq"')
-    ids = inserted(behind_proxy.insert_events([event("a", 2)], expected_position=1))
+    ids = inserted(behind_proxy.insert_events([event("a", 2)], **expected))
 
+    assert proxy.swallowed.is_set()
     assert ids == [2]
     assert behind_proxy.last_position() == 2
 

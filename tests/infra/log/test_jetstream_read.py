@@ -5,7 +5,6 @@
 
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from uuid import UUID, uuid4
 
@@ -13,7 +12,7 @@ import pytest
 from eventsourcing.persistence import DataError, PersistenceError, ProgrammingError, Tracking
 from hypothesis import example, given
 from hypothesis import strategies as st
-from tests.support.jetstream_world import Server, connected, event, eventually, new_name, new_recorder, running
+from tests.support.jetstream_world import Server, connected, event, eventually, new_name
 
 from chatledger.infra.log.nats import reading, subjects
 from chatledger.jetstream import JetStreamApplicationRecorder, JetStreamClient, JetStreamProcessRecorder
@@ -43,25 +42,6 @@ ODD_IDS = [
     "€" * 682 + "ab",
     "".join(map(chr, range(1, 128))),
 ]
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with running(tmp_path_factory.mktemp("nats")) as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def client(server: Server) -> Iterator[JetStreamClient]:
-    with connected(server.endpoint) as client:
-        yield client
-
-
-@pytest.fixture
-def recorder(client: JetStreamClient) -> Iterator[JetStreamApplicationRecorder]:
-    recorder = new_recorder(client)
-    yield recorder
-    recorder.destroy()
 
 
 any_id = st.text(st.characters(exclude_characters="\0"), min_size=1, max_size=300)

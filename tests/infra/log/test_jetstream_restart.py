@@ -215,43 +215,6 @@ def test_creating_twice_opens(client: JetStreamClient) -> None:
     assert new_recorder(client, name).identity != recorders[0].identity
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"discard": "old"}, "discard"),
-        ({"allow_atomic": False}, "allow_atomic"),
-        ({"allow_direct": False}, "allow_direct"),
-        ({"max_age": 10**12}, "max_age"),
-        ({"max_msgs": 10**6}, "max_msgs"),
-        ({"max_bytes": 10**6}, "max_bytes"),
-        ({"max_msgs_per_subject": 10**6}, "max_msgs"),
-        ({"storage": "memory"}, "storage"),
-        ({"retention": "interest"}, "retention"),
-        ({"subjects": ["other.>"]}, "subjects"),
-        ({"allow_atomic": False, "persist_mode": "async"}, "persist_mode"),
-        ({"subjects": None, "discard": None, "mirror": {"name": "Other"}, "allow_atomic": None}, "mirror"),
-    ],
-)
-def test_a_stream_that_would_lose_events_is_refused(
-    client: JetStreamClient, change: dict[str, Any], words: str
-) -> None:
-    name = new_name()
-    config = {
-        "name": name,
-        "subjects": [f"{name}.e.>", f"{name}.t.>"],
-        "discard": "new",
-        "storage": "file",
-        "retention": "limits",
-        "allow_atomic": True,
-        "allow_direct": True,
-        **change,
-    }
-    config = {key: value for key, value in config.items() if value is not None}
-    client.api(f"STREAM.CREATE.{name}", config, dict, client.deadline())
-    with pytest.raises(InterfaceError, match=words):
-        JetStreamApplicationRecorder(client, name)
-
-
 def test_two_urls_one_dead(server: Server, tmp_path: Path) -> None:
     with running(tmp_path / "other") as other:
         dead = other.url

@@ -94,16 +94,15 @@ def test_no_tls_where_the_server_wants_it(with_tls: str) -> None:
     refused(f"nats://{SECRET}@{with_tls}", None, "tls_ca")
 
 
-def test_a_certificate_of_another_host(authority: Authority, tmp_path: Path) -> None:
-    certificate, key = authority.issue("elsewhere", host="nats.example.com")
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [({"host": "nats.example.com"}, "name the server as its certificate does"), ({"lasts": -DAY}, "expired.*renew")],
+    ids=["of another host", "expired"],
+)
+def test_a_wrong_certificate(options: dict[str, Any], match: str, authority: Authority, tmp_path: Path) -> None:
+    certificate, key = authority.issue("wrong", **options)
     with serving(tmp_path, f'tls {{ cert_file: "{certificate}", key_file: "{key}" }}') as address:
-        refused(f"tls://{address}", Login(tls_ca=authority.file), "name the server as its certificate does")
-
-
-def test_an_expired_certificate(authority: Authority, tmp_path: Path) -> None:
-    certificate, key = authority.issue("expired", lasts=-DAY)
-    with serving(tmp_path, f'tls {{ cert_file: "{certificate}", key_file: "{key}" }}') as address:
-        refused(f"tls://{address}", Login(tls_ca=authority.file), "expired.*renew")
+        refused(f"tls://{address}", Login(tls_ca=authority.file), match)
 
 
 def test_tls_before_anything_is_said(authority: Authority, tmp_path: Path) -> None:
@@ -145,19 +144,13 @@ def test_a_certificate_of_ours(with_certificates: str, authority: Authority, tmp
     works(f"tls://{with_certificates}", tmp_path, Login(tls_ca=authority.file, tls_cert=certificate, tls_key=key))
 
 
-def test_no_certificate_of_ours(with_certificates: str, authority: Authority) -> None:
-    refused(f"tls://{with_certificates}", Login(tls_ca=authority.file), "tls_cert and tls_key")
-
-
-def test_a_certificate_that_the_server_does_not_trust(
-    with_certificates: str, authority: Authority, folder: Path
-) -> None:
+def test_no_certificate_that_the_server_trusts(with_certificates: str, authority: Authority, folder: Path) -> None:
     certificate, key = Authority(folder / "else", "stranger").issue("client")
-    refused(
-        f"tls://{with_certificates}",
+    for login in (
+        Login(tls_ca=authority.file),
         Login(tls_ca=authority.file, tls_cert=certificate, tls_key=key),
-        "tls_cert and tls_key",
-    )
+    ):
+        refused(f"tls://{with_certificates}", login, "tls_cert and tls_key")
 
 
 def test_certificates_are_read_again(authority: Authority, tmp_path: Path) -> None:

@@ -6,12 +6,7 @@ from dataclasses import replace
 
 import pytest
 from eventsourcing.cipher import AESCipher
-from eventsourcing.persistence import (
-    Compressor,
-    JSONTranscoder,
-    MapperDeserialisationError,
-    StoredEvent,
-)
+from eventsourcing.persistence import Compressor, JSONTranscoder, MapperDeserialisationError, StoredEvent
 from eventsourcing.utils import Environment
 
 import chatledger

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.faults.matrix import ANOTHER_BOOT, adopt, bytes_of_log, make_template
-from tests.support.backup_world import block, rot
+from tests.support.backup_world import block, changed, rot
 
 import chatledger
 from chatledger import ChainIntegrityError, CorruptStateError, admin, user
@@ -69,10 +69,9 @@ UNVOUCHED: dict[str, Callable[[Path], None]] = {
 
 def flip(data: Path, position: int, offset: int, bit: int = 1) -> None:
     """Flip a bit in a record, at an offset from its beginning, or its end."""
-    raw = bytearray(block(data).read_bytes())
-    span = next(span for span in read_frames(bytes(raw))[0] if span.position == position)
-    raw[span.offset + offset % span.length] ^= bit
-    block(data).write_bytes(raw)
+    with changed(block(data)) as raw:
+        span = next(span for span in read_frames(bytes(raw))[0] if span.position == position)
+        raw[span.offset + offset % span.length] ^= bit
 
 
 def refused(data: Path, error: type[Exception], match: str) -> None:
@@ -249,10 +248,9 @@ def test_a_copy_of_a_running_ledger(data: Path, tmp_path: Path) -> None:
 
 def test_checksums_of_another_kind(data: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A server that writes its blocks in another way is not taken for damage; what cannot be checked is said."""
-    raw = bytearray(block(data).read_bytes())
-    for span in read_frames(bytes(raw))[0]:
-        raw[span.offset + span.length - 1] ^= 0x55
-    block(data).write_bytes(raw)
+    with changed(block(data)) as raw:
+        for span in read_frames(bytes(raw))[0]:
+            raw[span.offset + span.length - 1] ^= 0x55
     forget_stop(data)
     with caplog.at_level(logging.WARNING):
         check_store(DataDirectory(data), STREAM)

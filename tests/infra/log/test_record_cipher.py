@@ -3,13 +3,13 @@
 import base64
 import builtins
 import sys
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
 from eventsourcing.persistence import JSONTranscoder, MapperDeserialisationError, Notification, StoredEvent
 from eventsourcing.utils import Environment
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from chatledger import ConfigurationError, CorruptStateError, Encryption, Message
@@ -54,6 +54,18 @@ def noted(stored: StoredEvent) -> Notification:
     return Notification(stored.originator_id, stored.originator_version, stored.topic, stored.state, 1)
 
 
+def empty_event(version: int) -> Event[MessagesAppended]:
+    return Event(
+        originator_id="c",
+        originator_version=version,
+        event_id="e",
+        occurred_at=1,
+        previous_hash=b"",
+        body=MessagesAppended(messages=()),
+        rest=0,
+    )
+
+
 @pytest.mark.parametrize("mapper", MAPPERS.values(), ids=list(MAPPERS))
 @given(event=events())
 def test_any_event_comes_back(mapper: StructMapper, event: Event[MessagesAppended]) -> None:
@@ -79,18 +91,10 @@ def test_any_altered_byte_is_found(mapper: StructMapper, event: Event[MessagesAp
             mapper.recorded(noted(replace(stored, state=altered)))
 
 
-def test_every_single_bit_is_found() -> None:
-    """All of them, of one record."""
-    record = CIPHER.seal(b"the password is swordfish", place_of("c", 1, "t"))
-    for place in range(len(record)):
-        for bit in range(8):
-            altered = bytearray(record)
-            altered[place] ^= 1 << bit
-            with pytest.raises(UnreadableRecordError):
-                CIPHER.unseal(bytes(altered), place_of("c", 1, "t"))
-
-
 @given(here=places, there=places)
+@example(here=("a", 1, "bc"), there=("ab", 1, "c"))
+@example(here=("1:a", 1, "b"), there=("a", 1, "b"))
+@example(here=("a", 11, "b"), there=("a", 1, "1b"))
 def test_places_do_not_collide(here: tuple[str, int, str], there: tuple[str, int, str]) -> None:
     """GS-24: what is bound to one place opens there and nowhere else."""
     record = CIPHER.seal(b"text", place_of(*here))
@@ -101,15 +105,6 @@ def test_places_do_not_collide(here: tuple[str, int, str], there: tuple[str, int
             CIPHER.unseal(record, place_of(*there))
 
 
-@pytest.mark.parametrize(
-    ("here", "there"),
-    [(("a", 1, "bc"), ("ab", 1, "c")), (("1:a", 1, "b"), ("a", 1, "b")), (("a", 11, "b"), ("a", 1, "1b"))],
-    ids=["boundary", "length", "version"],
-)
-def test_near_places_differ(here: tuple[str, int, str], there: tuple[str, int, str]) -> None:
-    assert place_of(*here) != place_of(*there)
-
-
 @pytest.mark.parametrize("mapper", PROTECTED, ids=["encrypted", "both"])
 @pytest.mark.parametrize(
     "change",
@@ -118,16 +113,7 @@ def test_near_places_differ(here: tuple[str, int, str], there: tuple[str, int, s
 )
 def test_a_record_is_bound_to_its_place(mapper: StructMapper, change: dict[str, object]) -> None:
     """Scenario 9, on the mapper alone: the cipher refuses it before anything is decoded."""
-    event = Event(
-        originator_id="c",
-        originator_version=3,
-        event_id="e",
-        occurred_at=1,
-        previous_hash=b"",
-        body=MessagesAppended(messages=()),
-        rest=0,
-    )
-    moved = replace(mapper.to_stored_event(event), **change)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType] - a table of changes
+    moved = replace(mapper.to_stored_event(empty_event(3)), **change)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType] - a table of changes
     with pytest.raises(CorruptStateError, match="belongs elsewhere"):
         mapper.recorded(noted(moved))
     with pytest.raises(MapperDeserialisationError, match="belongs elsewhere"):
@@ -168,42 +154,25 @@ def test_the_seam_of_the_library() -> None:
 
 def test_records_in_clear_are_told_apart() -> None:
     """No event in clear looks like an encrypted or a compressed one."""
-    event = MAPPERS["plain"].to_stored_event(
-        Event(
-            originator_id="c",
-            originator_version=1,
-            event_id="e",
-            occurred_at=1,
-            previous_hash=b"",
-            body=MessagesAppended(messages=()),
-            rest=0,
-        )
-    )
+    event = MAPPERS["plain"].to_stored_event(empty_event(1))
     assert event.state[0] >> 4 == 0b1001  # an array of msgpack
     assert not is_encrypted(event.state)
 
 
 def test_many_threads() -> None:
     """One cipher and one compressor serve all threads."""
-    mapper, failures = MAPPERS["both"], list[BaseException]()
+    compressor = MAPPERS["both"].compressor
+    assert compressor is not None
 
     def work(number: int) -> None:
-        try:
-            text = f"thread {number} " * 200
-            for version in range(1, 60):
-                place = place_of(str(number), version, "t")
-                assert mapper.compressor is not None
-                record = CIPHER.seal(mapper.compressor.compress(text.encode()), place)
-                assert mapper.compressor.decompress(CIPHER.unseal(record, place)).decode() == text
-        except BaseException as error:  # noqa: BLE001 - shown by the assertion below
-            failures.append(error)
+        text = f"thread {number} ".encode() * 200
+        for version in range(1, 60):
+            place = place_of(str(number), version, "t")
+            record = CIPHER.seal(compressor.compress(text), place)
+            assert compressor.decompress(CIPHER.unseal(record, place)) == text
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failures == []
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(work, range(8)))
 
 
 @pytest.mark.parametrize(("library", "extra"), [("cryptography", "crypto"), ("zstandard", "zstd")])

@@ -2,9 +2,6 @@
 
 import io
 import logging
-import os
-import stat
-import sys
 import traceback
 from pathlib import Path
 
@@ -15,7 +12,6 @@ from tests.support.secure_world import serving
 
 import chatledger
 from chatledger import ChatledgerError, Login
-from chatledger.infra.log.nats_server import DataDirectory, EmbeddedServer
 from chatledger.infra.store.opening.nats_locations import without_secrets
 from chatledger.jetstream import Endpoint
 
@@ -112,42 +108,3 @@ def test_a_session_on_a_server(tmp_path: Path, caplog: pytest.LogCaptureFixture)
     assert SECRET not in shown + caplog.text
     for file in (tmp_path / "index").rglob("*"):
         assert not file.is_file() or SECRET.encode() not in file.read_bytes()
-
-
-# The embedded server
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_the_token_of_the_embedded_server(tmp_path: Path) -> None:
-    """It is in the environment of the server and in one file that only its owner may read; only this machine can connect."""
-    directory = DataDirectory(tmp_path / "data")
-    with chatledger.open(directory.path) as ledger:
-        ledger.create_chat("c", "u")
-        record = directory.read_endpoint()
-        assert record is not None
-        token = record.token.encode()
-        for process in (record.server_pid, os.getpid()):
-            assert token not in Path(f"/proc/{process}/cmdline").read_bytes()
-        assert stat.S_IMODE(Path(f"/proc/{record.server_pid}/environ").stat().st_mode) == 0o400
-        holding = [file for file in directory.path.rglob("*") if file.is_file() and token in file.read_bytes()]
-        assert holding == [directory.endpoint_file]
-        assert stat.S_IMODE(directory.endpoint_file.stat().st_mode) == 0o600
-        assert stat.S_IMODE(directory.path.stat().st_mode) == 0o700
-        assert len(token) >= 43
-        assert record.url.startswith("nats://127.0.0.1:")
-        sockets = {str(link.readlink()) for link in Path(f"/proc/{record.server_pid}/fd").iterdir()}
-        inodes = {name[8:-1] for name in sockets if name.startswith("socket:[")}
-        for table in ("tcp", "tcp6"):
-            for line in Path(f"/proc/{record.server_pid}/net/{table}").read_text().splitlines()[1:]:
-                local, state, inode = (line.split()[number] for number in (1, 3, 9))
-                if inode in inodes and state == "0A":
-                    assert local.startswith("0100007F:"), "the server listens on 127.0.0.1 only"
-
-
-def test_every_start_has_another_token(tmp_path: Path) -> None:
-    directory = DataDirectory(tmp_path / "data")
-    tokens: set[str | None] = set()
-    for _ in range(2):
-        with EmbeddedServer.acquire(directory, durability="fast", stream="s") as server:
-            tokens.add(server.endpoint.token)
-    assert len(tokens) == 2

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.contracts.store_world import each_raises
 from tests.support.custom_world import Forks, Words, counted, expected, generations, say
 from tests.support.ledger_world import store_behind
 from tests.support.soak import examples
@@ -421,14 +422,14 @@ def test_inside_a_view_the_ledger_is_refused(location: str) -> None:
     with chatledger.open(location, projections=[Words()]) as ledger, chatledger.open("memory:") as another:
         fill(ledger, 1)
         with ledger.projection("words"):
-            for call in (
+            each_raises(
+                InvalidValueError,
                 lambda: ledger.append("of ada", [say("x")]),
                 lambda: ledger.get_chat("of ada"),
                 lambda: ledger.projection("words").__enter__(),
                 ledger.rebuild,
-            ):
-                with pytest.raises(InvalidValueError, match="use the ledger after the `with`"):
-                    call()
+                match="use the ledger after the `with`",
+            )
             another.create_chat("c", "ada")
         ledger.append("of ada", [say("x")])
 
@@ -497,14 +498,13 @@ def test_users_have_no_projections() -> None:
     """Rows belong to nobody, so a ledger that is limited to one user refuses them (GS)."""
     with chatledger.open("memory:", projections=[Words()]) as whole:
         ada = whole.for_user("ada")
-        for call in (
+        each_raises(
+            AccessDeniedError,
             lambda: ada.projection("words").__enter__(),
             ada.projections,
             lambda: ada.drop_projection("words"),
             lambda: ada.rebuild(only="words"),
-        ):
-            with pytest.raises(AccessDeniedError):
-                call()
+        )
         ada.create_chat("c", "ada")
         ada.append("c", [say("two words")])
         assert counted(whole) == {"ada": 2}

@@ -17,15 +17,14 @@ from typing import Any
 
 import pytest
 from tests.support.cli_world import finish, start
-from tests.support.damage_by_hand import by_hand
 from tests.support.encrypted_world import KEY, SECRETS, found_in, in_memory  # noqa: F401 - a fixture
+from tests.support.foreign_world import by_hand
 from tests.support.jetstream_world import TOKEN, running
 from tests.support.ledger_world import check_chat, store_behind, texts
 
 import chatledger
 from chatledger import (
     AsyncContextEngine,
-    ChainIntegrityError,
     ConfigurationError,
     ContextEngine,
     CorruptStateError,
@@ -392,17 +391,6 @@ def test_an_older_log_after_a_restart_of_the_machine(tmp_path: Path, in_memory: 
     for _ in range(2):
         with pytest.raises(LogRegressedError, match="position 6 was already seen"):
             chatledger.open(location, encryption=ENCRYPTION)
-
-
-def test_a_directory_whose_log_is_gone(tmp_path: Path, in_memory: Path) -> None:  # noqa: F811 - the fixture
-    """A lost log is not taken for a new one, though the index in memory is gone too."""
-    with chatledger.open(tmp_path / "data", encryption=ENCRYPTION) as ledger:
-        fill(ledger)
-    shutil.rmtree(in_memory)
-    in_memory.mkdir()
-    shutil.rmtree(tmp_path / "data" / "log")
-    with pytest.raises(ChainIntegrityError, match="is gone"):
-        chatledger.open(tmp_path / "data", encryption=ENCRYPTION)
 
 
 def test_deleting_a_chat(location: str, tmp_path: Path, in_memory: Path) -> None:  # noqa: F811 - the fixture

@@ -89,22 +89,6 @@ def test_rebuild_after_an_interrupted_erasure(
         assert ["other"] == [chat.id for chat in ledger.list_chats()]
 
 
-def test_reopening_finishes_an_erasure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a process that died did not come to erase, the next one erases."""
-    with chatledger.open(tmp_path, durability="fast") as ledger:
-        _fill(ledger)
-
-        def crash(*_: object, **__: object) -> None:
-            raise Crash
-
-        with monkeypatch.context() as patch:
-            patch.setattr(store_behind(ledger).log, "erase", crash)
-            with pytest.raises(Crash):
-                ledger.delete_chat("doomed")
-    with chatledger.open(tmp_path, durability="fast") as ledger:
-        assert ["chat_deleted"] == [recorded.type for recorded in ledger.history("doomed")]
-
-
 def _files_with(folder: Path, text: bytes) -> list[str]:
     return [path.name for path in folder.rglob("*") if path.is_file() and text in path.read_bytes()]
 
@@ -256,19 +240,6 @@ def test_a_server_killed_before_keeps_nothing(tmp_path: Path) -> None:
         ledger.append("doomed", [NewMessage("user", SECRET)])
         ledger.delete_chat("doomed")
         assert _files_with(tmp_path, b"swordfish") == []
-
-
-def test_a_deleted_id_begins_anew(location: str) -> None:
-    """The new chat starts empty, its versions go on after the tombstone, and a rebuild keeps the two apart."""
-    with chatledger.open(location, durability="fast") as ledger:
-        _fill(ledger)
-        ledger.delete_chat("doomed")
-        ledger.create_chat("doomed", "bob")
-        ledger.append("doomed", [NewMessage("user", "fresh")])
-        ledger.rebuild()
-
-        assert ["fresh"] == [message.text for message in ledger.get_messages("doomed")]
-        assert [12, 13, 14] == [recorded.version for recorded in ledger.history("doomed")]
 
 
 def test_lost_events_are_not_taken_for_erased_ones(location: str) -> None:

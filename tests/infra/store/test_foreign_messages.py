@@ -10,8 +10,7 @@ from typing import Any, cast
 
 import pytest
 from tests.support.cli_world import run
-from tests.support.damage_by_hand import by_hand
-from tests.support.foreign_world import STREAM, World, of, worlds
+from tests.support.foreign_world import STREAM, World, by_hand, of, worlds
 from tests.support.jetstream_world import eventually
 
 import chatledger

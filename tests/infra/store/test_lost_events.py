@@ -92,6 +92,7 @@ READERS: dict[str, Callable[[Ledger], Iterable[Recorded]]] = {
     "feed of its owner": lambda ledger: ledger.for_user("ada").feed(0, follow=False),
     "feed, named": lambda ledger: ledger.feed(name="reader", follow=False),
     "feed that follows": lambda ledger: ledger.feed(0),
+    "feed, async": async_feed,
 }
 
 
@@ -111,7 +112,9 @@ def test_a_reader_stops_at_a_lost_event(data: Path, reader: str, lost: int) -> N
     assert (error.position, error.chat_id) == (lost, "a")
 
 
-@pytest.mark.parametrize("reader", ["history", "feed", "feed, named", "history of its owner", "feed of its owner"])
+@pytest.mark.parametrize(
+    "reader", ["history", "feed", "feed, named", "feed, async", "history of its owner", "feed of its owner"]
+)
 def test_the_last_event_of_another_chat(data: Path, reader: str) -> None:
     """The hole is found although no later event of its chat shows it."""
     lose(data, OTHER)
@@ -140,17 +143,6 @@ def test_a_reader_that_begins_in_the_middle(data: Path, reader: str, after: int)
             expected = [at for at in range(after + 1, 15) if chat_id is None or at not in {8, OTHER}]
             assert given == ([] if after == 4 else expected)
             assert (error is not None) == (after == 4)
-
-
-def test_an_async_feed(data: Path) -> None:
-    """An async feed stops there, too."""
-    lose(data, 5)
-    with chatledger.open(data, durability="fast") as ledger:
-        given, error = positions(async_feed(ledger))
-
-    assert given == [1, 2, 3, 4]
-    assert error is not None
-    assert error.position == 5
 
 
 def test_a_named_feed_stays_before_the_hole(data: Path) -> None:

@@ -39,20 +39,6 @@ def ledger(path: Path) -> Iterator[Ledger]:
         yield ledger
 
 
-@pytest.mark.soak
-def test_a_second_process_attaches(ledger: Ledger, path: Path) -> None:
-    """It uses the server and the index of the first one, and each reads what the other wrote."""
-    with Worker(path, durability="fast").ready() as worker:
-        assert worker.answer("is_owner") is False
-        ledger.append("c", [text("here")])
-        worker.answer("sync")
-        assert [message["data"] for message in worker.answer("get_messages", "c")] == ["here"]
-        worker.answer("append", "c", [{"name": "user", "data": "there"}])
-        ledger.sync()
-        assert texts(ledger, "c") == ["here", "there"]
-    check_chat(ledger, "c")
-
-
 @pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("chats", [1, 7], ids=["one chat", "many chats"])
 def test_processes_append(path: Path, count: int, chats: int) -> None:

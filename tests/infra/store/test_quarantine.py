@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.backup_world import block, content, fill, reopened, word
+from tests.support.backup_world import block, changed, content, fill, reopened, word
 from tests.support.cli_world import run
 
 import chatledger
@@ -45,9 +45,8 @@ def data(tmp_path: Path) -> Path:
 
 def damage(data: Path, text: str) -> None:
     """Damage a text on the log, and lose the index that could have brought it back."""
-    raw = bytearray(block(data).read_bytes())
-    raw[raw.index(text.encode()) + 2] ^= 6
-    block(data).write_bytes(raw)
+    with changed(block(data)) as raw:
+        raw[raw.index(text.encode()) + 2] ^= 6
     shutil.rmtree(data / "index")
 
 
@@ -310,16 +309,14 @@ with chatledger.open(sys.argv[1]) as ledger:
 """
 
 
-def damage_branches(data: Path) -> Path:
+def damage_branches(data: Path) -> None:
     """Branches of the index lead behind the end of its file: reading them ends the process."""
     file = next((data / "index").rglob("data.mdb"))
-    raw = bytearray(file.read_bytes())
-    for at in range(2 * 4096, len(raw), 4096):
-        if raw[at + 10] == 1 and raw[at + 11] == 0:
-            node = at + int.from_bytes(raw[at + 16 : at + 18], "little")
-            raw[node + 3] = 0x7F
-    file.write_bytes(raw)
-    return file
+    with changed(file) as raw:
+        for at in range(2 * 4096, len(raw), 4096):
+            if raw[at + 10] == 1 and raw[at + 11] == 0:
+                node = at + int.from_bytes(raw[at + 16 : at + 18], "little")
+                raw[node + 3] = 0x7F
 
 
 @pytest.fixture
@@ -363,9 +360,8 @@ def test_a_damaged_index_ends_one_process_at_most(large: Path) -> None:
 def test_a_damaged_index_is_no_witness(large: Path) -> None:
     """Where the log is damaged too, the repair does without the index, and does not die of it."""
     damage_branches(large)
-    raw = bytearray(block(large).read_bytes())
-    raw[raw.index(word("b", 1).encode())] ^= 3
-    block(large).write_bytes(raw)
+    with changed(block(large)) as raw:
+        raw[raw.index(word("b", 1).encode())] ^= 3
     assert admin.repair(large).cut == ("b",)
     with chatledger.open(large) as ledger:
         assert len(ledger.get_messages("a", limit=None)) == 202

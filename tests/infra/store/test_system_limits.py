@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from tests.contracts.store_world import each_raises
 
 import chatledger
-from chatledger import ConfigurationError, Ledger, LogUnavailableError, admin, user
+from chatledger import ConfigurationError, Ledger, admin, user
 from chatledger.errors import ResourceError
 
 Call = Callable[[Ledger, Path], object]
@@ -136,17 +137,8 @@ def test_no_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         ledger.create_chat("c", "ada")
         ledger.append("c", [user("hello world")])
         monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "gone"))
-        with pytest.raises(ResourceError, match=r"temporary folder.*TMPDIR"):
-            read(ledger)
-        with pytest.raises(ResourceError, match=r"temporary folder.*TMPDIR"):
-            ledger.verify()
-        with pytest.raises(ResourceError, match=r"temporary folder.*TMPDIR"):
-            chatledger.open("memory:")
-
-
-def test_it_is_caught_by_who_retries() -> None:
-    """A loop that retries while the log is unavailable goes on when the cause is gone."""
-    assert issubclass(ResourceError, LogUnavailableError)
+        acts = (lambda: read(ledger), ledger.verify, lambda: chatledger.open("memory:"))
+        each_raises(ResourceError, *acts, match=r"temporary folder.*TMPDIR")
 
 
 OPENED: dict[str, Callable[[Path], Ledger]] = {

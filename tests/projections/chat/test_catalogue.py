@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.naive_index import opened, rows
+from tests.support.naive_index import opened
 from tests.support.soak import examples
 from tests.support.stories import Story, user
 
@@ -114,47 +114,6 @@ def test_limits_and_offsets(tmp_path: Path) -> None:
         assert [] == ask(index, offset=5)
         assert [] == ask(index, offset=10**12, limit=10**12)
         assert whole == ask(index, limit=10**12)
-
-
-def test_metadata_match_exactly(tmp_path: Path) -> None:
-    """The acceptance example: `{"b": true}`, `{"b": 1}`, `{"a.b": "x"}` (section 3.9, number 7)."""
-    story = Story()
-    for chat_id, entries in {
-        "x": {"b": True},
-        "y": {"b": 1},
-        "z": {"a.b": "x"},
-        "n": None,
-        "d": {"a": {"b": "x"}},
-    }.items():
-        story.create(chat_id, metadata=entries)
-    with opened(tmp_path, story.events) as index:
-        found = {
-            entry: [chat.id for chat in ask(index, entry=entry)]
-            for entry in [("b", "1"), ("a.b", "x"), ("b", "True"), ("a", "x")]
-        }
-
-        assert {("b", "1"): [], ("a.b", "x"): ["z"], ("b", "True"): [], ("a", "x"): []} == found
-        assert ["x"] == [chat.id for chat in ask(index, entry=("b", True))]
-        assert ["y"] == [chat.id for chat in ask(index, entry=("b", 1))]
-
-
-def test_a_change_moves_a_chat_to_the_front(tmp_path: Path) -> None:
-    """Appending and updating move it, branches and checkpoints do not; its old place is empty (PS-7)."""
-    story = told([("ada", {"a": 1}, 2)] * 3, [])
-    with opened(tmp_path, story.events) as index:
-        before = [chat.id for chat in ask(index)]
-        rows_before = len(rows(index)["order"])
-        story.append(user("m1"), chat_id=before[-1])
-        index.apply(story.events)
-        appended = [chat.id for chat in ask(index, entry=("a", 1), user_id="ada")]
-        story.write(decide_update_chat(story.chat(before[1]), metadata={"b": 2}), before[1])
-        index.apply(story.events)
-
-        assert [before[2], before[0], before[1]] == appended
-        assert [before[1], before[2], before[0]] == [chat.id for chat in ask(index)]
-        assert [before[1]] == [chat.id for chat in ask(index, entry=("b", 2))]
-        assert before[1] not in [chat.id for chat in ask(index, entry=("a", 1))]
-        assert rows_before == len(rows(index)["order"])
 
 
 @pytest.mark.parametrize("length", [399, 400, 401, 2048])

@@ -194,20 +194,6 @@ def test_forks_of_forks(tmp_path: Path, depth: int) -> None:
         check_against(chat, messages, some_pairs(messages, 400))
 
 
-def test_forks_of_the_root(tmp_path: Path) -> None:
-    """Many children of one message, and many roots, in the order of their creation."""
-    drafts = [user("root"), *(user(f"c{at}", parent_id="root") for at in range(300))]
-    drafts += [user(f"r{at}") for at in range(300)]
-    story = written(drafts, [1000])
-    with opened(tmp_path, story.events) as index, indexed(index, CHAT) as chat:
-        children = chat.chains.children(place_of(chat, "root"))
-
-        assert [f"c{at}" for at in range(300)] == [chat.chains.message(place).id for place in children]
-        assert ["root", *(f"r{at}" for at in range(300))] == [
-            chat.chains.message(place).id for place in chat.chains.roots()
-        ]
-
-
 @pytest.mark.parametrize("size", [PAGE_BYTES - 100, PAGE_BYTES, PAGE_BYTES + 1, 5 * PAGE_BYTES, 1_000_000])
 def test_messages_larger_than_a_page(tmp_path: Path, size: int) -> None:
     """Large messages stand among small ones, alone in their pages."""
@@ -238,33 +224,6 @@ def test_interleaved_branches(tmp_path: Path, page: int) -> None:
             messages = story.chat(chat_id).messages
             with indexed(index, chat_id) as chat:
                 check_against(chat, messages, some_pairs(messages, 100))
-
-
-@pytest.mark.parametrize("size", [1, 3, 64, 1000])
-def test_paging_backwards_tiles_the_chain(tmp_path: Path, size: int) -> None:
-    """Pages of `limit` messages, each before the first of the one before, give the whole chain once, parents included."""
-    drafts = [*straight(100), user("a0", parent_id="m49")]
-    drafts += [user(f"a{at}", parent_id=f"a{at - 1}") for at in range(1, 100)]
-    story = written(drafts, [9])
-    whole = NaiveTree(story.chat().messages).chain("a99")
-    with opened(tmp_path, story.events) as index, indexed(index, CHAT) as chat:
-        pages: list[list[Message]] = []
-        at = chat.place("a99")
-        while at is not None:
-            pages.insert(0, chat.chains.chain(at, size))
-            at = chat.chains.parent(place_of(chat, pages[0][0].id))
-
-        assert whole == [message for page in pages for message in page]
-        assert all(len(page) == size for page in pages[1:])
-
-
-def test_the_first_of_the_last_knows_its_parent(tmp_path: Path) -> None:
-    """With a limit, the first message has the parent that it has, though that is not among the answer."""
-    story = written(straight(10), [1])
-    with opened(tmp_path, story.events) as index, indexed(index, CHAT) as chat:
-        found = chat.chains.chain(place_of(chat, "m9"), 3)
-
-        assert [("m7", "m6"), ("m8", "m7"), ("m9", "m8")] == [(message.id, message.parent_id) for message in found]
 
 
 def test_a_missing_page_is_not_a_shorter_chain(tmp_path: Path) -> None:

@@ -81,11 +81,6 @@ def check(rows: list[bytes], occurrences: list[int]) -> None:
     assert occurrences == occurrences_of(postings).tolist()
 
 
-@given(occurrence_lists())
-def test_a_chunk_comes_out_as_it_went_in(occurrences: list[int]) -> None:
-    check([packed(occurrences)], occurrences)
-
-
 @given(occurrence_lists(), st.data())
 def test_chunks_one_after_the_other_are_one_list(occurrences: list[int], data: st.DataObject) -> None:
     """Cut between documents at any places, into chunks of one row or of several."""
