@@ -9,7 +9,6 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
@@ -28,12 +27,6 @@ from chatledger.infra.testing.savers import Calls, config, thread
 from chatledger.langgraph import LedgerSaver
 
 CONFIG: Any = {"configurable": {"thread_id": "t"}}
-
-
-@pytest.fixture
-def ledger() -> Generator[chatledger.Ledger]:
-    with chatledger.open("memory:") as opened:
-        yield opened
 
 
 STEPS = 5

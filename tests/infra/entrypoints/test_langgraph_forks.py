@@ -94,12 +94,6 @@ def copies(make: Make, saver: Any) -> list[Any]:
     return found
 
 
-@pytest.fixture
-def ledger() -> Generator[chatledger.Ledger]:
-    with chatledger.open("memory:") as opened:
-        yield opened
-
-
 @pytest.mark.matrix
 @pytest.mark.parametrize("make", GRAPHS, ids=lambda make: make.__name__)
 @pytest.mark.parametrize("is_fenced", [True, False], ids=["fenced", "not fenced"])

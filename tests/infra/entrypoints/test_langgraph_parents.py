@@ -27,12 +27,6 @@ def saver(request: pytest.FixtureRequest) -> Generator[Calls]:
         yield calls
 
 
-@pytest.fixture
-def ledger() -> Generator[chatledger.Ledger]:
-    with chatledger.open("memory:") as opened:
-        yield opened
-
-
 def log_of(saver: Calls, checkpoint_id: str) -> list[Any]:
     """The writes of the delta channel `log`."""
     history = saver("get_delta_channel_history", config=config("t", checkpoint_id), channels=["log"])

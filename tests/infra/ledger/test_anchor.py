@@ -11,12 +11,7 @@ import anyio
 import msgspec
 import pytest
 from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
-from cryptography.hazmat.primitives.serialization import (
-    BestAvailableEncryption,
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
-)
+from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, NoEncryption, PrivateFormat
 from tests.support.anchor_keys import KEY, OTHER, pem_of, public_pem_of
 from tests.support.ledger_world import internals
 from tests.support.proof_world import SqliteFile, fill, say, verify_at
@@ -198,13 +193,12 @@ def test_a_truncated_dense_log(tmp_path: Path) -> None:
         verify_at(str(path), anchor)
 
 
-def test_an_unsound_log_is_not_anchored() -> None:
+def test_an_unsound_log_is_not_anchored(ledger: chatledger.Ledger) -> None:
     """Nothing is signed that was not checked."""
-    with chatledger.open("memory:") as ledger:
-        fill(ledger)
-        internals(ledger).log._events.erase("b", first=8, before=12)
-        with pytest.raises(ChainIntegrityError):
-            ledger.anchor(pem_of(KEY))
+    fill(ledger)
+    internals(ledger).log._events.erase("b", first=8, before=12)
+    with pytest.raises(ChainIntegrityError):
+        ledger.anchor(pem_of(KEY))
 
 
 # Keys and signatures
@@ -270,14 +264,13 @@ def test_the_library_may_be_missing(monkeypatch: pytest.MonkeyPatch, anchor: Anc
             ledger.verify(anchor=anchor)
 
 
-def test_for_one_user_there_is_no_proof() -> None:
+def test_for_one_user_there_is_no_proof(ledger: chatledger.Ledger) -> None:
     """Both read what belongs to everybody."""
-    with chatledger.open("memory:") as ledger:
-        scoped = ledger.for_user("ada")
-        with pytest.raises(chatledger.AccessDeniedError):
-            scoped.verify()
-        with pytest.raises(chatledger.AccessDeniedError):
-            scoped.anchor(pem_of(KEY))
+    scoped = ledger.for_user("ada")
+    with pytest.raises(chatledger.AccessDeniedError):
+        scoped.verify()
+    with pytest.raises(chatledger.AccessDeniedError):
+        scoped.anchor(pem_of(KEY))
 
 
 def test_the_async_ledger_anchors(tmp_path: Path) -> None:

@@ -1,10 +1,10 @@
 """Going back, aside and elsewhere with a context engine: branches and checkpoints (SM-25 to SM-35)."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.support.engine_world import KINDS, EngineWorld, as_set, shown
+from tests.support.engine_world import EngineWorld, as_set, shown
 from tests.support.ledger_world import length
 
 from chatledger import Branch, ChatledgerError, ContextEngine, InvalidValueError, assistant, user
@@ -15,12 +15,6 @@ from chatledger.errors import (
     MessageNotFoundError,
     WrongChatError,
 )
-
-
-@pytest.fixture(params=KINDS)
-def world(request: pytest.FixtureRequest) -> Iterator[EngineWorld]:
-    with EngineWorld(request.param) as world:
-        yield world
 
 
 def three(world: EngineWorld) -> ContextEngine:

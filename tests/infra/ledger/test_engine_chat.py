@@ -1,21 +1,15 @@
 """The chat of a context engine: title, metadata and usage (CE-26, CE-27)."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
 import pytest
 from tests.contracts.store_world import together
-from tests.support.engine_world import KINDS, EngineWorld
+from tests.support.engine_world import EngineWorld
 from tests.support.ledger_world import length
 
 from chatledger import Chat, ContextEngine, InvalidValueError, user
-
-
-@pytest.fixture(params=KINDS)
-def world(request: pytest.FixtureRequest) -> Iterator[EngineWorld]:
-    with EngineWorld(request.param) as world:
-        yield world
 
 
 def stored(world: EngineWorld) -> Chat:

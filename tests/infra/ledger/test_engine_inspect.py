@@ -5,11 +5,10 @@ import gc
 import json
 import time
 import weakref
-from collections.abc import Iterator
 from typing import Any, cast
 
 import pytest
-from tests.support.engine_world import KINDS, EngineWorld, as_set, data, shown
+from tests.support.engine_world import EngineWorld, as_set, data, shown
 from tests.support.ledger_world import length
 
 import chatledger
@@ -30,12 +29,6 @@ from chatledger.renderers import MarkdownRenderer
 from chatledger.tokens import ModelInfo
 
 MODELS = {"small": ModelInfo(provider="acme", input_price=2.0, context=20, output=10)}
-
-
-@pytest.fixture(params=KINDS)
-def world(request: pytest.FixtureRequest) -> Iterator[EngineWorld]:
-    with EngineWorld(request.param) as world:
-        yield world
 
 
 # Estimates

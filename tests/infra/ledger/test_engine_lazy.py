@@ -1,23 +1,16 @@
 """Correcting the last answer without knowing its id (CE-11 to CE-14)."""
 
 import uuid
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.support.engine_world import KINDS, EngineWorld, data, shown
+from tests.support.engine_world import EngineWorld, data, shown
 from tests.support.ledger_world import length
 
 from chatledger import Fragment, InvalidValueError, NewMessage, assistant, user
 from chatledger.domain.context.fragments import Lazy
 from chatledger.errors import MissingCodecError, UnknownLazyTypeError
 from chatledger.fragments import is_lazy_fragment, is_message_fragment, last_assistant_message
-
-
-@pytest.fixture(params=KINDS)
-def world(request: pytest.FixtureRequest) -> Iterator[EngineWorld]:
-    with EngineWorld(request.param) as world:
-        yield world
 
 
 def test_what_it_is() -> None:

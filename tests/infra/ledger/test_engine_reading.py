@@ -1,10 +1,9 @@
 """Opening, setting and reading with a context engine (CE-15 to CE-25)."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.support.engine_world import KINDS, EngineWorld, as_set, data, shown, texts
+from tests.support.engine_world import EngineWorld, as_set, data, shown, texts
 from tests.support.ledger_world import length
 
 from chatledger import (
@@ -21,12 +20,6 @@ from chatledger import (
 from chatledger.errors import ChatNotFoundError, MissingCodecError
 from chatledger.fragments import fragment, hint, last_assistant_message, role
 from chatledger.renderers import MarkdownRenderer
-
-
-@pytest.fixture(params=KINDS)
-def world(request: pytest.FixtureRequest) -> Iterator[EngineWorld]:
-    with EngineWorld(request.param) as world:
-        yield world
 
 
 def anything(value: Any) -> Any:

@@ -1,22 +1,15 @@
 """Reminders through a context engine: into the last user message of a save, and out again (CE-32 to CE-34)."""
 
 import logging
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.engine_world import KINDS, EngineWorld, data, shown
+from tests.support.engine_world import EngineWorld, data, shown
 
 from chatledger import NewMessage, assistant, user
 from chatledger.fragments import hint, last_assistant_message
 from chatledger.reminders import ReminderContext, every_n_turns, first, once, reminder, strip_reminders, usage_exceeds
-
-
-@pytest.fixture(params=KINDS)
-def world(request: pytest.FixtureRequest) -> Iterator[EngineWorld]:
-    with EngineWorld(request.param) as world:
-        yield world
 
 
 def tagged(text: str) -> str:
@@ -61,10 +54,7 @@ def test_the_last_user_message_of_a_save_carries_them(world: EngineWorld) -> Non
     assert world.message("m1").data == data("first", "m1")
     assert world.message("a1").data == data("answer", "a1", "assistant")
     assert world.message("s1").data == {"id": "s1", **synthetic}
-    assert [part["text"] for part in parts] == [
-        f"last{tagged('one')}{tagged('<hint>two</hint>')}",
-        tagged("three"),
-    ]
+    assert [part["text"] for part in parts] == [f"last{tagged('one')}{tagged('<hint>two</hint>')}", tagged("three")]
     assert [one["mode"] for one in world.message("m2").data["metadata"]["reminders"]] == ["inline", "inline", "part"]
     assert world.message("m2").text.count("<system-reminder>") == 3
 

@@ -2,11 +2,10 @@
 
 import itertools
 import uuid
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.support.engine_world import KINDS, USER, EngineWorld, as_set, data, shown
+from tests.support.engine_world import USER, EngineWorld, as_set, data, shown
 from tests.support.ledger_world import length
 
 from chatledger import (
@@ -29,12 +28,6 @@ from chatledger.errors import (
     WrongChatError,
 )
 from chatledger.fragments import hint, last_assistant_message
-
-
-@pytest.fixture(params=KINDS)
-def world(request: pytest.FixtureRequest) -> Iterator[EngineWorld]:
-    with EngineWorld(request.param) as world:
-        yield world
 
 
 def five() -> list[Fragment]:

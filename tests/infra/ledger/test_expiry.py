@@ -22,12 +22,6 @@ NOON = datetime(2026, 2, 7, 12, tzinfo=UTC)
 NOON_MS = 1_770_465_600_000
 
 
-@pytest.fixture
-def ledger() -> Any:
-    with chatledger.open("memory:") as opened:
-        yield opened
-
-
 def ids(ledger: Ledger) -> set[str]:
     return {chat.id for chat in ledger.list_chats()}
 
@@ -61,11 +55,7 @@ def test_it_can_be_changed_and_cleared(ledger: Ledger) -> None:
     assert ledger.update_chat("a", updater=lambda chat: {"expires_at": NOON}).expires_at == NOON_MS
     assert [
         recorded.to_dict()["payload"]["changes"] for recorded in ledger.history("a") if recorded.type == "chat_updated"
-    ] == [
-        {"title": "u"},
-        {"expires_at": None},
-        {"expires_at": NOON_MS},
-    ]
+    ] == [{"title": "u"}, {"expires_at": None}, {"expires_at": NOON_MS}]
 
 
 @pytest.mark.parametrize(

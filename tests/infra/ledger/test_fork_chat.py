@@ -117,9 +117,7 @@ REFUSED: list[tuple[Callable[[Any], Any], type[Exception]]] = [
 
 
 @pytest.mark.parametrize(
-    ("call", "error"),
-    REFUSED,
-    ids=["no chat", "no message", "another chat's", "empty id", "metadata are a list"],
+    ("call", "error"), REFUSED, ids=["no chat", "no message", "another chat's", "empty id", "metadata are a list"]
 )
 def test_what_can_not_be_forked(ledger: Ledger, call: Callable[[Ledger], Any], error: type[Exception]) -> None:
     ledger.create_chat("elsewhere", "ada")

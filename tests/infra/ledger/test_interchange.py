@@ -70,12 +70,7 @@ def test_export_gives_what_was_imported() -> None:
         result = ledger.import_chat(TRIP)
         exported = ledger.export_chat("trip")
 
-    assert (True, 4, 3, 1) == (
-        result.is_new,
-        result.messages_added,
-        result.branches_added,
-        result.checkpoints_set,
-    )
+    assert (True, 4, 3, 1) == (result.is_new, result.messages_added, result.branches_added, result.checkpoints_set)
     assert _same(TRIP) == _same(exported)
     assert ["branch-7"] == [branch.id for branch in exported.branches if branch.name == "other"]
 
@@ -89,15 +84,14 @@ def test_import_is_one_commit() -> None:
     assert list(range(len(rests) - 1, -1, -1)) == rests
 
 
-def test_repeated_import_writes_nothing() -> None:
+def test_repeated_import_writes_nothing(ledger: Ledger) -> None:
     """The second time there is nothing to do."""
-    with chatledger.open("memory:") as ledger:
-        ledger.import_chat(TRIP)
-        position = ledger.position
-        again = ledger.import_chat(TRIP)
+    ledger.import_chat(TRIP)
+    position = ledger.position
+    again = ledger.import_chat(TRIP)
 
-        assert position == ledger.position
-        assert not any((again.is_new, again.messages_added, again.branches_added, again.heads_moved))
+    assert position == ledger.position
+    assert not any((again.is_new, again.messages_added, again.branches_added, again.heads_moved))
 
 
 def test_longer_import_moves_branches_forward() -> None:
@@ -115,19 +109,18 @@ def test_longer_import_moves_branches_forward() -> None:
         assert ["a", "b", "d"] == [message.id for message in ledger.get_messages("trip", branch="main")]
 
 
-def test_import_leaves_what_went_elsewhere() -> None:
+def test_import_leaves_what_went_elsewhere(ledger: Ledger) -> None:
     """A branch that was moved or continued here, and the active branch, stay as they are."""
-    with chatledger.open("memory:") as ledger:
-        ledger.import_chat(TRIP)
-        ledger.append("trip", [NewMessage("user", "mine", id="mine")], branch="main")
-        ledger.move_head("trip", "other", "r", expected=ANY)
-        ledger.set_active_branch("trip", "main")
-        result = ledger.import_chat(TRIP)
+    ledger.import_chat(TRIP)
+    ledger.append("trip", [NewMessage("user", "mine", id="mine")], branch="main")
+    ledger.move_head("trip", "other", "r", expected=ANY)
+    ledger.set_active_branch("trip", "main")
+    result = ledger.import_chat(TRIP)
 
-        assert 0 == result.heads_moved
-        heads = {branch.name: branch.head_message_id for branch in ledger.list_branches("trip")}
-        assert {"main": "mine", "other": "r", "empty": None} == heads
-        assert ["main"] == [branch.name for branch in ledger.list_branches("trip") if branch.is_active]
+    assert 0 == result.heads_moved
+    heads = {branch.name: branch.head_message_id for branch in ledger.list_branches("trip")}
+    assert {"main": "mine", "other": "r", "empty": None} == heads
+    assert ["main"] == [branch.name for branch in ledger.list_branches("trip") if branch.is_active]
 
 
 def test_conflicting_import_writes_nothing() -> None:
@@ -143,12 +136,7 @@ def test_conflicting_import_writes_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    "messages",
-    [
-        (_message("x", "y"), _message("y", "x")),
-        (_message("x", "nowhere"),),
-    ],
-    ids=["cycle", "dangling"],
+    "messages", [(_message("x", "y"), _message("y", "x")), (_message("x", "nowhere"),)], ids=["cycle", "dangling"]
 )
 def test_foreign_damage_is_refused(messages: tuple[ImportedMessage, ...]) -> None:
     """A cycle or a missing parent raises before anything is written."""
@@ -160,23 +148,22 @@ def test_foreign_damage_is_refused(messages: tuple[ImportedMessage, ...]) -> Non
         assert 0 == ledger.position
 
 
-def test_import_under_another_id() -> None:
+def test_import_under_another_id(ledger: Ledger) -> None:
     """A copy stands beside its original: the same tree, texts and pointers, with message ids of its own."""
-    with chatledger.open("memory:") as ledger:
-        ledger.create_chat("trip", "ada")
-        ledger.append("trip", [chatledger.user("Plan"), chatledger.assistant("Old Town?")])
-        original = ledger.export_chat("trip")
-        ledger.set_checkpoint("trip", "start", original.messages[0].id)
-        ledger.import_chat(ledger.export_chat("trip"), chat_id="copy")
-        copy = ledger.export_chat("copy")
+    ledger.create_chat("trip", "ada")
+    ledger.append("trip", [chatledger.user("Plan"), chatledger.assistant("Old Town?")])
+    original = ledger.export_chat("trip")
+    ledger.set_checkpoint("trip", "start", original.messages[0].id)
+    ledger.import_chat(ledger.export_chat("trip"), chat_id="copy")
+    copy = ledger.export_chat("copy")
 
-        assert [message.text for message in ledger.get_messages("trip")] == [
-            message.text for message in ledger.get_messages("copy")
-        ]
-        assert {message.id for message in original.messages}.isdisjoint(message.id for message in copy.messages)
-        assert [message.id for message in copy.messages] == [message.data["id"] for message in copy.messages]
-        assert copy.messages[0].id == ledger.list_checkpoints("copy")[0].message_id
-        assert original == msgspec.structs.replace(ledger.export_chat("trip"), checkpoints=())
+    assert [message.text for message in ledger.get_messages("trip")] == [
+        message.text for message in ledger.get_messages("copy")
+    ]
+    assert {message.id for message in original.messages}.isdisjoint(message.id for message in copy.messages)
+    assert [message.id for message in copy.messages] == [message.data["id"] for message in copy.messages]
+    assert copy.messages[0].id == ledger.list_checkpoints("copy")[0].message_id
+    assert original == msgspec.structs.replace(ledger.export_chat("trip"), checkpoints=())
 
 
 @pytest.mark.soak
@@ -317,32 +304,31 @@ def test_annotations_runs_and_the_end_travel(tmp_path: Path) -> None:
         ledger.verify()
 
 
-def test_a_copy_speaks_of_its_own_messages() -> None:
+def test_a_copy_speaks_of_its_own_messages(ledger: Ledger) -> None:
     """Under another id annotations, runs and regenerations name the copies, and the records of runs are others."""
-    with chatledger.open("memory:") as ledger:
-        _ran(ledger)
-        ledger.import_chat(ledger.export_chat("c"), chat_id="copy")
-        old = {message.id: message for message in ledger.export_chat("c").messages}
-        new = [message.id for message in ledger.export_chat("copy").messages]
-        there = dict(zip(old, new, strict=True))
+    _ran(ledger)
+    ledger.import_chat(ledger.export_chat("c"), chat_id="copy")
+    old = {message.id: message for message in ledger.export_chat("c").messages}
+    new = [message.id for message in ledger.export_chat("copy").messages]
+    there = dict(zip(old, new, strict=True))
 
-        def mapped(value: Any) -> Any:
-            text = json.dumps(msgspec.to_builtins(value))
-            for one, other in there.items():
-                text = text.replace(f'"{one}"', f'"{other}"')
-            return json.loads(text)
+    def mapped(value: Any) -> Any:
+        text = json.dumps(msgspec.to_builtins(value))
+        for one, other in there.items():
+            text = text.replace(f'"{one}"', f'"{other}"')
+        return json.loads(text)
 
-        def plain(chat_id: str) -> dict[str, Any]:
-            found: dict[str, Any] = msgspec.to_builtins(_all(ledger, chat_id))
-            for run in (*found["runs"], *(step["run"] for one in found["regenerations"] for step in one["steps"])):
-                if run is not None:
-                    run["id"] = ""
-            return found
+    def plain(chat_id: str) -> dict[str, Any]:
+        found: dict[str, Any] = msgspec.to_builtins(_all(ledger, chat_id))
+        for run in (*found["runs"], *(step["run"] for one in found["regenerations"] for step in one["steps"])):
+            if run is not None:
+                run["id"] = ""
+        return found
 
-        assert mapped(plain("c")) == plain("copy")
-        ids = {chat_id: {run.id for run in ledger.runs(chat_id)} for chat_id in ("c", "copy")}
-        assert not ids["c"] & ids["copy"]
-        assert len(ids["copy"]) == 5
+    assert mapped(plain("c")) == plain("copy")
+    ids = {chat_id: {run.id for run in ledger.runs(chat_id)} for chat_id in ("c", "copy")}
+    assert not ids["c"] & ids["copy"]
+    assert len(ids["copy"]) == 5
 
 
 def test_what_was_said_here_stays() -> None:

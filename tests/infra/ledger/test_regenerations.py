@@ -78,10 +78,7 @@ def test_planning_writes_nothing(ledger: Ledger) -> None:
     assert (["R1"], ["R3"], ["M2", "M6"]) == (plan.automatic, plan.awaiting_approval, plan.stale_message_ids)
     assert position == ledger.position
     assert 5 == ledger.plan_regeneration("c", "M1").max_cascade
-    for chat_id, message_id, error in (
-        ("none", "M1", ChatNotFoundError),
-        ("c", "none", MessageNotFoundError),
-    ):
+    for chat_id, message_id, error in (("none", "M1", ChatNotFoundError), ("c", "none", MessageNotFoundError)):
         with pytest.raises(error):
             ledger.plan_regeneration(chat_id, message_id)
     with pytest.raises(InvalidValueError):

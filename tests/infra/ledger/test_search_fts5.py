@@ -247,17 +247,7 @@ def _joined(parts: list[Pair], ours: str, theirs: str, level: int) -> Pair:
     return Pair(own, f" {theirs} ".join(f"({part.theirs})" for part in parts), level)
 
 
-FORMS: Final = [
-    "word",
-    "words",
-    "prefix",
-    "phrase",
-    "phrase_of_prefix",
-    "all_of",
-    "any_of",
-    "without",
-    "mixed",
-]
+FORMS: Final = ["word", "words", "prefix", "phrase", "phrase_of_prefix", "all_of", "any_of", "without", "mixed"]
 """Of some of these there are more below; in all there are at least 500 queries for each corpus."""
 COUNTS: Final = dict.fromkeys(FORMS, QUERIES_PER_FORM) | {"mixed": 3 * QUERIES_PER_FORM}
 

@@ -1,7 +1,7 @@
 import json
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, Final
 
@@ -27,13 +27,6 @@ from chatledger.infra.ledger.graph import stored as stored_module
 
 ID = state_id("ada", "trip")
 NODES = [f"node-{number}" for number in range(1, 11)]
-
-
-@pytest.fixture
-def ledger() -> Iterator[chatledger.Ledger]:
-    """A ledger in memory."""
-    with chatledger.open("memory:") as opened:
-        yield opened
 
 
 @pytest.fixture
@@ -553,10 +546,7 @@ def test_cleanup_of_a_user_spares_others(ledger: chatledger.Ledger, clock: list[
 
 def test_the_owner_never_changes(store: StateStore) -> None:
     """GS-10, as the source gets wrong: a state of another user does not come under the owner of the id."""
-    for call in (
-        lambda: store.put(ID, {"user_id": "bob"}),
-        lambda: store.update(ID, {"user_id": "bob"}, node="n"),
-    ):
+    for call in (lambda: store.put(ID, {"user_id": "bob"}), lambda: store.update(ID, {"user_id": "bob"}, node="n")):
         with pytest.raises(AccessDeniedError, match="modify"):
             call()
     assert store.get(ID) is None

@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -96,13 +95,6 @@ def test_checkpoints_of_what_is_significant_lose_what_came_after(tmp_path: Path)
     with chatledger.open(location) as ledger:
         nodes = [one.node for one in reversed(StateStore(ledger).history(ID))]
     assert nodes == ["node-1", "node-3", "node-5", "node-7", "node-9", "node-10"]
-
-
-@pytest.fixture
-def ledger() -> Iterator[chatledger.Ledger]:
-    """A ledger in memory."""
-    with chatledger.open("memory:") as opened:
-        yield opened
 
 
 class Gate:
@@ -201,11 +193,7 @@ def test_a_refused_update_leaves_what_is_kept(ledger: chatledger.Ledger) -> None
         key = state_id("ada", checkpointing)
         with StateStore(ledger, checkpointing=checkpointing) as store:
             store.update(key, {"docs": [{"id": "d1"}]}, node="n")
-            refused: list[dict[str, Any]] = [
-                {"docs": [{"title": "no id"}]},
-                {"number": float("inf")},
-                {"metadata": []},
-            ]
+            refused: list[dict[str, Any]] = [{"docs": [{"title": "no id"}]}, {"number": float("inf")}, {"metadata": []}]
             for wrong in refused:
                 with pytest.raises(InvalidValueError):
                     store.update(key, wrong, node="n")

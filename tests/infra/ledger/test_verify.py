@@ -304,16 +304,15 @@ def test_an_unknown_event_is_named(file: SqliteFile) -> None:
         verify_at(file.location)
 
 
-def test_lost_events_of_a_dense_log_are_counted() -> None:
+def test_lost_events_of_a_dense_log_are_counted(ledger: Ledger) -> None:
     """A whole chat that is gone is no hole in any chain; the holes in the positions, and the index, tell."""
-    with chatledger.open("memory:") as ledger:
-        fill(ledger)
-        log = internals(ledger).log
-        positions = [recorded.position for recorded in ledger.history("a")]
-        log._events.erase("a", first=positions[0], before=positions[-1] + 1)
-        with pytest.raises(ChainIntegrityError, match="chat 'a'") as caught:
-            ledger.verify()
-        assert caught.value.chat_id == "a"
+    fill(ledger)
+    log = internals(ledger).log
+    positions = [recorded.position for recorded in ledger.history("a")]
+    log._events.erase("a", first=positions[0], before=positions[-1] + 1)
+    with pytest.raises(ChainIntegrityError, match="chat 'a'") as caught:
+        ledger.verify()
+    assert caught.value.chat_id == "a"
 
 
 @pytest.mark.matrix
