@@ -16,6 +16,7 @@ import chatledger
 from chatledger import (
     AccessDeniedError,
     AsyncContextEngine,
+    AsyncLedger,
     ContextEngine,
     HeadConflictError,
     InvalidValueError,
@@ -412,50 +413,45 @@ def test_an_engine_works_for_its_user(whole: Ledger) -> None:
     assert whole.get_chat("new") is None
 
 
-@pytest.mark.parametrize("backend", ["asyncio", "trio"])
-def test_asynchronously(backend: str) -> None:
+@pytest.mark.anyio
+async def test_asynchronously(async_ledger: AsyncLedger) -> None:
     """An `AsyncLedger` is limited alike, and so is an engine on it."""
+    ada, bob = async_ledger.for_user("ada"), async_ledger.for_user("bob")
+    await ada.create_chat("trip", "ada")
+    (message,) = await ada.append("trip", [user("leeks")])
 
-    async def main() -> None:
-        async with chatledger.open_async("memory:") as ledger:
-            ada, bob = ledger.for_user("ada"), ledger.for_user("bob")
-            await ada.create_chat("trip", "ada")
-            (message,) = await ada.append("trip", [user("leeks")])
+    assert await bob.get_chat("trip") is None
+    assert await bob.get_message(message.id) is None
+    assert [] == await bob.list_chats()
+    assert [] == [event async for event in bob.history()]
+    assert [] == [event async for event in bob.feed(0, follow=False)]
+    assert 2 == len([event async for event in ada.feed(0, follow=False)])
+    assert ["trip"] == await ada.run(lambda ledger: [chat.id for chat in ledger.list_chats()])
+    with pytest.raises(ChatExistsError):
+        await bob.upsert_chat("trip", "bob")
+    with pytest.raises(AccessDeniedError):
+        bob.for_user("ada")
+    with pytest.raises(InvalidValueError):
+        async_ledger.for_user(anything(None))
 
-            assert await bob.get_chat("trip") is None
-            assert await bob.get_message(message.id) is None
-            assert [] == await bob.list_chats()
-            assert [] == [event async for event in bob.history()]
-            assert [] == [event async for event in bob.feed(0, follow=False)]
-            assert 2 == len([event async for event in ada.feed(0, follow=False)])
-            assert ["trip"] == await ada.run(lambda ledger: [chat.id for chat in ledger.list_chats()])
-            with pytest.raises(ChatExistsError):
-                await bob.upsert_chat("trip", "bob")
-            with pytest.raises(AccessDeniedError):
-                bob.for_user("ada")
-            with pytest.raises(InvalidValueError):
-                ledger.for_user(anything(None))
+    engine = AsyncContextEngine(bob.for_user("bob"), "talk", "bob").set(user("hello"))
+    await engine.save()
+    assert ["talk"] == [chat.id for chat in await bob.list_chats()]
 
-            engine = AsyncContextEngine(bob.for_user("bob"), "talk", "bob").set(user("hello"))
-            await engine.save()
-            assert ["talk"] == [chat.id for chat in await bob.list_chats()]
+    await bob.close()
+    with pytest.raises(LedgerClosedError):
+        await bob.get_chat("talk")
+    assert await async_ledger.get_chat("talk")
+    still = async_ledger.for_user("ada")
+    seen = list[Recorded]()
 
-            await bob.close()
-            with pytest.raises(LedgerClosedError):
-                await bob.get_chat("talk")
-            assert await ledger.get_chat("talk")
-            still = ledger.for_user("ada")
-            seen = list[Recorded]()
+    async def follow() -> None:
+        async for recorded in still.feed(0):
+            seen.append(recorded)
+            if len(seen) == 2:
+                await async_ledger.close()
 
-            async def follow() -> None:
-                async for recorded in still.feed(0):
-                    seen.append(recorded)
-                    if len(seen) == 2:
-                        await ledger.close()
-
-            with anyio.fail_after(30):
-                await follow()
-            with pytest.raises(LedgerClosedError):
-                await still.get_chat("trip")
-
-    anyio.run(main, backend=backend)
+    with anyio.fail_after(30):
+        await follow()
+    with pytest.raises(LedgerClosedError):
+        await still.get_chat("trip")

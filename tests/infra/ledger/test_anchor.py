@@ -7,7 +7,6 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-import anyio
 import msgspec
 import pytest
 from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
@@ -273,11 +272,9 @@ def test_for_one_user_there_is_no_proof(ledger: chatledger.Ledger) -> None:
         scoped.anchor(pem_of(KEY))
 
 
-def test_the_async_ledger_anchors(tmp_path: Path) -> None:
-    async def run() -> None:
-        async with chatledger.open_async(f"sqlite:///{tmp_path}/log.db") as ledger:
-            await ledger.create_chat("a", "ada")
-            anchor = await ledger.anchor(pem_of(KEY))
-            assert (await ledger.verify(anchor=anchor)).chat_count == 1
-
-    anyio.run(run)
+@pytest.mark.anyio
+async def test_the_async_ledger_anchors(tmp_path: Path) -> None:
+    async with chatledger.open_async(f"sqlite:///{tmp_path}/log.db") as ledger:
+        await ledger.create_chat("a", "ada")
+        anchor = await ledger.anchor(pem_of(KEY))
+        assert (await ledger.verify(anchor=anchor)).chat_count == 1

@@ -10,7 +10,6 @@ from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any, Final
 
-import anyio
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -19,7 +18,7 @@ from tests.support.search_world import check_against_scan, drop_search, ids, mes
 from tests.support.soak import examples
 
 import chatledger
-from chatledger import InvalidValueError, Ledger, LedgerClosedError, NewMessage, assistant, user
+from chatledger import AsyncLedger, InvalidValueError, Ledger, LedgerClosedError, NewMessage, assistant, user
 from chatledger.domain.values import SearchHits
 from chatledger.errors import BranchNotFoundError
 
@@ -754,22 +753,18 @@ def test_a_message_that_was_found_is_the_stored_one(ledger: Ledger) -> None:
 # In an event loop
 
 
-def test_async_search() -> None:
+@pytest.mark.anyio
+async def test_async_search(async_ledger: AsyncLedger) -> None:
     """The same answers, flags and errors."""
-
-    async def main() -> None:
-        async with chatledger.open_async("memory:") as ledger:
-            await ledger.create_chat("c", "ada")
-            await ledger.append("c", [user("Old Town"), assistant("The towns")])
-            hits = await ledger.search("town", chat_id="c", roles=["user"], limit=5)
-            assert ["Old <mark>Town</mark>"] == [hit.snippet for hit in hits]
-            assert not hits.is_degraded
-            assert 2 == len(await ledger.search("town", user_id="ada", branch="main", chat_id="c"))
-            with pytest.raises(BranchNotFoundError):
-                await ledger.search("town", chat_id="c", branch="nowhere")
-            with pytest.raises(InvalidValueError):
-                await ledger.search("town", offset=-1)
-            await ledger.delete_chat("c")
-            assert [] == await ledger.search("town")
-
-    anyio.run(main)
+    await async_ledger.create_chat("c", "ada")
+    await async_ledger.append("c", [user("Old Town"), assistant("The towns")])
+    hits = await async_ledger.search("town", chat_id="c", roles=["user"], limit=5)
+    assert ["Old <mark>Town</mark>"] == [hit.snippet for hit in hits]
+    assert not hits.is_degraded
+    assert 2 == len(await async_ledger.search("town", user_id="ada", branch="main", chat_id="c"))
+    with pytest.raises(BranchNotFoundError):
+        await async_ledger.search("town", chat_id="c", branch="nowhere")
+    with pytest.raises(InvalidValueError):
+        await async_ledger.search("town", offset=-1)
+    await async_ledger.delete_chat("c")
+    assert [] == await async_ledger.search("town")

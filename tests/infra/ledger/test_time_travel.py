@@ -10,7 +10,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
-import anyio
 import pytest
 from hypothesis import given, settings
 from tests.support.ledger_world import internals, text
@@ -30,6 +29,7 @@ from tests.support.time_travel_world import (
 
 import chatledger
 from chatledger import (
+    AsyncLedger,
     AsyncLedgerView,
     ChainIntegrityError,
     InvalidValueError,
@@ -615,24 +615,20 @@ def test_views_of_one_user(ledger: Ledger) -> None:
             view.get_messages("rome")
 
 
-def test_asynchronous_view() -> None:
+@pytest.mark.anyio
+async def test_asynchronous_view(async_ledger: AsyncLedger) -> None:
     """The same view, awaited."""
-
-    async def main() -> None:
-        async with chatledger.open_async("memory:") as ledger:
-            await ledger.create_chat("riga", "ada", title="First")
-            await ledger.append("riga", [text("plan", id="m")])
-            await ledger.append("riga", [text("boat")])
-            async with await ledger.as_of(2) as view:
-                assert ["m"] == [message.id for message in await view.get_messages("riga")]
-                assert 1 == len(await view.search("plan"))
-                assert [] == await view.search("boat")
-                assert 2 == await view.get_position()
-                assert [1, 2] == [recorded.position async for recorded in view.history("riga")]
-                assert "<AsyncLedgerView as of position 2>" == repr(view)
-            with pytest.raises(LedgerClosedError):
-                await view.get_chat("riga")
-            with pytest.raises(InvalidValueError):
-                await ledger.as_of(9)
-
-    anyio.run(main)
+    await async_ledger.create_chat("riga", "ada", title="First")
+    await async_ledger.append("riga", [text("plan", id="m")])
+    await async_ledger.append("riga", [text("boat")])
+    async with await async_ledger.as_of(2) as view:
+        assert ["m"] == [message.id for message in await view.get_messages("riga")]
+        assert 1 == len(await view.search("plan"))
+        assert [] == await view.search("boat")
+        assert 2 == await view.get_position()
+        assert [1, 2] == [recorded.position async for recorded in view.history("riga")]
+        assert "<AsyncLedgerView as of position 2>" == repr(view)
+    with pytest.raises(LedgerClosedError):
+        await view.get_chat("riga")
+    with pytest.raises(InvalidValueError):
+        await async_ledger.as_of(9)

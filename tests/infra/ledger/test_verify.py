@@ -10,7 +10,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import anyio
 import msgspec
 import pytest
 from hypothesis import assume, given, settings
@@ -487,13 +486,11 @@ def test_a_row_too_many(tmp_path: Path) -> None:
         ledger.verify()
 
 
-def test_the_async_ledger_verifies(tmp_path: Path) -> None:
-    async def run() -> None:
-        async with chatledger.open_async(f"sqlite:///{tmp_path}/log.db") as ledger:
-            await ledger.create_chat("a", "ada")
-            assert (await ledger.verify()).chat_count == 1
-
-    anyio.run(run)
+@pytest.mark.anyio
+async def test_the_async_ledger_verifies(tmp_path: Path) -> None:
+    async with chatledger.open_async(f"sqlite:///{tmp_path}/log.db") as ledger:
+        await ledger.create_chat("a", "ada")
+        assert (await ledger.verify()).chat_count == 1
 
 
 def test_an_index_that_lags_behind_a_deletion(tmp_path: Path) -> None:
