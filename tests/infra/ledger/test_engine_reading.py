@@ -82,14 +82,16 @@ def test_nothing_is_written_before_first_use(world: EngineWorld) -> None:
 
 
 def test_first_use_creates_the_chat(world: EngineWorld) -> None:
-    """With the metadata, in one event, on `main` (CE-16)."""
-    engine = world.engine(metadata={"a": 1})
+    """With the metadata as they were given, in one event, on `main` (CE-16)."""
+    given: dict[str, Any] = {"a": [1]}
+    engine = world.engine(metadata=given)
+    given["a"].append(2)
     engine.resolve()
 
     assert world.events() == ["chat_created"]
     assert engine.chat == world.ledger.get_chat(world.chat)
     assert engine.chat is not None
-    assert (engine.chat.user_id, engine.chat.metadata, engine.branch) == ("ada", {"a": 1}, "main")
+    assert (engine.chat.user_id, engine.chat.metadata, engine.branch) == ("ada", {"a": [1]}, "main")
     assert "main" in repr(engine)
 
 
@@ -107,17 +109,6 @@ def test_first_use_merges_metadata_once(world: EngineWorld) -> None:
 
     assert world.ledger.get_chat(world.chat).metadata == {**merged, "d": 5}  # type: ignore[union-attr]
     assert world.events() == ["chat_created", "chat_updated", "chat_updated"]
-
-
-def test_metadata_are_copied(world: EngineWorld) -> None:
-    """Later changes by the caller have no effect."""
-    given: dict[str, Any] = {"a": [1]}
-    engine = world.engine(metadata=given)
-    given["a"].append(2)
-    engine.resolve()
-
-    assert engine.chat is not None
-    assert engine.chat.metadata == {"a": [1]}
 
 
 def test_first_use_keeps_the_command_id_of_the_caller(world: EngineWorld) -> None:
@@ -155,9 +146,11 @@ def test_a_deleted_chat_is_reported(world: EngineWorld) -> None:
 
 
 def test_set_routes_and_keeps_order(world: EngineWorld) -> None:
-    """Context to the prompt, messages to the queue; the engine is returned (CE-17, CE-18)."""
+    """Context to the prompt, messages to the queue; the engine is returned, and the lists are copies (CE-17, CE-18)."""
     engine = world.engine()
     again = engine.set(hint("one"), user("hello", id="m1"), role("two"), assistant("hi", "m2")).set(hint("three"))
+    engine.fragments.clear()
+    engine.pending.clear()
 
     assert again is engine
     assert [one.data for one in engine.fragments] == ["one", "two", "three"]
@@ -176,15 +169,6 @@ def test_context_is_copied(world: EngineWorld) -> None:
         engine.resolve().system_prompt
         == world.engine().set(fragment("notes", {"rules": ["one", {"deep": [1]}]})).resolve().system_prompt
     )
-
-
-def test_lists_of_an_engine_are_copies(world: EngineWorld) -> None:
-    """What `fragments` and `pending` return is the caller's."""
-    engine = world.engine().set(hint("one"), user("hello", id="m1"))
-    engine.fragments.clear()
-    engine.pending.clear()
-
-    assert (len(engine.fragments), len(engine.pending)) == (1, 1)
 
 
 def test_context_of_an_id_is_replaced_in_place(world: EngineWorld) -> None:
@@ -230,9 +214,7 @@ def test_unset(world: EngineWorld) -> None:
     """Removes the context fragment of an id, and says whether there was one (CE-19: in the source an empty stub)."""
     engine = world.engine().set(Fragment("hint", "a", id="x"), Fragment("hint", "b", id="y"), user("hello", id="m1"))
 
-    assert engine.unset("x") is True
-    assert engine.unset("x") is False
-    assert engine.unset("m1") is False
+    assert [engine.unset("x"), engine.unset("x"), engine.unset("m1")] == [True, False, False]
     assert [one.id for one in engine.fragments] == ["y"]
     assert as_set(engine.pending) == [("m1", "user")]
     assert "b" in engine.resolve().system_prompt
@@ -252,19 +234,25 @@ def test_unset_checks_the_id(world: EngineWorld, bad: Any) -> None:
 
 
 def test_resolve(world: EngineWorld) -> None:
-    """The prompt in XML, stored and pending messages in order; nothing but the chat is stored (CE-20)."""
+    """The prompt in XML or as another renderer writes it, stored and pending messages in order; only the chat is stored (CE-20)."""
     engine = world.saved(user("one", id="m1"))
     engine.set(role("You plan trips."), assistant("two", "m2"), hint("Be brief"))
     with world.nothing_happens(engine):
         context = engine.resolve()
+        other = engine.resolve(MarkdownRenderer())
 
     assert context.system_prompt == "<role>You plan trips.</role>\n<hint>Be brief</hint>"
-    assert context.messages == [data("one", "m1"), data("two", "m2", "assistant")]
+    assert context.messages == other.messages == [data("one", "m1"), data("two", "m2", "assistant")]
+    assert other.system_prompt.startswith("## Role\nYou plan trips.")
+    assert engine.resolve(renderer=MarkdownRenderer()) == other
 
 
 def test_a_conversation_begins(world: EngineWorld) -> None:
     """Context in order, one message, nothing stored; after a save a new engine has the same messages (acceptance CE 1)."""
-    engine = world.engine().set(role("r"), user("Hi"), hint("h"))
+    engine = world.engine()
+    nothing = engine.resolve()
+    assert (nothing.system_prompt, nothing.messages) == ("", [])
+    engine.set(role("r"), user("Hi"), hint("h"))
     first = engine.resolve()
     assert first.system_prompt == "<role>r</role>\n<hint>h</hint>"
     assert texts(first.messages) == ["Hi"]
@@ -273,40 +261,25 @@ def test_a_conversation_begins(world: EngineWorld) -> None:
 
     assert engine.resolve() == first
     assert world.engine().resolve().messages == first.messages
-
-
-def test_resolve_of_nothing(world: EngineWorld) -> None:
-    """An empty prompt and no messages."""
-    context = world.engine().resolve()
-
-    assert (context.system_prompt, context.messages) == ("", [])
-
-
-def test_resolve_with_another_renderer(world: EngineWorld) -> None:
-    """By place or by name (CE-20)."""
-    engine = world.engine().set(role("You plan trips."))
-
-    assert engine.resolve(MarkdownRenderer()).system_prompt == "## Role\nYou plan trips."
-    assert engine.resolve(renderer=MarkdownRenderer()) == engine.resolve(MarkdownRenderer())
+    assert len(world.chain()) == 1
 
 
 @pytest.mark.parametrize("form", ["", "ai-sdk", None, 5], ids=repr)
-def test_an_unknown_format_is_refused(world: EngineWorld, form: Any) -> None:
+@pytest.mark.parametrize("method", ["resolve", "get_messages"])
+def test_an_unknown_format_is_refused(world: EngineWorld, method: str, form: Any) -> None:
     """Before anything is read."""
     engine = world.saved(user("one", id="m1"))
-    for call in (engine.resolve, engine.get_messages):
-        with world.nothing_happens(engine), pytest.raises(InvalidValueError):
-            call(format=form)
+    with world.nothing_happens(engine), pytest.raises(InvalidValueError):
+        getattr(engine, method)(format=form)
 
 
 @pytest.mark.parametrize("bad", [5, "xml", MarkdownRenderer], ids=["number", "text", "class"])
-def test_what_is_no_renderer_is_refused(world: EngineWorld, bad: Any) -> None:
+@pytest.mark.parametrize("method", ["resolve", "inspect"])
+def test_what_is_no_renderer_is_refused(world: EngineWorld, method: str, bad: Any) -> None:
     """The error says what was expected."""
     engine = world.saved(user("one", id="m1")).set(hint("x"))
     with world.nothing_happens(engine), pytest.raises(InvalidValueError, match="renderer"):
-        engine.resolve(bad)
-    with world.nothing_happens(engine), pytest.raises(InvalidValueError, match="renderer"):
-        engine.inspect(None, bad)
+        getattr(engine, method)(renderer=bad)
 
 
 def test_openai_format(world: EngineWorld) -> None:
@@ -330,10 +303,10 @@ def test_a_pending_edit_stands_for_what_it_edits(world: EngineWorld) -> None:
     """
     Without what came after it; after the save the messages are the same, but for the new id (CE-21, acceptance CE 4).
 
-    The source returns old and edited message.
+    The source returns old and edited message. What is pending and identical is there once (SM-47).
     """
     engine = world.saved(user("one", id="m1"), assistant("two", "m2"), user("three", id="m3"))
-    engine.set(assistant("two, better", "m2"), user("and then", id="n1"))
+    engine.set(user("one", id="m1"), assistant("two, better", "m2"), user("and then", id="n1"))
     with world.nothing_happens(engine):
         before = engine.resolve()
     assert texts(before.messages) == ["one", "two, better", "and then"]
@@ -341,14 +314,6 @@ def test_a_pending_edit_stands_for_what_it_edits(world: EngineWorld) -> None:
 
     assert engine.resolve() == before
     assert engine.branch == "main-v2"
-
-
-def test_an_identical_pending_message_is_there_once(world: EngineWorld) -> None:
-    """As after a save (CE-21, SM-47)."""
-    engine = world.saved(user("one", id="m1"), assistant("two", "m2"))
-    engine.set(user("one", id="m1"))
-
-    assert shown(engine) == ["one", "two"]
 
 
 def test_resolve_shows_what_others_added(world: EngineWorld) -> None:

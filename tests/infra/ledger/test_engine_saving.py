@@ -39,7 +39,7 @@ def five() -> list[Fragment]:
 
 
 def test_nothing_pending_saves_nothing(world: EngineWorld) -> None:
-    """No event, no head; the result names the present head, None on an empty branch (SM-37)."""
+    """No event; the result names the head that the branch has now, whoever moved it, None on an empty one (SM-30, SM-37)."""
     engine = world.engine()
     empty = engine.save()
     created = world.events()
@@ -50,6 +50,8 @@ def test_nothing_pending_saves_nothing(world: EngineWorld) -> None:
     assert created == ["chat_created"]
     assert engine.save() == SaveResult(head_message_id="m1", branch="main", message_ids=[], id_map={})
     assert length(world.ledger) == events
+    world.engine().set(user("more", id="m2")).save()
+    assert engine.save().head_message_id == engine.head_message_id == "m2"
 
 
 def test_new_messages_are_chained_in_order(world: EngineWorld) -> None:
