@@ -5,29 +5,14 @@ Where the peers agree, the same tests run on them: they show that it is LangGrap
 """
 
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from langgraph.checkpoint.serde.types import _DeltaSnapshot  # pyright: ignore[reportPrivateUsage]  # its only name
-from tests.support.langgraph_world import OURS, PEERS, open_calls
 
 from chatledger.domain.errors import AlreadyExistsError, InvalidValueError
 from chatledger.infra.testing.savers import CHECKS, Calls, config, grow, log_of, thread
-
-
-@pytest.fixture(params=OURS)
-def saver(request: pytest.FixtureRequest) -> Generator[Calls]:
-    """One of ours."""
-    with open_calls(request.param) as calls:
-        yield calls
-
-
-@pytest.fixture(params=[*OURS, *PEERS])
-def anyones(request: pytest.FixtureRequest) -> Generator[Calls]:
-    """One of ours, or a peer."""
-    with open_calls(request.param) as calls:
-        yield calls
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
