@@ -60,7 +60,9 @@ def test_a_program_finds_what_it_finds_in_memory(
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
-def test_each_step_may_be_another_savers(program: Program, expected: dict[Program, Any]) -> None:
+def test_each_step_may_be_another_savers(
+    ledger: chatledger.Ledger, program: Program, expected: dict[Program, Any]
+) -> None:
     """A saver that remembers nothing of what it did finds the same: all is on the ledger."""
 
     class Forgetful(LedgerSaver):
@@ -70,13 +72,14 @@ def test_each_step_may_be_another_savers(program: Program, expected: dict[Progra
         def put(self, *arguments: Any) -> Any:
             return LedgerSaver(self.ledger).put(*arguments)
 
-    with chatledger.open("memory:") as ledger:
-        assert _plain(program(Forgetful(ledger), CONFIG)) == expected[program]
+    assert _plain(program(Forgetful(ledger), CONFIG)) == expected[program]
 
 
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
 @pytest.mark.parametrize("make", [react, fan_out], ids=["react", "fan_out"])
-def test_all_durabilities_through_the_async_methods(make: Callable[[Any], Any], durability: Any) -> None:
+def test_all_durabilities_through_the_async_methods(
+    ledger: chatledger.Ledger, make: Callable[[Any], Any], durability: Any
+) -> None:
     given: Any = {"messages": [HumanMessage("q", id="h")]} if make is react else {"log": ["s"]}
 
     async def run(saver: Any) -> Any:
@@ -85,8 +88,7 @@ def test_all_durabilities_through_the_async_methods(make: Callable[[Any], Any], 
             await graph.ainvoke(given, CONFIG, durability=durability)
         return [(one.values, one.next) async for one in graph.aget_state_history(CONFIG)]
 
-    with chatledger.open("memory:") as ledger:
-        assert repr(asyncio.run(run(LedgerSaver(ledger)))) == repr(asyncio.run(run(InMemorySaver())))
+    assert repr(asyncio.run(run(LedgerSaver(ledger)))) == repr(asyncio.run(run(InMemorySaver())))
 
 
 def test_two_assistants_on_one_thread_are_apart(ledger: chatledger.Ledger) -> None:

@@ -278,18 +278,17 @@ def test_tombstones_belong_to_their_owner(place: str, owner: str, tmp_path: Path
             assert of_shared == list(view.history("shared", after=after))
 
 
-def test_an_old_tombstone_is_nobodys(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_old_tombstone_is_nobodys(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tombstones that were written before they could tell are shown to nobody who did not see the chat."""
 
     def nothing(*_: str) -> None:
         """What earlier versions wrote."""
 
     monkeypatch.setattr("chatledger.domain.chat.decide_chats.owner_digest", nothing)
-    with chatledger.open("memory:") as ledger:
-        _lives(ledger)
+    _lives(ledger)
 
-        assert [] == [event for event in ledger.for_user("bob").history() if event.chat_id == "shared"]
-        assert 2 == sum(event.type == "chat_deleted" for event in ledger.history())
+    assert [] == [event for event in ledger.for_user("bob").history() if event.chat_id == "shared"]
+    assert 2 == sum(event.type == "chat_deleted" for event in ledger.history())
 
 
 def test_the_tombstones_survive_a_rebuild(ledger: Ledger) -> None:

@@ -232,44 +232,33 @@ def test_an_anchor_of_somebody_else(anchor: Anchor, file: SqliteFile) -> None:
             ledger.verify(anchor=kept, public_key=public_pem_of(KEY))
 
 
-def test_keys_that_can_not_be_used(tmp_path: Path, anchor: Anchor) -> None:
+def test_keys_that_can_not_be_used(ledger: chatledger.Ledger, tmp_path: Path, anchor: Anchor) -> None:
     """Each with what to do."""
     rsa = generate_private_key(65537, 2048).private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     locked = KEY.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret"))
-    with chatledger.open("memory:") as ledger:
-        for key, says in (
-            (tmp_path / "none.key", "openssl genpkey"),
-            (b"no key", "no Ed25519 private key"),
-            (rsa, "no Ed25519 private key"),
-            (public_pem_of(KEY), "no Ed25519 private key"),
-            (locked, "needs a password"),
-        ):
-            with pytest.raises(ConfigurationError, match=says):
-                ledger.anchor(key)
-        with pytest.raises(ConfigurationError, match="no Ed25519 public key"):
-            ledger.verify(anchor=anchor, public_key=pem_of(KEY))
+    for key, says in (
+        (tmp_path / "none.key", "openssl genpkey"),
+        (b"no key", "no Ed25519 private key"),
+        (rsa, "no Ed25519 private key"),
+        (public_pem_of(KEY), "no Ed25519 private key"),
+        (locked, "needs a password"),
+    ):
+        with pytest.raises(ConfigurationError, match=says):
+            ledger.anchor(key)
+    with pytest.raises(ConfigurationError, match="no Ed25519 public key"):
+        ledger.verify(anchor=anchor, public_key=pem_of(KEY))
 
 
-def test_the_library_may_be_missing(monkeypatch: pytest.MonkeyPatch, anchor: Anchor) -> None:
+def test_the_library_may_be_missing(ledger: chatledger.Ledger, monkeypatch: pytest.MonkeyPatch, anchor: Anchor) -> None:
     def find_nothing(_: str) -> None:
         """No module is installed."""
 
     monkeypatch.setattr("chatledger.infra.store.signing.find_spec", find_nothing)
-    with chatledger.open("memory:") as ledger:
-        ledger.verify()
-        with pytest.raises(ConfigurationError, match=r"chatledger\[crypto\]"):
-            ledger.anchor(pem_of(KEY))
-        with pytest.raises(ConfigurationError, match=r"chatledger\[crypto\]"):
-            ledger.verify(anchor=anchor)
-
-
-def test_for_one_user_there_is_no_proof(ledger: chatledger.Ledger) -> None:
-    """Both read what belongs to everybody."""
-    scoped = ledger.for_user("ada")
-    with pytest.raises(chatledger.AccessDeniedError):
-        scoped.verify()
-    with pytest.raises(chatledger.AccessDeniedError):
-        scoped.anchor(pem_of(KEY))
+    ledger.verify()
+    with pytest.raises(ConfigurationError, match=r"chatledger\[crypto\]"):
+        ledger.anchor(pem_of(KEY))
+    with pytest.raises(ConfigurationError, match=r"chatledger\[crypto\]"):
+        ledger.verify(anchor=anchor)
 
 
 @pytest.mark.anyio

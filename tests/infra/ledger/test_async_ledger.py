@@ -60,7 +60,6 @@ async def test_concurrent_appends_are_all_there(async_ledger: AsyncLedger) -> No
 
 @pytest.mark.anyio
 async def test_history_is_an_async_iterator(async_ledger: AsyncLedger) -> None:
-    """The history comes event by event, in order."""
     await async_ledger.create_chat("trip", "ada")
     for number in range(3):
         await async_ledger.append("trip", [NewMessage("user", number)])
@@ -100,7 +99,6 @@ async def test_feed_follows_and_ends_with_the_ledger(location: str, tmp_path: Pa
 
 @pytest.mark.anyio
 async def test_cancelled_feed_returns_at_once(async_ledger: AsyncLedger) -> None:
-    """A task that waits for changes can be cancelled."""
     with anyio.move_on_after(0.05) as scope:
         async for _ in async_ledger.feed():
             pass
@@ -110,7 +108,6 @@ async def test_cancelled_feed_returns_at_once(async_ledger: AsyncLedger) -> None
 
 @pytest.mark.anyio
 async def test_errors_pass_through(async_ledger: AsyncLedger) -> None:
-    """Errors are those of the synchronous ledger."""
     with pytest.raises(ChatNotFoundError, match="'nowhere'"):
         await async_ledger.append("nowhere", [user("hello")])
 

@@ -43,15 +43,6 @@ def test_an_update_of_nothing_writes_nothing(world: EngineWorld) -> None:
     assert length(world.ledger) == events
 
 
-def test_updates_merge_what_others_wrote(world: EngineWorld) -> None:
-    """Over the stored metadata, not over those that this engine has seen (CE-26)."""
-    engine = world.engine()
-    engine.update_chat(metadata={"a": 1})
-    world.engine().update_chat(metadata={"b": 2})
-
-    assert engine.update_chat(metadata={"c": 3}).metadata == {"a": 1, "b": 2, "c": 3}
-
-
 @pytest.mark.parametrize("bad", [5, b"x", ["x"], "\ud800"], ids=ascii)
 def test_titles_are_checked(world: EngineWorld, bad: Any) -> None:
     """Text or None."""
@@ -105,9 +96,9 @@ def test_usage_is_added_up(world: EngineWorld) -> None:
 
 
 def test_usage_may_be_any_mapping(world: EngineWorld) -> None:
-    """As what a client library returns may be."""
+    """As what a client library returns may be; metadata of the caller under that name are no counts, and give way."""
     usage: Mapping[str, Any] = MappingProxyType({"input_tokens": 1, "details": MappingProxyType({"text": 1})})
-    chat = world.engine().track_usage(usage)
+    chat = world.engine(metadata={"usage": "a lot"}).track_usage(usage)
 
     assert chat.metadata == {"usage": {"input_tokens": 1, "details": {"text": 1}}}
 
@@ -136,13 +127,6 @@ def test_usage_is_checked(world: EngineWorld, bad: Any) -> None:
     engine.track_usage({"input_tokens": 1})
     with world.nothing_happens(engine), pytest.raises(InvalidValueError):
         engine.track_usage(bad)
-
-
-def test_usage_where_something_else_stood(world: EngineWorld) -> None:
-    """Metadata of the caller under that name are no counts: they give way."""
-    chat = world.engine(metadata={"usage": "a lot"}).track_usage({"input_tokens": 1})
-
-    assert chat.metadata == {"usage": {"input_tokens": 1}}
 
 
 def test_concurrent_updates_lose_nothing(world: EngineWorld) -> None:

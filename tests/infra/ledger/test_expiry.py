@@ -5,6 +5,7 @@ import sys
 import threading
 import time
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.contracts.store_world import together
 from tests.support.soak import examples
 
 import chatledger
@@ -189,14 +191,9 @@ def test_threads_delete_each_once(ledger: Ledger) -> None:
     """Of several sweeps at once, one deletes a chat: one tombstone, and one says so."""
     for number in range(20):
         ledger.create_chat(f"c{number}", "ada", expires_at=1)
-    swept: list[str] = []
-    threads = [threading.Thread(target=lambda: swept.extend(ledger.sweep())) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    swept = together(4, lambda _: ledger.sweep())
 
-    assert sorted(swept) == sorted(f"c{number}" for number in range(20))
+    assert sorted(chain.from_iterable(swept)) == sorted(f"c{number}" for number in range(20))
     assert [recorded.type for recorded in ledger.history()] == ["chat_deleted"] * 20
 
 

@@ -13,6 +13,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.contracts.store_world import together
 from tests.support.jetstream_world import eventually
 from tests.support.ledger_world import ROOT, internals, text
 from tests.support.soak import examples
@@ -209,50 +210,41 @@ def test_compare_and_set(ledger: Ledger) -> None:
     """A bookmark replaces only the one with its revision; one that was dropped and made anew is another one."""
     log = internals(ledger).log
     mark = Bookmark(name="n", index=0, count=1, position=1, holder="h", log_id="l", saved_at=1)
+
+    def are_lost(*bookmarks: Bookmark) -> None:
+        for bookmark in bookmarks:
+            with pytest.raises(LostRaceError):
+                log.save_bookmark(bookmark)
+
     first = log.save_bookmark(mark)
-    with pytest.raises(LostRaceError):
-        log.save_bookmark(mark)
+    are_lost(mark)
     second = log.save_bookmark(first)
-    with pytest.raises(LostRaceError):
-        log.save_bookmark(first)
+    are_lost(first)
 
     assert second == log.load_bookmark(mark.key)
     log.drop_bookmark(mark.key)
     log.drop_bookmark(mark.key)
     assert log.load_bookmark(mark.key) is None
-    with pytest.raises(LostRaceError):
-        log.save_bookmark(second)
+    are_lost(second)
     log.save_bookmark(mark)
-    with pytest.raises(LostRaceError):
-        log.save_bookmark(second)
-    with pytest.raises(LostRaceError):
-        log.save_bookmark(first)
+    are_lost(second, first)
 
 
 def test_concurrent_claims_have_one_winner(ledger: Ledger) -> None:
     """However many take a name at the same time, one of them keeps positions."""
     barrier = threading.Barrier(6)
-    outcomes: list[str] = []
 
-    def take() -> None:
-        barrier.wait()
+    def take(_: int) -> bool:
         feed = ledger.feed(name="n")
-        barrier.wait()
+        barrier.wait(30)
         next(feed)
         try:
             feed.ack()
         except ConflictError:
-            outcomes.append("lost")
-        else:
-            outcomes.append("kept")
+            return False
+        return True
 
-    threads = [threading.Thread(target=take) for _ in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
-
-    assert ["kept"] + ["lost"] * 5 == sorted(outcomes)
+    assert 1 == sum(together(6, take))
 
 
 def test_manual_mode_handles_nothing_by_itself(ledger: Ledger) -> None:

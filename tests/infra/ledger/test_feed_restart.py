@@ -185,7 +185,6 @@ def test_positions_lie_in_a_stream_like_the_log(server: Server, tmp_path: Path) 
 
 
 def test_a_stream_that_is_something_else_is_refused(server: Server, tmp_path: Path) -> None:
-    """Another stream of that name is not used for positions."""
     with connected(server.endpoint) as client, open_on(server, tmp_path / "a", create=True) as ledger:
         ask(client, "STREAM.DELETE.chatledger-feeds")
         config = {"name": "chatledger-feeds", "subjects": ["other"], "storage": "memory"}

@@ -256,6 +256,5 @@ def test_ids_are_checked(bad: Any) -> None:
 
 
 def test_a_role_is_a_name() -> None:
-    """An empty role is refused as an empty name of a fragment is."""
     with pytest.raises(InvalidValueError, match="name of a fragment"):
         message({"role": "", "parts": []})

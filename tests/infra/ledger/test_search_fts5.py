@@ -58,7 +58,7 @@ class Pair(NamedTuple):
 
 # Texts
 
-_STEMS: Final = (
+_STEMS: Final = [
     "walk",
     "jump",
     "connect",
@@ -113,24 +113,11 @@ _STEMS: Final = (
     "model",
     "learn",
     "number",
-)
-_ENDINGS: Final = (
+]
+_ENDINGS: Final = [
     "",
-    "s",
-    "ed",
-    "ing",
-    "er",
-    "ly",
-    "ness",
-    "ation",
-    "ational",
-    "ful",
-    "fulness",
-    "ize",
-    "izer",
-    "ive",
-    "ment",
-)
+    *["s", "ed", "ing", "er", "ly", "ness", "ation", "ational", "ful", "fulness", "ize", "izer", "ive", "ment"],
+]
 _JOINTS: Final = (" ", " ", " ", " ", ", ", ". ", "-", "\n", "'", " — ", "... ", "/", "_")
 
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import pytest
 from hypothesis import given, settings
+from tests.contracts.store_world import together
 from tests.support.ledger_world import internals, text
 from tests.support.search_world import drop_search
 from tests.support.soak import examples
@@ -132,73 +133,69 @@ def at(time_ms: float) -> datetime:
     return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=time_ms)
 
 
-def test_as_of_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_as_of_a_time(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     """Events count whose time is up to it, to the millisecond, in whatever zone it is given."""
     clock = Clock(monkeypatch)
-    with chatledger.open("memory:") as ledger:
-        ledger.create_chat("riga", "ada", title="First")
-        for clock.now, title in ((2_000, "Second"), (3_000, "Third")):
-            ledger.update_chat("riga", title=title)
+    ledger.create_chat("riga", "ada", title="First")
+    for clock.now, title in ((2_000, "Second"), (3_000, "Third")):
+        ledger.update_chat("riga", title=title)
 
-        def title_at(moment: datetime) -> str | None:
-            with ledger.as_of(moment) as view:
-                chat = view.get_chat("riga")
-                return None if chat is None else chat.title
+    def title_at(moment: datetime) -> str | None:
+        with ledger.as_of(moment) as view:
+            chat = view.get_chat("riga")
+            return None if chat is None else chat.title
 
-        assert [title_at(at(ms)) for ms in (0, 999.9, 1_000, 1_999.999, 2_000, 2_999, 3_000, 9_000)] == (
-            [None, None, "First", "First", "Second", "Second", "Third", "Third"]
-        )
-        assert "Second" == title_at(at(2_500).astimezone(datetime.now().astimezone().tzinfo))
-        assert [0, 1, 2, 3] == [ledger.as_of(at(ms)).position for ms in (500, 1_000, 2_500, 3_000)]
-        assert [1, 2] == [event.position for event in ledger.as_of(at(2_500)).history()]
-        assert "2026-11-21T12:00:00.000+00:00" in repr(ledger.as_of(datetime(2026, 11, 21, 12, tzinfo=UTC)))
+    assert [title_at(at(ms)) for ms in (0, 999.9, 1_000, 1_999.999, 2_000, 2_999, 3_000, 9_000)] == (
+        [None, None, "First", "First", "Second", "Second", "Third", "Third"]
+    )
+    assert "Second" == title_at(at(2_500).astimezone(datetime.now().astimezone().tzinfo))
+    assert [0, 1, 2, 3] == [ledger.as_of(at(ms)).position for ms in (500, 1_000, 2_500, 3_000)]
+    assert [1, 2] == [event.position for event in ledger.as_of(at(2_500)).history()]
+    assert "2026-11-21T12:00:00.000+00:00" in repr(ledger.as_of(datetime(2026, 11, 21, 12, tzinfo=UTC)))
 
 
-def test_clocks_that_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clocks_that_differ(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     """One chat's events count up to a time even where another writer's clock is behind; `history(until=...)` does the same."""
     clock = Clock(monkeypatch)
-    with chatledger.open("memory:") as ledger:
-        for clock.now, chat_id in ((5_000, "riga"), (1_000, "oslo"), (6_000, "riga"), (2_000, "oslo"), (7_000, "riga")):
-            ledger.upsert_chat(chat_id, "ada")
-            ledger.append(chat_id, [text("plan", id=f"{chat_id}-{clock.now}")])
-        ledger.append("oslo", [text("plan", id="last")])  # at 7,000: the times of a chat do not go back
+    for clock.now, chat_id in ((5_000, "riga"), (1_000, "oslo"), (6_000, "riga"), (2_000, "oslo"), (7_000, "riga")):
+        ledger.upsert_chat(chat_id, "ada")
+        ledger.append(chat_id, [text("plan", id=f"{chat_id}-{clock.now}")])
+    ledger.append("oslo", [text("plan", id="last")])  # at 7,000: the times of a chat do not go back
 
-        for ms, expected in ((500, []), (1_500, [1]), (2_500, [2]), (5_500, [2, 1]), (6_500, [2, 2]), (8_000, [3, 3])):
-            with ledger.as_of(at(ms)) as view:
-                assert expected == [
-                    len(view.get_messages(chat_id)) for chat_id in ("oslo", "riga") if view.get_chat(chat_id)
-                ]
-                assert sum(expected) == len(view.search("plan"))
-                assert len(expected) == len(view.list_chats())
-                assert list(ledger.history(until=at(ms))) == list(view.history())
+    for ms, expected in ((500, []), (1_500, [1]), (2_500, [2]), (5_500, [2, 1]), (6_500, [2, 2]), (8_000, [3, 3])):
+        with ledger.as_of(at(ms)) as view:
+            assert expected == [
+                len(view.get_messages(chat_id)) for chat_id in ("oslo", "riga") if view.get_chat(chat_id)
+            ]
+            assert sum(expected) == len(view.search("plan"))
+            assert len(expected) == len(view.list_chats())
+            assert list(ledger.history(until=at(ms))) == list(view.history())
 
 
-def test_what_comes_later_never_belongs_to_a_view(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_comes_later_never_belongs_to_a_view(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     """A view of the present, or of a time to come, stays as it is; even of what is written in the same millisecond."""
     Clock(monkeypatch)
-    with chatledger.open("memory:") as ledger:
-        ledger.create_chat("riga", "ada")
-        with ledger.as_of(at(1_000)) as now, ledger.as_of(at(99_000)) as later:
-            ledger.append("riga", [user("plan")])
-            ledger.create_chat("oslo", "ada")
+    ledger.create_chat("riga", "ada")
+    with ledger.as_of(at(1_000)) as now, ledger.as_of(at(99_000)) as later:
+        ledger.append("riga", [user("plan")])
+        ledger.create_chat("oslo", "ada")
 
-            for view in (now, later):
-                assert [] == view.get_messages("riga")
-                assert view.get_chat("oslo") is None
-                assert 1 == view.position == len(list(view.history()))
+        for view in (now, later):
+            assert [] == view.get_messages("riga")
+            assert view.get_chat("oslo") is None
+            assert 1 == view.position == len(list(view.history()))
 
 
-def test_nobody_saw_half_a_commit() -> None:
+def test_nobody_saw_half_a_commit(ledger: Ledger) -> None:
     """A position inside a commit is the moment before it (PS-21)."""
     large = "x" * 600_000
-    with chatledger.open("memory:") as ledger:
-        ledger.create_chat("riga", "ada")
-        ledger.append("riga", [user(large), user(large), user(large)])
-        assert [2, 1, 0] == [event.event.rest for event in ledger.history(after=1)]
+    ledger.create_chat("riga", "ada")
+    ledger.append("riga", [user(large), user(large), user(large)])
+    assert [2, 1, 0] == [event.event.rest for event in ledger.history(after=1)]
 
-        assert [0, 0, 0, 3] == [len(ledger.as_of(position).get_messages("riga")) for position in (1, 2, 3, 4)]
-        assert [1, 1, 1, 4] == [ledger.as_of(position).position for position in (1, 2, 3, 4)]
-        assert 1 == len(list(ledger.as_of(3).history()))
+    assert [0, 0, 0, 3] == [len(ledger.as_of(position).get_messages("riga")) for position in (1, 2, 3, 4)]
+    assert [1, 1, 1, 4] == [ledger.as_of(position).position for position in (1, 2, 3, 4)]
+    assert 1 == len(list(ledger.as_of(3).history()))
 
 
 # The view itself
@@ -378,28 +375,20 @@ def test_a_few_changed_chats_of_a_long_log_are_read_by_themselves(
 
 def test_a_chat_that_changes_while_a_view_is_open(ledger: Ledger) -> None:
     """It is read from the index as long as it has not changed, and replayed from then on; answers stay the same."""
-    fill(ledger, 3)
-    with ledger.as_of(ledger.position) as view:
-        before = [view.get_chat("chat-1"), view.get_messages("chat-1"), found(view, "plan"), view.list_chats()]
+    position = fill(ledger, 3)
+    with ledger.as_of(position) as view:
+
+        def asked() -> list[Any]:
+            # The first search copies what is found in chat-1 and chat-2, and folds chat-0.
+            return [view.get_chat("chat-1"), view.get_messages("chat-1"), found(view, "plan"), view.list_chats()]
+
+        before = asked()
         for _ in range(3):
             ledger.append("chat-1", [text("plan and plan")])
             ledger.update_chat("chat-2", title=str(ledger.position))
             ledger.upsert_chat("new", "ada")
 
-            after = [view.get_chat("chat-1"), view.get_messages("chat-1"), found(view, "plan"), view.list_chats()]
-            assert before == after
-
-
-def test_a_search_that_found_a_chat_unchanged_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A chat whose search index was copied, and which changed afterwards, is replayed in its place."""
-    del monkeypatch
-    with chatledger.open("memory:") as ledger:
-        position = fill(ledger, 3)
-        with ledger.as_of(position) as view:
-            before = found(view, "plan")  # copies those of chat-1 and chat-2, and folds chat-0
-            ledger.append("chat-1", [text("plan and plan")])
-
-            assert before == found(view, "plan")
+            assert before == asked()
             assert 1 == len(found(view, "plan", chat_id="chat-1"))
 
 
@@ -454,34 +443,22 @@ def test_threads_share_a_view(ledger: Ledger) -> None:
     fill(ledger, 12)
     with ledger.as_of(ledger.position) as view:
         expected = [ledger.get_messages(f"chat-{number}") for number in range(12)], found(ledger, "plan")
-        wrong: list[object] = []
-        is_over = threading.Event()
+        done: list[int] = []
 
-        def write() -> None:
-            number = 0
-            while not is_over.is_set():
-                number += 1
-                ledger.append(f"chat-{number % 12}", [text("plan x")])
-
-        def ask(first: int) -> None:
+        def work(number: int) -> None:
+            if number == 0:
+                while len(done) < 4:
+                    ledger.append(f"chat-{ledger.position % 12}", [text("plan x")])
+                return
             try:
-                for number in range(24):
-                    at = (first + number) % 12
-                    if expected[0][at] != view.get_messages(f"chat-{at}") or expected[1] != found(view, "plan"):
-                        wrong.append(at)
-            except Exception as error:  # noqa: BLE001 - whatever it is, the test reports it
-                wrong.append(error)
+                for turn in range(24):
+                    at = (number + turn) % 12
+                    assert expected[0][at] == view.get_messages(f"chat-{at}")
+                    assert expected[1] == found(view, "plan")
+            finally:
+                done.append(number)
 
-        writer = threading.Thread(target=write)
-        readers = [threading.Thread(target=ask, args=(first,)) for first in range(4)]
-        for thread in (writer, *readers):
-            thread.start()
-        for thread in readers:
-            thread.join()
-        is_over.set()
-        writer.join()
-
-    assert [] == wrong
+        together(5, work)
 
 
 # Damage
@@ -617,7 +594,6 @@ def test_views_of_one_user(ledger: Ledger) -> None:
 
 @pytest.mark.anyio
 async def test_asynchronous_view(async_ledger: AsyncLedger) -> None:
-    """The same view, awaited."""
     await async_ledger.create_chat("riga", "ada", title="First")
     await async_ledger.append("riga", [text("plan", id="m")])
     await async_ledger.append("riga", [text("boat")])
