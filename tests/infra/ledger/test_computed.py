@@ -662,7 +662,6 @@ def unawaited() -> Generator[list[warnings.WarningMessage]]:
         Fragment("b", codec=Broken()),
         lambda: Fragment("b", codec=Broken()),
     ],
-    ids=range(6),
 )
 def test_no_coroutine_is_left_behind(fail: Any) -> None:
     """When one value fails, none of the others warns that it was never awaited."""
@@ -745,7 +744,6 @@ def test_no_coroutine_is_left_behind_by_abandoned_functions() -> None:
         (range(3), True),
         ({"x"}, True),
     ],
-    ids=range(16),
 )
 def test_has_computed(value: Any, *, is_one: bool) -> None:
     assert is_one is has_computed([hint("x"), Fragment("a", value)])
@@ -805,14 +803,16 @@ def test_cancelled_before_it_begins() -> None:
 
 def test_cancellation_does_not_wait_for_functions() -> None:
     """A function that blocks is left behind; an endless iterator ends by itself."""
-    cancellation, release, ended = threading.Event(), threading.Event(), threading.Event()
+    begun, cancellation, release, ended = (threading.Event() for _ in range(4))
     late: list[int] = []
 
     def blocks() -> None:
+        assert begun.wait(60)
         cancellation.set()
         release.wait(60)
 
     def items() -> Generator[Any]:
+        begun.set()
         try:
             yield "x"
             release.wait(60)
@@ -886,7 +886,7 @@ def test_compute_now_without_anything_to_compute() -> None:
     assert [] == compute_now([])
 
 
-@pytest.mark.parametrize("given", [None, 5, "hint", hint("x"), {"name": "a", "data": 1}, ["x"], [None]], ids=range(7))
+@pytest.mark.parametrize("given", [None, 5, "hint", hint("x"), {"name": "a", "data": 1}, ["x"], [None]])
 def test_only_fragments_are_computed(given: Any) -> None:
     with pytest.raises(InvalidValueError):
         compute_now(given)

@@ -204,23 +204,19 @@ def test_restore_is_a_rewind(world: EngineWorld) -> None:
 # Refusals
 
 
-@pytest.mark.parametrize(
-    ("method", "argument", "error", "says"),
-    [
-        ("rewind", "nowhere", MessageNotFoundError, "'nowhere'"),
-        ("rewind", "foreign", WrongChatError, "'foreign'"),
-        ("rewind", "p1", MessageNotFoundError, "'p1'"),
-        ("switch_branch", "nowhere", BranchNotFoundError, "list_branches"),
-        ("switch_branch", "Main", BranchNotFoundError, "'Main'"),
-        ("switch_branch", "theirs", BranchNotFoundError, "'theirs'"),
-        ("restore", "nowhere", CheckpointNotFoundError, "list_checkpoints"),
-        ("restore", "theirs", CheckpointNotFoundError, "'theirs'"),
-    ],
-    ids=[
-        *("unknown message", "foreign message", "pending message", "unknown branch", "other case", "foreign branch"),
-        *("unknown checkpoint", "foreign checkpoint"),
-    ],
-)
+NOT_THERE: dict[str, tuple[str, str, type[ChatledgerError], str]] = {
+    "unknown message": ("rewind", "nowhere", MessageNotFoundError, "'nowhere'"),
+    "foreign message": ("rewind", "foreign", WrongChatError, "'foreign'"),
+    "pending message": ("rewind", "p1", MessageNotFoundError, "'p1'"),
+    "unknown branch": ("switch_branch", "nowhere", BranchNotFoundError, "list_branches"),
+    "other case": ("switch_branch", "Main", BranchNotFoundError, "'Main'"),
+    "foreign branch": ("switch_branch", "theirs", BranchNotFoundError, "'theirs'"),
+    "unknown checkpoint": ("restore", "nowhere", CheckpointNotFoundError, "list_checkpoints"),
+    "foreign checkpoint": ("restore", "theirs", CheckpointNotFoundError, "'theirs'"),
+}
+
+
+@pytest.mark.parametrize(("method", "argument", "error", "says"), NOT_THERE.values(), ids=NOT_THERE)
 def test_what_is_not_there(
     world: EngineWorld, method: str, argument: str, error: type[ChatledgerError], says: str
 ) -> None:

@@ -178,31 +178,26 @@ def test_context_of_an_id_is_replaced_in_place(world: EngineWorld) -> None:
     assert [one.data for one in engine.fragments] == ["c", "b", "b"]
 
 
-@pytest.mark.parametrize(
-    "bad",
-    [
-        None,
-        5,
-        "text",
-        [user("x")],
-        {"name": "user"},
-        {"name": "", "data": "x"},
-        {"name": 5, "data": "x"},
-        NewMessage("user", "text"),
-        Fragment("user", "x", type="message"),
-        Fragment("user", id="", type="message", codec=user("x").codec),
-        Fragment("user", id="a\0b", type="message", codec=user("x").codec),
-        Fragment("user", id=anything(5), type="message", codec=user("x").codec),
-        Fragment("hint", "x", id=anything(5)),
-        Fragment("hint", "x", id=""),
-        Fragment("user", "x", id="a", type=anything("massage")),
-    ],
-    ids=[
-        *("none", "number", "text", "list", "neither data nor codec", "empty name", "name of a wrong type"),
-        *("draft without id", "message without id", "empty id", "NUL in id", "number as id"),
-        *("number as id of context", "empty id of context", "unknown type"),
-    ],
-)
+NO_FRAGMENTS: dict[str, Any] = {
+    "none": None,
+    "number": 5,
+    "text": "text",
+    "list": [user("x")],
+    "neither data nor codec": {"name": "user"},
+    "empty name": {"name": "", "data": "x"},
+    "name of a wrong type": {"name": 5, "data": "x"},
+    "draft without id": NewMessage("user", "text"),
+    "message without id": Fragment("user", "x", type="message"),
+    "empty id": Fragment("user", id="", type="message", codec=user("x").codec),
+    "NUL in id": Fragment("user", id="a\0b", type="message", codec=user("x").codec),
+    "number as id": Fragment("user", id=anything(5), type="message", codec=user("x").codec),
+    "number as id of context": Fragment("hint", "x", id=anything(5)),
+    "empty id of context": Fragment("hint", "x", id=""),
+    "unknown type": Fragment("user", "x", id="a", type=anything("massage")),
+}
+
+
+@pytest.mark.parametrize("bad", NO_FRAGMENTS.values(), ids=NO_FRAGMENTS)
 def test_what_is_no_fragment_is_refused(world: EngineWorld, bad: Any) -> None:
     """At once, and none of what was given with it is set: a queue with something unsavable in it would be stuck."""
     engine = world.saved(user("hello", id="m1")).set(hint("kept"), user("kept", id="m2"))
@@ -451,35 +446,22 @@ def test_continue_turn_takes_messages(world: EngineWorld) -> None:
     assert world.chain("main") == ["m1", "m2", "a1"]
 
 
-@pytest.mark.parametrize(
-    "bad",
-    [
-        {"role": "assistant", "parts": []},
-        {"role": "system", "parts": []},
-        {"role": "system", "parts": [], "id": "s"},
-        {"role": "user"},
-        {"role": "user", "parts": [], "id": ""},
-        {"role": "user", "parts": [], "id": 5},
-        last_assistant_message("x"),
-        hint("x"),
-        None,
-        5,
-        [user("x")],
-    ],
-    ids=[
-        *(
-            "assistant without id",
-            "system",
-            "system with id",
-            "no parts",
-            "empty id",
-            "number as id",
-            "lazy",
-            "context",
-        ),
-        *("none", "number", "list"),
-    ],
-)
+NO_TURNS: dict[str, Any] = {
+    "assistant without id": {"role": "assistant", "parts": []},
+    "system": {"role": "system", "parts": []},
+    "system with id": {"role": "system", "parts": [], "id": "s"},
+    "no parts": {"role": "user"},
+    "empty id": {"role": "user", "parts": [], "id": ""},
+    "number as id": {"role": "user", "parts": [], "id": 5},
+    "lazy": last_assistant_message("x"),
+    "context": hint("x"),
+    "none": None,
+    "number": 5,
+    "list": [user("x")],
+}
+
+
+@pytest.mark.parametrize("bad", NO_TURNS.values(), ids=NO_TURNS)
 def test_what_continues_no_turn_is_refused(world: EngineWorld, bad: Any) -> None:
     """Nothing is set and nothing saved; the message speaks of what to give (CE-25)."""
     engine = world.saved(user("one", id="m1")).set(user("waiting", id="m2"))

@@ -692,7 +692,6 @@ def test_words_longer_than_a_key(ledger: Ledger) -> None:
         {"offset": "1"},
         {"offset": False},
     ],
-    ids=[str(number) for number in range(29)],
 )
 def test_arguments_are_checked(ledger: Ledger, options: dict[str, Any]) -> None:
     """Whatever is in the chats, and also where the query finds nothing."""
