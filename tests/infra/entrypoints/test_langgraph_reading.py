@@ -1,6 +1,5 @@
 """What is remembered of values between reads: never other values than those that were put, and never more than it may take."""
 
-import asyncio
 import copy
 import gc
 from collections.abc import Callable
@@ -190,13 +189,11 @@ def test_what_is_asked_for_stays_longer_than_what_is_not() -> None:
     assert remembered.get(1) is None
 
 
-def test_a_ledger_of_the_wrong_kind_is_refused_at_once() -> None:
-    async def make() -> None:
-        async with chatledger.open_async("memory:") as ledger:
+@pytest.mark.anyio
+async def test_a_ledger_of_the_wrong_kind_is_refused_at_once() -> None:
+    async with chatledger.open_async("memory:") as ledger:
+        with pytest.raises(ConfigurationError, match=r"needs a Ledger, not AsyncLedger: open one"):
             LedgerSaver(ledger)  # type: ignore[arg-type]  # what is tested
-
-    with pytest.raises(ConfigurationError, match=r"needs a Ledger, not AsyncLedger: open one"):
-        asyncio.run(make())
 
 
 def test_a_serializer_that_is_set_later_serializes_everything(tmp_path: Path) -> None:

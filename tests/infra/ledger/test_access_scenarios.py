@@ -108,15 +108,7 @@ def test_every_method_was_thought_about() -> None:
     """A new method of `Ledger` belongs into the properties of `test_access`, if it shows or changes chats, or is refused."""
     refused = {"rebuild", "verify", "anchor", "backup", "projection", "projections", "drop_projection"}
     of_nobody = {
-        "close",
-        "context",
-        "for_user",
-        "get_position",
-        "last_position",
-        "location",
-        "position",
-        "sync",
-        "wait",
+        *["close", "context", "for_user", "get_position", "last_position", "location", "position", "sync", "wait"]
     }
     tested_here = {"as_of", "feed", "feeds", "forget_feed", "set_active_branch"}
     tested_in_fork_chat = {"forks"}

@@ -1,6 +1,5 @@
 """`context`: who acts, and on whose behalf, along threads, tasks and nested blocks."""
 
-import asyncio
 import contextlib
 import contextvars
 import threading
@@ -148,17 +147,6 @@ def test_threads_at_the_same_moment(ledger: Ledger) -> None:
     for recorded in ledger.history(topics={"message_appended"}):
         if recorded.chat_id != "trip":
             assert (recorded.chat_id, f"request of {recorded.chat_id}", None) == who(recorded)
-
-
-def test_asyncio_to_thread_takes_it_along(ledger: Ledger) -> None:
-    """The standard library copies the context for it."""
-
-    async def main() -> None:
-        with ledger.context(actor="outer"):
-            await asyncio.to_thread(ledger.append, "trip", [user("hello")])
-
-    asyncio.run(main())
-    assert ("outer", None, None) == last(ledger)
 
 
 # Tasks

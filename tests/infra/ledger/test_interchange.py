@@ -19,7 +19,6 @@ from chatledger.importers import (
     read_chats,
     write_chats,
 )
-from chatledger.runs import Regeneration
 
 
 def _message(message_id: str, parent_id: str | None, text: str = "") -> ImportedMessage:
@@ -150,30 +149,18 @@ def ran() -> ImportedChat:
 
 
 def _all(ledger: Ledger, chat_id: str = "c") -> dict[str, Any]:
-    """What a chat says of itself, but for ids that were made on the way."""
+    """What a chat says of itself, as plain values."""
     chat = ledger.get_chat(chat_id)
     assert chat is not None
-    return {
-        "ends": chat.expires_at,
-        "annotations": ledger.get_annotations(chat_id),
-        "runs": [msgspec.structs.replace(run, chat_id="") for run in ledger.runs(chat_id)],
-        "regenerations": [msgspec.structs.replace(one, chat_id="") for one in _regenerations(ledger, chat_id)],
-    }
-
-
-def _regenerations(ledger: Ledger, chat_id: str) -> list[Regeneration]:
-    return [
-        msgspec.structs.replace(
-            one,
-            steps=[
-                msgspec.structs.replace(
-                    step, run=None if step.run is None else msgspec.structs.replace(step.run, chat_id="")
-                )
-                for step in one.steps
-            ],
-        )
-        for one in ledger.regenerations(chat_id)
-    ]
+    found: dict[str, Any] = msgspec.to_builtins(
+        {
+            "ends": chat.expires_at,
+            "annotations": ledger.get_annotations(chat_id),
+            "runs": ledger.runs(chat_id),
+            "regenerations": ledger.regenerations(chat_id),
+        }
+    )
+    return found
 
 
 def test_annotations_runs_and_the_end_travel(tmp_path: Path) -> None:
@@ -214,10 +201,12 @@ def test_a_copy_speaks_of_its_own_messages(ledger: Ledger) -> None:
         return json.loads(text)
 
     def plain(chat_id: str) -> dict[str, Any]:
-        found: dict[str, Any] = msgspec.to_builtins(_all(ledger, chat_id))
-        for run in (*found["runs"], *(step["run"] for one in found["regenerations"] for step in one["steps"])):
-            if run is not None:
-                run["id"] = ""
+        found = _all(ledger, chat_id)
+        steps = [step for one in found["regenerations"] for step in one["steps"]]
+        for run in (*found["runs"], *(step["run"] or {} for step in steps)):
+            run["id"] = run["chat_id"] = ""
+        for one in found["regenerations"]:
+            one["chat_id"] = ""
         return found
 
     assert mapped(plain("c")) == plain("copy")

@@ -622,7 +622,7 @@ def test_a_put_repairs_what_it_has(store: StateStore) -> None:
 
 def test_a_missing_piece_is_noticed(store: StateStore) -> None:
     store.put(ID, {"text": "first" * 300})
-    with_rows(store, lambda rows: rows.delete(rows.keys("element")[0]))
+    damage(store, "piece", None)
     with pytest.raises(CorruptStateError, match="at version 1"):
         store.get(ID)
 
@@ -639,48 +639,23 @@ def test_a_damaged_record_is_noticed(ledger: chatledger.Ledger, store: StateStor
     assert store.get(ID) == {"a": 1}
 
 
-class Rows:
-    """The rows of the only state, in a write transaction."""
-
-    KINDS: Final = {"record": 1, "version": 2, "element": 3, "field": 3}
-
-    def __init__(self, txn: Any, table: Any) -> None:
-        self._txn, self._table = txn, table
-
-    def keys(self, kind: str) -> list[bytes]:
-        """Those of a kind, in order."""
-        return [bytes(key) for key, _ in self._txn.cursor(self._table) if key[8] == self.KINDS[kind]]
-
-    def get(self, key: bytes) -> bytes:
-        """A row."""
-        return bytes(self._txn.get(key, db=self._table))
-
-    def put(self, key: bytes, value: bytes) -> None:
-        """Overwrite a row."""
-        self._txn.put(key, value, db=self._table)
-
-    def delete(self, key: bytes) -> None:
-        """Remove a row."""
-        self._txn.delete(key, db=self._table)
+KINDS: Final = {"record": 1, "version": 2, "element": 3, "field": 3, "piece": 3}
+MARKS: Final = {"field": b"secondsecond", "element": b"b" * 300}
 
 
-def with_rows(store: StateStore, change: Callable[[Rows], Any]) -> None:
-    """Change rows behind the back of the store."""
+def damage(store: StateStore, kind: str, place: int | None) -> None:
+    """Flip a byte of what version 2 alone has: its row, the piece of its text, or its new element; None removes a row."""
     live = store._stored._store.whole("repair").index._live  # pyright: ignore[reportPrivateUsage]
     assert live is not None
-    live.env.update(lambda txn: change(Rows(txn, live.tables.states)))
+    table = live.tables.states
 
+    def change(txn: Any) -> None:
+        rows = [(bytes(key), bytearray(row)) for key, row in txn.cursor(table) if key[8] == KINDS[kind]]
+        key, row = [one for one in rows if MARKS.get(kind, b"") in one[1]][-1]
+        if place is None:
+            txn.delete(key, db=table)
+        else:
+            row[place] ^= 1
+            txn.put(key, bytes(row), db=table)
 
-def damage(store: StateStore, kind: str, place: int) -> None:
-    """Flip a byte of what version 2 alone has: its row, the piece of its text, or its new element."""
-
-    def flip(rows: Rows) -> None:
-        found = rows.keys(kind)
-        if kind in {"element", "field"}:
-            mark = b"secondsecond" if kind == "field" else b"b" * 300
-            found = [key for key in found if mark in rows.get(key)]
-        row = bytearray(rows.get(found[-1]))
-        row[place] ^= 1
-        rows.put(found[-1], bytes(row))
-
-    with_rows(store, flip)
+    live.env.update(change)
