@@ -40,6 +40,7 @@ class Walk:
             leaf = self.trees[tree_id][leaf]
         return found
 
+
 def check_against(walk: Walk, location: Path) -> dict[str, Any]:
     """Every chat, parent link, text, fork, leaf and branch. Returns what was asked."""
     chats = {chat["id"]: chat for chat in ask("chats", at=location)}
@@ -93,5 +94,3 @@ def test_oasst_end_to_end(tmp_path: Path) -> None:
     assert again.exit_code == 0
     assert again.stdout.startswith("Nothing changed: 191 chats read, all here already.\n")
     assert position == ask_lines("log", at=location)[-1]["position"]
-
-

@@ -165,10 +165,10 @@ def test_discard(world: EngineWorld) -> None:
     [
         ([assistant("edited", "m2")], ["m1", "m2'"]),
         ([assistant("edited 2", "m2"), assistant("edited 4", "m4")], ["m1", "m2'", "m4'"]),
-        ([user("another", id="m1")], ["m1'"]),
+        ([user("another", id="m1"), assistant("answer", "a1", reply_to="m1")], ["m1'", "a1"]),
         ([user("new", id="n1"), assistant("late", "m4"), assistant("early", "m2")], ["m1", "n1", "m4'", "m2'"]),
     ],
-    ids=["one", "two", "root", "beside new ones"],
+    ids=["one", "two", "root with an answer", "beside new ones"],
 )
 def test_edits_make_one_branch_at_the_first_parent(
     world: EngineWorld, pending: list[Fragment], chain: list[str]
@@ -188,6 +188,9 @@ def test_edits_make_one_branch_at_the_first_parent(
     assert world.active() == engine.branch == result.branch == "main-v2"
     assert (result.head_message_id, result.message_ids) == (stored[-1], stored[-len(pending) :])
     assert not {*result.id_map.values()} & {"m1", "m2", "m3", "m4", "m5"}
+    assert [world.message(one).reply_to for one in stored[-len(pending) :]] == [
+        result.id_map.get(one.metadata.get("reply_to")) for one in pending
+    ]
     assert len(shown(engine)) == len(chain)
 
 
@@ -213,6 +216,8 @@ def test_a_message_that_was_read_is_no_edit(world: EngineWorld, kind: str | None
     assert engine.set(message(world.message("m1"))).save().id_map == {}
     assert engine.set(world.message("m1")).save().id_map == {}
     assert world.branches() == {"main": ["m1"]}
+    edited = engine.set(NewMessage("note", 2, id="m1")).save()
+    assert world.message(edited.id_map["m1"]).data == 2
 
 
 # Equal messages and equal ids

@@ -247,9 +247,11 @@ def test_many_runs_take_several_commits(ledger: Ledger, ran: ImportedChat) -> No
         ("runs", {"message_id": "gone"}, ChainIntegrityError),
         ("regenerations", {"new_message_id": "gone"}, ChainIntegrityError),
         ("messages", {"annotation": chatledger.Annotation(replaced_by="gone")}, ChainIntegrityError),
+        ("messages", {"parent_id": "gone"}, ChainIntegrityError),
+        ("messages", {"parent_id": "A1"}, ChainIntegrityError),
         ("runs", {"thread_id": ""}, InvalidValueError),
     ],
-    ids=["trigger", "answer", "regeneration", "annotation", "thread"],
+    ids=["trigger", "answer", "regeneration", "annotation", "parent", "cycle", "thread"],
 )
 def test_what_leads_nowhere_is_refused(
     ledger: Ledger, ran: ImportedChat, name: str, change: dict[str, Any], error: type[Exception]

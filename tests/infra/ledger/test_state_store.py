@@ -562,8 +562,14 @@ def test_no_log_line_and_no_subject_tells_of_users_or_content(
     with StateStore(ledger, ttl_seconds=100, checkpointing="background", max_state_bytes=10_000) as store:
         store.on_state_change(fail)
         store.put(key, initial_state(user_id, secret))
+        changes: dict[str, Any] = {
+            "docs": [doc(1, secret)],
+            "tasks": {"tool_results": [{"tool_name": secret, "input": secret, "output": secret}]},
+            "generated_text": secret,
+            "metadata": {"errors": [{"node": secret, "message": secret, "timestamp": 1}]},
+        }
         for node in NODES:
-            store.update(key, {"docs": [doc(1, secret)], "generated_text": secret}, node=node)
+            store.update(key, changes, node=node)
         attempts: list[Callable[[], Any]] = [
             lambda: store.put(key, {"text": secret * 10_000}),
             lambda: store.put(key, {"text": secret}, expected_version=1),
