@@ -131,7 +131,7 @@ def false_tombstone(file: SqliteFile) -> None:
     file.execute("INSERT INTO stored_events VALUES ('b', ?, ?, ?)", last[2] + 1, topic, encode_event(forged))
 
 
-FORGERIES: dict[str, tuple[Callable[[SqliteFile], None], str]] = {
+FORGERIES: dict[str, tuple[Callable[[SqliteFile], object], str]] = {
     "rewritten chat": (lambda file: file.rewrite("b", b"leeks", b"peaks"), "chat 'b' is not as it was"),
     "last event of all": (lambda file: file.rewrite("last", b"ada", b"eve"), "chat 'last' is not as it was"),
     "dropped chat": (
@@ -151,7 +151,7 @@ FORGERIES: dict[str, tuple[Callable[[SqliteFile], None], str]] = {
 @pytest.mark.matrix
 @pytest.mark.parametrize(("damage", "says"), FORGERIES.values(), ids=FORGERIES)
 def test_what_only_an_anchor_finds(
-    damage: Callable[[SqliteFile], None], says: str, file: SqliteFile, anchor: Anchor
+    damage: Callable[[SqliteFile], object], says: str, file: SqliteFile, anchor: Anchor
 ) -> None:
     """All hashes fit and the index was built from the forgery, so `verify` alone has nothing to compare with."""
     damage(file)

@@ -189,7 +189,7 @@ def test_edits_make_one_branch_at_the_first_parent(
     assert (result.head_message_id, result.message_ids) == (stored[-1], stored[-len(pending) :])
     assert not {*result.id_map.values()} & {"m1", "m2", "m3", "m4", "m5"}
     assert [world.message(one).reply_to for one in stored[-len(pending) :]] == [
-        result.id_map.get(one.metadata.get("reply_to")) for one in pending
+        result.id_map.get(one.metadata.get("reply_to") or "") for one in pending
     ]
     assert len(shown(engine)) == len(chain)
 

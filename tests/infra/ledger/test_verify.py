@@ -5,7 +5,7 @@
 
 import shutil
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -373,7 +373,7 @@ def flipped(found: tuple[bytes, bytes], at: int) -> tuple[bytes, bytes]:
     return key, bytes(value)
 
 
-Changes = list[tuple[str, bytes, bytes | None]]
+Changes = Sequence[tuple[str, bytes, bytes | None]]
 DAMAGES: dict[str, Callable[[Ledger], Changes]] = {
     "message": lambda ledger: [
         ("rows", *replaced(row(ledger, "rows", of_b(ledger, Tag.PAGE)), b"leeks", b"peaks")),
