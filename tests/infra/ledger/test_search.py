@@ -145,6 +145,9 @@ CORPUS: Final = {
         ("AND", "5"),
         ("quick AND", ""),
         ("quick)", "12"),
+        ('"quick bro"*', "1"),
+        ("C++", "4"),
+        ("NEAR(quick fox)", ""),
     ],
 )
 def test_ps_43_and_44_the_query_language(ledger: Ledger, query: str, expected: str) -> None:
