@@ -203,7 +203,7 @@ def test_a_copy_speaks_of_its_own_messages(ledger: Ledger) -> None:
     def plain(chat_id: str) -> dict[str, Any]:
         found = _all(ledger, chat_id)
         steps = [step for one in found["regenerations"] for step in one["steps"]]
-        for run in (*found["runs"], *(step["run"] or {} for step in steps)):
+        for run in (*found["runs"], *(step["run"] for step in steps if step["run"] is not None)):
             run["id"] = run["chat_id"] = ""
         for one in found["regenerations"]:
             one["chat_id"] = ""
