@@ -23,6 +23,7 @@ from chatledger.domain.errors import (
     UnsupportedFormatError,
 )
 from chatledger.domain.thread.events import thread_of
+from chatledger.domain.wire import Value
 from chatledger.projections.log.applying import Refuse, refuse_nothing
 
 from ..log.nats_server.directory import write_private
@@ -32,7 +33,7 @@ _NOTE: Final = "note.json"
 _FORMAT: Final = 1
 
 
-class QuarantinedStream(msgspec.Struct, frozen=True):
+class QuarantinedStream(Value, frozen=True):
     """
     A chat, a thread of agents or a state of a graph that lost events.
 

@@ -19,9 +19,8 @@ from ...log.nats_server.lock import OwnerLock
 from ...log.nats_server.preflight import check_store
 from ...log.port import READ_PAGE, EventLog
 from ...store.opening.encryption import Encryption, keyring_of
-from ...store.opening.locations import STREAM, open_unshared
+from ...store.opening.locations import STREAM, LogOnly, open_unshared
 from ...store.opening.nats_locations import without_secrets
-from ..open_log import LogOnly
 from .chains import ChainScan
 from .findings import Diagnosis, Findings
 from .index_check import IndexWitness, check_erasures, read_index
