@@ -5,12 +5,10 @@ import signal
 from pathlib import Path
 
 import pytest
-from tests.support.cli_world import ask, ask_lines, fails, finish, run, samples, start
+from tests.support.cli_world import ask, ask_lines, fails, finish, run, start
 
 import chatledger
 from chatledger import user
-
-__all__ = ["samples"]
 
 
 def test_a_name_goes_on_where_it_ended(samples: Path) -> None:

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.support.cli_world import TIMEOUT_S, ask, ask_lines, fails, finish, run, samples, start
+from tests.support.cli_world import TIMEOUT_S, ask, ask_lines, fails, finish, run, start
 
 import chatledger
 from chatledger import assistant, user
@@ -17,8 +17,6 @@ from chatledger.domain.chat.replay import ReplayedChat
 from chatledger.domain.draw.tree import visualize_graph
 from chatledger.infra.entrypoints.cli.log import folded_graph
 from chatledger.infra.entrypoints.cli.output import format_time
-
-__all__ = ["samples"]
 
 WRITER = "import sys, chatledger\nwith chatledger.open(sys.argv[1]) as l:\n    l.create_chat(sys.argv[2], 'ada')"
 

@@ -4,12 +4,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.cli_world import ask, fails, run, samples
+from tests.support.cli_world import ask, fails, run
 
 import chatledger
 from chatledger import ANY, NewMessage
-
-__all__ = ["samples"]
 
 
 @pytest.fixture

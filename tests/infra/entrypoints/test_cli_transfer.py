@@ -1,14 +1,13 @@
 import gzip
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
-from tests.support.cli_world import ask, ask_lines, fails, oasst_row, run, samples, write_lines
+from tests.support.cli_world import ask, ask_lines, fails, oasst_row, run, write_lines
 
 import chatledger
 from chatledger.infra.entrypoints.demo import sample_file
-
-__all__ = ["samples"]
 
 
 def test_import_says_what_it_did(tmp_path: Path) -> None:
@@ -62,17 +61,13 @@ def test_broken_records_are_reported_and_left_out(tmp_path: Path) -> None:
     assert [m["id"] for m in ask("show", "tree", at=tmp_path / "data")["messages"]] == ["a", "b", "c"]
 
 
-def test_strict_stops(tmp_path: Path) -> None:
-    file = write_lines(tmp_path / "x.jsonl", oasst_row("a"), "{", oasst_row("b", "a"))
+@pytest.mark.parametrize(
+    ("second", "reason"), [("{", "line 2"), (oasst_row("b", "gone"), "gone")], ids=["broken", "missing parent"]
+)
+def test_strict_stops(tmp_path: Path, second: Any, reason: str) -> None:
+    file = write_lines(tmp_path / "x.jsonl", oasst_row("a"), second, oasst_row("c", "a"))
 
-    assert "line 2" in fails(1, "import", "--strict", file, at=tmp_path / "data")
-    assert ask("chats", at=tmp_path / "data") == []
-
-
-def test_strict_stops_at_a_missing_parent(tmp_path: Path) -> None:
-    file = write_lines(tmp_path / "x.jsonl", oasst_row("a"), oasst_row("b", "gone"))
-
-    assert "gone" in fails(1, "import", "--strict", file, at=tmp_path / "data")
+    assert reason in fails(1, "import", "--strict", file, at=tmp_path / "data")
     assert ask("chats", at=tmp_path / "data") == []
 
 

@@ -4,30 +4,15 @@ What a saver of LangGraph has to do beyond its published suite; through the sync
 Where the peers agree, the same tests run on them: they show that it is LangGraph's contract and not only ours.
 """
 
-import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from langgraph.checkpoint.serde.types import _DeltaSnapshot  # pyright: ignore[reportPrivateUsage]  # its only name
-from tests.support.langgraph_world import OURS, PEERS, open_calls
+from tests.contracts.store_world import together
 
 from chatledger.domain.errors import AlreadyExistsError, InvalidValueError
 from chatledger.infra.testing.savers import CHECKS, Calls, config, grow, log_of, thread
-
-
-@pytest.fixture(params=OURS)
-def saver(request: pytest.FixtureRequest) -> Generator[Calls]:
-    """One of ours."""
-    with open_calls(request.param) as calls:
-        yield calls
-
-
-@pytest.fixture(params=[*OURS, *PEERS])
-def anyones(request: pytest.FixtureRequest) -> Generator[Calls]:
-    """One of ours, or a peer."""
-    with open_calls(request.param) as calls:
-        yield calls
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
@@ -311,13 +296,6 @@ class TestVersions:
 def test_tasks_of_one_step_may_write_at_once(saver: Calls) -> None:
     """Sync calls come from a pool of threads; none is lost."""
     checkpoint_id = saver.put("t", {})
-    workers = [
-        threading.Thread(target=saver.writes, args=("t", checkpoint_id, [("a", number)], f"task{number}"))
-        for number in range(12)
-    ]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
+    together(12, lambda number: saver.writes("t", checkpoint_id, [("a", number)], f"task{number}"))
 
     assert sorted(value for _, _, value in saver.at("t").pending_writes or []) == list(range(12))

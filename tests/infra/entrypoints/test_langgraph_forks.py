@@ -4,7 +4,7 @@
 
 import asyncio
 import operator
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Annotated, Any, TypedDict
 
@@ -14,15 +14,12 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, StateGraph
 from langgraph.types import Command, StateUpdate, interrupt
 from tests.support.langgraph_programs import Log, asking, fan_out, nested
-from tests.support.langgraph_world import open_calls
 
 import chatledger
 from chatledger.infra.testing.savers import Calls, config
 from chatledger.langgraph import LedgerSaver
 
 CONFIG: Any = {"configurable": {"thread_id": "t"}}
-OURS = ("unbound sync", "unbound async", "bound sync", "bound async")
-PEERS = ("memory sync", "sqlite sync")
 
 
 def _extend(state: list[str] | None, writes: Sequence[list[str]]) -> list[str]:
@@ -92,12 +89,6 @@ def copies(make: Make, saver: Any) -> list[Any]:
         again = graph.update_state(copy, None, as_node="__copy__")
         found.append((graph.get_state(again).next, graph.get_state(again).values == past.values))
     return found
-
-
-@pytest.fixture
-def ledger() -> Generator[chatledger.Ledger]:
-    with chatledger.open("memory:") as opened:
-        yield opened
 
 
 @pytest.mark.matrix
@@ -173,36 +164,22 @@ def test_copies_in_tasks_of_their_own_are_not_refused(ledger: chatledger.Ledger)
     assert len(asyncio.run(serve())) == 5
 
 
-@pytest.fixture(params=[*OURS, *PEERS])
-def saver(request: pytest.FixtureRequest) -> Generator[Calls]:
-    """One of ours, or a peer."""
-    with open_calls(request.param) as calls:
-        yield calls
-
-
-@pytest.fixture(params=OURS)
-def ours(request: pytest.FixtureRequest) -> Generator[Calls]:
-    """One of ours."""
-    with open_calls(request.param) as calls:
-        yield calls
-
-
-def test_a_channel_is_inherited_at_the_same_version_only(ours: Calls) -> None:
+def test_a_channel_is_inherited_at_the_same_version_only(saver: Calls) -> None:
     """What the parent has of it at another version is no value of the checkpoint, named as changed or not."""
-    root = ours.put("t", {"a": 1, "b": 1}, versions={"a": 1, "b": 1})
-    changed = ours.put("t", {}, parent=root, versions={"a": 1, "b": 2}, changed=[])
+    root = saver.put("t", {"a": 1, "b": 1}, versions={"a": 1, "b": 1})
+    changed = saver.put("t", {}, parent=root, versions={"a": 1, "b": 2}, changed=[])
 
-    assert ours.at("t", changed).checkpoint["channel_values"] == {"a": 1}
+    assert saver.at("t", changed).checkpoint["channel_values"] == {"a": 1}
 
 
-def test_an_old_snapshot_of_a_delta_channel_does_not_come_back(saver: Calls) -> None:
+def test_an_old_snapshot_of_a_delta_channel_does_not_come_back(anyones: Calls) -> None:
     """A version grew without being among the new ones: all writes since the snapshot count."""
-    seed = saver.put("t", {"log": ["seed"]}, versions={"log": 1})
-    saver.writes("t", seed, [("log", "w1")])
-    second = saver.put("t", {}, parent=seed, versions={"log": 2}, changed=[])
-    saver.writes("t", second, [("log", "w2")])
-    tip = saver.put("t", {}, parent=second, versions={"log": 3}, changed=[])
+    seed = anyones.put("t", {"log": ["seed"]}, versions={"log": 1})
+    anyones.writes("t", seed, [("log", "w1")])
+    second = anyones.put("t", {}, parent=seed, versions={"log": 2}, changed=[])
+    anyones.writes("t", second, [("log", "w2")])
+    tip = anyones.put("t", {}, parent=second, versions={"log": 3}, changed=[])
 
-    history = saver("get_delta_channel_history", config=config("t", tip), channels=["log"])["log"]
+    history = anyones("get_delta_channel_history", config=config("t", tip), channels=["log"])["log"]
     assert [value for *_, value in history["writes"]] == ["w1", "w2"]
     assert history["seed"] == ["seed"]

@@ -49,32 +49,26 @@ def test_everything_is_read_as_the_saver_had_it(file: Path) -> None:
         assert rebuilt.checkpoints == 0
 
 
-def test_a_graph_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_a_graph_goes_on_where_it_was(ledger: chatledger.Ledger, tmp_path: Path) -> None:
     config: Any = {"configurable": {"thread_id": "t"}}
     with SqliteSaver.from_conn_string(str(tmp_path / "saver.db")) as saver:
         asking(saver).invoke({"log": ["start"]}, config)
         asking(saver).invoke(Command(resume="one"), config)
-    with chatledger.open("memory:") as ledger:
-        import_saver_file(ledger, tmp_path / "saver.db")
-        graph = asking(LedgerSaver(ledger))
-        assert graph.invoke(Command(resume="two"), config)["log"] == [
-            "start",
-            "it heard one and two",
-            "it ended after 2",
-        ]
-        import_saver_file(ledger, tmp_path / "saver.db")
-        assert graph.get_state(config).values["log"][-1] == "it ended after 2"
+    import_saver_file(ledger, tmp_path / "saver.db")
+    graph = asking(LedgerSaver(ledger))
+    assert graph.invoke(Command(resume="two"), config)["log"] == ["start", "it heard one and two", "it ended after 2"]
+    import_saver_file(ledger, tmp_path / "saver.db")
+    assert graph.get_state(config).values["log"][-1] == "it ended after 2"
 
 
-def test_classes_stay_what_they_are_without_being_loaded(tmp_path: Path) -> None:
+def test_classes_stay_what_they_are_without_being_loaded(ledger: chatledger.Ledger, tmp_path: Path) -> None:
     path = tmp_path / "saver.db"
     with SqliteSaver.from_conn_string(str(path)) as saver:
         Calls(saver, is_async=False).put("t", {"points": [Point(1), Point(2)]})
-    with chatledger.open("memory:") as ledger:
-        import_saver_file(ledger, path)
-        found = LedgerSaver(ledger, allow=[Point]).get_tuple({"configurable": {"thread_id": "t"}})
-        assert found is not None
-        assert found.checkpoint["channel_values"]["points"] == [Point(1), Point(2)]
+    import_saver_file(ledger, path)
+    found = LedgerSaver(ledger, allow=[Point]).get_tuple({"configurable": {"thread_id": "t"}})
+    assert found is not None
+    assert found.checkpoint["channel_values"]["points"] == [Point(1), Point(2)]
 
 
 @pytest.mark.soak
@@ -90,15 +84,14 @@ def test_the_command_line_takes_such_files(file: Path, tmp_path: Path) -> None:
     assert "agent_writes_put" in logged
 
 
-def test_other_files_are_refused(tmp_path: Path) -> None:
+def test_other_files_are_refused(ledger: chatledger.Ledger, tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "other.db")) as database:
         database.execute("create table checkpoints (id)")
     (tmp_path / "text").write_text("{}")
-    with chatledger.open("memory:") as ledger:
-        for name in ("other.db", "text", "absent"):
-            assert not is_saver_file(tmp_path / name)
-            with pytest.raises(InvalidValueError, match=name):
-                import_saver_file(ledger, tmp_path / name)
+    for name in ("other.db", "text", "absent"):
+        assert not is_saver_file(tmp_path / name)
+        with pytest.raises(InvalidValueError, match=name):
+            import_saver_file(ledger, tmp_path / name)
 
 
 def test_a_broken_row_is_named(file: Path) -> None:

@@ -3,7 +3,6 @@
 # White-box: a cycle, which no saver lets in any more, is put on the log directly.
 # pyright: reportPrivateUsage=false
 
-from collections.abc import Generator
 from typing import Any
 
 import msgspec
@@ -11,26 +10,12 @@ import pytest
 from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
-from tests.support.langgraph_world import OURS, open_calls
 
 import chatledger
 from chatledger.domain.errors import CheckpointExistsError, InvalidValueError
 from chatledger.domain.thread.events import AgentCheckpointPut
 from chatledger.infra.testing.savers import Calls, config, thread
 from chatledger.langgraph import LedgerSaver
-
-
-@pytest.fixture(params=OURS)
-def saver(request: pytest.FixtureRequest) -> Generator[Calls]:
-    """One of ours."""
-    with open_calls(request.param) as calls:
-        yield calls
-
-
-@pytest.fixture
-def ledger() -> Generator[chatledger.Ledger]:
-    with chatledger.open("memory:") as opened:
-        yield opened
 
 
 def log_of(saver: Calls, checkpoint_id: str) -> list[Any]:

@@ -1,6 +1,5 @@
 """What is remembered of values between reads: never other values than those that were put, and never more than it may take."""
 
-import asyncio
 import copy
 import gc
 from collections.abc import Callable
@@ -92,9 +91,7 @@ def _spoil(value: Any) -> None:
 
 @settings(max_examples=examples(25), deadline=None)
 @given(
-    steps=st.lists(_step, min_size=1, max_size=8),
-    order=st.lists(st.integers(0, 7), max_size=12),
-    lists=st.booleans(),
+    steps=st.lists(_step, min_size=1, max_size=8), order=st.lists(st.integers(0, 7), max_size=12), lists=st.booleans()
 )
 def test_every_read_gives_what_was_put_whatever_was_read_before(
     steps: list[tuple[int, list[Any]]], order: list[int], *, lists: bool
@@ -121,21 +118,20 @@ def test_every_read_gives_what_was_put_whatever_was_read_before(
         assert [found.checkpoint["channel_values"] for found in LedgerSaver(ledger).list(_at("t"))] == expected[::-1]
 
 
-def test_lists_longer_than_what_grows_out_of_one_another() -> None:
+def test_lists_longer_than_what_grows_out_of_one_another(ledger: chatledger.Ledger) -> None:
     """The chain of lists that grew ends somewhere; reading goes across that, whole or with a part of it known."""
-    with chatledger.open("memory:") as ledger:
-        saver = LedgerSaver(ledger)
-        ids: list[str] = []
-        for number in range(200):
-            messages = [HumanMessage(f"m{at}", id=str(at)) for at in range(number - number // 7)]
-            ids.append(_put(saver, ids[-1] if ids else None, number, {"messages": messages}))
-        readers: list[Callable[[], LedgerSaver]] = [lambda: saver, lambda: LedgerSaver(ledger)]
-        for reader in readers:
-            for number in (199, 70, 63, 64, 65, 0, 150):
-                found = reader().get_tuple(_at("t", ids[number]))
-                assert found is not None
-                texts = [message.content for message in found.checkpoint["channel_values"]["messages"]]
-                assert texts == [f"m{at}" for at in range(number - number // 7)]
+    saver = LedgerSaver(ledger)
+    ids: list[str] = []
+    for number in range(200):
+        messages = [HumanMessage(f"m{at}", id=str(at)) for at in range(number - number // 7)]
+        ids.append(_put(saver, ids[-1] if ids else None, number, {"messages": messages}))
+    readers: list[Callable[[], LedgerSaver]] = [lambda: saver, lambda: LedgerSaver(ledger)]
+    for reader in readers:
+        for number in (199, 70, 63, 64, 65, 0, 150):
+            found = reader().get_tuple(_at("t", ids[number]))
+            assert found is not None
+            texts = [message.content for message in found.checkpoint["channel_values"]["messages"]]
+            assert texts == [f"m{at}" for at in range(number - number // 7)]
 
 
 @pytest.mark.soak
@@ -193,13 +189,11 @@ def test_what_is_asked_for_stays_longer_than_what_is_not() -> None:
     assert remembered.get(1) is None
 
 
-def test_a_ledger_of_the_wrong_kind_is_refused_at_once() -> None:
-    async def make() -> None:
-        async with chatledger.open_async("memory:") as ledger:
+@pytest.mark.anyio
+async def test_a_ledger_of_the_wrong_kind_is_refused_at_once() -> None:
+    async with chatledger.open_async("memory:") as ledger:
+        with pytest.raises(ConfigurationError, match=r"needs a Ledger, not AsyncLedger: open one"):
             LedgerSaver(ledger)  # type: ignore[arg-type]  # what is tested
-
-    with pytest.raises(ConfigurationError, match=r"needs a Ledger, not AsyncLedger: open one"):
-        asyncio.run(make())
 
 
 def test_a_serializer_that_is_set_later_serializes_everything(tmp_path: Path) -> None:

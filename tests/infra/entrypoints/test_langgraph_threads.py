@@ -4,7 +4,6 @@
 # pyright: reportPrivateUsage=false, reportIncompatibleMethodOverride=false, reportUnknownLambdaType=false
 
 import json
-from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +18,6 @@ from chatledger.infra.testing.savers import Calls, config, thread
 from chatledger.langgraph import LedgerSaver
 
 CONFIG: Any = {"configurable": {"thread_id": "t"}}
-
-
-@pytest.fixture
-def ledger() -> Generator[chatledger.Ledger]:
-    with chatledger.open("memory:") as opened:
-        yield opened
 
 
 def calls(saver: LedgerSaver) -> Calls:

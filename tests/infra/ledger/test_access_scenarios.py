@@ -16,6 +16,7 @@ import chatledger
 from chatledger import (
     AccessDeniedError,
     AsyncContextEngine,
+    AsyncLedger,
     ContextEngine,
     HeadConflictError,
     InvalidValueError,
@@ -107,15 +108,7 @@ def test_every_method_was_thought_about() -> None:
     """A new method of `Ledger` belongs into the properties of `test_access`, if it shows or changes chats, or is refused."""
     refused = {"rebuild", "verify", "anchor", "backup", "projection", "projections", "drop_projection"}
     of_nobody = {
-        "close",
-        "context",
-        "for_user",
-        "get_position",
-        "last_position",
-        "location",
-        "position",
-        "sync",
-        "wait",
+        *["close", "context", "for_user", "get_position", "last_position", "location", "position", "sync", "wait"]
     }
     tested_here = {"as_of", "feed", "feeds", "forget_feed", "set_active_branch"}
     tested_in_fork_chat = {"forks"}
@@ -278,33 +271,31 @@ def test_tombstones_belong_to_their_owner(place: str, owner: str, tmp_path: Path
             assert of_shared == list(view.history("shared", after=after))
 
 
-def test_an_old_tombstone_is_nobodys(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_old_tombstone_is_nobodys(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tombstones that were written before they could tell are shown to nobody who did not see the chat."""
 
     def nothing(*_: str) -> None:
         """What earlier versions wrote."""
 
     monkeypatch.setattr("chatledger.domain.chat.decide_chats.owner_digest", nothing)
-    with chatledger.open("memory:") as ledger:
-        _lives(ledger)
+    _lives(ledger)
 
-        assert [] == [event for event in ledger.for_user("bob").history() if event.chat_id == "shared"]
-        assert 2 == sum(event.type == "chat_deleted" for event in ledger.history())
+    assert [] == [event for event in ledger.for_user("bob").history() if event.chat_id == "shared"]
+    assert 2 == sum(event.type == "chat_deleted" for event in ledger.history())
 
 
-def test_the_tombstones_survive_a_rebuild() -> None:
+def test_the_tombstones_survive_a_rebuild(ledger: Ledger) -> None:
     """Whose they were is on the log."""
-    with chatledger.open("memory:") as ledger:
-        _lives(ledger)
-        ledger.rebuild()
+    _lives(ledger)
+    ledger.rebuild()
 
-        assert {owner: kinds(ledger.for_user(owner).history()) for owner in EXPECTED} == EXPECTED
-        with ledger.context(command_id="end"):
-            ledger.for_user("ada").delete_chat("shared")
-        ledger.rebuild()
-        with ledger.context(command_id="end"):
-            assert ledger.for_user("bob").delete_chat("shared") is False
-            assert ledger.for_user("ada").delete_chat("shared") is True
+    assert {owner: kinds(ledger.for_user(owner).history()) for owner in EXPECTED} == EXPECTED
+    with ledger.context(command_id="end"):
+        ledger.for_user("ada").delete_chat("shared")
+    ledger.rebuild()
+    with ledger.context(command_id="end"):
+        assert ledger.for_user("bob").delete_chat("shared") is False
+        assert ledger.for_user("ada").delete_chat("shared") is True
 
 
 def test_a_live_feed_gives_ones_own(whole: Ledger) -> None:
@@ -414,50 +405,45 @@ def test_an_engine_works_for_its_user(whole: Ledger) -> None:
     assert whole.get_chat("new") is None
 
 
-@pytest.mark.parametrize("backend", ["asyncio", "trio"])
-def test_asynchronously(backend: str) -> None:
+@pytest.mark.anyio
+async def test_asynchronously(async_ledger: AsyncLedger) -> None:
     """An `AsyncLedger` is limited alike, and so is an engine on it."""
+    ada, bob = async_ledger.for_user("ada"), async_ledger.for_user("bob")
+    await ada.create_chat("trip", "ada")
+    (message,) = await ada.append("trip", [user("leeks")])
 
-    async def main() -> None:
-        async with chatledger.open_async("memory:") as ledger:
-            ada, bob = ledger.for_user("ada"), ledger.for_user("bob")
-            await ada.create_chat("trip", "ada")
-            (message,) = await ada.append("trip", [user("leeks")])
+    assert await bob.get_chat("trip") is None
+    assert await bob.get_message(message.id) is None
+    assert [] == await bob.list_chats()
+    assert [] == [event async for event in bob.history()]
+    assert [] == [event async for event in bob.feed(0, follow=False)]
+    assert 2 == len([event async for event in ada.feed(0, follow=False)])
+    assert ["trip"] == await ada.run(lambda ledger: [chat.id for chat in ledger.list_chats()])
+    with pytest.raises(OwnerMismatchError):
+        await bob.upsert_chat("trip", "bob")
+    with pytest.raises(AccessDeniedError):
+        bob.for_user("ada")
+    with pytest.raises(InvalidValueError):
+        async_ledger.for_user(anything(None))
 
-            assert await bob.get_chat("trip") is None
-            assert await bob.get_message(message.id) is None
-            assert [] == await bob.list_chats()
-            assert [] == [event async for event in bob.history()]
-            assert [] == [event async for event in bob.feed(0, follow=False)]
-            assert 2 == len([event async for event in ada.feed(0, follow=False)])
-            assert ["trip"] == await ada.run(lambda ledger: [chat.id for chat in ledger.list_chats()])
-            with pytest.raises(OwnerMismatchError):
-                await bob.upsert_chat("trip", "bob")
-            with pytest.raises(AccessDeniedError):
-                bob.for_user("ada")
-            with pytest.raises(InvalidValueError):
-                ledger.for_user(anything(None))
+    engine = AsyncContextEngine(bob.for_user("bob"), "talk", "bob").set(user("hello"))
+    await engine.save()
+    assert ["talk"] == [chat.id for chat in await bob.list_chats()]
 
-            engine = AsyncContextEngine(bob.for_user("bob"), "talk", "bob").set(user("hello"))
-            await engine.save()
-            assert ["talk"] == [chat.id for chat in await bob.list_chats()]
+    await bob.close()
+    with pytest.raises(LedgerClosedError):
+        await bob.get_chat("talk")
+    assert await async_ledger.get_chat("talk")
+    still = async_ledger.for_user("ada")
+    seen = list[Recorded]()
 
-            await bob.close()
-            with pytest.raises(LedgerClosedError):
-                await bob.get_chat("talk")
-            assert await ledger.get_chat("talk")
-            still = ledger.for_user("ada")
-            seen = list[Recorded]()
+    async def follow() -> None:
+        async for recorded in still.feed(0):
+            seen.append(recorded)
+            if len(seen) == 2:
+                await async_ledger.close()
 
-            async def follow() -> None:
-                async for recorded in still.feed(0):
-                    seen.append(recorded)
-                    if len(seen) == 2:
-                        await ledger.close()
-
-            with anyio.fail_after(30):
-                await follow()
-            with pytest.raises(LedgerClosedError):
-                await still.get_chat("trip")
-
-    anyio.run(main, backend=backend)
+    with anyio.fail_after(30):
+        await follow()
+    with pytest.raises(LedgerClosedError):
+        await still.get_chat("trip")

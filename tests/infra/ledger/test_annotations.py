@@ -86,29 +86,22 @@ def test_saying_it_again_writes_nothing(ledger: Ledger) -> None:
     assert position == ledger.position
 
 
-REFUSED: list[tuple[Callable[[Any], Any], type[Exception]]] = [
-    (lambda ledger: ledger.annotate("none", "m1", stale=True), ChatNotFoundError),
-    (lambda ledger: ledger.annotate("c", "none", stale=True), MessageNotFoundError),
-    (lambda ledger: ledger.annotate("c", "there", stale=True), WrongChatError),
-    (lambda ledger: ledger.annotate("c", "m1", replaced_by="none"), MessageNotFoundError),
-    (lambda ledger: ledger.annotate("c", "m1", replaced_by="there"), WrongChatError),
-    (lambda ledger: ledger.annotate("c", "m1", replaced_by="m1"), InvalidValueError),
-    (lambda ledger: ledger.annotate("c", "m1", replaced_by=3), InvalidValueError),
-    (lambda ledger: ledger.annotate("c", "m1", stale=1), InvalidValueError),
-    (lambda ledger: ledger.annotate("c", "m1", hidden=None), InvalidValueError),
-    (lambda ledger: ledger.annotate("c", "m1", metadata=[1]), InvalidValueError),
-    (lambda ledger: ledger.annotate("c", "m1", metadata={"a": float("nan")}), InvalidValueError),
-]
+REFUSED: dict[str, tuple[Callable[[Any], Any], type[Exception]]] = {
+    "no chat": (lambda ledger: ledger.annotate("none", "m1", stale=True), ChatNotFoundError),
+    "no message": (lambda ledger: ledger.annotate("c", "none", stale=True), MessageNotFoundError),
+    "another chat's": (lambda ledger: ledger.annotate("c", "there", stale=True), WrongChatError),
+    "replaced by none": (lambda ledger: ledger.annotate("c", "m1", replaced_by="none"), MessageNotFoundError),
+    "replaced by another chat's": (lambda ledger: ledger.annotate("c", "m1", replaced_by="there"), WrongChatError),
+    "by itself": (lambda ledger: ledger.annotate("c", "m1", replaced_by="m1"), InvalidValueError),
+    "by a number": (lambda ledger: ledger.annotate("c", "m1", replaced_by=3), InvalidValueError),
+    "stale is a number": (lambda ledger: ledger.annotate("c", "m1", stale=1), InvalidValueError),
+    "hidden is none": (lambda ledger: ledger.annotate("c", "m1", hidden=None), InvalidValueError),
+    "metadata are a list": (lambda ledger: ledger.annotate("c", "m1", metadata=[1]), InvalidValueError),
+    "not JSON": (lambda ledger: ledger.annotate("c", "m1", metadata={"a": float("nan")}), InvalidValueError),
+}
 
 
-@pytest.mark.parametrize(
-    ("call", "error"),
-    REFUSED,
-    ids=[
-        "no chat", "no message", "another chat's", "replaced by none", "replaced by another chat's", "by itself",
-        "by a number", "stale is a number", "hidden is none", "metadata are a list", "not JSON",
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("call", "error"), REFUSED.values(), ids=REFUSED)
 def test_what_can_not_be_said(ledger: Ledger, call: Callable[[Ledger], Any], error: type[Exception]) -> None:
     position = ledger.position
     with pytest.raises(error):

@@ -1,7 +1,6 @@
 """The asynchronous face of a ledger, on a real server."""
 
 import threading
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import anyio
@@ -12,187 +11,131 @@ from chatledger import AsyncLedger, LedgerClosedError, NewMessage, Recorded, use
 from chatledger.errors import ChatNotFoundError
 
 
-def run(main: Callable[[], Awaitable[None]]) -> None:
-    """Run a coroutine function as users do."""
-    anyio.run(main, backend="asyncio")
-
-
-def test_commands_and_questions(tmp_path: Path) -> None:
+@pytest.mark.anyio
+async def test_commands_and_questions(tmp_path: Path) -> None:
     """Every kind of method answers as the synchronous one does."""
+    async with chatledger.open_async(tmp_path / "ledger", durability="fast") as ledger:
+        await ledger.create_chat("trip", "ada", title="Riga")
+        first, second = await ledger.append("trip", [user("Plan"), NewMessage("assistant", "Old Town?")])
+        branch = await ledger.fork("trip", first.id)
+        await ledger.append("trip", [NewMessage("assistant", "The coast")])
+        await ledger.set_checkpoint("trip", "draft", second.id)
 
-    async def main() -> None:
-        async with chatledger.open_async(tmp_path / "ledger", durability="fast") as ledger:
-            await ledger.create_chat("trip", "ada", title="Riga")
-            first, second = await ledger.append("trip", [user("Plan"), NewMessage("assistant", "Old Town?")])
-            branch = await ledger.fork("trip", first.id)
-            await ledger.append("trip", [NewMessage("assistant", "The coast")])
-            await ledger.set_checkpoint("trip", "draft", second.id)
-
-            assert branch.name == "main-v2"
-            assert ["Plan", "The coast"] == [message.text for message in await ledger.get_messages("trip")]
-            assert ["Plan", "Old Town?"] == [message.text for message in await ledger.get_chain(second.id)]
-            assert ["main", "main-v2"] == [branch.name for branch in await ledger.list_branches("trip")]
-            assert ["draft"] == [checkpoint.name for checkpoint in await ledger.list_checkpoints("trip")]
-            assert 3 == len((await ledger.graph("trip")).nodes)
-            assert await ledger.get_position() == await ledger.sync()
-
-    run(main)
+        assert branch.name == "main-v2"
+        assert ["Plan", "The coast"] == [message.text for message in await ledger.get_messages("trip")]
+        assert ["Plan", "Old Town?"] == [message.text for message in await ledger.get_chain(second.id)]
+        assert ["main", "main-v2"] == [branch.name for branch in await ledger.list_branches("trip")]
+        assert ["draft"] == [checkpoint.name for checkpoint in await ledger.list_checkpoints("trip")]
+        assert 3 == len((await ledger.graph("trip")).nodes)
+        assert await ledger.get_position() == await ledger.sync()
 
 
 def test_what_was_written_is_there_for_others(tmp_path: Path) -> None:
     """A synchronous ledger reads what an asynchronous one wrote."""
 
-    async def main() -> None:
+    async def write() -> None:
         async with chatledger.open_async(tmp_path, durability="fast") as ledger:
             await ledger.create_chat("trip", "ada")
             await ledger.append("trip", [user("Plan")])
 
-    run(main)
+    anyio.run(write)
     with chatledger.open(tmp_path, durability="fast") as ledger:
         assert ["Plan"] == [message.text for message in ledger.get_messages("trip")]
 
 
-def test_concurrent_appends_are_all_there() -> None:
+@pytest.mark.anyio
+async def test_concurrent_appends_are_all_there(async_ledger: AsyncLedger) -> None:
     """A hundred tasks that append to one chat make one chain of all their messages."""
+    await async_ledger.create_chat("trip", "ada")
 
-    async def main() -> None:
-        async with chatledger.open_async("memory:") as ledger:
-            await ledger.create_chat("trip", "ada")
+    async def add(number: int) -> None:
+        await async_ledger.append("trip", [NewMessage("user", number)])
 
-            async def add(number: int) -> None:
-                await ledger.append("trip", [NewMessage("user", number)])
+    async with anyio.create_task_group() as tasks:
+        for number in range(100):
+            tasks.start_soon(add, number)
 
-            async with anyio.create_task_group() as tasks:
-                for number in range(100):
-                    tasks.start_soon(add, number)
-
-            assert list(range(100)) == sorted(message.data for message in await ledger.get_messages("trip"))
-
-    run(main)
+    assert list(range(100)) == sorted(message.data for message in await async_ledger.get_messages("trip"))
 
 
-def test_history_is_an_async_iterator() -> None:
-    """The history comes event by event, in order."""
+@pytest.mark.anyio
+async def test_history_is_an_async_iterator(async_ledger: AsyncLedger) -> None:
+    await async_ledger.create_chat("trip", "ada")
+    for number in range(3):
+        await async_ledger.append("trip", [NewMessage("user", number)])
 
-    async def main() -> None:
-        async with chatledger.open_async("memory:") as ledger:
-            await ledger.create_chat("trip", "ada")
-            for number in range(3):
-                await ledger.append("trip", [NewMessage("user", number)])
+    kinds = [recorded.type async for recorded in async_ledger.history("trip")]
+    later = [recorded.position async for recorded in async_ledger.history(after=2)]
 
-            kinds = [recorded.type async for recorded in ledger.history("trip")]
-            later = [recorded.position async for recorded in ledger.history(after=2)]
-
-            assert ["chat_created", *["message_appended"] * 3] == kinds
-            assert [3, 4] == later
-
-    run(main)
+    assert ["chat_created", *["message_appended"] * 3] == kinds
+    assert [3, 4] == later
 
 
+@pytest.mark.anyio
 @pytest.mark.parametrize("location", ["memory:", "path"])
-def test_feed_follows_and_ends_with_the_ledger(location: str, tmp_path: Path) -> None:
+async def test_feed_follows_and_ends_with_the_ledger(location: str, tmp_path: Path) -> None:
     """The feed gives what was there, then what comes, each once and in order, and ends when the ledger is closed."""
     seen: list[Recorded] = []
+    ledger = chatledger.open_async(tmp_path if location == "path" else location, durability="fast")
+    await ledger.create_chat("trip", "ada")
+    caught_up = anyio.Event()
 
-    async def main() -> None:
-        ledger = chatledger.open_async(tmp_path if location == "path" else location, durability="fast")
-        await ledger.create_chat("trip", "ada")
-        caught_up = anyio.Event()
+    async def watch() -> None:
+        async for recorded in ledger.feed(0, topics={"message_appended"}):
+            seen.append(recorded)
+            if len(seen) == 20:
+                caught_up.set()
 
-        async def watch() -> None:
-            async for recorded in ledger.feed(0, topics={"message_appended"}):
-                seen.append(recorded)
-                if len(seen) == 20:
-                    caught_up.set()
-
-        with anyio.fail_after(60):
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(watch)
-                for number in range(20):
-                    await ledger.append("trip", [NewMessage("user", number)])
-                await caught_up.wait()
-                await ledger.close()
-
-    run(main)
+    with anyio.fail_after(60):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(watch)
+            for number in range(20):
+                await ledger.append("trip", [NewMessage("user", number)])
+            await caught_up.wait()
+            await ledger.close()
 
     assert list(range(2, 22)) == [recorded.position for recorded in seen]
 
 
-def test_cancelled_feed_returns_at_once() -> None:
-    """A task that waits for changes can be cancelled."""
+@pytest.mark.anyio
+async def test_cancelled_feed_returns_at_once(async_ledger: AsyncLedger) -> None:
+    with anyio.move_on_after(0.05) as scope:
+        async for _ in async_ledger.feed():
+            pass
 
-    async def main() -> None:
-        async with chatledger.open_async("memory:") as ledger:
-            with anyio.move_on_after(0.05) as scope:
-                async for _ in ledger.feed():
-                    pass
-
-            assert scope.cancelled_caught
-
-    run(main)
+    assert scope.cancelled_caught
 
 
-def test_context_follows_the_task(tmp_path: Path) -> None:
-    """What `context` says holds for the calls of that task, although they run in other threads."""
-
-    async def main() -> None:
-        async with chatledger.open_async("memory:") as ledger:
-
-            async def create(name: str) -> None:
-                with ledger.context(actor=name):
-                    await ledger.create_chat(f"chat of {name}", name)
-
-            async with anyio.create_task_group() as tasks:
-                for name in ("ada", "bob", "cyd"):
-                    tasks.start_soon(create, name)
-
-            actors = {recorded.chat_id: recorded.actor async for recorded in ledger.history()}
-            assert {f"chat of {name}": name for name in ("ada", "bob", "cyd")} == actors
-
-    run(main)
+@pytest.mark.anyio
+async def test_errors_pass_through(async_ledger: AsyncLedger) -> None:
+    with pytest.raises(ChatNotFoundError, match="'nowhere'"):
+        await async_ledger.append("nowhere", [user("hello")])
 
 
-def test_errors_pass_through() -> None:
-    """Errors are those of the synchronous ledger."""
-
-    async def main() -> None:
-        async with chatledger.open_async("memory:") as ledger:
-            with pytest.raises(ChatNotFoundError, match="'nowhere'"):
-                await ledger.append("nowhere", [user("hello")])
-
-    run(main)
-
-
-def test_opens_on_first_use_only(tmp_path: Path) -> None:
+@pytest.mark.anyio
+async def test_opens_on_first_use_only(tmp_path: Path) -> None:
     """Making the object opens nothing; closing one that was never used does nothing."""
+    ledger = chatledger.open_async(tmp_path / "ledger")
 
-    async def main() -> None:
-        ledger = chatledger.open_async(tmp_path / "ledger")
+    assert not (tmp_path / "ledger").exists()
 
-        assert not (tmp_path / "ledger").exists()
-
-        await ledger.close()
-        with pytest.raises(LedgerClosedError):
-            await ledger.get_chat("trip")
-
-    run(main)
+    await ledger.close()
+    with pytest.raises(LedgerClosedError):
+        await ledger.get_chat("trip")
 
 
-def test_concurrent_first_uses_open_once(tmp_path: Path) -> None:
+@pytest.mark.anyio
+async def test_concurrent_first_uses_open_once(tmp_path: Path) -> None:
     """Tasks that use a new ledger at the same moment share one."""
+    ledger: AsyncLedger = chatledger.open_async(tmp_path / "ledger", durability="fast")
 
-    async def main() -> None:
-        ledger: AsyncLedger = chatledger.open_async(tmp_path / "ledger", durability="fast")
+    async def ask() -> None:
+        await ledger.get_chat("trip")
 
-        async def ask() -> None:
-            await ledger.get_chat("trip")
+    async with anyio.create_task_group() as tasks:
+        for _ in range(10):
+            tasks.start_soon(ask)
 
-        async with anyio.create_task_group() as tasks:
-            for _ in range(10):
-                tasks.start_soon(ask)
-
-        followers = [thread for thread in threading.enumerate() if thread.name == "chatledger-follower"]
-        assert 1 == len(followers)
-        await ledger.close()
-
-    run(main)
+    followers = [thread for thread in threading.enumerate() if thread.name == "chatledger-follower"]
+    assert 1 == len(followers)
+    await ledger.close()

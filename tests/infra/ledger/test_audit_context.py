@@ -1,6 +1,5 @@
 """`context`: who acts, and on whose behalf, along threads, tasks and nested blocks."""
 
-import asyncio
 import contextlib
 import contextvars
 import threading
@@ -16,8 +15,6 @@ from tests.support.soak import examples
 
 import chatledger
 from chatledger import AsyncContextEngine, AsyncLedger, ContextEngine, InvalidValueError, Ledger, Recorded, user
-
-BACKENDS = ["asyncio", "trio"]
 
 
 @pytest.fixture
@@ -152,17 +149,6 @@ def test_threads_at_the_same_moment(ledger: Ledger) -> None:
             assert (recorded.chat_id, f"request of {recorded.chat_id}", None) == who(recorded)
 
 
-def test_asyncio_to_thread_takes_it_along(ledger: Ledger) -> None:
-    """The standard library copies the context for it."""
-
-    async def main() -> None:
-        with ledger.context(actor="outer"):
-            await asyncio.to_thread(ledger.append, "trip", [user("hello")])
-
-    asyncio.run(main())
-    assert ("outer", None, None) == last(ledger)
-
-
 # Tasks
 
 
@@ -170,52 +156,42 @@ async def seen(ledger: AsyncLedger, chat_id: str) -> list[tuple[str | None, str 
     return [who(recorded) async for recorded in ledger.history(chat_id, topics={"message_appended"})]
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_the_threads_of_an_async_ledger_know_it(backend: str) -> None:
+@pytest.mark.anyio
+async def test_the_threads_of_an_async_ledger_know_it(async_ledger: AsyncLedger) -> None:
     """Each awaited call records what holds in the task that awaits it, also one of a limited ledger."""
+    await async_ledger.create_chat("trip", "ada")
+    with async_ledger.context(actor="outer"):
+        await async_ledger.append("trip", [user("hello")])
+        with async_ledger.context(correlation_id="request"):
+            await async_ledger.for_user("ada").append("trip", [user("hello")])
+        await async_ledger.run(lambda sync: sync.append("trip", [user("hello")]))
+    await async_ledger.append("trip", [user("hello")])
 
-    async def main() -> None:
-        async with chatledger.open_async("memory:") as ledger:
-            await ledger.create_chat("trip", "ada")
-            with ledger.context(actor="outer"):
-                await ledger.append("trip", [user("hello")])
-                with ledger.context(correlation_id="request"):
-                    await ledger.for_user("ada").append("trip", [user("hello")])
-                await ledger.run(lambda sync: sync.append("trip", [user("hello")]))
-            await ledger.append("trip", [user("hello")])
-
-            assert [("outer", None, None), ("outer", "request", None), ("outer", None, None), (None, None, None)] == (
-                await seen(ledger, "trip")
-            )
-
-    anyio.run(main, backend=backend)
+    assert [("outer", None, None), ("outer", "request", None), ("outer", None, None), (None, None, None)] == (
+        await seen(async_ledger, "trip")
+    )
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_tasks_have_their_own(backend: str) -> None:
+@pytest.mark.anyio
+async def test_tasks_have_their_own(async_ledger: AsyncLedger) -> None:
     """A task begins with what held where it was started, and what it says stays its own while others run."""
 
-    async def main() -> None:
-        async with chatledger.open_async("memory:") as ledger:
+    async def act(name: str) -> None:
+        await async_ledger.create_chat(name, "ada")
+        for turn in range(5):
+            with async_ledger.context(actor=name, causation_id=str(turn)):
+                await anyio.lowlevel.checkpoint()
+                await async_ledger.append(name, [user("hello")])
+        await async_ledger.append(name, [user("hello")])
 
-            async def act(name: str) -> None:
-                await ledger.create_chat(name, "ada")
-                for turn in range(5):
-                    with ledger.context(actor=name, causation_id=str(turn)):
-                        await anyio.lowlevel.checkpoint()
-                        await ledger.append(name, [user("hello")])
-                await ledger.append(name, [user("hello")])
-
-            with ledger.context(actor="outer", correlation_id="request"):
-                async with anyio.create_task_group() as tasks:
-                    for number in range(8):
-                        tasks.start_soon(act, f"actor {number}")
+    with async_ledger.context(actor="outer", correlation_id="request"):
+        async with anyio.create_task_group() as tasks:
             for number in range(8):
-                name = f"actor {number}"
-                own = [(name, "request", str(turn)) for turn in range(5)]
-                assert [*own, ("outer", "request", None)] == await seen(ledger, name)
-
-    anyio.run(main, backend=backend)
+                tasks.start_soon(act, f"actor {number}")
+    for number in range(8):
+        name = f"actor {number}"
+        own = [(name, "request", str(turn)) for turn in range(5)]
+        assert [*own, ("outer", "request", None)] == await seen(async_ledger, name)
 
 
 # The context engine
@@ -236,23 +212,18 @@ def test_an_engine_records_it(ledger: Ledger) -> None:
     assert {("agent", "turn 1", None)} == set(map(who, events))
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_an_asynchronous_engine_records_it(backend: str) -> None:
+@pytest.mark.anyio
+async def test_an_asynchronous_engine_records_it(async_ledger: AsyncLedger) -> None:
     """In each task what that task says."""
 
-    async def main() -> None:
-        async with chatledger.open_async("memory:") as ledger:
+    async def turn(name: str) -> None:
+        with async_ledger.context(actor=name):
+            engine = AsyncContextEngine(async_ledger, name, "ada").set(user("hello"))
+            await engine.save()
+            await engine.set(user("hello again")).save()
 
-            async def turn(name: str) -> None:
-                with ledger.context(actor=name):
-                    engine = AsyncContextEngine(ledger, name, "ada").set(user("hello"))
-                    await engine.save()
-                    await engine.set(user("hello again")).save()
-
-            async with anyio.create_task_group() as tasks:
-                for number in range(4):
-                    tasks.start_soon(turn, f"agent {number}")
-            for number in range(4):
-                assert {(f"agent {number}", None, None)} == set(await seen(ledger, f"agent {number}"))
-
-    anyio.run(main, backend=backend)
+    async with anyio.create_task_group() as tasks:
+        for number in range(4):
+            tasks.start_soon(turn, f"agent {number}")
+    for number in range(4):
+        assert {(f"agent {number}", None, None)} == set(await seen(async_ledger, f"agent {number}"))

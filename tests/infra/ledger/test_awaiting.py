@@ -8,7 +8,6 @@ from contextvars import ContextVar
 from functools import partial
 
 import pytest
-import trio
 
 from chatledger.infra.ledger.aio.awaiting import in_thread
 
@@ -20,7 +19,14 @@ def _fail() -> None:
     raise LookupError(msg)
 
 
-async def _ask() -> None:
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
+async def test_answers_errors_and_the_context() -> None:
     token = _who.set("ada")
     assert await in_thread(lambda: (_who.get(), threading.current_thread() is threading.main_thread())) == (
         "ada",
@@ -31,39 +37,27 @@ async def _ask() -> None:
         await in_thread(_fail)
 
 
-def test_answers_errors_and_the_context_with_asyncio() -> None:
-    asyncio.run(_ask())
-
-
-def test_answers_errors_and_the_context_with_trio() -> None:
-    trio.run(_ask)
-
-
-def test_the_end_of_an_iterator_is_an_error_and_not_a_hang() -> None:
+@pytest.mark.anyio
+async def test_the_end_of_an_iterator_is_an_error_and_not_a_hang() -> None:
     """A future takes no `StopIteration`."""
-
-    async def ask() -> None:
-        with pytest.raises(RuntimeError, match="StopIteration"):
-            await in_thread(lambda: next(iter(())))
-
-    asyncio.run(asyncio.wait_for(ask(), 10))
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        await in_thread(lambda: next(iter(())))
 
 
-def test_many_calls_at_once() -> None:
+@pytest.mark.anyio
+async def test_many_calls_at_once() -> None:
     barrier = threading.Barrier(20, timeout=30)
 
     def meet(number: int) -> int:
         barrier.wait()
         return number
 
-    async def ask() -> None:
-        numbers = await asyncio.gather(*(in_thread(partial(meet, number)) for number in range(20)))
-        assert numbers == list(range(20))
-
-    asyncio.run(ask())
+    numbers = await asyncio.gather(*(in_thread(partial(meet, number)) for number in range(20)))
+    assert numbers == list(range(20))
 
 
-def test_more_calls_than_threads_wait_for_one() -> None:
+@pytest.mark.anyio
+async def test_more_calls_than_threads_wait_for_one() -> None:
     """Each gets its own answer or error, and afterwards the threads serve again."""
     may_end = threading.Event()
 
@@ -73,21 +67,19 @@ def test_more_calls_than_threads_wait_for_one() -> None:
             _fail()
         return number
 
-    async def ask() -> None:
-        calls = [asyncio.create_task(in_thread(partial(meet, number))) for number in range(200)]
-        await asyncio.sleep(0.05)
-        may_end.set()
-        answers = await asyncio.gather(*calls, return_exceptions=True)
-        assert [answer for answer in answers if not isinstance(answer, LookupError)] == [
-            number for number in range(200) if number % 10 != 3
-        ]
-        assert await in_thread(lambda: 7) == 7
-
-    asyncio.run(asyncio.wait_for(ask(), 60))
+    calls = [asyncio.create_task(in_thread(partial(meet, number))) for number in range(200)]
+    await asyncio.sleep(0.05)
+    may_end.set()
+    answers = await asyncio.gather(*calls, return_exceptions=True)
+    assert [answer for answer in answers if not isinstance(answer, LookupError)] == [
+        number for number in range(200) if number % 10 != 3
+    ]
+    assert await in_thread(lambda: 7) == 7
 
 
 @pytest.mark.parametrize("times", [1, 3])
-def test_a_cancelled_task_waits_for_the_end_of_its_call(times: int) -> None:
+@pytest.mark.anyio
+async def test_a_cancelled_task_waits_for_the_end_of_its_call(times: int) -> None:
     """However often it is cancelled; what the call wrote is there when the task is over."""
     begun, may_end, ended = threading.Event(), threading.Event(), threading.Event()
 
@@ -97,22 +89,20 @@ def test_a_cancelled_task_waits_for_the_end_of_its_call(times: int) -> None:
         ended.set()
         return "written"
 
-    async def ask() -> None:
-        task = asyncio.create_task(in_thread(write))
-        assert await asyncio.to_thread(begun.wait, 30)
-        for _ in range(times):
-            task.cancel()
-            await asyncio.sleep(0)
-            assert not task.done()
-        may_end.set()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert ended.is_set()
-
-    asyncio.run(ask())
+    task = asyncio.create_task(in_thread(write))
+    assert await asyncio.to_thread(begun.wait, 30)
+    for _ in range(times):
+        task.cancel()
+        await asyncio.sleep(0)
+        assert not task.done()
+    may_end.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert ended.is_set()
 
 
-def test_a_task_that_is_cancelled_when_its_call_has_ended() -> None:
+@pytest.mark.anyio
+async def test_a_task_that_is_cancelled_when_its_call_has_ended() -> None:
     """The answer and the cancellation come in the same round of the loop."""
     begun, may_end, ended = threading.Event(), threading.Event(), threading.Event()
 
@@ -121,17 +111,14 @@ def test_a_task_that_is_cancelled_when_its_call_has_ended() -> None:
         assert may_end.wait(30)
         ended.set()
 
-    async def ask() -> None:
-        task = asyncio.create_task(in_thread(write))
-        assert await asyncio.to_thread(begun.wait, 30)
-        may_end.set()
-        assert ended.wait(30)
-        time.sleep(0.01)  # noqa: ASYNC251 - the loop must not take the answer in yet
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    asyncio.run(asyncio.wait_for(ask(), 10))
+    task = asyncio.create_task(in_thread(write))
+    assert await asyncio.to_thread(begun.wait, 30)
+    may_end.set()
+    assert ended.wait(30)
+    time.sleep(0.01)  # noqa: ASYNC251 - the loop must not take the answer in yet
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
 
 
 def test_a_call_that_is_cancelled_before_it_begins_is_not_made() -> None:

@@ -140,7 +140,6 @@ def test_calls_with_added_fields_are_kept() -> None:
 
 
 def test_a_streamed_answer_is_stored_as_what_it_has_become() -> None:
-    """Chunks that were added up are a message."""
     chunks = [
         AIMessageChunk(content="Old ", id="a"),
         AIMessageChunk(content="Town.", id="a"),
@@ -299,7 +298,6 @@ def test_odd_calls_of_openai_become_langchain_calls() -> None:
 
 
 def test_files_become_langchain_blocks() -> None:
-    """Those of LangChain itself."""
     parts = [
         {"type": "file", "mediaType": "image/png", "url": "https://example.org/a.png"},
         {
@@ -358,24 +356,18 @@ def test_an_answer_may_be_changed() -> None:
 
 
 def test_formats_go_by_names() -> None:
-    """A format is chosen by its name, or given."""
+    """A format is chosen by its name, or given; that of UIMessages changes nothing."""
     own = MessageFormat("own", lambda name, data: [name])
+    data: dict[str, Any] = {"id": "m", "role": "user", "parts": [], "metadata": {"x": 1}}
 
     assert [UI, OPENAI, LANGCHAIN, own] == [message_format(value) for value in ("ui", "openai", "langchain", own)]
+    assert data is UI.to_model("user", data)[0]
 
 
 @pytest.mark.parametrize("value", ["xml", "", None, 1])
 def test_an_unknown_format_is_refused(value: Any) -> None:
-    """The message lists what there is."""
     with pytest.raises(InvalidValueError, match="'ui', 'openai', 'responses', 'anthropic', 'google', 'langchain'"):
         message_format(value)
-
-
-def test_the_ui_format_changes_nothing() -> None:
-    data: dict[str, Any] = {"id": "m", "role": "user", "parts": [], "metadata": {"x": 1}}
-    (found,) = UI.to_model("user", data)
-
-    assert data is found
 
 
 @pytest.mark.soak

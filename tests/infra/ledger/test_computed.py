@@ -39,6 +39,11 @@ from chatledger.infra.ledger.engine.computed import has_computed
 SANDBOX: Final = object()
 
 
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
 def computed(data: Any, **options: Any) -> Any:
     """The data of a fragment after its computed values are in place."""
     (made,) = compute_now([Fragment("a", data)], **options)
@@ -196,30 +201,25 @@ def test_computed_data_are_the_data(case: tuple[Any, Any]) -> None:
 
 
 def test_the_given_fragments_are_not_changed() -> None:
-    rows = [lambda: "x", {"a": coroutine}, ["plain"]]
-    given = [fragment("a", rows), hint("plain"), Fragment("b", {"c": ["plain"]})]
-    before = [list(rows), dict(rows[1])]  # type: ignore[call-overload]
+    """What is not computed stays the same object, also inside a fragment of which another part is computed."""
+    thing, plain = object(), fragment("b", "x")
+    rows = [lambda: "x", {"a": coroutine}, ["plain"], thing, plain]
+    given = [
+        fragment("a", rows),
+        hint("plain"),
+        Fragment("b", {"c": ["plain"]}),
+        Fragment("d", coroutine, id="i", metadata={"x": 1}),
+    ]
+    before = list(rows), dict(rows[1])  # type: ignore[call-overload]
     made = compute_now(given)
 
-    assert ["x", {"a": "x"}, ["plain"]] == made[0].data[0]
-    assert before == [rows, rows[1]]
+    assert ["x", {"a": "x"}, ["plain"], thing, plain] == made[0].data[0]
+    assert before == (rows, rows[1])
     assert rows is given[0].data[0]
+    assert plain is made[0].data[0][4]
     assert given[1] is made[1]
     assert given[2] is made[2]
-
-
-def test_what_is_not_computed_stays_the_same_object() -> None:
-    """Also inside a fragment of which another part is computed."""
-    plain = fragment("b", "x")
-    (made,) = compute_now([fragment("a", plain, coroutine)])
-
-    assert plain is made.data[0]
-
-
-def test_other_fields_are_kept() -> None:
-    given = Fragment("a", coroutine, id="i", metadata={"x": 1})
-
-    assert [Fragment("a", "x", id="i", metadata={"x": 1})] == compute_now([given])
+    assert Fragment("d", "x", id="i", metadata={"x": 1}) == made[3]
 
 
 def test_each_is_evaluated_once() -> None:
@@ -243,14 +243,6 @@ def test_one_coroutine_in_several_places() -> None:
     assert ["x"] == made[0].data[1]
 
 
-def test_built_fragments_stay_built() -> None:
-    """What is computed in policies leaves the other fields, and the codec, as they were."""
-    given = principle("t", "d", policies=["y", policy("r", policies=[Fragment("hint", coroutine)])])
-    (made,) = compute_now([given])
-
-    assert principle("t", "d", policies=["y", policy("r", policies=[Fragment("hint", "x")])]) == made
-
-
 class Async(msgspec.Struct, frozen=True):
     """A codec that takes its time."""
 
@@ -265,21 +257,24 @@ def test_codecs_that_are_asynchronous() -> None:
     assert [Fragment("a", ["x", "x"])] == compute_now([Fragment("a", codec=Async())])
 
 
+def test_codecs_are_kept_where_nothing_is_computed() -> None:
+    """What is computed in policies leaves the other fields, and the codec, as they were."""
+    given = Fragment("b", codec=Plain())
+    (made,) = compute_now([fragment("a", given, coroutine)])
+    built = principle("t", "d", policies=["y", policy("r", policies=[Fragment("hint", coroutine)])])
+
+    assert given is made.data[0]
+    assert [given] == compute_now([given])
+    assert {"type": "plain"} == stored_form(made.data[0])
+    assert [principle("t", "d", policies=["y", policy("r", policies=[Fragment("hint", "x")])])] == compute_now([built])
+
+
 class Plain(msgspec.Struct, frozen=True):
     def encode(self) -> Any:
         return {"type": "plain"}
 
     def decode(self) -> Any:
         return ["x"]
-
-
-def test_codecs_are_kept_where_nothing_is_computed() -> None:
-    given = Fragment("b", codec=Plain())
-    (made,) = compute_now([fragment("a", given, coroutine)])
-
-    assert given is made.data[0]
-    assert [given] == compute_now([given])
-    assert {"type": "plain"} == stored_form(made.data[0])
 
 
 def test_messages_pass_as_they_are() -> None:
@@ -544,20 +539,19 @@ def test_more_than_ten_thousand_items(many: Callable[[], Any]) -> None:
 
 
 def test_ten_thousand_items() -> None:
+    """The limit is for what is computed: lists may be longer."""
+
     async def few() -> AsyncGenerator[int]:
         for number in range(10_000):
             yield number
 
     expected = list(range(10_000))
     assert [expected, expected] == computed([few(), iter(range(10_000))])
-
-
-def test_lists_may_be_longer() -> None:
-    """The limit is for what is computed."""
     assert 20_001 == len(computed([*range(20_000), coroutine]))
 
 
-def test_generators_are_closed() -> None:
+@pytest.mark.anyio
+async def test_generators_are_closed() -> None:
     """Where the limit ends them, too: their `finally` runs."""
     closed: list[str] = []
 
@@ -575,18 +569,15 @@ def test_generators_are_closed() -> None:
             await anyio.lowlevel.checkpoint()
             closed.append("async")
 
-    async def main() -> None:
-        with pytest.raises(ResolverError, match="10,000"):
-            await compute([Fragment("a", items)])
-        with pytest.raises(ResolverError, match="10,000"):
-            await compute([Fragment("a", async_items)])
-        assert ["sync", "async"] == closed
-
-    asyncio.run(main())
+    with pytest.raises(ResolverError, match="10,000"):
+        await compute([Fragment("a", items)])
+    with pytest.raises(ResolverError, match="10,000"):
+        await compute([Fragment("a", async_items)])
+    assert ["sync", "async"] == closed
 
 
 def test_cycles_become_absent() -> None:
-    """A value that contains itself is dropped at the inner place."""
+    """A value that contains itself is dropped at the inner place; the same value side by side is no cycle."""
     items: list[Any] = ["x", coroutine]
     items.append(items)
     entries: dict[str, Any] = {"a": coroutine}
@@ -597,12 +588,18 @@ def test_cycles_become_absent() -> None:
     whole.append(Fragment("b", whole))
     given = Fragment("d", [coroutine])
     given.data.append(given)
+    shared = ["x", coroutine]
+    plain: list[Any] = ["x"]
+    plain.append(plain)
 
     assert ["x", "x"] == computed(items)
     assert {"a": "x"} == computed(entries)
     assert ["x"] == computed(ring)
     assert ["x", Fragment("b", None)] == computed(whole)
     assert [Fragment("d", ["x"])] == compute_now([given])
+    assert [["x", "x"], ["x", "x"]] == computed([shared, shared])
+    assert not has_computed([Fragment("a", plain)])
+    assert [Fragment("a", ["x"])] == asyncio.run(compute([Fragment("a", plain)]))
 
 
 def test_cycles_through_computed_values() -> None:
@@ -619,20 +616,6 @@ def test_cycles_through_computed_values() -> None:
     assert ["x", []] == computed(itself)
     assert ["x"] == computed(outer)
     assert {"a": "x"} == computed(entries)
-
-
-def test_the_same_value_side_by_side_is_no_cycle() -> None:
-    shared = ["x", coroutine]
-
-    assert [["x", "x"], ["x", "x"]] == computed([shared, shared])
-
-
-def test_cycles_without_computed_values_end_as_well() -> None:
-    items: list[Any] = ["x"]
-    items.append(items)
-
-    assert not has_computed([Fragment("a", items)])
-    assert [Fragment("a", ["x"])] == asyncio.run(compute([Fragment("a", items)]))
 
 
 def test_data_nest_without_limit() -> None:
@@ -679,7 +662,6 @@ def unawaited() -> Generator[list[warnings.WarningMessage]]:
         Fragment("b", codec=Broken()),
         lambda: Fragment("b", codec=Broken()),
     ],
-    ids=range(6),
 )
 def test_no_coroutine_is_left_behind(fail: Any) -> None:
     """When one value fails, none of the others warns that it was never awaited."""
@@ -699,8 +681,10 @@ def test_no_coroutine_is_left_behind(fail: Any) -> None:
 
 @pytest.mark.usefixtures("unawaited")
 def test_no_coroutine_is_left_behind_in_what_others_give() -> None:
-    """It was given together with something that fails, and never begun."""
+    """It was given together with something that fails or is too deep, and never begun. `has_computed` asks no codec."""
     failure(Fragment("a", coroutine([coroutine(), Fragment("b", codec=Broken())])))
+    failure(Fragment("a", _nested(12)), fragment("b", functools.partial(coroutine, [coroutine()])))
+    assert has_computed([Fragment("a", codec=Async())])
 
 
 @pytest.mark.usefixtures("unawaited")
@@ -740,17 +724,6 @@ def test_no_coroutine_is_left_behind_by_abandoned_functions() -> None:
         time.sleep(0.001)
 
 
-@pytest.mark.usefixtures("unawaited")
-def test_no_coroutine_is_left_behind_by_depth() -> None:
-    failure(Fragment("a", _nested(12)), fragment("b", functools.partial(coroutine, [coroutine()])))
-
-
-@pytest.mark.usefixtures("unawaited")
-def test_has_computed_makes_no_coroutines() -> None:
-    """It does not ask the codecs of other people: asking for data may begin something."""
-    assert has_computed([Fragment("a", codec=Async())])
-
-
 @pytest.mark.parametrize(
     ("value", "is_one"),
     [
@@ -771,16 +744,9 @@ def test_has_computed_makes_no_coroutines() -> None:
         (range(3), True),
         ({"x"}, True),
     ],
-    ids=range(16),
 )
 def test_has_computed(value: Any, *, is_one: bool) -> None:
     assert is_one is has_computed([hint("x"), Fragment("a", value)])
-
-
-def test_objects_of_no_known_use_are_kept() -> None:
-    thing = object()
-
-    assert thing is computed([thing, coroutine])[0]
 
 
 @pytest.mark.usefixtures("unawaited")
@@ -810,18 +776,16 @@ def test_cancellation_from_outside() -> None:
 
 @pytest.mark.parametrize("event", [threading.Event, anyio.Event, asyncio.Event], ids=lambda kind: kind.__module__)
 @pytest.mark.usefixtures("unawaited")
-def test_cancellation_by_an_event(event: Callable[[], Any]) -> None:
-    async def main() -> None:
-        cancellation = event()
+@pytest.mark.anyio
+async def test_cancellation_by_an_event(event: Callable[[], Any]) -> None:
+    cancellation = event()
 
-        async def endless() -> None:
-            cancellation.set()
-            await anyio.sleep_forever()
+    async def endless() -> None:
+        cancellation.set()
+        await anyio.sleep_forever()
 
-        with pytest.raises(ResolverError, match=r"the computed value at a\.b was cancelled"):
-            await compute([Fragment("a", {"b": endless, "c": endless}), hint("x")], cancellation=cancellation)
-
-    asyncio.run(main())
+    with pytest.raises(ResolverError, match=r"the computed value at a\.b was cancelled"):
+        await compute([Fragment("a", {"b": endless, "c": endless}), hint("x")], cancellation=cancellation)
 
 
 @pytest.mark.usefixtures("unawaited")
@@ -839,14 +803,16 @@ def test_cancelled_before_it_begins() -> None:
 
 def test_cancellation_does_not_wait_for_functions() -> None:
     """A function that blocks is left behind; an endless iterator ends by itself."""
-    cancellation, release, ended = threading.Event(), threading.Event(), threading.Event()
+    begun, cancellation, release, ended = (threading.Event() for _ in range(4))
     late: list[int] = []
 
     def blocks() -> None:
+        assert begun.wait(60)
         cancellation.set()
         release.wait(60)
 
     def items() -> Generator[Any]:
+        begun.set()
         try:
             yield "x"
             release.wait(60)
@@ -865,16 +831,13 @@ def test_cancellation_does_not_wait_for_functions() -> None:
 
 
 @pytest.mark.usefixtures("unawaited")
-def test_a_task_that_somebody_cancelled() -> None:
+@pytest.mark.anyio
+async def test_a_task_that_somebody_cancelled() -> None:
     """Is a failure, not a missing value; others that wait for the same one do not hang."""
-
-    async def main() -> None:
-        task = asyncio.create_task(asyncio.sleep(3600))
-        task.cancel()
-        with pytest.raises(ResolverError, match=r"the computed value at a\[0\] was cancelled"):
-            await compute([fragment("a", task, task, coroutine())])
-
-    asyncio.run(main())
+    task = asyncio.create_task(asyncio.sleep(3600))
+    task.cancel()
+    with pytest.raises(ResolverError, match=r"the computed value at a\[0\] was cancelled"):
+        await compute([fragment("a", task, task, coroutine())])
 
 
 def test_compute_in_the_loop_of_the_caller() -> None:
@@ -895,44 +858,35 @@ async def read_variable() -> str:
     return variable.get()
 
 
+@pytest.mark.usefixtures("unawaited")
+@pytest.mark.anyio
+async def test_compute_now_fails_alike_where_a_loop_runs() -> None:
+    error = failure(fragment("a", coroutine(), raises))
+    assert "a[1]" == error.path
+    assert isinstance(error.__cause__, KeyError)
+
+
 def test_compute_now_where_a_loop_runs() -> None:
-    """Another one does the work, in a thread, with the variables of the caller."""
+    """Another one does the work, in a thread, with the variables of the caller; also in a worker thread of the loop."""
 
     async def main() -> Any:
         variable.set("ada")
-        return computed([read_variable, lambda: variable.get(), lambda: threading.get_ident()])  # noqa: PLW0108
+        found = computed([read_variable, lambda: variable.get(), lambda: threading.get_ident()])  # noqa: PLW0108
+        return [*found, *await anyio.to_thread.run_sync(computed, [coroutine])]
 
-    first, second, thread = asyncio.run(main())
-    assert ("ada", "ada") == (first, second)
+    first, second, thread, last = asyncio.run(main())
+    assert ("ada", "ada", "x") == (first, second, last)
     assert thread != threading.get_ident()
-
-
-@pytest.mark.usefixtures("unawaited")
-def test_compute_now_fails_alike_where_a_loop_runs() -> None:
-    async def main() -> None:
-        error = failure(fragment("a", coroutine(), raises))
-        assert "a[1]" == error.path
-        assert isinstance(error.__cause__, KeyError)
-
-    asyncio.run(main())
-
-
-def test_compute_now_in_a_worker_thread() -> None:
-    async def main() -> Any:
-        return await anyio.to_thread.run_sync(computed, [coroutine])
-
-    assert ["x"] == asyncio.run(main())
 
 
 def test_compute_now_without_anything_to_compute() -> None:
     given = [hint("x"), fragment("a", "y")]
-    made = compute_now(iter(given))
 
-    assert all(one is other for one, other in zip(given, made, strict=True))
+    assert all(one is other for one, other in zip(given, compute_now(iter(given)), strict=True))
     assert [] == compute_now([])
 
 
-@pytest.mark.parametrize("given", [None, 5, "hint", hint("x"), {"name": "a", "data": 1}, ["x"], [None]], ids=range(7))
+@pytest.mark.parametrize("given", [None, 5, "hint", hint("x"), {"name": "a", "data": 1}, ["x"], [None]])
 def test_only_fragments_are_computed(given: Any) -> None:
     with pytest.raises(InvalidValueError):
         compute_now(given)

@@ -13,7 +13,7 @@ import pytest
 from tests.support.ledger_world import check_chat, internals
 
 import chatledger
-from chatledger import AsyncContextEngine, AsyncLedger, ContextEngine, LogUnavailableError, assistant, user
+from chatledger import AsyncContextEngine, AsyncLedger, ContextEngine, Ledger, LogUnavailableError, assistant, user
 from chatledger.errors import MessageNotFoundError
 from chatledger.fragments import fragment, hint
 
@@ -63,49 +63,43 @@ def test_every_member_is_documented(name: str) -> None:
     assert inspect.getdoc(getattr(AsyncContextEngine, name))
 
 
-def test_no_loop_is_needed_for_a_synchronous_engine() -> None:
+@pytest.mark.anyio
+async def test_no_loop_is_needed_for_a_synchronous_engine(ledger: Ledger) -> None:
     """It also works inside a running one, where computed values are evaluated in a thread of their own."""
 
     async def greeting() -> str:
         await anyio.lowlevel.checkpoint()
         return "be kind"
 
-    async def main() -> str:
-        with chatledger.open("memory:") as ledger:
-            engine = ContextEngine(ledger, "trip", "ada").set(fragment("hint", greeting), user("hello"))
-            engine.save()
-            return engine.resolve().system_prompt
+    engine = ContextEngine(ledger, "trip", "ada").set(fragment("hint", greeting), user("hello"))
+    engine.save()
 
-    assert anyio.run(main) == "<hint>be kind</hint>"
+    assert "<hint>be kind</hint>" == engine.resolve().system_prompt
 
 
-def test_what_tasks_set_is_all_there() -> None:
+@pytest.mark.anyio
+async def test_what_tasks_set_is_all_there(async_ledger: AsyncLedger) -> None:
     """Many tasks, each with an engine of its own, on one chat: one chain with all turns, each turn whole."""
+    await AsyncContextEngine(async_ledger, "trip", "ada").save()
 
-    async def main() -> None:
-        async with chatledger.open_async("memory:") as ledger:
-            await AsyncContextEngine(ledger, "trip", "ada").save()
+    async def talk(number: int) -> None:
+        engine = AsyncContextEngine(async_ledger, "trip", "ada")
+        for turn in range(4):
+            mine = f"{number}.{turn}"
+            engine.set(user(mine, id=f"u{mine}"), assistant(mine, f"a{mine}"))
+            await saved(engine)
+            await engine.track_usage({"total_tokens": 1})
 
-            async def talk(number: int) -> None:
-                engine = AsyncContextEngine(ledger, "trip", "ada")
-                for turn in range(4):
-                    mine = f"{number}.{turn}"
-                    engine.set(user(mine, id=f"u{mine}"), assistant(mine, f"a{mine}"))
-                    await saved(engine)
-                    await engine.track_usage({"total_tokens": 1})
+    async with anyio.create_task_group() as tasks:
+        for number in range(10):
+            tasks.start_soon(talk, number)
 
-            async with anyio.create_task_group() as tasks:
-                for number in range(10):
-                    tasks.start_soon(talk, number)
-
-            messages = [message.id for message in await ledger.get_messages("trip")]
-            assert sorted(messages) == sorted(f"{who}{n}.{t}" for who in "ua" for n in range(10) for t in range(4))
-            assert messages[1::2] == [f"a{one[1:]}" for one in messages[::2]]
-            chat = await ledger.get_chat("trip")
-            assert chat is not None
-            assert chat.metadata == {"usage": {"total_tokens": 40}}
-
-    anyio.run(main)
+    messages = [message.id for message in await async_ledger.get_messages("trip")]
+    assert sorted(messages) == sorted(f"{who}{n}.{t}" for who in "ua" for n in range(10) for t in range(4))
+    assert messages[1::2] == [f"a{one[1:]}" for one in messages[::2]]
+    chat = await async_ledger.get_chat("trip")
+    assert chat is not None
+    assert chat.metadata == {"usage": {"total_tokens": 40}}
 
 
 async def saved(engine: AsyncContextEngine) -> None:
@@ -184,17 +178,21 @@ def test_a_cancelled_scope_waits_for_the_write(when: str) -> None:
     cancelled_save(when, scenario)
 
 
+async def cancel(task: "asyncio.Task[Any]", log: HeldLog) -> None:
+    """Cancel a save whose append is held."""
+    await asyncio.to_thread(log.reached.wait)
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+    assert task.cancelled()
+
+
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_cancelled_task_leaves_the_queue(when: str) -> None:
     """`Task.cancel` does not wait for the thread: the messages stay pending, and the next save stores them once."""
 
     async def scenario(engine: AsyncContextEngine, ledger: AsyncLedger, log: HeldLog) -> None:
-        task = asyncio.create_task(engine.save())
-        await asyncio.to_thread(log.reached.wait)
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
-        assert task.cancelled()
+        await cancel(asyncio.create_task(engine.save()), log)
         assert [one.id for one in engine.pending] == ["m2", "m3"]
         assert [one["id"] for one in (await engine.resolve()).messages][:1] == ["m1"]
         log.go.set()
@@ -207,16 +205,11 @@ def test_a_save_beside_one_that_was_cancelled(when: str) -> None:
     """While the cancelled one is still on its way: both are the same command, which happens once."""
 
     async def scenario(engine: AsyncContextEngine, ledger: AsyncLedger, log: HeldLog) -> None:
-        task = asyncio.create_task(engine.save())
-        await asyncio.to_thread(log.reached.wait)
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
+        await cancel(asyncio.create_task(engine.save()), log)
         again = asyncio.create_task(engine.save())
         await asyncio.sleep(0)
         log.go.set()
-        result = await again
-        assert result.branch == "main-v2"
+        assert (await again).branch == "main-v2"
 
     cancelled_save(when, scenario)
 
@@ -228,11 +221,7 @@ def test_a_cancelled_first_use() -> None:
         async with chatledger.open_async("memory:") as ledger:
             log = HeldLog(await ledger.run(lambda one: one), "before")
             engine = AsyncContextEngine(ledger, "trip", "ada", metadata={"a": 1}).set(user("one", id="m1"))
-            task = asyncio.create_task(engine.save())
-            await asyncio.to_thread(log.reached.wait)
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+            await cancel(asyncio.create_task(engine.save()), log)
             assert engine.branch is None
             log.go.set()
             await engine.save()
@@ -242,19 +231,18 @@ def test_a_cancelled_first_use() -> None:
     asyncio.run(main())
 
 
-def test_errors_pass_through_and_leave_no_coroutine(recwarn: pytest.WarningsRecorder) -> None:
+def test_errors_pass_through_and_leave_no_coroutine(ledger: Ledger, recwarn: pytest.WarningsRecorder) -> None:
     """Neither a half-run coroutine nor a warning is left by a refusal of the synchronous engine."""
-    with chatledger.open("memory:") as ledger:
-        engine = ContextEngine(ledger, "trip", "ada").set(hint("x"))
-        for _ in range(3):
-            with pytest.raises(MessageNotFoundError):
-                engine.rewind("nowhere")
+    engine = ContextEngine(ledger, "trip", "ada").set(hint("x"))
+    for _ in range(3):
+        with pytest.raises(MessageNotFoundError):
+            engine.rewind("nowhere")
 
-        def broken(*args: Any, **kwargs: Any) -> list[int]:
-            msg = "down"
-            raise LogUnavailableError(msg)
+    def broken(*args: Any, **kwargs: Any) -> list[int]:
+        msg = "down"
+        raise LogUnavailableError(msg)
 
-        internals(ledger).log.append = broken
-        with pytest.raises(LogUnavailableError, match="down"):
-            engine.set(user("x")).save()
+    internals(ledger).log.append = broken
+    with pytest.raises(LogUnavailableError, match="down"):
+        engine.set(user("x")).save()
     assert not recwarn.list

@@ -1,13 +1,13 @@
 """Going back, aside and elsewhere with a context engine: branches and checkpoints (SM-25 to SM-35)."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.support.engine_world import KINDS, EngineWorld, as_set, shown
+from tests.support.engine_world import EngineWorld, as_set, shown
 from tests.support.ledger_world import length
 
-from chatledger import Branch, ChatledgerError, ContextEngine, InvalidValueError, assistant, user
+from chatledger import ChatledgerError, ContextEngine, InvalidValueError, assistant, user
 from chatledger.errors import (
     BranchNotFoundError,
     CheckpointNotFoundError,
@@ -15,12 +15,7 @@ from chatledger.errors import (
     MessageNotFoundError,
     WrongChatError,
 )
-
-
-@pytest.fixture(params=KINDS)
-def world(request: pytest.FixtureRequest) -> Iterator[EngineWorld]:
-    with EngineWorld(request.param) as world:
-        yield world
+from chatledger.fragments import hint
 
 
 def three(world: EngineWorld) -> ContextEngine:
@@ -35,58 +30,20 @@ def test_rewind(world: EngineWorld) -> None:
     """
     A branch begins at the message, active, and the engine's; new messages chain there (SM-29, acceptance SM 1).
 
-    The old branch keeps its head (SM-27).
+    One commit; the old branch keeps its head. What is pending belonged to it and is dropped, the context stays (SM-27, SM-28).
     """
-    engine = three(world)
-    branch = engine.rewind("m1")
-    engine.set(user("four", id="m4"), assistant("five", "m5")).save()
-
-    assert branch == Branch(
-        id=branch.id,
-        chat_id=world.chat,
-        name="main-v2",
-        head_message_id="m1",
-        is_active=True,
-        message_count=1,
-        created_at=branch.created_at,
-    )
-    assert world.branches() == {"main": ["m1", "m2", "m3"], "main-v2": ["m1", "m4", "m5"]}
-    assert world.active() == "main-v2"
-    assert shown(engine) == ["one", "four", "five"]
-
-
-def test_rewind_drops_what_is_pending(world: EngineWorld) -> None:
-    """It belonged to the branch that was left; context fragments stay (SM-26 table)."""
-    from chatledger.fragments import hint
-
     engine = three(world).set(hint("stay"), user("lost"))
-    engine.rewind("m2")
-
-    assert engine.pending == []
-    assert len(engine.fragments) == 1
-    assert (engine.branch, engine.head_message_id) == ("main-v2", "m2")
-
-
-def test_rewind_is_one_commit(world: EngineWorld) -> None:
-    """Created and activated at one log position (SM-28)."""
-    engine = three(world)
     events = length(world.ledger)
-    engine.rewind("m1")
+    branch = engine.rewind("m1")
 
     assert length(world.ledger) == events + 1
-
-
-def test_rewind_to_the_head_and_to_other_branches(world: EngineWorld) -> None:
-    """Any message of the chat will do; the name follows the branch that the engine is on."""
-    engine = three(world)
-    engine.rewind("m3")
-    branch = engine.rewind("m1")
-    engine.set(user("side", id="s1")).save()
-    engine.switch_branch("main")
-    last = engine.rewind("s1")
-
-    assert (branch.name, last.name) == ("main-v2-v2", "main-v4")
-    assert world.chain("main-v4") == ["m1", "s1"]
+    assert branch == world.ledger.get_branch(world.chat, "main-v2")
+    assert (branch.head_message_id, branch.is_active, branch.message_count) == ("m1", True, 1)
+    assert (engine.branch, engine.head_message_id, world.active()) == ("main-v2", "m1", "main-v2")
+    assert (engine.pending, len(engine.fragments)) == ([], 1)
+    engine.set(user("four", id="m4"), assistant("five", "m5")).save()
+    assert world.branches() == {"main": ["m1", "m2", "m3"], "main-v2": ["m1", "m4", "m5"]}
+    assert shown(engine) == ["one", "four", "five"]
 
 
 @pytest.mark.parametrize(
@@ -130,23 +87,16 @@ def test_automatic_names(how: str, existing: list[str], base: str, expected: str
 
 
 def test_btw(world: EngineWorld) -> None:
-    """A branch at the old head; engine, active branch and pending messages stay (acceptance SM 10)."""
+    """A branch at the head, wherever others moved it; engine, active branch and pending messages stay (SM-30, acceptance SM 10)."""
     engine = three(world).set(user("pending", id="p1"))
+    world.engine().set(assistant("four", "m4")).save()
     branch = engine.btw()
 
-    assert (branch.name, branch.head_message_id, branch.is_active, branch.message_count) == ("main-v2", "m3", False, 3)
+    assert (branch.name, branch.head_message_id, branch.is_active, branch.message_count) == ("main-v2", "m4", False, 4)
     assert (engine.branch, world.active()) == ("main", "main")
     assert as_set(engine.pending) == [("p1", "user")]
     engine.save()
-    assert world.branches() == {"main": ["m1", "m2", "m3", "p1"], "main-v2": ["m1", "m2", "m3"]}
-
-
-def test_btw_begins_at_the_present_head(world: EngineWorld) -> None:
-    """Also when another engine added to the branch (SM-30)."""
-    engine = three(world)
-    world.engine().set(assistant("four", "m4")).save()
-
-    assert engine.btw().head_message_id == "m4"
+    assert world.branches() == {"main": ["m1", "m2", "m3", "m4", "p1"], "main-v2": ["m1", "m2", "m3", "m4"]}
 
 
 @pytest.mark.parametrize("how", ["btw", "checkpoint"])
@@ -237,22 +187,6 @@ def test_checkpoint(world: EngineWorld) -> None:
     assert len(engine.pending) == 1
 
 
-def test_a_checkpoint_set_again(world: EngineWorld) -> None:
-    """Keeps its id, points to the new head; the history has both settings (SM-32, acceptance SM 11)."""
-    engine = world.saved(user("one", id="m1"), user("two", id="m2"))
-    first = engine.checkpoint("cp")
-    engine.set(user("three", id="m3")).save()
-    second = engine.checkpoint("cp")
-    engine.set(user("four", id="m4")).save()
-    branch = engine.restore("cp")
-
-    assert (second.id, second.message_id) == (first.id, "m3")
-    settings = [recorded for recorded in world.ledger.history(world.chat) if recorded.type == "checkpoint_set"]
-    assert [recorded.to_dict()["payload"]["message_id"] for recorded in settings] == ["m2", "m3"]
-    assert (branch.name, branch.head_message_id, branch.is_active) == ("main-v2", "m3", True)
-    assert world.branches() == {"main": ["m1", "m2", "m3", "m4"], "main-v2": ["m1", "m2", "m3"]}
-
-
 def test_restore_is_a_rewind(world: EngineWorld) -> None:
     """No branch is moved, pending messages are dropped, one commit (SM-35)."""
     engine = three(world)
@@ -267,34 +201,22 @@ def test_restore_is_a_rewind(world: EngineWorld) -> None:
     assert (engine.branch, engine.head_message_id) == ("main-v2", "m3")
 
 
-def test_a_checkpoint_is_seen_by_every_engine(world: EngineWorld) -> None:
-    """Names are those of the chat (SM-32)."""
-    three(world).checkpoint("here")
-    engine = world.engine()
-
-    assert engine.restore("here").head_message_id == "m3"
-
-
 # Refusals
 
 
-@pytest.mark.parametrize(
-    ("method", "argument", "error", "says"),
-    [
-        ("rewind", "nowhere", MessageNotFoundError, "'nowhere'"),
-        ("rewind", "foreign", WrongChatError, "'foreign'"),
-        ("rewind", "p1", MessageNotFoundError, "'p1'"),
-        ("switch_branch", "nowhere", BranchNotFoundError, "list_branches"),
-        ("switch_branch", "Main", BranchNotFoundError, "'Main'"),
-        ("switch_branch", "theirs", BranchNotFoundError, "'theirs'"),
-        ("restore", "nowhere", CheckpointNotFoundError, "list_checkpoints"),
-        ("restore", "theirs", CheckpointNotFoundError, "'theirs'"),
-    ],
-    ids=[
-        *("unknown message", "foreign message", "pending message", "unknown branch", "other case", "foreign branch"),
-        *("unknown checkpoint", "foreign checkpoint"),
-    ],
-)
+NOT_THERE: dict[str, tuple[str, str, type[ChatledgerError], str]] = {
+    "unknown message": ("rewind", "nowhere", MessageNotFoundError, "'nowhere'"),
+    "foreign message": ("rewind", "foreign", WrongChatError, "'foreign'"),
+    "pending message": ("rewind", "p1", MessageNotFoundError, "'p1'"),
+    "unknown branch": ("switch_branch", "nowhere", BranchNotFoundError, "list_branches"),
+    "other case": ("switch_branch", "Main", BranchNotFoundError, "'Main'"),
+    "foreign branch": ("switch_branch", "theirs", BranchNotFoundError, "'theirs'"),
+    "unknown checkpoint": ("restore", "nowhere", CheckpointNotFoundError, "list_checkpoints"),
+    "foreign checkpoint": ("restore", "theirs", CheckpointNotFoundError, "'theirs'"),
+}
+
+
+@pytest.mark.parametrize(("method", "argument", "error", "says"), NOT_THERE.values(), ids=NOT_THERE)
 def test_what_is_not_there(
     world: EngineWorld, method: str, argument: str, error: type[ChatledgerError], says: str
 ) -> None:

@@ -1,21 +1,15 @@
 """The chat of a context engine: title, metadata and usage (CE-26, CE-27)."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
 import pytest
 from tests.contracts.store_world import together
-from tests.support.engine_world import KINDS, EngineWorld
+from tests.support.engine_world import EngineWorld
 from tests.support.ledger_world import length
 
 from chatledger import Chat, ContextEngine, InvalidValueError, user
-
-
-@pytest.fixture(params=KINDS)
-def world(request: pytest.FixtureRequest) -> Iterator[EngineWorld]:
-    with EngineWorld(request.param) as world:
-        yield world
 
 
 def stored(world: EngineWorld) -> Chat:
@@ -47,15 +41,6 @@ def test_an_update_of_nothing_writes_nothing(world: EngineWorld) -> None:
     engine.update_chat(metadata={})
 
     assert length(world.ledger) == events
-
-
-def test_updates_merge_what_others_wrote(world: EngineWorld) -> None:
-    """Over the stored metadata, not over those that this engine has seen (CE-26)."""
-    engine = world.engine()
-    engine.update_chat(metadata={"a": 1})
-    world.engine().update_chat(metadata={"b": 2})
-
-    assert engine.update_chat(metadata={"c": 3}).metadata == {"a": 1, "b": 2, "c": 3}
 
 
 def test_metadata_can_be_replaced(world: EngineWorld) -> None:
@@ -121,9 +106,9 @@ def test_usage_is_added_up(world: EngineWorld) -> None:
 
 
 def test_usage_may_be_any_mapping(world: EngineWorld) -> None:
-    """As what a client library returns may be."""
+    """As what a client library returns may be; metadata of the caller under that name are no counts, and give way."""
     usage: Mapping[str, Any] = MappingProxyType({"input_tokens": 1, "details": MappingProxyType({"text": 1})})
-    chat = world.engine().track_usage(usage)
+    chat = world.engine(metadata={"usage": "a lot"}).track_usage(usage)
 
     assert chat.metadata == {"usage": {"input_tokens": 1, "details": {"text": 1}}}
 
@@ -152,13 +137,6 @@ def test_usage_is_checked(world: EngineWorld, bad: Any) -> None:
     engine.track_usage({"input_tokens": 1})
     with world.nothing_happens(engine), pytest.raises(InvalidValueError):
         engine.track_usage(bad)
-
-
-def test_usage_where_something_else_stood(world: EngineWorld) -> None:
-    """Metadata of the caller under that name are no counts: they give way."""
-    chat = world.engine(metadata={"usage": "a lot"}).track_usage({"input_tokens": 1})
-
-    assert chat.metadata == {"usage": {"input_tokens": 1}}
 
 
 def test_concurrent_updates_lose_nothing(world: EngineWorld) -> None:

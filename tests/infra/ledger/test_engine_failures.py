@@ -1,10 +1,10 @@
 """A log that fails under a context engine: nothing is lost, nothing is stored twice (SM-40, acceptance CE 5)."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.support.engine_world import KINDS, EngineWorld, FailingLog, data, shown
+from tests.support.engine_world import EngineWorld, FailingLog, data, shown
 from tests.support.ledger_world import lagging, length
 
 from chatledger import ContextEngine, HeadConflictError, LogUnavailableError, assistant, user
@@ -14,12 +14,6 @@ from chatledger.reminders import reminder
 
 WHEN = ("before", "after")
 SEVERAL = [("before",), ("after",), ("before", "before"), ("before", "after")]
-
-
-@pytest.fixture(params=KINDS)
-def world(request: pytest.FixtureRequest) -> Iterator[EngineWorld]:
-    with EngineWorld(request.param) as world:
-        yield world
 
 
 @pytest.fixture

@@ -5,11 +5,10 @@ import gc
 import json
 import time
 import weakref
-from collections.abc import Iterator
 from typing import Any, cast
 
 import pytest
-from tests.support.engine_world import KINDS, EngineWorld, as_set, data, shown
+from tests.support.engine_world import EngineWorld, as_set, data, shown
 from tests.support.ledger_world import length
 
 import chatledger
@@ -32,12 +31,6 @@ from chatledger.tokens import ModelInfo
 MODELS = {"small": ModelInfo(provider="acme", input_price=2.0, context=20, output=10)}
 
 
-@pytest.fixture(params=KINDS)
-def world(request: pytest.FixtureRequest) -> Iterator[EngineWorld]:
-    with EngineWorld(request.param) as world:
-        yield world
-
-
 # Estimates
 
 
@@ -58,18 +51,12 @@ def test_estimate(world: EngineWorld) -> None:
 
 
 def test_estimate_of_an_edit(world: EngineWorld) -> None:
-    """What `resolve` gives: without what the edit leaves behind (CE-21)."""
+    """What `resolve` gives: without what the edit leaves behind, and with the prompt as it will be sent (CE-21)."""
     engine = world.saved(user("1234", id="m1"), assistant("12345678", "m2"), user("long" * 100, id="m3"))
-    engine.set(assistant("12", "m2"))
+    engine.set(assistant("12", "m2"), hint("be brief"))
+    found = engine.estimate("small", MarkdownRenderer(), models=MODELS, tokenizer=len)
 
-    assert [one.tokens for one in engine.estimate("small", models=MODELS, tokenizer=len).fragments] == [4, 2]
-
-
-def test_estimate_with_another_renderer(world: EngineWorld) -> None:
-    """The prompt as it will be sent."""
-    engine = world.engine().set(hint("be brief"))
-
-    assert engine.estimate("small", MarkdownRenderer(), models=MODELS, tokenizer=len).tokens == len("## Hint\nbe brief")
+    assert [one.tokens for one in found.fragments] == [len("## Hint\nbe brief"), 4, 2]
 
 
 def test_models_are_given(world: EngineWorld) -> None:
@@ -116,20 +103,15 @@ def test_inspect(world: EngineWorld) -> None:
 
 
 def test_inspect_without_a_model(world: EngineWorld) -> None:
-    """There is no estimate; a new engine has nothing else either."""
-    found = world.engine().inspect()
-
-    assert found["estimate"] is None
-    assert found["rendered"] == ""
-    assert found["fragments"] == {"context": [], "pending": [], "persisted": []}
-    assert found["graph"]["nodes"] == []
-    assert json.dumps(found)
-
-
-def test_inspect_with_everything_odd(world: EngineWorld) -> None:
-    """Reminders, computed values and another renderer are JSON all the same."""
-    engine = world.engine().set(reminder("x"), fragment("now", lambda: "computed"), user("one", id="m1"))
-    found = engine.inspect(None, MarkdownRenderer())
+    """There is no estimate; reminders, computed values and another renderer are JSON all the same."""
+    engine = world.engine()
+    empty = engine.inspect()
+    assert (empty["estimate"], empty["rendered"], empty["graph"]["nodes"]) == (None, "", [])
+    assert empty["fragments"] == {"context": [], "pending": [], "persisted": []}
+    assert json.dumps(empty)
+    found = engine.set(reminder("x"), fragment("now", lambda: "computed"), user("one", id="m1")).inspect(
+        None, MarkdownRenderer()
+    )
 
     assert json.loads(json.dumps(found)) == found
     assert found["rendered"] == "## Now\n- computed"

@@ -1,23 +1,16 @@
 """Correcting the last answer without knowing its id (CE-11 to CE-14)."""
 
 import uuid
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.support.engine_world import KINDS, EngineWorld, data, shown
+from tests.support.engine_world import EngineWorld, data, shown
 from tests.support.ledger_world import length
 
 from chatledger import Fragment, InvalidValueError, NewMessage, assistant, user
 from chatledger.domain.context.fragments import Lazy
 from chatledger.errors import MissingCodecError, UnknownLazyTypeError
 from chatledger.fragments import is_lazy_fragment, is_message_fragment, last_assistant_message
-
-
-@pytest.fixture(params=KINDS)
-def world(request: pytest.FixtureRequest) -> Iterator[EngineWorld]:
-    with EngineWorld(request.param) as world:
-        yield world
 
 
 def test_what_it_is() -> None:
@@ -32,13 +25,18 @@ def test_what_it_is() -> None:
 
 
 def test_without_an_earlier_answer_it_is_a_new_one(world: EngineWorld) -> None:
-    """Under a new id (CE-12)."""
-    engine = world.saved(user("one", id="m1"))
-    result = engine.set(last_assistant_message("hi")).save()
+    """Under a new id, which `resolve` shows before (CE-12, CE-21); answers of other branches do not count."""
+    engine = world.saved(user("one", id="m1"), assistant("two", "m2"))
+    engine.rewind("m1")
+    engine.set(last_assistant_message("hi"))
+    before = engine.resolve(), engine.resolve()
+    result = engine.save()
     (new,) = result.message_ids
 
     assert uuid.UUID(new)
-    assert world.branches() == {"main": ["m1", new]}
+    assert result.id_map == {}
+    assert before[0] == before[1] == engine.resolve()
+    assert world.branches() == {"main": ["m1", "m2"], "main-v2": ["m1", new]}
     assert world.message(new).data == data("hi", new, "assistant")
 
 
@@ -63,6 +61,22 @@ def test_the_newest_pending_answer_counts(world: EngineWorld) -> None:
     engine = world.engine().set(assistant("one", "a1"), assistant("two", "a2"), last_assistant_message("better"))
 
     assert shown(engine) == ["one", "better"]
+
+
+def test_the_last_answer_of_the_chain_is_found(world: EngineWorld) -> None:
+    """However far back, whoever wrote it, and whatever its data are; from the present head of the own branch (CE-12, SM-30)."""
+    engine = world.saved(assistant("early", "a1"), *(user(str(number)) for number in range(120)))
+    assert list(engine.set(last_assistant_message("better")).save().id_map) == ["a1"]
+
+    world.engine().set(assistant("by another", "x1")).save()
+    assert list(engine.set(last_assistant_message("best")).save().id_map) == ["x1"]
+
+    world.ledger.append(world.chat, [NewMessage("assistant", None, id="odd"), NewMessage("note", "x", id="n1")])
+    assert list(engine.set(last_assistant_message("best")).save().id_map) == ["odd"]
+
+    engine.rewind("a1")
+    engine.set(user("aside", id="u1")).save()
+    assert list(engine.set(last_assistant_message("best")).save().id_map) == ["a1"]
 
 
 def test_a_stored_answer_is_edited(world: EngineWorld) -> None:
@@ -99,33 +113,6 @@ def test_a_correction_keeps_where_the_answer_comes_from(world: EngineWorld) -> N
     assert (world.message(new).agent_id, world.message(new).reply_to) == ("guide", "m1")
 
 
-def test_an_answer_far_back_is_found(world: EngineWorld) -> None:
-    """Beyond any number of user messages (CE-12)."""
-    engine = world.saved(assistant("early", "a1"), *(user(str(number)) for number in range(120)))
-    result = engine.set(last_assistant_message("better")).save()
-
-    assert list(result.id_map) == ["a1"]
-    assert len(world.chain()) == 121
-
-
-def test_only_the_own_branch_is_searched(world: EngineWorld) -> None:
-    """The chain from the head (CE-12)."""
-    engine = world.saved(user("one", id="m1"), assistant("two", "m2"))
-    engine.rewind("m1")
-    result = engine.set(last_assistant_message("another")).save()
-
-    assert result.id_map == {}
-    assert world.branches() == {"main": ["m1", "m2"], "main-v2": ["m1", *result.message_ids]}
-
-
-def test_an_answer_of_another_engine_is_found(world: EngineWorld) -> None:
-    """The present head counts, not the one that was seen last (SM-30)."""
-    engine = world.saved(user("one", id="m1"))
-    world.engine().set(assistant("by another", "x1")).save()
-
-    assert list(engine.set(last_assistant_message("better")).save().id_map) == ["x1"]
-
-
 def test_two_corrections_of_one_answer(world: EngineWorld) -> None:
     """The later one counts, and there is one branch (CE-12: other lazy fragments are excluded)."""
     engine = world.saved(user("one", id="m1"), assistant("two", "m2"))
@@ -135,15 +122,6 @@ def test_two_corrections_of_one_answer(world: EngineWorld) -> None:
 
     assert list(world.branches()) == ["main", "main-v2"]
     assert shown(engine) == ["one", "best"]
-
-
-def test_resolve_and_save_agree(world: EngineWorld) -> None:
-    """Also where a new id is needed: what was resolved before is there after (CE-21)."""
-    engine = world.saved(user("one", id="m1")).set(last_assistant_message("hi"))
-    before = engine.resolve(), engine.resolve()
-    engine.save()
-
-    assert before[0] == before[1] == engine.resolve()
 
 
 def test_an_unknown_lazy_type(world: EngineWorld) -> None:
@@ -172,15 +150,6 @@ def test_a_lazy_fragment_elsewhere(world: EngineWorld) -> None:
 
     assert world.chain() == ["m1"]
     assert engine.pending == []
-
-
-def test_answers_of_any_shape_are_found(world: EngineWorld) -> None:
-    """Named `assistant`, whatever the data are."""
-    engine = world.engine()
-    engine.save()
-    world.ledger.append(world.chat, [NewMessage("assistant", None, id="a1"), NewMessage("note", "x", id="n1")])
-
-    assert list(engine.set(last_assistant_message("better")).save().id_map) == ["a1"]
 
 
 def test_a_correction_does_not_swallow_a_later_answer(world: EngineWorld) -> None:

@@ -76,21 +76,6 @@ def test_an_edit_changes_no_other_branch(world: EngineWorld, length: int, edits:
 
 
 @settings(max_examples=examples(30))
-@given(st.permutations(range(5)), st.integers(1, 5))
-def test_edits_of_one_save_in_any_order(world: EngineWorld, order: list[int], count: int) -> None:
-    """One branch at the parent of the earliest, whatever the order of the queue (SM-41)."""
-    new_chat(world)
-    ids = [f"{world.chat} {number}" for number in range(5)]
-    engine = world.saved(*(user(str(number), id=one) for number, one in enumerate(ids)))
-    edited = order[:count]
-    result = engine.set(*(user(f"{number}!", id=ids[number]) for number in edited)).save()
-
-    assert list(result.id_map) == [ids[number] for number in edited]
-    assert world.branches() == {"main": ids, "main-v2": ids[: min(edited)] + result.message_ids}
-    assert shown(engine) == [str(number) for number in range(min(edited))] + [f"{number}!" for number in edited]
-
-
-@settings(max_examples=examples(30))
 @given(turns, st.text(max_size=5))
 def test_a_correction_says_what_the_last_answer_says(
     world: EngineWorld, before: list[tuple[str, str]], text: str

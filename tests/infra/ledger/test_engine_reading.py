@@ -1,10 +1,9 @@
 """Opening, setting and reading with a context engine (CE-15 to CE-25)."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.support.engine_world import KINDS, EngineWorld, as_set, data, shown, texts
+from tests.support.engine_world import EngineWorld, as_set, data, shown, texts
 from tests.support.ledger_world import length
 
 from chatledger import (
@@ -21,12 +20,6 @@ from chatledger import (
 from chatledger.errors import ChatNotFoundError, MissingCodecError
 from chatledger.fragments import fragment, hint, last_assistant_message, role
 from chatledger.renderers import MarkdownRenderer
-
-
-@pytest.fixture(params=KINDS)
-def world(request: pytest.FixtureRequest) -> Iterator[EngineWorld]:
-    with EngineWorld(request.param) as world:
-        yield world
 
 
 def anything(value: Any) -> Any:
@@ -89,14 +82,16 @@ def test_nothing_is_written_before_first_use(world: EngineWorld) -> None:
 
 
 def test_first_use_creates_the_chat(world: EngineWorld) -> None:
-    """With the metadata, in one event, on `main` (CE-16)."""
-    engine = world.engine(metadata={"a": 1})
+    """With the metadata as they were given, in one event, on `main` (CE-16)."""
+    given: dict[str, Any] = {"a": [1]}
+    engine = world.engine(metadata=given)
+    given["a"].append(2)
     engine.resolve()
 
     assert world.events() == ["chat_created"]
     assert engine.chat == world.ledger.get_chat(world.chat)
     assert engine.chat is not None
-    assert (engine.chat.user_id, engine.chat.metadata, engine.branch) == ("ada", {"a": 1}, "main")
+    assert (engine.chat.user_id, engine.chat.metadata, engine.branch) == ("ada", {"a": [1]}, "main")
     assert "main" in repr(engine)
 
 
@@ -114,17 +109,6 @@ def test_first_use_merges_metadata_once(world: EngineWorld) -> None:
 
     assert world.ledger.get_chat(world.chat).metadata == {**merged, "d": 5}  # type: ignore[union-attr]
     assert world.events() == ["chat_created", "chat_updated", "chat_updated"]
-
-
-def test_metadata_are_copied(world: EngineWorld) -> None:
-    """Later changes by the caller have no effect."""
-    given: dict[str, Any] = {"a": [1]}
-    engine = world.engine(metadata=given)
-    given["a"].append(2)
-    engine.resolve()
-
-    assert engine.chat is not None
-    assert engine.chat.metadata == {"a": [1]}
 
 
 def test_first_use_keeps_the_command_id_of_the_caller(world: EngineWorld) -> None:
@@ -162,9 +146,11 @@ def test_a_deleted_chat_is_reported(world: EngineWorld) -> None:
 
 
 def test_set_routes_and_keeps_order(world: EngineWorld) -> None:
-    """Context to the prompt, messages to the queue; the engine is returned (CE-17, CE-18)."""
+    """Context to the prompt, messages to the queue; the engine is returned, and the lists are copies (CE-17, CE-18)."""
     engine = world.engine()
     again = engine.set(hint("one"), user("hello", id="m1"), role("two"), assistant("hi", "m2")).set(hint("three"))
+    engine.fragments.clear()
+    engine.pending.clear()
 
     assert again is engine
     assert [one.data for one in engine.fragments] == ["one", "two", "three"]
@@ -185,15 +171,6 @@ def test_context_is_copied(world: EngineWorld) -> None:
     )
 
 
-def test_lists_of_an_engine_are_copies(world: EngineWorld) -> None:
-    """What `fragments` and `pending` return is the caller's."""
-    engine = world.engine().set(hint("one"), user("hello", id="m1"))
-    engine.fragments.clear()
-    engine.pending.clear()
-
-    assert (len(engine.fragments), len(engine.pending)) == (1, 1)
-
-
 def test_context_of_an_id_is_replaced_in_place(world: EngineWorld) -> None:
     """So that an author can set a fragment anew; those without an id add up."""
     engine = world.engine().set(Fragment("hint", "a", id="x"), hint("b"), Fragment("hint", "c", id="x"), hint("b"))
@@ -201,31 +178,26 @@ def test_context_of_an_id_is_replaced_in_place(world: EngineWorld) -> None:
     assert [one.data for one in engine.fragments] == ["c", "b", "b"]
 
 
-@pytest.mark.parametrize(
-    "bad",
-    [
-        None,
-        5,
-        "text",
-        [user("x")],
-        {"name": "user"},
-        {"name": "", "data": "x"},
-        {"name": 5, "data": "x"},
-        NewMessage("user", "text"),
-        Fragment("user", "x", type="message"),
-        Fragment("user", id="", type="message", codec=user("x").codec),
-        Fragment("user", id="a\0b", type="message", codec=user("x").codec),
-        Fragment("user", id=anything(5), type="message", codec=user("x").codec),
-        Fragment("hint", "x", id=anything(5)),
-        Fragment("hint", "x", id=""),
-        Fragment("user", "x", id="a", type=anything("massage")),
-    ],
-    ids=[
-        *("none", "number", "text", "list", "neither data nor codec", "empty name", "name of a wrong type"),
-        *("draft without id", "message without id", "empty id", "NUL in id", "number as id"),
-        *("number as id of context", "empty id of context", "unknown type"),
-    ],
-)
+NO_FRAGMENTS: dict[str, Any] = {
+    "none": None,
+    "number": 5,
+    "text": "text",
+    "list": [user("x")],
+    "neither data nor codec": {"name": "user"},
+    "empty name": {"name": "", "data": "x"},
+    "name of a wrong type": {"name": 5, "data": "x"},
+    "draft without id": NewMessage("user", "text"),
+    "message without id": Fragment("user", "x", type="message"),
+    "empty id": Fragment("user", id="", type="message", codec=user("x").codec),
+    "NUL in id": Fragment("user", id="a\0b", type="message", codec=user("x").codec),
+    "number as id": Fragment("user", id=anything(5), type="message", codec=user("x").codec),
+    "number as id of context": Fragment("hint", "x", id=anything(5)),
+    "empty id of context": Fragment("hint", "x", id=""),
+    "unknown type": Fragment("user", "x", id="a", type=anything("massage")),
+}
+
+
+@pytest.mark.parametrize("bad", NO_FRAGMENTS.values(), ids=NO_FRAGMENTS)
 def test_what_is_no_fragment_is_refused(world: EngineWorld, bad: Any) -> None:
     """At once, and none of what was given with it is set: a queue with something unsavable in it would be stuck."""
     engine = world.saved(user("hello", id="m1")).set(hint("kept"), user("kept", id="m2"))
@@ -237,9 +209,7 @@ def test_unset(world: EngineWorld) -> None:
     """Removes the context fragment of an id, and says whether there was one (CE-19: in the source an empty stub)."""
     engine = world.engine().set(Fragment("hint", "a", id="x"), Fragment("hint", "b", id="y"), user("hello", id="m1"))
 
-    assert engine.unset("x") is True
-    assert engine.unset("x") is False
-    assert engine.unset("m1") is False
+    assert [engine.unset("x"), engine.unset("x"), engine.unset("m1")] == [True, False, False]
     assert [one.id for one in engine.fragments] == ["y"]
     assert as_set(engine.pending) == [("m1", "user")]
     assert "b" in engine.resolve().system_prompt
@@ -259,19 +229,25 @@ def test_unset_checks_the_id(world: EngineWorld, bad: Any) -> None:
 
 
 def test_resolve(world: EngineWorld) -> None:
-    """The prompt in XML, stored and pending messages in order; nothing but the chat is stored (CE-20)."""
+    """The prompt in XML or as another renderer writes it, stored and pending messages in order; only the chat is stored (CE-20)."""
     engine = world.saved(user("one", id="m1"))
     engine.set(role("You plan trips."), assistant("two", "m2"), hint("Be brief"))
     with world.nothing_happens(engine):
         context = engine.resolve()
+        other = engine.resolve(MarkdownRenderer())
 
     assert context.system_prompt == "<role>You plan trips.</role>\n<hint>Be brief</hint>"
-    assert context.messages == [data("one", "m1"), data("two", "m2", "assistant")]
+    assert context.messages == other.messages == [data("one", "m1"), data("two", "m2", "assistant")]
+    assert other.system_prompt.startswith("## Role\nYou plan trips.")
+    assert engine.resolve(renderer=MarkdownRenderer()) == other
 
 
 def test_a_conversation_begins(world: EngineWorld) -> None:
     """Context in order, one message, nothing stored; after a save a new engine has the same messages (acceptance CE 1)."""
-    engine = world.engine().set(role("r"), user("Hi"), hint("h"))
+    engine = world.engine()
+    nothing = engine.resolve()
+    assert (nothing.system_prompt, nothing.messages) == ("", [])
+    engine.set(role("r"), user("Hi"), hint("h"))
     first = engine.resolve()
     assert first.system_prompt == "<role>r</role>\n<hint>h</hint>"
     assert texts(first.messages) == ["Hi"]
@@ -280,40 +256,25 @@ def test_a_conversation_begins(world: EngineWorld) -> None:
 
     assert engine.resolve() == first
     assert world.engine().resolve().messages == first.messages
-
-
-def test_resolve_of_nothing(world: EngineWorld) -> None:
-    """An empty prompt and no messages."""
-    context = world.engine().resolve()
-
-    assert (context.system_prompt, context.messages) == ("", [])
-
-
-def test_resolve_with_another_renderer(world: EngineWorld) -> None:
-    """By place or by name (CE-20)."""
-    engine = world.engine().set(role("You plan trips."))
-
-    assert engine.resolve(MarkdownRenderer()).system_prompt == "## Role\nYou plan trips."
-    assert engine.resolve(renderer=MarkdownRenderer()) == engine.resolve(MarkdownRenderer())
+    assert len(world.chain()) == 1
 
 
 @pytest.mark.parametrize("form", ["", "ai-sdk", None, 5], ids=repr)
-def test_an_unknown_format_is_refused(world: EngineWorld, form: Any) -> None:
+@pytest.mark.parametrize("method", ["resolve", "get_messages"])
+def test_an_unknown_format_is_refused(world: EngineWorld, method: str, form: Any) -> None:
     """Before anything is read."""
     engine = world.saved(user("one", id="m1"))
-    for call in (engine.resolve, engine.get_messages):
-        with world.nothing_happens(engine), pytest.raises(InvalidValueError):
-            call(format=form)
+    with world.nothing_happens(engine), pytest.raises(InvalidValueError):
+        getattr(engine, method)(format=form)
 
 
 @pytest.mark.parametrize("bad", [5, "xml", MarkdownRenderer], ids=["number", "text", "class"])
-def test_what_is_no_renderer_is_refused(world: EngineWorld, bad: Any) -> None:
+@pytest.mark.parametrize("method", ["resolve", "inspect"])
+def test_what_is_no_renderer_is_refused(world: EngineWorld, method: str, bad: Any) -> None:
     """The error says what was expected."""
     engine = world.saved(user("one", id="m1")).set(hint("x"))
     with world.nothing_happens(engine), pytest.raises(InvalidValueError, match="renderer"):
-        engine.resolve(bad)
-    with world.nothing_happens(engine), pytest.raises(InvalidValueError, match="renderer"):
-        engine.inspect(None, bad)
+        getattr(engine, method)(renderer=bad)
 
 
 def test_openai_format(world: EngineWorld) -> None:
@@ -337,10 +298,10 @@ def test_a_pending_edit_stands_for_what_it_edits(world: EngineWorld) -> None:
     """
     Without what came after it; after the save the messages are the same, but for the new id (CE-21, acceptance CE 4).
 
-    The source returns old and edited message.
+    The source returns old and edited message. What is pending and identical is there once (SM-47).
     """
     engine = world.saved(user("one", id="m1"), assistant("two", "m2"), user("three", id="m3"))
-    engine.set(assistant("two, better", "m2"), user("and then", id="n1"))
+    engine.set(user("one", id="m1"), assistant("two, better", "m2"), user("and then", id="n1"))
     with world.nothing_happens(engine):
         before = engine.resolve()
     assert texts(before.messages) == ["one", "two, better", "and then"]
@@ -348,14 +309,6 @@ def test_a_pending_edit_stands_for_what_it_edits(world: EngineWorld) -> None:
 
     assert engine.resolve() == before
     assert engine.branch == "main-v2"
-
-
-def test_an_identical_pending_message_is_there_once(world: EngineWorld) -> None:
-    """As after a save (CE-21, SM-47)."""
-    engine = world.saved(user("one", id="m1"), assistant("two", "m2"))
-    engine.set(user("one", id="m1"))
-
-    assert shown(engine) == ["one", "two"]
 
 
 def test_resolve_shows_what_others_added(world: EngineWorld) -> None:
@@ -493,35 +446,22 @@ def test_continue_turn_takes_messages(world: EngineWorld) -> None:
     assert world.chain("main") == ["m1", "m2", "a1"]
 
 
-@pytest.mark.parametrize(
-    "bad",
-    [
-        {"role": "assistant", "parts": []},
-        {"role": "system", "parts": []},
-        {"role": "system", "parts": [], "id": "s"},
-        {"role": "user"},
-        {"role": "user", "parts": [], "id": ""},
-        {"role": "user", "parts": [], "id": 5},
-        last_assistant_message("x"),
-        hint("x"),
-        None,
-        5,
-        [user("x")],
-    ],
-    ids=[
-        *(
-            "assistant without id",
-            "system",
-            "system with id",
-            "no parts",
-            "empty id",
-            "number as id",
-            "lazy",
-            "context",
-        ),
-        *("none", "number", "list"),
-    ],
-)
+NO_TURNS: dict[str, Any] = {
+    "assistant without id": {"role": "assistant", "parts": []},
+    "system": {"role": "system", "parts": []},
+    "system with id": {"role": "system", "parts": [], "id": "s"},
+    "no parts": {"role": "user"},
+    "empty id": {"role": "user", "parts": [], "id": ""},
+    "number as id": {"role": "user", "parts": [], "id": 5},
+    "lazy": last_assistant_message("x"),
+    "context": hint("x"),
+    "none": None,
+    "number": 5,
+    "list": [user("x")],
+}
+
+
+@pytest.mark.parametrize("bad", NO_TURNS.values(), ids=NO_TURNS)
 def test_what_continues_no_turn_is_refused(world: EngineWorld, bad: Any) -> None:
     """Nothing is set and nothing saved; the message speaks of what to give (CE-25)."""
     engine = world.saved(user("one", id="m1")).set(user("waiting", id="m2"))

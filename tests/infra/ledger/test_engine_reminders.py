@@ -1,22 +1,15 @@
 """Reminders through a context engine: into the last user message of a save, and out again (CE-32 to CE-34)."""
 
 import logging
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.engine_world import KINDS, EngineWorld, data, shown
+from tests.support.engine_world import EngineWorld, data, shown
 
 from chatledger import NewMessage, assistant, user
 from chatledger.fragments import hint, last_assistant_message
 from chatledger.reminders import ReminderContext, every_n_turns, first, once, reminder, strip_reminders, usage_exceeds
-
-
-@pytest.fixture(params=KINDS)
-def world(request: pytest.FixtureRequest) -> Iterator[EngineWorld]:
-    with EngineWorld(request.param) as world:
-        yield world
 
 
 def tagged(text: str) -> str:
@@ -61,10 +54,7 @@ def test_the_last_user_message_of_a_save_carries_them(world: EngineWorld) -> Non
     assert world.message("m1").data == data("first", "m1")
     assert world.message("a1").data == data("answer", "a1", "assistant")
     assert world.message("s1").data == {"id": "s1", **synthetic}
-    assert [part["text"] for part in parts] == [
-        f"last{tagged('one')}{tagged('<hint>two</hint>')}",
-        tagged("three"),
-    ]
+    assert [part["text"] for part in parts] == [f"last{tagged('one')}{tagged('<hint>two</hint>')}", tagged("three")]
     assert [one["mode"] for one in world.message("m2").data["metadata"]["reminders"]] == ["inline", "inline", "part"]
     assert world.message("m2").text.count("<system-reminder>") == 3
 
@@ -83,34 +73,30 @@ def test_resolve_shows_what_a_save_will_store(world: EngineWorld) -> None:
 
 
 def test_a_save_without_a_user_message_fires_nothing(world: EngineWorld) -> None:
-    """The reminder waits for the next one (CE-32)."""
+    """The reminder waits for the next one; a user message of another shape is saved as it is (CE-32)."""
     engine = world.saved(user("one", id="m1")).set(reminder("Be brief", when=once("w")), assistant("answer", "a1"))
     engine.save()
+    engine.set(NewMessage("user", "plain", id="p")).save()
+    assert world.message("p").data == "plain"
+    engine.rewind("a1")
     engine.set(user("two", id="m2")).save()
 
     assert shown(engine) == ["one", "answer", f"two{tagged('Be brief')}"]
 
 
 def test_what_carries_reminders_is_identical_to_what_was_set(world: EngineWorld) -> None:
-    """Set again, with or without them, it is skipped; an edit is one of the original text (SM-47)."""
+    """Set again, with or without them, it is skipped, also beside a new one; an edit is one of the original text (SM-47)."""
     engine = world.engine().set(reminder("Be brief"), user("one", id="m1"))
     engine.save()
     again = engine.set(user("one", id="m1")).save()
     stored = engine.set(world.message("m1")).save()
     assert (again.id_map, stored.id_map, world.branches()) == ({}, {}, {"main": ["m1"]})
+    engine.set(user("one", id="m1"), user("two", id="m2")).save()
+    assert shown(engine) == [f"one{tagged('Be brief')}", f"two{tagged('Be brief')}"]
     edited = engine.set(user("one, better", id="m1")).save()
 
     assert world.message(edited.id_map["m1"]).text == f"one, better{tagged('Be brief')}"
     assert strip_reminders(world.message(edited.id_map["m1"]).data) == data("one, better", edited.id_map["m1"])
-
-
-def test_an_identical_message_beside_a_new_one(world: EngineWorld) -> None:
-    """The new one carries the reminder, the stored one stays as it is."""
-    engine = world.saved(user("one", id="m1")).set(reminder("Be brief"))
-    engine.set(user("one", id="m1"), user("two", id="m2")).save()
-
-    assert shown(engine) == ["one", f"two{tagged('Be brief')}"]
-    assert world.branches() == {"main": ["m1", "m2"]}
 
 
 def test_turns_are_those_of_the_branch(world: EngineWorld) -> None:
@@ -173,14 +159,6 @@ def test_what_fails_is_logged_and_stops_nothing(world: EngineWorld, caplog: pyte
     assert first_line.endswith("of reminder 1: RuntimeError")
     assert second_line == "text of reminder 2: RuntimeError"
     assert "secret" not in caplog.text
-
-
-def test_data_that_are_no_message_are_left_alone(world: EngineWorld) -> None:
-    """A user message of another shape is saved as it is."""
-    engine = world.engine().set(reminder("x"), NewMessage("user", "plain", id="m1"))
-    engine.save()
-
-    assert world.message("m1").data == "plain"
 
 
 def test_beside_a_lazy_correction(world: EngineWorld) -> None:

@@ -5,6 +5,7 @@ import sys
 import threading
 import time
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.contracts.store_world import together
 from tests.support.soak import examples
 
 import chatledger
@@ -20,12 +22,6 @@ from chatledger.infra.entrypoints.cli.app import cli
 
 NOON = datetime(2026, 2, 7, 12, tzinfo=UTC)
 NOON_MS = 1_770_465_600_000
-
-
-@pytest.fixture
-def ledger() -> Any:
-    with chatledger.open("memory:") as opened:
-        yield opened
 
 
 def ids(ledger: Ledger) -> set[str]:
@@ -61,11 +57,7 @@ def test_it_can_be_changed_and_cleared(ledger: Ledger) -> None:
     assert ledger.update_chat("a", updater=lambda chat: {"expires_at": NOON}).expires_at == NOON_MS
     assert [
         recorded.to_dict()["payload"]["changes"] for recorded in ledger.history("a") if recorded.type == "chat_updated"
-    ] == [
-        {"title": "u"},
-        {"expires_at": None},
-        {"expires_at": NOON_MS},
-    ]
+    ] == [{"title": "u"}, {"expires_at": None}, {"expires_at": NOON_MS}]
 
 
 @pytest.mark.parametrize(
@@ -199,14 +191,9 @@ def test_threads_delete_each_once(ledger: Ledger) -> None:
     """Of several sweeps at once, one deletes a chat: one tombstone, and one says so."""
     for number in range(20):
         ledger.create_chat(f"c{number}", "ada", expires_at=1)
-    swept: list[str] = []
-    threads = [threading.Thread(target=lambda: swept.extend(ledger.sweep())) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    swept = together(4, lambda _: ledger.sweep())
 
-    assert sorted(swept) == sorted(f"c{number}" for number in range(20))
+    assert sorted(chain.from_iterable(swept)) == sorted(f"c{number}" for number in range(20))
     assert [recorded.type for recorded in ledger.history()] == ["chat_deleted"] * 20
 
 

@@ -1,6 +1,5 @@
 """Feeds with names: they go on where they were, on every kind of log, whatever happened in between."""
 
-import contextlib
 import subprocess
 import sys
 import threading
@@ -13,12 +12,14 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.contracts.store_world import together
 from tests.support.jetstream_world import eventually
 from tests.support.ledger_world import ROOT, internals, text
 from tests.support.soak import examples
 
 import chatledger
 from chatledger import (
+    AsyncLedger,
     ChainIntegrityError,
     ConflictError,
     FeedInfo,
@@ -209,50 +210,41 @@ def test_compare_and_set(ledger: Ledger) -> None:
     """A bookmark replaces only the one with its revision; one that was dropped and made anew is another one."""
     log = internals(ledger).log
     mark = Bookmark(name="n", index=0, count=1, position=1, holder="h", log_id="l", saved_at=1)
+
+    def are_lost(*bookmarks: Bookmark) -> None:
+        for bookmark in bookmarks:
+            with pytest.raises(LostRaceError):
+                log.save_bookmark(bookmark)
+
     first = log.save_bookmark(mark)
-    with pytest.raises(LostRaceError):
-        log.save_bookmark(mark)
+    are_lost(mark)
     second = log.save_bookmark(first)
-    with pytest.raises(LostRaceError):
-        log.save_bookmark(first)
+    are_lost(first)
 
     assert second == log.load_bookmark(mark.key)
     log.drop_bookmark(mark.key)
     log.drop_bookmark(mark.key)
     assert log.load_bookmark(mark.key) is None
-    with pytest.raises(LostRaceError):
-        log.save_bookmark(second)
+    are_lost(second)
     log.save_bookmark(mark)
-    with pytest.raises(LostRaceError):
-        log.save_bookmark(second)
-    with pytest.raises(LostRaceError):
-        log.save_bookmark(first)
+    are_lost(second, first)
 
 
 def test_concurrent_claims_have_one_winner(ledger: Ledger) -> None:
     """However many take a name at the same time, one of them keeps positions."""
     barrier = threading.Barrier(6)
-    outcomes: list[str] = []
 
-    def take() -> None:
-        barrier.wait()
+    def take(_: int) -> bool:
         feed = ledger.feed(name="n")
-        barrier.wait()
+        barrier.wait(30)
         next(feed)
         try:
             feed.ack()
         except ConflictError:
-            outcomes.append("lost")
-        else:
-            outcomes.append("kept")
+            return False
+        return True
 
-    threads = [threading.Thread(target=take) for _ in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
-
-    assert ["kept"] + ["lost"] * 5 == sorted(outcomes)
+    assert 1 == sum(together(6, take))
 
 
 def test_manual_mode_handles_nothing_by_itself(ledger: Ledger) -> None:
@@ -465,45 +457,39 @@ def test_a_reader_that_is_killed_loses_nothing(tmp_path: Path, way: str) -> None
 # Asynchronous
 
 
-def test_the_asynchronous_feed_does_the_same() -> None:
+@pytest.mark.anyio
+async def test_the_asynchronous_feed_does_the_same(async_ledger: AsyncLedger) -> None:
     """Names, `ack`, positions, `async with`, and a cancelled wait that loses nothing."""
+    await async_ledger.create_chat("c", "u")
+    for number in range(5):
+        await async_ledger.append("c", [text(str(number))])
+    async with async_ledger.feed(name="n") as feed:
+        assert 0 == feed.position
+        assert [1, 2, 3] == [(await anext(feed)).position for _ in range(3)]
+        await feed.ack(1)
+        await feed.ack()
+        assert 3 == feed.position
+    assert [("n", 3, 3)] == [(info.name, info.position, info.lag) for info in await async_ledger.feeds()]
 
-    async def main() -> None:
-        async with chatledger.open_async("memory:") as ledger:
-            await ledger.create_chat("c", "u")
-            for number in range(5):
-                await ledger.append("c", [text(str(number))])
-            async with ledger.feed(name="n") as feed:
-                assert 0 == feed.position
-                assert [1, 2, 3] == [(await anext(feed)).position for _ in range(3)]
-                await feed.ack(1)
-                await feed.ack()
-                assert 3 == feed.position
-            assert [("n", 3, 3)] == [(info.name, info.position, info.lag) for info in await ledger.feeds()]
+    feed = async_ledger.feed(name="n")
+    assert feed.position is None
+    assert [4, 5, 6] == [(await anext(feed)).position for _ in range(3)]
+    with anyio.move_on_after(0.1) as scope:
+        await anext(feed)
+    assert scope.cancelled_caught
+    await async_ledger.append("c", [text("more")])
+    assert 7 == (await anext(feed)).position
+    await feed.close()
+    await feed.close()
 
-            feed = ledger.feed(name="n")
-            assert feed.position is None
-            assert [4, 5, 6] == [(await anext(feed)).position for _ in range(3)]
-            with anyio.move_on_after(0.1) as scope:
-                await anext(feed)
-            assert scope.cancelled_caught
-            await ledger.append("c", [text("more")])
-            assert 7 == (await anext(feed)).position
-            await feed.close()
-            await feed.close()
-
-            assert [7] == [recorded.position async for recorded in ledger.feed(name="n", follow=False)]
-            assert [3, 4] == [r.position async for r in ledger.feed(2, follow=False) if r.position < 5]
-            first = ledger.feed(name="n")
-            await ledger.append("c", [text("last")])
-            assert 8 == (await anext(first)).position
-            assert await ledger.forget_feed("n")
-            with pytest.raises(ConflictError):
-                await first.ack()
-
-    for backend in ("asyncio", "trio"):
-        with contextlib.suppress(LookupError):
-            anyio.run(main, backend=backend)
+    assert [7] == [recorded.position async for recorded in async_ledger.feed(name="n", follow=False)]
+    assert [3, 4] == [r.position async for r in async_ledger.feed(2, follow=False) if r.position < 5]
+    first = async_ledger.feed(name="n")
+    await async_ledger.append("c", [text("last")])
+    assert 8 == (await anext(first)).position
+    assert await async_ledger.forget_feed("n")
+    with pytest.raises(ConflictError):
+        await first.ack()
 
 
 def test_infos_are_values(memory: Ledger) -> None:

@@ -261,7 +261,6 @@ def test_positions_of_an_older_version_are_used_where_they_are(server: Server, t
 
 
 def test_a_stream_that_is_something_else_is_refused(server: Server, tmp_path: Path) -> None:
-    """Another stream of that name is not used for positions."""
     with connected(server.endpoint) as client, open_on(server, tmp_path / "a", create=True) as ledger:
         ask(client, "STREAM.DELETE.KV_chatledger-feeds")
         config = {"name": "KV_chatledger-feeds", "subjects": ["other"], "storage": "memory"}

@@ -34,7 +34,6 @@ def test_shares_are_always_the_same() -> None:
 @settings(max_examples=examples(50))
 @given(chat_ids=st.lists(st.text(min_size=1).filter(lambda t: t.isprintable()), max_size=20), count=st.integers(1, 9))
 def test_every_chat_is_in_one_share(chat_ids: list[str], count: int) -> None:
-    """Whatever its id."""
     for chat_id in chat_ids:
         assert 0 <= share_of(chat_id, count) < count
 

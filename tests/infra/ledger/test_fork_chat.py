@@ -107,20 +107,16 @@ def test_the_same_fork_again_changes_nothing(ledger: Ledger) -> None:
     assert position == ledger.position
 
 
-REFUSED: list[tuple[Callable[[Any], Any], type[Exception]]] = [
-    (lambda ledger: ledger.fork_chat("none", "m1"), ChatNotFoundError),
-    (lambda ledger: ledger.fork_chat("c", "none"), MessageNotFoundError),
-    (lambda ledger: ledger.fork_chat("c", "there"), WrongChatError),
-    (lambda ledger: ledger.fork_chat("c", "m1", new_chat_id=""), InvalidValueError),
-    (lambda ledger: ledger.fork_chat("c", "m1", metadata=[1]), InvalidValueError),
-]
+REFUSED: dict[str, tuple[Callable[[Any], Any], type[Exception]]] = {
+    "no chat": (lambda ledger: ledger.fork_chat("none", "m1"), ChatNotFoundError),
+    "no message": (lambda ledger: ledger.fork_chat("c", "none"), MessageNotFoundError),
+    "another chat's": (lambda ledger: ledger.fork_chat("c", "there"), WrongChatError),
+    "empty id": (lambda ledger: ledger.fork_chat("c", "m1", new_chat_id=""), InvalidValueError),
+    "metadata are a list": (lambda ledger: ledger.fork_chat("c", "m1", metadata=[1]), InvalidValueError),
+}
 
 
-@pytest.mark.parametrize(
-    ("call", "error"),
-    REFUSED,
-    ids=["no chat", "no message", "another chat's", "empty id", "metadata are a list"],
-)
+@pytest.mark.parametrize(("call", "error"), REFUSED.values(), ids=REFUSED)
 def test_what_can_not_be_forked(ledger: Ledger, call: Callable[[Ledger], Any], error: type[Exception]) -> None:
     ledger.create_chat("elsewhere", "ada")
     ledger.append("elsewhere", [text("there", id="there")])

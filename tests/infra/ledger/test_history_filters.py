@@ -4,14 +4,13 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import anyio
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.soak import examples
 
 import chatledger
-from chatledger import InvalidValueError, Ledger, Recorded, user
+from chatledger import AsyncLedger, InvalidValueError, Ledger, Recorded, user
 
 START = datetime(2026, 3, 2, 12, tzinfo=UTC)
 OWNERS = {"trip": "ada", "talk": "bob", "gone": "ada"}
@@ -148,21 +147,16 @@ def test_a_wrong_filter_is_refused_at_once(ledger: Ledger, given: dict[str, Any]
         ledger.history(**given)
 
 
-def test_asynchronously(ledger: Ledger) -> None:
+@pytest.mark.anyio
+async def test_asynchronously(async_ledger: AsyncLedger) -> None:
     """`AsyncLedger` and its views take the same filters."""
+    for number, owner in enumerate(["ada", "bob"]):
+        with async_ledger.context(actor=f"for {owner}"):
+            await async_ledger.create_chat(f"c{number}", owner)
 
-    async def main() -> None:
-        async with chatledger.open_async("memory:") as other:
-            for number, owner in enumerate(["ada", "bob"]):
-                with other.context(actor=f"for {owner}"):
-                    await other.create_chat(f"c{number}", owner)
-
-            found = [event.chat_id async for event in other.history(user_id="bob", actor="for bob", since=START)]
-            assert ["c1"] == found
-            assert [] == [event async for event in other.history(topics={"chat_deleted"})]
-            async with await other.as_of(1) as view:
-                assert ["c0"] == [event.chat_id async for event in view.history(topics={"chat_created"}, since=START)]
-                assert [] == [event async for event in view.history(user_id="bob")]
-
-    assert ledger.position
-    anyio.run(main)
+    found = [event.chat_id async for event in async_ledger.history(user_id="bob", actor="for bob", since=START)]
+    assert ["c1"] == found
+    assert [] == [event async for event in async_ledger.history(topics={"chat_deleted"})]
+    async with await async_ledger.as_of(1) as view:
+        assert ["c0"] == [event.chat_id async for event in view.history(topics={"chat_created"}, since=START)]
+        assert [] == [event async for event in view.history(user_id="bob")]

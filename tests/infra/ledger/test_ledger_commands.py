@@ -1,6 +1,5 @@
 """Who acts: actors, correlation, and commands that happen once."""
 
-import contextvars
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -108,7 +107,6 @@ def test_a_command_id_serves_one_append(ledger: Ledger) -> None:
 
 
 def test_command_ids_are_of_one_chat(ledger: Ledger) -> None:
-    """The same command id on another chat is another command."""
     ledger.upsert_chat("other", "u")
     with ledger.context(command_id="shared"):
         ledger.append("c", [text("x")])
@@ -173,39 +171,6 @@ def test_what_is_said_of_an_operation_is_recorded(ledger: Ledger) -> None:
         ["ada", "request", None, None],
         [None, None, None, None],
     ]
-
-
-def test_a_context_is_of_its_thread(ledger: Ledger) -> None:
-    """Threads act in their own name; a copied context carries it along."""
-
-    def act(number: int) -> None:
-        with ledger.context(actor=f"actor {number}"):
-            for _ in range(10):
-                ledger.append("c", [text(f"actor {number}")])
-
-    with ledger.context(actor="main"):
-        together(4, act)
-        together(1, lambda _: ledger.append("c", [text("nobody")]))
-        inherited = contextvars.copy_context()
-        together(1, lambda _: inherited.run(lambda: ledger.append("c", [text("main")])))
-    said = [
-        (event.actor, event.to_dict()["payload"]["messages"][0]["data"])
-        for event in ledger.history("c")
-        if event.version > 4
-        and event.type == "message_appended"
-        and event.to_dict()["payload"]["messages"][0]["data"] not in {"a", "b"}
-    ]
-
-    assert len(said) == 42
-    assert all((actor or "nobody") == data for actor, data in said)
-
-
-@pytest.mark.parametrize("field", ["actor", "correlation_id", "causation_id", "command_id"])
-@pytest.mark.parametrize("bad", ["", "x" * 2049, "a\0", "\ud800", 5])
-def test_bad_context_is_refused(field: str, bad: Any) -> None:
-    """What is recorded of an operation is checked before it begins."""
-    with pytest.raises(InvalidValueError, match=field), Ledger.context(**{field: bad}):
-        pass
 
 
 def test_the_size_of_events_is_a_setting() -> None:

@@ -70,7 +70,6 @@ def test_a_file_system_that_can_not_be_written() -> None:
 
 
 def test_a_newer_format(filled: Path) -> None:
-    """Data of a newer chatledger are refused, and left as they are."""
     (filled / "format.json").write_text(json.dumps({"format": 99}))
     before = tree(filled)
     refused(filled, UnsupportedFormatError, "format 99")
@@ -142,7 +141,6 @@ def test_a_wrong_token(tmp_path: Path, login: str) -> None:
 
 
 def test_an_absent_stream(tmp_path: Path) -> None:
-    """A stream is made only when asked."""
     with running(tmp_path / "server") as server:
         location = f"nats://{TOKEN}@127.0.0.1:{server.port}/absent"
         refused(location, ConfigurationError, "absent", index=tmp_path / "index")

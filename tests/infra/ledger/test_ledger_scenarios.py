@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.contracts.store_world import count_up, metadata_of, together
+from tests.contracts.store_world import together
 from tests.support.ledger_world import check_chat, check_lists, ids, internals, length, snapshot, text, texts
 
 import chatledger
-from chatledger import HeadConflictError, Ledger
-from chatledger.domain.chat.replay import ReplayedChat
+from chatledger import Ledger
 from chatledger.domain.log.large_data import MAX_MESSAGE_BYTES
-from chatledger.errors import BranchNotFoundError, MessageConflictError, PayloadTooLargeError, UpdateConflictError
+from chatledger.errors import PayloadTooLargeError, UpdateConflictError
 
 CHUNK = 10_000
 
@@ -31,31 +30,6 @@ def ledger(path: Path) -> Iterator[Ledger]:
         yield ledger
 
 
-def test_going_on_from_an_earlier_message(ledger: Ledger) -> None:
-    """After a fork at m1, m4 and m5 chain on it, and `main` keeps its chain (SM 1)."""
-    ledger.append("c", [text(name, id=name) for name in ("m1", "m2", "m3")])
-    branch = ledger.fork("c", "m1")
-    ledger.append("c", [text(name, id=name) for name in ("m4", "m5")])
-
-    assert branch.name == "main-v2"
-    assert texts(ledger, "c", "main") == ["m1", "m2", "m3"]
-    assert texts(ledger, "c", "main-v2") == ["m1", "m4", "m5"]
-    assert [branch.name for branch in ledger.list_branches("c") if branch.is_active] == ["main-v2"]
-
-
-def test_the_same_message_again(ledger: Ledger) -> None:
-    """Equal content writes no event; other data are refused, and the stored ones stay (SM 4)."""
-    ledger.append("c", [text("one", id="m")])
-    events = length(ledger)
-    ledger.add_messages("c", [text("one", id="m")])
-    ledger.append("c", [text("one", id="m")])
-    with pytest.raises(MessageConflictError, match="'m'"):
-        ledger.add_messages("c", [text("two", id="m")])
-
-    assert length(ledger) == events
-    assert texts(ledger, "c") == ["one"]
-
-
 def test_fork_names_from_two_threads(ledger: Ledger) -> None:
     """Forks made at once all succeed, with different names; the rule steps over a name that is taken (SM 8)."""
     ledger.append("c", [text("root", id="root")])
@@ -66,23 +40,6 @@ def test_fork_names_from_two_threads(ledger: Ledger) -> None:
         made = together(2, lambda _: ledger.fork("c", "root", activate=False).name)
         assert len(set(made)) == 2
     check_chat(ledger, "c")
-
-
-def test_one_branch_is_active_at_every_position(ledger: Ledger) -> None:
-    """Activating a branch of another chat is refused; each prefix of the history has one active branch (SM 9)."""
-    ledger.create_chat("other", "u")
-    ledger.create_branch("other", "theirs", None)
-    ledger.create_branch("c", "b", None, activate=True)
-    with pytest.raises(BranchNotFoundError, match="theirs"):
-        ledger.set_active_branch("c", "theirs")
-    ledger.set_active_branch("c", "main")
-    events = list(ledger.history("c"))
-    replayed = [ReplayedChat("c", events[: count + 1]) for count in range(len(events))]
-
-    assert [sum(branch.is_active for branch in state.branches) for state in replayed] == [1] * len(events)
-    active = ledger.get_active_branch("c")
-    assert active is not None
-    assert active.name == "main"
 
 
 @pytest.mark.soak
@@ -189,15 +146,6 @@ def test_deleting_50_000_messages(ledger: Ledger) -> None:
     assert length(ledger) == 1
 
 
-@pytest.mark.soak
-def test_100_concurrent_updates(ledger: Ledger) -> None:
-    """An updater that counts up, called 100 times at once, counts to 100 (PS 6)."""
-    together(100, lambda _: ledger.update_chat("c", updater=count_up))
-
-    assert metadata_of(ledger, "c") == {"n": 100}
-    assert length(ledger, "c") == 101
-
-
 def test_an_updater_gives_up_at_its_deadline(ledger: Ledger) -> None:
     """When others are always faster, the update ends with `UpdateConflictError` and writes nothing."""
 
@@ -210,31 +158,6 @@ def test_an_updater_gives_up_at_its_deadline(ledger: Ledger) -> None:
     chat = ledger.get_chat("c")
     assert chat is not None
     assert chat.title is None
-
-
-@pytest.mark.soak
-def test_20_engines_save_10_turns_each(ledger: Ledger) -> None:
-    """Writers that retry on `HeadConflictError` form one chain with all turns, and nothing beside it (SM 12)."""
-
-    def engine(number: int) -> None:
-        for turn in range(10):
-            message = text(f"{number} {turn}")
-            while True:
-                branch = ledger.get_branch("c", "main")
-                assert branch is not None
-                try:
-                    ledger.append("c", [message], expected_head=branch.head_message_id)
-                except HeadConflictError:
-                    continue
-                break
-
-    together(20, engine)
-    chain = texts(ledger, "c")
-
-    assert sorted(chain) == sorted(f"{number} {turn}" for number in range(20) for turn in range(10))
-    chat = ledger.get_chat("c")
-    assert chat is not None
-    assert chat.message_count == 200
 
 
 # Size

@@ -163,6 +163,7 @@ CALLS: dict[str, Callable[[Ledger], Any]] = {
     "sync": lambda ledger: ledger.sync(),
     "rebuild": lambda ledger: ledger.rebuild(),
     "export_chat": lambda ledger: ledger.export_chat("c"),
+    "search": lambda ledger: ledger.search("cat"),
 }
 
 
@@ -253,7 +254,6 @@ def test_an_append_that_closing_cancelled(path: Path) -> None:
 
 
 def test_no_threads_are_left_behind(path: Path) -> None:
-    """Opening and closing leaves no thread."""
     before = set(threading.enumerate())
     for _ in range(3):
         with chatledger.open(path, durability="fast") as ledger:

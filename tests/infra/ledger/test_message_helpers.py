@@ -181,29 +181,28 @@ def test_odd_parts_are_kept() -> None:
     assert stored(assistant({"role": "assistant", "parts": odd}))["parts"] == odd
 
 
-def test_where_a_message_comes_from() -> None:
+def test_where_a_message_comes_from(ledger: chatledger.Ledger) -> None:
     """Sender, agent and reply are stored with it; what is not given is not there."""
-    with chatledger.open("memory:") as ledger:
-        ledger.create_chat("c", "u")
-        ledger.append(
-            "c",
-            [
-                user("one", id="m1", sender_id="bob"),
-                assistant("two", "m2", agent_id="guide", reply_to="m1"),
-                assistant_text("three", "m3", agent_id="guide", reply_to="m2"),
-                user("four", id="m4", reply_to="m1"),
-            ],
-        )
-        read = ledger.get_messages("c")
+    ledger.create_chat("c", "u")
+    ledger.append(
+        "c",
+        [
+            user("one", id="m1", sender_id="bob"),
+            assistant("two", "m2", agent_id="guide", reply_to="m1"),
+            assistant_text("three", "m3", agent_id="guide", reply_to="m2"),
+            user("four", id="m4", reply_to="m1"),
+        ],
+    )
+    read = ledger.get_messages("c")
 
-        assert [(one.sender_id, one.agent_id, one.reply_to) for one in read] == [
-            ("bob", None, None),
-            (None, "guide", "m1"),
-            (None, "guide", "m2"),
-            (None, None, "m1"),
-        ]
-        # What was read is what was said: adding it again does nothing.
-        assert ledger.append("c", [message(one) for one in read]) == read
+    assert [(one.sender_id, one.agent_id, one.reply_to) for one in read] == [
+        ("bob", None, None),
+        (None, "guide", "m1"),
+        (None, "guide", "m2"),
+        (None, None, "m1"),
+    ]
+    # What was read is what was said: adding it again does nothing.
+    assert ledger.append("c", [message(one) for one in read]) == read
 
 
 def test_drafts_turn_into_fragments() -> None:
@@ -257,6 +256,5 @@ def test_ids_are_checked(bad: Any) -> None:
 
 
 def test_a_role_is_a_name() -> None:
-    """An empty role is refused as an empty name of a fragment is."""
     with pytest.raises(InvalidValueError, match="name of a fragment"):
         message({"role": "", "parts": []})

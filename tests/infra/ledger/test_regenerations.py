@@ -78,10 +78,7 @@ def test_planning_writes_nothing(ledger: Ledger) -> None:
     assert (["R1"], ["R3"], ["M2", "M6"]) == (plan.automatic, plan.awaiting_approval, plan.stale_message_ids)
     assert position == ledger.position
     assert 5 == ledger.plan_regeneration("c", "M1").max_cascade
-    for chat_id, message_id, error in (
-        ("none", "M1", ChatNotFoundError),
-        ("c", "none", MessageNotFoundError),
-    ):
+    for chat_id, message_id, error in (("none", "M1", ChatNotFoundError), ("c", "none", MessageNotFoundError)):
         with pytest.raises(error):
             ledger.plan_regeneration(chat_id, message_id)
     with pytest.raises(InvalidValueError):
@@ -214,32 +211,31 @@ def test_a_step_is_repeated_by_one_run(ledger: Ledger) -> None:
     assert {"R1": "completed", "R3": "ready"} == statuses(ledger.get_regeneration("c", "g"))
 
 
-REFUSED: list[tuple[Callable[[Any], Any], type[Exception]]] = [
-    (lambda ledger: ledger.repeat_run("c", "none", "R1"), RegenerationNotFoundError),
-    (lambda ledger: ledger.repeat_run("c", "g", "R2"), RunNotFoundError),
-    (lambda ledger: ledger.repeat_run("none", "g", "R1"), ChatNotFoundError),
-    (lambda ledger: ledger.repeat_run("c", "g", "R1", status="completed"), InvalidValueError),
-    (lambda ledger: ledger.approve_regeneration("c", "none"), RegenerationNotFoundError),
-    (lambda ledger: ledger.mark_stale("M1"), InvalidValueError),
-    (lambda ledger: ledger.begin_regeneration(None, new_message_id="M1b"), InvalidValueError),
-    (lambda ledger: ledger.begin_regeneration(planned(ledger), new_message_id="none"), MessageNotFoundError),
-    (lambda ledger: ledger.begin_regeneration(planned(ledger), new_message_id="there"), WrongChatError),
-    (
+REFUSED: dict[str, tuple[Callable[[Any], Any], type[Exception]]] = {
+    "no regeneration": (lambda ledger: ledger.repeat_run("c", "none", "R1"), RegenerationNotFoundError),
+    "not planned": (lambda ledger: ledger.repeat_run("c", "g", "R2"), RunNotFoundError),
+    "no chat": (lambda ledger: ledger.repeat_run("none", "g", "R1"), ChatNotFoundError),
+    "completed": (lambda ledger: ledger.repeat_run("c", "g", "R1", status="completed"), InvalidValueError),
+    "approve none": (lambda ledger: ledger.approve_regeneration("c", "none"), RegenerationNotFoundError),
+    "no plan": (lambda ledger: ledger.mark_stale("M1"), InvalidValueError),
+    "begin none": (lambda ledger: ledger.begin_regeneration(None, new_message_id="M1b"), InvalidValueError),
+    "no new message": (
+        lambda ledger: ledger.begin_regeneration(planned(ledger), new_message_id="none"),
+        MessageNotFoundError,
+    ),
+    "new message elsewhere": (
+        lambda ledger: ledger.begin_regeneration(planned(ledger), new_message_id="there"),
+        WrongChatError,
+    ),
+    "another chat": (
         lambda ledger: ledger.begin_regeneration(planned(ledger, chat_id="none"), new_message_id="M1b"),
         ChatNotFoundError,
     ),
-    (lambda ledger: ledger.mark_stale(planned(ledger, stale_message_ids=["there"])), WrongChatError),
-]
+    "stale elsewhere": (lambda ledger: ledger.mark_stale(planned(ledger, stale_message_ids=["there"])), WrongChatError),
+}
 
 
-@pytest.mark.parametrize(
-    ("call", "error"),
-    REFUSED,
-    ids=[
-        "no regeneration", "not planned", "no chat", "completed", "approve none", "no plan", "begin none",
-        "no new message", "new message elsewhere", "another chat", "stale elsewhere",
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("call", "error"), REFUSED.values(), ids=REFUSED)
 def test_what_is_refused_writes_nothing(ledger: Ledger, call: Callable[[Ledger], Any], error: type[Exception]) -> None:
     begin(ledger)
     ledger.create_chat("elsewhere", "ada")

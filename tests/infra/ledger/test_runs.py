@@ -115,18 +115,14 @@ def test_moves_of_the_status(ledger: Ledger, before: str, after: str) -> None:
         assert run == ledger.get_run("c", "r")
 
 
-PROGRESS: list[Callable[[Ledger], Any]] = [
-    lambda ledger: None,
-    lambda ledger: ledger.complete_run("c", "r", answer=answer(), checkpoint_id="cp"),
-    lambda ledger: ledger.fail_run("c", "r"),
-]
+PROGRESS: dict[str, Callable[[Ledger], Any]] = {
+    "at once": lambda ledger: None,
+    "after its end": lambda ledger: ledger.complete_run("c", "r", answer=answer(), checkpoint_id="cp"),
+    "after its failure": lambda ledger: ledger.fail_run("c", "r"),
+}
 
 
-@pytest.mark.parametrize(
-    "progress",
-    PROGRESS,
-    ids=["at once", "after its end", "after its failure"],
-)  # fmt: skip
+@pytest.mark.parametrize("progress", PROGRESS.values(), ids=PROGRESS)
 def test_recording_a_run_again_changes_nothing(ledger: Ledger, progress: Callable[[Ledger], Any]) -> None:
     """NS-38: also when it has gone on meanwhile."""
     ledger.record_run("c", "r", references=["m2"], **BASIC)

@@ -9,7 +9,6 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from tests.support.access_world import Call, Shared, outcome
 from tests.support.soak import examples
 
-import chatledger
 from chatledger import Ledger, LedgerView, NewMessage
 from chatledger.domain.chat.regeneration import describe_regeneration
 from chatledger.domain.chat.replay import ReplayedChat
@@ -224,35 +223,34 @@ TestRunsMachine.settings = settings(
 )
 
 
-def test_users_see_only_their_own_runs() -> None:
+def test_users_see_only_their_own_runs(ledger: Ledger) -> None:
     """NS-40: neither reading nor writing, and the errors are those of what does not exist."""
-    with chatledger.open("memory:") as ledger:
-        ledger.create_chat("c", "ada")
-        ledger.append("c", [NewMessage("user", "hello", id="m1")])
-        ledger.record_run("c", "r", thread_id="t", assistant_id="a", trigger_message_id="m1")
-        bob, ada = ledger.for_user("bob"), ledger.for_user("ada")
-        writes: list[Call] = [
-            lambda of: of.record_run("c", "r2", thread_id="t", assistant_id="a"),
-            lambda of: of.complete_run("c", "r"),
-            lambda of: of.fail_run("c", "r"),
-            lambda of: of.annotate("c", "m1", hidden=True),
-            lambda of: of.plan_regeneration("c", "m1"),
-            lambda of: of.mark_stale(ledger.plan_regeneration("c", "m1")),
-            lambda of: of.begin_regeneration(ledger.plan_regeneration("c", "m1"), new_message_id="m1"),
-            lambda of: of.fork_chat("c", "m1"),
-            lambda of: of.get_context("c", "m1"),
-        ]
+    ledger.create_chat("c", "ada")
+    ledger.append("c", [NewMessage("user", "hello", id="m1")])
+    ledger.record_run("c", "r", thread_id="t", assistant_id="a", trigger_message_id="m1")
+    bob, ada = ledger.for_user("bob"), ledger.for_user("ada")
+    writes: list[Call] = [
+        lambda of: of.record_run("c", "r2", thread_id="t", assistant_id="a"),
+        lambda of: of.complete_run("c", "r"),
+        lambda of: of.fail_run("c", "r"),
+        lambda of: of.annotate("c", "m1", hidden=True),
+        lambda of: of.plan_regeneration("c", "m1"),
+        lambda of: of.mark_stale(ledger.plan_regeneration("c", "m1")),
+        lambda of: of.begin_regeneration(ledger.plan_regeneration("c", "m1"), new_message_id="m1"),
+        lambda of: of.fork_chat("c", "m1"),
+        lambda of: of.get_context("c", "m1"),
+    ]
 
-        assert ([], None, {}, []) == (
-            bob.runs("c"),
-            bob.get_run("c", "r"),
-            bob.get_annotations("c"),
-            bob.regenerations("c"),
-        )
-        assert [] == list(bob.feed(0, topics={"run_recorded"}, follow=False))
-        assert 1 == len(list(ada.feed(0, topics={"run_recorded"}, follow=False)))
-        for write in writes:
-            assert (ChatNotFoundError, "no chat 'c'") == (
-                outcome(bob, write)[0], outcome(bob, write)[1][:11],
-            )  # fmt: skip
-        assert "running" == ledger.runs("c")[0].status
+    assert ([], None, {}, []) == (
+        bob.runs("c"),
+        bob.get_run("c", "r"),
+        bob.get_annotations("c"),
+        bob.regenerations("c"),
+    )
+    assert [] == list(bob.feed(0, topics={"run_recorded"}, follow=False))
+    assert 1 == len(list(ada.feed(0, topics={"run_recorded"}, follow=False)))
+    for write in writes:
+        assert (ChatNotFoundError, "no chat 'c'") == (
+            outcome(bob, write)[0], outcome(bob, write)[1][:11],
+        )  # fmt: skip
+    assert "running" == ledger.runs("c")[0].status

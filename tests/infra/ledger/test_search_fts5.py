@@ -58,7 +58,7 @@ class Pair(NamedTuple):
 
 # Texts
 
-_STEMS: Final = (
+_STEMS: Final = [
     "walk",
     "jump",
     "connect",
@@ -113,24 +113,11 @@ _STEMS: Final = (
     "model",
     "learn",
     "number",
-)
-_ENDINGS: Final = (
+]
+_ENDINGS: Final = [
     "",
-    "s",
-    "ed",
-    "ing",
-    "er",
-    "ly",
-    "ness",
-    "ation",
-    "ational",
-    "ful",
-    "fulness",
-    "ize",
-    "izer",
-    "ive",
-    "ment",
-)
+    *["s", "ed", "ing", "er", "ly", "ness", "ation", "ational", "ful", "fulness", "ize", "izer", "ive", "ment"],
+]
 _JOINTS: Final = (" ", " ", " ", " ", ", ", ". ", "-", "\n", "'", " — ", "... ", "/", "_")
 
 
@@ -247,17 +234,7 @@ def _joined(parts: list[Pair], ours: str, theirs: str, level: int) -> Pair:
     return Pair(own, f" {theirs} ".join(f"({part.theirs})" for part in parts), level)
 
 
-FORMS: Final = [
-    "word",
-    "words",
-    "prefix",
-    "phrase",
-    "phrase_of_prefix",
-    "all_of",
-    "any_of",
-    "without",
-    "mixed",
-]
+FORMS: Final = ["word", "words", "prefix", "phrase", "phrase_of_prefix", "all_of", "any_of", "without", "mixed"]
 """Of some of these there are more below; in all there are at least 500 queries for each corpus."""
 COUNTS: Final = dict.fromkeys(FORMS, QUERIES_PER_FORM) | {"mixed": 3 * QUERIES_PER_FORM}
 

@@ -1,12 +1,12 @@
 import json
 import logging
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, Final
 
 import msgspec
 import pytest
+from tests.contracts.store_world import together
 
 import chatledger
 from chatledger.domain.content import Leaf
@@ -27,13 +27,6 @@ from chatledger.infra.ledger.graph import stored as stored_module
 
 ID = state_id("ada", "trip")
 NODES = [f"node-{number}" for number in range(1, 11)]
-
-
-@pytest.fixture
-def ledger() -> Iterator[chatledger.Ledger]:
-    """A ledger in memory."""
-    with chatledger.open("memory:") as opened:
-        yield opened
 
 
 @pytest.fixture
@@ -63,11 +56,19 @@ def bodies(ledger: chatledger.Ledger) -> list[StatePut]:
     return [recorded.body for recorded in ledger.history() if isinstance(recorded.body, StatePut)]
 
 
-def test_ids_keep_pairs_apart() -> None:
+def test_ids_keep_pairs_apart(store: StateStore) -> None:
     """Acceptance 6, as the source gets wrong: a colon inside a part is not the one between the parts."""
-    assert state_id("a:b", "c") != state_id("a", "b:c")
     for user_id, conversation_id in (("a:b", "c"), ("a", "b:c"), ("100%", "%3A"), ("%25", "é 🦜")):
         assert parse_state_id(state_id(user_id, conversation_id)) == (user_id, conversation_id)
+    store.put(state_id("a:b", "c"), {"is": 1})
+    store.put(state_id("a", "b:c"), {"is": 2})
+    assert [store.get(state_id("a:b", "c")), store.get(state_id("a", "b:c"))] == [{"is": 1}, {"is": 2}]
+    assert [info.conversation_id for info in store.list(user_id="a:b")] == ["c"]
+    assert [info.user_id for info in store.list(conversation_id="b:c")] == ["a"]
+    assert store.list(user_id="a", conversation_id="c") == []
+    for user_id, conversation_id in (("", "c"), ("u", ""), ("u", "a\0b")):
+        with pytest.raises(InvalidValueError):
+            state_id(user_id, conversation_id)
 
 
 @pytest.mark.parametrize(
@@ -78,22 +79,6 @@ def test_what_is_no_id_is_refused(store: StateStore, wrong: Any) -> None:
         store.get(wrong)
     with pytest.raises(InvalidValueError):
         store.put(wrong, {})
-
-
-def test_parts_of_an_id_are_not_empty() -> None:
-    for user_id, conversation_id in (("", "c"), ("u", ""), ("u", "a\0b")):
-        with pytest.raises(InvalidValueError):
-            state_id(user_id, conversation_id)
-
-
-def test_two_pairs_are_two_states(store: StateStore) -> None:
-    """Acceptance 6."""
-    store.put(state_id("a:b", "c"), {"is": 1})
-    store.put(state_id("a", "b:c"), {"is": 2})
-    assert [store.get(state_id("a:b", "c")), store.get(state_id("a", "b:c"))] == [{"is": 1}, {"is": 2}]
-    assert [info.conversation_id for info in store.list(user_id="a:b")] == ["c"]
-    assert [info.user_id for info in store.list(conversation_id="b:c")] == ["a"]
-    assert store.list(user_id="a", conversation_id="c") == []
 
 
 def test_versions_are_never_overwritten(store: StateStore, clock: list[int]) -> None:
@@ -136,31 +121,20 @@ def test_what_is_read_is_the_readers(store: StateStore) -> None:
 def test_of_two_puts_that_expect_the_same_version_one_wins(store: StateStore) -> None:
     """Acceptance 11, by threads that decide at the same moment."""
     store.put(ID, {"by": "nobody"})
-    barrier, outcomes = threading.Barrier(8), list[int | ConflictError]()
 
-    def put(number: int) -> None:
-        barrier.wait()
+    def put(number: int) -> int | None:
         try:
-            outcomes.append(store.put(ID, {"by": number}, expected_version=1))
-        except ConflictError as error:
-            outcomes.append(error)
+            return store.put(ID, {"by": number}, expected_version=1)
+        except ConflictError:
+            return None
 
-    threads = [threading.Thread(target=put, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert [one for one in outcomes if isinstance(one, int)] == [2]
+    assert sorted(together(8, put), key=str) == [2, *[None] * 7]
     assert len(store.history(ID, limit=20)) == 2
 
 
 def test_puts_without_expectation_are_all_kept(store: StateStore) -> None:
     """GS-10: concurrent puts never lose a version silently."""
-    threads = [threading.Thread(target=store.put, args=(ID, {"by": number})) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    together(8, lambda number: store.put(ID, {"by": number}))
     found = [store.get(ID, version) for version in range(1, 9)]
     assert sorted(state["by"] for state in found if state is not None) == list(range(8))
 
@@ -168,16 +142,7 @@ def test_puts_without_expectation_are_all_kept(store: StateStore) -> None:
 def test_concurrent_updates_all_count(ledger: chatledger.Ledger) -> None:
     """The reducers run on what is newest: no update is lost, whoever was faster."""
     store = StateStore(ledger, reducers={"steps": lambda old, new: (old or 0) + new})
-
-    def work() -> None:
-        for _ in range(5):
-            store.update(ID, {"steps": 1}, node="count")
-
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    together(4, lambda _: [store.update(ID, {"steps": 1}, node="count") for _ in range(5)])
     assert (store.get(ID) or {})["steps"] == 20
 
 
@@ -314,9 +279,7 @@ def test_the_end_node_has_no_next(store: StateStore) -> None:
 def test_a_function_can_say_which_node_is_next(ledger: chatledger.Ledger) -> None:
     store = StateStore(ledger, nodes=lambda node, state: f"{node}-{len(state['docs'])}")
     store.update(ID, {"docs": [doc(1)]}, node="search")
-    point = store.resume(ID)
-    assert point is not None
-    assert point.next == "search-1"
+    assert getattr(store.resume(ID), "next", None) == "search-1"
 
 
 def test_nodes_that_can_not_be(ledger: chatledger.Ledger, store: StateStore) -> None:
@@ -353,6 +316,16 @@ def test_observers_see_what_is_stored(store: StateStore) -> None:
     store.update(ID, {"docs": [doc(2)]}, node="search")
     assert seen == [(0, 1, "search", {"docs_count": {"from": 0, "to": 1}}, True)]
     assert "user_id" not in (store.get(ID) or {})
+
+
+def test_observers_of_a_view_see_its_updates_only(store: StateStore) -> None:
+    seen: list[tuple[str, str]] = []
+    bob = store.for_identity("bob")
+    bob.on_state_change(lambda old, new, node, diff: seen.append(("bob", node)))
+    store.on_state_change(lambda old, new, node, diff: seen.append(("all", node)))
+    store.for_identity("ada").update(ID, {}, node="hers")
+    bob.update(state_id("bob", "trip"), {}, node="his")
+    assert seen == [("all", "hers"), ("all", "his"), ("bob", "his")]
 
 
 def test_a_state_that_does_not_live_on_is_absent(ledger: chatledger.Ledger, clock: list[int]) -> None:
@@ -532,16 +505,6 @@ def test_a_user_sees_what_is_theirs(store: StateStore) -> None:
     assert (view.cleanup(), store.cleanup()) == (0, 0)
 
 
-def test_observers_of_a_view_see_its_updates_only(store: StateStore) -> None:
-    seen: list[tuple[str, str]] = []
-    bob, ada = store.for_identity("bob"), store.for_identity("ada")
-    bob.on_state_change(lambda old, new, node, diff: seen.append(("bob", node)))
-    store.on_state_change(lambda old, new, node, diff: seen.append(("all", node)))
-    ada.update(ID, {}, node="hers")
-    bob.update(state_id("bob", "trip"), {}, node="his")
-    assert seen == [("all", "hers"), ("all", "his"), ("bob", "his")]
-
-
 def test_cleanup_of_a_user_spares_others(ledger: chatledger.Ledger, clock: list[int]) -> None:
     store = StateStore(ledger, ttl_seconds=1)
     for user_id in ("ada", "bob"):
@@ -553,10 +516,7 @@ def test_cleanup_of_a_user_spares_others(ledger: chatledger.Ledger, clock: list[
 
 def test_the_owner_never_changes(store: StateStore) -> None:
     """GS-10, as the source gets wrong: a state of another user does not come under the owner of the id."""
-    for call in (
-        lambda: store.put(ID, {"user_id": "bob"}),
-        lambda: store.update(ID, {"user_id": "bob"}, node="n"),
-    ):
+    for call in (lambda: store.put(ID, {"user_id": "bob"}), lambda: store.update(ID, {"user_id": "bob"}, node="n")):
         with pytest.raises(AccessDeniedError, match="modify"):
             call()
     assert store.get(ID) is None
@@ -602,8 +562,14 @@ def test_no_log_line_and_no_subject_tells_of_users_or_content(
     with StateStore(ledger, ttl_seconds=100, checkpointing="background", max_state_bytes=10_000) as store:
         store.on_state_change(fail)
         store.put(key, initial_state(user_id, secret))
+        changes: dict[str, Any] = {
+            "docs": [doc(1, secret)],
+            "tasks": {"tool_results": [{"tool_name": secret, "input": secret, "output": secret}]},
+            "generated_text": secret,
+            "metadata": {"errors": [{"node": secret, "message": secret, "timestamp": 1}]},
+        }
         for node in NODES:
-            store.update(key, {"docs": [doc(1, secret)], "generated_text": secret}, node=node)
+            store.update(key, changes, node=node)
         attempts: list[Callable[[], Any]] = [
             lambda: store.put(key, {"text": secret * 10_000}),
             lambda: store.put(key, {"text": secret}, expected_version=1),
@@ -662,7 +628,7 @@ def test_a_put_repairs_what_it_has(store: StateStore) -> None:
 
 def test_a_missing_piece_is_noticed(store: StateStore) -> None:
     store.put(ID, {"text": "first" * 300})
-    with_rows(store, lambda rows: rows.delete(rows.keys("element")[0]))
+    damage(store, "piece", None)
     with pytest.raises(CorruptStateError, match="at version 1"):
         store.get(ID)
 
@@ -679,48 +645,23 @@ def test_a_damaged_record_is_noticed(ledger: chatledger.Ledger, store: StateStor
     assert store.get(ID) == {"a": 1}
 
 
-class Rows:
-    """The rows of the only state, in a write transaction."""
-
-    KINDS: Final = {"record": 1, "version": 2, "element": 3, "field": 3}
-
-    def __init__(self, txn: Any, table: Any) -> None:
-        self._txn, self._table = txn, table
-
-    def keys(self, kind: str) -> list[bytes]:
-        """Those of a kind, in order."""
-        return [bytes(key) for key, _ in self._txn.cursor(self._table) if key[8] == self.KINDS[kind]]
-
-    def get(self, key: bytes) -> bytes:
-        """A row."""
-        return bytes(self._txn.get(key, db=self._table))
-
-    def put(self, key: bytes, value: bytes) -> None:
-        """Overwrite a row."""
-        self._txn.put(key, value, db=self._table)
-
-    def delete(self, key: bytes) -> None:
-        """Remove a row."""
-        self._txn.delete(key, db=self._table)
+KINDS: Final = {"record": 1, "version": 2, "element": 3, "field": 3, "piece": 3}
+MARKS: Final = {"field": b"secondsecond", "element": b"b" * 300}
 
 
-def with_rows(store: StateStore, change: Callable[[Rows], Any]) -> None:
-    """Change rows behind the back of the store."""
+def damage(store: StateStore, kind: str, place: int | None) -> None:
+    """Flip a byte of what version 2 alone has: its row, the piece of its text, or its new element; None removes a row."""
     live = store._stored._store.whole("repair").index._live  # pyright: ignore[reportPrivateUsage]
     assert live is not None
-    live.env.update(lambda txn: change(Rows(txn, live.tables.states)))
+    table = live.tables.states
 
+    def change(txn: Any) -> None:
+        rows = [(bytes(key), bytearray(row)) for key, row in txn.cursor(table) if key[8] == KINDS[kind]]
+        key, row = [one for one in rows if MARKS.get(kind, b"") in one[1]][-1]
+        if place is None:
+            txn.delete(key, db=table)
+        else:
+            row[place] ^= 1
+            txn.put(key, bytes(row), db=table)
 
-def damage(store: StateStore, kind: str, place: int) -> None:
-    """Flip a byte of what version 2 alone has: its row, the piece of its text, or its new element."""
-
-    def flip(rows: Rows) -> None:
-        found = rows.keys(kind)
-        if kind in {"element", "field"}:
-            mark = b"secondsecond" if kind == "field" else b"b" * 300
-            found = [key for key in found if mark in rows.get(key)]
-        row = bytearray(rows.get(found[-1]))
-        row[place] ^= 1
-        rows.put(found[-1], bytes(row))
-
-    with_rows(store, flip)
+    live.env.update(change)

@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -96,13 +95,6 @@ def test_checkpoints_of_what_is_significant_lose_what_came_after(tmp_path: Path)
     with chatledger.open(location) as ledger:
         nodes = [one.node for one in reversed(StateStore(ledger).history(ID))]
     assert nodes == ["node-1", "node-3", "node-5", "node-7", "node-9", "node-10"]
-
-
-@pytest.fixture
-def ledger() -> Iterator[chatledger.Ledger]:
-    """A ledger in memory."""
-    with chatledger.open("memory:") as opened:
-        yield opened
 
 
 class Gate:
@@ -201,11 +193,7 @@ def test_a_refused_update_leaves_what_is_kept(ledger: chatledger.Ledger) -> None
         key = state_id("ada", checkpointing)
         with StateStore(ledger, checkpointing=checkpointing) as store:
             store.update(key, {"docs": [{"id": "d1"}]}, node="n")
-            refused: list[dict[str, Any]] = [
-                {"docs": [{"title": "no id"}]},
-                {"number": float("inf")},
-                {"metadata": []},
-            ]
+            refused: list[dict[str, Any]] = [{"docs": [{"title": "no id"}]}, {"number": float("inf")}, {"metadata": []}]
             for wrong in refused:
                 with pytest.raises(InvalidValueError):
                     store.update(key, wrong, node="n")
@@ -215,45 +203,42 @@ def test_a_refused_update_leaves_what_is_kept(ledger: chatledger.Ledger) -> None
             assert (store.get(key) or {}).keys() == {"docs", "metadata"}
 
 
-def test_the_asynchronous_store(tmp_path: Path) -> None:
+@pytest.mark.anyio
+async def test_the_asynchronous_store(tmp_path: Path) -> None:
     """The same methods, awaited; observers may be coroutine functions; views and ledgers of users are limited."""
+    seen: list[tuple[str, Any]] = []
 
-    async def main() -> None:
-        seen: list[tuple[str, Any]] = []
+    async def watch(old: Any, new: Any, node: str, diff: Any) -> None:
+        await anyio.lowlevel.checkpoint()
+        seen.append((node, diff))
 
-        async def watch(old: Any, new: Any, node: str, diff: Any) -> None:
-            await anyio.lowlevel.checkpoint()
-            seen.append((node, diff))
-
-        async with (
-            chatledger.open_async(f"sqlite:///{tmp_path}/log.db") as ledger,
-            AsyncStateStore(ledger, nodes=NODES, checkpointing="background") as store,
-        ):
-            stop = store.on_state_change(watch)
-            await store.put(ID, {"a": 1})
-            await store.update(ID, {"docs": [{"id": "d"}]}, node="node-1")
-            stop()
-            await store.update(ID, {}, node="node-2")
-            assert seen == [("node-1", {"docs_count": {"from": 0, "to": 1}})]
-            point = await store.resume(ID)
-            assert point is not None
-            assert point.next == "node-3"
-            assert [one.version for one in await store.history(ID)] == [3, 2, 1]
-            assert (await store.get_stats())["total_checkpoints"] == 3
-            view = store.for_identity("bob")
-            with pytest.raises(AccessDeniedError):
-                await view.get(ID)
-            assert await view.list() == []
-            limited = AsyncStateStore(ledger.for_user("ada"))
-            assert (await limited.get(ID) or {})["a"] == 1
-            with pytest.raises(AccessDeniedError):
-                await AsyncStateStore(ledger.for_user("bob")).delete(ID)
-            assert await store.run(lambda plain: plain.get(ID)) == await store.get(ID)
-            assert await store.delete(ID)
-            assert await store.cleanup() == 0
-            await store.flush()
-
-    anyio.run(main)
+    async with (
+        chatledger.open_async(f"sqlite:///{tmp_path}/log.db") as ledger,
+        AsyncStateStore(ledger, nodes=NODES, checkpointing="background") as store,
+    ):
+        stop = store.on_state_change(watch)
+        await store.put(ID, {"a": 1})
+        await store.update(ID, {"docs": [{"id": "d"}]}, node="node-1")
+        stop()
+        await store.update(ID, {}, node="node-2")
+        assert seen == [("node-1", {"docs_count": {"from": 0, "to": 1}})]
+        point = await store.resume(ID)
+        assert point is not None
+        assert point.next == "node-3"
+        assert [one.version for one in await store.history(ID)] == [3, 2, 1]
+        assert (await store.get_stats())["total_checkpoints"] == 3
+        view = store.for_identity("bob")
+        with pytest.raises(AccessDeniedError):
+            await view.get(ID)
+        assert await view.list() == []
+        limited = AsyncStateStore(ledger.for_user("ada"))
+        assert (await limited.get(ID) or {})["a"] == 1
+        with pytest.raises(AccessDeniedError):
+            await AsyncStateStore(ledger.for_user("bob")).delete(ID)
+        assert await store.run(lambda plain: plain.get(ID)) == await store.get(ID)
+        assert await store.delete(ID)
+        assert await store.cleanup() == 0
+        await store.flush()
 
 
 def test_the_asynchronous_store_has_all_methods() -> None:

@@ -10,9 +10,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
-import anyio
 import pytest
 from hypothesis import given, settings
+from tests.contracts.store_world import together
 from tests.support.ledger_world import internals, text
 from tests.support.search_world import drop_search
 from tests.support.soak import examples
@@ -30,6 +30,7 @@ from tests.support.time_travel_world import (
 
 import chatledger
 from chatledger import (
+    AsyncLedger,
     AsyncLedgerView,
     ChainIntegrityError,
     InvalidValueError,
@@ -95,30 +96,28 @@ def test_deleted_chats_are_in_no_moment(steps: list[Step]) -> None:
 # Positions and times
 
 
-def test_each_earlier_title_is_returned() -> None:
+def test_each_earlier_title_is_returned(ledger: Ledger) -> None:
     """PS, acceptance 11: three settings of a title, and the chat as of each position."""
-    with chatledger.open("memory:") as ledger:
-        ledger.create_chat("riga", "ada", title="First")
-        ledger.update_chat("riga", title="Second")
-        ledger.update_chat("riga", title="Third")
+    ledger.create_chat("riga", "ada", title="First")
+    ledger.update_chat("riga", title="Second")
+    ledger.update_chat("riga", title="Third")
 
-        titles = [chat.title for position in (1, 2, 3) if (chat := ledger.as_of(position).get_chat("riga"))]
+    titles = [chat.title for position in (1, 2, 3) if (chat := ledger.as_of(position).get_chat("riga"))]
 
-        assert ["First", "Second", "Third"] == titles
-        assert ledger.as_of(0).get_chat("riga") is None
+    assert ["First", "Second", "Third"] == titles
+    assert ledger.as_of(0).get_chat("riga") is None
 
 
 @pytest.mark.parametrize("moment", [4, -1, 1.5, True, "1", None, datetime(2026, 1, 1)])  # noqa: DTZ001 - refused
-def test_there_is_no_such_moment(moment: Any) -> None:
-    with chatledger.open("memory:") as ledger:
-        ledger.create_chat("riga", "ada")
-        ledger.append("riga", [user("a")])
-        ledger.append("riga", [user("b")])
+def test_there_is_no_such_moment(ledger: Ledger, moment: Any) -> None:
+    ledger.create_chat("riga", "ada")
+    ledger.append("riga", [user("a")])
+    ledger.append("riga", [user("b")])
 
-        with pytest.raises(InvalidValueError, match=r"time zone|whole number|last event is at 3") as caught:
-            ledger.as_of(moment)
+    with pytest.raises(InvalidValueError, match=r"time zone|whole number|last event is at 3") as caught:
+        ledger.as_of(moment)
 
-        assert moment != 4 or "position 4 is beyond the end of the log, whose last event is at 3" == str(caught.value)
+    assert moment != 4 or "position 4 is beyond the end of the log, whose last event is at 3" == str(caught.value)
 
 
 class Clock:
@@ -134,73 +133,69 @@ def at(time_ms: float) -> datetime:
     return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=time_ms)
 
 
-def test_as_of_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_as_of_a_time(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     """Events count whose time is up to it, to the millisecond, in whatever zone it is given."""
     clock = Clock(monkeypatch)
-    with chatledger.open("memory:") as ledger:
-        ledger.create_chat("riga", "ada", title="First")
-        for clock.now, title in ((2_000, "Second"), (3_000, "Third")):
-            ledger.update_chat("riga", title=title)
+    ledger.create_chat("riga", "ada", title="First")
+    for clock.now, title in ((2_000, "Second"), (3_000, "Third")):
+        ledger.update_chat("riga", title=title)
 
-        def title_at(moment: datetime) -> str | None:
-            with ledger.as_of(moment) as view:
-                chat = view.get_chat("riga")
-                return None if chat is None else chat.title
+    def title_at(moment: datetime) -> str | None:
+        with ledger.as_of(moment) as view:
+            chat = view.get_chat("riga")
+            return None if chat is None else chat.title
 
-        assert [title_at(at(ms)) for ms in (0, 999.9, 1_000, 1_999.999, 2_000, 2_999, 3_000, 9_000)] == (
-            [None, None, "First", "First", "Second", "Second", "Third", "Third"]
-        )
-        assert "Second" == title_at(at(2_500).astimezone(datetime.now().astimezone().tzinfo))
-        assert [0, 1, 2, 3] == [ledger.as_of(at(ms)).position for ms in (500, 1_000, 2_500, 3_000)]
-        assert [1, 2] == [event.position for event in ledger.as_of(at(2_500)).history()]
-        assert "2026-11-21T12:00:00.000+00:00" in repr(ledger.as_of(datetime(2026, 11, 21, 12, tzinfo=UTC)))
+    assert [title_at(at(ms)) for ms in (0, 999.9, 1_000, 1_999.999, 2_000, 2_999, 3_000, 9_000)] == (
+        [None, None, "First", "First", "Second", "Second", "Third", "Third"]
+    )
+    assert "Second" == title_at(at(2_500).astimezone(datetime.now().astimezone().tzinfo))
+    assert [0, 1, 2, 3] == [ledger.as_of(at(ms)).position for ms in (500, 1_000, 2_500, 3_000)]
+    assert [1, 2] == [event.position for event in ledger.as_of(at(2_500)).history()]
+    assert "2026-11-21T12:00:00.000+00:00" in repr(ledger.as_of(datetime(2026, 11, 21, 12, tzinfo=UTC)))
 
 
-def test_clocks_that_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clocks_that_differ(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     """One chat's events count up to a time even where another writer's clock is behind; `history(until=...)` does the same."""
     clock = Clock(monkeypatch)
-    with chatledger.open("memory:") as ledger:
-        for clock.now, chat_id in ((5_000, "riga"), (1_000, "oslo"), (6_000, "riga"), (2_000, "oslo"), (7_000, "riga")):
-            ledger.upsert_chat(chat_id, "ada")
-            ledger.append(chat_id, [text("plan", id=f"{chat_id}-{clock.now}")])
-        ledger.append("oslo", [text("plan", id="last")])  # at 7,000: the times of a chat do not go back
+    for clock.now, chat_id in ((5_000, "riga"), (1_000, "oslo"), (6_000, "riga"), (2_000, "oslo"), (7_000, "riga")):
+        ledger.upsert_chat(chat_id, "ada")
+        ledger.append(chat_id, [text("plan", id=f"{chat_id}-{clock.now}")])
+    ledger.append("oslo", [text("plan", id="last")])  # at 7,000: the times of a chat do not go back
 
-        for ms, expected in ((500, []), (1_500, [1]), (2_500, [2]), (5_500, [2, 1]), (6_500, [2, 2]), (8_000, [3, 3])):
-            with ledger.as_of(at(ms)) as view:
-                assert expected == [
-                    len(view.get_messages(chat_id)) for chat_id in ("oslo", "riga") if view.get_chat(chat_id)
-                ]
-                assert sum(expected) == len(view.search("plan"))
-                assert len(expected) == len(view.list_chats())
-                assert list(ledger.history(until=at(ms))) == list(view.history())
+    for ms, expected in ((500, []), (1_500, [1]), (2_500, [2]), (5_500, [2, 1]), (6_500, [2, 2]), (8_000, [3, 3])):
+        with ledger.as_of(at(ms)) as view:
+            assert expected == [
+                len(view.get_messages(chat_id)) for chat_id in ("oslo", "riga") if view.get_chat(chat_id)
+            ]
+            assert sum(expected) == len(view.search("plan"))
+            assert len(expected) == len(view.list_chats())
+            assert list(ledger.history(until=at(ms))) == list(view.history())
 
 
-def test_what_comes_later_never_belongs_to_a_view(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_comes_later_never_belongs_to_a_view(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     """A view of the present, or of a time to come, stays as it is; even of what is written in the same millisecond."""
     Clock(monkeypatch)
-    with chatledger.open("memory:") as ledger:
-        ledger.create_chat("riga", "ada")
-        with ledger.as_of(at(1_000)) as now, ledger.as_of(at(99_000)) as later:
-            ledger.append("riga", [user("plan")])
-            ledger.create_chat("oslo", "ada")
+    ledger.create_chat("riga", "ada")
+    with ledger.as_of(at(1_000)) as now, ledger.as_of(at(99_000)) as later:
+        ledger.append("riga", [user("plan")])
+        ledger.create_chat("oslo", "ada")
 
-            for view in (now, later):
-                assert [] == view.get_messages("riga")
-                assert view.get_chat("oslo") is None
-                assert 1 == view.position == len(list(view.history()))
+        for view in (now, later):
+            assert [] == view.get_messages("riga")
+            assert view.get_chat("oslo") is None
+            assert 1 == view.position == len(list(view.history()))
 
 
-def test_nobody_saw_half_a_commit() -> None:
+def test_nobody_saw_half_a_commit(ledger: Ledger) -> None:
     """A position inside a commit is the moment before it (PS-21)."""
     large = "x" * 600_000
-    with chatledger.open("memory:") as ledger:
-        ledger.create_chat("riga", "ada")
-        ledger.append("riga", [user(large), user(large), user(large)])
-        assert [2, 1, 0] == [event.event.rest for event in ledger.history(after=1)]
+    ledger.create_chat("riga", "ada")
+    ledger.append("riga", [user(large), user(large), user(large)])
+    assert [2, 1, 0] == [event.event.rest for event in ledger.history(after=1)]
 
-        assert [0, 0, 0, 3] == [len(ledger.as_of(position).get_messages("riga")) for position in (1, 2, 3, 4)]
-        assert [1, 1, 1, 4] == [ledger.as_of(position).position for position in (1, 2, 3, 4)]
-        assert 1 == len(list(ledger.as_of(3).history()))
+    assert [0, 0, 0, 3] == [len(ledger.as_of(position).get_messages("riga")) for position in (1, 2, 3, 4)]
+    assert [1, 1, 1, 4] == [ledger.as_of(position).position for position in (1, 2, 3, 4)]
+    assert 1 == len(list(ledger.as_of(3).history()))
 
 
 # The view itself
@@ -256,24 +251,23 @@ def test_a_view_ends_with_its_ledger() -> None:
     left_open.close()
 
 
-def test_nothing_stays_behind(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_nothing_stays_behind(ledger: Ledger, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """What was replayed has no name in the file system, and goes with the view, closed or forgotten."""
-    with chatledger.open("memory:") as ledger:
-        monkeypatch.setattr(internals(ledger).scratch, "base", tmp_path)
-        ledger.create_chat("riga", "ada")
-        ledger.append("riga", [user("plan")])
-        for _ in range(3):
-            view = ledger.as_of(1)
-            assert [] == view.get_messages("riga")
-            assert _open_files(tmp_path)
-            assert [] == list(tmp_path.iterdir())
-            del view
-            gc.collect()
-            assert [] == _open_files(tmp_path)
-        with ledger.as_of(1) as view:
-            assert [] == view.get_messages("riga")
-            assert _open_files(tmp_path)
+    monkeypatch.setattr(internals(ledger).scratch, "base", tmp_path)
+    ledger.create_chat("riga", "ada")
+    ledger.append("riga", [user("plan")])
+    for _ in range(3):
+        view = ledger.as_of(1)
+        assert [] == view.get_messages("riga")
+        assert _open_files(tmp_path)
+        assert [] == list(tmp_path.iterdir())
+        del view
+        gc.collect()
         assert [] == _open_files(tmp_path)
+    with ledger.as_of(1) as view:
+        assert [] == view.get_messages("riga")
+        assert _open_files(tmp_path)
+    assert [] == _open_files(tmp_path)
 
 
 def _open_files(folder: Path) -> list[str]:
@@ -320,332 +314,297 @@ def fill(ledger: Ledger, count: int) -> int:
     return position
 
 
-def test_unchanged_chats_are_not_folded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unchanged_chats_are_not_folded(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     """A chat that has not changed since is read from the index: the log is not asked for it, nor for chats nobody asks for."""
-    with chatledger.open("memory:") as ledger:
-        position = fill(ledger, 5)
-        log = CountedLog(ledger, monkeypatch)
-        with ledger.as_of(position) as view:
-            for number in range(1, 5):
-                assert 1 == len(view.get_messages(f"chat-{number}"))
-                assert view.get_message(f"m{number}") is not None
-            assert ([], 0) == (log.chats, log.pages)
+    position = fill(ledger, 5)
+    log = CountedLog(ledger, monkeypatch)
+    with ledger.as_of(position) as view:
+        for number in range(1, 5):
+            assert 1 == len(view.get_messages(f"chat-{number}"))
+            assert view.get_message(f"m{number}") is not None
+        assert ([], 0) == (log.chats, log.pages)
 
-            assert ["m0"] == [message.id for message in view.get_messages("chat-0")]
-            assert {"chat-0"} == set(log.chats)
-            reads = len(log.chats)
+        assert ["m0"] == [message.id for message in view.get_messages("chat-0")]
+        assert {"chat-0"} == set(log.chats)
+        reads = len(log.chats)
 
-            # It is replayed once, whatever is asked.
-            assert view.get_message("late") is None
-            assert 5 == len(view.search("plan")) == len(view.list_chats())
-            assert 1 == len(view.search("plan", chat_id="chat-0"))
-            assert (reads, 0) == (len(log.chats), log.pages)
+        # It is replayed once, whatever is asked.
+        assert view.get_message("late") is None
+        assert 5 == len(view.search("plan")) == len(view.list_chats())
+        assert 1 == len(view.search("plan", chat_id="chat-0"))
+        assert (reads, 0) == (len(log.chats), log.pages)
 
 
-def test_many_changed_chats_are_read_in_one_go(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_changed_chats_are_read_in_one_go(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where most chats are touched, the log is read in order instead of chat by chat, and each page once."""
-    with chatledger.open("memory:") as ledger:
-        fill(ledger, 30)
-        position = ledger.position
-        expected = ledger.list_chats(), found(ledger, "plan")
-        for number in range(30):
-            ledger.append(f"chat-{number}", [text("plan more")])
-        log = CountedLog(ledger, monkeypatch)
-        with ledger.as_of(position) as view:
-            assert expected == (view.list_chats(), found(view, "plan"))
+    fill(ledger, 30)
+    position = ledger.position
+    expected = ledger.list_chats(), found(ledger, "plan")
+    for number in range(30):
+        ledger.append(f"chat-{number}", [text("plan more")])
+    log = CountedLog(ledger, monkeypatch)
+    with ledger.as_of(position) as view:
+        assert expected == (view.list_chats(), found(view, "plan"))
 
-        assert [] == log.chats
-        assert log.pages <= 3
+    assert [] == log.chats
+    assert log.pages <= 3
 
 
-def test_a_few_changed_chats_of_a_long_log_are_read_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
-    with chatledger.open("memory:") as ledger:
-        ledger.create_chat("riga", "ada")
-        ledger.create_chat("oslo", "ada")
-        position = ledger.position
-        ledger.create_chat("other", "ada")
-        for number in range(300):
-            ledger.append("other", [text(f"{number}")])
-        later = ledger.position
-        for chat_id in ("riga", "oslo"):
-            ledger.append(chat_id, [text("plan")])
-        log = CountedLog(ledger, monkeypatch)
-        with ledger.as_of(later) as view:
-            assert [0, 0] == [chat.message_count for chat in view.list_chats() if chat.id != "other"]
-            assert ({"riga", "oslo"}, 0) == (set(log.chats), log.pages)
-        with ledger.as_of(position) as view:
-            assert 2 == len(view.list_chats())
+def test_a_few_changed_chats_of_a_long_log_are_read_by_themselves(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger.create_chat("riga", "ada")
+    ledger.create_chat("oslo", "ada")
+    position = ledger.position
+    ledger.create_chat("other", "ada")
+    for number in range(300):
+        ledger.append("other", [text(f"{number}")])
+    later = ledger.position
+    for chat_id in ("riga", "oslo"):
+        ledger.append(chat_id, [text("plan")])
+    log = CountedLog(ledger, monkeypatch)
+    with ledger.as_of(later) as view:
+        assert [0, 0] == [chat.message_count for chat in view.list_chats() if chat.id != "other"]
+        assert ({"riga", "oslo"}, 0) == (set(log.chats), log.pages)
+    with ledger.as_of(position) as view:
+        assert 2 == len(view.list_chats())
 
 
 # While others write
 
 
-def test_a_chat_that_changes_while_a_view_is_open() -> None:
+def test_a_chat_that_changes_while_a_view_is_open(ledger: Ledger) -> None:
     """It is read from the index as long as it has not changed, and replayed from then on; answers stay the same."""
-    with chatledger.open("memory:") as ledger:
-        fill(ledger, 3)
-        with ledger.as_of(ledger.position) as view:
-            before = [view.get_chat("chat-1"), view.get_messages("chat-1"), found(view, "plan"), view.list_chats()]
-            for _ in range(3):
-                ledger.append("chat-1", [text("plan and plan")])
-                ledger.update_chat("chat-2", title=str(ledger.position))
-                ledger.upsert_chat("new", "ada")
+    position = fill(ledger, 3)
+    with ledger.as_of(position) as view:
 
-                after = [view.get_chat("chat-1"), view.get_messages("chat-1"), found(view, "plan"), view.list_chats()]
-                assert before == after
+        def asked() -> list[Any]:
+            # The first search copies what is found in chat-1 and chat-2, and folds chat-0.
+            return [view.get_chat("chat-1"), view.get_messages("chat-1"), found(view, "plan"), view.list_chats()]
 
-
-def test_a_search_that_found_a_chat_unchanged_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A chat whose search index was copied, and which changed afterwards, is replayed in its place."""
-    del monkeypatch
-    with chatledger.open("memory:") as ledger:
-        position = fill(ledger, 3)
-        with ledger.as_of(position) as view:
-            before = found(view, "plan")  # copies those of chat-1 and chat-2, and folds chat-0
+        before = asked()
+        for _ in range(3):
             ledger.append("chat-1", [text("plan and plan")])
+            ledger.update_chat("chat-2", title=str(ledger.position))
+            ledger.upsert_chat("new", "ada")
 
-            assert before == found(view, "plan")
+            assert before == asked()
             assert 1 == len(found(view, "plan", chat_id="chat-1"))
 
 
 @pytest.mark.parametrize("is_folded", [False, True])
-def test_a_chat_that_is_deleted_while_a_view_is_open(is_folded: bool) -> None:  # noqa: FBT001 - a parameter of the test
+def test_a_chat_that_is_deleted_while_a_view_is_open(ledger: Ledger, is_folded: bool) -> None:  # noqa: FBT001 - a parameter of the test
     """Of it nothing is left, and no chat that gets its id later is taken for it."""
-    with chatledger.open("memory:") as ledger:
-        ledger.create_chat("riga", "ada")
-        ledger.append("riga", [text("plan", id="m")])
-        position = ledger.position
-        ledger.append("riga", [text("plan more")])
-        with ledger.as_of(position) as view:
-            if is_folded:
-                assert 1 == len(view.get_messages("riga"))
-            ledger.delete_chat("riga")
-            for _ in range(2):
-                assert view.get_chat("riga") is None
-                assert view.get_message("m") is None
-                assert not view.list_chats()
-                assert not view.search("plan")
-                with pytest.raises(ChatNotFoundError):
-                    view.get_messages("riga")
-                assert {"chat_deleted"} >= {event.type for event in view.history("riga")}
-                ledger.upsert_chat("riga", "ada")
-
-
-def test_a_chat_that_is_made_anew() -> None:
-    """Its second life is replayed without its first one, whose events are erased."""
-    with chatledger.open("memory:") as ledger:
-        ledger.create_chat("riga", "ada", title="First life")
-        first = ledger.position
+    ledger.create_chat("riga", "ada")
+    ledger.append("riga", [text("plan", id="m")])
+    position = ledger.position
+    ledger.append("riga", [text("plan more")])
+    with ledger.as_of(position) as view:
+        if is_folded:
+            assert 1 == len(view.get_messages("riga"))
         ledger.delete_chat("riga")
-        gone = ledger.position
-        ledger.create_chat("riga", "ada", title="Second life")
-        second = ledger.position
-        ledger.append("riga", [text("plan")])
-        ledger.update_chat("riga", title="Later")
+        for _ in range(2):
+            assert view.get_chat("riga") is None
+            assert view.get_message("m") is None
+            assert not view.list_chats()
+            assert not view.search("plan")
+            with pytest.raises(ChatNotFoundError):
+                view.get_messages("riga")
+            assert {"chat_deleted"} >= {event.type for event in view.history("riga")}
+            ledger.upsert_chat("riga", "ada")
 
-        titles = [getattr(ledger.as_of(position).get_chat("riga"), "title", None) for position in (first, gone, second)]
-        assert [None, None, "Second life"] == titles
+
+def test_a_chat_that_is_made_anew(ledger: Ledger) -> None:
+    """Its second life is replayed without its first one, whose events are erased."""
+    ledger.create_chat("riga", "ada", title="First life")
+    first = ledger.position
+    ledger.delete_chat("riga")
+    gone = ledger.position
+    ledger.create_chat("riga", "ada", title="Second life")
+    second = ledger.position
+    ledger.append("riga", [text("plan")])
+    ledger.update_chat("riga", title="Later")
+
+    titles = [getattr(ledger.as_of(position).get_chat("riga"), "title", None) for position in (first, gone, second)]
+    assert [None, None, "Second life"] == titles
 
 
-def test_the_chats_of_two_messages() -> None:
+def test_the_chats_of_two_messages(ledger: Ledger) -> None:
     """One of them unchanged, one replayed: they belong to different chats then as now."""
-    with chatledger.open("memory:") as ledger:
-        position = fill(ledger, 3)
-        with ledger.as_of(position) as view:
-            for a, b in (("m1", "m0"), ("m0", "m2")):
-                with pytest.raises(WrongChatError):
-                    view.diff(a, b)
+    position = fill(ledger, 3)
+    with ledger.as_of(position) as view:
+        for a, b in (("m1", "m0"), ("m0", "m2")):
+            with pytest.raises(WrongChatError):
+                view.diff(a, b)
 
 
-def test_threads_share_a_view() -> None:
+def test_threads_share_a_view(ledger: Ledger) -> None:
     """Many threads ask one view of many chats, while another one writes: each gets the answer of that moment."""
-    with chatledger.open("memory:") as ledger:
-        fill(ledger, 12)
-        with ledger.as_of(ledger.position) as view:
-            expected = [ledger.get_messages(f"chat-{number}") for number in range(12)], found(ledger, "plan")
-            wrong: list[object] = []
-            is_over = threading.Event()
+    fill(ledger, 12)
+    with ledger.as_of(ledger.position) as view:
+        expected = [ledger.get_messages(f"chat-{number}") for number in range(12)], found(ledger, "plan")
+        done: list[int] = []
 
-            def write() -> None:
-                number = 0
-                while not is_over.is_set():
-                    number += 1
-                    ledger.append(f"chat-{number % 12}", [text("plan x")])
+        def work(number: int) -> None:
+            if number == 0:
+                while len(done) < 4:
+                    ledger.append(f"chat-{ledger.position % 12}", [text("plan x")])
+                return
+            try:
+                for turn in range(24):
+                    at = (number + turn) % 12
+                    assert expected[0][at] == view.get_messages(f"chat-{at}")
+                    assert expected[1] == found(view, "plan")
+            finally:
+                done.append(number)
 
-            def ask(first: int) -> None:
-                try:
-                    for number in range(24):
-                        at = (first + number) % 12
-                        if expected[0][at] != view.get_messages(f"chat-{at}") or expected[1] != found(view, "plan"):
-                            wrong.append(at)
-                except Exception as error:  # noqa: BLE001 - whatever it is, the test reports it
-                    wrong.append(error)
-
-            writer = threading.Thread(target=write)
-            readers = [threading.Thread(target=ask, args=(first,)) for first in range(4)]
-            for thread in (writer, *readers):
-                thread.start()
-            for thread in readers:
-                thread.join()
-            is_over.set()
-            writer.join()
-
-        assert [] == wrong
+        together(5, work)
 
 
 # Damage
 
 
-def test_a_lost_event_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lost_event_is_noticed(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     """PS-24: a hole in the events of a chat is no shorter chat."""
-    with chatledger.open("memory:") as ledger:
-        ledger.create_chat("riga", "ada")
-        for number in range(4):
-            ledger.append("riga", [text(f"{number}")])
-        log = internals(ledger).log
-        read_stream = log.read_stream
-        for lost in (1, 2, 3):
-            monkeypatch.setattr(log, "read_stream", functools.partial(_without, read_stream, lost))
-            with ledger.as_of(3) as view, pytest.raises(ChainIntegrityError, match="estore the log"):
-                view.get_messages("riga")
-        monkeypatch.setattr(log, "read_stream", read_stream)
-        assert 2 == len(ledger.as_of(3).get_messages("riga"))
+    ledger.create_chat("riga", "ada")
+    for number in range(4):
+        ledger.append("riga", [text(f"{number}")])
+    log = internals(ledger).log
+    read_stream = log.read_stream
+    for lost in (1, 2, 3):
+        monkeypatch.setattr(log, "read_stream", functools.partial(_without, read_stream, lost))
+        with ledger.as_of(3) as view, pytest.raises(ChainIntegrityError, match="estore the log"):
+            view.get_messages("riga")
+    monkeypatch.setattr(log, "read_stream", read_stream)
+    assert 2 == len(ledger.as_of(3).get_messages("riga"))
 
 
 def _without(read_stream: Callable[..., list[Recorded]], position: int, *args: Any, **kwargs: Any) -> list[Recorded]:
     return [recorded for recorded in read_stream(*args, **kwargs) if recorded.position != position]
 
 
-def test_a_log_that_does_not_answer_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_that_does_not_answer_is_asked_again(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     """The error is raised as it is; asking again goes on with the same view."""
-    with chatledger.open("memory:") as ledger:
-        ledger.create_chat("riga", "ada")
-        ledger.append("riga", [text("plan")])
-        ledger.append("riga", [text("plan")])
-        log = internals(ledger).log
+    ledger.create_chat("riga", "ada")
+    ledger.append("riga", [text("plan")])
+    ledger.append("riga", [text("plan")])
+    log = internals(ledger).log
 
-        def fail(*_args: Any, **_kwargs: Any) -> Any:
-            msg = "the log did not answer"
-            raise LogUnavailableError(msg)
+    def fail(*_args: Any, **_kwargs: Any) -> Any:
+        msg = "the log did not answer"
+        raise LogUnavailableError(msg)
 
-        with ledger.as_of(2) as view:
-            with monkeypatch.context() as patch:
-                patch.setattr(log, "read_stream", fail)
-                with pytest.raises(LogUnavailableError):
-                    view.get_messages("riga")
-            assert 1 == len(view.get_messages("riga"))
+    with ledger.as_of(2) as view:
+        with monkeypatch.context() as patch:
+            patch.setattr(log, "read_stream", fail)
+            with pytest.raises(LogUnavailableError):
+                view.get_messages("riga")
+        assert 1 == len(view.get_messages("riga"))
 
 
 @pytest.mark.soak
-def test_a_chat_of_many_pages() -> None:
+def test_a_chat_of_many_pages(ledger: Ledger) -> None:
     """More events than one page of the log holds."""
-    with chatledger.open("memory:") as ledger:
-        ledger.create_chat("riga", "ada")
-        for number in range(2_300):
-            ledger.update_chat("riga", title=f"{number}")
-        for position in (1, 1_000, 1_001, 2_000, 2_300):
-            chat = ledger.as_of(position).get_chat("riga")
-            assert chat is not None
-            assert (None if position == 1 else f"{position - 2}") == chat.title
+    ledger.create_chat("riga", "ada")
+    for number in range(2_300):
+        ledger.update_chat("riga", title=f"{number}")
+    for position in (1, 1_000, 1_001, 2_000, 2_300):
+        chat = ledger.as_of(position).get_chat("riga")
+        assert chat is not None
+        assert (None if position == 1 else f"{position - 2}") == chat.title
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("is_one", [True, False])
-def test_a_chat_that_is_deleted_while_it_is_folded(is_one: bool, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: FBT001 - a parameter of the test
+def test_a_chat_that_is_deleted_while_it_is_folded(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch, *, is_one: bool
+) -> None:
     """Events that are erased while they are read are no damage, if the chat was deleted; the others are as they were."""
-    with chatledger.open("memory:") as ledger:
-        for chat_id in CHATS:
-            ledger.create_chat(chat_id, "ada")
-        for _ in range(600):
-            for chat_id in CHATS:
-                ledger.append(chat_id, [text("plan")])
-        for _ in range(600):
-            ledger.append("oslo", [text("plan")])
+    for chat_id in CHATS:
+        ledger.create_chat(chat_id, "ada")
+    for _ in range(600):
         for chat_id in CHATS:
             ledger.append(chat_id, [text("plan")])
-        position = ledger.position - 3
-        log = internals(ledger).log
-        reads = {name: getattr(log, name) for name in ("read", "read_stream")}
-        left = {"read": 2, "read_stream": 2}
+    for _ in range(600):
+        ledger.append("oslo", [text("plan")])
+    for chat_id in CHATS:
+        ledger.append(chat_id, [text("plan")])
+    position = ledger.position - 3
+    log = internals(ledger).log
+    reads = {name: getattr(log, name) for name in ("read", "read_stream")}
+    left = {"read": 2, "read_stream": 2}
 
-        def delete_in_between(name: str, *args: Any, **kwargs: Any) -> Any:
-            left[name] -= 1
-            if left[name] == 0:  # when a page was read, and before the next one
-                ledger.delete_chat("oslo")
-            return reads[name](*args, **kwargs)
+    def delete_in_between(name: str, *args: Any, **kwargs: Any) -> Any:
+        left[name] -= 1
+        if left[name] == 0:  # when a page was read, and before the next one
+            ledger.delete_chat("oslo")
+        return reads[name](*args, **kwargs)
 
-        with ledger.as_of(position) as view:
-            with monkeypatch.context() as patch:
-                for name in reads:
-                    patch.setattr(log, name, functools.partial(delete_in_between, name))
-                if is_one:
-                    ledger.append("oslo", [text("plan")])
-                    assert view.get_chat("oslo") is None
-                else:
-                    assert {"riga", "rome"} == {chat.id for chat in view.list_chats()}
-            assert [600, 600] == [len(view.get_messages(chat_id)) for chat_id in ("riga", "rome")]
-            assert view.get_chat("oslo") is None
+    with ledger.as_of(position) as view:
+        with monkeypatch.context() as patch:
+            for name in reads:
+                patch.setattr(log, name, functools.partial(delete_in_between, name))
+            if is_one:
+                ledger.append("oslo", [text("plan")])
+                assert view.get_chat("oslo") is None
+            else:
+                assert {"riga", "rome"} == {chat.id for chat in view.list_chats()}
+        assert [600, 600] == [len(view.get_messages(chat_id)) for chat_id in ("riga", "rome")]
+        assert view.get_chat("oslo") is None
 
 
-def test_a_search_while_the_search_index_is_built() -> None:
+def test_a_search_while_the_search_index_is_built(ledger: Ledger) -> None:
     """Of chats whose search index is not complete now, the messages are compared, and the answer says so."""
-    with chatledger.open("memory:") as ledger:
-        position = fill(ledger, 3)
-        drop_search(ledger)
-        with ledger.as_of(position) as view:
-            hits = view.search("plan")
-            assert hits.is_degraded
-            assert {"m0", "m1", "m2"} == {hit.message.id for hit in hits}
-            assert ["m1"] == [hit.message.id for hit in view.search("plan", chat_id="chat-1")]
-        ledger.rebuild(only="search")
-        with ledger.as_of(position) as view:
-            assert not view.search("plan").is_degraded
+    position = fill(ledger, 3)
+    drop_search(ledger)
+    with ledger.as_of(position) as view:
+        hits = view.search("plan")
+        assert hits.is_degraded
+        assert {"m0", "m1", "m2"} == {hit.message.id for hit in hits}
+        assert ["m1"] == [hit.message.id for hit in view.search("plan", chat_id="chat-1")]
+    ledger.rebuild(only="search")
+    with ledger.as_of(position) as view:
+        assert not view.search("plan").is_degraded
 
 
 # Of one user, and asynchronous
 
 
-def test_views_of_one_user() -> None:
+def test_views_of_one_user(ledger: Ledger) -> None:
     """`for_user` limits views as it limits the ledger."""
-    with chatledger.open("memory:") as ledger:
-        for chat_id in CHATS:
-            ledger.create_chat(chat_id, OWNERS[chat_id])
-            ledger.append(chat_id, [text(f"plan {chat_id}", id=chat_id)])
-        position = ledger.position
-        for chat_id in CHATS:
-            ledger.append(chat_id, [text("plan more")])
-        with ledger.for_user("ada").as_of(position) as view:
-            assert {"riga", "oslo"} == {chat.id for chat in view.list_chats()}
-            assert {"riga", "oslo"} == {hit.message.id for hit in view.search("plan")}
-            assert view.get_chat("rome") is None
-            assert view.get_message("rome") is None
-            assert not view.list_chats(user_id="bob")
-            assert not view.search("plan", chat_id="rome")
-            assert 1 == len(view.get_messages("riga"))
-            assert {"riga", "oslo"} == {event.chat_id for event in view.history()}
-            assert 4 == len(list(view.history()))
-            with pytest.raises(ChatNotFoundError):
-                view.get_messages("rome")
+    for chat_id in CHATS:
+        ledger.create_chat(chat_id, OWNERS[chat_id])
+        ledger.append(chat_id, [text(f"plan {chat_id}", id=chat_id)])
+    position = ledger.position
+    for chat_id in CHATS:
+        ledger.append(chat_id, [text("plan more")])
+    with ledger.for_user("ada").as_of(position) as view:
+        assert {"riga", "oslo"} == {chat.id for chat in view.list_chats()}
+        assert {"riga", "oslo"} == {hit.message.id for hit in view.search("plan")}
+        assert view.get_chat("rome") is None
+        assert view.get_message("rome") is None
+        assert not view.list_chats(user_id="bob")
+        assert not view.search("plan", chat_id="rome")
+        assert 1 == len(view.get_messages("riga"))
+        assert {"riga", "oslo"} == {event.chat_id for event in view.history()}
+        assert 4 == len(list(view.history()))
+        with pytest.raises(ChatNotFoundError):
+            view.get_messages("rome")
 
 
-def test_asynchronous_view() -> None:
-    """The same view, awaited."""
-
-    async def main() -> None:
-        async with chatledger.open_async("memory:") as ledger:
-            await ledger.create_chat("riga", "ada", title="First")
-            await ledger.append("riga", [text("plan", id="m")])
-            await ledger.append("riga", [text("boat")])
-            async with await ledger.as_of(2) as view:
-                assert ["m"] == [message.id for message in await view.get_messages("riga")]
-                assert 1 == len(await view.search("plan"))
-                assert [] == await view.search("boat")
-                assert 2 == await view.get_position()
-                assert [1, 2] == [recorded.position async for recorded in view.history("riga")]
-                assert "<AsyncLedgerView as of position 2>" == repr(view)
-            with pytest.raises(LedgerClosedError):
-                await view.get_chat("riga")
-            with pytest.raises(InvalidValueError):
-                await ledger.as_of(9)
-
-    anyio.run(main)
+@pytest.mark.anyio
+async def test_asynchronous_view(async_ledger: AsyncLedger) -> None:
+    await async_ledger.create_chat("riga", "ada", title="First")
+    await async_ledger.append("riga", [text("plan", id="m")])
+    await async_ledger.append("riga", [text("boat")])
+    async with await async_ledger.as_of(2) as view:
+        assert ["m"] == [message.id for message in await view.get_messages("riga")]
+        assert 1 == len(await view.search("plan"))
+        assert [] == await view.search("boat")
+        assert 2 == await view.get_position()
+        assert [1, 2] == [recorded.position async for recorded in view.history("riga")]
+        assert "<AsyncLedgerView as of position 2>" == repr(view)
+    with pytest.raises(LedgerClosedError):
+        await view.get_chat("riga")
+    with pytest.raises(InvalidValueError):
+        await async_ledger.as_of(9)

@@ -139,7 +139,6 @@ def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("name", ["gpt-4o", "", "O200K_BASE"])
 def test_an_unknown_encoding_is_refused(name: str) -> None:
-    """The message lists what there is."""
     with pytest.raises(InvalidValueError, match="cl100k_base, o200k_base"):
         tokenizer(name)
 
