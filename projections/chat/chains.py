@@ -15,14 +15,13 @@ import lmdb
 import msgspec
 
 from chatledger.domain.errors import ChainIntegrityError
-from chatledger.domain.values import Message
+from chatledger.domain.values import Annotation, Message
 
 from ..lmdb.checksums import view_without_checksum, without_checksum
 from ..lmdb.environment import Transaction, prefixed
 from ..lmdb.keys import NO_SEGMENT, Tag, chat_key, forks_prefix, page_key, segment_key
-from .messages import RecentMessages, StoredMessage, only_new_collected
-from .pages import MessagePage, Run, bodies_in, part_of_page, read_runs, unpack_page
-from .runs import Annotations
+from .messages import RecentMessages, StoredMessage
+from .pages import MessagePage, Run, bodies_in, only_new_collected, part_of_page, read_runs, unpack_page
 
 Place = tuple[int, int]
 
@@ -38,7 +37,10 @@ _u32: Final = Struct(">I")
 _decode_page = msgspec.msgpack.Decoder(list[Message]).decode
 _decode_id = msgspec.msgpack.Decoder(_OnlyId).decode
 _decode_message = msgspec.msgpack.Decoder(Message).decode
+_decode_annotation = msgspec.msgpack.Decoder(tuple[str, Annotation]).decode
+_encode = msgspec.msgpack.Encoder().encode
 _set = msgspec.structs.force_setattr
+_place: Final = Struct(">II")
 
 
 class Segment(NamedTuple):
@@ -63,6 +65,54 @@ def pack_segment(segment: Segment) -> bytes:
     """The stored form of a segment."""
     packed: bytes = _LAYOUT.pack(*segment)
     return packed
+
+
+class Annotations:
+    """The annotations of one chat in one transaction. A chat that has none costs one look-up."""
+
+    def __init__(self, txn: Transaction, table: "lmdb._Database", chat_no: int) -> None:
+        self._txn, self._table = txn, table
+        self._prefix = chat_key(chat_no, Tag.ANNOTATION)
+        self._is_empty: bool | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the chat has none."""
+        if self._is_empty is None:
+            cursor = self._txn.cursor(self._table)
+            self._is_empty = not (cursor.set_range(self._prefix) and cursor.key().startswith(self._prefix))
+        return self._is_empty
+
+    def at(self, place: Place) -> Annotation | None:
+        """Return the annotation of the message at a place."""
+        if self.is_empty:
+            return None
+        raw = self._txn.get(self._prefix + _place.pack(*place), db=self._table)
+        return None if raw is None else _decode_annotation(raw)[1]
+
+    def between(self, segment: int, first: int, last: int) -> Iterator[tuple[int, Annotation]]:
+        """Yield the annotations of messages of a segment between two offsets, with the offsets."""
+        if self.is_empty:
+            return
+        cursor = self._txn.cursor(self._table)
+        end = self._prefix + _place.pack(segment, last)
+        found = cursor.set_range(self._prefix + _place.pack(segment, first))
+        while found and (key := cursor.key()) <= end:
+            yield _place.unpack_from(key, len(self._prefix))[1], _decode_annotation(cursor.value())[1]
+            found = cursor.next()
+
+    def all(self) -> dict[str, Annotation]:
+        """All of them by message id, in the order of segments."""
+        return dict(_decode_annotation(value) for _, value in prefixed(self._txn, self._table, self._prefix))
+
+    def put(self, place: Place, message_id: str, annotation: Annotation | None) -> None:
+        """Set that of a message, or remove it; in a write transaction."""
+        key = self._prefix + _place.pack(*place)
+        if annotation is None:
+            self._txn.delete(key, db=self._table)
+        else:
+            self._txn.put(key, _encode((message_id, annotation)), db=self._table)
+        self._is_empty = None
 
 
 class Chains:

@@ -25,7 +25,7 @@ from chatledger.domain.errors import (
 )
 from chatledger.domain.thread.decide import CheckpointPut
 from chatledger.domain.thread.record import CheckpointRecord
-from chatledger.projections.chat.messages import only_new_collected
+from chatledger.projections.chat.pages import only_new_collected
 from chatledger.projections.thread.reader import IndexedThread
 
 from ...ledger.threads import Removal

@@ -12,10 +12,10 @@ from chatledger.projections.as_of_index import AsOfIndex
 from chatledger.projections.chat.reader import IndexedChat
 
 from ....store.temp_folders import Scratch
-from ...port import LedgerSnapshot, LedgerStore, refused
+from ...port import NO_CHATS, ChatsToRead, LedgerSnapshot, LedgerStore, refused
 from .point import AsOfPoint, position_of_point
 from .replaying import replay_chats
-from .snapshot import WHY, AsOfSnapshot, NeedsReplayError
+from .snapshot import WHY, AsOfSnapshot, Missing
 
 
 class AsOfRefusals:
@@ -39,7 +39,7 @@ class AsOfRefusals:
 
 class AsOfStore(AsOfRefusals):
     """
-    A `LedgerStore` as of a point. A question about chats that changed since raises `NeedsReplayError`; `prepare` replays them.
+    A `LedgerStore` as of a point. Chats that changed since are replayed before a snapshot with them is opened.
 
     Args:
         source: The store as it is now, or what shows a part of it; asked for it every time, so that closing is noticed.
@@ -69,11 +69,6 @@ class AsOfStore(AsOfRefusals):
         return self._position
 
     @property
-    def log_only(self) -> "AsOfEvents":
-        """A store with the events up to the point, and the index as it is now."""
-        return AsOfEvents(self)
-
-    @property
     def source(self) -> LedgerStore:
         """
         The store as it is now.
@@ -87,8 +82,24 @@ class AsOfStore(AsOfRefusals):
         return self._source()
 
     @contextlib.contextmanager
-    def snapshot(self) -> Generator[AsOfSnapshot]:
-        """Open a snapshot of the index as of the point."""
+    def snapshot(self, chats: ChatsToRead = NO_CHATS, /) -> Generator[AsOfSnapshot]:
+        """
+        Open a snapshot of the index as of the point, after replaying those of these chats that changed since.
+
+        Raises:
+            ChainIntegrityError: Events of a chat are missing on the log, repeated or altered.
+            LogUnavailableError: The log did not answer.
+        """
+        while True:
+            with self._snapshot() as snapshot:
+                missing = snapshot.missing(chats)
+                if not missing:
+                    yield snapshot
+                    return
+            self._prepare(missing)  # here, where no transaction is open
+
+    @contextlib.contextmanager
+    def _snapshot(self) -> Generator[AsOfSnapshot]:
         past = self._past
         with self.source.snapshot() as live:
             if past is None:
@@ -97,23 +108,17 @@ class AsOfStore(AsOfRefusals):
                 with past.reading() as txn:
                     yield AsOfSnapshot(live, self._point, (past, txn))
 
-    def prepare(self, needed: NeedsReplayError) -> None:
-        """
-        Replay and copy the chats that a question needs, unless others did meanwhile. No snapshot may be open in this thread.
-
-        Raises:
-            ChainIntegrityError: Events of a chat are missing on the log, repeated or altered.
-            LogUnavailableError: The log did not answer.
-        """
+    def _prepare(self, missing: Missing) -> None:
+        """Replay and copy chats, unless others did meanwhile."""
         with self._replaying:
             source = self.source
             past = self._past or self._open_past()
             with past.reading() as txn:
-                missing = [chat for chat in needed.chats if not past.is_complete(txn, chat.chat_no)]
-            replay_chats(source, past, self._point, missing)
-            if needed.searched:
+                to_replay = [chat for chat in missing.to_replay if not past.is_complete(txn, chat.chat_no)]
+            replay_chats(source, past, self._point, to_replay)
+            if missing.to_copy:
                 with source.snapshot() as live:
-                    past.copy_chats(live.txn, live.tables, self._unchanged(live, needed.searched))
+                    past.copy_chats(live.txn, live.tables, self._unchanged(live, missing.to_copy))
 
     def _unchanged(self, live: LedgerSnapshot, chat_numbers: Sequence[int]) -> list[int]:
         """Return the chats that have still not changed since the point."""
@@ -175,7 +180,7 @@ class AsOfEvents(AsOfRefusals):
     def __init__(self, as_of_store: AsOfStore) -> None:
         self._as_of_store = as_of_store
 
-    def snapshot(self) -> contextlib.AbstractContextManager[LedgerSnapshot]:
+    def snapshot(self, _chats: object = None, /) -> contextlib.AbstractContextManager[LedgerSnapshot]:
         """The index as it is now."""
         return self._as_of_store.source.snapshot()
 
