@@ -188,7 +188,7 @@ class Branch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """A named bookmark of a message. Setting the name again keeps the `id` and changes `message_id` and `created_at`."""
+    """A name for a message. Setting the name again keeps the `id` and changes `message_id` and `created_at`."""
 
     id: str
     chat_id: str

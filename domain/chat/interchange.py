@@ -44,7 +44,7 @@ class ImportedBranch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ImportedCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """A named bookmark on a message."""
+    """A checkpoint of an imported chat."""
 
     name: str
     message_id: str

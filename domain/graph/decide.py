@@ -9,8 +9,8 @@ from ..chat.state import StreamHead, Tombstone
 from ..content import Content, Missing
 from ..errors import CorruptStateError, PayloadTooLargeError, StateConflictError
 from ..thread.decide import batches_of
-from .chunks import Cut
 from .events import FieldRef, StateContentPut, StateDeleted, StatePut, shown_id
+from .pieces import Cut
 
 
 class GraphStateRecord(msgspec.Struct, frozen=True, array_like=True):

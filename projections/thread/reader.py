@@ -18,7 +18,7 @@ from ..lmdb.checksums import without_checksum
 from ..lmdb.environment import Transaction, prefixed
 from ..lmdb.keys import id_key, number, to_number
 from ..lmdb.tables import Tables
-from . import keys
+from . import rows
 from .rows import read_checkpoint, read_writes
 
 _NAMESPACE_NO_BYTES: Final = 4
@@ -51,7 +51,7 @@ class IndexedThread:
     def record(self) -> ThreadRecord | None:
         """None when there is no such thread."""
         if self._record is UNSET:
-            raw = None if self.thread_no is None else self._get(number(self.thread_no) + keys.RECORD)
+            raw = None if self.thread_no is None else self._get(number(self.thread_no) + rows.RECORD)
             self._record = None if raw is None else _decode_record(without_checksum(raw))
         return self._record
 
@@ -83,7 +83,7 @@ class IndexedThread:
         """In the order in which they came up."""
         if self.thread_no is None:
             return []
-        prefix = number(self.thread_no) + keys.NAMESPACE_TEXT
+        prefix = number(self.thread_no) + rows.NAMESPACE_TEXT
         return [value.decode() for _, value in prefixed(self._txn, self._tables.agents, prefix)]
 
     def checkpoint(self, namespace: str, checkpoint_id: str) -> CheckpointRecord | None:
@@ -91,7 +91,7 @@ class IndexedThread:
         number_of = self.namespace_no(namespace)
         if self.thread_no is None or number_of is None:
             return None
-        key = keys.checkpoint_key(self.thread_no, number_of, checkpoint_id)
+        key = rows.checkpoint_key(self.thread_no, number_of, checkpoint_id)
         raw = self._txn.get(key, db=self._tables.agent_checkpoints)
         return None if raw is None else read_checkpoint(raw, namespace, checkpoint_id)
 
@@ -100,7 +100,7 @@ class IndexedThread:
         number_of = self.namespace_no(namespace)
         if self.thread_no is None or number_of is None:
             return False
-        return self._get(keys.awaited_key(self.thread_no, number_of, checkpoint_id)) is not None
+        return self._get(rows.awaited_key(self.thread_no, number_of, checkpoint_id)) is not None
 
     def latest(self, namespace: str) -> CheckpointRecord | None:
         """The checkpoint with the greatest id that is no skeleton."""
@@ -111,7 +111,7 @@ class IndexedThread:
         number_of = self.namespace_no(namespace)
         if self.thread_no is None or number_of is None:
             return
-        prefix = keys.namespace_key(self.thread_no, keys.CHECKPOINT, number_of)
+        prefix = rows.namespace_key(self.thread_no, rows.CHECKPOINT, number_of)
         start = _after(prefix) if before is None else prefix + before.encode()
         cursor = self._txn.cursor(self._tables.agent_checkpoints)
         found = cursor.prev() if cursor.set_range(start) else cursor.last()
@@ -124,7 +124,7 @@ class IndexedThread:
         number_of = self.namespace_no(namespace)
         if self.thread_no is None or number_of is None:
             return []
-        prefix = keys.writes_key(self.thread_no, number_of, checkpoint_id)
+        prefix = rows.writes_key(self.thread_no, number_of, checkpoint_id)
         found = [
             write for _, value in prefixed(self._txn, self._tables.agent_writes, prefix) for write in read_writes(value)
         ]
@@ -135,7 +135,7 @@ class IndexedThread:
         number_of = self.namespace_no(namespace)
         if self.thread_no is None or number_of is None:
             return []
-        key = keys.writes_key(self.thread_no, number_of, checkpoint_id, keys.task_key(task_id))
+        key = rows.writes_key(self.thread_no, number_of, checkpoint_id, rows.task_key(task_id))
         raw = self._txn.get(key, db=self._tables.agent_writes)
         return [] if raw is None else read_writes(raw)
 
@@ -144,13 +144,13 @@ class IndexedThread:
         number_of = self.namespace_no(namespace)
         if self.thread_no is None or number_of is None:
             return []
-        prefix = keys.namespace_key(self.thread_no, keys.WRITES, number_of)
-        found = {keys.checkpoint_of_writes(key) for key, _ in prefixed(self._txn, self._tables.agent_writes, prefix)}
+        prefix = rows.namespace_key(self.thread_no, rows.WRITES, number_of)
+        found = {rows.checkpoint_of_writes(key) for key, _ in prefixed(self._txn, self._tables.agent_writes, prefix)}
         return sorted(found | {one.checkpoint_id for one in self.checkpoints(namespace)})
 
     def has_content(self, digest: bytes) -> bool:
         """Whether the thread has this piece."""
-        return self.thread_no is not None and self._get(keys.use_key(self.thread_no, digest)) is not None
+        return self.thread_no is not None and self._get(rows.use_key(self.thread_no, digest)) is not None
 
     def content(self, digest: bytes) -> Content | None:
         """A piece; of a list all elements."""
@@ -178,7 +178,7 @@ class IndexedThread:
 
     def stored_content(self, digest: bytes) -> StoredPiece | None:
         """A piece as it is stored."""
-        raw = self._txn.get(keys.PAYLOAD + digest, db=self._tables.agent_content)
+        raw = self._txn.get(rows.PAYLOAD + digest, db=self._tables.agent_content)
         return None if raw is None else decode_piece(raw)
 
     def namespace_no(self, namespace: str) -> int | None:
@@ -187,7 +187,7 @@ class IndexedThread:
             raw = (
                 None
                 if self.thread_no is None
-                else self._get(number(self.thread_no) + keys.NAMESPACE + id_key(namespace))
+                else self._get(number(self.thread_no) + rows.NAMESPACE + id_key(namespace))
             )
             if raw is not None and len(raw) != _NAMESPACE_NO_BYTES:
                 msg = f"a namespace of thread {self.thread_id!r} is damaged in the index; rebuild it"
@@ -254,8 +254,8 @@ def _check_ends(thread: IndexedThread, found: dict[bytes, Content], grown: list[
 def listed_threads(txn: Transaction, tables: Tables, *, after: int = 0) -> Iterator[tuple[int, str]]:
     """All threads as their numbers and ids, the oldest first."""
     cursor = txn.cursor(tables.agent_order)
-    found = cursor.set_range(keys.by_name(after + 1))
-    while found and cursor.key().startswith(keys.BY_NAME):
+    found = cursor.set_range(rows.by_name(after + 1))
+    while found and cursor.key().startswith(rows.BY_NAME):
         yield to_number(cursor.key()[1:]), cursor.value().decode()
         found = cursor.next()
 
@@ -265,9 +265,9 @@ def listed_checkpoints(
 ) -> Iterator[tuple[bytes, str, str, str]]:
     """The checkpoints of all threads by id, the greatest first: (key, thread id, namespace, checkpoint id)."""
     cursor = txn.cursor(tables.agent_order)
-    start = resume or (_after(keys.BY_ID) if before is None else keys.BY_ID + before.encode() + b"\0")
+    start = resume or (_after(rows.BY_ID) if before is None else rows.BY_ID + before.encode() + b"\0")
     found = cursor.prev() if cursor.set_range(start) else cursor.last()
-    while found and (key := cursor.key()).startswith(keys.BY_ID):
+    while found and (key := cursor.key()).startswith(rows.BY_ID):
         thread_id, namespace = _decode_owner(cursor.value())
         yield key, thread_id, namespace, key[1:-13].decode()
         found = cursor.prev()
@@ -275,7 +275,7 @@ def listed_checkpoints(
 
 def checkpoints_of_run(txn: Transaction, tables: Tables, run_id: str) -> list[tuple[str, str, str]]:
     """The checkpoints that a run made: (thread id, namespace, checkpoint id)."""
-    return [_decode_triple(value) for _, value in prefixed(txn, tables.agent_order, keys.runs_prefix(run_id))]
+    return [_decode_triple(value) for _, value in prefixed(txn, tables.agent_order, rows.runs_prefix(run_id))]
 
 
 _decode_owner: Final = msgspec.msgpack.Decoder(tuple[str, str]).decode

@@ -60,7 +60,7 @@ class Port(Protocol):
         ...
 
     async def get_checkpoint(self, chat_id: str, name: str) -> Checkpoint | None:
-        """Read a bookmark."""
+        """Read a checkpoint."""
         ...
 
     async def get_messages(self, chat_id: str, branch: str, *, limit: int, before: str | None) -> list[Message]:

@@ -103,7 +103,7 @@ class LedgerPort:
         return await self._run(lambda ledger: ledger.set_checkpoint(chat_id, name, message_id))
 
     async def get_checkpoint(self, chat_id: str, name: str) -> Checkpoint | None:
-        """Read a bookmark."""
+        """Read a checkpoint."""
         return await self._run(lambda ledger: ledger.get_checkpoint(chat_id, name))
 
     async def get_messages(self, chat_id: str, branch: str, *, limit: int, before: str | None) -> list[Message]:
