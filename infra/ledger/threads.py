@@ -155,10 +155,10 @@ class Threads:
         return store_of(self._ledger)
 
     def put_checkpoint(
-        self, thread_id: str, put: CheckpointPut, *, is_own: Callable[[str], bool] = lambda _checkpoint_id: False
+        self, thread_id: str, put: CheckpointPut, *, may_branch: Callable[[str], bool] = lambda _latest_id: False
     ) -> None:
         """
-        Store a checkpoint. `is_own` says beside which latest ones it may be put anyway.
+        Store a checkpoint. `may_branch` says beside which latest ones it may begin a branch, whatever `put` expects.
 
         Raises:
             CheckpointConflictError: Another checkpoint came to the namespace than `put.expected_latest`.
@@ -166,7 +166,7 @@ class Threads:
             InvalidValueError: An id breaks a rule, or the checkpoint would be its own ancestor.
             PayloadTooLargeError: The checkpoint does not fit into an event.
         """
-        self._execute(thread_id, lambda state: decide_put_checkpoint(state, put, is_own=is_own))
+        self._execute(thread_id, lambda state: decide_put_checkpoint(state, put, may_branch=may_branch))
 
     def put_writes(
         self,
@@ -355,23 +355,12 @@ class Threads:
         else:
             self._execute(thread_id, lambda state: decide_delete_namespaces(state, within=within, reason="deleted"))
 
-    def delete_checkpoints(
-        self,
-        thread_id: str,
-        checkpoints: Sequence[CheckpointKey],
-        *,
-        skeletons: Sequence[Skeleton] = (),
-        reason: str,
-    ) -> None:
-        """Remove checkpoints with their writes; of skeletons what later checkpoints need stays."""
+    def remove(self, thread_id: str, plan: Callable[[IndexedThread], Removal], *, reason: str) -> None:
+        """
+        Remove checkpoints with their writes; of skeletons what later checkpoints need stays.
 
-        def decide(state: IndexedThread) -> list[Body]:
-            return decide_delete_checkpoints(state, reason=reason, checkpoints=checkpoints, skeletons=skeletons)
-
-        self._execute(thread_id, decide)
-
-    def remove(self, thread_id: str, plan: "Callable[[IndexedThread], Removal]", *, reason: str) -> None:
-        """Remove what a plan says; it is asked about the thread as it is when the removal is written."""
+        The plan says which, of the thread as it is when the removal is written.
+        """
 
         def decide(state: IndexedThread) -> list[Body]:
             found = plan(state)

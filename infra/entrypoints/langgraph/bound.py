@@ -17,7 +17,7 @@ from ...ledger.ledger import Ledger
 from ...ledger.threads import StoredCheckpoint, Threads
 from .expectations import Expectations
 from .packing import unpack
-from .reader import Reader
+from .reader import Makers, Reader
 from .values import Values
 
 RUNTIME: Final = "python"
@@ -56,7 +56,7 @@ class BoundSaver(BaseCheckpointSaver[Any]):
     @serde.setter
     def serde(self, serde: SerializerProtocol) -> None:  # pyright: ignore[reportIncompatibleVariableOverride]
         self._serde = serde
-        self._values = Values(serde)
+        self._values, self._makers = Values(serde), Makers()
 
     @property
     def ledger(self) -> Ledger:
@@ -104,6 +104,10 @@ class BoundSaver(BaseCheckpointSaver[Any]):
             if is_ours
             else [],
         )
+
+    def _reader(self) -> Reader:
+        """One reading of values that belong together."""
+        return Reader(self._serde, self._makers)
 
     def _channel_values(self, found: StoredCheckpoint, reader: Reader) -> dict[str, Any]:
         return {name: reader.decode(digest, found.pieces) for name, digest in found.record.channels.items()}

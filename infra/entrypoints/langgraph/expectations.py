@@ -81,8 +81,8 @@ class Expectations:
         known = self._of(thread_id, namespace, parent_id)
         return known is not None and known.how is not _How.BY_NAME
 
-    def may_stand_beside(self, thread_id: str, namespace: str, parent_id: str | None, latest_id: str) -> bool:
-        """Whether one that is put below that parent may stand beside what is the latest."""
+    def may_branch(self, thread_id: str, namespace: str, parent_id: str | None, latest_id: str) -> bool:
+        """Whether one that is put below that parent may begin a branch beside what is the latest."""
         parent, latest = self._of(thread_id, namespace, parent_id), self._of(thread_id, namespace, latest_id)
         if latest is None or latest.putter is None:
             return False

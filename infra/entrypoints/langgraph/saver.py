@@ -1,12 +1,13 @@
 """`LedgerSaver`: LangGraph's checkpoints as events on a ledger."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
     WRITES_IDX_MAP,
+    BaseCheckpointSaver,
     ChannelVersions,
     Checkpoint,
     CheckpointMetadata,
@@ -17,6 +18,7 @@ from langgraph.checkpoint.base import (
 )
 from msgspec import UNSET
 
+from chatledger.domain.content import Tree
 from chatledger.domain.errors import (
     CheckpointConflictError,
     CheckpointExistsError,
@@ -28,17 +30,17 @@ from chatledger.domain.thread.record import CheckpointRecord
 from chatledger.projections.chat.pages import only_new_collected
 from chatledger.projections.thread.reader import IndexedThread
 
+from ...ledger.aio.awaiting import in_thread, threaded
 from ...ledger.threads import Removal
-from .async_twins import AsyncTwins
 from .bound import VALUES, thread_id_of
-from .delta import delta_history
-from .expectations import begin_flow
+from .expectations import begin_flow, need_flow
 from .packing import next_version, pack, versions_of
 from .pruning import plan_prune, plan_removal
+from .reader import delta_history
 from .threads import ThreadQueries
 
 
-class LedgerSaver(ThreadQueries, AsyncTwins):  # pyright: ignore[reportIncompatibleVariableOverride]  # `serde` may be set
+class LedgerSaver(ThreadQueries):  # pyright: ignore[reportIncompatibleVariableOverride]  # `serde` may be set
     """
     Keeps the checkpoints of LangGraph on a ledger: every step an event, read from the index.
 
@@ -65,7 +67,7 @@ class LedgerSaver(ThreadQueries, AsyncTwins):  # pyright: ignore[reportIncompati
         begin_flow()
         thread_id, namespace = self._place(config)
         checkpoint_id = get_checkpoint_id(config) or None
-        reader = self._values.reader()
+        reader = self._reader()
         found = self._threads.get(thread_id, namespace, checkpoint_id, is_known=reader.is_known)
         if self._expectations is not None and checkpoint_id is not None:
             self._expectations.note_named(thread_id, namespace, checkpoint_id)
@@ -125,7 +127,7 @@ class LedgerSaver(ThreadQueries, AsyncTwins):  # pyright: ignore[reportIncompati
             metadata: dict[str, Any] = self.serde.loads_typed(record.metadata) if wanted else {}
             return all(metadata.get(key) == value for key, value in (wanted or {}).items())
 
-        reader = self._values.reader()
+        reader = self._reader()
         for found in self._threads.checkpoints(
             thread_id,
             None if namespace is None else self._stored(namespace),
@@ -170,17 +172,18 @@ class LedgerSaver(ThreadQueries, AsyncTwins):  # pyright: ignore[reportIncompati
         values, versions = checkpoint["channel_values"], checkpoint["channel_versions"]
         full = get_checkpoint_metadata(config, metadata)
         run_id = full.get("run_id")
-        kept = {name: value for name, value in values.items() if name not in new_versions and parent_id is not None}
+        changed = values.keys() if parent_id is None else values.keys() & new_versions.keys()
+        not_given = [name for name in versions if name not in values and name not in new_versions]
+        unchanged = {name: value for name, value in values.items() if name not in changed}
         put = CheckpointPut(
             namespace=namespace,
             checkpoint_id=checkpoint["id"],
             parent_id=parent_id,
             checkpoint=self.serde.dumps_typed(pack({key: part for key, part in checkpoint.items() if key != VALUES})),
             metadata=self.serde.dumps_typed(full),
-            values={name: self._values.encode(value) for name, value in values.items() if name not in kept},
-            inherited=[name for name in versions if name not in values and name not in new_versions],
-            kept={name: partial(self._values.encode, value) for name, value in kept.items()},
-            same_in=partial(self._same_in, versions),
+            values={name: self._values.encode(value) for name, value in values.items() if name in changed},
+            unchanged=partial(self._unchanged, versions, not_given, unchanged),
+            not_given=not_given,
             runtime=self._runtime,
             run_id=run_id if isinstance(run_id, str) else None,
             expected_latest=parent_id if self._is_continuing(thread_id, namespace, parent_id, full) else UNSET,
@@ -199,8 +202,8 @@ class LedgerSaver(ThreadQueries, AsyncTwins):  # pyright: ignore[reportIncompati
         stored = self._threads.get(thread_id, put.namespace, put.checkpoint_id)
         if stored is None or (stored.record.parent_id, stored.record.runtime) != (put.parent_id, put.runtime):
             return False
-        found = self._tuple(stored, self._values.reader())
-        known = {name: value for name, value in found.checkpoint[VALUES].items() if name not in put.inherited}
+        found = self._tuple(stored, self._reader())
+        known = {name: value for name, value in found.checkpoint[VALUES].items() if name not in put.not_given}
         given: Any = self.serde.loads_typed(self.serde.dumps_typed([checkpoint, metadata]))
         try:
             return bool([{**found.checkpoint, VALUES: known}, found.metadata] == given)
@@ -212,10 +215,10 @@ class LedgerSaver(ThreadQueries, AsyncTwins):  # pyright: ignore[reportIncompati
         if expectations is None:
             self._threads.put_checkpoint(thread_id, put)
             return
-        is_own = partial(expectations.may_stand_beside, thread_id, put.namespace, put.parent_id)
+        may_branch = partial(expectations.may_branch, thread_id, put.namespace, put.parent_id)
         try:
             with expectations.putting(thread_id, put.namespace, put.checkpoint_id):
-                self._threads.put_checkpoint(thread_id, put, is_own=is_own)
+                self._threads.put_checkpoint(thread_id, put, may_branch=may_branch)
         except CheckpointConflictError as error:
             if not expectations.was_put(thread_id, put.namespace, error.latest_id):
                 raise
@@ -223,12 +226,20 @@ class LedgerSaver(ThreadQueries, AsyncTwins):  # pyright: ignore[reportIncompati
                 thread_id, put.namespace, parent_id=put.parent_id, latest_id=error.latest_id, is_own=True
             ) from None
 
-    def _same_in(self, versions: Mapping[str, Any], parent: CheckpointRecord) -> Collection[str]:
-        """The channels whose values the parent has: those with the same version there."""
-        if parent.runtime != self._runtime:
-            return ()
-        before = versions_of(self.serde.loads_typed(parent.checkpoint))
-        return {name for name in parent.channels if name in before and before[name] == versions.get(name)}
+    def _unchanged(
+        self,
+        versions: Mapping[str, Any],
+        not_given: Sequence[str],
+        values: Mapping[str, Any],
+        parent: CheckpointRecord | None,
+    ) -> dict[str, Tree | None]:
+        """Channels that did not change: None for those that the parent has at the same version, the others in pieces."""
+        same: set[str] = set()
+        if (not_given or values) and parent is not None and parent.runtime == self._runtime:
+            before = versions_of(self.serde.loads_typed(parent.checkpoint))
+            same = {name for name in parent.channels if name in before and before[name] == versions.get(name)}
+        found: dict[str, Tree | None] = {name: None for name in (*not_given, *values) if name in same}
+        return found | {name: self._values.encode(value) for name, value in values.items() if name not in same}
 
     def _is_continuing(
         self, thread_id: str, namespace: str, parent_id: str | None, metadata: CheckpointMetadata
@@ -325,9 +336,45 @@ class LedgerSaver(ThreadQueries, AsyncTwins):  # pyright: ignore[reportIncompati
         thread_id, namespace = self._place(config)
         checkpoint_id = get_checkpoint_id(config) or None
         with self._threads.reading(thread_id) as thread:
-            return delta_history(thread, namespace, checkpoint_id, channels, self._values.reader())
+            return delta_history(thread, namespace, checkpoint_id, channels, self._reader())
 
     def get_next_version(self, current: Any, channel: None) -> Any:
         """The version after `current`, which may be of any saver's form."""
         del channel
         return next_version(current)
+
+    async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """Asynchronous version of `get_tuple`."""
+        begin_flow()
+        return await in_thread(lambda: self.get_tuple(config))
+
+    async def alist(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: dict[str, Any] | None = None,  # noqa: A002 - LangGraph's name
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[CheckpointTuple]:
+        """Asynchronous version of `list`."""
+        found = self.list(config, filter=filter, before=before, limit=limit)
+        while (one := await in_thread(lambda: next(found, None))) is not None:
+            yield one
+
+    async def aput(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        """Asynchronous version of `put`."""
+        need_flow()
+        return await in_thread(lambda: self.put(config, checkpoint, metadata, new_versions))
+
+    aput_writes = threaded(BaseCheckpointSaver[Any].put_writes)
+    adelete_thread = threaded(BaseCheckpointSaver[Any].delete_thread)
+    adelete_for_runs = threaded(BaseCheckpointSaver[Any].delete_for_runs)
+    acopy_thread = threaded(BaseCheckpointSaver[Any].copy_thread)
+    aprune = threaded(BaseCheckpointSaver[Any].prune)
+    aget_delta_channel_history = threaded(BaseCheckpointSaver[Any].get_delta_channel_history)
