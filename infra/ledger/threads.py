@@ -2,8 +2,9 @@
 
 import marshal
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from functools import partial
+from itertools import islice
 from typing import Any, Final, NamedTuple, cast
 
 import msgspec
@@ -200,15 +201,13 @@ class Threads:
 
         `is_known` says which pieces of content the reader has already, by digest; those are not read again.
         """
-        with self._reading() as snapshot:
-            thread = snapshot.thread(check_id(thread_id, "thread_id"))
+        with self.reading(thread_id) as thread:
             found = thread.latest(namespace) if checkpoint_id is None else thread.checkpoint(namespace, checkpoint_id)
             return None if found is None or found.skeleton is not None else _loaded(thread, found, is_known, {})
 
     def peek(self, thread_id: str, namespace: str, checkpoint_id: str | None = None) -> CheckpointRecord | None:
         """The record of a checkpoint, or of the newest, without content; skeletons too when named."""
-        with self._reading() as snapshot:
-            thread = snapshot.thread(check_id(thread_id, "thread_id"))
+        with self.reading(thread_id) as thread:
             return thread.latest(namespace) if checkpoint_id is None else thread.checkpoint(namespace, checkpoint_id)
 
     def checkpoints(
@@ -243,7 +242,7 @@ class Threads:
         for keys in pages:
             found: list[StoredCheckpoint] = []
             pieces: dict[bytes, Content] = {}  # checkpoints that follow each other have most of theirs in common
-            with self._reading() as snapshot:
+            with self._store.snapshot() as snapshot:
                 threads: dict[str, IndexedThread] = {}
                 for owner, name, checkpoint_id in keys:
                     if left is not None and len(found) >= left:
@@ -267,15 +266,13 @@ class Threads:
         if thread_id is None:
             yield from self._pages_of_all(namespace, within, before)
             return
-        with self._reading() as snapshot:
-            thread = snapshot.thread(check_id(thread_id, "thread_id"))
+        with self.reading(thread_id) as thread:
             names = [name for name in thread.namespaces() if _is_wanted(name, namespace, within)]
         if len(names) == 1:
             yield from self._pages_of_one(thread_id, names[0], before)
             return
         found: list[tuple[str, str, str]] = []
-        with self._reading() as snapshot:
-            thread = snapshot.thread(thread_id)
+        with self.reading(thread_id) as thread:
             for name in names:
                 found.extend((thread_id, name, one.checkpoint_id) for one in thread.checkpoints(name, before=before))
         found.sort(key=lambda key: key[2], reverse=True)
@@ -289,12 +286,9 @@ class Threads:
     def _pages_of_one(self, thread_id: str, namespace: str, before: str | None) -> Iterator[list[tuple[str, str, str]]]:
         size = 1  # the first is often all that is wanted
         while True:
-            page: list[tuple[str, str, str]] = []
-            with self._reading() as snapshot:
-                for one in snapshot.thread(thread_id).checkpoints(namespace, before=before):
-                    page.append((thread_id, namespace, one.checkpoint_id))
-                    if len(page) == size:
-                        break
+            with self.reading(thread_id) as thread:
+                found = islice(thread.checkpoints(namespace, before=before), size)
+                page = [(thread_id, namespace, one.checkpoint_id) for one in found]
             if not page:
                 return
             yield page
@@ -307,7 +301,7 @@ class Threads:
         while True:
             page: list[tuple[str, str, str]] = []
             count = 0
-            with self._reading() as snapshot:
+            with self._store.snapshot() as snapshot:
                 listed = listed_checkpoints(snapshot.txn, snapshot.tables, before=before, resume=resume)
                 for key, thread_id, name, checkpoint_id in listed:
                     resume, count = key, count + 1
@@ -322,26 +316,24 @@ class Threads:
 
     def namespaces(self, thread_id: str) -> list[str]:
         """The namespaces of a thread, in the order in which they came up; none when there is no such thread."""
-        with self._reading() as snapshot:
-            return snapshot.thread(check_id(thread_id, "thread_id")).namespaces()
+        with self.reading(thread_id) as thread:
+            return thread.namespaces()
 
     def thread_ids(self) -> list[str]:
         """All threads, the oldest first."""
-        with self._reading() as snapshot:
-            listed = listed_threads(snapshot.txn, snapshot.tables)
-            threads = [snapshot.thread(thread_id, even_quarantined=True) for _, thread_id in listed]
-            return [thread.thread_id for thread in threads if thread.record is not None]
+        with self._store.snapshot() as snapshot:
+            return [thread.thread_id for thread, _ in _living(snapshot)]
 
     def of_run(self, run_id: str) -> list[tuple[str, str, str]]:
         """The checkpoints that a run made: (thread id, namespace, checkpoint id)."""
-        with self._reading() as snapshot:
+        with self._store.snapshot() as snapshot:
             found = checkpoints_of_run(snapshot.txn, snapshot.tables, run_id)
             return [key for key in found if snapshot.thread(key[0], even_quarantined=True).record is not None]
 
     @contextmanager
     def reading(self, thread_id: str) -> Generator[IndexedThread]:
         """A thread at one moment, for questions that belong together."""
-        with self._reading() as snapshot:
+        with self._store.snapshot() as snapshot:
             yield snapshot.thread(check_id(thread_id, "thread_id"))
 
     def delete(self, thread_id: str, *, within: str | None = None) -> None:
@@ -375,10 +367,8 @@ class Threads:
 
     def infos(self) -> list[ThreadInfo]:
         """Yield the metadata of all threads, the oldest first."""
-        with self._reading() as snapshot:
-            listed = listed_threads(snapshot.txn, snapshot.tables)
-            threads = [snapshot.thread(thread_id, even_quarantined=True) for _, thread_id in listed]
-            return [thread_info(thread, thread.record) for thread in threads if thread.record is not None]
+        with self._store.snapshot() as snapshot:
+            return [thread_info(thread, record) for thread, record in _living(snapshot)]
 
     def copy(self, source_id: str, target_id: str, *, within: str | None = None) -> None:
         """
@@ -403,8 +393,13 @@ class Threads:
     def _execute(self, thread_id: str, decide: Callable[[IndexedThread], list[Body]]) -> None:
         self._store.execute_on_thread(check_id(thread_id, "thread_id"), lambda state, _now: decide(state))
 
-    def _reading(self) -> AbstractContextManager[LedgerSnapshot]:
-        return self._store.snapshot()
+
+def _living(snapshot: LedgerSnapshot) -> Iterator[tuple[IndexedThread, ThreadRecord]]:
+    """Yield the threads, the oldest first."""
+    for _, thread_id in listed_threads(snapshot.txn, snapshot.tables):
+        thread = snapshot.thread(thread_id, even_quarantined=True)
+        if thread.record is not None:
+            yield thread, thread.record
 
 
 def _is_wanted(name: str, namespace: str | None, within: str | None) -> bool:

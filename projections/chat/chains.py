@@ -199,7 +199,7 @@ class Chains:
         """The messages from the root to `head`, oldest first; the last `limit` of them, with data that wait to be decoded."""
         runs = self._runs_to(head, limit)
         with only_new_collected(sum(last - first + 1 for _, first, last in runs)):
-            messages = read_runs(runs, self._arrays, self._parent_of, chat_id=self._chat_id, lazy_data=lazy_data)
+            messages = read_runs(runs, self._arrays, self._parent_id, chat_id=self._chat_id, lazy_data=lazy_data)
         if not self.annotations.is_empty:
             self._annotate(runs, messages)
         return messages
@@ -225,9 +225,6 @@ class Chains:
             for offset, annotation in self.annotations.between(number, first, last):
                 _set(messages[start + offset - first], "annotation", annotation)
             start += last - first + 1
-
-    def _parent_of(self, run: Run) -> str | None:
-        return self._parent_id(run[:2])
 
     def _parent_id(self, place: Place) -> str | None:
         parent = self.parent(place)
@@ -286,11 +283,8 @@ class Chains:
 
     def numbered(self, first: int) -> list[tuple[int, Place]]:
         """The messages from a number in log order on, as their numbers and places."""
-        prefix = chat_key(self._chat_no, Tag.PAGE)
         found: list[tuple[int, Place]] = []
-        for key, value in prefixed(self._txn, self._table, prefix):
-            number: int = _u32.unpack_from(key, len(prefix))[0]
-            page = unpack_page(key, without_checksum(value))
+        for number, page in self._all_pages():
             if page.ordinals[-1] >= first:
                 places = zip(
                     page.ordinals, range(page.first_offset, page.first_offset + len(page.ordinals)), strict=True
@@ -369,26 +363,26 @@ class Chains:
         msg = f"messages of segment {segment} of chat {self._chat_id!r} are missing in the index; rebuild it"
         return ChainIntegrityError(msg)
 
-    def all_places(self) -> Iterator[tuple[Place, str]]:
-        """Every message of the chat as its place and its id."""
+    def _all_pages(self) -> Iterator[tuple[int, MessagePage]]:
+        """Yield all pages, each with the number of its segment."""
         prefix = chat_key(self._chat_no, Tag.PAGE)
         for key, value in prefixed(self._txn, self._table, prefix):
-            number: int = _u32.unpack_from(key, len(prefix))[0]
-            page = unpack_page(key, without_checksum(value))
+            yield _u32.unpack_from(key, len(prefix))[0], unpack_page(key, without_checksum(value))
+
+    def all_places(self) -> Iterator[tuple[Place, str]]:
+        """Every message of the chat as its place and its id."""
+        for number, page in self._all_pages():
             for offset, message in enumerate(_decode_page(page.array), page.first_offset):
                 yield (number, offset), message.id
 
     def all_messages(self) -> list[tuple[int, Message]]:
         """Every message of the chat with its number in log order; in the order of segments."""
         found: list[tuple[int, Message]] = []
-        prefix = chat_key(self._chat_no, Tag.PAGE)
         at, parent_id = -1, None
-        for key, value in prefixed(self._txn, self._table, prefix):
-            number: int = _u32.unpack_from(key, len(prefix))[0]
+        for number, page in self._all_pages():
             if number != at:
                 parent = self.segment(number).parent
                 at, parent_id = number, None if parent is None else self._id_at(parent)
-            page = unpack_page(key, without_checksum(value))
             for ordinal, message in zip(page.ordinals, _decode_page(page.array), strict=True):
                 _set(message, "chat_id", self._chat_id)
                 _set(message, "parent_id", parent_id)

@@ -188,7 +188,12 @@ _set: Final = msgspec.structs.force_setattr
 
 
 def read_runs(
-    runs: Iterable[Run], arrays: Arrays, parent_of: Callable[[Run], str | None], *, chat_id: str, lazy_data: bool
+    runs: Iterable[Run],
+    arrays: Arrays,
+    parent_of: Callable[[tuple[int, int]], str | None],
+    *,
+    chat_id: str,
+    lazy_data: bool,
 ) -> list[Message]:
     """
     The messages of runs that follow each other, root first.
@@ -196,7 +201,7 @@ def read_runs(
     Args:
         runs: What to read.
         arrays: Finds the pages of a run.
-        parent_of: Finds the id of the parent of the first message of a run.
+        parent_of: Finds the id of the parent of a message by its place: segment and offset.
         chat_id: The chat they belong to.
         lazy_data: Whether data are decoded when they are asked for.
     """
@@ -204,13 +209,12 @@ def read_runs(
     place = partial(place_lazily, UndecodedMessage(chat_id)) if lazy_data else partial(_place, chat_id)
     messages: list[Message] = []
     parent_id: str | None = None
-    for run in runs:
-        number, first, last = run
+    for number, first, last in runs:
         for page_first, array in arrays(number, first, last):
             page = decode(array)
             start = first - page_first if first > page_first else 0
             if not messages:
-                parent_id = page[start - 1].id if start else parent_of(run)
+                parent_id = page[start - 1].id if start else parent_of((number, first))
             if start or last - page_first + 1 < len(page):
                 page = page[start : last - page_first + 1]
             parent_id = place(page, parent_id)

@@ -88,19 +88,18 @@ class IndexedThread:
 
     def checkpoint(self, namespace: str, checkpoint_id: str) -> CheckpointRecord | None:
         """A checkpoint, skeletons too."""
-        number_of = self.namespace_no(namespace)
-        if self.thread_no is None or number_of is None:
-            return None
-        key = rows.checkpoint_key(self.thread_no, number_of, checkpoint_id)
-        raw = self._txn.get(key, db=self._tables.agent_checkpoints)
+        prefix = self._prefix(rows.CHECKPOINT, namespace)
+        raw = (
+            None
+            if prefix is None
+            else self._txn.get(prefix + checkpoint_id.encode(), db=self._tables.agent_checkpoints)
+        )
         return None if raw is None else read_checkpoint(raw, namespace, checkpoint_id)
 
     def is_awaited(self, namespace: str, checkpoint_id: str) -> bool:
         """Whether there may be checkpoints whose parent it is, though it is not there yet."""
-        number_of = self.namespace_no(namespace)
-        if self.thread_no is None or number_of is None:
-            return False
-        return self._get(rows.awaited_key(self.thread_no, number_of, checkpoint_id)) is not None
+        prefix = self._prefix(rows.AWAITED, namespace)
+        return prefix is not None and self._get(prefix + checkpoint_id.encode()) is not None
 
     def latest(self, namespace: str) -> CheckpointRecord | None:
         """The checkpoint with the greatest id that is no skeleton."""
@@ -108,10 +107,9 @@ class IndexedThread:
 
     def checkpoints(self, namespace: str, *, before: str | None = None) -> Iterator[CheckpointRecord]:
         """All of a namespace, newest first, skeletons too; only those with smaller ids than `before`."""
-        number_of = self.namespace_no(namespace)
-        if self.thread_no is None or number_of is None:
+        prefix = self._prefix(rows.CHECKPOINT, namespace)
+        if prefix is None:
             return
-        prefix = rows.namespace_key(self.thread_no, rows.CHECKPOINT, number_of)
         start = _after(prefix) if before is None else prefix + before.encode()
         cursor = self._txn.cursor(self._tables.agent_checkpoints)
         found = cursor.prev() if cursor.set_range(start) else cursor.last()
@@ -121,31 +119,30 @@ class IndexedThread:
 
     def writes(self, namespace: str, checkpoint_id: str) -> list[StoredWrite]:
         """The pending writes of a checkpoint, be it there or not, by task path, task and index."""
-        number_of = self.namespace_no(namespace)
-        if self.thread_no is None or number_of is None:
+        prefix = self._prefix(rows.WRITES, namespace)
+        if prefix is None:
             return []
-        prefix = rows.writes_key(self.thread_no, number_of, checkpoint_id)
-        found = [
-            write for _, value in prefixed(self._txn, self._tables.agent_writes, prefix) for write in read_writes(value)
-        ]
+        listed = prefixed(self._txn, self._tables.agent_writes, rows.writes_key(prefix, checkpoint_id))
+        found = [write for _, value in listed for write in read_writes(value)]
         return sorted(found, key=lambda write: (write.task_path, write.task_id, write.index))
 
     def writes_of_task(self, namespace: str, checkpoint_id: str, task_id: str) -> list[StoredWrite]:
         """Return the writes of one task, which are one row, however many tasks there are."""
-        number_of = self.namespace_no(namespace)
-        if self.thread_no is None or number_of is None:
+        prefix = self._prefix(rows.WRITES, namespace)
+        if prefix is None:
             return []
-        key = rows.writes_key(self.thread_no, number_of, checkpoint_id, rows.task_key(task_id))
+        key = rows.writes_key(prefix, checkpoint_id, rows.task_key(task_id))
         raw = self._txn.get(key, db=self._tables.agent_writes)
         return [] if raw is None else read_writes(raw)
 
+    def all_writes(self, namespace: str) -> list[tuple[bytes, bytes]]:
+        """The rows of the writes of a namespace, with their keys."""
+        prefix = self._prefix(rows.WRITES, namespace)
+        return [] if prefix is None else list(prefixed(self._txn, self._tables.agent_writes, prefix))
+
     def checkpoint_ids(self, namespace: str) -> list[str]:
         """The ids of all checkpoints of a namespace, and of those that only have writes yet; ascending."""
-        number_of = self.namespace_no(namespace)
-        if self.thread_no is None or number_of is None:
-            return []
-        prefix = rows.namespace_key(self.thread_no, rows.WRITES, number_of)
-        found = {rows.checkpoint_of_writes(key) for key, _ in prefixed(self._txn, self._tables.agent_writes, prefix)}
+        found = {rows.checkpoint_of_writes(key) for key, _ in self.all_writes(namespace)}
         return sorted(found | {one.checkpoint_id for one in self.checkpoints(namespace)})
 
     def has_content(self, digest: bytes) -> bool:
@@ -184,16 +181,20 @@ class IndexedThread:
     def namespace_no(self, namespace: str) -> int | None:
         """The number of a namespace; None when nothing is in it."""
         if namespace not in self._namespace_nos:
-            raw = (
-                None
-                if self.thread_no is None
-                else self._get(number(self.thread_no) + rows.NAMESPACE + id_key(namespace))
-            )
+            thread_no = self.thread_no
+            raw = None if thread_no is None else self._get(number(thread_no) + rows.NAMESPACE + id_key(namespace))
             if raw is not None and len(raw) != _NAMESPACE_NO_BYTES:
                 msg = f"a namespace of thread {self.thread_id!r} is damaged in the index; rebuild it"
                 raise CorruptStateError(msg)
             self._namespace_nos[namespace] = None if raw is None else int.from_bytes(raw, "big")
         return self._namespace_nos[namespace]
+
+    def _prefix(self, kind: bytes, namespace: str) -> bytes | None:
+        """The prefix of rows of one kind within a namespace; None when nothing is in it."""
+        namespace_no = self.namespace_no(namespace)
+        if self.thread_no is None or namespace_no is None:
+            return None
+        return rows.namespace_key(self.thread_no, kind, namespace_no)
 
     def beside(self, thread_id: str) -> "IndexedThread":
         """Another thread at the same moment."""

@@ -29,19 +29,9 @@ BY_ID, BY_RUN, BY_NAME = b"z", b"r", b"n"
 """The lists over all threads. The longest one is the last, as pages get full only where all that comes goes last."""
 
 
-def checkpoint_key(thread_no: int, namespace_no: int, checkpoint_id: str) -> bytes:
-    """A checkpoint. Within a namespace the order is that of ids."""
-    return namespace_key(thread_no, CHECKPOINT, namespace_no) + checkpoint_id.encode()
-
-
-def awaited_key(thread_no: int, namespace_no: int, checkpoint_id: str = "") -> bytes:
-    """A checkpoint that is not there, though others name it as their parent."""
-    return namespace_key(thread_no, AWAITED, namespace_no) + checkpoint_id.encode()
-
-
-def writes_key(thread_no: int, namespace_no: int, checkpoint_id: str, task: bytes = b"") -> bytes:
-    """The writes of one task of a checkpoint; without a task what those of all tasks begin with."""
-    return namespace_key(thread_no, WRITES, namespace_no) + checkpoint_id.encode() + _END + task
+def writes_key(prefix: bytes, checkpoint_id: str, task: bytes = b"") -> bytes:
+    """The writes of one task of a checkpoint in a namespace; without a task what those of all tasks begin with."""
+    return prefix + checkpoint_id.encode() + _END + task
 
 
 def task_key(task_id: str) -> bytes:
@@ -55,7 +45,12 @@ def checkpoint_of_writes(key: bytes) -> str:
 
 
 def namespace_key(thread_no: int, kind: bytes, namespace_no: int) -> bytes:
-    """Return the prefix of rows of one kind within a namespace."""
+    """
+    Return the prefix of rows of one kind within a namespace.
+
+    The id of a checkpoint follows: of one that is there (`CHECKPOINT`), or others name as their parent (`AWAITED`), or that
+    has writes (`writes_key`).
+    """
     return number(thread_no) + kind + namespace_no.to_bytes(4, "big")
 
 

@@ -114,24 +114,23 @@ class ThreadWriter(IndexedThread):
         self._store(checkpoint)
         self._count(1)
         assert self.thread_no is not None, "events make a thread"
-        self._note_awaited(checkpoint, namespace_no)
+        self._note_awaited(checkpoint)
         where = (self.thread_id, checkpoint.namespace)
         self._order(rows.by_id(checkpoint.checkpoint_id, self.thread_no, namespace_no), _encode(where))
         if checkpoint.run_id is not None:
             key = rows.by_run(checkpoint.run_id, self.thread_no, namespace_no, checkpoint.checkpoint_id)
             self._order(key, _encode((*where, checkpoint.checkpoint_id)))
 
-    def _note_awaited(self, checkpoint: CheckpointRecord, namespace_no: int) -> None:
+    def _note_awaited(self, checkpoint: CheckpointRecord) -> None:
         """Note that it came, and that its parent is still to come where that is not there."""
-        assert self.thread_no is not None, "events make a thread"
-        self._txn.delete(
-            rows.awaited_key(self.thread_no, namespace_no, checkpoint.checkpoint_id), db=self._tables.agents
-        )
+        awaited = self._need_prefix(rows.AWAITED, checkpoint.namespace)
+        self._txn.delete(awaited + checkpoint.checkpoint_id.encode(), db=self._tables.agents)
         if checkpoint.parent_id is None or checkpoint.is_orphan:
             return
-        key = rows.checkpoint_key(self.thread_no, namespace_no, checkpoint.parent_id)
+        parent = checkpoint.parent_id.encode()
+        key = self._need_prefix(rows.CHECKPOINT, checkpoint.namespace) + parent
         if self._txn.get(key, db=self._tables.agent_checkpoints) is None:
-            self._put(rows.awaited_key(self.thread_no, namespace_no, checkpoint.parent_id), b"")
+            self._put(awaited + parent, b"")
 
     def _drop_checkpoint(self, known: CheckpointRecord) -> None:
         """Forget a checkpoint, but not its writes."""
@@ -154,10 +153,9 @@ class ThreadWriter(IndexedThread):
         self._merge_writes(body.namespace, body.checkpoint_id, body.task_id, writes)
 
     def _merge_writes(self, namespace: str, checkpoint_id: str, task_id: str, writes: list[StoredWrite]) -> None:
-        assert self.thread_no is not None, "events make a thread"
         slots = {write.index: write for write in self.writes_of_task(namespace, checkpoint_id, task_id)}
-        task = rows.task_key(task_id)
-        key = rows.writes_key(self.thread_no, self._need_namespace(namespace), checkpoint_id, task)
+        self._need_namespace(namespace)
+        key = rows.writes_key(self._need_prefix(rows.WRITES, namespace), checkpoint_id, rows.task_key(task_id))
         for write in writes:
             taken = slots.get(write.index)
             if taken is not None and write.index >= 0:
@@ -200,23 +198,21 @@ class ThreadWriter(IndexedThread):
             return
         for known in list(self.checkpoints(namespace)):
             self._drop_checkpoint(known)
-        prefix = rows.namespace_key(self.thread_no, rows.WRITES, namespace_no)
-        for key, value in list(prefixed(self._txn, self._tables.agent_writes, prefix)):
+        for key, value in self.all_writes(namespace):
             for write in read_writes(value):
                 self._unuse(write.digest)
             self._txn.delete(key, db=self._tables.agent_writes)
-        drop_prefixed(self._txn, self._tables.agents, rows.awaited_key(self.thread_no, namespace_no))
+        drop_prefixed(self._txn, self._tables.agents, self._need_prefix(rows.AWAITED, namespace))
         text_key = number(self.thread_no) + rows.NAMESPACE_TEXT + namespace_no.to_bytes(4, "big")
         self._txn.delete(text_key, db=self._tables.agents)
         self._txn.delete(number(self.thread_no) + rows.NAMESPACE + id_key(namespace), db=self._tables.agents)
         self._namespace_nos[namespace] = None
 
     def _drop_writes(self, namespace: str, checkpoint_id: str, *, kept: tuple[str, ...]) -> None:
-        namespace_no = self.namespace_no(namespace)
-        if self.thread_no is None or namespace_no is None:
+        prefix = self._prefix(rows.WRITES, namespace)
+        if prefix is None:
             return
-        prefix = rows.writes_key(self.thread_no, namespace_no, checkpoint_id)
-        for key, value in list(prefixed(self._txn, self._tables.agent_writes, prefix)):
+        for key, value in list(prefixed(self._txn, self._tables.agent_writes, rows.writes_key(prefix, checkpoint_id))):
             writes = read_writes(value)
             for write in writes:
                 if write.channel not in kept:
@@ -236,12 +232,9 @@ class ThreadWriter(IndexedThread):
         for namespace in source.namespaces():
             if body.within is not None and not is_within(namespace, body.within):
                 continue
-            namespace_no = source.namespace_no(namespace)
-            assert namespace_no is not None, "a listed namespace has a number"
             for checkpoint in reversed(list(source.checkpoints(namespace))):  # parents first
                 self._put_checkpoint(checkpoint)
-            prefix = rows.namespace_key(source.thread_no, rows.WRITES, namespace_no)
-            for key, value in list(prefixed(self._txn, self._tables.agent_writes, prefix)):
+            for key, value in source.all_writes(namespace):
                 writes = read_writes(value)
                 self._merge_writes(namespace, rows.checkpoint_of_writes(key), writes[0].task_id, writes)
 
@@ -356,11 +349,13 @@ class ThreadWriter(IndexedThread):
         assert record is not None, "events make a thread"
         self._record = msgspec.structs.replace(record, checkpoint_count=record.checkpoint_count + more)
 
+    def _need_prefix(self, kind: bytes, namespace: str) -> bytes:
+        prefix = self._prefix(kind, namespace)
+        assert prefix is not None, "its thread and its namespace exist"
+        return prefix
+
     def _checkpoint_key(self, checkpoint: CheckpointRecord) -> bytes:
-        namespace_no = self.namespace_no(checkpoint.namespace)
-        assert self.thread_no is not None, "its thread exists"
-        assert namespace_no is not None, "its namespace exists"
-        return rows.checkpoint_key(self.thread_no, namespace_no, checkpoint.checkpoint_id)
+        return self._need_prefix(rows.CHECKPOINT, checkpoint.namespace) + checkpoint.checkpoint_id.encode()
 
     def _store(self, checkpoint: CheckpointRecord) -> None:
         key = self._checkpoint_key(checkpoint)
