@@ -74,7 +74,6 @@ class CheckpointPut(msgspec.Struct, frozen=True, kw_only=True):
     not_given: Sequence[str] = ()
     runtime: str = "python"
     run_id: str | None = None
-    owner: str | None = None
     expected_latest: str | msgspec.UnsetType | None = msgspec.UNSET
 
 
@@ -127,7 +126,6 @@ def decide_put_checkpoint(
         pieces=last,
         runtime=put.runtime,
         run_id=put.run_id,
-        owner=put.owner,
     )
     return [*map(AgentContentPut, earlier), body]
 
@@ -205,7 +203,6 @@ def decide_put_writes(
     task_id: str,
     task_path: str,
     writes: Sequence[tuple[int, str, Tree]],
-    owner: str | None = None,
 ) -> list[Body]:
     """A task's writes as (index, channel, value), without those whose slots are taken; nothing when none is left."""
     check_namespace(namespace)
@@ -226,7 +223,7 @@ def decide_put_writes(
         pieces.add(tree, None)
     *earlier, last = batches_of(pieces.found)
     slots = tuple(WriteSlot(index, channel, tree.digest) for index, (channel, tree) in kept.items())
-    body = AgentWritesPut(namespace, checkpoint_id, task_id, task_path, slots, last, owner)
+    body = AgentWritesPut(namespace, checkpoint_id, task_id, task_path, slots, last)
     return [*map(AgentContentPut, earlier), body]
 
 
@@ -291,9 +288,7 @@ def _split_deletion(body: AgentCheckpointsDeleted, most: int = 1_000) -> list[Bo
     ]
 
 
-def decide_copy(
-    state: ThreadState, source: ThreadState, *, within: str | None = None, owner: str | None = None
-) -> list[Body]:
+def decide_copy(state: ThreadState, source: ThreadState, *, within: str | None = None) -> list[Body]:
     """
     The thread takes over what the source has.
 
@@ -305,7 +300,7 @@ def decide_copy(
     if any(within is None or is_within(name, within) for name in state.namespaces()):
         msg = f"thread {state.thread_id!r} is not empty: thread {source.thread_id!r} cannot be copied to it"
         raise AlreadyExistsError(msg)
-    return [AgentThreadCopied(source.thread_id, within, owner if owner is not None else record.owner)]
+    return [AgentThreadCopied(source.thread_id, within, record.owner)]
 
 
 def check_source(state: ThreadState, source: ThreadState) -> ThreadRecord:

@@ -122,12 +122,10 @@ class LedgerView:
 
     def __repr__(self) -> str:
         point = self._as_of_store.point
-        at = f"position {point.position}" if point.time is None else _shown(point.time)
+        at = f"position {point.position}"
+        if point.time is not None:
+            at = datetime.fromtimestamp(point.time / 1000, UTC).isoformat(timespec="milliseconds")
         return f"<LedgerView as of {at}{' (closed)' if self._as_of_store.is_closed else ''}>"
-
-
-def _shown(time_ms: int) -> str:
-    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds")
 
 
 class TimeTravelMethods(LedgerPart):

@@ -7,7 +7,7 @@ import msgspec
 
 from chatledger.domain.chat.events import Recorded
 from chatledger.domain.chat.state import StreamHead, Tombstone, check_follows, misplaced
-from chatledger.domain.content import Content, Piece, references_of
+from chatledger.domain.content import Piece, references_of
 from chatledger.domain.thread.events import (
     AgentCheckpointPut,
     AgentCheckpointsDeleted,
@@ -102,7 +102,8 @@ class ThreadWriter(IndexedThread):
             count, is_counted = self._uses(piece.digest)
             if count and not is_counted:  # it was waited for, by a copy whose source is erased
                 self._put_uses(piece.digest, count, is_counted=True)
-                self._use_references(piece.digest)
+                for reference in self._references(piece.digest):
+                    self._use(reference)
 
     def _put_checkpoint(self, checkpoint: CheckpointRecord) -> None:
         known = self.checkpoint(checkpoint.namespace, checkpoint.checkpoint_id)
@@ -264,10 +265,6 @@ class ThreadWriter(IndexedThread):
             for reference in references_of(stored.content):
                 self._use(reference)
 
-    def _use_references(self, digest: bytes) -> None:
-        for reference in self._references(digest):
-            self._use(reference)
-
     def _unuse(self, digest: bytes) -> None:
         """Count one use less; with the last one the piece goes, unless another thread has it."""
         assert self.thread_no is not None, "its thread exists"
@@ -313,8 +310,7 @@ class ThreadWriter(IndexedThread):
 
     def _references(self, digest: bytes) -> list[bytes]:
         stored = self.stored_content(digest)
-        content: Content | None = None if stored is None else stored.content
-        return [] if content is None else references_of(content)
+        return [] if stored is None else references_of(stored.content)
 
     def _uses(self, digest: bytes) -> tuple[int, bool]:
         assert self.thread_no is not None, "its thread exists"

@@ -44,7 +44,7 @@ class BoundSaver(BaseCheckpointSaver[Any]):
             raise ConfigurationError(msg)
         super().__init__(serde=serde or JsonPlusSerializer(allowed_msgpack_modules=list(allow) or None))
         self._threads = Threads(ledger)
-        self._expectations = Expectations() if is_fenced else None
+        self._expectations, self._is_fenced = Expectations(), is_fenced
         self._runtime = runtime
         self._root: str | None = None
 

@@ -28,10 +28,8 @@ from chatledger.domain.errors import (
 from chatledger.domain.thread.decide import CheckpointPut
 from chatledger.domain.thread.record import CheckpointRecord
 from chatledger.projections.chat.pages import only_new_collected
-from chatledger.projections.thread.reader import IndexedThread
 
 from ...ledger.aio.awaiting import in_thread, threaded
-from ...ledger.threads import Removal
 from .bound import VALUES, thread_id_of
 from .expectations import begin_flow, need_flow
 from .packing import next_version, pack, versions_of
@@ -69,11 +67,8 @@ class LedgerSaver(ThreadQueries):  # pyright: ignore[reportIncompatibleVariableO
         checkpoint_id = get_checkpoint_id(config) or None
         reader = self._reader()
         found = self._threads.get(thread_id, namespace, checkpoint_id, is_known=reader.is_known)
-        if self._expectations is not None and checkpoint_id is not None:
-            self._expectations.note_named(thread_id, namespace, checkpoint_id)
-        elif self._expectations is not None:
-            latest_id = None if found is None else found.record.checkpoint_id
-            self._expectations.note_latest(thread_id, namespace, latest_id)
+        read_id = checkpoint_id or (None if found is None else found.record.checkpoint_id)
+        self._expectations.note(thread_id, namespace, read_id, is_named=checkpoint_id is not None)
         if found is None:
             return None
         if found.record.runtime != self._runtime:
@@ -139,15 +134,12 @@ class LedgerSaver(ThreadQueries):  # pyright: ignore[reportIncompatibleVariableO
             is_known=reader.is_known,
         ):
             if bound is not None:
-                self._note_named(found.thread_id, found.record.namespace, found.record.checkpoint_id)
+                record = found.record
+                self._expectations.note(found.thread_id, record.namespace, record.checkpoint_id, is_named=True)
             yield self._tuple(found, reader)
         if bound is not None and thread_id is not None and namespace is not None:
             # A graph that is replayed looks so for what a subgraph had then, and begins it anew when that was nothing.
-            self._note_named(thread_id, self._stored(namespace), None)
-
-    def _note_named(self, thread_id: str, namespace: str, checkpoint_id: str | None) -> None:
-        if self._expectations is not None:
-            self._expectations.note_named(thread_id, namespace, checkpoint_id)
+            self._expectations.note(thread_id, self._stored(namespace), None, is_named=True)
 
     def put(
         self,
@@ -212,9 +204,6 @@ class LedgerSaver(ThreadQueries):  # pyright: ignore[reportIncompatibleVariableO
 
     def _put_expected(self, thread_id: str, put: CheckpointPut) -> None:
         expectations = self._expectations
-        if expectations is None:
-            self._threads.put_checkpoint(thread_id, put)
-            return
         may_branch = partial(expectations.may_branch, thread_id, put.namespace, put.parent_id)
         try:
             with expectations.putting(thread_id, put.namespace, put.checkpoint_id):
@@ -245,7 +234,7 @@ class LedgerSaver(ThreadQueries):  # pyright: ignore[reportIncompatibleVariableO
         self, thread_id: str, namespace: str, parent_id: str | None, metadata: CheckpointMetadata
     ) -> bool:
         """Whether it is to continue the thread; a copy of a checkpoint, which stands beside it, is a fork."""
-        if self._expectations is None or metadata.get("source") == "fork":
+        if not self._is_fenced or metadata.get("source") == "fork":
             return False
         return self._expectations.is_continuing(thread_id, namespace, parent_id)
 
@@ -322,10 +311,8 @@ class LedgerSaver(ThreadQueries):  # pyright: ignore[reportIncompatibleVariableO
             if strategy == "delete":
                 self.delete_thread(thread_id)
                 continue
-            self._threads.remove(thread_id, self._plan_prune, reason="pruned")
-
-    def _plan_prune(self, thread: IndexedThread) -> Removal:
-        return plan_prune(thread, self._is_ours, self._metadata)
+            plan = partial(plan_prune, is_ours=self._is_ours, metadata_of=self._metadata)
+            self._threads.remove(thread_id, plan, reason="pruned")
 
     def get_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
