@@ -150,7 +150,7 @@ def decide_put_state(state: StoredGraphState, draft: StateDraft, moment_ms: int)
     return [*bodies, *map(StateContentPut, earlier_pieces), put]
 
 
-def _intact(read: Callable[[K], T | None], key: K) -> T | None:
+def _intact(read: Callable[[K], T], key: K) -> T | None:
     """What is stored. A damaged piece counts as missing, and is stored again; out of a damaged version nothing has grown."""
     try:
         return read(key)

@@ -91,7 +91,8 @@ class BoundSaver(BaseCheckpointSaver[Any]):
         checkpoint: dict[str, Any] = {"id": record.checkpoint_id}
         if is_ours:
             checkpoint = unpack(self.serde.loads_typed(record.checkpoint), record.checkpoint_id)
-        checkpoint[VALUES] = self._channel_values(found, reader) if is_ours else {}
+        channels = record.channels if is_ours else {}
+        checkpoint[VALUES] = {name: reader.decode(digest, found.pieces) for name, digest in channels.items()}
         parent_id = found.parent_id
         return CheckpointTuple(
             config=self._config(found.thread_id, record.namespace, record.checkpoint_id),
@@ -108,9 +109,6 @@ class BoundSaver(BaseCheckpointSaver[Any]):
     def _reader(self) -> Reader:
         """One reading of values that belong together."""
         return Reader(self._serde, self._makers)
-
-    def _channel_values(self, found: StoredCheckpoint, reader: Reader) -> dict[str, Any]:
-        return {name: reader.decode(digest, found.pieces) for name, digest in found.record.channels.items()}
 
     def _metadata(self, record: CheckpointRecord) -> Any:
         return self.serde.loads_typed(record.metadata)
