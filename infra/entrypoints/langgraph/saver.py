@@ -7,7 +7,6 @@ from typing import Any
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
     WRITES_IDX_MAP,
-    BaseCheckpointSaver,
     ChannelVersions,
     Checkpoint,
     CheckpointMetadata,
@@ -29,7 +28,7 @@ from chatledger.domain.thread.decide import CheckpointPut
 from chatledger.domain.thread.record import CheckpointRecord
 from chatledger.projections.chat.pages import only_new_collected
 
-from ...ledger.aio.awaiting import in_thread, threaded
+from ...ledger.aio.awaiting import in_thread
 from .bound import VALUES, thread_id_of
 from .expectations import begin_flow, need_flow
 from .packing import next_version, pack, versions_of
@@ -359,9 +358,30 @@ class LedgerSaver(ThreadQueries):  # pyright: ignore[reportIncompatibleVariableO
         need_flow()
         return await in_thread(lambda: self.put(config, checkpoint, metadata, new_versions))
 
-    aput_writes = threaded(BaseCheckpointSaver[Any].put_writes)
-    adelete_thread = threaded(BaseCheckpointSaver[Any].delete_thread)
-    adelete_for_runs = threaded(BaseCheckpointSaver[Any].delete_for_runs)
-    acopy_thread = threaded(BaseCheckpointSaver[Any].copy_thread)
-    aprune = threaded(BaseCheckpointSaver[Any].prune)
-    aget_delta_channel_history = threaded(BaseCheckpointSaver[Any].get_delta_channel_history)
+    async def aput_writes(
+        self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
+    ) -> None:
+        """Asynchronous version of `put_writes`."""
+        await in_thread(lambda: self.put_writes(config, writes, task_id, task_path))
+
+    async def adelete_thread(self, thread_id: str) -> None:
+        """Asynchronous version of `delete_thread`."""
+        await in_thread(lambda: self.delete_thread(thread_id))
+
+    async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
+        """Asynchronous version of `delete_for_runs`."""
+        await in_thread(lambda: self.delete_for_runs(run_ids))
+
+    async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        """Asynchronous version of `copy_thread`."""
+        await in_thread(lambda: self.copy_thread(source_thread_id, target_thread_id))
+
+    async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+        """Asynchronous version of `prune`."""
+        await in_thread(lambda: self.prune(thread_ids, strategy=strategy))
+
+    async def aget_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, DeltaChannelHistory]:
+        """Asynchronous version of `get_delta_channel_history`."""
+        return await in_thread(lambda: self.get_delta_channel_history(config=config, channels=channels))

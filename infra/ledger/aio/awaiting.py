@@ -7,7 +7,7 @@ import itertools
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from concurrent.futures import CancelledError, Future
-from types import CoroutineType, TracebackType
+from types import TracebackType
 from typing import Any, Concatenate, Final, ParamSpec, Protocol, Self, TypeVar
 
 import anyio
@@ -80,7 +80,7 @@ def awaited(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[Runn
     return call
 
 
-def threaded(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], "CoroutineType[Any, Any, T]"]:
+def threaded(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
     """Return the asynchronous version of a method that may be called from any thread: the same in a worker thread."""
     name = method.__name__
 
@@ -91,7 +91,7 @@ def threaded(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, 
     functools.update_wrapper(call, method)
     call.__name__, call.__qualname__ = f"a{name}", method.__qualname__.replace(name, f"a{name}")
     call.__doc__ = f"Asynchronous version of `{name}`."
-    return call  # type: ignore[return-value]  # mypy knows it as a Coroutine only, and pyright overrides with no less
+    return call
 
 
 def iterated(
