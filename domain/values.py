@@ -200,7 +200,7 @@ class Branch(Value, frozen=True, kw_only=True):
 
 
 class Checkpoint(Value, frozen=True, kw_only=True):
-    """A named bookmark of a message. Setting the name again keeps the `id` and changes `message_id` and `created_at`."""
+    """A name for a message. Setting the name again keeps the `id` and changes `message_id` and `created_at`."""
 
     id: str
     chat_id: str

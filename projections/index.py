@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 import lmdb
 
 from chatledger.domain.chat.events import Recorded
-from chatledger.domain.errors import DECODE_ERRORS, CorruptStateError, LedgerClosedError
+from chatledger.domain.errors import DECODE_ERRORS, CorruptStateError, LedgerClosedError, QuarantinedError
 from chatledger.domain.values import Chat
 
 from .chat.chains import Place
@@ -22,7 +22,7 @@ from .lmdb.environment import INITIAL_MAP_BYTES, Transaction, UncleanStopError
 from .lmdb.scrub import scrub_files
 from .lmdb.system_errors import unusable
 from .lmdb.tables import Tables
-from .log.applying import Refuse, Settings, pass_over, refuse_foreign, refuse_nothing
+from .log.applying import Settings, describe_foreign, pass_over
 from .log.tracking import PositionRecorder
 from .search import indexer
 from .thread.reader import IndexedThread
@@ -33,6 +33,15 @@ ReadLog = Callable[[int], Sequence[Recorded]]
 
 APPLICATION: Final = "chatledger"
 _DAMAGE: Final = (lmdb.Error, *DECODE_ERRORS, struct.error, AssertionError)  # what reading damaged rows comes to
+
+
+Refuse = Callable[[str], None]
+"""Raises `QuarantinedError` when the stream is one of these."""
+
+
+def refuse_nothing(stream: str) -> None:
+    """All of them are whole."""
+    del stream
 
 
 class Snapshot:
@@ -51,7 +60,9 @@ class Snapshot:
     def refuse(self, stream: str) -> None:
         """Raise `QuarantinedError` when a stream lost events, or has a foreign message on its subject."""
         self._refuse(stream)
-        refuse_foreign(self._txn, self.tables, stream)
+        foreign = self._generation.tables.foreign(self._txn, stream)
+        if foreign is not None:
+            raise QuarantinedError(describe_foreign(stream, *foreign), chat_id=stream, position=foreign[0])
 
     def chat(self, chat_id: str, *, even_quarantined: bool = False) -> IndexedChat:
         """The chat of that id; its record is None when there is none."""

@@ -91,7 +91,7 @@ def decide_set_checkpoint(
     state: ChatState, name: str, message_id: str, *, checkpoint_id: str, created_at: int
 ) -> list[Body]:
     """
-    A bookmark of a message. Setting a name again keeps its id; each setting is an event, so earlier targets stay known.
+    A checkpoint at a message. Setting a name again keeps its id; each setting is an event, so earlier targets stay known.
 
     Raises:
         ChatNotFoundError, MessageNotFoundError, WrongChatError: The chat or the message is not there.
@@ -105,7 +105,7 @@ def decide_set_checkpoint(
 
 def decide_delete_checkpoint(state: ChatState, name: str) -> list[Body]:
     """
-    A bookmark removed; nothing when there is none of that name.
+    A checkpoint removed; nothing when there is none of that name.
 
     Raises:
         ChatNotFoundError: There is no such chat.

@@ -96,7 +96,7 @@ class HeadMoved(Body, frozen=True):
 
 
 class CheckpointSet(Body, frozen=True):
-    """A bookmark was set, or set anew."""
+    """A checkpoint was set, or set anew."""
 
     TOPIC: ClassVar[str] = "chatledger.checkpoint_set/1"
     checkpoint_id: str
@@ -106,7 +106,7 @@ class CheckpointSet(Body, frozen=True):
 
 
 class CheckpointDeleted(Body, frozen=True):
-    """A bookmark was removed; its message stays."""
+    """A checkpoint was removed; its message stays."""
 
     TOPIC: ClassVar[str] = "chatledger.checkpoint_deleted/1"
     name: str

@@ -45,7 +45,7 @@ class ImportedBranch(Value, frozen=True, kw_only=True):
 
 
 class ImportedCheckpoint(Value, frozen=True, kw_only=True):
-    """A named bookmark on a message."""
+    """A checkpoint of an imported chat."""
 
     name: str
     message_id: str

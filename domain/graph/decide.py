@@ -1,6 +1,7 @@
 """The record of a stored graph state and of its versions, and the decisions on it."""
 
-from typing import Protocol
+from collections.abc import Callable
+from typing import Protocol, TypeVar
 
 import msgspec
 
@@ -9,8 +10,11 @@ from ..chat.state import StreamHead, Tombstone
 from ..content import Content, Missing
 from ..errors import CorruptStateError, PayloadTooLargeError, StateConflictError
 from ..thread.decide import batches_of
-from .chunks import Cut
 from .events import FieldRef, StateContentPut, StateDeleted, StatePut, shown_id
+from .pieces import Cut
+
+K = TypeVar("K")
+T = TypeVar("T")
 
 
 class GraphStateRecord(msgspec.Struct, frozen=True, array_like=True):
@@ -124,10 +128,10 @@ def decide_put_state(state: StoredGraphState, draft: StateDraft, moment_ms: int)
         )
 
     def stored(digest: bytes) -> Content | None:
-        return None if record is None else _intact_content(state, digest)
+        return None if record is None else _intact(state.content, digest)
 
     missing = Missing(lambda digest: stored(digest) is not None, stored, is_deep=True)
-    before = parent if parent is not None or record is None else _intact_version(state, newest)
+    before = parent if parent is not None or record is None else _intact(state.version, newest)
     for name, value in draft.values.items():
         if value is not None:
             earlier = None if before is None else before.fields.get(name)
@@ -146,18 +150,10 @@ def decide_put_state(state: StoredGraphState, draft: StateDraft, moment_ms: int)
     return [*bodies, *map(StateContentPut, earlier_pieces), put]
 
 
-def _intact_content(state: StoredGraphState, digest: bytes) -> Content | None:
-    """A piece; a damaged one counts as missing, and is stored again."""
+def _intact(read: Callable[[K], T], key: K) -> T | None:
+    """What is stored. A damaged piece counts as missing, and is stored again; out of a damaged version nothing has grown."""
     try:
-        return state.content(digest)
-    except CorruptStateError:
-        return None
-
-
-def _intact_version(state: StoredGraphState, version: int) -> VersionRecord | None:
-    """A version; a damaged one counts as missing, and nothing is said to have grown out of it."""
-    try:
-        return state.version(version)
+        return read(key)
     except CorruptStateError:
         return None
 

@@ -1,6 +1,6 @@
 """Decisions on threads: which events an operation on the checkpoints of agents takes."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -58,9 +58,8 @@ class CheckpointPut(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         values: Of each channel that changed, its value.
-        inherited: The channels that have the parent's value if `same_in` says so, and none if not.
-        kept: Of each channel that has the parent's value if `same_in` says so, what makes it if not.
-        same_in: Of a parent, the channels that have the same value there, as they stand at the same version.
+        unchanged: Given the parent, the other channels: None for one with the parent's value, else its own value.
+        not_given: The channels whose values the writer does not have; whichever they have is right when it is put again.
         runtime: What writes it, and alone can resume it.
         expected_latest: The newest checkpoint of the namespace that the writer knows of; UNSET when that does not matter.
     """
@@ -71,22 +70,20 @@ class CheckpointPut(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint: Serialized
     metadata: Serialized
     values: Mapping[str, Tree]
-    inherited: Sequence[str] = ()
-    kept: Mapping[str, Callable[[], Tree]] = msgspec.field(default_factory=dict[str, Callable[[], Tree]])
-    same_in: Callable[[CheckpointRecord], Collection[str]] = lambda _parent: ()
+    unchanged: Callable[[CheckpointRecord | None], Mapping[str, Tree | None]] = lambda _parent: {}
+    not_given: Sequence[str] = ()
     runtime: str = "python"
     run_id: str | None = None
-    owner: str | None = None
     expected_latest: str | msgspec.UnsetType | None = msgspec.UNSET
 
 
 def decide_put_checkpoint(
-    state: ThreadState, put: CheckpointPut, *, is_own: Callable[[str], bool] = lambda _checkpoint_id: False
+    state: ThreadState, put: CheckpointPut, *, may_branch: Callable[[str], bool] = lambda _latest_id: False
 ) -> list[Body]:
     """
     The checkpoint with what the thread does not have of it; nothing when it is stored already, equal in all.
 
-    `is_own` says which checkpoints the writer may put others beside, whatever it expects.
+    `may_branch` says beside which latest checkpoints it may begin a branch, whatever the writer expects.
 
     Raises:
         CheckpointConflictError: Another checkpoint came meanwhile.
@@ -101,9 +98,9 @@ def decide_put_checkpoint(
     newest = next(iter(state.checkpoints(put.namespace)), None)
     parent = _named(state, put.namespace, put.parent_id, newest)
     before = {} if parent is None else parent.channels
-    same = () if parent is None or not (put.kept or put.inherited) else put.same_in(parent)
-    values = {**put.values, **{name: make() for name, make in put.kept.items() if name not in same}}
-    channels = {name: before[name] for name in (*put.inherited, *put.kept) if name in same}
+    unchanged = put.unchanged(parent)
+    values = {**put.values, **{name: tree for name, tree in unchanged.items() if tree is not None}}
+    channels = {name: before[name] for name, tree in unchanged.items() if tree is None}
     channels |= {name: tree.digest for name, tree in values.items()}
     known = _named(state, put.namespace, put.checkpoint_id, newest)
     if known is not None:
@@ -114,7 +111,7 @@ def decide_put_checkpoint(
     else:
         _check_acyclic(state, put, parent)
         if put.expected_latest is not msgspec.UNSET:
-            _check_latest(state, put, newest, is_own)
+            _check_latest(state, put, newest, may_branch)
     pieces = Missing(state.has_content, state.content)
     for name, tree in values.items():
         pieces.add(tree, before.get(name))
@@ -129,7 +126,6 @@ def decide_put_checkpoint(
         pieces=last,
         runtime=put.runtime,
         run_id=put.run_id,
-        owner=put.owner,
     )
     return [*map(AgentContentPut, earlier), body]
 
@@ -144,7 +140,7 @@ def _named(
 
 
 def _is_equal(known: CheckpointRecord, put: CheckpointPut, channels: dict[str, bytes]) -> bool:
-    """Whether it is put again as it is stored; of a skeleton as far as it is there. What is inherited has the same versions."""
+    """Whether it is put again as it is stored; of a skeleton as far as it is there."""
     if (known.parent_id, known.checkpoint, known.metadata, known.runtime, known.run_id) != (
         put.parent_id,
         put.checkpoint,
@@ -154,7 +150,7 @@ def _is_equal(known: CheckpointRecord, put: CheckpointPut, channels: dict[str, b
     ):
         return False
     named = known.channels.keys() if known.skeleton is not None else known.channels.keys() | channels.keys()
-    return all(known.channels.get(name) == channels.get(name) for name in named if name not in put.inherited)
+    return all(known.channels.get(name) == channels.get(name) for name in named if name not in put.not_given)
 
 
 def _check_acyclic(state: ThreadState, put: CheckpointPut, parent: CheckpointRecord | None) -> None:
@@ -172,10 +168,10 @@ def _check_acyclic(state: ThreadState, put: CheckpointPut, parent: CheckpointRec
 
 
 def _check_latest(
-    state: ThreadState, put: CheckpointPut, newest: CheckpointRecord | None, is_own: Callable[[str], bool]
+    state: ThreadState, put: CheckpointPut, newest: CheckpointRecord | None, may_branch: Callable[[str], bool]
 ) -> None:
     latest = newest if newest is None or newest.skeleton is None else state.latest(put.namespace)
-    if latest is None or is_own(latest.checkpoint_id):
+    if latest is None or may_branch(latest.checkpoint_id):
         return
     if not _is_on_path(state, put.namespace, latest.checkpoint_id, put.expected_latest):
         raise CheckpointConflictError(
@@ -207,7 +203,6 @@ def decide_put_writes(
     task_id: str,
     task_path: str,
     writes: Sequence[tuple[int, str, Tree]],
-    owner: str | None = None,
 ) -> list[Body]:
     """A task's writes as (index, channel, value), without those whose slots are taken; nothing when none is left."""
     check_namespace(namespace)
@@ -228,7 +223,7 @@ def decide_put_writes(
         pieces.add(tree, None)
     *earlier, last = batches_of(pieces.found)
     slots = tuple(WriteSlot(index, channel, tree.digest) for index, (channel, tree) in kept.items())
-    body = AgentWritesPut(namespace, checkpoint_id, task_id, task_path, slots, last, owner)
+    body = AgentWritesPut(namespace, checkpoint_id, task_id, task_path, slots, last)
     return [*map(AgentContentPut, earlier), body]
 
 
@@ -293,9 +288,7 @@ def _split_deletion(body: AgentCheckpointsDeleted, most: int = 1_000) -> list[Bo
     ]
 
 
-def decide_copy(
-    state: ThreadState, source: ThreadState, *, within: str | None = None, owner: str | None = None
-) -> list[Body]:
+def decide_copy(state: ThreadState, source: ThreadState, *, within: str | None = None) -> list[Body]:
     """
     The thread takes over what the source has.
 
@@ -307,7 +300,7 @@ def decide_copy(
     if any(within is None or is_within(name, within) for name in state.namespaces()):
         msg = f"thread {state.thread_id!r} is not empty: thread {source.thread_id!r} cannot be copied to it"
         raise AlreadyExistsError(msg)
-    return [AgentThreadCopied(source.thread_id, within, owner if owner is not None else record.owner)]
+    return [AgentThreadCopied(source.thread_id, within, record.owner)]
 
 
 def check_source(state: ThreadState, source: ThreadState) -> ThreadRecord:

@@ -9,7 +9,7 @@ from chatledger.domain.chat.events import MessagesAnnotated
 from chatledger.domain.limits import check_id
 from chatledger.domain.values import Annotation
 
-from .port import LedgerPart
+from .port import ChatsToRead, LedgerPart
 
 
 class AnnotationMethods(LedgerPart):
@@ -62,5 +62,5 @@ class AnnotationMethods(LedgerPart):
         Source: the LMDB index at `position`.
         """
         check_id(chat_id, "chat_id")
-        with self._store.snapshot() as snapshot:
+        with self._store.snapshot(ChatsToRead(chat_id)) as snapshot:
             return snapshot.chat(chat_id).annotations()

@@ -9,7 +9,7 @@ from chatledger.domain.limits import check_id, check_time
 from chatledger.domain.values import AnyHead, Branch
 
 from .drafts import new_id
-from .port import LedgerPart
+from .port import ChatsToRead, LedgerPart
 
 
 class BranchMethods(LedgerPart):
@@ -105,13 +105,13 @@ class BranchMethods(LedgerPart):
         """The branch of that name, or None."""
         check_id(chat_id, "chat_id")
         check_id(name, "branch name")
-        with self._store.snapshot() as snapshot:
+        with self._store.snapshot(ChatsToRead(chat_id)) as snapshot:
             return snapshot.chat(chat_id).branch(name)
 
     def get_active_branch(self, chat_id: str) -> Branch | None:
         """The active branch; None only when there is no such chat."""
         check_id(chat_id, "chat_id")
-        with self._store.snapshot() as snapshot:
+        with self._store.snapshot(ChatsToRead(chat_id)) as snapshot:
             chat = snapshot.chat(chat_id)
             return None if chat.record is None else chat.branch(chat.record.active_branch)
 
@@ -179,5 +179,5 @@ class BranchMethods(LedgerPart):
         Source: the LMDB index at `position`. Costs O(branches); no chain is walked for the counts.
         """
         check_id(chat_id, "chat_id")
-        with self._store.snapshot() as snapshot:
+        with self._store.snapshot(ChatsToRead(chat_id)) as snapshot:
             return snapshot.chat(chat_id).branches()

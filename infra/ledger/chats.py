@@ -32,7 +32,7 @@ from ..log.envelope import clock_ms
 from ..store.store import RETRY_S
 from .drafts import new_id
 from .expiry import Ending, moment_ms
-from .port import LedgerPart
+from .port import ChatsToRead, LedgerPart
 from .sweeper import sweep
 
 ChatUpdater = Callable[[Chat], "dict[str, Any] | None"]
@@ -109,7 +109,7 @@ class ChatMethods(LedgerPart):
         Source: the LMDB index at `position`; the log is not read.
         """
         check_id(chat_id, "chat_id")
-        with self._store.snapshot() as snapshot:
+        with self._store.snapshot(ChatsToRead(chat_id)) as snapshot:
             return snapshot.chat(chat_id).chat
 
     def update_chat(
@@ -227,13 +227,17 @@ class ChatMethods(LedgerPart):
         if user_id is not None:
             check_id(user_id, "user_id", empty=True)
         entry = None if metadata is None else _check_entry(metadata)
-        with self._store.snapshot() as snapshot:
+        if isinstance(after, str):
+            after_id: str | None = check_id(after, "after")
+        else:
+            _check_after(after)
+            after_id = None if after is None else after.id
+        with self._store.snapshot(ChatsToRead(after_id, are_all=True, user_id=user_id)) as snapshot:
             if isinstance(after, str):
-                chat = snapshot.chat(check_id(after, "after")).chat
+                chat = snapshot.chat(after).chat
                 if chat is None:
                     raise ChatNotFoundError(after)
                 after = chat
-            _check_after(after)
             cursor = None if after is None else Cursor(after.updated_at, after.id)
             return snapshot.list_chats(user_id=user_id, entry=entry, limit=limit, offset=offset, after=cursor)
 

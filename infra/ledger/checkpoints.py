@@ -6,7 +6,7 @@ from chatledger.domain.limits import check_id, check_time
 from chatledger.domain.values import Checkpoint
 
 from .drafts import new_id
-from .port import LedgerPart
+from .port import ChatsToRead, LedgerPart
 
 
 class CheckpointMethods(LedgerPart):
@@ -55,13 +55,13 @@ class CheckpointMethods(LedgerPart):
         """The checkpoint of that name, or None."""
         check_id(chat_id, "chat_id")
         check_id(name, "checkpoint name")
-        with self._store.snapshot() as snapshot:
+        with self._store.snapshot(ChatsToRead(chat_id)) as snapshot:
             return snapshot.chat(chat_id).checkpoint(name)
 
     def list_checkpoints(self, chat_id: str) -> list[Checkpoint]:
         """The checkpoints by `created_at`, newest first, ties by name; none when there is no such chat."""
         check_id(chat_id, "chat_id")
-        with self._store.snapshot() as snapshot:
+        with self._store.snapshot(ChatsToRead(chat_id)) as snapshot:
             return snapshot.chat(chat_id).checkpoints()
 
     def delete_checkpoint(self, chat_id: str, name: str) -> bool:

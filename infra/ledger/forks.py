@@ -10,7 +10,7 @@ from chatledger.domain.limits import check_id
 from chatledger.domain.values import Chat
 
 from .drafts import new_id
-from .port import LedgerPart
+from .port import ChatsToRead, LedgerPart
 
 
 class ForkMethods(LedgerPart):
@@ -83,7 +83,7 @@ class ForkMethods(LedgerPart):
         check_id(chat_id, "chat_id")
         if message_id is not None:
             check_id(message_id, "message_id")
-        with self._store.snapshot() as snapshot:
+        with self._store.snapshot(ChatsToRead(are_all=True)) as snapshot:
             found = snapshot.list_chats(entry=(BRANCHED_FROM_CHAT, chat_id))
         wanted = [chat for chat in found if message_id in {None, (chat.metadata or {}).get(BRANCHED_FROM)}]
         return sorted(wanted, key=lambda chat: (chat.created_at, chat.id))

@@ -22,12 +22,12 @@ from chatledger.domain.chat.runs import RegenerationRecord
 from chatledger.domain.errors import ChatNotFoundError
 from chatledger.domain.limits import check_id
 from chatledger.domain.values import Branch, Checkpoint, Graph, Message, make_graph
-from chatledger.projections.chat.messages import only_new_collected
+from chatledger.projections.chat.pages import only_new_collected
 from chatledger.projections.chat.reader import IndexedChat
 
 from ..store.commands import MAX_COMMIT_EVENTS, Decide
 from .drafts import new_id
-from .port import LedgerPart
+from .port import ChatsToRead, LedgerPart
 
 _COMMIT_EVENTS: Final = MAX_COMMIT_EVENTS // 2
 T = TypeVar("T", ImportedMessage, ImportedBranch, ImportedCheckpoint, ImportedRegeneration)
@@ -78,7 +78,7 @@ class InterchangeMethods(LedgerPart):
         Source: the LMDB index at `position`.
         """
         check_id(chat_id, "chat_id")
-        with self._store.snapshot() as snapshot:
+        with self._store.snapshot(ChatsToRead(chat_id)) as snapshot:
             return exported_chat(snapshot.chat(chat_id))
 
     def graph(self, chat_id: str) -> Graph:
@@ -88,7 +88,7 @@ class InterchangeMethods(LedgerPart):
         An unknown chat has none of them. Source: the LMDB index at `position`.
         """
         check_id(chat_id, "chat_id")
-        with self._store.snapshot() as snapshot:
+        with self._store.snapshot(ChatsToRead(chat_id)) as snapshot:
             chat = snapshot.chat(chat_id)
             if chat.record is None:
                 return Graph(chat_id=chat_id, nodes=[], branches=[], checkpoints=[])

@@ -13,7 +13,7 @@ from ..log.envelope import acting
 from ..store.store import RETRY_S, Progress, no_progress
 from .feed import WHOLE, Cursor, Feed, FeedFilter, FeedInfo, claim, drop_feed, list_feeds
 from .feed.filter import HistoryFilter
-from .port import LedgerPart
+from .port import ChatsToRead, LedgerPart
 from .scopes.user_store import Owners
 
 
@@ -180,9 +180,10 @@ class LogMethods(LedgerPart):
 
     def owner_of(self, chat_id: str) -> str | None:
         """The owner of a chat; None when there is no such chat, or no more."""
+        check_id(chat_id, "chat_id")
         for may_lag in (True, False):
-            with self._store.snapshot() as snapshot:
-                profile = snapshot.chat(check_id(chat_id, "chat_id")).profile
+            with self._store.snapshot(ChatsToRead(chat_id)) as snapshot:
+                profile = snapshot.chat(chat_id).profile
             if profile is not None:
                 return profile.user_id
             if may_lag:

@@ -22,7 +22,7 @@ from chatledger.projections.chat.chains import Chains, Place
 from chatledger.projections.chat.reader import IndexedChat
 
 from .drafts import as_drafts
-from .port import LedgerPart, LedgerSnapshot, LedgerStore, store_of
+from .port import ChatsToRead, LedgerPart, LedgerSnapshot, LedgerStore, store_of
 
 
 class MessageMethods(LedgerPart):
@@ -99,7 +99,7 @@ class MessageMethods(LedgerPart):
         Source: the LMDB index at `position`; the log is not read.
         """
         check_id(message_id, "message_id")
-        with self._store.snapshot() as snapshot:
+        with self._store.snapshot(ChatsToRead(message_ids=(message_id,))) as snapshot:
             found = snapshot.find(message_id)
             return None if found is None else found[0].chains.message(found[1])
 
@@ -130,7 +130,7 @@ class MessageMethods(LedgerPart):
         Source: the LMDB index at `position`; the log is not read. Costs O(result).
         """
         check_id(chat_id, "chat_id")
-        with self._store.snapshot() as snapshot:
+        with self._store.snapshot(ChatsToRead(chat_id)) as snapshot:
             chat = snapshot.chat(chat_id)
             if chat.record is None:
                 raise ChatNotFoundError(chat_id)
@@ -160,14 +160,14 @@ class MessageMethods(LedgerPart):
         Source: the LMDB index at `position`; the log is not read. Costs O(result), whatever the length of the chat.
         """
         check_id(head_message_id, "head_message_id")
-        with self._store.snapshot() as snapshot:
+        with self._store.snapshot(ChatsToRead(message_ids=(head_message_id,))) as snapshot:
             found = snapshot.find(head_message_id)
             return _empty(limit, before) if found is None else _chain(*found, limit, before, lazy_data=lazy_data)
 
     def has_children(self, message_id: str) -> bool:
         """Whether any message answers this one; False for an unknown one."""
         check_id(message_id, "message_id")
-        with self._store.snapshot() as snapshot:
+        with self._store.snapshot(ChatsToRead(message_ids=(message_id,))) as snapshot:
             found = snapshot.find(message_id)
             return found is not None and found[0].chains.has_children(found[1])
 
@@ -178,7 +178,7 @@ class MessageMethods(LedgerPart):
         Raises:
             MessageNotFoundError: There is no such message.
         """
-        with self._store.snapshot() as snapshot:
+        with self._store.snapshot(_chats_of(message_id)) as snapshot:
             chat, place = _find(snapshot, message_id)
             return _messages(chat.chains, chat.chains.children(place))
 
@@ -189,7 +189,7 @@ class MessageMethods(LedgerPart):
         Raises:
             MessageNotFoundError: There is no such message.
         """
-        with self._store.snapshot() as snapshot:
+        with self._store.snapshot(_chats_of(message_id)) as snapshot:
             chat, place = _find(snapshot, message_id)
             chains = chat.chains
             parent = chains.parent(place)
@@ -204,7 +204,7 @@ class MessageMethods(LedgerPart):
             MessageNotFoundError: One of them is unknown.
             WrongChatError: They belong to different chats.
         """
-        with self._store.snapshot() as snapshot:
+        with self._store.snapshot(_chats_of(a, b)) as snapshot:
             chat, place, other = _find_both(snapshot, a, b)
             common = chat.chains.common_ancestor(place, other)
             return None if common is None else chat.chains.message(common)
@@ -217,7 +217,7 @@ class MessageMethods(LedgerPart):
             MessageNotFoundError: One of them is unknown.
             WrongChatError: They belong to different chats.
         """
-        with self._store.snapshot() as snapshot:
+        with self._store.snapshot(_chats_of(a, b)) as snapshot:
             chat, place, other = _find_both(snapshot, a, b)
             chains = chat.chains
             common = chains.common_ancestor(place, other)
@@ -302,8 +302,12 @@ def _empty(limit: int | None, before: str | None) -> list[Message]:
     return []
 
 
+def _chats_of(*message_ids: str) -> ChatsToRead:
+    return ChatsToRead(message_ids=tuple(check_id(message_id, "message_id") for message_id in message_ids))
+
+
 def _find(snapshot: LedgerSnapshot, message_id: str) -> tuple[IndexedChat, Place]:
-    found = snapshot.find(check_id(message_id, "message_id"))
+    found = snapshot.find(message_id)
     if found is None:
         raise MessageNotFoundError(message_id)
     return found
@@ -311,7 +315,7 @@ def _find(snapshot: LedgerSnapshot, message_id: str) -> tuple[IndexedChat, Place
 
 def _find_both(snapshot: LedgerSnapshot, a: str, b: str) -> tuple[IndexedChat, Place, Place]:
     chat, place = _find(snapshot, a)
-    other = chat.place(check_id(b, "message_id"))
+    other = chat.place(b)
     if other is None:
         _find(snapshot, b)
         raise WrongChatError(b, chat_id=chat.chat_id)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Literal, Never, Protocol
+from typing import Final, Literal, NamedTuple, Never, Protocol
 
 from chatledger.domain.chat.events import Recorded
 from chatledger.domain.errors import AccessDeniedError
@@ -21,6 +21,27 @@ from ..store.store import Store
 
 AdminTask = Literal["anchor", "backup", "projections", "rebuild", "repair", "verify"]
 """A task on the chats of all users: the whole store carries it out, the others refuse it by this name."""
+
+
+class ChatsToRead(NamedTuple):
+    """
+    The chats that a read concerns. A store of an earlier moment prepares them, and then shows no others.
+
+    Args:
+        chat_id: The chat of this id.
+        message_ids: The chats that these messages belong to, up to the first message that is in none.
+        are_all: All chats, or with `user_id` those of that owner.
+        are_searched: All chats, and they are searched together.
+    """
+
+    chat_id: str | None = None
+    message_ids: tuple[str, ...] = ()
+    are_all: bool = False
+    are_searched: bool = False
+    user_id: str | None = None
+
+
+NO_CHATS: Final = ChatsToRead()
 
 
 class LedgerLog(Protocol):
@@ -138,8 +159,8 @@ class LedgerStore(Protocol):
         """Raise `LedgerClosedError` after the store was closed."""
         ...
 
-    def snapshot(self) -> AbstractContextManager[LedgerSnapshot]:
-        """Return the index as it is, inside a transaction."""
+    def snapshot(self, chats: ChatsToRead = ..., /) -> AbstractContextManager[LedgerSnapshot]:
+        """Return the index as it is, inside a transaction, for a read of these chats."""
         ...
 
     def execute(

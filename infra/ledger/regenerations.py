@@ -21,7 +21,7 @@ from chatledger.domain.limits import check_id
 from chatledger.projections.chat.reader import IndexedChat
 
 from .drafts import new_id
-from .port import LedgerPart
+from .port import ChatsToRead, LedgerPart
 
 
 class RegenerationMethods(LedgerPart):
@@ -46,7 +46,7 @@ class RegenerationMethods(LedgerPart):
         Source: the LMDB index at `position`. Costs O(runs of the chat).
         """
         check_id(chat_id, "chat_id")
-        with self._store.snapshot() as snapshot:
+        with self._store.snapshot(ChatsToRead(chat_id)) as snapshot:
             chat = snapshot.chat(chat_id)
             require_chat(chat)
             check_target(chat, check_id(message_id, "message_id"))
@@ -179,7 +179,7 @@ class RegenerationMethods(LedgerPart):
         """
         check_id(chat_id, "chat_id")
         check_id(regeneration_id, "regeneration_id")
-        with self._store.snapshot() as snapshot:
+        with self._store.snapshot(ChatsToRead(chat_id)) as snapshot:
             chat = snapshot.chat(chat_id)
             record = chat.regeneration(regeneration_id)
             return None if record is None else _described(chat, record)
@@ -187,7 +187,7 @@ class RegenerationMethods(LedgerPart):
     def regenerations(self, chat_id: str) -> list[Regeneration]:
         """The regenerations of a chat by the time when they began, ties by id; none when there is no such chat."""
         check_id(chat_id, "chat_id")
-        with self._store.snapshot() as snapshot:
+        with self._store.snapshot(ChatsToRead(chat_id)) as snapshot:
             chat = snapshot.chat(chat_id)
             rows = chat.run_rows
             return [] if rows is None else [_described(chat, record) for record in rows.regenerations()]

@@ -24,7 +24,7 @@ from chatledger.projections.chat.runs import MESSAGE, THREAD, TRIGGER
 
 from ..store.commands import Decide, EventKind
 from .drafts import as_drafts, new_id
-from .port import LedgerPart
+from .port import ChatsToRead, LedgerPart
 
 
 class RunMethods(LedgerPart):
@@ -162,7 +162,7 @@ class RunMethods(LedgerPart):
         """The run of that id, or None."""
         check_id(chat_id, "chat_id")
         check_id(run_id, "run_id")
-        with self._store.snapshot() as snapshot:
+        with self._store.snapshot(ChatsToRead(chat_id)) as snapshot:
             return snapshot.chat(chat_id).run(run_id)
 
     def runs(
@@ -199,7 +199,7 @@ class RunMethods(LedgerPart):
         if status is not None and status not in RUN_STATUSES:
             msg = f"status must be one of {', '.join(get_args(RunStatus))}, not {status!r}"
             raise InvalidValueError(msg)
-        with self._store.snapshot() as snapshot:
+        with self._store.snapshot(ChatsToRead(chat_id)) as snapshot:
             found = _listed(snapshot.chat(chat_id), wanted)
         return [
             run
@@ -228,7 +228,7 @@ class RunMethods(LedgerPart):
         check_id(chat_id, "chat_id")
         if last_n is not None:
             check_count(last_n, "last_n")
-        with self._store.snapshot() as snapshot:
+        with self._store.snapshot(ChatsToRead(chat_id)) as snapshot:
             chat = snapshot.chat(chat_id)
             require_chat(chat)
             check_target(chat, check_id(message_id, "message_id"))

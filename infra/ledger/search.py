@@ -15,7 +15,7 @@ from chatledger.projections.chat.reader import IndexedChat
 from chatledger.projections.lmdb.system_errors import system_errors
 from chatledger.projections.search.ranking import Filter
 
-from .port import LedgerPart, LedgerSnapshot
+from .port import ChatsToRead, LedgerPart, LedgerSnapshot
 
 DEFAULT_LIMIT = 20
 
@@ -75,7 +75,8 @@ class SearchMethods(LedgerPart):
         from chatledger.projections.search import search
 
         parsed = parse(text)
-        with self._store.snapshot() as snapshot:
+        chats = ChatsToRead(are_searched=True, user_id=user_id) if chat_id is None else ChatsToRead(chat_id)
+        with self._store.snapshot(chats) as snapshot:
             chat = None if chat_id is None else snapshot.chat(chat_id)
             chat_nos = _chat_nos(snapshot, chat, user_id)
             only = Filter(roles=names, since=times[0], until=times[1])

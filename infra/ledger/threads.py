@@ -2,8 +2,9 @@
 
 import marshal
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from functools import partial
+from itertools import islice
 from typing import Any, Final, NamedTuple, cast
 
 import msgspec
@@ -156,10 +157,10 @@ class Threads:
         return store_of(self._ledger)
 
     def put_checkpoint(
-        self, thread_id: str, put: CheckpointPut, *, is_own: Callable[[str], bool] = lambda _checkpoint_id: False
+        self, thread_id: str, put: CheckpointPut, *, may_branch: Callable[[str], bool] = lambda _latest_id: False
     ) -> None:
         """
-        Store a checkpoint. `is_own` says beside which latest ones it may be put anyway.
+        Store a checkpoint. `may_branch` says beside which latest ones it may begin a branch, whatever `put` expects.
 
         Raises:
             CheckpointConflictError: Another checkpoint came to the namespace than `put.expected_latest`.
@@ -167,7 +168,7 @@ class Threads:
             InvalidValueError: An id breaks a rule, or the checkpoint would be its own ancestor.
             PayloadTooLargeError: The checkpoint does not fit into an event.
         """
-        self._execute(thread_id, lambda state: decide_put_checkpoint(state, put, is_own=is_own))
+        self._execute(thread_id, lambda state: decide_put_checkpoint(state, put, may_branch=may_branch))
 
     def put_writes(
         self,
@@ -201,15 +202,13 @@ class Threads:
 
         `is_known` says which pieces of content the reader has already, by digest; those are not read again.
         """
-        with self._reading() as snapshot:
-            thread = snapshot.thread(check_id(thread_id, "thread_id"))
+        with self.reading(thread_id) as thread:
             found = thread.latest(namespace) if checkpoint_id is None else thread.checkpoint(namespace, checkpoint_id)
             return None if found is None or found.skeleton is not None else _loaded(thread, found, is_known, {})
 
     def peek(self, thread_id: str, namespace: str, checkpoint_id: str | None = None) -> CheckpointRecord | None:
         """The record of a checkpoint, or of the newest, without content; skeletons too when named."""
-        with self._reading() as snapshot:
-            thread = snapshot.thread(check_id(thread_id, "thread_id"))
+        with self.reading(thread_id) as thread:
             return thread.latest(namespace) if checkpoint_id is None else thread.checkpoint(namespace, checkpoint_id)
 
     def checkpoints(
@@ -244,7 +243,7 @@ class Threads:
         for keys in pages:
             found: list[StoredCheckpoint] = []
             pieces: dict[bytes, Content] = {}  # checkpoints that follow each other have most of theirs in common
-            with self._reading() as snapshot:
+            with self._store.snapshot() as snapshot:
                 threads: dict[str, IndexedThread] = {}
                 for owner, name, checkpoint_id in keys:
                     if left is not None and len(found) >= left:
@@ -268,15 +267,13 @@ class Threads:
         if thread_id is None:
             yield from self._pages_of_all(namespace, within, before)
             return
-        with self._reading() as snapshot:
-            thread = snapshot.thread(check_id(thread_id, "thread_id"))
+        with self.reading(thread_id) as thread:
             names = [name for name in thread.namespaces() if _is_wanted(name, namespace, within)]
         if len(names) == 1:
             yield from self._pages_of_one(thread_id, names[0], before)
             return
         found: list[tuple[str, str, str]] = []
-        with self._reading() as snapshot:
-            thread = snapshot.thread(thread_id)
+        with self.reading(thread_id) as thread:
             for name in names:
                 found.extend((thread_id, name, one.checkpoint_id) for one in thread.checkpoints(name, before=before))
         found.sort(key=lambda key: key[2], reverse=True)
@@ -290,12 +287,9 @@ class Threads:
     def _pages_of_one(self, thread_id: str, namespace: str, before: str | None) -> Iterator[list[tuple[str, str, str]]]:
         size = 1  # the first is often all that is wanted
         while True:
-            page: list[tuple[str, str, str]] = []
-            with self._reading() as snapshot:
-                for one in snapshot.thread(thread_id).checkpoints(namespace, before=before):
-                    page.append((thread_id, namespace, one.checkpoint_id))
-                    if len(page) == size:
-                        break
+            with self.reading(thread_id) as thread:
+                found = islice(thread.checkpoints(namespace, before=before), size)
+                page = [(thread_id, namespace, one.checkpoint_id) for one in found]
             if not page:
                 return
             yield page
@@ -308,7 +302,7 @@ class Threads:
         while True:
             page: list[tuple[str, str, str]] = []
             count = 0
-            with self._reading() as snapshot:
+            with self._store.snapshot() as snapshot:
                 listed = listed_checkpoints(snapshot.txn, snapshot.tables, before=before, resume=resume)
                 for key, thread_id, name, checkpoint_id in listed:
                     resume, count = key, count + 1
@@ -323,26 +317,24 @@ class Threads:
 
     def namespaces(self, thread_id: str) -> list[str]:
         """The namespaces of a thread, in the order in which they came up; none when there is no such thread."""
-        with self._reading() as snapshot:
-            return snapshot.thread(check_id(thread_id, "thread_id")).namespaces()
+        with self.reading(thread_id) as thread:
+            return thread.namespaces()
 
     def thread_ids(self) -> list[str]:
         """All threads, the oldest first."""
-        with self._reading() as snapshot:
-            listed = listed_threads(snapshot.txn, snapshot.tables)
-            threads = [snapshot.thread(thread_id, even_quarantined=True) for _, thread_id in listed]
-            return [thread.thread_id for thread in threads if thread.record is not None]
+        with self._store.snapshot() as snapshot:
+            return [thread.thread_id for thread, _ in _living(snapshot)]
 
     def of_run(self, run_id: str) -> list[tuple[str, str, str]]:
         """The checkpoints that a run made: (thread id, namespace, checkpoint id)."""
-        with self._reading() as snapshot:
+        with self._store.snapshot() as snapshot:
             found = checkpoints_of_run(snapshot.txn, snapshot.tables, run_id)
             return [key for key in found if snapshot.thread(key[0], even_quarantined=True).record is not None]
 
     @contextmanager
     def reading(self, thread_id: str) -> Generator[IndexedThread]:
         """A thread at one moment, for questions that belong together."""
-        with self._reading() as snapshot:
+        with self._store.snapshot() as snapshot:
             yield snapshot.thread(check_id(thread_id, "thread_id"))
 
     def delete(self, thread_id: str, *, within: str | None = None) -> None:
@@ -356,23 +348,12 @@ class Threads:
         else:
             self._execute(thread_id, lambda state: decide_delete_namespaces(state, within=within, reason="deleted"))
 
-    def delete_checkpoints(
-        self,
-        thread_id: str,
-        checkpoints: Sequence[CheckpointKey],
-        *,
-        skeletons: Sequence[Skeleton] = (),
-        reason: str,
-    ) -> None:
-        """Remove checkpoints with their writes; of skeletons what later checkpoints need stays."""
+    def remove(self, thread_id: str, plan: Callable[[IndexedThread], Removal], *, reason: str) -> None:
+        """
+        Remove checkpoints with their writes; of skeletons what later checkpoints need stays.
 
-        def decide(state: IndexedThread) -> list[Body]:
-            return decide_delete_checkpoints(state, reason=reason, checkpoints=checkpoints, skeletons=skeletons)
-
-        self._execute(thread_id, decide)
-
-    def remove(self, thread_id: str, plan: "Callable[[IndexedThread], Removal]", *, reason: str) -> None:
-        """Remove what a plan says; it is asked about the thread as it is when the removal is written."""
+        The plan says which, of the thread as it is when the removal is written.
+        """
 
         def decide(state: IndexedThread) -> list[Body]:
             found = plan(state)
@@ -387,10 +368,8 @@ class Threads:
 
     def infos(self) -> list[ThreadInfo]:
         """Yield the metadata of all threads, the oldest first."""
-        with self._reading() as snapshot:
-            listed = listed_threads(snapshot.txn, snapshot.tables)
-            threads = [snapshot.thread(thread_id, even_quarantined=True) for _, thread_id in listed]
-            return [thread_info(thread, thread.record) for thread in threads if thread.record is not None]
+        with self._store.snapshot() as snapshot:
+            return [thread_info(thread, record) for thread, record in _living(snapshot)]
 
     def copy(self, source_id: str, target_id: str, *, within: str | None = None) -> None:
         """
@@ -415,8 +394,13 @@ class Threads:
     def _execute(self, thread_id: str, decide: Callable[[IndexedThread], list[Body]]) -> None:
         self._store.execute_on_thread(check_id(thread_id, "thread_id"), lambda state, _now: decide(state))
 
-    def _reading(self) -> AbstractContextManager[LedgerSnapshot]:
-        return self._store.snapshot()
+
+def _living(snapshot: LedgerSnapshot) -> Iterator[tuple[IndexedThread, ThreadRecord]]:
+    """Yield the threads, the oldest first."""
+    for _, thread_id in listed_threads(snapshot.txn, snapshot.tables):
+        thread = snapshot.thread(thread_id, even_quarantined=True)
+        if thread.record is not None:
+            yield thread, thread.record
 
 
 def _is_wanted(name: str, namespace: str | None, within: str | None) -> bool:

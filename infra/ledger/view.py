@@ -9,16 +9,16 @@ from typing import Concatenate, ParamSpec, Self, TypeVar
 from ..store.temp_folders import Scratch
 from .methods import LedgerMethods
 from .port import LedgerPart, LedgerStore
-from .scopes.as_of import AsOfStore, NeedsReplayError, find_point
+from .scopes.as_of import AsOfEvents, AsOfStore, find_point
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
 class _AsOfReader(LedgerMethods):
-    """The methods of a ledger, on a store as of a point. The view exposes those that only read."""
+    """The methods of a ledger, on a store as of a point or on its events. The view exposes those that only read."""
 
-    def __init__(self, as_of_store: AsOfStore, store: LedgerStore) -> None:
+    def __init__(self, as_of_store: AsOfStore, store: AsOfStore | AsOfEvents) -> None:
         self._as_of_store, self._read = as_of_store, store
 
     @property
@@ -29,27 +29,14 @@ class _AsOfReader(LedgerMethods):
         return self._as_of_store.is_closed
 
 
-def _as_of(method: Callable[Concatenate[LedgerMethods, P], T]) -> Callable[Concatenate["LedgerView", P], T]:
-    """Return a method that answers as of the point of the view."""
+def _as_of(
+    method: Callable[Concatenate[LedgerMethods, P], T], *, is_of_events: bool = False
+) -> Callable[Concatenate["LedgerView", P], T]:
+    """Return a method that answers as of the point of the view, from chats or from events."""
 
     def ask(self: "LedgerView", /, *args: P.args, **kwargs: P.kwargs) -> T:
-        while True:
-            try:
-                return method(self._reader, *args, **kwargs)  # pyright: ignore[reportPrivateUsage]  # this is a method of it
-            except NeedsReplayError as error:
-                needed = error
-            # Here, where no transaction is open.
-            self._as_of_store.prepare(needed)  # pyright: ignore[reportPrivateUsage]  # as above
-
-    functools.update_wrapper(ask, method)
-    return ask
-
-
-def _history_as_of(method: Callable[Concatenate[LedgerMethods, P], T]) -> Callable[Concatenate["LedgerView", P], T]:
-    """Return a method that reads the events up to the point of the view."""
-
-    def ask(self: "LedgerView", /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return method(self._history_reader, *args, **kwargs)  # pyright: ignore[reportPrivateUsage]  # this is a method of it
+        reader = self._events_reader if is_of_events else self._reader  # pyright: ignore[reportPrivateUsage]  # a method of it
+        return method(reader, *args, **kwargs)
 
     functools.update_wrapper(ask, method)
     return ask
@@ -70,7 +57,7 @@ class LedgerView:
     def __init__(self, store: AsOfStore) -> None:
         self._as_of_store = store
         self._reader = _AsOfReader(store, store)
-        self._history_reader = _AsOfReader(store, store.log_only)
+        self._events_reader = _AsOfReader(store, AsOfEvents(store))
 
     get_chat = _as_of(LedgerMethods.get_chat)
     list_chats = _as_of(LedgerMethods.list_chats)
@@ -106,7 +93,7 @@ class LedgerView:
     graph = _as_of(LedgerMethods.graph)
     owner_of = _as_of(LedgerMethods.owner_of)
 
-    history = _history_as_of(LedgerMethods.history)
+    history = _as_of(LedgerMethods.history, is_of_events=True)
 
     @property
     def position(self) -> int:
@@ -135,12 +122,10 @@ class LedgerView:
 
     def __repr__(self) -> str:
         point = self._as_of_store.point
-        at = f"position {point.position}" if point.time is None else _shown(point.time)
+        at = f"position {point.position}"
+        if point.time is not None:
+            at = datetime.fromtimestamp(point.time / 1000, UTC).isoformat(timespec="milliseconds")
         return f"<LedgerView as of {at}{' (closed)' if self._as_of_store.is_closed else ''}>"
-
-
-def _shown(time_ms: int) -> str:
-    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds")
 
 
 class TimeTravelMethods(LedgerPart):

@@ -24,7 +24,7 @@ from chatledger.domain.errors import (
 )
 from chatledger.domain.thread.events import thread_of
 from chatledger.domain.wire import Value
-from chatledger.projections.log.applying import Refuse, refuse_nothing
+from chatledger.projections.index import Refuse, refuse_nothing
 
 from ..log.nats_server.directory import write_private
 

@@ -144,8 +144,8 @@ class Store:
         if self._witness is not None:
             self._witness.note(last.position, last.hash)
 
-    def snapshot(self) -> AbstractContextManager[Snapshot]:
-        """The index as it is now."""
+    def snapshot(self, _chats: object = None, /) -> AbstractContextManager[Snapshot]:
+        """The index as it is now, whichever chats are read."""
         self.check_open()
         return self.index.snapshot()
 

@@ -7,7 +7,7 @@ from chatledger.domain.values import NewMessage
 
 from ..ledger.graph.state_store import StateStore
 from ..ledger.ledger import Ledger
-from ..ledger.threads import Threads
+from ..ledger.threads import Removal, Threads
 
 _LARGE_BYTES = 600_000  # two such messages are two events of one commit
 
@@ -70,7 +70,7 @@ def _tell_thread(ledger: Ledger, thread_id: str) -> None:
     _put_checkpoint(threads, thread_id, "2", parent_id="1")
     threads.put_writes(thread_id, "", "2", task_id="task", task_path="", writes=[(0, "said", _leaf("w"))])
     threads.copy(thread_id, f"{thread_id} copy")
-    threads.delete_checkpoints(thread_id, [("", "1")], reason="pruned")
+    threads.remove(thread_id, lambda _thread: Removal([("", "1")], []), reason="pruned")
     _put_checkpoint(threads, f"{thread_id} gone", "1")
     threads.delete(f"{thread_id} gone")
     threads.copy(thread_id, f"{thread_id} copied in vain")

@@ -15,14 +15,13 @@ import lmdb
 import msgspec
 
 from chatledger.domain.errors import ChainIntegrityError
-from chatledger.domain.values import Message
+from chatledger.domain.values import Annotation, Message
 
 from ..lmdb.checksums import view_without_checksum, without_checksum
 from ..lmdb.environment import Transaction, prefixed
 from ..lmdb.keys import NO_SEGMENT, Tag, chat_key, forks_prefix, page_key, segment_key
-from .messages import RecentMessages, StoredMessage, only_new_collected
-from .pages import MessagePage, Run, bodies_in, part_of_page, read_runs, unpack_page
-from .runs import Annotations
+from .messages import RecentMessages, StoredMessage
+from .pages import MessagePage, Run, bodies_in, only_new_collected, part_of_page, read_runs, unpack_page
 
 Place = tuple[int, int]
 
@@ -38,7 +37,10 @@ _u32: Final = Struct(">I")
 _decode_page = msgspec.msgpack.Decoder(list[Message]).decode
 _decode_id = msgspec.msgpack.Decoder(_OnlyId).decode
 _decode_message = msgspec.msgpack.Decoder(Message).decode
+_decode_annotation = msgspec.msgpack.Decoder(tuple[str, Annotation]).decode
+_encode = msgspec.msgpack.Encoder().encode
 _set = msgspec.structs.force_setattr
+_place: Final = Struct(">II")
 
 
 class Segment(NamedTuple):
@@ -63,6 +65,54 @@ def pack_segment(segment: Segment) -> bytes:
     """The stored form of a segment."""
     packed: bytes = _LAYOUT.pack(*segment)
     return packed
+
+
+class Annotations:
+    """The annotations of one chat in one transaction. A chat that has none costs one look-up."""
+
+    def __init__(self, txn: Transaction, table: "lmdb._Database", chat_no: int) -> None:
+        self._txn, self._table = txn, table
+        self._prefix = chat_key(chat_no, Tag.ANNOTATION)
+        self._is_empty: bool | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the chat has none."""
+        if self._is_empty is None:
+            cursor = self._txn.cursor(self._table)
+            self._is_empty = not (cursor.set_range(self._prefix) and cursor.key().startswith(self._prefix))
+        return self._is_empty
+
+    def at(self, place: Place) -> Annotation | None:
+        """Return the annotation of the message at a place."""
+        if self.is_empty:
+            return None
+        raw = self._txn.get(self._prefix + _place.pack(*place), db=self._table)
+        return None if raw is None else _decode_annotation(raw)[1]
+
+    def between(self, segment: int, first: int, last: int) -> Iterator[tuple[int, Annotation]]:
+        """Yield the annotations of messages of a segment between two offsets, with the offsets."""
+        if self.is_empty:
+            return
+        cursor = self._txn.cursor(self._table)
+        end = self._prefix + _place.pack(segment, last)
+        found = cursor.set_range(self._prefix + _place.pack(segment, first))
+        while found and (key := cursor.key()) <= end:
+            yield _place.unpack_from(key, len(self._prefix))[1], _decode_annotation(cursor.value())[1]
+            found = cursor.next()
+
+    def all(self) -> dict[str, Annotation]:
+        """All of them by message id, in the order of segments."""
+        return dict(_decode_annotation(value) for _, value in prefixed(self._txn, self._table, self._prefix))
+
+    def put(self, place: Place, message_id: str, annotation: Annotation | None) -> None:
+        """Set that of a message, or remove it; in a write transaction."""
+        key = self._prefix + _place.pack(*place)
+        if annotation is None:
+            self._txn.delete(key, db=self._table)
+        else:
+            self._txn.put(key, _encode((message_id, annotation)), db=self._table)
+        self._is_empty = None
 
 
 class Chains:
@@ -156,7 +206,7 @@ class Chains:
         """The messages from the root to `head`, oldest first; the last `limit` of them, with data that wait to be decoded."""
         runs = self._runs_to(head, limit)
         with only_new_collected(sum(last - first + 1 for _, first, last in runs)):
-            messages = read_runs(runs, self._arrays, self._parent_of, chat_id=self._chat_id, lazy_data=lazy_data)
+            messages = read_runs(runs, self._arrays, self._parent_id, chat_id=self._chat_id, lazy_data=lazy_data)
         if not self.annotations.is_empty:
             self._annotate(runs, messages)
         return messages
@@ -182,9 +232,6 @@ class Chains:
             for offset, annotation in self.annotations.between(number, first, last):
                 _set(messages[start + offset - first], "annotation", annotation)
             start += last - first + 1
-
-    def _parent_of(self, run: Run) -> str | None:
-        return self._parent_id(run[:2])
 
     def _parent_id(self, place: Place) -> str | None:
         parent = self.parent(place)
@@ -243,11 +290,8 @@ class Chains:
 
     def numbered(self, first: int) -> list[tuple[int, Place]]:
         """The messages from a number in log order on, as their numbers and places."""
-        prefix = chat_key(self._chat_no, Tag.PAGE)
         found: list[tuple[int, Place]] = []
-        for key, value in prefixed(self._txn, self._table, prefix):
-            number: int = _u32.unpack_from(key, len(prefix))[0]
-            page = unpack_page(key, without_checksum(value))
+        for number, page in self._all_pages():
             if page.ordinals[-1] >= first:
                 places = zip(
                     page.ordinals, range(page.first_offset, page.first_offset + len(page.ordinals)), strict=True
@@ -326,26 +370,26 @@ class Chains:
         msg = f"messages of segment {segment} of chat {self._chat_id!r} are missing in the index; rebuild it"
         return ChainIntegrityError(msg)
 
-    def all_places(self) -> Iterator[tuple[Place, str]]:
-        """Every message of the chat as its place and its id."""
+    def _all_pages(self) -> Iterator[tuple[int, MessagePage]]:
+        """Yield all pages, each with the number of its segment."""
         prefix = chat_key(self._chat_no, Tag.PAGE)
         for key, value in prefixed(self._txn, self._table, prefix):
-            number: int = _u32.unpack_from(key, len(prefix))[0]
-            page = unpack_page(key, without_checksum(value))
+            yield _u32.unpack_from(key, len(prefix))[0], unpack_page(key, without_checksum(value))
+
+    def all_places(self) -> Iterator[tuple[Place, str]]:
+        """Every message of the chat as its place and its id."""
+        for number, page in self._all_pages():
             for offset, message in enumerate(_decode_page(page.array), page.first_offset):
                 yield (number, offset), message.id
 
     def all_messages(self) -> list[tuple[int, Message]]:
         """Every message of the chat with its number in log order; in the order of segments."""
         found: list[tuple[int, Message]] = []
-        prefix = chat_key(self._chat_no, Tag.PAGE)
         at, parent_id = -1, None
-        for key, value in prefixed(self._txn, self._table, prefix):
-            number: int = _u32.unpack_from(key, len(prefix))[0]
+        for number, page in self._all_pages():
             if number != at:
                 parent = self.segment(number).parent
                 at, parent_id = number, None if parent is None else self._id_at(parent)
-            page = unpack_page(key, without_checksum(value))
             for ordinal, message in zip(page.ordinals, _decode_page(page.array), strict=True):
                 _set(message, "chat_id", self._chat_id)
                 _set(message, "parent_id", parent_id)

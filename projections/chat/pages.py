@@ -1,6 +1,11 @@
-"""Pages: the stored form of consecutive messages of a segment."""
+"""Pages: the stored form of consecutive messages of a segment, and decoding many of them."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import contextlib
+import gc
+import os
+import sys
+import threading
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import accumulate, pairwise
 from struct import Struct
@@ -112,6 +117,67 @@ def _width(page: bytes | memoryview, count: int) -> int:
     return 2 if len(page) - 4 - 6 * count <= _NARROW else 4
 
 
+WORTH_FROM: Final = 500
+"""The number of messages whose decoding takes long enough for the switching to pay."""
+
+_NEVER: Final = 2**31 - 1
+_AT_ONCE: Final = -1
+"""Objects that survive their first collection are not looked at again, but belong to the old ones."""
+_HAS_GENERATIONS: Final = sys.version_info < (3, 14)  # what thresholds mean has changed there
+
+
+class _Decoding:
+    """The decodings under way in this process, in any thread: the first sets the thresholds, the last one resets them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._count = 0
+        self._before = self._meanwhile = gc.get_threshold()
+
+    def begin(self) -> None:
+        with self._lock:
+            if not self._count:
+                self._before = gc.get_threshold()
+                self._meanwhile = (self._before[0], _AT_ONCE, _NEVER)
+                gc.set_threshold(*self._meanwhile)
+            self._count += 1
+
+    def end(self) -> None:
+        with self._lock:
+            self._count -= 1
+            if not self._count:
+                self._restore()
+
+    def _restore(self) -> None:
+        if gc.get_threshold() == self._meanwhile:  # else somebody has set others since, which are to stay
+            gc.set_threshold(*self._before)
+
+    def end_in_child(self) -> None:
+        """In a process that was forked there is only the thread that forked, and it did not decode."""
+        self._lock = threading.Lock()
+        if self._count:
+            self._count = 0
+            self._restore()
+
+
+_decoding: Final = _Decoding()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_decoding.end_in_child)
+
+
+@contextlib.contextmanager
+def only_new_collected(messages: int = WORTH_FROM) -> Generator[None]:
+    """Keep the garbage collector to new containers, in the whole process, while so many messages are decoded; not for few."""
+    if messages < WORTH_FROM or not _HAS_GENERATIONS:
+        yield
+        return
+    _decoding.begin()
+    try:
+        yield
+    finally:
+        _decoding.end()
+
+
 Run = tuple[int, int, int]
 """Messages of a chain that follow each other in a segment: its number, the first offset and the last one."""
 Arrays = Callable[[int, int, int], Iterator[tuple[int, bytes | memoryview]]]
@@ -122,7 +188,12 @@ _set: Final = msgspec.structs.force_setattr
 
 
 def read_runs(
-    runs: Iterable[Run], arrays: Arrays, parent_of: Callable[[Run], str | None], *, chat_id: str, lazy_data: bool
+    runs: Iterable[Run],
+    arrays: Arrays,
+    parent_of: Callable[[tuple[int, int]], str | None],
+    *,
+    chat_id: str,
+    lazy_data: bool,
 ) -> list[Message]:
     """
     The messages of runs that follow each other, root first.
@@ -130,7 +201,7 @@ def read_runs(
     Args:
         runs: What to read.
         arrays: Finds the pages of a run.
-        parent_of: Finds the id of the parent of the first message of a run.
+        parent_of: Finds the id of the parent of a message by its place: segment and offset.
         chat_id: The chat they belong to.
         lazy_data: Whether data are decoded when they are asked for.
     """
@@ -138,13 +209,12 @@ def read_runs(
     place = partial(place_lazily, UndecodedMessage(chat_id)) if lazy_data else partial(_place, chat_id)
     messages: list[Message] = []
     parent_id: str | None = None
-    for run in runs:
-        number, first, last = run
+    for number, first, last in runs:
         for page_first, array in arrays(number, first, last):
             page = decode(array)
             start = first - page_first if first > page_first else 0
             if not messages:
-                parent_id = page[start - 1].id if start else parent_of(run)
+                parent_id = page[start - 1].id if start else parent_of((number, first))
             if start or last - page_first + 1 < len(page):
                 page = page[start : last - page_first + 1]
             parent_id = place(page, parent_id)

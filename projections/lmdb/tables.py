@@ -12,13 +12,15 @@ from ..chat.chains import Place
 from ..chat.messages import Recent
 from .cache import Remembered
 from .checksums import with_checksum, without_checksum
-from .environment import Environment, Transaction
+from .environment import Environment, Transaction, prefixed
 from .keys import id_key, number, to_number
 
 _LOCATION: Final = Struct(">QII")
 LISTS_BYTES: Final = 4 * 1024 * 1024
 _CHAT, _TOMBSTONE = b"c", b"t"
 _decode_tombstone = msgspec.msgpack.Decoder(Tombstone).decode
+_FOREIGN: Final = b"foreign:"
+_decode_foreign = msgspec.msgpack.Decoder(tuple[int, str]).decode
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -83,6 +85,21 @@ class Tables:
         key = id_key(stream_id)
         txn.delete(_CHAT + key, db=self.chat_ids)
         txn.put(_TOMBSTONE + key, with_checksum(_encode(tombstone)), db=self.chat_ids)
+
+    def foreign(self, txn: Transaction, stream_id: str) -> tuple[int, str] | None:
+        """The first foreign message on the subject of a stream: its position, and what is wrong with it."""
+        raw = txn.get(_FOREIGN + id_key(stream_id), db=self.meta)
+        return None if raw is None else _decode_foreign(raw)
+
+    def note_foreign(self, txn: Transaction, stream_id: str, position: int, why: str) -> None:
+        """Note a foreign message, if it is the first one of its stream."""
+        txn.put(_FOREIGN + id_key(stream_id), _encode((position, why)), overwrite=False, db=self.meta)
+
+    def forget_foreign(self, txn: Transaction, until: int) -> None:
+        """Forget the foreign messages up to a position, which were removed."""
+        for key, raw in list(prefixed(txn, self.meta, _FOREIGN)):
+            if _decode_foreign(raw)[0] <= until:
+                txn.delete(key, db=self.meta)
 
     def locations(self, txn: Transaction, message_id: str) -> Iterator[tuple[int, Place]]:
         """

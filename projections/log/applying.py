@@ -4,11 +4,8 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-import msgspec
-
 from chatledger.domain.chat.events import Recorded, StreamDeleted
 from chatledger.domain.chat.state import ChatState, StreamHead, stream_head
-from chatledger.domain.errors import QuarantinedError
 from chatledger.domain.graph.events import is_state_stream
 from chatledger.domain.log.tombstones import ForeignMessage, removed_until
 from chatledger.domain.thread.events import thread_of
@@ -16,21 +13,12 @@ from chatledger.domain.thread.events import thread_of
 from ..chat.writer import ChatWriter
 from ..custom.attached import Attached
 from ..graph.writer import GraphStateWriter
-from ..lmdb.environment import Transaction, prefixed
-from ..lmdb.keys import id_key
+from ..lmdb.environment import Transaction
 from ..lmdb.tables import Tables
 from ..thread.writer import ThreadWriter
 from .entries import FOREIGN_NO, LogEntry, count_between, drop_entries, drop_foreign, put_entries
 
-Refuse = Callable[[str], None]
-"""Raises `QuarantinedError` when the stream is one of these."""
-
 _logger: Final = logging.getLogger(__name__)
-
-
-def refuse_nothing(stream: str) -> None:
-    """All of them are whole."""
-    del stream
 
 
 def describe_foreign(stream: str, position: int, why: str) -> str:
@@ -60,10 +48,6 @@ Writer = ChatWriter | ThreadWriter | GraphStateWriter
 PassOver = Callable[[Recorded, str], None]
 """Is told of a foreign message, and what is wrong with it."""
 
-_FOREIGN: Final = b"foreign:"
-_encode: Final = msgspec.msgpack.Encoder().encode
-_decode: Final = msgspec.msgpack.Decoder(tuple[int, str]).decode
-
 
 def writer_of(tables: Tables, txn: Transaction, stream: str) -> Writer:
     """Return the writer that applies the events of a stream."""
@@ -72,14 +56,6 @@ def writer_of(tables: Tables, txn: Transaction, stream: str) -> Writer:
     if thread_of(stream) is None:
         return ChatWriter(tables, txn, stream)
     return ThreadWriter(tables, txn, stream)
-
-
-def refuse_foreign(txn: Transaction, tables: Tables, stream: str) -> None:
-    """Raise `QuarantinedError` when a stream has a foreign message on its subject."""
-    raw = txn.get(_FOREIGN + id_key(stream), db=tables.meta)
-    if raw is not None:
-        position, why = _decode(raw)
-        raise QuarantinedError(describe_foreign(stream, position, why), chat_id=stream, position=position)
 
 
 def ignore(recorded: Recorded, why: str) -> None:
@@ -188,8 +164,7 @@ class EventPage:
     def _take_foreign(self, recorded: Recorded, why: str) -> None:
         self._entries.append(LogEntry.of(recorded, stream_no=FOREIGN_NO, previous=0))
         if recorded.chat_id:
-            row = _encode((recorded.position, why))
-            self._txn.put(_FOREIGN + id_key(recorded.chat_id), row, overwrite=False, db=self._tables.meta)
+            self._tables.note_foreign(self._txn, recorded.chat_id, recorded.position, why)
         self._settings.pass_over(recorded, why)
 
     def _forget(self, recorded: Recorded, body: StreamDeleted, head: StreamHead) -> None:
@@ -200,9 +175,7 @@ class EventPage:
         if until is None:
             return
         self.erased -= drop_foreign(self._txn, self._tables, body.first_position, until)
-        for key, raw in list(prefixed(self._txn, self._tables.meta, _FOREIGN)):
-            if _decode(raw)[0] <= until:
-                self._txn.delete(key, db=self._tables.meta)
+        self._tables.forget_foreign(self._txn, until)
 
     def _put_entries(self) -> None:
         put_entries(self._txn, self._tables, self._entries)

@@ -19,7 +19,7 @@ from ..lmdb.checksums import without_checksum
 from ..lmdb.environment import Transaction
 from ..lmdb.keys import number, to_number
 from ..lmdb.tables import Tables
-from ..thread.keys import RECORD
+from ..thread.rows import RECORD
 
 if TYPE_CHECKING:
     import lmdb

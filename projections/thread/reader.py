@@ -18,7 +18,7 @@ from ..lmdb.checksums import without_checksum
 from ..lmdb.environment import Transaction, prefixed
 from ..lmdb.keys import id_key, number, to_number
 from ..lmdb.tables import Tables
-from . import keys
+from . import rows
 from .rows import read_checkpoint, read_writes
 
 _NAMESPACE_NO_BYTES: Final = 4
@@ -51,7 +51,7 @@ class IndexedThread:
     def record(self) -> ThreadRecord | None:
         """None when there is no such thread."""
         if self._record is UNSET:
-            raw = None if self.thread_no is None else self._get(number(self.thread_no) + keys.RECORD)
+            raw = None if self.thread_no is None else self._get(number(self.thread_no) + rows.RECORD)
             self._record = None if raw is None else _decode_record(without_checksum(raw))
         return self._record
 
@@ -83,24 +83,23 @@ class IndexedThread:
         """In the order in which they came up."""
         if self.thread_no is None:
             return []
-        prefix = number(self.thread_no) + keys.NAMESPACE_TEXT
+        prefix = number(self.thread_no) + rows.NAMESPACE_TEXT
         return [value.decode() for _, value in prefixed(self._txn, self._tables.agents, prefix)]
 
     def checkpoint(self, namespace: str, checkpoint_id: str) -> CheckpointRecord | None:
         """A checkpoint, skeletons too."""
-        number_of = self.namespace_no(namespace)
-        if self.thread_no is None or number_of is None:
-            return None
-        key = keys.checkpoint_key(self.thread_no, number_of, checkpoint_id)
-        raw = self._txn.get(key, db=self._tables.agent_checkpoints)
+        prefix = self._prefix(rows.CHECKPOINT, namespace)
+        raw = (
+            None
+            if prefix is None
+            else self._txn.get(prefix + checkpoint_id.encode(), db=self._tables.agent_checkpoints)
+        )
         return None if raw is None else read_checkpoint(raw, namespace, checkpoint_id)
 
     def is_awaited(self, namespace: str, checkpoint_id: str) -> bool:
         """Whether there may be checkpoints whose parent it is, though it is not there yet."""
-        number_of = self.namespace_no(namespace)
-        if self.thread_no is None or number_of is None:
-            return False
-        return self._get(keys.awaited_key(self.thread_no, number_of, checkpoint_id)) is not None
+        prefix = self._prefix(rows.AWAITED, namespace)
+        return prefix is not None and self._get(prefix + checkpoint_id.encode()) is not None
 
     def latest(self, namespace: str) -> CheckpointRecord | None:
         """The checkpoint with the greatest id that is no skeleton."""
@@ -108,10 +107,9 @@ class IndexedThread:
 
     def checkpoints(self, namespace: str, *, before: str | None = None) -> Iterator[CheckpointRecord]:
         """All of a namespace, newest first, skeletons too; only those with smaller ids than `before`."""
-        number_of = self.namespace_no(namespace)
-        if self.thread_no is None or number_of is None:
+        prefix = self._prefix(rows.CHECKPOINT, namespace)
+        if prefix is None:
             return
-        prefix = keys.namespace_key(self.thread_no, keys.CHECKPOINT, number_of)
         start = _after(prefix) if before is None else prefix + before.encode()
         cursor = self._txn.cursor(self._tables.agent_checkpoints)
         found = cursor.prev() if cursor.set_range(start) else cursor.last()
@@ -121,36 +119,35 @@ class IndexedThread:
 
     def writes(self, namespace: str, checkpoint_id: str) -> list[StoredWrite]:
         """The pending writes of a checkpoint, be it there or not, by task path, task and index."""
-        number_of = self.namespace_no(namespace)
-        if self.thread_no is None or number_of is None:
+        prefix = self._prefix(rows.WRITES, namespace)
+        if prefix is None:
             return []
-        prefix = keys.writes_key(self.thread_no, number_of, checkpoint_id)
-        found = [
-            write for _, value in prefixed(self._txn, self._tables.agent_writes, prefix) for write in read_writes(value)
-        ]
+        listed = prefixed(self._txn, self._tables.agent_writes, rows.writes_key(prefix, checkpoint_id))
+        found = [write for _, value in listed for write in read_writes(value)]
         return sorted(found, key=lambda write: (write.task_path, write.task_id, write.index))
 
     def writes_of_task(self, namespace: str, checkpoint_id: str, task_id: str) -> list[StoredWrite]:
         """Return the writes of one task, which are one row, however many tasks there are."""
-        number_of = self.namespace_no(namespace)
-        if self.thread_no is None or number_of is None:
+        prefix = self._prefix(rows.WRITES, namespace)
+        if prefix is None:
             return []
-        key = keys.writes_key(self.thread_no, number_of, checkpoint_id, keys.task_key(task_id))
+        key = rows.writes_key(prefix, checkpoint_id, rows.task_key(task_id))
         raw = self._txn.get(key, db=self._tables.agent_writes)
         return [] if raw is None else read_writes(raw)
 
+    def all_writes(self, namespace: str) -> list[tuple[bytes, bytes]]:
+        """The rows of the writes of a namespace, with their keys."""
+        prefix = self._prefix(rows.WRITES, namespace)
+        return [] if prefix is None else list(prefixed(self._txn, self._tables.agent_writes, prefix))
+
     def checkpoint_ids(self, namespace: str) -> list[str]:
         """The ids of all checkpoints of a namespace, and of those that only have writes yet; ascending."""
-        number_of = self.namespace_no(namespace)
-        if self.thread_no is None or number_of is None:
-            return []
-        prefix = keys.namespace_key(self.thread_no, keys.WRITES, number_of)
-        found = {keys.checkpoint_of_writes(key) for key, _ in prefixed(self._txn, self._tables.agent_writes, prefix)}
+        found = {rows.checkpoint_of_writes(key) for key, _ in self.all_writes(namespace)}
         return sorted(found | {one.checkpoint_id for one in self.checkpoints(namespace)})
 
     def has_content(self, digest: bytes) -> bool:
         """Whether the thread has this piece."""
-        return self.thread_no is not None and self._get(keys.use_key(self.thread_no, digest)) is not None
+        return self.thread_no is not None and self._get(rows.use_key(self.thread_no, digest)) is not None
 
     def content(self, digest: bytes) -> Content | None:
         """A piece; of a list all elements."""
@@ -178,22 +175,26 @@ class IndexedThread:
 
     def stored_content(self, digest: bytes) -> StoredPiece | None:
         """A piece as it is stored."""
-        raw = self._txn.get(keys.PAYLOAD + digest, db=self._tables.agent_content)
+        raw = self._txn.get(rows.PAYLOAD + digest, db=self._tables.agent_content)
         return None if raw is None else decode_piece(raw)
 
     def namespace_no(self, namespace: str) -> int | None:
         """The number of a namespace; None when nothing is in it."""
         if namespace not in self._namespace_nos:
-            raw = (
-                None
-                if self.thread_no is None
-                else self._get(number(self.thread_no) + keys.NAMESPACE + id_key(namespace))
-            )
+            thread_no = self.thread_no
+            raw = None if thread_no is None else self._get(number(thread_no) + rows.NAMESPACE + id_key(namespace))
             if raw is not None and len(raw) != _NAMESPACE_NO_BYTES:
                 msg = f"a namespace of thread {self.thread_id!r} is damaged in the index; rebuild it"
                 raise CorruptStateError(msg)
             self._namespace_nos[namespace] = None if raw is None else int.from_bytes(raw, "big")
         return self._namespace_nos[namespace]
+
+    def _prefix(self, kind: bytes, namespace: str) -> bytes | None:
+        """The prefix of rows of one kind within a namespace; None when nothing is in it."""
+        namespace_no = self.namespace_no(namespace)
+        if self.thread_no is None or namespace_no is None:
+            return None
+        return rows.namespace_key(self.thread_no, kind, namespace_no)
 
     def beside(self, thread_id: str) -> "IndexedThread":
         """Another thread at the same moment."""
@@ -254,8 +255,8 @@ def _check_ends(thread: IndexedThread, found: dict[bytes, Content], grown: list[
 def listed_threads(txn: Transaction, tables: Tables, *, after: int = 0) -> Iterator[tuple[int, str]]:
     """All threads as their numbers and ids, the oldest first."""
     cursor = txn.cursor(tables.agent_order)
-    found = cursor.set_range(keys.by_name(after + 1))
-    while found and cursor.key().startswith(keys.BY_NAME):
+    found = cursor.set_range(rows.by_name(after + 1))
+    while found and cursor.key().startswith(rows.BY_NAME):
         yield to_number(cursor.key()[1:]), cursor.value().decode()
         found = cursor.next()
 
@@ -265,9 +266,9 @@ def listed_checkpoints(
 ) -> Iterator[tuple[bytes, str, str, str]]:
     """The checkpoints of all threads by id, the greatest first: (key, thread id, namespace, checkpoint id)."""
     cursor = txn.cursor(tables.agent_order)
-    start = resume or (_after(keys.BY_ID) if before is None else keys.BY_ID + before.encode() + b"\0")
+    start = resume or (_after(rows.BY_ID) if before is None else rows.BY_ID + before.encode() + b"\0")
     found = cursor.prev() if cursor.set_range(start) else cursor.last()
-    while found and (key := cursor.key()).startswith(keys.BY_ID):
+    while found and (key := cursor.key()).startswith(rows.BY_ID):
         thread_id, namespace = _decode_owner(cursor.value())
         yield key, thread_id, namespace, key[1:-13].decode()
         found = cursor.prev()
@@ -275,7 +276,7 @@ def listed_checkpoints(
 
 def checkpoints_of_run(txn: Transaction, tables: Tables, run_id: str) -> list[tuple[str, str, str]]:
     """The checkpoints that a run made: (thread id, namespace, checkpoint id)."""
-    return [_decode_triple(value) for _, value in prefixed(txn, tables.agent_order, keys.runs_prefix(run_id))]
+    return [_decode_triple(value) for _, value in prefixed(txn, tables.agent_order, rows.runs_prefix(run_id))]
 
 
 _decode_owner: Final = msgspec.msgpack.Decoder(tuple[str, str]).decode

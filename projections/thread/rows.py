@@ -1,6 +1,7 @@
 """The rows of threads: their keys, checkpoints, writes, and which threads were copied from which."""
 
 from collections.abc import Iterator, Sequence
+from hashlib import blake2b
 from typing import Final
 
 import msgspec
@@ -9,9 +10,74 @@ from chatledger.domain.thread.events import Serialized, WriteSlot
 from chatledger.domain.thread.record import CheckpointRecord, StoredWrite
 
 from ..lmdb.environment import Transaction, drop_prefixed, prefixed
-from ..lmdb.keys import number, to_number
+from ..lmdb.keys import id_key, number, to_number
 from ..lmdb.tables import Tables
-from . import keys
+
+RECORD, NAMESPACE, NAMESPACE_TEXT, CHECKPOINT, WRITES, USE, COPY, AWAITED = (bytes((kind,)) for kind in range(1, 9))
+"""The kinds of rows that a thread has, after its number."""
+OF_A_LIVING_THREAD: Final = (RECORD, NAMESPACE, NAMESPACE_TEXT, CHECKPOINT, WRITES, USE, AWAITED)
+"""The kinds of rows that go with a deleted thread. Its copies stay known until its events are erased."""
+
+_END: Final = b"\0"
+"""Ends a checkpoint id in a key; no id contains it."""
+_TASK_BYTES: Final = 12
+
+PAYLOAD, COUNT = b"p", b"c"
+"""The two rows of a piece of content, before its digest."""
+
+BY_ID, BY_RUN, BY_NAME = b"z", b"r", b"n"
+"""The lists over all threads. The longest one is the last, as pages get full only where all that comes goes last."""
+
+
+def writes_key(prefix: bytes, checkpoint_id: str, task: bytes = b"") -> bytes:
+    """The writes of one task of a checkpoint in a namespace; without a task what those of all tasks begin with."""
+    return prefix + checkpoint_id.encode() + _END + task
+
+
+def task_key(task_id: str) -> bytes:
+    """A task as part of a key."""
+    return blake2b(task_id.encode(), digest_size=_TASK_BYTES).digest()
+
+
+def checkpoint_of_writes(key: bytes) -> str:
+    """The checkpoint id in such a key."""
+    return key[13 : -_TASK_BYTES - 1].decode()
+
+
+def namespace_key(thread_no: int, kind: bytes, namespace_no: int) -> bytes:
+    """
+    Return the prefix of rows of one kind within a namespace.
+
+    The id of a checkpoint follows: of one that is there (`CHECKPOINT`), or others name as their parent (`AWAITED`), or that
+    has writes (`writes_key`).
+    """
+    return number(thread_no) + kind + namespace_no.to_bytes(4, "big")
+
+
+def use_key(thread_no: int, digest: bytes) -> bytes:
+    """Return the key of a thread's use count of a piece."""
+    return number(thread_no) + USE + digest
+
+
+def by_id(checkpoint_id: str, thread_no: int, namespace_no: int) -> bytes:
+    """A checkpoint in the list of all, by id."""
+    return BY_ID + checkpoint_id.encode() + _END + number(thread_no) + namespace_no.to_bytes(4, "big")
+
+
+def by_run(run_id: str, thread_no: int, namespace_no: int, checkpoint_id: str) -> bytes:
+    """A checkpoint in the list of a run."""
+    return runs_prefix(run_id) + number(thread_no) + namespace_no.to_bytes(4, "big") + checkpoint_id.encode()[:60]
+
+
+def runs_prefix(run_id: str) -> bytes:
+    """Return the prefix of the keys of one run."""
+    return BY_RUN + id_key(run_id)[:380] + _END
+
+
+def by_name(thread_no: int) -> bytes:
+    """A thread in the list of all."""
+    return BY_NAME + number(thread_no)
+
 
 _UUID_LENGTH: Final = 36
 
@@ -134,9 +200,9 @@ def forget_copies(txn: Transaction, tables: Tables, thread_no: int) -> None:
 def is_of_deleted_copy(txn: Transaction, tables: Tables, key: bytes) -> bool:
     """Whether the row of a key only says that a thread was copied which is deleted. A rebuilt index may lack it."""
     start = len(number(0))
-    if key[start : start + 1] != keys.COPY:
+    if key[start : start + 1] != COPY:
         return False
-    return txn.get(key[start + 1 :] + keys.RECORD, db=tables.agents) is None
+    return txn.get(key[start + 1 :] + RECORD, db=tables.agents) is None
 
 
 def _copies(txn: Transaction, tables: Tables, thread_no: int) -> Iterator[tuple[int, str]]:
@@ -146,4 +212,4 @@ def _copies(txn: Transaction, tables: Tables, thread_no: int) -> Iterator[tuple[
 
 
 def _prefix(thread_no: int) -> bytes:
-    return number(thread_no) + keys.COPY
+    return number(thread_no) + COPY

@@ -7,7 +7,7 @@ import msgspec
 
 from chatledger.domain.chat.events import Recorded
 from chatledger.domain.chat.state import StreamHead, Tombstone, check_follows, misplaced
-from chatledger.domain.content import Content, Piece, references_of
+from chatledger.domain.content import Piece, references_of
 from chatledger.domain.thread.events import (
     AgentCheckpointPut,
     AgentCheckpointsDeleted,
@@ -26,7 +26,7 @@ from ..lmdb.checksums import with_checksum
 from ..lmdb.environment import Transaction, drop_prefixed, prefixed
 from ..lmdb.keys import id_key, number
 from ..lmdb.tables import Tables
-from . import keys
+from . import rows
 from .reader import MAX_DEPTH, IndexedThread
 from .rows import checkpoint_row, note_copy, read_writes, writes_row
 
@@ -78,7 +78,7 @@ class ThreadWriter(IndexedThread):
     def flush(self) -> None:
         """Write what was kept back."""
         if self.thread_no is not None and self.record is not None:
-            self._put(number(self.thread_no) + keys.RECORD, with_checksum(_encode(self.record)))
+            self._put(number(self.thread_no) + rows.RECORD, with_checksum(_encode(self.record)))
 
     def _touch(self, head: StreamHead, recorded: Recorded, *, owner: str | None) -> None:
         """Note the event as the last one; the first one makes the thread."""
@@ -87,7 +87,7 @@ class ThreadWriter(IndexedThread):
             self.thread_no = recorded.position
             self._namespace_nos.clear()
             self._txn.put(b"a" + id_key(self.thread_id), number(self.thread_no), db=self._tables.chat_ids)
-            self._order(keys.by_name(self.thread_no), self.thread_id.encode())
+            self._order(rows.by_name(self.thread_no), self.thread_id.encode())
             self._record = ThreadRecord(self.thread_id, recorded.position, head.version, head, time, time, owner)
         else:
             self._record = msgspec.structs.replace(self.record, head=head, updated_at=time)
@@ -96,13 +96,14 @@ class ThreadWriter(IndexedThread):
         for piece in pieces:
             if self.stored_content(piece.digest) is None:
                 stored = piece_to_store(piece.content, self.stored_content, self.elements_of, max_depth=MAX_DEPTH)
-                self._txn.put(keys.PAYLOAD + piece.digest, encode_piece(stored), db=self._tables.agent_content)
-                if self._txn.get(keys.COUNT + piece.digest, db=self._tables.agent_content) is None:
+                self._txn.put(rows.PAYLOAD + piece.digest, encode_piece(stored), db=self._tables.agent_content)
+                if self._txn.get(rows.COUNT + piece.digest, db=self._tables.agent_content) is None:
                     self._unused.add(piece.digest)
             count, is_counted = self._uses(piece.digest)
             if count and not is_counted:  # it was waited for, by a copy whose source is erased
                 self._put_uses(piece.digest, count, is_counted=True)
-                self._use_references(piece.digest)
+                for reference in self._references(piece.digest):
+                    self._use(reference)
 
     def _put_checkpoint(self, checkpoint: CheckpointRecord) -> None:
         known = self.checkpoint(checkpoint.namespace, checkpoint.checkpoint_id)
@@ -114,24 +115,23 @@ class ThreadWriter(IndexedThread):
         self._store(checkpoint)
         self._count(1)
         assert self.thread_no is not None, "events make a thread"
-        self._note_awaited(checkpoint, namespace_no)
+        self._note_awaited(checkpoint)
         where = (self.thread_id, checkpoint.namespace)
-        self._order(keys.by_id(checkpoint.checkpoint_id, self.thread_no, namespace_no), _encode(where))
+        self._order(rows.by_id(checkpoint.checkpoint_id, self.thread_no, namespace_no), _encode(where))
         if checkpoint.run_id is not None:
-            key = keys.by_run(checkpoint.run_id, self.thread_no, namespace_no, checkpoint.checkpoint_id)
+            key = rows.by_run(checkpoint.run_id, self.thread_no, namespace_no, checkpoint.checkpoint_id)
             self._order(key, _encode((*where, checkpoint.checkpoint_id)))
 
-    def _note_awaited(self, checkpoint: CheckpointRecord, namespace_no: int) -> None:
+    def _note_awaited(self, checkpoint: CheckpointRecord) -> None:
         """Note that it came, and that its parent is still to come where that is not there."""
-        assert self.thread_no is not None, "events make a thread"
-        self._txn.delete(
-            keys.awaited_key(self.thread_no, namespace_no, checkpoint.checkpoint_id), db=self._tables.agents
-        )
+        awaited = self._need_prefix(rows.AWAITED, checkpoint.namespace)
+        self._txn.delete(awaited + checkpoint.checkpoint_id.encode(), db=self._tables.agents)
         if checkpoint.parent_id is None or checkpoint.is_orphan:
             return
-        key = keys.checkpoint_key(self.thread_no, namespace_no, checkpoint.parent_id)
+        parent = checkpoint.parent_id.encode()
+        key = self._need_prefix(rows.CHECKPOINT, checkpoint.namespace) + parent
         if self._txn.get(key, db=self._tables.agent_checkpoints) is None:
-            self._put(keys.awaited_key(self.thread_no, namespace_no, checkpoint.parent_id), b"")
+            self._put(awaited + parent, b"")
 
     def _drop_checkpoint(self, known: CheckpointRecord) -> None:
         """Forget a checkpoint, but not its writes."""
@@ -142,9 +142,9 @@ class ThreadWriter(IndexedThread):
             self._unuse(digest)
         self._txn.delete(self._checkpoint_key(known), db=self._tables.agent_checkpoints)
         self._count(-1)
-        self._txn.delete(keys.by_id(known.checkpoint_id, self.thread_no, namespace_no), db=self._tables.agent_order)
+        self._txn.delete(rows.by_id(known.checkpoint_id, self.thread_no, namespace_no), db=self._tables.agent_order)
         if known.run_id is not None:
-            key = keys.by_run(known.run_id, self.thread_no, namespace_no, known.checkpoint_id)
+            key = rows.by_run(known.run_id, self.thread_no, namespace_no, known.checkpoint_id)
             self._txn.delete(key, db=self._tables.agent_order)
 
     def _put_writes(self, body: AgentWritesPut) -> None:
@@ -154,10 +154,9 @@ class ThreadWriter(IndexedThread):
         self._merge_writes(body.namespace, body.checkpoint_id, body.task_id, writes)
 
     def _merge_writes(self, namespace: str, checkpoint_id: str, task_id: str, writes: list[StoredWrite]) -> None:
-        assert self.thread_no is not None, "events make a thread"
         slots = {write.index: write for write in self.writes_of_task(namespace, checkpoint_id, task_id)}
-        task = keys.task_key(task_id)
-        key = keys.writes_key(self.thread_no, self._need_namespace(namespace), checkpoint_id, task)
+        self._need_namespace(namespace)
+        key = rows.writes_key(self._need_prefix(rows.WRITES, namespace), checkpoint_id, rows.task_key(task_id))
         for write in writes:
             taken = slots.get(write.index)
             if taken is not None and write.index >= 0:
@@ -200,23 +199,21 @@ class ThreadWriter(IndexedThread):
             return
         for known in list(self.checkpoints(namespace)):
             self._drop_checkpoint(known)
-        prefix = keys.namespace_key(self.thread_no, keys.WRITES, namespace_no)
-        for key, value in list(prefixed(self._txn, self._tables.agent_writes, prefix)):
+        for key, value in self.all_writes(namespace):
             for write in read_writes(value):
                 self._unuse(write.digest)
             self._txn.delete(key, db=self._tables.agent_writes)
-        drop_prefixed(self._txn, self._tables.agents, keys.awaited_key(self.thread_no, namespace_no))
-        text_key = number(self.thread_no) + keys.NAMESPACE_TEXT + namespace_no.to_bytes(4, "big")
+        drop_prefixed(self._txn, self._tables.agents, self._need_prefix(rows.AWAITED, namespace))
+        text_key = number(self.thread_no) + rows.NAMESPACE_TEXT + namespace_no.to_bytes(4, "big")
         self._txn.delete(text_key, db=self._tables.agents)
-        self._txn.delete(number(self.thread_no) + keys.NAMESPACE + id_key(namespace), db=self._tables.agents)
+        self._txn.delete(number(self.thread_no) + rows.NAMESPACE + id_key(namespace), db=self._tables.agents)
         self._namespace_nos[namespace] = None
 
     def _drop_writes(self, namespace: str, checkpoint_id: str, *, kept: tuple[str, ...]) -> None:
-        namespace_no = self.namespace_no(namespace)
-        if self.thread_no is None or namespace_no is None:
+        prefix = self._prefix(rows.WRITES, namespace)
+        if prefix is None:
             return
-        prefix = keys.writes_key(self.thread_no, namespace_no, checkpoint_id)
-        for key, value in list(prefixed(self._txn, self._tables.agent_writes, prefix)):
+        for key, value in list(prefixed(self._txn, self._tables.agent_writes, rows.writes_key(prefix, checkpoint_id))):
             writes = read_writes(value)
             for write in writes:
                 if write.channel not in kept:
@@ -236,22 +233,19 @@ class ThreadWriter(IndexedThread):
         for namespace in source.namespaces():
             if body.within is not None and not is_within(namespace, body.within):
                 continue
-            namespace_no = source.namespace_no(namespace)
-            assert namespace_no is not None, "a listed namespace has a number"
             for checkpoint in reversed(list(source.checkpoints(namespace))):  # parents first
                 self._put_checkpoint(checkpoint)
-            prefix = keys.namespace_key(source.thread_no, keys.WRITES, namespace_no)
-            for key, value in list(prefixed(self._txn, self._tables.agent_writes, prefix)):
+            for key, value in source.all_writes(namespace):
                 writes = read_writes(value)
-                self._merge_writes(namespace, keys.checkpoint_of_writes(key), writes[0].task_id, writes)
+                self._merge_writes(namespace, rows.checkpoint_of_writes(key), writes[0].task_id, writes)
 
     def _delete(self, tombstone: Tombstone) -> None:
         if self.thread_no is not None:
             for namespace in self.namespaces():
                 self._drop_namespace(namespace)
-            for kind in keys.OF_A_LIVING_THREAD:
+            for kind in rows.OF_A_LIVING_THREAD:
                 drop_prefixed(self._txn, self._tables.agents, number(self.thread_no) + kind)
-            self._txn.delete(keys.by_name(self.thread_no), db=self._tables.agent_order)
+            self._txn.delete(rows.by_name(self.thread_no), db=self._tables.agent_order)
             self._txn.delete(b"a" + id_key(self.thread_id), db=self._tables.chat_ids)
         self._tables.put_tombstone(self._txn, self.stream_id, tombstone)
         self.thread_no, self._record = None, None
@@ -271,10 +265,6 @@ class ThreadWriter(IndexedThread):
             for reference in references_of(stored.content):
                 self._use(reference)
 
-    def _use_references(self, digest: bytes) -> None:
-        for reference in self._references(digest):
-            self._use(reference)
-
     def _unuse(self, digest: bytes) -> None:
         """Count one use less; with the last one the piece goes, unless another thread has it."""
         assert self.thread_no is not None, "its thread exists"
@@ -289,7 +279,7 @@ class ThreadWriter(IndexedThread):
                 continue
             if is_counted:
                 pending.extend(self._references(at))
-            self._txn.delete(keys.use_key(self.thread_no, at), db=self._tables.agents)
+            self._txn.delete(rows.use_key(self.thread_no, at), db=self._tables.agents)
             self._release(at)
 
     def _release(self, digest: bytes) -> None:
@@ -297,22 +287,22 @@ class ThreadWriter(IndexedThread):
         if threads > 1:
             self._put_threads(digest, threads - 1)
         else:
-            self._txn.delete(keys.COUNT + digest, db=self._tables.agent_content)
-            self._txn.delete(keys.PAYLOAD + digest, db=self._tables.agent_content)
+            self._txn.delete(rows.COUNT + digest, db=self._tables.agent_content)
+            self._txn.delete(rows.PAYLOAD + digest, db=self._tables.agent_content)
 
     def _threads(self, digest: bytes, *, is_stored: bool) -> int:
         """Return the number of threads that use a piece. Most are used by one, so a stored piece without a row has one."""
         if digest in self._unused:
             return 0
-        raw = self._txn.get(keys.COUNT + digest, db=self._tables.agent_content)
+        raw = self._txn.get(rows.COUNT + digest, db=self._tables.agent_content)
         if raw is None:
             return int(is_stored)
         threads: int = _COUNT.unpack(raw)[0]
         return threads
 
     def _put_threads(self, digest: bytes, threads: int) -> None:
-        key, table = keys.COUNT + digest, self._tables.agent_content
-        if threads == 1 and self._txn.get(keys.PAYLOAD + digest, db=table) is not None:
+        key, table = rows.COUNT + digest, self._tables.agent_content
+        if threads == 1 and self._txn.get(rows.PAYLOAD + digest, db=table) is not None:
             if digest not in self._unused:
                 self._txn.delete(key, db=table)
         else:
@@ -320,12 +310,11 @@ class ThreadWriter(IndexedThread):
 
     def _references(self, digest: bytes) -> list[bytes]:
         stored = self.stored_content(digest)
-        content: Content | None = None if stored is None else stored.content
-        return [] if content is None else references_of(content)
+        return [] if stored is None else references_of(stored.content)
 
     def _uses(self, digest: bytes) -> tuple[int, bool]:
         assert self.thread_no is not None, "its thread exists"
-        raw = self._get(keys.use_key(self.thread_no, digest))
+        raw = self._get(rows.use_key(self.thread_no, digest))
         if raw is None:
             return 0, False
         packed = int.from_bytes(raw, "big")
@@ -335,7 +324,7 @@ class ThreadWriter(IndexedThread):
         assert self.thread_no is not None, "its thread exists"
         packed = count * 2 + is_counted
         raw = packed.to_bytes((packed.bit_length() + 7) // 8, "big")
-        self._put(keys.use_key(self.thread_no, digest), raw)
+        self._put(rows.use_key(self.thread_no, digest), raw)
 
     def _need_namespace(self, namespace: str) -> int:
         known = self.namespace_no(namespace)
@@ -345,8 +334,8 @@ class ThreadWriter(IndexedThread):
         assert record is not None, "events make a thread"
         assert thread_no is not None, "events make a thread"
         packed = record.namespace_count.to_bytes(4, "big")
-        self._put(number(thread_no) + keys.NAMESPACE + id_key(namespace), packed)
-        self._put(number(thread_no) + keys.NAMESPACE_TEXT + packed, namespace.encode())
+        self._put(number(thread_no) + rows.NAMESPACE + id_key(namespace), packed)
+        self._put(number(thread_no) + rows.NAMESPACE_TEXT + packed, namespace.encode())
         self._namespace_nos[namespace] = record.namespace_count
         self._record = msgspec.structs.replace(record, namespace_count=record.namespace_count + 1)
         return record.namespace_count
@@ -356,11 +345,13 @@ class ThreadWriter(IndexedThread):
         assert record is not None, "events make a thread"
         self._record = msgspec.structs.replace(record, checkpoint_count=record.checkpoint_count + more)
 
+    def _need_prefix(self, kind: bytes, namespace: str) -> bytes:
+        prefix = self._prefix(kind, namespace)
+        assert prefix is not None, "its thread and its namespace exist"
+        return prefix
+
     def _checkpoint_key(self, checkpoint: CheckpointRecord) -> bytes:
-        namespace_no = self.namespace_no(checkpoint.namespace)
-        assert self.thread_no is not None, "its thread exists"
-        assert namespace_no is not None, "its namespace exists"
-        return keys.checkpoint_key(self.thread_no, namespace_no, checkpoint.checkpoint_id)
+        return self._need_prefix(rows.CHECKPOINT, checkpoint.namespace) + checkpoint.checkpoint_id.encode()
 
     def _store(self, checkpoint: CheckpointRecord) -> None:
         key = self._checkpoint_key(checkpoint)

@@ -60,7 +60,7 @@ class Port(Protocol):
         ...
 
     def get_checkpoint(self, chat_id: str, name: str) -> Awaitable[Checkpoint | None]:
-        """Read a bookmark."""
+        """Read a checkpoint."""
         ...
 
     def get_messages(self, chat_id: str, *, branch: str, limit: int, before: str | None) -> Awaitable[list[Message]]:

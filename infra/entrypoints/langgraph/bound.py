@@ -17,7 +17,7 @@ from ...ledger.ledger import Ledger
 from ...ledger.threads import StoredCheckpoint, Threads
 from .expectations import Expectations
 from .packing import unpack
-from .reader import Reader
+from .reader import Makers, Reader
 from .values import Values
 
 RUNTIME: Final = "python"
@@ -44,7 +44,7 @@ class BoundSaver(BaseCheckpointSaver[Any]):
             raise ConfigurationError(msg)
         super().__init__(serde=serde or JsonPlusSerializer(allowed_msgpack_modules=list(allow) or None))
         self._threads = Threads(ledger)
-        self._expectations = Expectations() if is_fenced else None
+        self._expectations, self._is_fenced = Expectations(), is_fenced
         self._runtime = runtime
         self._root: str | None = None
 
@@ -56,7 +56,7 @@ class BoundSaver(BaseCheckpointSaver[Any]):
     @serde.setter
     def serde(self, serde: SerializerProtocol) -> None:  # pyright: ignore[reportIncompatibleVariableOverride]
         self._serde = serde
-        self._values = Values(serde)
+        self._values, self._makers = Values(serde), Makers()
 
     @property
     def ledger(self) -> Ledger:
@@ -91,7 +91,8 @@ class BoundSaver(BaseCheckpointSaver[Any]):
         checkpoint: dict[str, Any] = {"id": record.checkpoint_id}
         if is_ours:
             checkpoint = unpack(self.serde.loads_typed(record.checkpoint), record.checkpoint_id)
-        checkpoint[VALUES] = self._channel_values(found, reader) if is_ours else {}
+        channels = record.channels if is_ours else {}
+        checkpoint[VALUES] = {name: reader.decode(digest, found.pieces) for name, digest in channels.items()}
         parent_id = found.parent_id
         return CheckpointTuple(
             config=self._config(found.thread_id, record.namespace, record.checkpoint_id),
@@ -105,8 +106,9 @@ class BoundSaver(BaseCheckpointSaver[Any]):
             else [],
         )
 
-    def _channel_values(self, found: StoredCheckpoint, reader: Reader) -> dict[str, Any]:
-        return {name: reader.decode(digest, found.pieces) for name, digest in found.record.channels.items()}
+    def _reader(self) -> Reader:
+        """One reading of values that belong together."""
+        return Reader(self._serde, self._makers)
 
     def _metadata(self, record: CheckpointRecord) -> Any:
         return self.serde.loads_typed(record.metadata)

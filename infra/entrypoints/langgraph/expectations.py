@@ -50,13 +50,15 @@ class Expectations:
         self._known: OrderedDict[_Key, _Known] = OrderedDict()
         self._lock = threading.Lock()
 
-    def note_latest(self, thread_id: str, namespace: str, checkpoint_id: str | None) -> None:
-        """A checkpoint was read as the latest one."""
-        self._note((thread_id, namespace, checkpoint_id), _How.AS_LATEST)
+    def note(self, thread_id: str, namespace: str, checkpoint_id: str | None, *, is_named: bool) -> None:
+        """
+        Note that a checkpoint was read, as the latest one or none.
 
-    def note_named(self, thread_id: str, namespace: str, checkpoint_id: str | None) -> None:
-        """A checkpoint was read by its id, or as the latest before another one: whoever did so means to go back."""
-        self._note((thread_id, namespace, checkpoint_id), _How.BY_NAME)
+        Or else it `is_named`, by its id or as the latest before another one: whoever did so means to go back.
+        """
+        key, how = (thread_id, namespace, checkpoint_id), _How.BY_NAME if is_named else _How.AS_LATEST
+        with self._lock:
+            self._keep(key, self._known.get(key, _Known(how))._replace(how=how))
 
     @contextmanager
     def putting(self, thread_id: str, namespace: str, checkpoint_id: str) -> Generator[None]:
@@ -81,8 +83,8 @@ class Expectations:
         known = self._of(thread_id, namespace, parent_id)
         return known is not None and known.how is not _How.BY_NAME
 
-    def may_stand_beside(self, thread_id: str, namespace: str, parent_id: str | None, latest_id: str) -> bool:
-        """Whether one that is put below that parent may stand beside what is the latest."""
+    def may_branch(self, thread_id: str, namespace: str, parent_id: str | None, latest_id: str) -> bool:
+        """Whether one that is put below that parent may begin a branch beside what is the latest."""
         parent, latest = self._of(thread_id, namespace, parent_id), self._of(thread_id, namespace, latest_id)
         if latest is None or latest.putter is None:
             return False
@@ -99,10 +101,6 @@ class Expectations:
     def _of(self, thread_id: str, namespace: str, checkpoint_id: str | None) -> _Known | None:
         with self._lock:
             return self._known.get((thread_id, namespace, checkpoint_id))
-
-    def _note(self, key: _Key, how: _How) -> None:
-        with self._lock:
-            self._keep(key, self._known.get(key, _Known(how))._replace(how=how))
 
     def _keep(self, key: _Key, known: _Known) -> None:
         self._known[key] = known

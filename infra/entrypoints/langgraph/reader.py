@@ -1,49 +1,18 @@
 """Decoding values from pieces. What was decoded is kept and copied for the next reader, who may change what he got."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, cast
 
-from langgraph.checkpoint.serde.types import _DeltaSnapshot  # pyright: ignore[reportPrivateUsage]  # its only name
+from langgraph.checkpoint.base import DeltaChannelHistory
 from pydantic import BaseModel
 
 from chatledger.domain.content import Compound, Content, DictNode, Leaf, ListNode, Parts, split_digests
-from chatledger.domain.errors import ConfigurationError, CorruptStateError
+from chatledger.domain.errors import CorruptStateError
+from chatledger.domain.thread.record import ancestors
 from chatledger.projections.lmdb.cache import Remembered
+from chatledger.projections.thread.reader import IndexedThread, load_contents
 
-_SEND: Final = "langgraph.send/1"
-_SNAPSHOT: Final = "langgraph.delta_snapshot/1"
-
-
-def taken_apart(value: Any) -> tuple[str, list[Any]] | None:
-    """The name of its form and what it carries; None for everything else."""
-    kind = cast("type[Any]", type(value))
-    if kind is _DeltaSnapshot:
-        return _SNAPSHOT, [value.value]
-    if kind.__name__ == "Send" and kind.__module__ == "langgraph.types" and getattr(value, "timeout", None) is None:
-        return _SEND, [value.node, value.arg]
-    return None
-
-
-def put_together(form: str, parts: list[Any]) -> Any:
-    """
-    The value again.
-
-    Raises:
-        ConfigurationError: It needs a library that is not there.
-        CorruptStateError: It is of a form that this version does not know.
-    """
-    if form == _SNAPSHOT and len(parts) == 1:
-        return _DeltaSnapshot(parts[0])
-    if form == _SEND and len(parts) == 2:
-        try:
-            from langgraph.types import Send
-        except ImportError as error:
-            msg = "this checkpoint sends packets to nodes, and reading them needs langgraph: pip install langgraph"
-            raise ConfigurationError(msg) from error
-        return Send(*parts)
-    msg = f"a stored value has the form {form!r}, which this version does not know; a newer one wrote it"
-    raise CorruptStateError(msg)
-
+from .values import Serializer, is_message, put_together
 
 Maker = Callable[[], Any]
 """Makes a copy that shares nothing which can be changed."""
@@ -142,31 +111,6 @@ def _message_maker(message: Any) -> Maker:
         return fresh
 
     return make
-
-
-_MESSAGES: Final[dict[type, bool]] = {}
-
-
-def is_message(kind: type) -> bool:
-    """Whether it is one of LangChain's own classes of messages; of others it is not known what they keep where."""
-    known = _MESSAGES.get(kind)
-    if known is None:
-        from langchain_core.messages import BaseMessage
-
-        known = _MESSAGES[kind] = issubclass(kind, BaseMessage) and kind.__module__.startswith("langchain_core.")
-    return known
-
-
-class Serializer(Protocol):
-    """A LangGraph serializer ("serde")."""
-
-    def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
-        """A value as the name of its form, and bytes."""
-        ...
-
-    def loads_typed(self, data: tuple[str, bytes]) -> Any:
-        """The value."""
-        ...
 
 
 class Makers:
@@ -296,3 +240,41 @@ def _data_of(content: Leaf | Parts, pieces: Mapping[bytes, Content]) -> bytes:
         return content.data
     parts = [pieces[digest] for digest in split_digests(content.children)]
     return b"".join(part.data for part in parts if isinstance(part, Leaf))
+
+
+def delta_history(
+    thread: IndexedThread, namespace: str, checkpoint_id: str | None, channels: Sequence[str], reader: Reader
+) -> Mapping[str, DeltaChannelHistory]:
+    """
+    Of each channel its writes at the ancestors of a checkpoint, oldest first, up to the nearest ancestor with a value of it.
+
+    That value is the seed, and that ancestor's own writes come after it; None is no seed, as the channel is empty there. Only
+    ancestors count: forks share the namespace.
+    """
+    target = thread.latest(namespace) if checkpoint_id is None else thread.checkpoint(namespace, checkpoint_id)
+    line = () if target is None else ancestors(target, lambda some_id: thread.checkpoint(namespace, some_id))
+    backwards: dict[str, list[tuple[str, str, bytes]]] = {channel: [] for channel in channels}
+    seeds: dict[str, bytes] = {}
+    remaining = set(channels)
+    for at in line:
+        for write in reversed(thread.writes(namespace, at.checkpoint_id)):
+            if write.channel in remaining:
+                backwards[write.channel].append((write.task_id, write.channel, write.digest))
+        for channel in [channel for channel in remaining if channel in at.channels]:
+            seeds[channel] = at.channels[channel]
+            remaining.discard(channel)
+        if not remaining:
+            break
+    roots = [*seeds.values(), *(digest for writes in backwards.values() for _, _, digest in writes)]
+    pieces = load_contents(thread, roots, reader.is_known, {})
+    history: dict[str, DeltaChannelHistory] = {}
+    for channel in channels:
+        writes: list[tuple[str, str, Any]] = [
+            (task_id, name, reader.decode(digest, pieces)) for task_id, name, digest in reversed(backwards[channel])
+        ]
+        entry: DeltaChannelHistory = {"writes": writes}
+        seed: Any = reader.decode(seeds[channel], pieces) if channel in seeds else None
+        if seed is not None:
+            entry["seed"] = seed
+        history[channel] = entry
+    return history

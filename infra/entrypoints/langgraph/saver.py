@@ -1,6 +1,6 @@
 """`LedgerSaver`: LangGraph's checkpoints as events on a ledger."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,6 +17,7 @@ from langgraph.checkpoint.base import (
 )
 from msgspec import UNSET
 
+from chatledger.domain.content import Tree
 from chatledger.domain.errors import (
     CheckpointConflictError,
     CheckpointExistsError,
@@ -25,20 +26,18 @@ from chatledger.domain.errors import (
 )
 from chatledger.domain.thread.decide import CheckpointPut
 from chatledger.domain.thread.record import CheckpointRecord
-from chatledger.projections.chat.messages import only_new_collected
-from chatledger.projections.thread.reader import IndexedThread
+from chatledger.projections.chat.pages import only_new_collected
 
-from ...ledger.threads import Removal
-from .async_twins import AsyncTwins
+from ...ledger.aio.awaiting import in_thread
 from .bound import VALUES, thread_id_of
-from .delta import delta_history
-from .expectations import begin_flow
+from .expectations import begin_flow, need_flow
 from .packing import next_version, pack, versions_of
 from .pruning import plan_prune, plan_removal
+from .reader import delta_history
 from .threads import ThreadQueries
 
 
-class LedgerSaver(ThreadQueries, AsyncTwins):  # pyright: ignore[reportIncompatibleVariableOverride]  # `serde` may be set
+class LedgerSaver(ThreadQueries):  # pyright: ignore[reportIncompatibleVariableOverride]  # `serde` may be set
     """
     Keeps the checkpoints of LangGraph on a ledger: every step an event, read from the index.
 
@@ -65,13 +64,10 @@ class LedgerSaver(ThreadQueries, AsyncTwins):  # pyright: ignore[reportIncompati
         begin_flow()
         thread_id, namespace = self._place(config)
         checkpoint_id = get_checkpoint_id(config) or None
-        reader = self._values.reader()
+        reader = self._reader()
         found = self._threads.get(thread_id, namespace, checkpoint_id, is_known=reader.is_known)
-        if self._expectations is not None and checkpoint_id is not None:
-            self._expectations.note_named(thread_id, namespace, checkpoint_id)
-        elif self._expectations is not None:
-            latest_id = None if found is None else found.record.checkpoint_id
-            self._expectations.note_latest(thread_id, namespace, latest_id)
+        read_id = checkpoint_id or (None if found is None else found.record.checkpoint_id)
+        self._expectations.note(thread_id, namespace, read_id, is_named=checkpoint_id is not None)
         if found is None:
             return None
         if found.record.runtime != self._runtime:
@@ -125,7 +121,7 @@ class LedgerSaver(ThreadQueries, AsyncTwins):  # pyright: ignore[reportIncompati
             metadata: dict[str, Any] = self.serde.loads_typed(record.metadata) if wanted else {}
             return all(metadata.get(key) == value for key, value in (wanted or {}).items())
 
-        reader = self._values.reader()
+        reader = self._reader()
         for found in self._threads.checkpoints(
             thread_id,
             None if namespace is None else self._stored(namespace),
@@ -137,15 +133,12 @@ class LedgerSaver(ThreadQueries, AsyncTwins):  # pyright: ignore[reportIncompati
             is_known=reader.is_known,
         ):
             if bound is not None:
-                self._note_named(found.thread_id, found.record.namespace, found.record.checkpoint_id)
+                record = found.record
+                self._expectations.note(found.thread_id, record.namespace, record.checkpoint_id, is_named=True)
             yield self._tuple(found, reader)
         if bound is not None and thread_id is not None and namespace is not None:
             # A graph that is replayed looks so for what a subgraph had then, and begins it anew when that was nothing.
-            self._note_named(thread_id, self._stored(namespace), None)
-
-    def _note_named(self, thread_id: str, namespace: str, checkpoint_id: str | None) -> None:
-        if self._expectations is not None:
-            self._expectations.note_named(thread_id, namespace, checkpoint_id)
+            self._expectations.note(thread_id, self._stored(namespace), None, is_named=True)
 
     def put(
         self,
@@ -170,17 +163,18 @@ class LedgerSaver(ThreadQueries, AsyncTwins):  # pyright: ignore[reportIncompati
         values, versions = checkpoint["channel_values"], checkpoint["channel_versions"]
         full = get_checkpoint_metadata(config, metadata)
         run_id = full.get("run_id")
-        kept = {name: value for name, value in values.items() if name not in new_versions and parent_id is not None}
+        changed = values.keys() if parent_id is None else values.keys() & new_versions.keys()
+        not_given = [name for name in versions if name not in values and name not in new_versions]
+        unchanged = {name: value for name, value in values.items() if name not in changed}
         put = CheckpointPut(
             namespace=namespace,
             checkpoint_id=checkpoint["id"],
             parent_id=parent_id,
             checkpoint=self.serde.dumps_typed(pack({key: part for key, part in checkpoint.items() if key != VALUES})),
             metadata=self.serde.dumps_typed(full),
-            values={name: self._values.encode(value) for name, value in values.items() if name not in kept},
-            inherited=[name for name in versions if name not in values and name not in new_versions],
-            kept={name: partial(self._values.encode, value) for name, value in kept.items()},
-            same_in=partial(self._same_in, versions),
+            values={name: self._values.encode(value) for name, value in values.items() if name in changed},
+            unchanged=partial(self._unchanged, versions, not_given, unchanged),
+            not_given=not_given,
             runtime=self._runtime,
             run_id=run_id if isinstance(run_id, str) else None,
             expected_latest=parent_id if self._is_continuing(thread_id, namespace, parent_id, full) else UNSET,
@@ -199,8 +193,8 @@ class LedgerSaver(ThreadQueries, AsyncTwins):  # pyright: ignore[reportIncompati
         stored = self._threads.get(thread_id, put.namespace, put.checkpoint_id)
         if stored is None or (stored.record.parent_id, stored.record.runtime) != (put.parent_id, put.runtime):
             return False
-        found = self._tuple(stored, self._values.reader())
-        known = {name: value for name, value in found.checkpoint[VALUES].items() if name not in put.inherited}
+        found = self._tuple(stored, self._reader())
+        known = {name: value for name, value in found.checkpoint[VALUES].items() if name not in put.not_given}
         given: Any = self.serde.loads_typed(self.serde.dumps_typed([checkpoint, metadata]))
         try:
             return bool([{**found.checkpoint, VALUES: known}, found.metadata] == given)
@@ -209,13 +203,10 @@ class LedgerSaver(ThreadQueries, AsyncTwins):  # pyright: ignore[reportIncompati
 
     def _put_expected(self, thread_id: str, put: CheckpointPut) -> None:
         expectations = self._expectations
-        if expectations is None:
-            self._threads.put_checkpoint(thread_id, put)
-            return
-        is_own = partial(expectations.may_stand_beside, thread_id, put.namespace, put.parent_id)
+        may_branch = partial(expectations.may_branch, thread_id, put.namespace, put.parent_id)
         try:
             with expectations.putting(thread_id, put.namespace, put.checkpoint_id):
-                self._threads.put_checkpoint(thread_id, put, is_own=is_own)
+                self._threads.put_checkpoint(thread_id, put, may_branch=may_branch)
         except CheckpointConflictError as error:
             if not expectations.was_put(thread_id, put.namespace, error.latest_id):
                 raise
@@ -223,18 +214,26 @@ class LedgerSaver(ThreadQueries, AsyncTwins):  # pyright: ignore[reportIncompati
                 thread_id, put.namespace, parent_id=put.parent_id, latest_id=error.latest_id, is_own=True
             ) from None
 
-    def _same_in(self, versions: Mapping[str, Any], parent: CheckpointRecord) -> Collection[str]:
-        """The channels whose values the parent has: those with the same version there."""
-        if parent.runtime != self._runtime:
-            return ()
-        before = versions_of(self.serde.loads_typed(parent.checkpoint))
-        return {name for name in parent.channels if name in before and before[name] == versions.get(name)}
+    def _unchanged(
+        self,
+        versions: Mapping[str, Any],
+        not_given: Sequence[str],
+        values: Mapping[str, Any],
+        parent: CheckpointRecord | None,
+    ) -> dict[str, Tree | None]:
+        """Channels that did not change: None for those that the parent has at the same version, the others in pieces."""
+        same: set[str] = set()
+        if (not_given or values) and parent is not None and parent.runtime == self._runtime:
+            before = versions_of(self.serde.loads_typed(parent.checkpoint))
+            same = {name for name in parent.channels if name in before and before[name] == versions.get(name)}
+        found: dict[str, Tree | None] = {name: None for name in (*not_given, *values) if name in same}
+        return found | {name: self._values.encode(value) for name, value in values.items() if name not in same}
 
     def _is_continuing(
         self, thread_id: str, namespace: str, parent_id: str | None, metadata: CheckpointMetadata
     ) -> bool:
         """Whether it is to continue the thread; a copy of a checkpoint, which stands beside it, is a fork."""
-        if self._expectations is None or metadata.get("source") == "fork":
+        if not self._is_fenced or metadata.get("source") == "fork":
             return False
         return self._expectations.is_continuing(thread_id, namespace, parent_id)
 
@@ -311,10 +310,8 @@ class LedgerSaver(ThreadQueries, AsyncTwins):  # pyright: ignore[reportIncompati
             if strategy == "delete":
                 self.delete_thread(thread_id)
                 continue
-            self._threads.remove(thread_id, self._plan_prune, reason="pruned")
-
-    def _plan_prune(self, thread: IndexedThread) -> Removal:
-        return plan_prune(thread, self._is_ours, self._metadata)
+            plan = partial(plan_prune, is_ours=self._is_ours, metadata_of=self._metadata)
+            self._threads.remove(thread_id, plan, reason="pruned")
 
     def get_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
@@ -325,9 +322,66 @@ class LedgerSaver(ThreadQueries, AsyncTwins):  # pyright: ignore[reportIncompati
         thread_id, namespace = self._place(config)
         checkpoint_id = get_checkpoint_id(config) or None
         with self._threads.reading(thread_id) as thread:
-            return delta_history(thread, namespace, checkpoint_id, channels, self._values.reader())
+            return delta_history(thread, namespace, checkpoint_id, channels, self._reader())
 
     def get_next_version(self, current: Any, channel: None) -> Any:
         """The version after `current`, which may be of any saver's form."""
         del channel
         return next_version(current)
+
+    async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """Asynchronous version of `get_tuple`."""
+        begin_flow()
+        return await in_thread(lambda: self.get_tuple(config))
+
+    async def alist(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: dict[str, Any] | None = None,  # noqa: A002 - LangGraph's name
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[CheckpointTuple]:
+        """Asynchronous version of `list`."""
+        found = self.list(config, filter=filter, before=before, limit=limit)
+        while (one := await in_thread(lambda: next(found, None))) is not None:
+            yield one
+
+    async def aput(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        """Asynchronous version of `put`."""
+        need_flow()
+        return await in_thread(lambda: self.put(config, checkpoint, metadata, new_versions))
+
+    async def aput_writes(
+        self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
+    ) -> None:
+        """Asynchronous version of `put_writes`."""
+        await in_thread(lambda: self.put_writes(config, writes, task_id, task_path))
+
+    async def adelete_thread(self, thread_id: str) -> None:
+        """Asynchronous version of `delete_thread`."""
+        await in_thread(lambda: self.delete_thread(thread_id))
+
+    async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
+        """Asynchronous version of `delete_for_runs`."""
+        await in_thread(lambda: self.delete_for_runs(run_ids))
+
+    async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        """Asynchronous version of `copy_thread`."""
+        await in_thread(lambda: self.copy_thread(source_thread_id, target_thread_id))
+
+    async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+        """Asynchronous version of `prune`."""
+        await in_thread(lambda: self.prune(thread_ids, strategy=strategy))
+
+    async def aget_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, DeltaChannelHistory]:
+        """Asynchronous version of `get_delta_channel_history`."""
+        return await in_thread(lambda: self.get_delta_channel_history(config=config, channels=channels))

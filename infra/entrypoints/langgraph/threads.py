@@ -14,7 +14,7 @@ from chatledger.domain.thread.namespaces import ASSISTANT
 from chatledger.domain.thread.record import StoredWrite
 from chatledger.domain.wire import Value
 
-from ...ledger.aio.awaiting import in_thread
+from ...ledger.aio.awaiting import threaded
 from ...ledger.threads import StoredCheckpoint, ThreadInfo
 from .bound import BoundSaver
 from .pruning import Migration, plan_migration
@@ -172,9 +172,7 @@ class ThreadQueries(BoundSaver):
         """The threads that have something of this saver's, the oldest first."""
         return [info for info in self._threads.infos() if any(map(self._is_ours, info.namespaces))]
 
-    async def athreads(self) -> list[ThreadInfo]:
-        """Asynchronous version of `threads`."""
-        return await in_thread(self.threads)
+    athreads = threaded(threads)
 
     def get_thread_state(
         self, thread_id: str, checkpoint_ns: str | None = None, checkpoint_id: str | None = None
@@ -198,11 +196,7 @@ class ThreadQueries(BoundSaver):
         found = self._threads.get(thread_id, namespace, checkpoint_id)
         return None if found is None else self._thread_state(found, is_live=checkpoint_id is None)
 
-    async def aget_thread_state(
-        self, thread_id: str, checkpoint_ns: str | None = None, checkpoint_id: str | None = None
-    ) -> ThreadState | None:
-        """Asynchronous version of `get_thread_state`."""
-        return await in_thread(lambda: self.get_thread_state(thread_id, checkpoint_ns, checkpoint_id))
+    aget_thread_state = threaded(get_thread_state)
 
     def get_thread_history(
         self, thread_id: str, checkpoint_ns: str | None = None, limit: int | None = 10, before: str | None = None
@@ -221,11 +215,7 @@ class ThreadQueries(BoundSaver):
         found = self._threads.checkpoints(thread_id, checkpoint_ns, within=self._root, before=before, limit=limit)
         return list(map(self._thread_state, found)) if limit != 0 else []
 
-    async def aget_thread_history(
-        self, thread_id: str, checkpoint_ns: str | None = None, limit: int | None = 10, before: str | None = None
-    ) -> list[ThreadState]:
-        """Asynchronous version of `get_thread_history`."""
-        return await in_thread(lambda: self.get_thread_history(thread_id, checkpoint_ns, limit, before))
+    aget_thread_history = threaded(get_thread_history)
 
     def delete_namespace(self, thread_id: str, checkpoint_ns: str) -> None:
         """
@@ -239,9 +229,7 @@ class ThreadQueries(BoundSaver):
             raise InvalidValueError(msg)
         self._threads.delete(str(thread_id), within=checkpoint_ns)
 
-    async def adelete_namespace(self, thread_id: str, checkpoint_ns: str) -> None:
-        """Asynchronous version of `delete_namespace`."""
-        await in_thread(lambda: self.delete_namespace(thread_id, checkpoint_ns))
+    adelete_namespace = threaded(delete_namespace)
 
     def migrate_namespace(self, thread_id: str) -> Migration:
         """
@@ -255,9 +243,7 @@ class ThreadQueries(BoundSaver):
         self._threads.migrate(thread_id, moves)
         return migration
 
-    async def amigrate_namespace(self, thread_id: str) -> Migration:
-        """Asynchronous version of `migrate_namespace`."""
-        return await in_thread(lambda: self.migrate_namespace(thread_id))
+    amigrate_namespace = threaded(migrate_namespace)
 
     def _only_root(self, thread_id: str) -> str | None:
         roots = list(dict.fromkeys(map(_root_of, self._threads.namespaces(thread_id))))
@@ -274,7 +260,7 @@ class ThreadQueries(BoundSaver):
             "checkpoint_id": record.checkpoint_id,
         }
         return state_of(
-            self._tuple(found, self._values.reader()),
+            self._tuple(found, self._reader()),
             found.writes if record.runtime == self._runtime else [],
             place=place,
             parent_id=found.parent_id,

@@ -1,23 +1,82 @@
 """
-Values of channels to pieces of content.
+Values of channels to pieces of content; `reader` has the way back.
 
 A list or dict is cut into its elements, so that what did not change is neither serialized nor stored again.
 """
 
 import marshal
 from hashlib import blake2b
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, Protocol, cast
 
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from langgraph.checkpoint.serde.types import _DeltaSnapshot  # pyright: ignore[reportPrivateUsage]  # its only name
 
 from chatledger.domain.content import Tree, composite_piece, dict_tree, leaf_tree, list_piece
+from chatledger.domain.errors import ConfigurationError, CorruptStateError
 from chatledger.projections.lmdb.cache import Remembered
 
 from ...ledger.threads import MARSHAL_VERSION, MAX_DEPTH, is_cut
-from .reader import Makers, Reader, Serializer, is_message, taken_apart
 
+_SEND: Final = "langgraph.send/1"
+_SNAPSHOT: Final = "langgraph.delta_snapshot/1"
 _RUN: Final = 32
 _SAMPLE_BYTES: Final = 200
+
+
+class Serializer(Protocol):
+    """A LangGraph serializer ("serde")."""
+
+    def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
+        """A value as the name of its form, and bytes."""
+        ...
+
+    def loads_typed(self, data: tuple[str, bytes]) -> Any:
+        """The value."""
+        ...
+
+
+def taken_apart(value: Any) -> tuple[str, list[Any]] | None:
+    """The name of its form and what it carries; None for everything else."""
+    kind = cast("type[Any]", type(value))
+    if kind is _DeltaSnapshot:
+        return _SNAPSHOT, [value.value]
+    if kind.__name__ == "Send" and kind.__module__ == "langgraph.types" and getattr(value, "timeout", None) is None:
+        return _SEND, [value.node, value.arg]
+    return None
+
+
+def put_together(form: str, parts: list[Any]) -> Any:
+    """
+    The value again.
+
+    Raises:
+        ConfigurationError: It needs a library that is not there.
+        CorruptStateError: It is of a form that this version does not know.
+    """
+    if form == _SNAPSHOT and len(parts) == 1:
+        return _DeltaSnapshot(parts[0])
+    if form == _SEND and len(parts) == 2:
+        try:
+            from langgraph.types import Send
+        except ImportError as error:
+            msg = "this checkpoint sends packets to nodes, and reading them needs langgraph: pip install langgraph"
+            raise ConfigurationError(msg) from error
+        return Send(*parts)
+    msg = f"a stored value has the form {form!r}, which this version does not know; a newer one wrote it"
+    raise CorruptStateError(msg)
+
+
+_MESSAGES: Final[dict[type, bool]] = {}
+
+
+def is_message(kind: type) -> bool:
+    """Whether it is one of LangChain's own classes of messages; of others it is not known what they keep where."""
+    known = _MESSAGES.get(kind)
+    if known is None:
+        from langchain_core.messages import BaseMessage
+
+        known = _MESSAGES[kind] = issubclass(kind, BaseMessage) and kind.__module__.startswith("langchain_core.")
+    return known
 
 
 class _ElementRun(NamedTuple):
@@ -37,7 +96,6 @@ class Values:
         self._cuts_all = isinstance(serializer, JsonPlusSerializer)
         self._trees: Remembered[bytes, Tree] = Remembered()
         self._runs: Remembered[bytes, _ElementRun] = Remembered()
-        self._makers = Makers()
 
     def encode(self, value: Any, depth: int = 0) -> Tree:
         """A value in pieces."""
@@ -91,10 +149,6 @@ class Values:
         if key is not None:
             self._trees.put(key, tree, len(data) + 200)
         return tree
-
-    def reader(self) -> Reader:
-        """One reading of values that belong together."""
-        return Reader(self._serializer, self._makers)
 
 
 def _told_apart(values: list[Any]) -> bytes | None:

@@ -80,6 +80,20 @@ def awaited(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[Runn
     return call
 
 
+def threaded(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
+    """Return the asynchronous version of a method that may be called from any thread: the same in a worker thread."""
+    name = method.__name__
+
+    async def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        answer: T = await in_thread(lambda: getattr(self, name)(*args, **kwargs))
+        return answer
+
+    functools.update_wrapper(call, method)
+    call.__name__, call.__qualname__ = f"a{name}", method.__qualname__.replace(name, f"a{name}")
+    call.__doc__ = f"Asynchronous version of `{name}`."
+    return call
+
+
 def iterated(
     method: Callable[Concatenate[S, P], Iterator[T]],
 ) -> Callable[Concatenate[Runner[S], P], AsyncGenerator[T]]:

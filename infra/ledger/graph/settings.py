@@ -107,7 +107,6 @@ class StateSettings(msgspec.Struct, frozen=True):
 
 
 def make_settings(
-    *,
     reducers: Reducers,
     nodes: Nodes | None,
     exclude: Collection[str],

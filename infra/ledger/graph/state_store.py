@@ -2,7 +2,6 @@
 
 import builtins
 import copy
-import time
 from collections.abc import Callable, Collection, Mapping
 from datetime import timedelta
 from types import TracebackType
@@ -11,9 +10,9 @@ from typing import Any, Self, TypeVar
 import anyio.to_thread
 
 from chatledger.domain.graph import schema
-from chatledger.domain.graph.chunks import cut
 from chatledger.domain.graph.decide import StateDraft
 from chatledger.domain.graph.events import parse_state_id
+from chatledger.domain.graph.pieces import cut
 from chatledger.domain.graph.reducers import AGENT_REDUCERS, Reducers, check_object
 from chatledger.domain.graph.schema import AgentState
 from chatledger.domain.limits import check_count, check_id, check_optional_id, json_copy
@@ -66,8 +65,7 @@ def initial_state(
     Raises:
         InvalidValueError: An id, the query or an option breaks a rule.
     """
-    now = time.time_ns() // 1_000_000
-    return schema.initial_state(user_id, query, now=now, trace_id=trace_id, options=options)
+    return schema.initial_state(user_id, query, now=clock_ms(), trace_id=trace_id, options=options)
 
 
 class StateStore:
@@ -110,21 +108,12 @@ class StateStore:
         checkpointing: Checkpointing = "every",
         queue_size: int = QUEUE_SIZE,
     ) -> None:
-        settings = make_settings(
-            reducers=reducers,
-            nodes=nodes,
-            exclude=exclude,
-            ttl_seconds=ttl_seconds,
-            max_state_bytes=max_state_bytes,
-            checkpointing=checkpointing,
-            queue_size=queue_size,
-        )
-        owner = ledger.user_id if isinstance(ledger, OwnedLedger) else None
-        self._set_up(lambda: ledger, settings, None if owner is None else Identity(owner))
+        settings = make_settings(reducers, nodes, exclude, ttl_seconds, max_state_bytes, checkpointing, queue_size)
+        self._set_up(lambda: ledger, ledger.user_id if isinstance(ledger, OwnedLedger) else None, settings)
 
-    def _set_up(self, ledger: Callable[[], Ledger], settings: StateSettings, identity: Identity | None) -> None:
+    def _set_up(self, ledger: Callable[[], Ledger], owner: str | None, settings: StateSettings) -> None:
         self._settings = settings
-        self._identity = identity
+        self._identity = None if owner is None else Identity(owner)
         self._stored = StoredStates(ledger)
         kind = WriteThroughSteps if settings.checkpointing == "every" else WriteBehindSteps
         self._steps: WriteThroughSteps | WriteBehindSteps = kind(self._stored, settings)
@@ -433,20 +422,12 @@ class AsyncStateStore(AsyncClosing):
         checkpointing: Checkpointing = "every",
         queue_size: int = QUEUE_SIZE,
     ) -> None:
-        settings = make_settings(
-            reducers=reducers,
-            nodes=nodes,
-            exclude=exclude,
-            ttl_seconds=ttl_seconds,
-            max_state_bytes=max_state_bytes,
-            checkpointing=checkpointing,
-            queue_size=queue_size,
-        )
+        settings = make_settings(reducers, nodes, exclude, ttl_seconds, max_state_bytes, checkpointing, queue_size)
         self._ledger = ledger
         owner = ledger.user_id if isinstance(ledger, OwnedAsyncLedger) else None
         self._store = object.__new__(StateStore)
         # The ledger is opened by the first call, in its worker thread.
-        self._store._set_up(ledger._open, settings, None if owner is None else Identity(owner))  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # one component, two modules
+        self._store._set_up(ledger._open, owner, settings)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # one component, two modules
 
     put = awaited(StateStore.put)
     get = awaited(StateStore.get)

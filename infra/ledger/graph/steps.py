@@ -10,9 +10,9 @@ from typing import Any, Final
 import msgspec
 
 from chatledger.domain.errors import ChatledgerError, LedgerClosedError, NotFoundError, StateConflictError
-from chatledger.domain.graph.chunks import cut
 from chatledger.domain.graph.decide import StateDraft
 from chatledger.domain.graph.events import shown_id
+from chatledger.domain.graph.pieces import cut
 from chatledger.domain.graph.transition import Transition, transition
 from chatledger.domain.limits import json_copy
 

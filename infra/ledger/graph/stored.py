@@ -8,7 +8,6 @@ import msgspec
 
 from chatledger.domain.chat.events import Body, Recorded
 from chatledger.domain.errors import CorruptStateError
-from chatledger.domain.graph.chunks import join
 from chatledger.domain.graph.decide import (
     GraphStateRecord,
     StateDraft,
@@ -18,6 +17,7 @@ from chatledger.domain.graph.decide import (
     is_expired,
 )
 from chatledger.domain.graph.events import StateDeleted, StatePut, shown_id, state_stream
+from chatledger.domain.graph.pieces import join
 from chatledger.projections.graph.reader import IndexedGraphState, listed_states, outdated_states
 
 from ...log.envelope import clock_ms

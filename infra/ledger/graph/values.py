@@ -95,9 +95,7 @@ class StateStats(TypedDict):
 
 def state_version(record: VersionRecord) -> StateVersion:
     """A version as it is answered."""
-    return StateVersion(
-        record.version, record.node, record.parent, record.is_final, record.stored_at, record.size_bytes
-    )
+    return msgspec.convert(record, StateVersion, from_attributes=True)
 
 
 def state_info(record: GraphStateRecord) -> StateInfo:

@@ -193,7 +193,7 @@ class OwnedStore(OwnerRefusals):
         self.log = OwnedLog(store, user_id)
 
     @contextlib.contextmanager
-    def snapshot(self) -> Generator[OwnedSnapshot]:
+    def snapshot(self, _chats: object = None, /) -> Generator[OwnedSnapshot]:
         """Open a snapshot restricted to the user's chats and threads."""
         with self._whole.snapshot() as snapshot:
             yield OwnedSnapshot(snapshot, self._user_id)

@@ -16,10 +16,9 @@ from chatledger.domain.errors import ChainIntegrityError, ConfigurationError
 from chatledger.domain.log.codec import MAX_EVENT_BYTES
 from chatledger.domain.log.large_data import LARGE_BYTES, MAX_MESSAGE_BYTES
 from chatledger.projections.custom.projection import Projection
-from chatledger.projections.index import Index
+from chatledger.projections.index import Index, Refuse, refuse_nothing
 from chatledger.projections.lmdb.environment import check_path
 from chatledger.projections.lmdb.system_errors import system_errors
-from chatledger.projections.log.applying import Refuse, refuse_nothing
 
 from ...log import EventLog, StructMapper
 from ...log.cipher import RecordCipher

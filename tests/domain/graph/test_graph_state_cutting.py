@@ -8,7 +8,7 @@ from tests.support.json_values import json_values
 from tests.support.soak import examples
 
 from chatledger.domain.content import Content, DictNode, Leaf, ListNode, Missing, Tree, piece_digest
-from chatledger.domain.graph.chunks import RUN, cut, join
+from chatledger.domain.graph.pieces import RUN, cut, join
 
 LARGE: st.SearchStrategy[Any] = st.recursive(
     st.sampled_from([None, True, 0, 1.5, "é", "a" * 200, "b" * 300, "c" * 2_000]),

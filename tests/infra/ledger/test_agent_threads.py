@@ -12,7 +12,7 @@ from tests.support.operation_counting import counting
 from tests.support.soak import examples
 
 import chatledger
-from chatledger.domain.content import DIGEST_BYTES
+from chatledger.domain.content import DIGEST_BYTES, Tree
 from chatledger.domain.errors import (
     AlreadyExistsError,
     CheckpointConflictError,
@@ -23,7 +23,7 @@ from chatledger.domain.errors import (
 from chatledger.domain.thread.decide import MAX_CHECKPOINT_ID_BYTES
 from chatledger.domain.thread.events import Skeleton
 from chatledger.domain.thread.record import CheckpointRecord
-from chatledger.infra.ledger.threads import Threads
+from chatledger.infra.ledger.threads import Removal, Threads
 
 
 @pytest.fixture
@@ -135,7 +135,7 @@ class ThreadsMachine(RuleBasedStateMachine):
         keys = [(namespace, f"{number:02}") for number in numbers if number != bare]
         is_there = (thread_id, namespace, f"{bare:02}") in self.checkpoints
         skeletons = [Skeleton(namespace, f"{bare:02}", ("messages",))] if is_there else []
-        self.threads.delete_checkpoints(thread_id, keys, skeletons=skeletons, reason="pruned")
+        self.threads.remove(thread_id, lambda _thread: Removal(keys, skeletons), reason="pruned")
         for key in [*keys, *((one.namespace, one.checkpoint_id) for one in skeletons)]:
             self.checkpoints.pop((thread_id, *key), None)
             self.writes.pop((thread_id, *key), None)
@@ -232,22 +232,32 @@ def test_a_value_larger_than_an_event_is_stored_in_parts(threads: Threads) -> No
 
 def test_inherited_channels_have_the_value_of_the_parent(threads: Threads) -> None:
     put(threads, "t", "1", {"a": "one", "b": "two"})
-    put(threads, "t", "2", {"b": "three"}, parent_id="1", inherited=["a", "absent"], same_in=_same_a)
-    put(threads, "t", "3", {"b": "four"}, parent_id="1", inherited=["a"])
+    put(
+        threads,
+        "t",
+        "2",
+        {"b": "three"},
+        parent_id="1",
+        not_given=["a", "absent"],
+        unchanged=lambda _parent: {"a": None},
+    )
+    put(threads, "t", "3", {"b": "four"}, parent_id="1", not_given=["a"])
     assert values_of(threads.get("t", "")) == {"b": "four"}
     assert values_of(threads.get("t", "", "2")) == {"a": "one", "b": "three"}
 
 
-def _same_a(_parent: CheckpointRecord) -> list[str]:
-    return ["a"]
+def test_unchanged_channels_have_the_value_of_the_parent_or_are_stored(threads: Threads) -> None:
+    """The parent is asked about as it is stored; there may be none."""
 
+    def unchanged(parent: CheckpointRecord | None) -> dict[str, Tree | None]:
+        if parent is None:
+            return {"a": tree_of("three")}
+        assert {"a", "b"} == parent.channels.keys()
+        return {"a": None, "b": tree_of("two"), "c": tree_of("new")}
 
-def test_kept_channels_have_the_value_of_the_parent_or_are_stored(threads: Threads) -> None:
-    """What makes the value is asked for only where it is not the parent's."""
     put(threads, "t", "1", {"a": "one", "b": "old"})
-    kept = {"a": lambda: pytest.fail("it is the parent's"), "b": lambda: tree_of("two"), "c": lambda: tree_of("new")}
-    put(threads, "t", "2", {}, parent_id="1", kept=kept, same_in=_same_a)
-    put(threads, "t", "3", {}, parent_id="gone", kept={"a": lambda: tree_of("three")})
+    put(threads, "t", "2", {}, parent_id="1", unchanged=unchanged)
+    put(threads, "t", "3", {}, parent_id="gone", unchanged=unchanged)
     assert values_of(threads.get("t", "", "2")) == {"a": "one", "b": "two", "c": "new"}
     assert values_of(threads.get("t", "", "3")) == {"a": "three"}
 

@@ -20,7 +20,7 @@ from chatledger.domain.errors import (
     PayloadTooLargeError,
     StateConflictError,
 )
-from chatledger.domain.graph import chunks
+from chatledger.domain.graph import pieces
 from chatledger.domain.graph.events import StateDeleted, StatePut
 from chatledger.graph_state import AgentState, StateStore, initial_state, parse_state_id, state_id
 from chatledger.infra.ledger.graph import stored as stored_module
@@ -167,7 +167,7 @@ def test_a_step_is_stored_as_what_changed(ledger: chatledger.Ledger, store: Stat
 def test_a_step_reads_only_what_it_changes(ledger: chatledger.Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     """GS-30: the cost of a step does not depend on the fields that it leaves alone; observers get the whole state."""
     joined: list[bytes] = []
-    join = chunks.join
+    join = pieces.join
 
     def counted(digest: bytes, content_of: Callable[[bytes], Any]) -> Any:
         joined.append(digest)

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import pytest
 from hypothesis import given, settings
@@ -42,6 +42,7 @@ from chatledger import (
     user,
 )
 from chatledger.errors import ChatNotFoundError, WrongChatError
+from chatledger.infra.ledger.port import ChatsToRead
 from chatledger.infra.log import envelope
 from chatledger.infra.store import commands
 
@@ -390,6 +391,21 @@ def test_a_chat_that_changes_while_a_view_is_open(ledger: Ledger) -> None:
 
             assert before == asked()
             assert 1 == len(found(view, "plan", chat_id="chat-1"))
+
+
+def test_a_read_says_which_chats_it_concerns() -> None:
+    """Those are replayed before the snapshot is opened, which then shows them, and no other one that has changed."""
+    with chatledger.open("memory:") as ledger, ledger.as_of(fill(ledger, 2)) as view:
+        for chat_id in ("chat-0", "chat-1"):
+            ledger.append(chat_id, [text("more")])
+        store = cast("Any", view)._as_of_store
+
+        with store.snapshot(ChatsToRead("chat-0")) as snapshot:
+            assert snapshot.chat("chat-0").chat is not None
+            with pytest.raises(RuntimeError, match="'chat-1' is not prepared"):
+                snapshot.chat("chat-1")
+        with store.snapshot(ChatsToRead(are_all=True)) as snapshot:
+            assert 2 == len(snapshot.list_chats())
 
 
 @pytest.mark.parametrize("is_folded", [False, True])

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from chatledger.projections.chat.messages import WORTH_FROM, only_new_collected
+from chatledger.projections.chat.pages import WORTH_FROM, only_new_collected
 
 
 @pytest.fixture(autouse=True)

@@ -20,9 +20,9 @@ from tests.support.stories import CHAT, Story, user
 
 from chatledger.domain.errors import CorruptStateError
 from chatledger.domain.values import Annotation, Message, NewMessage
+from chatledger.projections.chat.chains import Annotations
 from chatledger.projections.chat.messages import LazyMessage, UndecodedMessage, decode_lazily, place_lazily
 from chatledger.projections.chat.reader import IndexedChat
-from chatledger.projections.chat.runs import Annotations
 
 drafts = st.builds(
     NewMessage,

@@ -1,6 +1,6 @@
 """Snapshots as of a point: unchanged chats from the live index, the others from an as-of index."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from typing import Final, NamedTuple, Never
 
 from chatledger.domain.chat.state import Tombstone
@@ -13,7 +13,7 @@ from chatledger.projections.lmdb.environment import Transaction
 from chatledger.projections.lmdb.keys import order_key, scope
 from chatledger.projections.lmdb.tables import Tables
 
-from ...port import LedgerSnapshot, refused
+from ...port import ChatsToRead, LedgerSnapshot, refused
 from .point import AsOfPoint
 
 WHY: Final = (
@@ -31,18 +31,20 @@ class ChatToReplay(NamedTuple):
     last_position: int
 
 
-class NeedsReplayError(Exception):
+class Missing(NamedTuple):
     """
-    Chats must be replayed before the question can be answered; it is asked again afterwards.
+    What an as-of index lacks for a read.
 
     Args:
-        chats: The chats to replay.
-        searched: The numbers of unchanged chats to copy, so that they are searched with the others.
+        to_replay: The chats to replay.
+        to_copy: The numbers of unchanged chats to copy, so that they are searched with the others.
     """
 
-    def __init__(self, chats: Sequence[ChatToReplay], searched: Sequence[int] = ()) -> None:
-        super().__init__(f"{len(chats)} chats are to be replayed, {len(searched)} to be copied")
-        self.chats, self.searched = chats, searched
+    to_replay: list[ChatToReplay]
+    to_copy: list[int]
+
+    def __bool__(self) -> bool:
+        return bool(self.to_replay or self.to_copy)
 
 
 class AsOfSnapshotRefusals:
@@ -60,12 +62,14 @@ class AsOfSnapshot(AsOfSnapshotRefusals):
     """
     A `LedgerSnapshot` as of a point. What belongs to it never changes, except that chats are deleted.
 
-    Nothing is replayed inside it: reading the log takes long, and the as-of index cannot grow while it is read.
+    Nothing is replayed inside it: reading the log takes long, and the as-of index cannot grow while it is read. So only chats
+    may be asked for of which nothing is `missing`.
     """
 
     def __init__(self, live: LedgerSnapshot, point: AsOfPoint, past: tuple[AsOfIndex, Transaction] | None) -> None:
         self._live, self._point, self._past = live, point, past
         self._is_searched_there = False
+        self._known: dict[int, IndexedChat | ChatToReplay] = {}
 
     @property
     def user_id(self) -> str | None:
@@ -88,39 +92,51 @@ class AsOfSnapshot(AsOfSnapshotRefusals):
 
     def chat(self, chat_id: str, *, even_quarantined: bool = False) -> IndexedChat:
         """The chat of that id; its record is None when there was none, or is no more."""
-        then = self._then(self._live.chat(chat_id, even_quarantined=even_quarantined))
-        if isinstance(then, ChatToReplay):
-            raise NeedsReplayError([then])
+        then = _replayed(self._then(self._live.chat(chat_id, even_quarantined=even_quarantined)))
         self._is_searched_there = isinstance(then, AsOfChat)
         return then
 
     def chat_nos(self, *, user_id: str | None = None) -> list[int]:
         """The numbers of all chats, or of those of an owner, the last changed first. They can be searched together."""
         found = self._all(user_id)
-        numbers = [chat.chat_no for chat in found if chat.chat_no is not None]
         self._is_searched_there = any(isinstance(chat, AsOfChat) for chat in found)
-        if self._past is not None and self._is_searched_there:
-            past, txn = self._past
-            elsewhere = [chat_no for chat_no in numbers if not past.is_searchable(txn, chat_no)]
-            if elsewhere:
-                raise NeedsReplayError([], elsewhere)
-        return numbers
+        return [chat.chat_no for chat in found if chat.chat_no is not None]
+
+    def missing(self, chats: ChatsToRead) -> Missing:
+        """Say what the as-of index lacks before these chats can be read. More may be lacking when it has that."""
+        to_replay = [then for then in self._named(chats) if isinstance(then, ChatToReplay)]
+        if to_replay or self._past is None or not chats.are_searched:
+            return Missing(to_replay, [])
+        past, txn = self._past
+        numbers = self.chat_nos(user_id=chats.user_id)
+        is_elsewhere = self._is_searched_there
+        return Missing([], [no for no in numbers if is_elsewhere and not past.is_searchable(txn, no)])
+
+    def _named(self, chats: ChatsToRead) -> Iterator[IndexedChat | ChatToReplay]:
+        """Yield the chats, those of messages up to the first one that is not found."""
+        if chats.chat_id is not None:
+            yield self._then(self._live.chat(chats.chat_id))
+        for message_id in chats.message_ids:
+            found = self._look_for(message_id)
+            if found is None:
+                break
+            if isinstance(found, ChatToReplay):
+                yield found
+                break
+        if chats.are_all or chats.are_searched:
+            yield from self._all_then(chats.user_id)
 
     def _all(self, user_id: str | None) -> list[IndexedChat]:
         """All chats, or those of an owner, the last changed first."""
-        tables, txn = self._live.tables, self._live.txn
-        found = [
-            self._then(IndexedChat(tables, txn, chat_id, chat_no))
-            for chat_no in self._live.chat_nos(user_id=user_id)
-            if chat_no <= self._point.position
-            for chat_id in (self._id(chat_no),)
-        ]
-        to_replay = [chat for chat in found if isinstance(chat, ChatToReplay)]
-        if to_replay:
-            raise NeedsReplayError(to_replay)
-        living = [(chat, key) for chat in found if isinstance(chat, IndexedChat) and (key := _order_of(chat))]
+        living = [(chat, key) for then in self._all_then(user_id) if (key := _order_of(chat := _replayed(then)))]
         living.sort(key=lambda one: one[1])
         return [chat for chat, _ in living]
+
+    def _all_then(self, user_id: str | None) -> Iterator[IndexedChat | ChatToReplay]:
+        tables, txn = self._live.tables, self._live.txn
+        for chat_no in self._live.chat_nos(user_id=user_id):
+            if chat_no <= self._point.position:
+                yield self._known.get(chat_no) or self._then(IndexedChat(tables, txn, self._id(chat_no), chat_no))
 
     def _id(self, chat_no: int) -> str:
         profile = IndexedChat(self._live.tables, self._live.txn, "", chat_no).profile
@@ -129,8 +145,17 @@ class AsOfSnapshot(AsOfSnapshotRefusals):
 
     def find(self, message_id: str) -> tuple[IndexedChat, Place] | None:
         """The chat that a message belonged to, and where the message is in it."""
+        found = self._look_for(message_id)
+        if found is not None:
+            chat = _replayed(found if isinstance(found, ChatToReplay) else found[0])
+            self._is_searched_there = isinstance(chat, AsOfChat)
+        return None if isinstance(found, ChatToReplay) else found
+
+    def _look_for(self, message_id: str) -> tuple[IndexedChat, Place] | ChatToReplay | None:
         for chat_no, _ in self._live.tables.locations(self._live.txn, message_id):
-            chat = self.chat(self._id(chat_no))
+            chat = self._then(self._live.chat(self._id(chat_no)))
+            if isinstance(chat, ChatToReplay):
+                return chat
             place = chat.place(message_id) if chat.chat_no == chat_no else None
             if place is not None:
                 return chat, place
@@ -157,8 +182,16 @@ class AsOfSnapshot(AsOfSnapshotRefusals):
         return [chat for one in page if (chat := one.chat) is not None]
 
     def _then(self, chat: IndexedChat) -> IndexedChat | ChatToReplay:
-        record, chat_no = chat.record, chat.chat_no
-        if record is None or chat_no is None or chat_no > self._point.position:
+        chat_no = chat.chat_no
+        if chat_no is None or chat_no > self._point.position:
+            return IndexedChat(self._live.tables, self._live.txn, chat.chat_id, None)
+        if chat_no not in self._known:
+            self._known[chat_no] = self._look_up(chat, chat_no)
+        return self._known[chat_no]
+
+    def _look_up(self, chat: IndexedChat, chat_no: int) -> IndexedChat | ChatToReplay:
+        record = chat.record
+        if record is None:
             return IndexedChat(self._live.tables, self._live.txn, chat.chat_id, None)
         if self._point.is_after(record.head):
             return chat
@@ -168,6 +201,13 @@ class AsOfSnapshot(AsOfSnapshotRefusals):
                 return AsOfChat(past.tables, txn, chat.chat_id, chat_no)
         event_count = record.head.version - record.first_version + 1
         return ChatToReplay(chat.chat_id, chat_no, chat.tombstone, event_count, record.head.position)
+
+
+def _replayed(chat: IndexedChat | ChatToReplay) -> IndexedChat:
+    if isinstance(chat, ChatToReplay):
+        msg = f"chat {chat.chat_id!r} is not prepared: a read says which chats it concerns before it begins"
+        raise RuntimeError(msg)  # noqa: TRY004 - a mistake in ours; an assertion would be taken for damage of the index
+    return chat
 
 
 def _order_of(chat: IndexedChat) -> bytes | None:

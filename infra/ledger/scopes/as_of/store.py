@@ -12,10 +12,10 @@ from chatledger.projections.as_of_index import AsOfIndex
 from chatledger.projections.chat.reader import IndexedChat
 
 from ....store.temp_folders import Scratch
-from ...port import LedgerSnapshot, LedgerStore, refused
+from ...port import NO_CHATS, ChatsToRead, LedgerSnapshot, LedgerStore, refused
 from .point import AsOfPoint, position_of_point
 from .replaying import replay_chats
-from .snapshot import WHY, AsOfSnapshot, NeedsReplayError
+from .snapshot import WHY, AsOfSnapshot, Missing
 
 
 class AsOfRefusals:
@@ -39,25 +39,23 @@ class AsOfRefusals:
 
 class AsOfStore(AsOfRefusals):
     """
-    A `LedgerStore` as of a point. A question about chats that changed since raises `NeedsReplayError`; `prepare` replays them.
+    A `LedgerStore` as of a point. Chats that changed since are replayed before a snapshot with them is opened.
 
     Args:
         source: The store as it is now, or what shows a part of it; asked for it every time, so that closing is noticed.
         point: The as-of point.
         scratch: The place of the temporary index of replayed chats.
+
+    Attributes:
+        is_closed: Whether it was closed.
     """
 
     def __init__(self, source: Callable[[], LedgerStore], point: AsOfPoint, scratch: Scratch) -> None:
-        self._source, self._point, self._scratch = source, point, scratch
+        self._source, self.point, self._scratch = source, point, scratch
         self._replaying = threading.Lock()
         self._past: AsOfIndex | None = None
         self._position: int | None = None
-        self._is_closed = False
-
-    @property
-    def point(self) -> AsOfPoint:
-        """The as-of point."""
-        return self._point
+        self.is_closed = False
 
     @property
     def position(self) -> int:
@@ -65,13 +63,8 @@ class AsOfStore(AsOfRefusals):
         source = self.source
         source.check_open()
         if self._position is None:
-            self._position = position_of_point(source, self._point)
+            self._position = position_of_point(source, self.point)
         return self._position
-
-    @property
-    def log_only(self) -> "AsOfEvents":
-        """A store with the events up to the point, and the index as it is now."""
-        return AsOfEvents(self)
 
     @property
     def source(self) -> LedgerStore:
@@ -81,44 +74,54 @@ class AsOfStore(AsOfRefusals):
         Raises:
             LedgerClosedError: This was closed.
         """
-        if self._is_closed:
+        if self.is_closed:
             msg = "the view is closed; ask for another one with as_of"
             raise LedgerClosedError(msg)
         return self._source()
 
     @contextlib.contextmanager
-    def snapshot(self) -> Generator[AsOfSnapshot]:
-        """Open a snapshot of the index as of the point."""
-        past = self._past
-        with self.source.snapshot() as live:
-            if past is None:
-                yield AsOfSnapshot(live, self._point, None)
-            else:
-                with past.reading() as txn:
-                    yield AsOfSnapshot(live, self._point, (past, txn))
-
-    def prepare(self, needed: NeedsReplayError) -> None:
+    def snapshot(self, chats: ChatsToRead = NO_CHATS, /) -> Generator[AsOfSnapshot]:
         """
-        Replay and copy the chats that a question needs, unless others did meanwhile. No snapshot may be open in this thread.
+        Open a snapshot of the index as of the point, after replaying those of these chats that changed since.
 
         Raises:
             ChainIntegrityError: Events of a chat are missing on the log, repeated or altered.
             LogUnavailableError: The log did not answer.
         """
+        while True:
+            with self._snapshot() as snapshot:
+                missing = snapshot.missing(chats)
+                if not missing:
+                    yield snapshot
+                    return
+            self._prepare(missing)  # here, where no transaction is open
+
+    @contextlib.contextmanager
+    def _snapshot(self) -> Generator[AsOfSnapshot]:
+        past = self._past
+        with self.source.snapshot() as live:
+            if past is None:
+                yield AsOfSnapshot(live, self.point, None)
+            else:
+                with past.reading() as txn:
+                    yield AsOfSnapshot(live, self.point, (past, txn))
+
+    def _prepare(self, missing: Missing) -> None:
+        """Replay and copy chats, unless others did meanwhile."""
         with self._replaying:
             source = self.source
             past = self._past or self._open_past()
             with past.reading() as txn:
-                missing = [chat for chat in needed.chats if not past.is_complete(txn, chat.chat_no)]
-            replay_chats(source, past, self._point, missing)
-            if needed.searched:
+                to_replay = [chat for chat in missing.to_replay if not past.is_complete(txn, chat.chat_no)]
+            replay_chats(source, past, self.point, to_replay)
+            if missing.to_copy:
                 with source.snapshot() as live:
-                    past.copy_chats(live.txn, live.tables, self._unchanged(live, needed.searched))
+                    past.copy_chats(live.txn, live.tables, self._unchanged(live, missing.to_copy))
 
     def _unchanged(self, live: LedgerSnapshot, chat_numbers: Sequence[int]) -> list[int]:
         """Return the chats that have still not changed since the point."""
         records = ((chat_no, IndexedChat(live.tables, live.txn, "", chat_no).record) for chat_no in chat_numbers)
-        return [chat_no for chat_no, record in records if record is not None and self._point.is_after(record.head)]
+        return [chat_no for chat_no, record in records if record is not None and self.point.is_after(record.head)]
 
     def events(
         self, after: int, *, stream_id: str | None = None, is_closed: Callable[[], bool] = lambda: False
@@ -126,9 +129,9 @@ class AsOfStore(AsOfRefusals):
         """Yield the events after a position, up to the point; those of chats that were deleted since are erased."""
         ended: set[str] = set()
         for recorded in self.source.events(after, stream_id=stream_id, is_closed=is_closed):
-            if recorded.position > self._point.position:
+            if recorded.position > self.point.position:
                 return
-            if not self._point.includes(recorded):
+            if not self.point.includes(recorded):
                 ended.add(recorded.chat_id)
             if recorded.chat_id not in ended:
                 yield recorded
@@ -136,20 +139,15 @@ class AsOfStore(AsOfRefusals):
     def catch_up(self, position: int | None, timeout_s: float) -> int:
         """Return the point's position; nothing is added to the past."""
         del position, timeout_s
-        return self._point.position
+        return self.point.position
 
     def check_open(self) -> None:
         """Raise `LedgerClosedError` after this or its source was closed."""
         self.source.check_open()
 
-    @property
-    def is_closed(self) -> bool:
-        """Whether it was closed."""
-        return self._is_closed
-
     def close(self) -> None:
         """Remove the replayed chats. Idempotent."""
-        self._is_closed = True
+        self.is_closed = True
         with self._replaying:
             past, self._past = self._past, None
         if past is not None:
@@ -175,7 +173,7 @@ class AsOfEvents(AsOfRefusals):
     def __init__(self, as_of_store: AsOfStore) -> None:
         self._as_of_store = as_of_store
 
-    def snapshot(self) -> contextlib.AbstractContextManager[LedgerSnapshot]:
+    def snapshot(self, _chats: object = None, /) -> contextlib.AbstractContextManager[LedgerSnapshot]:
         """The index as it is now."""
         return self._as_of_store.source.snapshot()
 

@@ -1,5 +1,5 @@
 """
-Cutting the values of a state into pieces, so that versions share what they have in common, and putting them together again.
+Pieces of the values of a state, so that versions share what they have in common: cutting values, and joining them again.
 
 What is small stays whole. A large object is cut into its values. A large list is cut into its elements, and small elements
 that follow each other lie together in runs. Where a run ends follows from the elements themselves, so that inserting or
