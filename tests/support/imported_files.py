@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from chatledger.infra.exchange.importers import ImportedChat, Problem, read_chats, validate_chat
+from chatledger.importers import ImportedChat, Problem, read_chats, validate_chat
 
 
 def read(path: Path, *, strict: bool = False) -> tuple[list[ImportedChat], list[Problem]]:

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, TypedDict, cast
 
+import msgspec
+
 from chatledger.domain.graph.decide import GraphStateRecord, VersionRecord
 from chatledger.domain.graph.events import parse_state_id
 from chatledger.domain.graph.transition import StateDiff
