@@ -23,9 +23,9 @@ from .lmdb.scrub import scrub_files
 from .lmdb.system_errors import unusable
 from .lmdb.tables import Tables
 from .log.applying import Refuse, Settings, pass_over, refuse_foreign, refuse_nothing
+from .log.kinds import CHATS, R, StreamKind
 from .log.tracking import PositionRecorder
 from .search import indexer
-from .thread.reader import IndexedThread
 
 T = TypeVar("T")
 ReadLog = Callable[[int], Sequence[Recorded]]
@@ -55,15 +55,14 @@ class Snapshot:
 
     def chat(self, chat_id: str, *, even_quarantined: bool = False) -> IndexedChat:
         """The chat of that id; its record is None when there is none."""
-        (refuse_nothing if even_quarantined else self.refuse)(chat_id)
-        tables = self._generation.tables
-        return IndexedChat(tables, self._txn, chat_id, tables.chat_no(self._txn, chat_id))
+        return self.stream(CHATS, chat_id, even_quarantined=even_quarantined)
 
-    def thread(self, thread_id: str, *, even_quarantined: bool = False) -> IndexedThread:
-        """The thread of that id; its record is None when there is none."""
-        thread = IndexedThread(self._generation.tables, self._txn, thread_id)
-        (refuse_nothing if even_quarantined else self.refuse)(thread.stream_id)
-        return thread
+    def stream(self, streams: StreamKind[R], key: str, *, even_quarantined: bool = False) -> R:
+        """The stream of that kind and key; its record is None when there is none."""
+        stream_id = streams.stream_of(key)
+        if not even_quarantined:
+            self.refuse(stream_id)
+        return streams.read(self._generation.tables, self._txn, stream_id)
 
     @property
     def txn(self) -> Transaction:

@@ -21,6 +21,7 @@ from chatledger.domain.limits import check_count, check_id
 from chatledger.domain.values import Chat
 from chatledger.projections.chat.lists import Cursor, due_chats
 from chatledger.projections.chat.reader import IndexedChat
+from chatledger.projections.log.kinds import CHATS
 
 from ..log.envelope import clock_ms
 from ..store.store import RETRY_S
@@ -63,7 +64,7 @@ class ChatMethods(LedgerPart):
         """
         given = _Given(user_id, title, metadata, new_id(), Ending(expires_at, ttl_seconds))
         check_id(chat_id, "chat_id")
-        recorded = self._store.execute(chat_id, partial(given.decided, decide_create_chat), kind=ChatCreated)
+        recorded = self._store.execute(CHATS, chat_id, partial(given.decided, decide_create_chat), kind=ChatCreated)
         return _as_created(recorded[0])
 
     def upsert_chat(
@@ -85,7 +86,7 @@ class ChatMethods(LedgerPart):
         given = _Given(user_id, title, metadata, new_id(), Ending(expires_at, ttl_seconds))
         check_id(chat_id, "chat_id")
         while True:
-            recorded = self._store.execute(chat_id, partial(given.decided, decide_upsert_chat), kind=ChatCreated)
+            recorded = self._store.execute(CHATS, chat_id, partial(given.decided, decide_upsert_chat), kind=ChatCreated)
             chat = self.get_chat(chat_id)
             if chat is not None:
                 return chat
@@ -152,7 +153,7 @@ class ChatMethods(LedgerPart):
             seen.extend([state.chat] if state.chat else [])
             return decide_update_chat(state, title=title, metadata=metadata, expires_at=ending.at(now))
 
-        recorded = self._store.execute(chat_id, decide, kind=ChatUpdated, timeout_s=timeout_s)
+        recorded = self._store.execute(CHATS, chat_id, decide, kind=ChatUpdated, timeout_s=timeout_s)
         return self._updated(chat_id, recorded, seen)
 
     def _update_by(self, chat_id: str, updater: ChatUpdater, timeout_s: float) -> Chat:
@@ -172,7 +173,7 @@ class ChatMethods(LedgerPart):
 
         while True:
             looks = len(seen)
-            recorded = self._store.execute(chat_id, decide, kind=ChatUpdated, timeout_s=timeout_s)
+            recorded = self._store.execute(CHATS, chat_id, decide, kind=ChatUpdated, timeout_s=timeout_s)
             if len(seen) == looks:
                 return self._updated(chat_id, recorded, seen)
             if time.monotonic() > deadline:
@@ -232,7 +233,7 @@ class ChatMethods(LedgerPart):
         """
         check_id(chat_id, "chat_id")
         recorded = self._store.execute(
-            chat_id, lambda state, now: decide_delete_chat(state, user_id=user_id), kind=ChatDeleted
+            CHATS, chat_id, lambda state, now: decide_delete_chat(state, user_id=user_id), kind=ChatDeleted
         )
         if recorded:
             self._store.finish_erasures()

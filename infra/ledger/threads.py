@@ -24,6 +24,7 @@ from chatledger.domain.thread.decide import (
 from chatledger.domain.thread.events import CheckpointKey, Skeleton
 from chatledger.domain.thread.namespaces import is_within
 from chatledger.domain.thread.record import CheckpointRecord, StoredWrite, ThreadRecord, ancestors
+from chatledger.projections.log.kinds import THREADS
 from chatledger.projections.thread.reader import (
     IndexedThread,
     checkpoints_of_run,
@@ -201,14 +202,14 @@ class Threads:
         `is_known` says which pieces of content the reader has already, by digest; those are not read again.
         """
         with self._reading() as snapshot:
-            thread = snapshot.thread(check_id(thread_id, "thread_id"))
+            thread = snapshot.stream(THREADS, check_id(thread_id, "thread_id"))
             found = thread.latest(namespace) if checkpoint_id is None else thread.checkpoint(namespace, checkpoint_id)
             return None if found is None or found.skeleton is not None else _loaded(thread, found, is_known, {})
 
     def peek(self, thread_id: str, namespace: str, checkpoint_id: str | None = None) -> CheckpointRecord | None:
         """The record of a checkpoint, or of the newest, without content; skeletons too when named."""
         with self._reading() as snapshot:
-            thread = snapshot.thread(check_id(thread_id, "thread_id"))
+            thread = snapshot.stream(THREADS, check_id(thread_id, "thread_id"))
             return thread.latest(namespace) if checkpoint_id is None else thread.checkpoint(namespace, checkpoint_id)
 
     def checkpoints(
@@ -250,7 +251,7 @@ class Threads:
                         break
                     if not (_is_wanted(name, namespace, within) and (before is None or checkpoint_id < before)):
                         continue
-                    thread = threads.get(owner) or threads.setdefault(owner, snapshot.thread(owner))
+                    thread = threads.get(owner) or threads.setdefault(owner, snapshot.stream(THREADS, owner))
                     record = thread.checkpoint(name, checkpoint_id)
                     if record is not None and record.skeleton is None and keep(owner, record):
                         found.append(_loaded(thread, record, is_known, pieces))
@@ -268,14 +269,14 @@ class Threads:
             yield from self._pages_of_all(namespace, within, before)
             return
         with self._reading() as snapshot:
-            thread = snapshot.thread(check_id(thread_id, "thread_id"))
+            thread = snapshot.stream(THREADS, check_id(thread_id, "thread_id"))
             names = [name for name in thread.namespaces() if _is_wanted(name, namespace, within)]
         if len(names) == 1:
             yield from self._pages_of_one(thread_id, names[0], before)
             return
         found: list[tuple[str, str, str]] = []
         with self._reading() as snapshot:
-            thread = snapshot.thread(thread_id)
+            thread = snapshot.stream(THREADS, thread_id)
             for name in names:
                 found.extend((thread_id, name, one.checkpoint_id) for one in thread.checkpoints(name, before=before))
         found.sort(key=lambda key: key[2], reverse=True)
@@ -291,7 +292,7 @@ class Threads:
         while True:
             page: list[tuple[str, str, str]] = []
             with self._reading() as snapshot:
-                for one in snapshot.thread(thread_id).checkpoints(namespace, before=before):
+                for one in snapshot.stream(THREADS, thread_id).checkpoints(namespace, before=before):
                     page.append((thread_id, namespace, one.checkpoint_id))
                     if len(page) == size:
                         break
@@ -323,26 +324,26 @@ class Threads:
     def namespaces(self, thread_id: str) -> list[str]:
         """The namespaces of a thread, in the order in which they came up; none when there is no such thread."""
         with self._reading() as snapshot:
-            return snapshot.thread(check_id(thread_id, "thread_id")).namespaces()
+            return snapshot.stream(THREADS, check_id(thread_id, "thread_id")).namespaces()
 
     def thread_ids(self) -> list[str]:
         """All threads, the oldest first."""
         with self._reading() as snapshot:
             listed = listed_threads(snapshot.txn, snapshot.tables)
-            threads = [snapshot.thread(thread_id, even_quarantined=True) for _, thread_id in listed]
+            threads = [snapshot.stream(THREADS, thread_id, even_quarantined=True) for _, thread_id in listed]
             return [thread.thread_id for thread in threads if thread.record is not None]
 
     def of_run(self, run_id: str) -> list[tuple[str, str, str]]:
         """The checkpoints that a run made: (thread id, namespace, checkpoint id)."""
         with self._reading() as snapshot:
             found = checkpoints_of_run(snapshot.txn, snapshot.tables, run_id)
-            return [key for key in found if snapshot.thread(key[0], even_quarantined=True).record is not None]
+            return [key for key in found if snapshot.stream(THREADS, key[0], even_quarantined=True).record is not None]
 
     @contextmanager
     def reading(self, thread_id: str) -> Generator[IndexedThread]:
         """A thread at one moment, for questions that belong together."""
         with self._reading() as snapshot:
-            yield snapshot.thread(check_id(thread_id, "thread_id"))
+            yield snapshot.stream(THREADS, check_id(thread_id, "thread_id"))
 
     def delete(self, thread_id: str, *, within: str | None = None) -> None:
         """
@@ -350,10 +351,9 @@ class Threads:
 
         Threads that were copied from it keep what they have: it is written to their own streams first.
         """
+        self._execute(thread_id, lambda state: decide_delete_namespaces(state, within=within, reason="deleted"))
         if within is None:
-            self._store.delete_thread(check_id(thread_id, "thread_id"))
-        else:
-            self._execute(thread_id, lambda state: decide_delete_namespaces(state, within=within, reason="deleted"))
+            self._store.finish_erasures()
 
     def delete_checkpoints(
         self,
@@ -388,7 +388,7 @@ class Threads:
         """Yield the metadata of all threads, the oldest first."""
         with self._reading() as snapshot:
             listed = listed_threads(snapshot.txn, snapshot.tables)
-            threads = [snapshot.thread(thread_id, even_quarantined=True) for _, thread_id in listed]
+            threads = [snapshot.stream(THREADS, thread_id, even_quarantined=True) for _, thread_id in listed]
             return [thread_info(thread, thread.record) for thread in threads if thread.record is not None]
 
     def copy(self, source_id: str, target_id: str, *, within: str | None = None) -> None:
@@ -412,7 +412,7 @@ class Threads:
                 check_source(target, target.beside(source_id))
 
     def _execute(self, thread_id: str, decide: Callable[[IndexedThread], list[Body]]) -> None:
-        self._store.execute_on_thread(check_id(thread_id, "thread_id"), lambda state, _now: decide(state))
+        self._store.execute(THREADS, check_id(thread_id, "thread_id"), lambda state, _now: decide(state))
 
     def _reading(self) -> AbstractContextManager[LedgerSnapshot]:
         return self._store.snapshot()

@@ -9,20 +9,15 @@ from chatledger.domain.chat.state import stream_head
 from chatledger.domain.errors import InvalidValueError
 from chatledger.domain.log.codec import EncodedEvent, encode_events, split
 from chatledger.projections.chat.reader import IndexedChat
-from chatledger.projections.graph.reader import IndexedGraphState
 from chatledger.projections.index import Snapshot
-from chatledger.projections.thread.reader import IndexedThread
+from chatledger.projections.log.kinds import StoredStream
 
 from ..log.envelope import clock_ms, current
 from .group_commit import Command
 
 Decide = Callable[[IndexedChat, int], list[Body]]
 """(state, now in ms) to what is to be written."""
-DecideOnThread = Callable[[IndexedThread, int], list[Body]]
-"""A decision on a thread, as `Decide`."""
-DecideOnState = Callable[[IndexedGraphState, int], list[Body]]
-"""A decision on the state of a graph, as `Decide`."""
-S = TypeVar("S", bound=IndexedChat | IndexedThread | IndexedGraphState)
+S = TypeVar("S", bound=StoredStream)
 EventKind = type[Body] | tuple[type[Body], ...]
 """The type of the event that a command writes first."""
 
@@ -75,7 +70,7 @@ class CommandFactory:
         )
 
 
-def _known(state: IndexedChat | IndexedThread | IndexedGraphState) -> tuple[int, int] | None:
+def _known(state: StoredStream) -> tuple[int, int] | None:
     """Where the events of the current command are, if it was carried out before."""
     command_id = current().command_id
     if command_id is None:

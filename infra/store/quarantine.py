@@ -22,8 +22,8 @@ from chatledger.domain.errors import (
     QuarantinedError,
     UnsupportedFormatError,
 )
-from chatledger.domain.thread.events import thread_of
 from chatledger.projections.log.applying import Refuse, refuse_nothing
+from chatledger.projections.log.kinds import kind_of
 
 from ..log.nats_server.directory import write_private
 
@@ -180,11 +180,9 @@ class Refusal:
 
 def describe_quarantined(folder: Path, stream: QuarantinedStream) -> str:
     """Return the message about a stream that is refused."""
-    thread = thread_of(stream.id)
-    what = f"chat {stream.id!r}" if thread is None else f"thread {thread!r}"
     after = f", with the content of {stream.kept_after:,} behind the damage" if stream.kept_after else ""
     return (
-        f"{what} lost events: {stream.kept:,} of at least {stream.seen:,} are left{after}, see {folder}. Nothing of it is shown or added "
+        f"{kind_of(stream.id).describe(stream.id)} lost events: {stream.kept:,} of at least {stream.seen:,} are left{after}, see {folder}. Nothing of it is shown or added "
         f"until they are restored ('chatledger doctor --repair --backup FOLDER') or given up ('chatledger doctor --give-up {stream.id}')"
     )
 

@@ -9,18 +9,15 @@ import msgspec
 from chatledger.domain.chat.events import Recorded, StreamDeleted
 from chatledger.domain.chat.state import ChatState, StreamHead, stream_head
 from chatledger.domain.errors import QuarantinedError
-from chatledger.domain.graph.events import is_state_stream
 from chatledger.domain.log.tombstones import ForeignMessage, is_foreign, removed_until
-from chatledger.domain.thread.events import thread_of
 
 from ..chat.writer import ChatWriter
 from ..custom.attached import Attached
-from ..graph.writer import GraphStateWriter
 from ..lmdb.environment import Transaction, prefixed
 from ..lmdb.keys import id_key
 from ..lmdb.tables import Tables
-from ..thread.writer import ThreadWriter
 from .entries import FOREIGN_NO, LogEntry, count_between, drop_entries, drop_foreign, put_entries
+from .kinds import StreamWriter, kind_of
 
 Refuse = Callable[[str], None]
 """Raises `QuarantinedError` when the stream is one of these."""
@@ -35,10 +32,8 @@ def refuse_nothing(stream: str) -> None:
 
 def describe_foreign(stream: str, position: int, why: str) -> str:
     """Return the message about a stream that has a foreign message on its subject."""
-    thread = thread_of(stream)
-    what = f"chat {stream!r}" if thread is None else f"thread {thread!r}"
     return (
-        f"{what} is in quarantine: at position {position} of the log, on its subject, stands a message that is not of it: {why}. "
+        f"{kind_of(stream).describe(stream)} is in quarantine: at position {position} of the log, on its subject, stands a message that is not of it: {why}. "
         "Nothing of it is shown or added until 'chatledger doctor --repair' has removed the message"
     )
 
@@ -56,22 +51,12 @@ def pass_over(recorded: Recorded, why: str) -> None:
     )
 
 
-Writer = ChatWriter | ThreadWriter | GraphStateWriter
 PassOver = Callable[[Recorded, str], None]
 """Is told of a foreign message, and what is wrong with it."""
 
 _FOREIGN: Final = b"foreign:"
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(tuple[int, str]).decode
-
-
-def writer_of(tables: Tables, txn: Transaction, stream: str) -> Writer:
-    """Return the writer that applies the events of a stream."""
-    if is_state_stream(stream):
-        return GraphStateWriter(tables, txn, stream)
-    if thread_of(stream) is None:
-        return ChatWriter(tables, txn, stream)
-    return ThreadWriter(tables, txn, stream)
 
 
 def refuse_foreign(txn: Transaction, tables: Tables, stream: str) -> None:
@@ -135,7 +120,7 @@ class EventPage:
 
     def __init__(self, txn: Transaction, tables: Tables, position: int, settings: Settings) -> None:
         self._txn, self._tables, self._position, self._settings = txn, tables, position, settings
-        self._writers: dict[str, Writer] = {}
+        self._writers: dict[str, StreamWriter] = {}
         self._entries: list[LogEntry] = []
         self.missing = self.erased = 0
         self.applied: list[Recorded] = []
@@ -151,7 +136,7 @@ class EventPage:
         stream = recorded.chat_id
         writer = self._writers.get(stream)
         if writer is None:
-            writer = self._writers[stream] = writer_of(self._tables, self._txn, stream)
+            writer = self._writers[stream] = kind_of(stream).write(self._tables, self._txn, stream)
         head = stream_head(writer)
         wrong = self._wrong(head, recorded)
         if wrong is not None:
@@ -167,7 +152,7 @@ class EventPage:
             self._forget(recorded, recorded.body, head)
         writer.apply(recorded)
         self.applied.append(recorded)
-        self._entries.append(LogEntry.of(recorded, stream_no=_number_of(writer), previous=head.position))
+        self._entries.append(LogEntry.of(recorded, stream_no=writer.stream_no, previous=head.position))
 
     def _wrong(self, head: StreamHead, recorded: Recorded) -> str | None:
         """Why an event is not one of its stream; None when it is, or when others may be missing before it."""
@@ -214,10 +199,3 @@ class EventPage:
         for writer in self._writers.values():
             writer.flush()
         self._put_entries()
-
-
-def _number_of(writer: Writer) -> int | None:
-    """The number of a living stream: the position of its first event."""
-    if isinstance(writer, ChatWriter):
-        return writer.chat_no
-    return writer.thread_no if isinstance(writer, ThreadWriter) else writer.state_no

@@ -19,9 +19,9 @@ from chatledger.domain.graph.schema import AgentState
 from chatledger.domain.limits import check_count, check_id, check_optional_id, json_copy
 
 from ...log.envelope import clock_ms
-from ..aio.async_ledger import AsyncLedger, OwnedAsyncLedger
+from ..aio.async_ledger import AsyncLedger, UserAsyncLedger
 from ..aio.awaiting import AsyncClosing, awaited
-from ..ledger import Ledger, OwnedLedger
+from ..ledger import Ledger, UserLedger
 from .observers import StateObserver, StateObservers, log_transition
 from .settings import (
     MAX_STATE_BYTES,
@@ -119,7 +119,7 @@ class StateStore:
             checkpointing=checkpointing,
             queue_size=queue_size,
         )
-        owner = ledger.user_id if isinstance(ledger, OwnedLedger) else None
+        owner = ledger.user_id if isinstance(ledger, UserLedger) else None
         self._set_up(lambda: ledger, settings, None if owner is None else Identity(owner))
 
     def _set_up(self, ledger: Callable[[], Ledger], settings: StateSettings, identity: Identity | None) -> None:
@@ -443,7 +443,7 @@ class AsyncStateStore(AsyncClosing):
             queue_size=queue_size,
         )
         self._ledger = ledger
-        owner = ledger.user_id if isinstance(ledger, OwnedAsyncLedger) else None
+        owner = ledger.user_id if isinstance(ledger, UserAsyncLedger) else None
         self._store = object.__new__(StateStore)
         # The ledger is opened by the first call, in its worker thread.
         self._store._set_up(ledger._open, settings, None if owner is None else Identity(owner))  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # one component, two modules

@@ -48,7 +48,7 @@ class NeedsReplayError(Exception):
 class AsOfSnapshotRefusals:
     """The members of `LedgerSnapshot` that a snapshot as of a point refuses: they concern the present."""
 
-    thread = refused("thread", WHY)
+    stream = refused("stream", WHY)
 
     @property
     def state(self) -> Never:

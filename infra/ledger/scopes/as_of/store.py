@@ -21,10 +21,7 @@ from .snapshot import WHY, AsOfSnapshot, NeedsReplayError
 class AsOfRefusals:
     """The members of `LedgerStore` that a store as of a point refuses: those that write, and those about the present."""
 
-    delete_thread = refused("delete_thread", WHY)
     execute = refused("execute", WHY)
-    execute_on_state = refused("execute_on_state", WHY)
-    execute_on_thread = refused("execute_on_thread", WHY)
     finish_erasures = refused("finish_erasures", WHY)
     page = refused("page", WHY)
     submit = refused("submit", WHY)
