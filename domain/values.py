@@ -1,13 +1,20 @@
 """The value types that users see. All are frozen; times are integer milliseconds since the Unix epoch, UTC."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Any, Final, Literal, cast
 
 import msgspec
 
 PREVIEW_LENGTH = 50
+Progress = Callable[[int, int], None]
+"""(done, in all), for progress bars."""
+
+
+def no_progress(done: int, total: int) -> None:
+    """Report nothing."""
+    del done, total
 
 
 def plain_text(data: Any) -> str:

@@ -6,6 +6,7 @@ from typing import Final
 
 from chatledger.domain.chat.events import Recorded
 from chatledger.domain.chat.state import NO_STREAM, StreamHead, Tombstone, stream_head
+from chatledger.domain.values import no_progress
 
 from .chat.reader import IndexedChat
 from .chat.writer import ChatWriter
@@ -37,7 +38,7 @@ class AsOfIndex:
         self._env = self._generation.env
         try:
             # Nothing is in it yet: this says that its search index is current and lacks nothing.
-            indexer.build(self._env, self.tables, anew=True, progress=lambda _done, _total: None)
+            indexer.build(self._env, self.tables, anew=True, progress=no_progress)
         except BaseException:
             self._env.close()
             raise

@@ -12,7 +12,7 @@ import lmdb
 
 from chatledger.domain.chat.events import Recorded
 from chatledger.domain.errors import DECODE_ERRORS, CorruptStateError, LedgerClosedError
-from chatledger.domain.values import Chat
+from chatledger.domain.values import Chat, Progress, no_progress
 
 from .chat.chains import Place
 from .chat.lists import Cursor, dropped_large, finish_drop, is_large_used, large_digests, list_chats, listed
@@ -286,7 +286,7 @@ class Index(PositionRecorder):
             try:
                 fresh.describe(self._identity)
                 check(self._fill(fresh, read, progress))
-                indexer.build(fresh.env, fresh.tables, anew=True, progress=lambda _done, _total: None)
+                indexer.build(fresh.env, fresh.tables, anew=True, progress=no_progress)
                 with self._swap:
                     self._switch(fresh, read, progress)
                     old, self._live = self._live, fresh
@@ -303,9 +303,7 @@ class Index(PositionRecorder):
         with self._advanced:
             self._advanced.notify_all()
 
-    def rebuild_search(
-        self, progress: Callable[[int, int], None] = lambda _done, _total: None, *, unless_complete: bool = False
-    ) -> None:
+    def rebuild_search(self, progress: Progress = no_progress, *, unless_complete: bool = False) -> None:
         """
         Build the search index anew from the messages; told how many of how many are done. What is not done yet is compared.
 

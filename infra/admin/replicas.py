@@ -4,7 +4,6 @@ import os
 import time
 from collections import Counter
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -22,7 +21,7 @@ from ..log.nats.stream import stream_info
 from ..log.port import translated
 from ..store.opening.locations import STREAM
 from ..store.opening.nats_locations import read_place
-from ..store.quarantine import FOLDER, Note, Quarantine
+from ..store.quarantine import FOLDER, Note, Quarantine, stamp_now
 
 _GROWTH_PAUSE_S: Final = 0.5
 
@@ -126,8 +125,7 @@ def _move(store: Path, server: str, groups: dict[str, str]) -> ReplicaSetAside:
                 msg = f"{store} is not the store_dir of a server with stream {stream!r}: there are {len(found)} of {pattern} in it"
                 raise ConfigurationError(msg)
             folders += found
-    now = datetime.fromtimestamp(clock_ms() // 1000, UTC)
-    stamp = f"{now:%Y%m%dT%H%M%SZ}"
+    stamp = stamp_now()
     target = store / FOLDER / stamp
     note = Note(made_at=clock_ms(), why=f"the copy of server {server!r} differed from the others", kept_as=str(target))
     Quarantine(store).add(stamp, note)

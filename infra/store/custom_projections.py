@@ -3,7 +3,7 @@
 import contextlib
 import contextvars
 import logging
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from typing import Any, Final
 
 import lmdb
@@ -17,6 +17,7 @@ from chatledger.domain.errors import (
     NotFoundError,
     ProjectionError,
 )
+from chatledger.domain.values import Progress
 from chatledger.projections.custom.attached import Entry, refuse_while_applying
 from chatledger.projections.custom.catching_up import CatchingUp
 from chatledger.projections.custom.projection import Projection, check_projection
@@ -35,7 +36,6 @@ from chatledger.projections.generations import Generation
 from chatledger.projections.index import Index, ReadLog
 from chatledger.projections.lmdb.environment import Transaction
 
-Progress = Callable[[int, int], None]
 _logger = logging.getLogger(__name__)
 _reading: Final[contextvars.ContextVar[tuple[int, ...]]] = contextvars.ContextVar("chatledger_reading", default=())
 

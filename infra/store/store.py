@@ -21,6 +21,7 @@ from chatledger.domain.errors import (
 )
 from chatledger.domain.log.codec import MAX_EVENT_BYTES
 from chatledger.domain.log.large_data import MAX_MESSAGE_BYTES
+from chatledger.domain.values import Progress, no_progress
 from chatledger.projections.generations import IndexState
 from chatledger.projections.index import Index, Snapshot
 from chatledger.projections.lmdb.system_errors import system_errors
@@ -40,9 +41,6 @@ from .group_commit import Command, GroupCommit
 from .reading import CheckedReading, ReadAhead
 from .temp_folders import Scratch
 
-Progress = Callable[[int, int], None]
-"""(events done, events in all), for progress bars."""
-
 RETRY_S: Final = 30.0
 _MAX_PAUSE_S: Final = 0.05
 _DOUBLINGS: Final = 6
@@ -50,11 +48,6 @@ _CHECKED_ATTEMPTS: Final = 10
 """After so many lost races, and again after as many more, the index is compared with the log: it may be damaged."""
 _CLOSED: Final = "the ledger is closed; open it again"
 _logger = logging.getLogger(__name__)
-
-
-def no_progress(done: int, total: int) -> None:
-    """Report nothing."""
-    del done, total
 
 
 class Store:

@@ -1,11 +1,11 @@
 """Indexing the messages of chats for search: as they are written, and from the chains, chat by chat, while the index is in use."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Final
 
 from chatledger.domain.search.tokens import LANDMARK_TERMS, TOKENIZER, landmarks_of, terms_of
-from chatledger.domain.values import Message
+from chatledger.domain.values import Message, Progress
 
 from ..chat.chains import Place
 from ..chat.lists import listed
@@ -264,7 +264,7 @@ def build(
     tables: Tables,
     *,
     anew: bool,
-    progress: Callable[[int, int], None],
+    progress: Progress,
     chunk_messages: int = CHUNK_MESSAGES,
 ) -> None:
     """

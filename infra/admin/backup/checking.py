@@ -2,13 +2,14 @@
 
 import os
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from eventsourcing.persistence import JSONTranscoder
 
 from chatledger.domain.chat.events import Recorded
 from chatledger.domain.errors import ChainIntegrityError, ConfigurationError
+from chatledger.domain.values import Progress, no_progress
 from chatledger.projections.generations import Generation
 from chatledger.projections.lmdb.environment import INITIAL_MAP_BYTES
 from chatledger.projections.verify.walk import Walk
@@ -18,10 +19,8 @@ from ...log.mapper import StructMapper
 from ...store.backup.manifest import Backup, BackupFolder, Manifest
 from ...store.backup.segments import Frame, Segment, read_segment
 from ...store.opening.encryption import Encryption, keyring_of, scratch_beside
-from ...store.store import no_progress
 from ...store.temp_folders import Scratch
 
-Progress = Callable[[int, int], None]
 _READ_PAGE: Final = 1000
 
 

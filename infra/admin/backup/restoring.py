@@ -1,10 +1,9 @@
 """Making a log from a backup: every record at its position, then everything verified."""
 
 import contextlib
-import fcntl
 import os
 import shutil
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -12,23 +11,23 @@ from eventsourcing.persistence import Notification
 from msgspec import structs
 
 from chatledger.domain.errors import ChainIntegrityError, ConfigurationError, LedgerLockedError
+from chatledger.domain.values import Progress, no_progress
 
 from ...ledger.ledger import Ledger
 from ...log.bookmarks import decode_bookmark
 from ...log.envelope import clock_ms
 from ...log.nats.login import Login
 from ...log.nats_server import DataDirectory
-from ...log.nats_server.directory import LOST_AND_FOUND
+from ...log.nats_server.directory import LOST_AND_FOUND, sync_folder
+from ...log.nats_server.lock import OwnerLock
 from ...log.port import EventLog
 from ...store.backup.manifest import Backup, Manifest
 from ...store.opening.encryption import Encryption
 from ...store.opening.locations import Options, open_shared
 from ...store.quarantine import Note, Quarantine
-from ...store.store import no_progress
 from ..open_log import LogOnly, log_at
 from .checking import BackupLog, open_backup
 
-Progress = Callable[[int, int], None]
 _PAGE: Final = 250
 _DRAFT: Final = ".restoring"
 
@@ -192,7 +191,7 @@ def _drafted(target: Path) -> Generator[Path]:
             shutil.rmtree(draft / "data", ignore_errors=True)  # of an interrupted restore
             yield draft / "data"
             (draft / "data").rename(target)
-            _sync(target.parent)
+            sync_folder(target.parent)
             shutil.rmtree(draft, ignore_errors=True)
     except OSError as error:
         msg = f"the backup cannot be restored to {target}: {error}"
@@ -213,21 +212,11 @@ def _check_empty(target: Path) -> None:
 @contextlib.contextmanager
 def _alone(draft: Path) -> Generator[None]:
     """Keep another restore to the same place out; the kernel frees the lock of a killed one."""
-    descriptor = os.open(draft / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    lock = OwnerLock.try_take(draft / "lock")
+    if lock is None:
+        msg = f"another process restores a backup into {draft}; wait for it"
+        raise LedgerLockedError(msg)
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            msg = f"another process restores a backup into {draft}; wait for it"
-            raise LedgerLockedError(msg) from error
         yield
     finally:
-        os.close(descriptor)
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        lock.release()

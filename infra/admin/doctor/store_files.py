@@ -128,6 +128,7 @@ class StoreFiles:
         damages: Bytes of block files that are no intact record, of the streams beside it too.
         unreadable: Positions whose record is damaged in its headers.
         last: The highest position that has a record, readable or not: the last event of all is never deleted.
+        bookmarks: The positions of named feeds, as far as they can be read.
     """
 
     def __init__(self, directory: DataDirectory) -> None:
@@ -138,7 +139,7 @@ class StoreFiles:
         self.damages: list[DamagedBytes] = []
         self.unreadable: list[int] = []
         self.last = 0
-        self._bookmarks = self._read_bookmarks()
+        self.bookmarks = self._read_bookmarks()
         deleted: set[int] = set()
         blocks = BitCorrection(self._folder / STREAM, STREAM)
         for entry in blocks.entries():
@@ -191,10 +192,6 @@ class StoreFiles:
     def stored(self) -> Sequence[Notification]:
         """The records, in order."""
         return [self.records[position] for position in sorted(self.records)]
-
-    def bookmarks(self) -> list[Bookmark]:
-        """Return the positions of named feeds, as far as they can be read."""
-        return self._bookmarks
 
     def _read_bookmarks(self) -> list[Bookmark]:
         newest: dict[str, BlockRecord] = {}

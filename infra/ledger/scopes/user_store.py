@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Generator, Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Final, Never
 
 import msgspec
@@ -47,6 +47,14 @@ class Owners:
             self._keep(stream, self._look_up(recorded))
         return self._known[stream] == user_id
 
+    def next_of(self, user_id: str, read: Callable[[int], Sequence[Recorded]], after: int) -> Sequence[Recorded]:
+        """Return this user's events of the next page after a position that has any; none at the end of the log."""
+        while page := read(after):
+            if owned := [recorded for recorded in page if self.is_owner(user_id, recorded)]:
+                return owned
+            after = page[-1].position
+        return []
+
     def _keep(self, stream: str, user_id: str | None) -> None:
         if len(self._known) >= _KEPT:
             self._known.clear()
@@ -83,29 +91,26 @@ class UserLog:
         """Wait until anybody's event follows a position."""
         return self._whole.log.wait(after, timeout_s)
 
-    def read(self, after: int, limit: int = READ_PAGE) -> list[Recorded]:
-        """The events after a position, in order; empty at the end of the log."""
+    def read(self, after: int, limit: int = READ_PAGE) -> Sequence[Recorded]:
+        """Return the next events after a position, in order; none at the end of the log."""
         # Of others there may be many: as many requests as pages, not as events.
-        while page := self._whole.log.read(after, max(limit, READ_PAGE)):
-            if owned := self._owned(page):
-                return owned[:limit]
-            after = page[-1].position
-        return []
+        read = partial(self._whole.log.read, limit=max(limit, READ_PAGE))
+        return Owners(self._whole).next_of(self._user_id, read, after)[:limit]
 
     def read_stream(
         self, stream_id: str, *, after: int, limit: int = READ_PAGE, after_version: int = 0
-    ) -> list[Recorded]:
-        """Return the events of a stream after a position (and a version), in order."""
-        while page := self._whole.log.read_stream(stream_id, after=after, limit=limit, after_version=after_version):
-            if owned := self._owned(page):
-                return owned
-            after = page[-1].position
-        return []
+    ) -> Sequence[Recorded]:
+        """Return the next events of a stream after a position (and a version), in order."""
+
+        def read(start: int) -> Sequence[Recorded]:
+            return self._whole.log.read_stream(stream_id, after=start, limit=limit, after_version=after_version)
+
+        return Owners(self._whole).next_of(self._user_id, read, after)
 
     def event_at(self, position: int) -> Recorded | None:
         """The event at a position; None where it was erased, beyond the end, or another user's."""
         found = self._whole.log.event_at(position)
-        return found if found is not None and self._owned([found]) else None
+        return found if found is not None and Owners(self._whole).is_owner(self._user_id, found) else None
 
     @property
     def identity(self) -> str:
@@ -141,10 +146,6 @@ class UserLog:
 
     def _given(self, kept: Bookmark) -> Bookmark:
         return msgspec.structs.replace(kept, name=kept.name.removeprefix(self._prefix))
-
-    def _owned(self, page: Sequence[Recorded]) -> list[Recorded]:
-        owners = Owners(self._whole)
-        return [recorded for recorded in page if owners.is_owner(self._user_id, recorded)]
 
 
 class UserRefusals:
@@ -218,12 +219,8 @@ class UserStore(UserRefusals):
 
     def page(self, after: int, *, stream_id: str | None = None, limit: int = READ_PAGE) -> Sequence[Recorded]:
         """About so many of the user's next events after a position; none at the end of the log."""
-        owners = Owners(self._whole)
-        while page := self._whole.page(after, stream_id=stream_id, limit=limit):
-            if owned := [recorded for recorded in page if owners.is_owner(self._user_id, recorded)]:
-                return owned
-            after = page[-1].position
-        return []
+        read = partial(self._whole.page, stream_id=stream_id, limit=limit)
+        return Owners(self._whole).next_of(self._user_id, read, after)
 
     def sweep_large(self) -> int:
         """Do nothing: unreferenced large data belong to nobody. A sweep of the whole store erases them."""

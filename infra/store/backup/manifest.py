@@ -11,7 +11,6 @@ later one. What the manifest does not name is left over and goes with the next r
 """
 
 import contextlib
-import fcntl
 import os
 from collections.abc import Generator
 from hashlib import sha256
@@ -28,7 +27,8 @@ from chatledger.domain.errors import (
     UnsupportedFormatError,
 )
 
-from ...log.nats_server.directory import write_private
+from ...log.nats_server.directory import sync_folder, write_private
+from ...log.nats_server.lock import OwnerLock
 from ..quarantine import QuarantinedStream
 from .segments import Segment
 
@@ -150,18 +150,15 @@ class BackupFolder:
             if foreign and not (self.path / MANIFEST).exists():
                 msg = f"{self.path} is not empty and no backup; give a new or empty folder"
                 raise ConfigurationError(msg)
-            descriptor = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                os.close(descriptor)
+            lock = OwnerLock.try_take(self.path / LOCK)
+            if lock is None:
                 msg = f"another process writes a backup into {self.path}; wait for it"
-                raise LedgerLockedError(msg) from error
+                raise LedgerLockedError(msg)
         try:
             with explained(self.path):
                 yield
         finally:
-            os.close(descriptor)
+            lock.release()
 
     def read(self) -> Manifest | None:
         """
@@ -231,11 +228,11 @@ class BackupFolder:
 
     def publish(self, manifest: Manifest) -> None:
         """Make a manifest the one that counts, on the disk before this returns."""
-        _sync(self.path)  # the files that it names
+        sync_folder(self.path)  # the files that it names
         raw = msgspec.json.encode(manifest)
         file = _ManifestFile(FORMAT, sha256(raw).hexdigest(), msgspec.Raw(raw))
         write_private(self.path / MANIFEST, msgspec.json.encode(file))
-        _sync(self.path)
+        sync_folder(self.path)
 
     def remove_strays(self, manifest: Manifest | None) -> None:
         """Remove what the manifest does not name: files of earlier runs, also of interrupted ones."""
@@ -258,14 +255,6 @@ def _is_ours(name: str) -> bool:
 
 def _damaged(path: Path, why: Any) -> CorruptStateError:
     return CorruptStateError(f"{path} is damaged: {why}; take a new backup into another folder")
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 @contextlib.contextmanager

@@ -14,6 +14,7 @@ from eventsourcing.persistence import JSONTranscoder
 from chatledger.domain.errors import ChainIntegrityError, ConfigurationError
 from chatledger.domain.log.codec import MAX_EVENT_BYTES
 from chatledger.domain.log.large_data import LARGE_BYTES, MAX_MESSAGE_BYTES
+from chatledger.domain.values import Progress, no_progress
 from chatledger.projections.custom.projection import Projection
 from chatledger.projections.index import Index
 from chatledger.projections.lmdb.environment import check_path
@@ -33,7 +34,7 @@ from ...log.shared_witness import SharedWitness
 from ...log.witness import Witness, read_last_seen
 from ..custom_projections import check_projections
 from ..quarantine import Quarantine
-from ..store import Progress, Store, no_progress
+from ..store import Store
 from ..temp_folders import Scratch
 from .encryption import Encryption, check_index, index_folder, keyring_of, scratch_beside
 from .memory_index import IndexInMemory
