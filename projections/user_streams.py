@@ -70,7 +70,8 @@ class UserThread(IndexedThread):
     def __init__(self, tables: Tables, txn: Transaction, thread_id: str, user_id: str) -> None:
         super().__init__(tables, txn, thread_id)
         self._user_id = user_id
-        self.is_taken = not self.is_of(user_id) and (self.owner is not None or super().record is not None)
+        owner = self.owner
+        self.is_taken = owner != user_id and (owner is not None or super().record is not None)
         if self.is_taken:
             self.thread_no = None
 

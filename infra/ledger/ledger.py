@@ -8,12 +8,10 @@ from chatledger.domain.errors import AccessDeniedError, LedgerClosedError
 from chatledger.domain.limits import check_id
 
 from ..store.opening.registry import SharedStore, release
-from ..store.temp_folders import Scratch
-from .methods import LedgerMethods
 from .port import LedgerStore
 from .scopes.user_store import UserStore
 from .sweeper import Sweeper
-from .view import TimeTravelMethods
+from .view import LedgerMethods, TimeTravelMethods
 
 _CLOSED: Final = "the ledger is closed; open it again"
 
@@ -36,10 +34,6 @@ class Ledger(LedgerMethods, TimeTravelMethods):
         if self._is_closed:
             raise LedgerClosedError(_CLOSED)
         return self._shared.store
-
-    @property
-    def _scratch(self) -> Scratch:
-        return self._shared.store.scratch
 
     def _is_over(self) -> bool:
         return self._is_closed

@@ -19,6 +19,7 @@ from ..log.bookmarks import Bookmark
 from ..store.commands import Decide, EventKind
 from ..store.group_commit import Command
 from ..store.store import Store
+from ..store.temp_folders import Scratch
 
 AdminTask = Literal["anchor", "backup", "projections", "rebuild", "repair", "verify"]
 """A task on the chats of all users: the whole store carries it out, the others refuse it by this name."""
@@ -133,6 +134,11 @@ class LedgerStore(Protocol):
     @property
     def log(self) -> LedgerLog:
         """The log."""
+        ...
+
+    @property
+    def scratch(self) -> Scratch:
+        """The place of temporary folders for what is derived from the log."""
         ...
 
     def check_open(self) -> None:

@@ -14,6 +14,7 @@ from chatledger.projections.index import Index, Snapshot
 from chatledger.projections.lmdb.pages import PageError
 
 from ..log import EventLog
+from .cascades import Cascades
 
 
 class _PostponedError(Exception):
@@ -88,8 +89,7 @@ class Eraser:
         log, index: Where it is erased.
         rebuild: Builds the index anew, for when its files cannot be cleaned.
         closing: Set when the store is being closed.
-        before: Deletes what goes with what is deleted; called first each time.
-        release: Given what is to be erased, writes what others need of it elsewhere.
+        cascades: What goes with deleted chats, and what others need of deleted streams.
         catch_up: Brings the index to the end of the log.
     """
 
@@ -99,23 +99,21 @@ class Eraser:
         index: Index,
         rebuild: Callable[[], object],
         closing: threading.Event,
-        *,
-        before: Callable[[], object],
-        release: Callable[[Sequence[Erasure]], object],
+        cascades: Cascades,
         catch_up: Callable[[], object],
     ) -> None:
         self._log, self._index = log, index
-        self._rebuild, self._closing, self._before, self._release = rebuild, closing, before, release
+        self._rebuild, self._closing, self._cascades = rebuild, closing, cascades
         self._unfinished: set[int] = set()
         self._is_allowed = True
         self.large = LargeDataEraser(log, index, catch_up)
 
     def finish(self, *, timeout_s: float) -> None:
         """Erase it from the log and the index; in the index, what readers hold for longer than `timeout_s` stays for `tidy`."""
-        self._before()
+        self._cascades.follow_chats()
         with self._index.snapshot() as snapshot:
             erasures, has_large = snapshot.erasures(), bool(snapshot.dropped_large())
-        self._release(erasures)
+        self._cascades.release(erasures)
         if erasures or has_large:
             with self._log.erasing():
                 self._erase(erasures)

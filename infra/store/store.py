@@ -88,15 +88,13 @@ class Store:
         )
         self._pid = os.getpid()
         self._closing = threading.Event()
-        cascades = Cascades(index, self.snapshot, self.execute)
         self._eraser = Eraser(
             log,
             index,
             self.rebuild,
             self._closing,
-            before=cascades.follow_chats,
-            release=cascades.release,
-            catch_up=self.projector.catch_up,
+            Cascades(index, self.snapshot, self.execute),
+            self.projector.catch_up,
         )
         try:
             self._open(progress)

@@ -72,11 +72,11 @@ def ignore(recorded: Recorded, why: str) -> None:
     del recorded, why
 
 
-class Settings:
+class Settings(msgspec.Struct, kw_only=True):
     """
     Settings of how events are applied.
 
-    Attributes:
+    Args:
         application: Whose position it is that is tracked.
         partly_erased: Streams of which the log still has events that are left out, and are to be erased.
         check: Is told each event with the chat as it stands before it, and may refuse it.
@@ -85,19 +85,12 @@ class Settings:
         pass_over: Is told of foreign messages.
     """
 
-    def __init__(
-        self,
-        *,
-        application: str,
-        check: Callable[[ChatState, Recorded], None] | None = None,
-        custom: Attached | None = None,
-        is_checked: bool = False,
-        pass_over: PassOver = ignore,
-    ) -> None:
-        self.application = application
-        self.partly_erased: set[str] = set()
-        self.check, self.custom = check, custom or Attached()
-        self.is_checked, self.pass_over = is_checked, pass_over
+    application: str
+    partly_erased: set[str] = msgspec.field(default_factory=set)
+    check: Callable[[ChatState, Recorded], None] | None = None
+    custom: Attached = msgspec.field(default_factory=Attached)
+    is_checked: bool = False
+    pass_over: PassOver = ignore
 
 
 class EventPage:

@@ -77,10 +77,6 @@ class IndexedThread:
         chat_no = self._tables.chat_no(self._txn, self.thread_id)
         return IndexedChat(self._tables, self._txn, self.thread_id, chat_no).owner
 
-    def is_of(self, user_id: str) -> bool:
-        """Whether it is this user's."""
-        return self.owner == user_id
-
     @property
     def tombstone(self) -> Tombstone | None:
         """The last deletion of a thread of this id."""

@@ -5,8 +5,6 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from eventsourcing.persistence import JSONTranscoder
-
 from chatledger.domain.chat.events import Recorded
 from chatledger.domain.errors import ChainIntegrityError, ConfigurationError
 from chatledger.domain.values import Progress, no_progress
@@ -14,11 +12,12 @@ from chatledger.projections.generations import Generation
 from chatledger.projections.lmdb.environment import INITIAL_MAP_BYTES
 from chatledger.projections.verify.walk import Walk
 
-from ...log.cipher import RecordCipher, is_encrypted
+from ...log.cipher import is_encrypted
 from ...log.mapper import StructMapper
 from ...store.backup.manifest import Backup, BackupFolder, Manifest
 from ...store.backup.segments import Frame, Segment, read_segment
-from ...store.opening.encryption import Encryption, keyring_of, scratch_beside
+from ...store.opening.encryption import Encryption, scratch_beside
+from ...store.opening.locations import Options
 from ...store.temp_folders import Scratch
 
 _READ_PAGE: Final = 1000
@@ -85,8 +84,7 @@ def open_backup(folder: str | os.PathLike[str], encryption: Encryption | None) -
     """A backup to read events from. Raises `ConfigurationError`, `CorruptStateError`, `UnsupportedFormatError`."""
     home = BackupFolder(folder)
     manifest = home.require()
-    cipher = None if encryption is None else RecordCipher(keyring_of(encryption))
-    return BackupLog(home, manifest, StructMapper(JSONTranscoder(), cipher=cipher)), manifest
+    return BackupLog(home, manifest, Options(encryption=encryption).mapper), manifest
 
 
 def check_backup(

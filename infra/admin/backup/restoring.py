@@ -4,8 +4,9 @@ import contextlib
 import os
 import shutil
 from collections.abc import Generator, Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from eventsourcing.persistence import Notification
 from msgspec import structs
@@ -70,7 +71,7 @@ def restore(
     backup, manifest = open_backup(folder, encryption)
     report = progress or no_progress
     place = os.fspath(location)
-    options = _Options(encryption, login, timeout_s)
+    options = partial(LogOnly, encryption=encryption, login=login, timeout_s=timeout_s)
     run = _RestoreRun(backup, manifest, options, progress=report)
     if place == "memory:":
         msg = "a ledger in memory ends with its process; restore into a directory, nats://, sqlite:// or postgresql://"
@@ -82,42 +83,30 @@ def restore(
             raise ConfigurationError(msg)
         run.into(place, is_stream_made=True)
     else:
-        options.log_only(place, create=None).check_place("path", place)
+        options(place).check_place("path", place)
         with _drafted(DataDirectory(place).path) as draft:
             run.into(str(draft))
             _note_quarantine(draft, manifest)
     return manifest.describe(Path(folder).expanduser().absolute())
 
 
-class _Options(NamedTuple):
-    """The options for opening the target, which happens several times."""
-
-    encryption: Encryption | None
-    login: Login | None
-    timeout_s: float
-
-    def log_only(self, location: str, *, create: bool | None) -> LogOnly:
-        return LogOnly(location, create=create, timeout_s=self.timeout_s, encryption=self.encryption, login=self.login)
-
-    def whole(self, location: str) -> Options:
-        return Options(location, timeout_s=self.timeout_s, encryption=self.encryption, login=self.login)
-
-
 class _RestoreRun:
-    def __init__(self, backup: BackupLog, manifest: Manifest, options: _Options, *, progress: Progress) -> None:
+    def __init__(
+        self, backup: BackupLog, manifest: Manifest, options: "partial[LogOnly]", *, progress: Progress
+    ) -> None:
         self._backup, self._manifest, self._progress = backup, manifest, progress
         self._options = options
         self._bookmarks = [decode_bookmark(raw.encode(), 0) for raw in manifest.bookmarks]  # before anything is written
 
     def into(self, location: str, *, is_stream_made: bool = False) -> None:
         """Fill the log at a location, and verify it."""
-        create = is_stream_made or None
-        with log_at(self._options.log_only(location, create=create)) as log:
+        options = self._options(location, create=is_stream_made or None)
+        with log_at(options) as log:
             is_again = log.drop_partial()
             if not is_again:
                 self._restore_log(log)
         if is_again:
-            with log_at(self._options.log_only(location, create=create)) as log:
+            with log_at(options) as log:
                 self._restore_log(log)
         self._verify(location)
 
@@ -146,7 +135,7 @@ class _RestoreRun:
 
     def _verify(self, location: str) -> None:
         manifest = self._manifest
-        with Ledger(open_shared(self._options.whole(location))) as ledger:
+        with Ledger(open_shared(Options(location, **self._options.keywords))) as ledger:
             # Twice the positions: `verify` itself reads and compares them.
             found = ledger.verify(
                 progress=lambda done, total: self._progress(

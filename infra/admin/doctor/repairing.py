@@ -32,10 +32,10 @@ from .account import Accounts, CorrectedEvent, Repair
 from .chains import ChainScan
 from .exchange import finish_interrupted_exchange, put_in_place, remove_draft
 from .findings import Findings
-from .index_check import page_damage
+from .index_check import heads_in, page_damage
 from .merging import DOCTOR, LOST, MergedLog
 from .places import check_format
-from .recreating import heads_of, recreate
+from .recreating import recreate
 from .removing import check_removable, remove_foreign
 from .salvaging import Readable, Salvage, decode_record
 from .store_files import StoreFiles, stream_folder
@@ -146,9 +146,10 @@ class _RepairRun:
     def run(self) -> Repair:
         """Do it."""
         remove_draft(repair_folder(self._directory))  # of an interrupted repair
-        index, seen = self._copy_of_index()
-        seen = max(seen, self._witnessed())
-        heads = {} if index is None else heads_of(index)
+        index, seen, heads = self._copy_of_index(), self._witnessed(), dict[str, tuple[int, bytes]]()
+        if index is not None:
+            with index.snapshot() as snapshot:
+                seen, heads = max(seen, snapshot.state.position), heads_in(snapshot)
         scan = ChainScan(self._store.doubtful)
         scan.run(self._merged.records(), self._mapper.recorded)
         for stream_id, (version, digest) in heads.items():
@@ -185,7 +186,7 @@ class _RepairRun:
             recreated: set[str] = set()
             with ledger.context(actor=DOCTOR, correlation_id=self._reason):
                 if index is not None:
-                    recreated = recreate(ledger, index, seen=seen)
+                    recreated = recreate(ledger, index, heads, seen=seen)
                 salvage = self._salvage(ledger, scan, {stream_id: heads[stream_id][0] for stream_id in recreated})
             ledger.verify()
         if index is not None:
@@ -353,22 +354,20 @@ class _RepairRun:
             size += len(whole.state)
         yield page
 
-    def _copy_of_index(self) -> tuple[Index | None, int]:
-        """The index as a witness, opened as a copy; and the last position that it has seen."""
+    def _copy_of_index(self) -> Index | None:
+        """The index as a witness, opened as a copy."""
         identity = self._store.identity
         if identity is None or not (self._directory.index / "CURRENT").exists():
-            return None, 0
+            return None
         if page_damage(self._directory.index) is not None:
-            return None, 0
+            return None
         copy = self._draft() / "index"
         shutil.copytree(self._directory.index, copy)
         index = Index(copy, identity=identity)
         try:
-            if index.open() is None:
-                return index, index.state.position
+            return index if index.open() is None else None
         except (ChatledgerError, OSError):
-            pass
-        return None, 0
+            return None
 
     def _witnessed(self) -> int:
         """The last position that was acknowledged, as far as the witness knows."""

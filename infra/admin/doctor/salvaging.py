@@ -1,7 +1,7 @@
 """Keeping what could be read behind the damage of a chat: it is written anew, in order, as far as it makes sense."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from eventsourcing.persistence import Notification
 
@@ -28,17 +28,17 @@ REFITTINGS: Final[Mapping[str, Callable[[Recorded, Any, str], list[Body]]]] = {
 """By the name of a kind of streams: (an event behind a hole, the stream, what is missing in words) to what is written."""
 
 
-class Readable:
+class Readable(NamedTuple):
     """
     An event that could be read behind damage, maybe without its large data.
 
-    Attributes:
+    Args:
         recorded: The event; what is said of lost large data stands in place of these.
         lost_data: Which messages lack data.
     """
 
-    def __init__(self, recorded: Recorded, lost_data: tuple[LostData, ...] = ()) -> None:
-        self.recorded, self.lost_data = recorded, lost_data
+    recorded: Recorded
+    lost_data: tuple[LostData, ...] = ()
 
 
 def decode_record(mapper: StructMapper, record: Notification) -> Readable | None:

@@ -168,7 +168,7 @@ class UserStore(UserRefusals):
 
     def __init__(self, store: Store, user_id: str) -> None:
         self._whole, self._user_id = store, user_id
-        self.log = UserLog(store, user_id)
+        self.log, self.scratch = UserLog(store, user_id), store.scratch
 
     @contextlib.contextmanager
     def snapshot(self) -> Generator[UserSnapshot]:

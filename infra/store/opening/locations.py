@@ -1,6 +1,5 @@
 """From a location to a log and an index."""
 
-import hashlib
 import os
 from collections.abc import Callable, Sequence
 from functools import cached_property
@@ -37,7 +36,7 @@ from ..quarantine import Quarantine
 from ..store import Store
 from ..temp_folders import Scratch
 from .encryption import Encryption, check_index, index_folder, keyring_of, scratch_beside
-from .memory_index import IndexInMemory
+from .memory_index import IndexInMemory, folder_name
 from .nats_locations import check_host, check_replicas, read_place, without_secrets
 from .registry import SharedStore, acquire, release
 
@@ -46,13 +45,6 @@ STREAM: Final = "chatledger"
 Compression = Literal["zstd"]
 _MOST_MESSAGE_BYTES: Final = 1024 * 1024 * 1024  # what a row of the index takes, with room to spare
 _LEAST_EVENT_BYTES: Final = 32 * 1024  # ids and names of 2,048 bytes each have to fit
-
-
-def _checked_message_limit(limit: int) -> int:
-    if not isinstance(limit, int) or not LARGE_BYTES <= limit <= _MOST_MESSAGE_BYTES:
-        msg = f"max_message_bytes must be a number from {LARGE_BYTES:,} to {_MOST_MESSAGE_BYTES:,}, not {limit!r}"
-        raise ConfigurationError(msg)
-    return limit
 
 
 class OpenedLog(NamedTuple):
@@ -105,6 +97,10 @@ class Options:
         if max_event_bytes < _LEAST_EVENT_BYTES:
             msg = f"max_event_bytes must be a number of at least {_LEAST_EVENT_BYTES:,}, not {max_event_bytes!r}"
             raise ConfigurationError(msg)
+        if not isinstance(max_message_bytes, int) or not LARGE_BYTES <= max_message_bytes <= _MOST_MESSAGE_BYTES:
+            limits = f"{LARGE_BYTES:,} to {_MOST_MESSAGE_BYTES:,}"
+            msg = f"max_message_bytes must be a number from {limits}, not {max_message_bytes!r}"
+            raise ConfigurationError(msg)
         if not isinstance(index, str | os.PathLike | None):
             msg = f"index must be the path of a folder, not {type(index).__name__}"
             raise ConfigurationError(msg)
@@ -117,7 +113,7 @@ class Options:
         self.progress = progress or no_progress
         self.timeout_s = timeout_s
         self.max_event_bytes = max_event_bytes
-        self.max_message_bytes = _checked_message_limit(max_message_bytes)
+        self.max_message_bytes = max_message_bytes
         if not isinstance(encryption, Encryption | None):
             msg = f"encryption must be a chatledger.Encryption, not {type(encryption).__name__}"
             raise ConfigurationError(msg)
@@ -354,8 +350,7 @@ def _open_postgres(location: str, options: Options) -> OpenedLog:
 
 def _cache(identity: str) -> Path:
     """Where the index of a log elsewhere is kept, unless it is given."""
-    name = hashlib.sha256(identity.encode()).hexdigest()[:32]
-    return platformdirs.user_cache_path("chatledger") / name
+    return platformdirs.user_cache_path("chatledger") / folder_name(identity)
 
 
 def open_unshared(options: Options) -> OpenedLog:

@@ -55,6 +55,7 @@ CALLS: dict[str, Callable[[LedgerStore], Any]] = {
     "finish_erasures": lambda store: store.finish_erasures(),
     "log": lambda store: store.log.last_position(),
     "page": lambda store: store.page(0),
+    "scratch": lambda store: store.scratch,
     "snapshot": lambda store: store.snapshot().__enter__(),
     "submit": lambda store: store.submit("own", nothing, Body, lambda: None),
     "sweep_large": lambda store: store.sweep_large(),
