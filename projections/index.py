@@ -21,7 +21,6 @@ from .generations import Erasure, Generation, Generations, IndexState, RetiredEr
 from .lmdb.environment import INITIAL_MAP_BYTES, Transaction, UncleanStopError
 from .lmdb.scrub import scrub_files
 from .lmdb.system_errors import unusable
-from .lmdb.tables import Tables
 from .log.applying import Refuse, Settings, pass_over, refuse_foreign, refuse_nothing
 from .log.kinds import CHATS, R, StreamKind
 from .log.tracking import PositionRecorder
@@ -36,22 +35,28 @@ _DAMAGE: Final = (lmdb.Error, *DECODE_ERRORS, struct.error, AssertionError)  # w
 
 
 class Snapshot:
-    """The index at one moment, inside one transaction. With `user_id`, only what that user owns may be shown of it."""
+    """
+    The index at one moment, inside one transaction. With `user_id`, only what that user owns may be shown of it.
+
+    Attributes:
+        txn, tables: The transaction, and the tables of its environment.
+    """
 
     user_id: str | None = None
 
     def __init__(self, generation: Generation, txn: Transaction, refuse: Refuse = refuse_nothing) -> None:
-        self._generation, self._txn, self._refuse = generation, txn, refuse
+        self.txn, self.tables = txn, generation.tables
+        self._generation, self._refuse = generation, refuse
 
     @property
     def state(self) -> IndexState:
         """The position of the index and the hash of the last event."""
-        return self._generation.state(self._txn)
+        return self._generation.state(self.txn)
 
     def refuse(self, stream: str) -> None:
         """Raise `QuarantinedError` when a stream lost events, or has a foreign message on its subject."""
         self._refuse(stream)
-        refuse_foreign(self._txn, self.tables, stream)
+        refuse_foreign(self.txn, self.tables, stream)
 
     def chat(self, chat_id: str, *, even_quarantined: bool = False) -> IndexedChat:
         """The chat of that id; its record is None when there is none."""
@@ -62,29 +67,18 @@ class Snapshot:
         stream_id = streams.stream_of(key)
         if not even_quarantined:
             self.refuse(stream_id)
-        return streams.read(self._generation.tables, self._txn, stream_id)
-
-    @property
-    def txn(self) -> Transaction:
-        """The transaction."""
-        return self._txn
-
-    @property
-    def tables(self) -> Tables:
-        """The tables of its environment."""
-        return self._generation.tables
+        return streams.read(self.tables, self.txn, stream_id)
 
     def chat_nos(self, *, user_id: str | None = None) -> list[int]:
         """The numbers of all chats, or of those of an owner, the last changed first."""
-        return listed(self._txn, self.tables, user_id=user_id)
+        return listed(self.txn, self.tables, user_id=user_id)
 
     def find(self, message_id: str) -> tuple[IndexedChat, Place] | None:
         """The chat that a message belongs to, and where the message is in it."""
-        tables = self._generation.tables
-        found = tables.first_location(self._txn, message_id)
+        found = self.tables.first_location(self.txn, message_id)
         if found is None:
             return None
-        chat = IndexedChat(tables, self._txn, "", found[0])
+        chat = IndexedChat(self.tables, self.txn, "", found[0])
         profile = chat.profile
         assert profile is not None, "a chat with messages has a profile"
         self.refuse(profile.id)
@@ -101,34 +95,32 @@ class Snapshot:
         after: Cursor | None = None,
     ) -> list[Chat]:
         """Chats by `updated_at`, newest first, ties by id."""
-        return list_chats(
-            self._txn, self._generation.tables, user_id=user_id, entry=entry, limit=limit, offset=offset, after=after
-        )
+        return list_chats(self.txn, self.tables, user_id=user_id, entry=entry, limit=limit, offset=offset, after=after)
 
     def tracking(self, application_name: str) -> int | None:
         """Return the tracked position of an application's projection."""
-        return self._generation.tracking(self._txn, application_name)
+        return self._generation.tracking(self.txn, application_name)
 
     def erasures(self) -> list[Erasure]:
         """The deleted chats whose events may still be on the log."""
-        return self._generation.erasures(self._txn)
+        return self._generation.erasures(self.txn)
 
     def dropped_large(self) -> list[bytes]:
         """The digests of large data of deleted chats that may still be stored."""
-        return dropped_large(self._txn, self._generation.tables)
+        return dropped_large(self.txn, self.tables)
 
     def is_large_used(self, digest: bytes) -> bool:
         """Whether a chat has a message with large data of that digest."""
-        return is_large_used(self._txn, self._generation.tables, digest)
+        return is_large_used(self.txn, self.tables, digest)
 
     def large_digests(self) -> list[bytes]:
         """The digests of the large data of all chats."""
-        return list(large_digests(self._txn, self._generation.tables))
+        return list(large_digests(self.txn, self.tables))
 
     @property
     def is_scrub_due(self) -> bool:
         """Whether the files may still have what was deleted."""
-        return self._generation.scrub_due(self._txn) is not None
+        return self._generation.scrub_due(self.txn) is not None
 
 
 class Index(PositionRecorder):

@@ -7,36 +7,21 @@ from .chat.lists import Cursor
 from .chat.reader import IndexedChat, chat_at
 from .generations import IndexState
 from .index import Snapshot
-from .lmdb.environment import Transaction
-from .lmdb.tables import Tables
 from .log.kinds import CHATS, R, StreamKind
 from .user_streams import UserChat
 
 
 class UserSnapshot:
-    """A snapshot of the index, limited to one user."""
+    """A snapshot of the index, limited to one user. `tables` are for reading what belongs to a chat that it gave."""
 
     def __init__(self, whole: Snapshot, user_id: str) -> None:
         self._whole, self.user_id = whole, user_id
-
-    def refuse(self, stream: str) -> None:
-        """Raise `QuarantinedError` when a stream lost events; see `Snapshot.refuse`."""
-        self._whole.refuse(stream)
+        self.txn, self.tables, self.refuse = whole.txn, whole.tables, whole.refuse
 
     @property
     def state(self) -> IndexState:
         """The position of the index; it counts everybody's events."""
         return self._whole.state
-
-    @property
-    def txn(self) -> Transaction:
-        """The transaction."""
-        return self._whole.txn
-
-    @property
-    def tables(self) -> Tables:
-        """The tables of its environment: for reading what belongs to a chat that this snapshot gave."""
-        return self._whole.tables
 
     def stream(self, streams: StreamKind[R], key: str, *, even_quarantined: bool = False) -> R:
         """The user's stream of that kind and key; its record is None when there is none."""

@@ -45,19 +45,17 @@ class AsOfStore(AsOfRefusals):
     Args:
         source: The store as it is now, or what shows a part of it; asked for it every time, so that closing is noticed.
         point: The as-of point.
+
+    Attributes:
+        is_closed: Whether it was closed.
     """
 
     def __init__(self, source: Callable[[], LedgerStore], point: AsOfPoint) -> None:
-        self._source, self._point = source, point
+        self._source, self.point = source, point
         self._replaying = threading.Lock()
         self._past: AsOfIndex | None = None
         self._position: int | None = None
-        self._is_closed = False
-
-    @property
-    def point(self) -> AsOfPoint:
-        """The as-of point."""
-        return self._point
+        self.is_closed = False
 
     @property
     def position(self) -> int:
@@ -65,7 +63,7 @@ class AsOfStore(AsOfRefusals):
         source = self.source
         source.check_open()
         if self._position is None:
-            self._position = position_of_point(source, self._point)
+            self._position = position_of_point(source, self.point)
         return self._position
 
     @property
@@ -81,7 +79,7 @@ class AsOfStore(AsOfRefusals):
         Raises:
             LedgerClosedError: This was closed.
         """
-        if self._is_closed:
+        if self.is_closed:
             msg = "the view is closed; ask for another one with as_of"
             raise LedgerClosedError(msg)
         return self._source()
@@ -92,10 +90,10 @@ class AsOfStore(AsOfRefusals):
         past = self._past
         with self.source.snapshot() as live:
             if past is None:
-                yield AsOfSnapshot(live, self._point, None)
+                yield AsOfSnapshot(live, self.point, None)
             else:
                 with past.reading() as txn:
-                    yield AsOfSnapshot(live, self._point, (past, txn))
+                    yield AsOfSnapshot(live, self.point, (past, txn))
 
     def prepare(self, needed: NeedsReplayError) -> None:
         """
@@ -110,7 +108,7 @@ class AsOfStore(AsOfRefusals):
             past = self._past or self._open_past()
             with past.reading() as txn:
                 missing = [chat for chat in needed.chats if not past.is_complete(txn, chat.chat_no)]
-            replay_chats(source, past, self._point, missing)
+            replay_chats(source, past, self.point, missing)
             if needed.searched:
                 with source.snapshot() as live:
                     past.copy_chats(live.txn, live.tables, self._unchanged(live, needed.searched))
@@ -118,7 +116,7 @@ class AsOfStore(AsOfRefusals):
     def _unchanged(self, live: LedgerSnapshot, chat_numbers: Sequence[int]) -> list[int]:
         """Return the chats that have still not changed since the point."""
         records = ((chat_no, IndexedChat(live.tables, live.txn, "", chat_no).record) for chat_no in chat_numbers)
-        return [chat_no for chat_no, record in records if record is not None and self._point.is_after(record.head)]
+        return [chat_no for chat_no, record in records if record is not None and self.point.is_after(record.head)]
 
     def events(
         self, after: int, *, stream_id: str | None = None, is_closed: Callable[[], bool] = lambda: False
@@ -126,9 +124,9 @@ class AsOfStore(AsOfRefusals):
         """Yield the events after a position, up to the point; those of chats that were deleted since are erased."""
         ended: set[str] = set()
         for recorded in self.source.events(after, stream_id=stream_id, is_closed=is_closed):
-            if recorded.position > self._point.position:
+            if recorded.position > self.point.position:
                 return
-            if not self._point.includes(recorded):
+            if not self.point.includes(recorded):
                 ended.add(recorded.chat_id)
             if recorded.chat_id not in ended:
                 yield recorded
@@ -136,20 +134,15 @@ class AsOfStore(AsOfRefusals):
     def catch_up(self, position: int | None, timeout_s: float) -> int:
         """Return the point's position; nothing is added to the past."""
         del position, timeout_s
-        return self._point.position
+        return self.point.position
 
     def check_open(self) -> None:
         """Raise `LedgerClosedError` after this or its source was closed."""
         self.source.check_open()
 
-    @property
-    def is_closed(self) -> bool:
-        """Whether it was closed."""
-        return self._is_closed
-
     def close(self) -> None:
         """Remove the replayed chats. Idempotent."""
-        self._is_closed = True
+        self.is_closed = True
         with self._replaying:
             past, self._past = self._past, None
         if past is not None:
