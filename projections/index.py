@@ -21,7 +21,7 @@ from .generations import Erasure, Generation, Generations, IndexState, RetiredEr
 from .lmdb.environment import INITIAL_MAP_BYTES, Transaction, UncleanStopError
 from .lmdb.scrub import scrub_files
 from .lmdb.system_errors import unusable
-from .log.applying import Refuse, Settings, pass_over, refuse_foreign, refuse_nothing
+from .log.applying import Refuse, Settings, refuse_foreign, refuse_nothing
 from .log.kinds import CHATS, R, StreamKind
 from .log.tracking import PositionRecorder
 from .search import indexer
@@ -136,7 +136,7 @@ class Index(PositionRecorder):
         self._live: Generation | None = None
         self._swap = threading.Lock()
         self._advanced = threading.Condition()
-        self.settings = Settings(application=APPLICATION, pass_over=pass_over)
+        self.settings = Settings(application=APPLICATION)
         self.custom = self.settings.custom
         self._is_closed = False
         self.refuse: Refuse = refuse_nothing

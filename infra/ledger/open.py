@@ -95,7 +95,7 @@ def open_async(options: Options) -> AsyncLedger:
     )
 
 
-def open_beside(ledger: Ledger) -> Ledger:
+def open_scratch(ledger: Ledger) -> Ledger:
     """Open a ledger in memory to try things with. Its index lies where what is derived from the other one may lie."""
     options = Options("memory:")
     options.scratch = store_of(ledger).scratch

@@ -30,14 +30,6 @@ def refuse_nothing(stream: str) -> None:
     del stream
 
 
-def describe_foreign(stream: str, position: int, why: str) -> str:
-    """Return the message about a stream that has a foreign message on its subject."""
-    return (
-        f"{kind_of(stream).describe(stream)} is in quarantine: at position {position} of the log, on its subject, stands a message that is not of it: {why}. "
-        "Nothing of it is shown or added until 'chatledger doctor --repair' has removed the message"
-    )
-
-
 def pass_over(recorded: Recorded, why: str) -> None:
     """Report a foreign message, which is passed over."""
     whose = (
@@ -64,12 +56,11 @@ def refuse_foreign(txn: Transaction, tables: Tables, stream: str) -> None:
     raw = txn.get(_FOREIGN + id_key(stream), db=tables.meta)
     if raw is not None:
         position, why = _decode(raw)
-        raise QuarantinedError(describe_foreign(stream, position, why), chat_id=stream, position=position)
-
-
-def ignore(recorded: Recorded, why: str) -> None:
-    """Tell nobody of a foreign message."""
-    del recorded, why
+        msg = (
+            f"{kind_of(stream).describe(stream)} is in quarantine: at position {position} of the log, on its subject, stands a "
+            f"message that is not of it: {why}. Nothing of it is shown or added until 'chatledger doctor --repair' has removed the message"
+        )
+        raise QuarantinedError(msg, chat_id=stream, position=position)
 
 
 class Settings(msgspec.Struct, kw_only=True):
@@ -90,7 +81,7 @@ class Settings(msgspec.Struct, kw_only=True):
     check: Callable[[ChatState, Recorded], None] | None = None
     custom: Attached = msgspec.field(default_factory=Attached)
     is_checked: bool = False
-    pass_over: PassOver = ignore
+    pass_over: PassOver = pass_over
 
 
 class EventPage:

@@ -3,6 +3,7 @@
 import os
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Final
 
 from chatledger.domain.chat.events import Recorded
@@ -45,22 +46,14 @@ class BackupLog:
 
     def read(self, after: int, limit: int) -> Sequence[Recorded]:
         """The events after a position, in order; empty at the end."""
-        page: list[Recorded] = []
-        for frame in self.frames(after):
-            page.append(self._mapper.recorded(frame.notification()))
-            if len(page) == limit:
-                break
-        return page
+        return self._recorded(self.frames(after), limit)
 
     def read_stream(self, stream_id: str, *, after: int) -> Sequence[Recorded]:
         """The events of one chat after a position, in order."""
-        page: list[Recorded] = []
-        for frame in self.frames(after):
-            if frame.stream == stream_id:
-                page.append(self._mapper.recorded(frame.notification()))
-                if len(page) == _READ_PAGE:
-                    break
-        return page
+        return self._recorded((frame for frame in self.frames(after) if frame.stream == stream_id), _READ_PAGE)
+
+    def _recorded(self, frames: Iterator[Frame], limit: int) -> list[Recorded]:
+        return [self._mapper.recorded(frame.notification()) for frame in islice(frames, limit)]
 
     def event_at(self, position: int) -> Recorded | None:
         """The event at a position; None where there is none."""

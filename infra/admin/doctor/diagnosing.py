@@ -21,9 +21,16 @@ from ...store.opening.locations import STREAM, open_unshared
 from ...store.opening.nats_locations import without_secrets
 from ..open_log import LogOnly
 from .chains import ChainScan
+from .directory_checks import (
+    check_format,
+    check_leftovers,
+    check_owner,
+    check_permissions,
+    check_quarantine,
+    check_room,
+)
 from .findings import Diagnosis, Findings
 from .index_check import IndexWitness, check_erasures, read_index
-from .places import check_format, check_leftovers, check_owner, check_permissions, check_quarantine, check_room
 from .store_files import StoreFiles, stream_folder
 
 _SHOWN = 20

@@ -30,11 +30,11 @@ from ..backup.checking import BackupLog, open_backup
 from ..open_log import LogOnly, log_at
 from .account import Accounts, CorrectedEvent, Repair
 from .chains import ChainScan
+from .directory_checks import check_format
 from .exchange import finish_interrupted_exchange, put_in_place, remove_draft
 from .findings import Findings
 from .index_check import heads_in, page_damage
 from .merging import DOCTOR, LOST, MergedLog
-from .places import check_format
 from .recreating import recreate
 from .removing import check_removable, remove_foreign
 from .salvaging import Readable, Salvage, decode_record

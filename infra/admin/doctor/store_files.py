@@ -140,22 +140,29 @@ class StoreFiles:
         self.unreadable: list[int] = []
         self.last = 0
         self.bookmarks = self._read_bookmarks()
-        deleted: set[int] = set()
-        blocks = BitCorrection(self._folder / STREAM, STREAM)
-        for entry in blocks.entries():
-            if isinstance(entry, DamagedBytes):
-                self.damages.append(entry)
-                continue
-            if isinstance(entry, Deleted):
-                deleted.add(entry.position)
-                continue
+        entries, deleted = self._entries(STREAM)
+        for entry in entries:
             self.last = max(self.last, entry.position)
             if entry.subject != _PLACEHOLDERS:
                 self._take(entry)
-        self.corrected += blocks.corrected
         for position in deleted:
             self.records.pop(position, None)
         self.doubtful &= self.records.keys()
+
+    def _entries(self, stream: str) -> tuple[list[BlockRecord], set[int]]:
+        """The messages of a stream that can be read, in order, and the positions of those that were deleted since."""
+        found: list[BlockRecord] = []
+        deleted: set[int] = set()
+        blocks = BitCorrection(self._folder / stream, stream)
+        for entry in blocks.entries():
+            if isinstance(entry, DamagedBytes):
+                self.damages.append(entry)
+            elif isinstance(entry, Deleted):
+                deleted.add(entry.position)
+            else:
+                found.append(entry)
+        self.corrected += blocks.corrected
+        return found, deleted
 
     def read_large(self, packer: Packer) -> FileBlobs:
         """The large data of the events."""
@@ -194,18 +201,8 @@ class StoreFiles:
         return [self.records[position] for position in sorted(self.records)]
 
     def _read_bookmarks(self) -> list[Bookmark]:
-        newest: dict[str, BlockRecord] = {}
-        name = STREAM + FEEDS
-        gone: set[int] = set()
-        blocks = BitCorrection(self._folder / name, name)
-        for entry in blocks.entries():
-            if isinstance(entry, DamagedBytes):
-                self.damages.append(entry)
-            elif isinstance(entry, Deleted):
-                gone.add(entry.position)
-            elif entry.is_intact:
-                newest[entry.subject] = entry
-        self.corrected += blocks.corrected
+        entries, gone = self._entries(STREAM + FEEDS)
+        newest = {entry.subject: entry for entry in entries if entry.is_intact}
         found: list[Bookmark] = []
         for entry in newest.values():
             if entry.position not in gone:
