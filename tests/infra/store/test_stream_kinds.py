@@ -133,6 +133,22 @@ def test_a_quarantined_stream_is_refused(
 
 
 @of_each_kind
+def test_a_stream_of_which_nothing_is_left_is_refused_to_users_too(
+    ledger: Ledger, kind: StreamKind[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody can begin it anew before it is given up."""
+    key = state_id("ada", "lost") if kind is STATES else "lost"
+
+    def refuse(stream: str) -> None:
+        assert stream == kind.stream_of(key)
+        raise QuarantinedError(kind.describe(stream), chat_id=stream)
+
+    monkeypatch.setattr(store_behind(ledger).index, "refuse", refuse)
+    with pytest.raises(QuarantinedError), store_of(ledger.for_user("ada")).snapshot() as snapshot:
+        snapshot.stream(kind, key)
+
+
+@of_each_kind
 def test_a_stream_goes_with_its_chat(ledger: Ledger, kind: StreamKind[Any]) -> None:
     """What is left of it on the log is the tombstone."""
     ledger.delete_chat(CHAT)
