@@ -3,10 +3,10 @@
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
-from contextlib import closing, suppress
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
 import msgspec
 
@@ -22,9 +22,8 @@ from ..log.nats.stream import stream_info
 from ..log.port import translated
 from ..store.opening.locations import STREAM
 from ..store.opening.nats_locations import read_place
-from ..store.quarantine import FOLDER, Note, Quarantine, stamp_now
+from ..store.quarantine import FOLDER, Note, Quarantine
 
-T = TypeVar("T")
 _GROWTH_PAUSE_S: Final = 0.5
 
 
@@ -71,7 +70,18 @@ def set_replica_aside(
         ConfigurationError: The server runs, keeps no copy, or is not that of the store; the others are too few, or differ.
         LogUnavailableError: The others do not answer.
     """
-    groups = _on_streams(location, login, timeout_s, lambda client, stream: _checked(client, stream, server, timeout_s))
+    place = read_place(location, stream=STREAM, login=login, replicas=None)
+    client = JetStreamClient(place.connect, timeout_s=timeout_s)
+    try:
+        with translated(f"stream {place.stream!r}"):
+            groups = {place.stream: _checked(client, place.stream, server, timeout_s)}
+            for suffix in BESIDE:
+                try:
+                    groups[place.stream + suffix] = _checked(client, place.stream + suffix, server, timeout_s)
+                except StreamAbsentError:
+                    continue
+    finally:
+        client.close()
     return _move(Path(store).expanduser().absolute(), server, groups)
 
 
@@ -116,7 +126,8 @@ def _move(store: Path, server: str, groups: dict[str, str]) -> ReplicaSetAside:
                 msg = f"{store} is not the store_dir of a server with stream {stream!r}: there are {len(found)} of {pattern} in it"
                 raise ConfigurationError(msg)
             folders += found
-    stamp = stamp_now()
+    now = datetime.fromtimestamp(clock_ms() // 1000, UTC)
+    stamp = f"{now:%Y%m%dT%H%M%SZ}"
     target = store / FOLDER / stamp
     note = Note(made_at=clock_ms(), why=f"the copy of server {server!r} differed from the others", kept_as=str(target))
     Quarantine(store).add(stamp, note)
@@ -185,24 +196,19 @@ def compare_replicas(
         ConfigurationError: There are no replicas.
         LogUnavailableError: A server that keeps a copy does not answer.
     """
-    found = _on_streams(location, login, timeout_s, lambda client, stream: _compare(client, stream, page))
-    return [damage for damages in found.values() for damage in damages]
-
-
-def _on_streams(
-    location: str, login: Login | None, timeout_s: float, work: Callable[[JetStreamClient, str], T]
-) -> dict[str, T]:
-    """What comes of some work on the stream of a log, and on those of the streams beside it that are there."""
     place = read_place(location, stream=STREAM, login=login, replicas=None)
-    with (
-        closing(JetStreamClient(place.connect, timeout_s=timeout_s)) as client,
-        translated(f"stream {place.stream!r}"),
-    ):
-        found = {place.stream: work(client, place.stream)}
-        for suffix in BESIDE:
-            with suppress(StreamAbsentError):
-                found[place.stream + suffix] = work(client, place.stream + suffix)
-        return found
+    client = JetStreamClient(place.connect, timeout_s=timeout_s)
+    try:
+        with translated(f"stream {place.stream!r}"):
+            found = _compare(client, place.stream, page)
+            for suffix in BESIDE:
+                try:
+                    found += _compare(client, place.stream + suffix, page)
+                except StreamAbsentError:
+                    continue
+            return found
+    finally:
+        client.close()
 
 
 def _compare(client: JetStreamClient, stream: str, page: int) -> list[ReplicaDamage]:

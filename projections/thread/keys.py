@@ -2,6 +2,8 @@
 
 from typing import Final
 
+from chatledger.domain.content import DIGEST_BYTES
+
 from ..lmdb.keys import id_key, number
 
 RECORD, NAMESPACE, NAMESPACE_TEXT, CHECKPOINT, WRITES, USE, COPY, AWAITED = (bytes((kind,)) for kind in range(1, 9))
@@ -55,6 +57,11 @@ def namespace_key(thread_no: int, kind: bytes, namespace_no: int) -> bytes:
 def use_key(thread_no: int, digest: bytes) -> bytes:
     """Return the key of a thread's use count of a piece."""
     return number(thread_no) + USE + digest
+
+
+def digest_of_use(key: bytes) -> bytes:
+    """The digest in such a key."""
+    return key[-DIGEST_BYTES:]
 
 
 def by_id(checkpoint_id: str, thread_no: int, namespace_no: int) -> bytes:

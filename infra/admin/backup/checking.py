@@ -2,25 +2,26 @@
 
 import os
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
-from itertools import islice
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
+
+from eventsourcing.persistence import JSONTranscoder
 
 from chatledger.domain.chat.events import Recorded
 from chatledger.domain.errors import ChainIntegrityError, ConfigurationError
-from chatledger.domain.values import Progress, no_progress
+from chatledger.domain.values import no_progress
 from chatledger.projections.generations import Generation
 from chatledger.projections.lmdb.environment import INITIAL_MAP_BYTES
 from chatledger.projections.verify.walk import Walk
 
-from ...log.cipher import is_encrypted
+from ...log.cipher import RecordCipher, is_encrypted
 from ...log.mapper import StructMapper
 from ...store.backup.manifest import Backup, BackupFolder, Manifest
 from ...store.backup.segments import Frame, Segment, read_segment
-from ...store.opening.encryption import Encryption, scratch_beside
-from ...store.opening.locations import Options
+from ...store.opening.encryption import Encryption, keyring_of, scratch_beside
 from ...store.temp_folders import Scratch
 
+Progress = Callable[[int, int], None]
 _READ_PAGE: Final = 1000
 
 
@@ -46,14 +47,22 @@ class BackupLog:
 
     def read(self, after: int, limit: int) -> Sequence[Recorded]:
         """The events after a position, in order; empty at the end."""
-        return self._recorded(self.frames(after), limit)
+        page: list[Recorded] = []
+        for frame in self.frames(after):
+            page.append(self._mapper.recorded(frame.notification()))
+            if len(page) == limit:
+                break
+        return page
 
     def read_stream(self, stream_id: str, *, after: int) -> Sequence[Recorded]:
         """The events of one chat after a position, in order."""
-        return self._recorded((frame for frame in self.frames(after) if frame.stream == stream_id), _READ_PAGE)
-
-    def _recorded(self, frames: Iterator[Frame], limit: int) -> list[Recorded]:
-        return [self._mapper.recorded(frame.notification()) for frame in islice(frames, limit)]
+        page: list[Recorded] = []
+        for frame in self.frames(after):
+            if frame.stream == stream_id:
+                page.append(self._mapper.recorded(frame.notification()))
+                if len(page) == _READ_PAGE:
+                    break
+        return page
 
     def event_at(self, position: int) -> Recorded | None:
         """The event at a position; None where there is none."""
@@ -77,7 +86,8 @@ def open_backup(folder: str | os.PathLike[str], encryption: Encryption | None) -
     """A backup to read events from. Raises `ConfigurationError`, `CorruptStateError`, `UnsupportedFormatError`."""
     home = BackupFolder(folder)
     manifest = home.require()
-    return BackupLog(home, manifest, Options(encryption=encryption).mapper), manifest
+    cipher = None if encryption is None else RecordCipher(keyring_of(encryption))
+    return BackupLog(home, manifest, StructMapper(JSONTranscoder(), cipher=cipher)), manifest
 
 
 def check_backup(

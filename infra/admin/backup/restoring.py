@@ -1,26 +1,25 @@
 """Making a log from a backup: every record at its position, then everything verified."""
 
 import contextlib
+import fcntl
 import os
 import shutil
-from collections.abc import Generator, Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from eventsourcing.persistence import Notification
 from msgspec import structs
 
 from chatledger.domain.errors import ChainIntegrityError, ConfigurationError, LedgerLockedError
-from chatledger.domain.values import Progress, no_progress
+from chatledger.domain.values import no_progress
 
 from ...ledger.ledger import Ledger
 from ...log.bookmarks import decode_bookmark
 from ...log.envelope import clock_ms
 from ...log.nats.login import Login
 from ...log.nats_server import DataDirectory
-from ...log.nats_server.directory import LOST_AND_FOUND, sync_folder
-from ...log.nats_server.lock import OwnerLock
+from ...log.nats_server.directory import LOST_AND_FOUND
 from ...log.port import EventLog
 from ...store.backup.manifest import Backup, Manifest
 from ...store.opening.encryption import Encryption
@@ -29,6 +28,7 @@ from ...store.quarantine import Note, Quarantine
 from ..open_log import LogOnly, log_at
 from .checking import BackupLog, open_backup
 
+Progress = Callable[[int, int], None]
 _PAGE: Final = 250
 _DRAFT: Final = ".restoring"
 
@@ -71,7 +71,7 @@ def restore(
     backup, manifest = open_backup(folder, encryption)
     report = progress or no_progress
     place = os.fspath(location)
-    options = partial(LogOnly, encryption=encryption, login=login, timeout_s=timeout_s)
+    options = _Options(encryption, login, timeout_s)
     run = _RestoreRun(backup, manifest, options, progress=report)
     if place == "memory:":
         msg = "a ledger in memory ends with its process; restore into a directory, nats://, sqlite:// or postgresql://"
@@ -83,30 +83,42 @@ def restore(
             raise ConfigurationError(msg)
         run.into(place, is_stream_made=True)
     else:
-        options(place).check_place("path", place)
+        options.log_only(place, create=None).check_place("path", place)
         with _drafted(DataDirectory(place).path) as draft:
             run.into(str(draft))
             _note_quarantine(draft, manifest)
     return manifest.describe(Path(folder).expanduser().absolute())
 
 
+class _Options(NamedTuple):
+    """The options for opening the target, which happens several times."""
+
+    encryption: Encryption | None
+    login: Login | None
+    timeout_s: float
+
+    def log_only(self, location: str, *, create: bool | None) -> LogOnly:
+        return LogOnly(location, create=create, timeout_s=self.timeout_s, encryption=self.encryption, login=self.login)
+
+    def whole(self, location: str) -> Options:
+        return Options(location, timeout_s=self.timeout_s, encryption=self.encryption, login=self.login)
+
+
 class _RestoreRun:
-    def __init__(
-        self, backup: BackupLog, manifest: Manifest, options: "partial[LogOnly]", *, progress: Progress
-    ) -> None:
+    def __init__(self, backup: BackupLog, manifest: Manifest, options: _Options, *, progress: Progress) -> None:
         self._backup, self._manifest, self._progress = backup, manifest, progress
         self._options = options
         self._bookmarks = [decode_bookmark(raw.encode(), 0) for raw in manifest.bookmarks]  # before anything is written
 
     def into(self, location: str, *, is_stream_made: bool = False) -> None:
         """Fill the log at a location, and verify it."""
-        options = self._options(location, create=is_stream_made or None)
-        with log_at(options) as log:
+        create = is_stream_made or None
+        with log_at(self._options.log_only(location, create=create)) as log:
             is_again = log.drop_partial()
             if not is_again:
                 self._restore_log(log)
         if is_again:
-            with log_at(options) as log:
+            with log_at(self._options.log_only(location, create=create)) as log:
                 self._restore_log(log)
         self._verify(location)
 
@@ -135,7 +147,7 @@ class _RestoreRun:
 
     def _verify(self, location: str) -> None:
         manifest = self._manifest
-        with Ledger(open_shared(Options(location, **self._options.keywords))) as ledger:
+        with Ledger(open_shared(self._options.whole(location))) as ledger:
             # Twice the positions: `verify` itself reads and compares them.
             found = ledger.verify(
                 progress=lambda done, total: self._progress(
@@ -180,7 +192,7 @@ def _drafted(target: Path) -> Generator[Path]:
             shutil.rmtree(draft / "data", ignore_errors=True)  # of an interrupted restore
             yield draft / "data"
             (draft / "data").rename(target)
-            sync_folder(target.parent)
+            _sync(target.parent)
             shutil.rmtree(draft, ignore_errors=True)
     except OSError as error:
         msg = f"the backup cannot be restored to {target}: {error}"
@@ -201,11 +213,21 @@ def _check_empty(target: Path) -> None:
 @contextlib.contextmanager
 def _alone(draft: Path) -> Generator[None]:
     """Keep another restore to the same place out; the kernel frees the lock of a killed one."""
-    lock = OwnerLock.try_take(draft / "lock")
-    if lock is None:
-        msg = f"another process restores a backup into {draft}; wait for it"
-        raise LedgerLockedError(msg)
+    descriptor = os.open(draft / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            msg = f"another process restores a backup into {draft}; wait for it"
+            raise LedgerLockedError(msg) from error
         yield
     finally:
-        lock.release()
+        os.close(descriptor)
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Final
 
 from ...log.nats_server import DataDirectory
-from ...log.nats_server.directory import sync_folder
 from ...log.nats_server.lock import OwnerLock
 
 _AT_FDCWD: Final = -100
@@ -26,20 +25,20 @@ def put_in_place(repaired: Path, directory: Path, kept_as: Path) -> None:
     moment without any; `finish_interrupted_exchange` ends what was interrupted then.
     """
     (repaired.parent / _READY).touch()
-    sync_folder(repaired.parent)
+    _flush(repaired.parent)
     repaired.rename(kept_as)
     if not _exchange(kept_as, directory):
         kept_as.rename(repaired)
         directory.rename(kept_as)
         repaired.rename(directory)
-    sync_folder(directory.parent)
+    _flush(directory.parent)
 
 
 def finish_interrupted_exchange(directory: Path, draft: Path) -> None:
     """End an exchange that was interrupted between two renames: the repaired directory gets the name that nothing has."""
     if not directory.exists() and (draft / _READY).exists() and (draft / "data").is_dir():
         (draft / "data").rename(directory)
-        sync_folder(directory.parent)
+        _flush(directory.parent)
 
 
 def remove_draft(draft: Path) -> None:
@@ -62,3 +61,12 @@ def _exchange(one: Path, other: Path) -> bool:
         return False
     found: int = rename(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), ctypes.c_uint(_RENAME_EXCHANGE))
     return found == 0
+
+
+def _flush(folder: Path) -> None:
+    """Bring the names in a folder onto the disk."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -234,15 +234,6 @@ def write_private(path: Path, content: bytes, *, is_synced: bool = True) -> None
         raise
 
 
-def sync_folder(folder: Path) -> None:
-    """Bring the names in a folder onto the disk."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def _is_half_made(stream: Path) -> bool:
     """
     Whether a stream's server was killed while it created it, between the two files that describe it; it holds nothing then.

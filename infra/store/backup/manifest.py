@@ -11,6 +11,7 @@ later one. What the manifest does not name is left over and goes with the next r
 """
 
 import contextlib
+import fcntl
 import os
 from collections.abc import Generator
 from hashlib import sha256
@@ -27,8 +28,7 @@ from chatledger.domain.errors import (
     UnsupportedFormatError,
 )
 
-from ...log.nats_server.directory import sync_folder, write_private
-from ...log.nats_server.lock import OwnerLock
+from ...log.nats_server.directory import write_private
 from ..quarantine import QuarantinedStream
 from .segments import Segment
 
@@ -150,15 +150,18 @@ class BackupFolder:
             if foreign and not (self.path / MANIFEST).exists():
                 msg = f"{self.path} is not empty and no backup; give a new or empty folder"
                 raise ConfigurationError(msg)
-            lock = OwnerLock.try_take(self.path / LOCK)
-            if lock is None:
+            descriptor = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                os.close(descriptor)
                 msg = f"another process writes a backup into {self.path}; wait for it"
-                raise LedgerLockedError(msg)
+                raise LedgerLockedError(msg) from error
         try:
             with explained(self.path):
                 yield
         finally:
-            lock.release()
+            os.close(descriptor)
 
     def read(self) -> Manifest | None:
         """
@@ -228,11 +231,11 @@ class BackupFolder:
 
     def publish(self, manifest: Manifest) -> None:
         """Make a manifest the one that counts, on the disk before this returns."""
-        sync_folder(self.path)  # the files that it names
+        _sync(self.path)  # the files that it names
         raw = msgspec.json.encode(manifest)
         file = _ManifestFile(FORMAT, sha256(raw).hexdigest(), msgspec.Raw(raw))
         write_private(self.path / MANIFEST, msgspec.json.encode(file))
-        sync_folder(self.path)
+        _sync(self.path)
 
     def remove_strays(self, manifest: Manifest | None) -> None:
         """Remove what the manifest does not name: files of earlier runs, also of interrupted ones."""
@@ -255,6 +258,14 @@ def _is_ours(name: str) -> bool:
 
 def _damaged(path: Path, why: Any) -> CorruptStateError:
     return CorruptStateError(f"{path} is damaged: {why}; take a new backup into another folder")
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 @contextlib.contextmanager

@@ -1,7 +1,7 @@
 """Taking a backup: what is new on a log goes into the folder, and what was deleted leaves it."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from eventsourcing.persistence import Notification
@@ -10,7 +10,6 @@ from chatledger.domain.chat.events import Recorded, StreamDeleted
 from chatledger.domain.chat.state import misplaced
 from chatledger.domain.errors import ChainIntegrityError, ConfigurationError, LogRegressedError
 from chatledger.domain.log.tombstones import is_foreign
-from chatledger.domain.values import Progress
 
 from ...log.bookmarks import encode_bookmark
 from ...log.envelope import clock_ms
@@ -94,6 +93,7 @@ class BackupFollower:
         return None
 
 
+Progress = Callable[[int, int], None]
 PAGE_EVENTS: Final = 250
 
 
