@@ -21,11 +21,10 @@ class UserChat(IndexedChat):
     """A chat of one user, or none. `is_taken` says that there is one of that id, but another user's."""
 
     def __init__(self, tables: Tables, txn: Transaction, chat_id: str, user_id: str) -> None:
-        super().__init__(tables, txn, chat_id, tables.chat_no(txn, chat_id))
-        self._user_id = user_id
-        self.is_taken = self.owner not in {None, user_id}
-        if self.is_taken:
-            self.chat_no = self._record = self._profile = None
+        chat_no = tables.chat_no(txn, chat_id)
+        is_taken = IndexedChat(tables, txn, chat_id, chat_no).owner not in {None, user_id}
+        super().__init__(tables, txn, chat_id, None if is_taken else chat_no)
+        self._user_id, self.is_taken = user_id, is_taken
 
     @property
     def tombstone(self) -> Tombstone | None:

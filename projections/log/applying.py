@@ -77,7 +77,7 @@ class Settings(msgspec.Struct, kw_only=True):
     """
 
     application: str
-    partly_erased: set[str] = msgspec.field(default_factory=set)
+    partly_erased: set[str] = msgspec.field(default_factory=set[str])
     check: Callable[[ChatState, Recorded], None] | None = None
     custom: Attached = msgspec.field(default_factory=Attached)
     is_checked: bool = False
