@@ -47,6 +47,13 @@ _MOST_MESSAGE_BYTES: Final = 1024 * 1024 * 1024  # what a row of the index takes
 _LEAST_EVENT_BYTES: Final = 32 * 1024  # ids and names of 2,048 bytes each have to fit
 
 
+def _checked_message_limit(limit: int) -> int:
+    if not isinstance(limit, int) or not LARGE_BYTES <= limit <= _MOST_MESSAGE_BYTES:
+        msg = f"max_message_bytes must be a number from {LARGE_BYTES:,} to {_MOST_MESSAGE_BYTES:,}, not {limit!r}"
+        raise ConfigurationError(msg)
+    return limit
+
+
 class OpenedLog(NamedTuple):
     """
     The log at a location.
@@ -97,10 +104,6 @@ class Options:
         if max_event_bytes < _LEAST_EVENT_BYTES:
             msg = f"max_event_bytes must be a number of at least {_LEAST_EVENT_BYTES:,}, not {max_event_bytes!r}"
             raise ConfigurationError(msg)
-        if not isinstance(max_message_bytes, int) or not LARGE_BYTES <= max_message_bytes <= _MOST_MESSAGE_BYTES:
-            limits = f"{LARGE_BYTES:,} to {_MOST_MESSAGE_BYTES:,}"
-            msg = f"max_message_bytes must be a number from {limits}, not {max_message_bytes!r}"
-            raise ConfigurationError(msg)
         if not isinstance(index, str | os.PathLike | None):
             msg = f"index must be the path of a folder, not {type(index).__name__}"
             raise ConfigurationError(msg)
@@ -113,7 +116,7 @@ class Options:
         self.progress = progress or no_progress
         self.timeout_s = timeout_s
         self.max_event_bytes = max_event_bytes
-        self.max_message_bytes = max_message_bytes
+        self.max_message_bytes = _checked_message_limit(max_message_bytes)
         if not isinstance(encryption, Encryption | None):
             msg = f"encryption must be a chatledger.Encryption, not {type(encryption).__name__}"
             raise ConfigurationError(msg)
