@@ -10,10 +10,9 @@ import ast
 import inspect
 import re
 from collections.abc import Callable, Iterator
-from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import Final, cast
+from typing import Final
 
 import chatledger
 from chatledger import (
@@ -43,6 +42,7 @@ from chatledger.domain.draw.outline import COLLAPSE_AFTER
 from chatledger.domain.log.codec import BODIES
 from chatledger.infra.ledger.search import DEFAULT_LIMIT
 from chatledger.infra.store.opening.locations import Options
+from docs.command_line import command_line_page
 from docs.docstrings import blocks_of, doc_of, join, line_of, text_of, tree_of
 from docs.limits import limits_page
 from docs.members import (
@@ -92,7 +92,7 @@ MODULES: Final = {
     renderers: "Every rule with an example: [XML](renderers/xml.md), [Markdown](renderers/markdown.md), "
     "[TOML](renderers/toml.md), [TOON](renderers/toon.md).",
     reminders: "[When each predicate holds](reminders.md), and [how to use them](../how-to/reminders.md).",
-    codecs: "[How to store OpenAI and LangChain messages](../how-to/openai-and-langchain.md).",
+    codecs: "[How to store messages of OpenAI, Anthropic, Google and LangChain](../how-to/messages-of-other-apis.md).",
     tokens: "[How to estimate tokens and cost](../how-to/estimate-cost.md).",
     drawing: "[How to draw a conversation](../how-to/draw-a-conversation.md).",
     graph_state: "[Fields, reducers and observers in tables](graph-state.md), and [how to use them](../how-to/graph-state.md).",
@@ -167,17 +167,7 @@ ALIASES: Final = {
 def pages() -> dict[str, str]:
     """Every generated page: its file name in `docs/reference`, and its text."""
     found = {"api.md": api_page(), "events.md": events_page(), "errors.md": errors_page()}
-    found["limits.md"] = limits_page()
-    command_line = cli_page()
-    if command_line is not None:
-        found["cli.md"] = command_line
-    return found
-
-
-def cli_page() -> str | None:
-    """The page of the command line, which the command line writes itself; None while there is none."""
-    writer = getattr(import_module("chatledger.infra.entrypoints.cli"), "reference", None)
-    return None if writer is None else cast("str", writer())
+    return {**found, "limits.md": limits_page(), "cli.md": command_line_page()}
 
 
 # The API

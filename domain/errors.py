@@ -191,7 +191,7 @@ class ChatExistsError(AlreadyExistsError):
     """A chat with that id exists already. Nothing was written."""
 
     def __init__(self, chat_id: str) -> None:
-        super().__init__(f"chat {chat_id!r} exists already; upsert_chat returns the existing one")
+        super().__init__(f"chat {chat_id!r} exists already; choose another id, or use upsert_chat if it is yours")
         self.chat_id = chat_id
 
 
@@ -455,7 +455,7 @@ class QuarantinedError(ChainIntegrityError):
 
 
 class CorruptStateError(ChatledgerError):
-    """A stored value cannot be decoded or verified. Where it is, as far as that is known, is in the attributes."""
+    """A stored value cannot be decoded or verified. The attributes say where it is; None where that is unknown."""
 
     def __init__(
         self, message: str, *, chat_id: str | None = None, position: int | None = None, version: int | None = None

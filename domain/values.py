@@ -1,11 +1,13 @@
 """The value types that users see. All are frozen; times are integer milliseconds since the Unix epoch, UTC."""
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
-from typing import Any, Final, Literal, cast
+from typing import Any, ClassVar, Final, Literal, cast
 
 import msgspec
+
+from .wire import SchemaHandler, Times, Value
 
 PREVIEW_LENGTH = 50
 Progress = Callable[[int, int], None]
@@ -83,7 +85,7 @@ MAIN: Final = "main"
 """The name of the branch that every new chat has."""
 
 
-class Chat(msgspec.Struct, frozen=True, kw_only=True):
+class Chat(Value, frozen=True, kw_only=True):
     """
     A conversation. `message_count` counts the messages of all its branches, `branch_count` its branches.
 
@@ -102,7 +104,7 @@ class Chat(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: int | None = None
 
 
-class Annotation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class Annotation(Value, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """
     An annotation of a message, written after it; the message itself never changes.
 
@@ -116,7 +118,7 @@ class Annotation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     metadata: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
 
 
-class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class Message(Value, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """
     One immutable node of a conversation; `parent_id` is its only edge, None marks a root.
 
@@ -138,6 +140,8 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
     reply_to: str | None = None
     annotation: Annotation | None = None
 
+    derived: ClassVar[tuple[str, ...]] = ("text", "is_stale", "is_hidden")
+
     @property
     def is_stale(self) -> bool:
         """Whether what it answers was edited, see `Ledger.mark_stale`."""
@@ -153,8 +157,14 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
         """The plain text: a string as it is, the text parts of a UIMessage, else every string found in `data`, by lines."""
         return plain_text(self.data)
 
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """The `metadata` that came with it, as UIMessages have them; empty if it has none. What was said later is `annotation`."""
+        found: Any = cast("dict[str, Any]", self.data).get("metadata") if isinstance(self.data, dict) else None
+        return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
 
-class _DraftContent(msgspec.Struct, frozen=True):
+
+class _DraftContent(Value, frozen=True):
     name: str
     data: Any
 
@@ -171,6 +181,7 @@ class NewMessage(_DraftContent, frozen=True, kw_only=True):
         created_at: Milliseconds since the epoch; the time of the call when None.
         sender_id, agent_id: The human or the agent it comes from; at most one of them.
         reply_to: Another message of the same chat, whatever the parent is.
+        metadata: An object for the `metadata` of `data`, beside what is there. Text becomes a UIMessage, which has a place for it.
     """
 
     id: str | None = None
@@ -180,9 +191,10 @@ class NewMessage(_DraftContent, frozen=True, kw_only=True):
     sender_id: str | None = None
     agent_id: str | None = None
     reply_to: str | None = None
+    metadata: dict[str, Any] | None = None
 
 
-class Branch(msgspec.Struct, frozen=True, kw_only=True):
+class Branch(Value, frozen=True, kw_only=True):
     """A named pointer to a head message; None is an empty branch. `message_count` is the length of its chain."""
 
     id: str
@@ -194,7 +206,7 @@ class Branch(msgspec.Struct, frozen=True, kw_only=True):
     created_at: int
 
 
-class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
+class Checkpoint(Value, frozen=True, kw_only=True):
     """A named bookmark of a message. Setting the name again keeps the `id` and changes `message_id` and `created_at`."""
 
     id: str
@@ -204,7 +216,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     created_at: int
 
 
-class GraphNode(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class GraphNode(Value, frozen=True, kw_only=True, gc=False):
     """A message as the graph shows it: `content` is a preview of at most 50 characters, `role` the message's name."""
 
     id: str
@@ -214,7 +226,7 @@ class GraphNode(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     created_at: int
 
 
-class GraphBranch(msgspec.Struct, frozen=True, kw_only=True):
+class GraphBranch(Value, frozen=True, kw_only=True):
     """A branch as the graph shows it."""
 
     name: str
@@ -222,14 +234,14 @@ class GraphBranch(msgspec.Struct, frozen=True, kw_only=True):
     is_active: bool
 
 
-class GraphCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
+class GraphCheckpoint(Value, frozen=True, kw_only=True):
     """A checkpoint as the graph shows it."""
 
     name: str
     message_id: str
 
 
-class Graph(msgspec.Struct, frozen=True, kw_only=True):
+class Graph(Value, frozen=True, kw_only=True):
     """The whole DAG of a chat: nodes by `created_at` (ties in log order), branches and checkpoints."""
 
     chat_id: str
@@ -238,7 +250,7 @@ class Graph(msgspec.Struct, frozen=True, kw_only=True):
     checkpoints: list[GraphCheckpoint]
 
 
-class Divergence(msgspec.Struct, frozen=True, kw_only=True):
+class Divergence(Value, frozen=True, kw_only=True):
     """The difference of two messages: their last `common` ancestor, and what each chain has after it, oldest first."""
 
     common: Message | None
@@ -246,7 +258,7 @@ class Divergence(msgspec.Struct, frozen=True, kw_only=True):
     only_b: list[Message]
 
 
-class SearchHit(msgspec.Struct, frozen=True, kw_only=True):
+class SearchHit(Value, frozen=True, kw_only=True):
     """
     A message that a search found.
 
@@ -272,6 +284,14 @@ class SearchHits(list[SearchHit]):
     def __init__(self, hits: Iterable[SearchHit] = (), *, is_degraded: bool = False) -> None:
         super().__init__(hits)
         self.is_degraded = is_degraded
+
+    def to_dict(self, *, times: Times = "ms") -> dict[str, Any]:
+        """Return `{"hits": [...], "is_degraded": ...}`; see `Value.to_dict`."""
+        return {"hits": [hit.to_dict(times=times) for hit in self], "is_degraded": self.is_degraded}
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, _source: Any, handler: SchemaHandler) -> Any:
+        return handler.generate_schema(list[SearchHit])
 
 
 def make_graph(

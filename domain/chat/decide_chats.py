@@ -5,7 +5,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from ..errors import ChatExistsError, ChatNotFoundError, InvalidValueError
+from ..errors import ChatExistsError, ChatNotFoundError, InvalidValueError, OwnerMismatchError
 from ..limits import MAX_TITLE_BYTES, check_id, check_metadata, check_time, utf8_bytes
 from ..log.tombstones import owner_digest
 from ..thread.events import check_chat_id
@@ -54,8 +54,15 @@ def decide_upsert_chat(
     branch_id: str,
     expires_at: int | None = None,
 ) -> list[Body]:
-    """A new chat, or nothing when there is one of that id; the other arguments are then ignored."""
-    if state.record is not None:
+    """
+    A new chat, or nothing when its owner has one of that id; title, metadata and end are then ignored.
+
+    Raises:
+        OwnerMismatchError: The chat of that id belongs to another user.
+    """
+    if state.profile is not None:
+        if state.profile.user_id != check_id(user_id, "user_id", empty=True):
+            raise OwnerMismatchError(state.chat_id)
         return []
     return decide_create_chat(
         state, user_id=user_id, title=title, metadata=metadata, branch_id=branch_id, expires_at=expires_at
@@ -68,16 +75,25 @@ def decide_update_chat(
     title: str | UnsetType | None = UNSET,
     metadata: dict[str, Any] | UnsetType | None = UNSET,
     expires_at: int | UnsetType | None = UNSET,
+    merged_metadata: dict[str, Any] | None = None,
 ) -> list[Body]:
     """
     Another title, other metadata or another time to end; UNSET leaves, None clears. Nothing when all are as they were.
 
+    `merged_metadata` are set among those that are there, `metadata` take their place.
+
     Raises:
         ChatNotFoundError: There is no such chat.
+        InvalidValueError: A value breaks a rule, or both kinds of metadata are given.
     """
     require_chat(state)
     profile = state.profile
     assert profile is not None, "a chat with a record has a profile"
+    if merged_metadata is not None:
+        if metadata is not UNSET:
+            msg = "give metadata to merge, or replace_metadata, not both"
+            raise InvalidValueError(msg)
+        metadata = {**(profile.metadata or {}), **(check_metadata(merged_metadata) or {})} or profile.metadata
     changes: dict[str, Any] = {}
     if title is not UNSET and _check_title(title) != profile.title:
         changes["title"] = title

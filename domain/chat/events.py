@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 import msgspec
 
 from ..values import Message
+from ..wire import Times, Value, iso
 from .runs import MessageRun, PlannedRun
 
 
@@ -148,7 +149,7 @@ class Event(msgspec.Struct, Generic[B], frozen=True, array_like=True):
     command_id: str | None = None
 
 
-class Recorded(msgspec.Struct, frozen=True):
+class Recorded(Value, frozen=True):
     """An event where it stands on the log: `position` counts over all chats, `hash` is what the next event names."""
 
     position: int
@@ -202,8 +203,8 @@ class Recorded(msgspec.Struct, frozen=True):
         body: Body = self.event.body
         return body
 
-    def to_dict(self) -> dict[str, Any]:
-        """All of it as JSON values."""
+    def to_dict(self, *, times: Times = "ms") -> dict[str, Any]:
+        """Return all of it as JSON values, what happened as `payload`; see `Value.to_dict`."""
         event = self.event
         return {
             "position": self.position,
@@ -212,7 +213,7 @@ class Recorded(msgspec.Struct, frozen=True):
             "schema_version": self.schema_version,
             "chat_id": event.originator_id,
             "version": event.originator_version,
-            "occurred_at": event.occurred_at,
+            "occurred_at": iso(event.occurred_at) if times == "iso" else event.occurred_at,
             "actor": event.actor,
             "correlation_id": event.correlation_id,
             "causation_id": event.causation_id,

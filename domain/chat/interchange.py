@@ -6,6 +6,7 @@ from typing import Any, TypeVar, cast
 import msgspec
 
 from ..values import Annotation
+from ..wire import Value
 from .runs import MessageRun, PlannedRun
 
 R = TypeVar("R", MessageRun, PlannedRun)
@@ -13,7 +14,7 @@ _New = Callable[[str | None], str | None]
 """The new id of a message; None stays."""
 
 
-class ImportedMessage(msgspec.Struct, frozen=True, kw_only=True):
+class ImportedMessage(Value, frozen=True, kw_only=True):
     """
     One message of a foreign conversation.
 
@@ -33,7 +34,7 @@ class ImportedMessage(msgspec.Struct, frozen=True, kw_only=True):
     annotation: Annotation | None = None
 
 
-class ImportedBranch(msgspec.Struct, frozen=True, kw_only=True):
+class ImportedBranch(Value, frozen=True, kw_only=True):
     """A named pointer to a head message; None is an empty branch."""
 
     name: str
@@ -43,7 +44,7 @@ class ImportedBranch(msgspec.Struct, frozen=True, kw_only=True):
     id: str | None = None
 
 
-class ImportedCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
+class ImportedCheckpoint(Value, frozen=True, kw_only=True):
     """A named bookmark on a message."""
 
     name: str
@@ -52,7 +53,7 @@ class ImportedCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
     id: str | None = None
 
 
-class ImportedRegeneration(msgspec.Struct, frozen=True, kw_only=True):
+class ImportedRegeneration(Value, frozen=True, kw_only=True):
     """The repetition of runs after an edit: of which runs, and which of them a human approved."""
 
     id: str
@@ -63,7 +64,7 @@ class ImportedRegeneration(msgspec.Struct, frozen=True, kw_only=True):
     created_at: int | None = None
 
 
-class ImportedChat(msgspec.Struct, frozen=True, kw_only=True):
+class ImportedChat(Value, frozen=True, kw_only=True):
     """
     A whole conversation.
 
@@ -85,7 +86,7 @@ class ImportedChat(msgspec.Struct, frozen=True, kw_only=True):
     regenerations: tuple[ImportedRegeneration, ...] = ()
 
 
-class ImportResult(msgspec.Struct, frozen=True, kw_only=True):
+class ImportResult(Value, frozen=True, kw_only=True):
     """The changes of an import; a repeated one changes nothing."""
 
     chat_id: str
@@ -165,7 +166,7 @@ def _with_id(message: ImportedMessage, new_ids: Mapping[str, str]) -> Any:
     return {**fields, "id": new_ids[message.id]} if fields.get("id") == message.id else fields
 
 
-class Problem(msgspec.Struct, frozen=True, kw_only=True):
+class Problem(Value, frozen=True, kw_only=True):
     """A broken record or a warning. `line` counts from 1 and is None where the format has no lines."""
 
     source: str

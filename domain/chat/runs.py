@@ -5,6 +5,7 @@ from typing import Any, Final, Literal, Self, get_args
 import msgspec
 
 from ..thread.namespaces import assistant_namespace
+from ..wire import Value
 
 RunStatus = Literal["pending", "running", "completed", "error"]
 StepStatus = Literal["awaiting_approval", "waiting", "ready", "pending", "running", "completed", "error"]
@@ -18,7 +19,7 @@ MAX_CASCADE: Final = 5
 """The number of runs that are repeated after an edit before a human is asked."""
 
 
-class MessageRun(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class MessageRun(Value, frozen=True, kw_only=True, omit_defaults=True):
     """
     One run of an assistant: what triggered it and what it produced.
 
@@ -62,7 +63,7 @@ class MessageRun(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.status in ENDED
 
 
-class PlannedRun(msgspec.Struct, frozen=True, kw_only=True):
+class PlannedRun(Value, frozen=True, kw_only=True):
     """
     A run that an edit makes stale, as it was recorded.
 
@@ -82,7 +83,7 @@ class PlannedRun(msgspec.Struct, frozen=True, kw_only=True):
     references: list[str]
 
 
-class RegenerationPlan(msgspec.Struct, frozen=True, kw_only=True):
+class RegenerationPlan(Value, frozen=True, kw_only=True):
     """
     The runs that an edit of a message makes stale. Nothing is started or written.
 
@@ -118,7 +119,7 @@ class RegenerationRecord(msgspec.Struct, frozen=True, array_like=True):
     created_at: int
 
 
-class RegenerationStep(msgspec.Struct, frozen=True, kw_only=True):
+class RegenerationStep(Value, frozen=True, kw_only=True):
     """
     A run that is to be repeated, and how far that is.
 
@@ -137,7 +138,7 @@ class RegenerationStep(msgspec.Struct, frozen=True, kw_only=True):
     run: MessageRun | None
 
 
-class Regeneration(msgspec.Struct, frozen=True, kw_only=True):
+class Regeneration(Value, frozen=True, kw_only=True):
     """The repetition of runs after an edit: which are done, and what is next."""
 
     id: str
@@ -158,7 +159,7 @@ class Regeneration(msgspec.Struct, frozen=True, kw_only=True):
         return all(step.status == "completed" for step in self.steps)
 
 
-class RunMetadata(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="metadata"):
+class RunMetadata(Value, frozen=True, kw_only=True, tag_field="event", tag="metadata"):
     """The identity of a run. `checkpoint_ns` is the namespace that its state is stored under."""
 
     run_id: str
@@ -178,14 +179,14 @@ class RunMetadata(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", 
         return cls(run_id=run.run_id, thread_id=run.thread_id, assistant_id=run.assistant_id, checkpoint_ns=namespace)
 
 
-class RunData(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="data"):
+class RunData(Value, frozen=True, kw_only=True, tag_field="event", tag="data"):
     """A piece of the answer, or whatever the run has to say; `type` tells what `content` is."""
 
     content: Any
     type: str
 
 
-class RunEnd(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="end"):
+class RunEnd(Value, frozen=True, kw_only=True, tag_field="event", tag="end"):
     """The end of a run."""
 
     run_id: str

@@ -16,6 +16,7 @@ from ..errors import (
     WrongChatError,
 )
 from ..values import Branch, Message, NewMessage
+from ..wire import Value
 from .decide_messages import check_message, find_branch, is_same_message
 from .events import Body, BranchCreated, MessagesAppended
 from .fork import next_name
@@ -46,7 +47,7 @@ class Save(msgspec.Struct, frozen=True, kw_only=True):
     branch_id: str
 
 
-class SaveResult(msgspec.Struct, frozen=True, kw_only=True):
+class SaveResult(Value, frozen=True, kw_only=True):
     """
     The result of a save.
 
@@ -63,7 +64,7 @@ class SaveResult(msgspec.Struct, frozen=True, kw_only=True):
     id_map: dict[str, str]
 
 
-class SavePreview(msgspec.Struct, frozen=True, kw_only=True):
+class SavePreview(Value, frozen=True, kw_only=True):
     """
     The chain as it would be after a save; `saved` of its messages, the last ones, are not stored yet.
 

@@ -9,11 +9,10 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, cast
 
-import msgspec
-
 from ..errors import InvalidValueError, ModelNotFoundError
 from ..limits import check_count
 from ..values import Chat, Message, NewMessage
+from ..wire import Value
 from .formats.parts import arguments_of, is_tool_part, is_verbatim_call, objects, outcome_of, tool_name
 from .formats.plain import compact, object_at, text_at
 from .formats.stored import as_ui_message
@@ -71,7 +70,7 @@ _CALLS_AMONG_CONTENT: Final = ("tool_use", "tool_call")
 """Blocks that repeat what the tool parts say."""
 
 
-class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
+class ModelInfo(Value, frozen=True, kw_only=True):
     """
     The limits and prices of a model.
 
@@ -107,7 +106,7 @@ Models = Mapping[str, ModelInfo]
 """The table of models by their ids."""
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
+class Limits(Value, frozen=True, kw_only=True):
     """The limits of the model in tokens, and whether the estimated tokens alone exceed its context window."""
 
     context: int
@@ -115,7 +114,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     exceeds_context: bool
 
 
-class FragmentEstimate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class FragmentEstimate(Value, frozen=True, kw_only=True, omit_defaults=True):
     """The estimate of one fragment. `uncounted` is how many of its parts are files and the like, whose tokens only a provider knows."""
 
     id: str | None
@@ -125,7 +124,7 @@ class FragmentEstimate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     uncounted: int = 0
 
 
-class Estimate(msgspec.Struct, frozen=True, kw_only=True):
+class Estimate(Value, frozen=True, kw_only=True):
     """The estimate of a context: `tokens` and `cost` are the sums of its fragments. `msgspec.to_builtins` gives it as JSON values."""
 
     model: str

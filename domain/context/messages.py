@@ -153,6 +153,27 @@ def draft_of(fragment: Fragment) -> NewMessage:
     return NewMessage(fragment.name, stored_form(fragment), id=fragment.id, **given)
 
 
+def with_metadata(data: Any, metadata: Mapping[str, Any] | None, *, role: str, message_id: str) -> Any:
+    """
+    The data of a message with more in its `metadata`; text becomes a UIMessage.
+
+    Raises:
+        InvalidValueError: The metadata are no object, or the data have no place for them.
+    """
+    if metadata is None:
+        return data
+    if not isinstance(metadata, Mapping):
+        msg = f"metadata must be an object, not {type(metadata).__name__}"
+        raise InvalidValueError(msg)
+    if isinstance(data, str):
+        data = ui_message(role, data, message_id)
+    if not isinstance(data, Mapping):
+        msg = f"metadata need a message whose data are text or an object, not {type(data).__name__}"
+        raise InvalidValueError(msg)
+    own = cast("Mapping[str, Any]", data).get("metadata")
+    return {**data, "metadata": {**(cast("Mapping[str, Any]", own) if isinstance(own, Mapping) else {}), **metadata}}
+
+
 def fragment_of(value: NewMessage | Message) -> Fragment:
     """The fragment of a message, with its id and where it comes from."""
     if value.id is None:
@@ -161,7 +182,10 @@ def fragment_of(value: NewMessage | Message) -> Fragment:
     given = attribution(sender_id=value.sender_id, agent_id=value.agent_id, reply_to=value.reply_to)
     if value.type != "message":
         given[_TYPE] = value.type
-    return message_fragment(value.name, StoredCodec(value.data), value.id, metadata=given)
+    data = value.data
+    if isinstance(value, NewMessage):
+        data = with_metadata(data, value.metadata, role=value.name, message_id=value.id)
+    return message_fragment(value.name, StoredCodec(data), value.id, metadata=given)
 
 
 def as_fragments(values: Iterable[Any]) -> list[Fragment]:

@@ -1,11 +1,10 @@
-"""Transitions: one step of a graph, from the state before a node to the state after it, and what is told of it."""
+"""Transitions: one step of a graph, from the state before a node to the state after it, and the difference between the two."""
 
 from collections.abc import Mapping
 from typing import Any, Generic, Literal, TypedDict, cast
 
-import msgspec
-
 from ..limits import check_id
+from ..wire import Value
 from .reducers import AGENT_REDUCERS, Reducers, State, check_object, reduce_state
 
 CountChange = TypedDict("CountChange", {"from": int, "to": int})
@@ -20,7 +19,7 @@ class StateDiff(TypedDict, total=False):
     generated_text: Literal[True]
 
 
-class Transition(msgspec.Struct, Generic[State], frozen=True):
+class Transition(Value, Generic[State], frozen=True):
     """One step of a graph: the state before and after, the node that made it, and what it changed."""
 
     old: State

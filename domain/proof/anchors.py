@@ -15,6 +15,7 @@ from typing import Any, Final, cast
 import msgspec
 
 from ..errors import InvalidValueError
+from ..wire import Value
 
 EMPTY: Final = sha256(b"").digest()
 """The root of a tree without values."""
@@ -89,7 +90,7 @@ def key_id_of(public_key: bytes) -> str:
     return sha256(public_key).hexdigest()[:32]
 
 
-class AnchorLeaf(msgspec.Struct, frozen=True, array_like=True, order=True):
+class AnchorLeaf(Value, frozen=True, array_like=True, order=True):
     """
     The end of a stream: its last event by version, position and hash, and the positions of those before it.
 
@@ -108,7 +109,7 @@ class AnchorLeaf(msgspec.Struct, frozen=True, array_like=True, order=True):
         return self.digest + _NUMBERS.pack(self.version, self.position) + self.hash + self.trail
 
 
-class InclusionProof(msgspec.Struct, frozen=True):
+class InclusionProof(Value, frozen=True):
     """The proof that a stream is in an anchor: its leaf, its number, and the hashes from there to the root."""
 
     leaf: AnchorLeaf
@@ -116,7 +117,7 @@ class InclusionProof(msgspec.Struct, frozen=True):
     path: tuple[bytes, ...]
 
 
-class Anchor(msgspec.Struct, frozen=True):
+class Anchor(Value, frozen=True):
     """
     A signed statement about the content of a log at one position.
 

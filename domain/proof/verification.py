@@ -3,15 +3,14 @@
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-import msgspec
-
 from ..chat.events import BranchActivated, ChatDeleted, HeadMoved, MessagesAppended, Recorded, StreamDeleted
 from ..chat.interchange import ImportedBranch, ImportedChat, ImportedCheckpoint, ImportedMessage
 from ..chat.state import ChatState, stream_head
 from ..errors import ChainIntegrityError
+from ..wire import Value
 
 
-class ForeignRecord(msgspec.Struct, frozen=True):
+class ForeignRecord(Value, frozen=True):
     """
     A message on the log that no chatledger wrote, or that does not belong where it stands. It is passed over.
 
@@ -26,7 +25,7 @@ class ForeignRecord(msgspec.Struct, frozen=True):
     why: str
 
 
-class Verification(msgspec.Struct, frozen=True, kw_only=True):
+class Verification(Value, frozen=True, kw_only=True):
     """
     A log that is sound, with an index that equals it.
 
@@ -54,7 +53,7 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
 T = TypeVar("T", ImportedBranch, ImportedCheckpoint)
 
 
-class Difference(msgspec.Struct, frozen=True, kw_only=True):
+class Difference(Value, frozen=True, kw_only=True):
     """
     One thing that differs. `a` and `b` are its values; None also where it is not there.
 
@@ -69,7 +68,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     in_b: bool = True
 
 
-class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+class Comparison(Value, frozen=True, kw_only=True):
     """Two states of one chat, `a` and `b`: what differs, and which messages only one of them has, in log order."""
 
     chat: list[Difference]

@@ -27,7 +27,7 @@ _LETTERS: Final = (
     "1FD6-1FDB 1FE0-1FEC 1FF2-1FF4 1FF6-1FFC 2126 212A-212B 212E 2180-2182 3007 3021-3029 3041-3094 30A1-30FA "
     "3105-312C 4E00-9FA5 AC00-D7A3 "
 )
-"""What a name may start with, above ASCII: letters and ideographs, as code points in hexadecimal."""
+"""Characters above ASCII that may start a name: letters and ideographs, as code points in hexadecimal."""
 
 _OTHERS: Final = (
     "B7 2D0-2D1 300-345 360-361 387 483-486 591-5A1 5A3-5B9 5BB-5BD 5BF 5C1-5C2 5C4 640 64B-652 660-669 670 "
@@ -39,7 +39,7 @@ _OTHERS: Final = (
     "F18-F19 F20-F29 F35 F37 F39 F3E-F3F F71-F84 F86-F8B F90-F95 F97 F99-FAD FB1-FB7 FB9 20D0-20DC 20E1 3005 "
     "302A-302F 3031-3035 3099-309A 309D-309E 30FC-30FE "
 )
-"""What else may stand in a name, above ASCII: digits, combining characters and extenders."""
+"""Characters above ASCII that may only follow in a name: digits, combining characters and extenders."""
 
 _REPLACEMENT: Final = "\ufffd"
 

@@ -1,16 +1,16 @@
 """The copies of a log that the servers of a cluster have: comparing them, and growing a damaged one again from the others."""
 
+import contextlib
 import os
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
-
-import msgspec
+from typing import Final, TypeVar
 
 from chatledger.domain.errors import ConfigurationError
+from chatledger.domain.wire import Value
 
 from ..log.envelope import clock_ms
 from ..log.nats.client import JetStreamClient
@@ -24,10 +24,11 @@ from ..store.opening.locations import STREAM
 from ..store.opening.nats_locations import read_place
 from ..store.quarantine import FOLDER, Note, Quarantine
 
+T = TypeVar("T")
 _GROWTH_PAUSE_S: Final = 0.5
 
 
-class ReplicaSetAside(msgspec.Struct, frozen=True):
+class ReplicaSetAside(Value, frozen=True):
     """
     The folder that was moved out of the store of a server.
 
@@ -70,19 +71,29 @@ def set_replica_aside(
         ConfigurationError: The server runs, keeps no copy, or is not that of the store; the others are too few, or differ.
         LogUnavailableError: The others do not answer.
     """
+
+    def check(client: JetStreamClient, stream: str) -> str:
+        return _checked(client, stream, server, timeout_s)
+
+    groups = _on_each_stream(location, login, timeout_s, check)
+    return _move(Path(store).expanduser().absolute(), server, groups)
+
+
+def _on_each_stream(
+    location: str, login: Login | None, timeout_s: float, call: Callable[[JetStreamClient, str], T]
+) -> dict[str, T]:
+    """Return the answers of a call by stream: that of the log, and its auxiliary streams if there are such."""
     place = read_place(location, stream=STREAM, login=login, replicas=None)
     client = JetStreamClient(place.connect, timeout_s=timeout_s)
     try:
         with translated(f"stream {place.stream!r}"):
-            groups = {place.stream: _checked(client, place.stream, server, timeout_s)}
+            found = {place.stream: call(client, place.stream)}
             for suffix in BESIDE:
-                try:
-                    groups[place.stream + suffix] = _checked(client, place.stream + suffix, server, timeout_s)
-                except StreamAbsentError:
-                    continue
+                with contextlib.suppress(StreamAbsentError):
+                    found[place.stream + suffix] = call(client, place.stream + suffix)
+            return found
     finally:
         client.close()
-    return _move(Path(store).expanduser().absolute(), server, groups)
 
 
 def _checked(client: JetStreamClient, stream: str, server: str, timeout_s: float) -> str:
@@ -147,7 +158,7 @@ _BEHIND_S: Final = 3.0
 _AGAIN_S: Final = 0.2
 
 
-class ReplicaDamage(msgspec.Struct, frozen=True):
+class ReplicaDamage(Value, frozen=True):
     """
     The messages of a stream in which one server differs from most others.
 
@@ -196,19 +207,8 @@ def compare_replicas(
         ConfigurationError: There are no replicas.
         LogUnavailableError: A server that keeps a copy does not answer.
     """
-    place = read_place(location, stream=STREAM, login=login, replicas=None)
-    client = JetStreamClient(place.connect, timeout_s=timeout_s)
-    try:
-        with translated(f"stream {place.stream!r}"):
-            found = _compare(client, place.stream, page)
-            for suffix in BESIDE:
-                try:
-                    found += _compare(client, place.stream + suffix, page)
-                except StreamAbsentError:
-                    continue
-            return found
-    finally:
-        client.close()
+    found = _on_each_stream(location, login, timeout_s, lambda client, stream: _compare(client, stream, page))
+    return [damage for damages in found.values() for damage in damages]
 
 
 def _compare(client: JetStreamClient, stream: str, page: int) -> list[ReplicaDamage]:
@@ -255,7 +255,7 @@ def _differences(
 
 
 def _right(held: Sequence[bytes | None]) -> bytes | None:
-    """What a position should hold: what most servers have there, else anything rather than nothing."""
+    """Return the record that most servers hold at a position; without a majority, the commonest one rather than none."""
     best, count = Counter(held).most_common(1)[0]
     if 2 * count > len(held):
         return best

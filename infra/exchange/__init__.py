@@ -1,1 +1,1 @@
-"""Conversations in and out: importers of foreign files, and our own lossless export."""
+"""Conversations in and out: readers of foreign files, and our own lossless export."""

@@ -16,7 +16,13 @@ from chatledger.domain.chat.decide_chats import (
     decide_upsert_chat,
 )
 from chatledger.domain.chat.events import Body, ChatCreated, ChatDeleted, ChatUpdated, Recorded
-from chatledger.domain.errors import ChatNotFoundError, InvalidValueError, UpdateConflictError
+from chatledger.domain.errors import (
+    ChatExistsError,
+    ChatNotFoundError,
+    InvalidValueError,
+    OwnerMismatchError,
+    UpdateConflictError,
+)
 from chatledger.domain.limits import check_count, check_id
 from chatledger.domain.values import Chat
 from chatledger.projections.chat.lists import Cursor, due_chats
@@ -78,15 +84,21 @@ class ChatMethods(LedgerPart):
         ttl_seconds: float | None = None,
     ) -> Chat:
         """
-        Create a chat, or return the existing one unchanged, whatever its user, title, metadata and end are.
+        Create a chat, or return the one that its owner has under that id unchanged, whatever its title, metadata and end are.
 
         Raises:
+            OwnerMismatchError: The chat of that id belongs to another user.
             InvalidValueError: An id, the title or the metadata break a rule.
         """
         given = _Given(user_id, title, metadata, new_id(), Ending(expires_at, ttl_seconds))
         check_id(chat_id, "chat_id")
         while True:
-            recorded = self._store.execute(CHATS, chat_id, partial(given.decided, decide_upsert_chat), kind=ChatCreated)
+            try:
+                recorded = self._store.execute(
+                    CHATS, chat_id, partial(given.decided, decide_upsert_chat), kind=ChatCreated
+                )
+            except ChatExistsError:  # one user's store does not show it, but its id is taken
+                raise OwnerMismatchError(chat_id) from None
             chat = self.get_chat(chat_id)
             if chat is not None:
                 return chat
@@ -108,24 +120,26 @@ class ChatMethods(LedgerPart):
         chat_id: str,
         *,
         title: str | UnsetType | None = UNSET,
-        metadata: dict[str, Any] | UnsetType | None = UNSET,
+        metadata: dict[str, Any] | None = None,
+        replace_metadata: dict[str, Any] | UnsetType | None = UNSET,
         expires_at: int | datetime | UnsetType | None = UNSET,
         ttl_seconds: float | None = None,
         updater: ChatUpdater | None = None,
         timeout_s: float = RETRY_S,
     ) -> Chat:
         """
-        Replace title, metadata or when it ends; what is left out stays, None clears.
+        Change title, metadata or when it ends; what is left out stays. Concurrent calls lose nothing of each other's metadata.
 
         Args:
             chat_id: The chat.
-            title: The new title.
-            metadata: The new metadata, as a whole.
-            expires_at: When it ends, in ms since the epoch or as a `datetime`.
+            title: The new title; None clears it.
+            metadata: The keys to set, merged over what is stored; others stay.
+            replace_metadata: The new metadata as a whole; None clears them.
+            expires_at: When it ends, in ms since the epoch or as a `datetime`; None for never.
             ttl_seconds: The same, as seconds from now on.
             updater: Instead of values: a function of the present chat that returns `{"title": ..., "metadata": ...,
-                "expires_at": ...}`, of which any may be missing, or None to change nothing. It runs again when another
-                writer was faster.
+                "expires_at": ...}`, of which any may be missing, with the metadata as a whole; or None to change nothing. It
+                runs again when another writer was faster.
             timeout_s: How long to keep trying while others write.
 
         Returns:
@@ -137,7 +151,7 @@ class ChatMethods(LedgerPart):
         """
         check_id(chat_id, "chat_id")
         ending = Ending(expires_at, ttl_seconds)
-        is_given = not (title is UNSET and metadata is UNSET and expires_at is UNSET and ttl_seconds is None)
+        is_given = not (metadata is None and ttl_seconds is None and title is replace_metadata is expires_at is UNSET)
         if updater is not None and is_given:
             msg = "give either values or an updater, not both"
             raise InvalidValueError(msg)
@@ -151,7 +165,13 @@ class ChatMethods(LedgerPart):
 
         def decide(state: IndexedChat, now: int) -> list[Body]:
             seen.extend([state.chat] if state.chat else [])
-            return decide_update_chat(state, title=title, metadata=metadata, expires_at=ending.at(now))
+            return decide_update_chat(
+                state,
+                title=title,
+                metadata=replace_metadata,
+                expires_at=ending.at(now),
+                merged_metadata=metadata,
+            )
 
         recorded = self._store.execute(CHATS, chat_id, decide, kind=ChatUpdated, timeout_s=timeout_s)
         return self._updated(chat_id, recorded, seen)

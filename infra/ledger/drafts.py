@@ -6,16 +6,21 @@ from typing import Any, cast
 
 import msgspec
 
+from chatledger.domain.context.formats.from_openai import Dumpable
+from chatledger.domain.context.formats.stored import of_an_api
 from chatledger.domain.context.fragments import Fragment, is_message_fragment
 from chatledger.domain.context.messages import (
     ASSISTANT,
     USER,
+    StoredCodec,
     attribution,
     draft_of,
     fragment_of,
     from_ui_message,
     is_ui_message,
+    message_fragment,
     ui_message,
+    with_metadata,
 )
 from chatledger.domain.errors import InvalidValueError
 from chatledger.domain.values import Message, NewMessage
@@ -27,6 +32,7 @@ def user(
     id: str | None = None,  # noqa: A002 - the field's name everywhere else
     sender_id: str | None = None,
     reply_to: str | None = None,
+    metadata: Mapping[str, Any] | None = None,
 ) -> Fragment:
     """
     Return a new message from the user, for `ContextEngine.set`, `Ledger.append` and `Ledger.add_messages`.
@@ -38,8 +44,9 @@ def user(
         id: Its id; that of the UIMessage, else a new one, when None. The id of a stored message makes it an edit of that.
         sender_id: The human it comes from.
         reply_to: Another message of the same chat.
+        metadata: An object for the `metadata` of the UIMessage, beside what is there; `Message.metadata` gives them back.
     """
-    return _attributed(_message(USER, content, id), sender_id=sender_id, reply_to=reply_to)
+    return _attributed(_message(USER, content, id, metadata), sender_id=sender_id, reply_to=reply_to)
 
 
 def assistant(
@@ -48,9 +55,10 @@ def assistant(
     *,
     agent_id: str | None = None,
     reply_to: str | None = None,
+    metadata: Mapping[str, Any] | None = None,
 ) -> Fragment:
     """Return a new message from the assistant; `agent_id` names the agent it comes from. See `user`."""
-    return _attributed(_message(ASSISTANT, content, id), agent_id=agent_id, reply_to=reply_to)
+    return _attributed(_message(ASSISTANT, content, id, metadata), agent_id=agent_id, reply_to=reply_to)
 
 
 def assistant_text(
@@ -59,10 +67,11 @@ def assistant_text(
     *,
     agent_id: str | None = None,
     reply_to: str | None = None,
+    metadata: Mapping[str, Any] | None = None,
 ) -> Fragment:
     """Return a new message from the assistant with one text part. See `user`."""
     _check_text(text)
-    return assistant(text, id, agent_id=agent_id, reply_to=reply_to)
+    return assistant(text, id, agent_id=agent_id, reply_to=reply_to, metadata=metadata)
 
 
 def message(content: str | Mapping[str, Any] | Message | NewMessage) -> Fragment:
@@ -83,30 +92,64 @@ def new_id() -> str:
     return str(uuid.uuid4())
 
 
-def as_drafts(messages: Iterable[NewMessage | Fragment]) -> list[NewMessage]:
-    """The messages to store, with new ids where they have none."""
-    if isinstance(messages, NewMessage | Fragment | str | Mapping) or not isinstance(messages, Iterable):
-        msg = "messages must be a list of messages; chatledger.user(text) makes one from text"
+MessageLike = NewMessage | Fragment | Mapping[str, Any] | Dumpable
+"""A message to store: one of ours, or a dict or an object of an SDK, as the APIs of OpenAI, Anthropic and Google have them."""
+
+Messages = MessageLike | Iterable[MessageLike]
+"""Messages to store: one, or several in order."""
+
+
+def as_drafts(messages: Messages) -> list[NewMessage]:
+    """
+    The messages to store, with new ids where they have none.
+
+    Raises:
+        InvalidValueError: One of them is no message.
+    """
+    given: Any = [messages] if isinstance(messages, NewMessage | Fragment | Mapping | Dumpable) else messages
+    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+        msg = f"expected messages, not {type(given).__name__}; chatledger.user(text) makes one from text"
         raise InvalidValueError(msg)
-    return [_draft(value) for value in messages]
+    return [_draft(value) for value in cast("Iterable[Any]", given)]
 
 
-def _draft(value: NewMessage | Fragment) -> NewMessage:
-    # What is neither passes: it is refused where it is decided on.
-    if isinstance(value, Fragment) and is_message_fragment(value):
-        value = draft_of(value)
-    return cast(
-        "NewMessage", msgspec.structs.replace(value, id=new_id()) if getattr(value, "id", "") is None else value
+def _draft(value: Any) -> NewMessage:
+    if isinstance(value, Fragment) and not is_message_fragment(value):
+        return cast("NewMessage", value)  # it is refused where it is decided on
+    if not isinstance(value, NewMessage):
+        return draft_of(value if isinstance(value, Fragment) else _adopted(value))
+    if value.id is not None and value.metadata is None:
+        return value
+    message_id = new_id() if value.id is None else value.id
+    data = with_metadata(value.data, value.metadata, role=value.name, message_id=message_id)
+    return msgspec.structs.replace(value, id=message_id, data=data, metadata=None)
+
+
+def _adopted(value: Any) -> Fragment:
+    """The fragment of a message that another library made, or that is written as it would be."""
+    plain = value.model_dump(mode="json", exclude_unset=True) if isinstance(value, Dumpable) else value
+    message_id = new_id()
+    stored = of_an_api(plain, message_id)
+    if stored is not None:
+        return message_fragment(stored["role"], StoredCodec(stored), message_id)
+    if is_ui_message(plain):
+        return message(plain)
+    msg = (
+        f"expected a message, not {type(value).__name__}: text is made one by chatledger.user(text) or assistant(text), other "
+        f"data by NewMessage(name, data), one of LangChain by chatledger.codecs.langchain_message(message); a dict needs a `role`, "
+        f"and `content` or `parts`"
     )
+    raise InvalidValueError(msg)
 
 
-def _message(role: str, content: Any, message_id: str | None) -> Fragment:
-    if not isinstance(content, str):
+def _message(role: str, content: Any, message_id: str | None, metadata: Mapping[str, Any] | None = None) -> Fragment:
+    if message_id is None:
         own = cast("Mapping[str, Any]", content).get("id") if is_ui_message(content) else None
-        message_id = own if message_id is None else message_id
-        return from_ui_message(content, new_id() if message_id is None else message_id, role=role)
-    message_id = new_id() if message_id is None else message_id
-    return from_ui_message(ui_message(role, content, message_id), message_id)
+        message_id = new_id() if own is None else own
+    given = ui_message(role, content, message_id) if isinstance(content, str) else content
+    if is_ui_message(given):
+        given = with_metadata(given, metadata, role=role, message_id=message_id)
+    return from_ui_message(given, message_id, role=role)
 
 
 def _check_text(text: Any) -> None:

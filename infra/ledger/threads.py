@@ -24,6 +24,7 @@ from chatledger.domain.thread.decide import (
 from chatledger.domain.thread.events import CheckpointKey, Skeleton
 from chatledger.domain.thread.namespaces import is_within
 from chatledger.domain.thread.record import CheckpointRecord, StoredWrite, ThreadRecord, ancestors
+from chatledger.domain.wire import Value
 from chatledger.projections.log.kinds import THREADS
 from chatledger.projections.thread.reader import (
     IndexedThread,
@@ -37,7 +38,7 @@ from .ledger import Ledger
 from .port import LedgerSnapshot, LedgerStore, store_of
 
 
-class ThreadInfo(msgspec.Struct, frozen=True):
+class ThreadInfo(Value, frozen=True):
     """
     A thread of agents.
 

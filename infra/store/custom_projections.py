@@ -7,7 +7,6 @@ from collections.abc import Generator, Iterable, Sequence
 from typing import Any, Final
 
 import lmdb
-import msgspec
 
 from chatledger.domain.errors import (
     DECODE_ERRORS,
@@ -18,6 +17,7 @@ from chatledger.domain.errors import (
     ProjectionError,
 )
 from chatledger.domain.values import Progress
+from chatledger.domain.wire import Value
 from chatledger.projections.custom.attached import Entry, refuse_while_applying
 from chatledger.projections.custom.catching_up import CatchingUp
 from chatledger.projections.custom.projection import Projection, check_projection
@@ -40,7 +40,7 @@ _logger = logging.getLogger(__name__)
 _reading: Final[contextvars.ContextVar[tuple[int, ...]]] = contextvars.ContextVar("chatledger_reading", default=())
 
 
-class ProjectionInfo(msgspec.Struct, frozen=True):
+class ProjectionInfo(Value, frozen=True):
     """
     The state of a projection: `position` is how far it is on the log, `error` where it failed, if it did.
 

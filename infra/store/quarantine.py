@@ -32,6 +32,7 @@ from chatledger.domain.errors import (
     QuarantinedError,
     UnsupportedFormatError,
 )
+from chatledger.domain.wire import Value
 from chatledger.projections.log.applying import Refuse, refuse_nothing
 from chatledger.projections.log.kinds import kind_of
 
@@ -48,7 +49,7 @@ def stamp_now() -> str:
     return f"{datetime.fromtimestamp(clock_ms() // 1000, UTC):%Y%m%dT%H%M%SZ}"
 
 
-class QuarantinedStream(msgspec.Struct, frozen=True):
+class QuarantinedStream(Value, frozen=True):
     """
     A chat, a thread of agents or a state of a graph that lost events.
 

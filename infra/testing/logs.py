@@ -4,6 +4,7 @@ import threading
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Final
 
 from chatledger.domain.chat.events import Body, ChatCreated, ChatUpdated, MessagesAppended, Recorded
@@ -14,7 +15,7 @@ from chatledger.domain.values import Message
 from ..log import EventLog
 from ..log.bookmarks import Bookmark
 from ..log.port import LostRaceError
-from .expecting import expect, require
+from . import expect, require
 
 _LONG_WAIT_S: Final = 30.0
 _LARGE_CHARACTERS: Final = 400_000
@@ -81,8 +82,9 @@ def _check_stale_commits(log: EventLog) -> None:
     position, late = chat.position, chat.encoded(1)
     chat.append(2)
     before = _hashes(log.read(0))
-    expect("LostRaceError", _outcome(log, chat.id, late, position), "a commit on what is not the chat's end is refused")
-    expect("LostRaceError", _outcome(log, chat.id, first, 0), "a chat begins once")
+    stale = partial(log.append, chat.id, late, expected_position=position)
+    require(_is_refused(stale), "a commit on what is not the chat's end is refused")
+    require(_is_refused(partial(log.append, chat.id, first, expected_position=0)), "a chat begins once")
     expect(before, _hashes(log.read(0)), "a refused commit writes nothing")
 
 
@@ -112,7 +114,8 @@ def _check_large_data(log: EventLog) -> None:
     chat = _Chat(log)
     chat.append(1)
     text = "x" * _LARGE_CHARACTERS
-    log.append(chat.id, chat.encode(MessagesAppended((_message(chat.id, text),))), expected_position=chat.position)
+    message = Message(id=str(uuid.uuid4()), chat_id=chat.id, name="user", data=text, created_at=0)
+    log.append(chat.id, chat.encode(MessagesAppended((message,))), expected_position=chat.position)
     (recorded,) = log.read_stream(chat.id, after=0, after_version=1)
     body = recorded.body
     texts = [message.text for message in body.messages] if isinstance(body, MessagesAppended) else []
@@ -151,8 +154,8 @@ def _check_waiting(log: EventLog) -> None:
     waiting.start()
     chat.append(1)
     waiting.join(_LONG_WAIT_S)
-    expect([True], found, "who waits is woken by an event")
-    require(log.wait(0, 0), "who waits for an event that is there does not wait")
+    expect([True], found, "an event ends a wait")
+    require(log.wait(0, 0), "waiting for an event that is there ends at once")
     require(not log.wait(log.last_position(), 0.01), "waiting ends with its time")
 
 
@@ -161,14 +164,17 @@ def _check_bookmarks(log: EventLog) -> None:
     expect(None, log.load_bookmark(mark.key), "there is no bookmark before one is saved")
     saved = log.save_bookmark(mark)
     expect(saved, log.load_bookmark(mark.key), "a bookmark comes back as it was saved")
-    expect("LostRaceError", _saving(log, mark), "a bookmark is not made twice")
+    require(_is_refused(partial(log.save_bookmark, mark)), "a bookmark is not made twice")
     moved = log.save_bookmark(saved)
-    expect("LostRaceError", _saving(log, saved), "a bookmark is replaced by who knows its revision only")
+    require(
+        _is_refused(partial(log.save_bookmark, saved)),
+        "a bookmark is replaced only by a writer that knows its revision",
+    )
     expect([moved], log.bookmarks(), "all bookmarks are listed")
     log.drop_bookmark(mark.key)
     log.drop_bookmark(mark.key)
     expect([], log.bookmarks(), "a dropped bookmark is gone")
-    expect("LostRaceError", _saving(log, moved), "a dropped bookmark cannot be replaced")
+    require(_is_refused(partial(log.save_bookmark, moved)), "a dropped bookmark cannot be replaced")
 
 
 def _check_closing(log: EventLog) -> None:
@@ -250,24 +256,12 @@ class _Chat:
         return positions
 
 
-def _message(chat_id: str, text: str) -> Message:
-    return Message(id=str(uuid.uuid4()), chat_id=chat_id, name="user", data=text, created_at=0)
-
-
-def _outcome(log: EventLog, chat_id: str, commit: Sequence[EncodedEvent], position: int) -> str:
+def _is_refused(write: Callable[[], object]) -> bool:
     try:
-        log.append(chat_id, commit, expected_position=position)
-    except LostRaceError as error:
-        return type(error).__name__
-    return "no error"
-
-
-def _saving(log: EventLog, bookmark: Bookmark) -> str:
-    try:
-        log.save_bookmark(bookmark)
-    except LostRaceError as error:
-        return type(error).__name__
-    return "no error"
+        write()
+    except LostRaceError:
+        return True
+    return False
 
 
 def _hashes(found: Sequence[Recorded]) -> list[bytes]:

@@ -11,7 +11,7 @@ from chatledger.projections.custom.rows import Key, ProjectionRows
 
 from ..ledger.ledger import Ledger
 from ..ledger.open import open as open_ledger
-from .expecting import expect
+from . import expect
 from .story import tell_story
 
 Rows = dict[tuple[str | None, Key], Any]
@@ -26,7 +26,7 @@ def check_projection(
     """
     Check that a projection gives the same rows however it is built, before and after chats are deleted.
 
-    It follows a ledger on which a story is told; then other objects of it build their rows from the log: each event once,
+    It follows a ledger while a story is written to it; then other objects of it build their rows from the log: each event once,
     and each event twice as after a crash. At last all chats are deleted, and nothing of them may stay. Takes about a second.
 
     Args:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Final
 
-from .expecting import expect, require
+from . import expect, require
 
 if TYPE_CHECKING:
     from langgraph.checkpoint.base import CheckpointTuple

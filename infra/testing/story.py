@@ -18,7 +18,7 @@ def tell_story(ledger: Ledger, prefix: str = "story") -> None:
 
     Args:
         ledger: Any ledger of all users. What it has already stays.
-        prefix: What the ids begin with. A story is told once under each.
+        prefix: The prefix of all ids. A story is written once under each.
     """
     tell_chat(ledger, prefix)
     _tell_runs(ledger, f"{prefix} runs")

@@ -1,18 +1,45 @@
-"""Messages in the forms that models take: OpenAI chat messages and LangChain messages, to the stored form and back."""
+"""Messages in the forms that models take, to the stored form and back: OpenAI's, Anthropic's, Google's, and LangChain's."""
 
-from chatledger.domain.context.formats.message_format import OPENAI, UI, MessageFormat
-from chatledger.domain.context.formats.to_openai import to_openai
-from chatledger.infra.ledger.engine.formats.by_name import LANGCHAIN, langchain_message, message_format, openai_message
+from chatledger.domain.context.formats.message_format import (
+    ANTHROPIC,
+    GOOGLE,
+    OPENAI,
+    RESPONSES,
+    UI,
+    MessageFormat,
+    to_anthropic,
+    to_google,
+    to_openai,
+    to_responses,
+)
+from chatledger.infra.ledger.engine.formats.by_name import (
+    LANGCHAIN,
+    anthropic_message,
+    google_message,
+    langchain_message,
+    message_format,
+    openai_message,
+    responses_item,
+)
 from chatledger.infra.ledger.engine.formats.langchain import to_langchain
 
 __all__ = [
+    "ANTHROPIC",
+    "GOOGLE",
     "LANGCHAIN",
     "OPENAI",
+    "RESPONSES",
     "UI",
     "MessageFormat",
+    "anthropic_message",
+    "google_message",
     "langchain_message",
     "message_format",
     "openai_message",
+    "responses_item",
+    "to_anthropic",
+    "to_google",
     "to_langchain",
     "to_openai",
+    "to_responses",
 ]

@@ -1,4 +1,4 @@
-"""What happened to a chat: the classes of `Recorded.body`, one for each type of event."""
+"""Events of a chat: the classes of `Recorded.body`, one for each type."""
 
 from chatledger.domain.chat.events import (
     Body,

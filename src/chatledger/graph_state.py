@@ -1,4 +1,4 @@
-"""The state of an agent's graph: a ready-made schema, reducers, transitions, those who watch them, and a store of its versions."""
+"""The state of an agent's graph: a ready-made schema, reducers, transitions, observers, and a store of its versions."""
 
 from chatledger.domain.graph.events import StateKey, parse_state_id, state_id
 from chatledger.domain.graph.reducers import (

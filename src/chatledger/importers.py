@@ -1,5 +1,6 @@
 """Reading conversations from elsewhere, and our own lossless export."""
 
+from chatledger.domain.chat.import_check import validate_chat
 from chatledger.domain.chat.interchange import (
     ImportedBranch,
     ImportedChat,
@@ -7,8 +8,10 @@ from chatledger.domain.chat.interchange import (
     ImportedMessage,
     ImportedRegeneration,
     ImportResult,
+    Problem,
 )
-from chatledger.infra.exchange.importers import FORMATS, Problem, detect_format, read_chats, validate_chat, write_chats
+from chatledger.infra.exchange.jsonl import write_chats
+from chatledger.infra.exchange.readers import FORMATS, detect_format, read_chats
 
 __all__ = [
     "FORMATS",

@@ -1,4 +1,4 @@
-"""Reminders: what the model is told with a user message when the time has come; see `reminder`."""
+"""Reminders: texts that are added to a user message when a condition holds; see `reminder`."""
 
 from chatledger.domain.context.calendar_predicates import (
     day_changed,

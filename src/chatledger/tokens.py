@@ -1,4 +1,4 @@
-"""How many tokens a context takes, and what it costs."""
+"""The number of tokens in a context, and its price."""
 
 from chatledger.domain.context.estimate import (
     Estimate,

@@ -14,7 +14,7 @@ from tests.contracts.store_world import (
 from tests.support.ledger_world import check_chat, check_lists, length, text
 
 from chatledger import ANY, InvalidValueError, Ledger
-from chatledger.errors import ChatExistsError, ChatNotFoundError
+from chatledger.errors import ChatExistsError, ChatNotFoundError, OwnerMismatchError
 
 
 class ChatContract(Contract):
@@ -44,17 +44,19 @@ class ChatContract(Contract):
         assert length(ledger, chat) == 1
 
     def test_upsert_chat(self, ledger: Ledger, name: str) -> None:
-        """An upsert creates a chat, or returns the existing one unchanged."""
+        """An upsert creates a chat, or returns the existing one unchanged, but to nobody else than its owner."""
         made = ledger.upsert_chat(name, "u", title="t", metadata={"a": 1})
 
-        assert ledger.upsert_chat(name, "other", title="x") == made
+        assert ledger.upsert_chat(name, "u", title="x") == made
+        with pytest.raises(OwnerMismatchError, match=name):
+            ledger.upsert_chat(name, "other")
         assert length(ledger, name) == 1
 
     def test_concurrent_upserts_create_one_chat(self, ledger: Ledger, name: str) -> None:
         """Of several upserts at once one creates the chat, and all return it."""
-        answers = together(4, lambda number: ledger.upsert_chat(name, f"user {number}"))
+        answers = together(4, lambda number: ledger.upsert_chat(name, "u", title=f"{number}"))
 
-        assert len({answer.user_id for answer in answers}) == 1
+        assert len({answer.title for answer in answers}) == 1
         assert length(ledger, name) == 1
 
     def test_unknown_chat(self, ledger: Ledger, name: str) -> None:
@@ -89,13 +91,23 @@ class ChatContract(Contract):
     def test_update_chat(self, ledger: Ledger, chat: str) -> None:
         """What is given replaces, None clears, what is absent stays, and an empty text is a title."""
         assert ledger.update_chat(chat, title="t", metadata={"a": 1, "b": 2}).title == "t"
-        assert ledger.update_chat(chat, metadata={"c": 3}).metadata == {"c": 3}
+        assert ledger.update_chat(chat, metadata={"c": 3}).metadata == {"a": 1, "b": 2, "c": 3}
+        assert ledger.update_chat(chat, replace_metadata={"c": 3}).metadata == {"c": 3}
         assert ledger.update_chat(chat, title="").title == ""
         cleared = ledger.update_chat(chat, title=None)
 
         assert (cleared.title, cleared.metadata) == (None, {"c": 3})
-        assert ledger.update_chat(chat, metadata=None).metadata is None
-        assert length(ledger, chat) == 6
+        assert ledger.update_chat(chat, replace_metadata=None).metadata is None
+        assert length(ledger, chat) == 7
+
+    def test_metadata_are_merged_or_replaced(self, ledger: Ledger, chat: str) -> None:
+        """None merges nothing, an empty object neither; both ways at once are a mistake."""
+        ledger.update_chat(chat, metadata={"a": 1})
+        assert ledger.update_chat(chat, metadata=None).metadata == {"a": 1}
+        assert ledger.update_chat(chat, metadata={}).metadata == {"a": 1}
+        assert ledger.update_chat(chat, replace_metadata={}).metadata == {}
+        with pytest.raises(InvalidValueError, match="not both"):
+            ledger.update_chat(chat, metadata={"a": 1}, replace_metadata={"b": 1})
 
     def test_update_that_changes_nothing(self, ledger: Ledger, chat: str) -> None:
         """An empty update, and one to the same values, write nothing and leave the time; `True` is another value than 1."""
@@ -107,7 +119,7 @@ class ChatContract(Contract):
         assert ledger.update_chat(chat, updater=lambda _: None) == before
         assert ledger.update_chat(chat, updater=lambda _: {}) == before
         assert length(ledger, chat) == events
-        after = ledger.update_chat(chat, metadata={"a": True, "b": True})
+        after = ledger.update_chat(chat, replace_metadata={"a": True, "b": True})
         assert repr(after.metadata) == repr({"a": True, "b": True})
         assert length(ledger, chat) == events + 1
 

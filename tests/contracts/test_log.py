@@ -12,8 +12,8 @@ from tests.support.jetstream_world import TOKEN, running
 
 from chatledger.domain.chat.events import Recorded
 from chatledger.domain.log.codec import EncodedEvent
-from chatledger.infra.admin.open_log import LogOnly, log_at
 from chatledger.infra.log.bookmarks import Bookmark
+from chatledger.infra.store.opening.locations import LogOnly, log_at
 from chatledger.testing import EventLog, MemoryLog, check_log
 
 
@@ -100,7 +100,7 @@ class Forgetful(MemoryLog):
     [
         (Careless, "a commit on what is not the chat's end is refused"),
         (Unsorted, "events are read in order"),
-        (Deaf, "who waits is woken by an event"),
+        (Deaf, "an event ends a wait"),
         (Keeping, "what was erased is gone"),
         (Overwriting, "a bookmark is not made twice"),
         (Forgetful, "each log has an identity of its own"),

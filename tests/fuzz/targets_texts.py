@@ -22,7 +22,7 @@ from chatledger.admin import Anchor
 from chatledger.codecs import openai_message
 from chatledger.domain.search.query import parse
 from chatledger.fragments import to_fragment
-from chatledger.infra.exchange.importers.source import decode_json
+from chatledger.infra.exchange.source import decode_json
 from chatledger.infra.log.bookmarks import Bookmark, decode_bookmark
 from chatledger.infra.log.cipher import Keyring, read_keys
 from chatledger.infra.log.nats.append import Message

@@ -13,7 +13,7 @@ import pytest
 
 import chatledger
 from chatledger import ChatledgerError, Ledger, LedgerView, Recorded
-from chatledger.errors import ChatExistsError, MessageConflictError
+from chatledger.errors import ChatExistsError, MessageConflictError, OwnerMismatchError
 
 Call = Callable[[Ledger], Any]
 Outcome = tuple[Any, ...]
@@ -103,7 +103,7 @@ class Shared:
     def make(self, user: str, chat_id: str, call: Call) -> None:
         """A call that makes the chat unless the user has it."""
         if self.alone[user].get_chat(chat_id) is None and self.is_chat_of_others(user, chat_id):
-            self.refused(user, call, ChatExistsError)
+            self.refused(user, call, ChatExistsError, OwnerMismatchError)
         else:
             self.both(user, call)
 

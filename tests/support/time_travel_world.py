@@ -160,7 +160,7 @@ class Walk:
         elif kind == "move":
             ledger.move_head(chat_id, branch, one, expected=chatledger.ANY)
         elif kind == "rename":
-            ledger.update_chat(chat_id, title=f"{number}", metadata={"mood": [True, 1, 2][number % 3]})
+            ledger.update_chat(chat_id, title=f"{number}", replace_metadata={"mood": [True, 1, 2][number % 3]})
         elif kind == "two":
             self._append(chat_id, number)
             self._append(chat_id, number + 1)

@@ -186,7 +186,11 @@ class ChatUpdates(EngineBase):
     """The part of a context engine that changes the chat as a whole."""
 
     async def update_chat(
-        self, *, title: str | UnsetType | None = UNSET, metadata: dict[str, Any] | None = None
+        self,
+        *,
+        title: str | UnsetType | None = UNSET,
+        metadata: dict[str, Any] | None = None,
+        replace_metadata: dict[str, Any] | UnsetType | None = UNSET,
     ) -> Chat:
         """
         Set the title, and merge metadata over what is stored; concurrent calls lose nothing.
@@ -194,14 +198,20 @@ class ChatUpdates(EngineBase):
         Args:
             title: The new title; None clears it, left out it stays.
             metadata: The keys to set; others stay.
+            replace_metadata: The new metadata as a whole instead; None clears them.
 
         Returns:
             The chat afterwards.
         """
         given = check_metadata(metadata) or {}
+        if metadata is not None and replace_metadata is not UNSET:
+            msg = "give metadata to merge, or replace_metadata, not both"
+            raise InvalidValueError(msg)
 
         def merge(chat: Chat) -> dict[str, Any] | None:
             changes: dict[str, Any] = {} if title is UNSET else {"title": title}
+            if replace_metadata is not UNSET:
+                changes["metadata"] = replace_metadata
             if given:
                 changes["metadata"] = {**(chat.metadata or {}), **given}
             return changes or None

@@ -10,6 +10,7 @@ from ...errors import InvalidValueError
 from ...render.prepared import Renderer
 from ...render.xml import XmlRenderer
 from ...values import Message
+from ...wire import Value
 from ..estimate import Estimate, Models, Tokenizer, estimate, rough_tokens
 from ..formats.message_format import MessageFormat
 from ..fragments import Fragment, stored_form
@@ -19,7 +20,7 @@ from ..summary import is_real_user_message
 from .saving import PendingMessages
 
 
-class Resolved(msgspec.Struct, frozen=True, kw_only=True):
+class Resolved(Value, frozen=True, kw_only=True):
     """
     The context for a model.
 
@@ -32,7 +33,7 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
     messages: list[Any]
 
 
-class Head(msgspec.Struct, frozen=True, kw_only=True):
+class Head(Value, frozen=True, kw_only=True):
     """The last message of a conversation: its id, and its name, which is the role."""
 
     id: str

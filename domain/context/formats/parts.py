@@ -6,7 +6,7 @@ from typing import Any, Final, cast
 import msgspec
 
 from ...limits import same_json
-from ..messages import ASSISTANT
+from ..messages import ASSISTANT, USER
 from .plain import compact, kept, object_at, parsed, part_details, text_at, with_details, without
 
 OPENAI: Final = "openai"
@@ -182,8 +182,8 @@ def tool_part(name: str, call_id: str, arguments: str) -> dict[str, Any]:
     """
     The part of a call that has no result yet.
 
-    `input` is what `arguments` say. Where they cannot be told from it again, because they are no JSON or written in another
-    way, the text itself stands in `rawInput`.
+    `input` is the decoded `arguments`. Where encoding it again would give another text, because that is no JSON or is formatted
+    differently, `rawInput` holds the text itself.
     """
     value, is_json = parsed(arguments)
     part = call_part(name, call_id, value)
@@ -252,11 +252,11 @@ def objects(parts: Iterable[Any]) -> list[Mapping[str, Any]]:
 
 
 def model_steps(role: str, stored: Mapping[str, Any]) -> list[Step]:
-    """The steps of an assistant; of anybody else one, with calls only where a tool's message holds their results."""
+    """The steps of an assistant; of a user or a tool one, with the calls whose results it holds; of anybody else without."""
     parts = objects(stored["parts"])
     if role == ASSISTANT:
         return steps_of(parts)
     content, tools = [part for part in parts if not is_tool_part(part)], filter(is_tool_part, parts)
-    if stored["role"] != "tool":
+    if stored["role"] not in {"tool", USER}:
         return [Step(content, [])]
     return [Step(content, [part for part in tools if is_complete_call(part) and outcome_of(part)])]

@@ -45,6 +45,12 @@ def plain_object(value: Any, what: str) -> dict[str, Any]:
     return cast("dict[str, Any]", copied)
 
 
+def copied(message: Mapping[str, Any], what: str) -> dict[str, Any]:
+    """Return a JSON copy of a message, so that nobody changes what is stored."""
+    found: dict[str, Any] = json_copy(message, what)
+    return found
+
+
 def compact(value: Any) -> str:
     """A JSON value as text without blanks: how models write arguments."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

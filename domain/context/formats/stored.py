@@ -7,8 +7,19 @@ from ...errors import InvalidValueError
 from ...values import Message, NewMessage
 from ..fragments import as_fragment, is_fragment, stored_form
 from ..messages import USER, UIMessage, is_ui_message, ui_message
+from .anthropic import is_anthropic_message, ui_of_anthropic
 from .from_openai import is_openai_message, ui_of
+from .google import is_google_content, ui_of_content
 from .plain import compact
+from .responses import is_responses_item, ui_of_item
+
+_FORMS: Final = (
+    (is_google_content, ui_of_content),
+    (is_anthropic_message, ui_of_anthropic),
+    (is_responses_item, ui_of_item),
+    (is_openai_message, ui_of),
+)
+"""How messages of the APIs are told from each other, and what they are as UIMessages."""
 
 _SPEAKERS: Final = (("human", "user"), ("ai", "assistant"))
 """Other names that messages of a known role go by: LangChain's."""
@@ -27,7 +38,7 @@ def stored_of(value: Any) -> Stored:
     Name and data of a message.
 
     Args:
-        value: A stored or new message, a message fragment, a UIMessage, an OpenAI message, a pair of name and data, or text,
+        value: A stored or new message, a message fragment, a UIMessage, a message of an API, a pair of name and data, or text,
             which is from the user.
 
     Raises:
@@ -40,11 +51,14 @@ def stored_of(value: Any) -> Stored:
         return Stored(value.name, value.data, value.id)
     if _is_pair(value):
         return Stored(value[0], value[1])
-    if is_ui_message(value) or is_openai_message(value):
+    found = of_an_api(value)
+    if found is not None:
+        return Stored(found["role"], found)
+    if is_ui_message(value):
         return Stored(cast("Mapping[str, Any]", value)["role"], value)
     if is_fragment(value):
-        found = as_fragment(value)
-        return Stored(found.name, stored_form(found), found.id)
+        fragment = as_fragment(value)
+        return Stored(fragment.name, stored_form(fragment), fragment.id)
     msg = f"expected a message, a UIMessage, a pair of name and data, or text, not {type(value).__name__}"
     raise InvalidValueError(msg)
 
@@ -53,17 +67,30 @@ def as_ui_message(name: str, data: Any) -> UIMessage:
     """
     The UIMessage that stored data are or stand for.
 
-    Text has the name of the message as its role. An OpenAI message that was stored as it is is converted. Any other JSON
+    Text has the name of the message as its role. A message of an API that was stored as it is is converted. Any other JSON
     value is the text of its compact JSON, and None has no parts.
     """
+    found = of_an_api(data)
+    if found is not None:
+        return found
     if is_ui_message(data):
         return cast("UIMessage", data)
-    if is_openai_message(data):
-        return ui_of(data, "")
     role = dict(_SPEAKERS).get(name, name)
     if data is None:
         return {"id": "", "role": role, "parts": []}
     return ui_message(role, data if isinstance(data, str) else compact(data), "")
+
+
+def of_an_api(value: Any, message_id: str = "") -> UIMessage | None:
+    """
+    Return the UIMessage for a message as an API has it: Google's, Anthropic's, an item or a chat message of OpenAI's; else None.
+
+    What all of them share, `{"role": ..., "content": text}`, is a chat message.
+    """
+    for is_of, convert in _FORMS:
+        if is_of(value):
+            return convert(value, message_id)
+    return None
 
 
 def _is_pair(value: Any) -> TypeGuard[tuple[str, Any]]:

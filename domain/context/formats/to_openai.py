@@ -6,15 +6,12 @@ of users; calls of tools, and after them a message with each result. Reasoning, 
 being streamed are left out.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-
 from ...limits import json_copy
-from ..fragments import Fragment
-from ..messages import ASSISTANT, USER, UIMessage, message_fragment
-from .from_openai import Dumpable, is_bare_text, openai_call, ui_of
+from ..messages import ASSISTANT, USER, UIMessage
+from .from_openai import is_bare_text, openai_call
 from .parts import (
     OPENAI,
     VERBATIM,
@@ -27,56 +24,10 @@ from .parts import (
     verbatim_call_type,
 )
 from .plain import DEVELOPER, SYSTEM, TOOL, details_of, model_role, object_at, text_at
-from .stored import as_ui_message, stored_of
 
 
-class OpenAICodec(msgspec.Struct, frozen=True):
-    """Stored as a UIMessage; the model form is the OpenAI chat message."""
-
-    stored: UIMessage
-
-    def encode(self) -> UIMessage:
-        """The UIMessage."""
-        return self.stored
-
-    def decode(self) -> dict[str, Any]:
-        """The OpenAI chat message."""
-        return openai_messages(self.stored["role"], self.stored)[0]
-
-
-def openai_fragment(message: Mapping[str, Any] | Dumpable, *, message_id: str) -> Fragment:
-    """
-    The fragment of an OpenAI chat message, under `message_id`.
-
-    Raises:
-        InvalidValueError: It is no such message; see `ui_of`.
-    """
-    stored = ui_of(message, message_id)
-    return message_fragment(stored["role"], OpenAICodec(stored), message_id)
-
-
-def to_openai(messages: Iterable[Any]) -> list[dict[str, Any]]:
-    """
-    Return messages as the OpenAI Chat Completions API takes them.
-
-    Args:
-        messages: What a ledger gave, fragments, UIMessages, OpenAI messages, pairs of name and data, or text from the user.
-
-    Returns:
-        Messages made by `openai_message` as they were. An assistant's UIMessage with results of tools becomes the calls and a
-        `tool` message for each result, in the order in which they happened. Messages with nothing that the API knows are left
-        out. A role that the API does not know becomes `user` with the role as its `name`; so does a `tool` message that does
-        not say which call it answers.
-
-    Raises:
-        InvalidValueError: One of them is no message.
-    """
-    return [message for stored in map(stored_of, messages) for message in openai_messages(stored.name, stored.data)]
-
-
-def openai_messages(name: str, data: Any) -> list[dict[str, Any]]:
-    """The OpenAI messages for the name and the data of one stored message: often one, none if there is nothing to say."""
-    stored = as_ui_message(name, data)
+def openai_messages(stored: UIMessage) -> list[dict[str, Any]]:
+    """The OpenAI messages for a UIMessage: often one, none if there is nothing to say."""
     details = details_of(stored)
     form = object_at(details, OPENAI)
     role, given_name = model_role(stored)
@@ -104,7 +55,8 @@ def _step_messages(step: Step, role: str, tail: dict[str, str], form: Mapping[st
     message |= {"refusal": refusals[-1]} if refusals else {}
     message |= {"tool_calls": calls} if calls else {}
     message |= {**tail, **object_at(form, "fields")}
-    return [json_copy(message, "an OpenAI message"), *_results(step)]
+    copied = json_copy(message, "an OpenAI message")
+    return [copied, *_results(step)] if role == ASSISTANT else [*_results(step), copied]
 
 
 def _is_ours(part: Mapping[str, Any]) -> bool:

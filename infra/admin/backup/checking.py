@@ -2,14 +2,15 @@
 
 import os
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Final
 
 from eventsourcing.persistence import JSONTranscoder
 
 from chatledger.domain.chat.events import Recorded
 from chatledger.domain.errors import ChainIntegrityError, ConfigurationError
-from chatledger.domain.values import no_progress
+from chatledger.domain.values import Progress, no_progress
 from chatledger.projections.generations import Generation
 from chatledger.projections.lmdb.environment import INITIAL_MAP_BYTES
 from chatledger.projections.verify.walk import Walk
@@ -21,7 +22,6 @@ from ...store.backup.segments import Frame, Segment, read_segment
 from ...store.opening.encryption import Encryption, keyring_of, scratch_beside
 from ...store.temp_folders import Scratch
 
-Progress = Callable[[int, int], None]
 _READ_PAGE: Final = 1000
 
 
@@ -47,32 +47,24 @@ class BackupLog:
 
     def read(self, after: int, limit: int) -> Sequence[Recorded]:
         """The events after a position, in order; empty at the end."""
-        page: list[Recorded] = []
-        for frame in self.frames(after):
-            page.append(self._mapper.recorded(frame.notification()))
-            if len(page) == limit:
-                break
-        return page
+        return list(map(self._recorded, islice(self.frames(after), limit)))
 
     def read_stream(self, stream_id: str, *, after: int) -> Sequence[Recorded]:
         """The events of one chat after a position, in order."""
-        page: list[Recorded] = []
-        for frame in self.frames(after):
-            if frame.stream == stream_id:
-                page.append(self._mapper.recorded(frame.notification()))
-                if len(page) == _READ_PAGE:
-                    break
-        return page
+        of_stream = (frame for frame in self.frames(after) if frame.stream == stream_id)
+        return list(map(self._recorded, islice(of_stream, _READ_PAGE)))
 
     def event_at(self, position: int) -> Recorded | None:
         """The event at a position; None where there is none."""
-        for frame in self.frames(position - 1):
-            return self._mapper.recorded(frame.notification()) if frame.position == position else None
-        return None
+        frame = next(self.frames(position - 1), None)
+        return None if frame is None or frame.position != position else self._recorded(frame)
 
     def last_position(self) -> int:
         """The position of the last event; 0 for an empty log."""
         return self._manifest.position
+
+    def _recorded(self, frame: Frame) -> Recorded:
+        return self._mapper.recorded(frame.notification())
 
     def _load(self, segment: Segment) -> list[Frame]:
         name, frames = self._loaded
@@ -133,7 +125,7 @@ def check_backup(
             walk.finish()
         finally:
             generation.env.close()
-    counted = sum(segment.count for segment in manifest.segments)
+    counted = manifest.event_count
     if (walk.state.position, walk.state.hash, walk.event_count + walk.foreign_count) != (
         manifest.position,
         manifest.hash,

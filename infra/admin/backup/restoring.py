@@ -1,34 +1,32 @@
 """Making a log from a backup: every record at its position, then everything verified."""
 
 import contextlib
-import fcntl
 import os
 import shutil
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from eventsourcing.persistence import Notification
 from msgspec import structs
 
-from chatledger.domain.errors import ChainIntegrityError, ConfigurationError, LedgerLockedError
-from chatledger.domain.values import no_progress
+from chatledger.domain.errors import ChainIntegrityError, ConfigurationError
+from chatledger.domain.values import Progress, no_progress
 
 from ...ledger.ledger import Ledger
 from ...log.bookmarks import decode_bookmark
 from ...log.envelope import clock_ms
 from ...log.nats.login import Login
 from ...log.nats_server import DataDirectory
-from ...log.nats_server.directory import LOST_AND_FOUND
+from ...log.nats_server.directory import LOST_AND_FOUND, sync
 from ...log.port import EventLog
-from ...store.backup.manifest import Backup, Manifest
+from ...store.backup.manifest import Backup, Manifest, locked
 from ...store.opening.encryption import Encryption
-from ...store.opening.locations import Options, open_shared
+from ...store.opening.locations import LogOnly, Options, log_at, open_shared
 from ...store.quarantine import Note, Quarantine
-from ..open_log import LogOnly, log_at
 from .checking import BackupLog, open_backup
 
-Progress = Callable[[int, int], None]
 _PAGE: Final = 250
 _DRAFT: Final = ".restoring"
 
@@ -135,15 +133,10 @@ class _RestoreRun:
             log.save_bookmark(structs.replace(bookmark, log_id=log.identity))
 
     def _pages(self) -> Iterator[Sequence[Notification]]:
-        page: list[Notification] = []
-        for frame in self._backup.frames():
-            page.append(frame.notification())
-            if len(page) == _PAGE:
-                yield page
-                self._progress(page[-1].id, 2 * self._manifest.position)
-                page = []
-        if page:
+        records = (frame.notification() for frame in self._backup.frames())
+        while page := list(islice(records, _PAGE)):
             yield page
+            self._progress(page[-1].id, 2 * self._manifest.position)
 
     def _verify(self, location: str) -> None:
         manifest = self._manifest
@@ -157,7 +150,7 @@ class _RestoreRun:
             last = None
             for recorded in ledger.history(after=max(0, manifest.position - 1)):
                 last = recorded
-        counted = sum(segment.count for segment in manifest.segments)
+        counted = manifest.event_count
         hash_ = b"" if last is None else last.hash
         if (found.position, found.event_count + found.foreign_count, hash_) != (
             manifest.position,
@@ -188,11 +181,11 @@ def _drafted(target: Path) -> Generator[Path]:
         target.parent.mkdir(parents=True, exist_ok=True)
         draft = target.with_name(target.name + _DRAFT)
         draft.mkdir(mode=0o700, exist_ok=True)
-        with _alone(draft):
+        with locked(draft / "lock", f"another process restores a backup into {draft}; wait for it"):
             shutil.rmtree(draft / "data", ignore_errors=True)  # of an interrupted restore
             yield draft / "data"
             (draft / "data").rename(target)
-            _sync(target.parent)
+            sync(target.parent)
             shutil.rmtree(draft, ignore_errors=True)
     except OSError as error:
         msg = f"the backup cannot be restored to {target}: {error}"
@@ -208,26 +201,3 @@ def _check_empty(target: Path) -> None:
     if target.exists():
         msg = f"{target} is not empty, and a backup is restored into an empty place only; move it away, or give another"
         raise ConfigurationError(msg)
-
-
-@contextlib.contextmanager
-def _alone(draft: Path) -> Generator[None]:
-    """Keep another restore to the same place out; the kernel frees the lock of a killed one."""
-    descriptor = os.open(draft / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            msg = f"another process restores a backup into {draft}; wait for it"
-            raise LedgerLockedError(msg) from error
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

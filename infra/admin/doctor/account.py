@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable, Mapping
 
-import msgspec
 from eventsourcing.persistence import Notification
+
+from chatledger.domain.wire import Value
 
 from .chains import ChainScan
 
@@ -11,7 +12,7 @@ Ranges = tuple[tuple[int, int], ...]
 """Numbers as ranges, first and last of each."""
 
 
-class LostEvents(msgspec.Struct, frozen=True, kw_only=True):
+class LostEvents(Value, frozen=True, kw_only=True):
     """
     Events that nothing has any more.
 
@@ -32,7 +33,7 @@ class LostEvents(msgspec.Struct, frozen=True, kw_only=True):
     is_content_kept: bool = False
 
 
-class KeptEvents(msgspec.Struct, frozen=True, kw_only=True):
+class KeptEvents(Value, frozen=True, kw_only=True):
     """
     Events behind the damage of a chat, whose content was written anew at the end of the log.
 
@@ -49,7 +50,7 @@ class KeptEvents(msgspec.Struct, frozen=True, kw_only=True):
     placeholders: tuple[str, ...] = ()
 
 
-class LostData(msgspec.Struct, frozen=True, kw_only=True):
+class LostData(Value, frozen=True, kw_only=True):
     """
     A message of which large data are damaged. What else it says was kept.
 
@@ -64,7 +65,7 @@ class LostData(msgspec.Struct, frozen=True, kw_only=True):
     size: int
 
 
-class CorrectedEvent(msgspec.Struct, frozen=True, kw_only=True):
+class CorrectedEvent(Value, frozen=True, kw_only=True):
     """
     A record in which one flipped bit was found by its checksum and corrected.
 
@@ -84,7 +85,7 @@ class CorrectedEvent(msgspec.Struct, frozen=True, kw_only=True):
     version: int | None = None
 
 
-class Repair(msgspec.Struct, frozen=True, kw_only=True):
+class Repair(Value, frozen=True, kw_only=True):
     """
     The result of a repair.
 
@@ -95,7 +96,7 @@ class Repair(msgspec.Struct, frozen=True, kw_only=True):
         from_backup: How many of them only the backup had.
         lost_count: How many events are lost: neither the log nor the backup has them. What the index brought back is counted,
             too, since the events are gone.
-        recreated: The chats whose present state was written anew, from the index, as far as that goes.
+        recreated: The chats whose present state was written anew, from what the index holds of it.
         cut: The chats and threads that lost events which nothing could bring back. They are in quarantine: not
             served until they are restored from a backup, or given up.
         released: Those that an earlier repair had cut, and that this one brought back.

@@ -17,9 +17,8 @@ from ...log.nats_server.lock import OwnerLock
 from ...log.nats_server.preflight import check_store
 from ...log.port import READ_PAGE, EventLog
 from ...store.opening.encryption import Encryption
-from ...store.opening.locations import STREAM, open_unshared
+from ...store.opening.locations import STREAM, LogOnly, open_unshared
 from ...store.opening.nats_locations import without_secrets
-from ..open_log import LogOnly
 from .chains import ChainScan
 from .directory_checks import (
     check_format,

@@ -2,12 +2,12 @@
 
 from typing import Literal
 
-import msgspec
+from chatledger.domain.wire import Value
 
 Severity = Literal["error", "warning", "note"]
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
+class Finding(Value, frozen=True, kw_only=True):
     """
     One thing that was found.
 
@@ -27,7 +27,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     remedy: str
 
 
-class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
+class Diagnosis(Value, frozen=True, kw_only=True):
     """
     The findings at a location.
 
@@ -36,7 +36,7 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
         findings: The worst first.
         event_count: How many events could be read.
         stream_count: How many chats and threads they are of.
-        position: The last position that the log gave out, as far as that can be told.
+        position: The highest log position known to have been assigned.
     """
 
     location: str

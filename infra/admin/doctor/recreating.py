@@ -40,7 +40,7 @@ def _bring_back(ledger: Ledger, chat: ImportedChat) -> None:
     now = ledger.get_chat(chat.id)
     assert now is not None, "it was just imported"
     if (now.title, now.metadata) != (chat.title, chat.metadata):
-        ledger.update_chat(chat.id, title=chat.title, metadata=chat.metadata)
+        ledger.update_chat(chat.id, title=chat.title, replace_metadata=chat.metadata)
     there: dict[str, Branch] = {branch.name: branch for branch in ledger.list_branches(chat.id)}
     for branch in chat.branches:
         head = there[branch.name].head_message_id

@@ -13,8 +13,8 @@ from ...log.envelope import clock_ms
 from ...log.nats.login import Login
 from ...log.nats_server import DataDirectory
 from ...store.opening.encryption import Encryption
+from ...store.opening.locations import LogOnly, log_at
 from ...store.quarantine import Quarantine, QuarantinedStream
-from ..open_log import LogOnly, log_at
 from .chains import ChainScan
 from .diagnosing import require_file, stored_on
 from .merging import DOCTOR

@@ -23,11 +23,10 @@ from ...log.nats_server import DataDirectory
 from ...log.nats_server.lock import OwnerLock
 from ...log.witness import read_last_seen
 from ...store.opening.encryption import Encryption
-from ...store.opening.locations import Options, open_shared
+from ...store.opening.locations import LogOnly, Options, log_at, open_shared
 from ...store.opening.nats_locations import without_secrets
 from ...store.quarantine import Note, Quarantine, QuarantinedStream, stamp_now
 from ..backup.checking import BackupLog, open_backup
-from ..open_log import LogOnly, log_at
 from .account import Accounts, CorrectedEvent, Repair
 from .chains import ChainScan
 from .directory_checks import check_format

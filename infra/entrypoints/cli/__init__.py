@@ -1,6 +1,5 @@
 """The command line: a thin layer over the methods of `Ledger`. One module for a few verbs each, imported when used."""
 
 from .app import cli, main
-from .reference_page import reference
 
-__all__ = ["cli", "main", "reference"]
+__all__ = ["cli", "main"]

@@ -23,13 +23,13 @@ VERBS: Final = {
     "export": "transfer",
     "chats": "chats",
     "show": "show",
-    "runs": "runs",
+    "runs": "chats",
     "diff": "diff",
     "search": "search",
     "log": "log",
-    "replay": "replay",
-    "rebuild": "replay",
-    "sweep": "sweep",
+    "replay": "log",
+    "rebuild": "log",
+    "sweep": "chats",
     "watch": "feeds",
     "feeds": "feeds",
     "verify": "verify",
@@ -130,7 +130,7 @@ def prepare_streams() -> None:
 
 
 def _forget_stdout() -> None:
-    """Nobody reads on: let what is still buffered go nowhere, also what the interpreter flushes at its end."""
+    """Send what is still buffered nowhere, also what the interpreter flushes at its end, for the reader has gone."""
     with contextlib.suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())

@@ -1,6 +1,5 @@
 """`backup` and `restore`: the log copied while it is in use, and a ledger made from the copy."""
 
-import os
 from pathlib import Path
 
 import click
@@ -8,8 +7,7 @@ import click
 from ...admin.backup.checking import check_backup
 from ...admin.backup.restoring import restore
 from ...store.backup.manifest import Backup
-from ...store.opening.encryption import KEY_ENV, Encryption
-from .options import Settings, json_option, ledger_at, location_option, login_for
+from .options import Settings, keys_given, ledger_at, ledger_options, login_for
 from .output import count, fields_of, print_json, print_text, progress_bar
 
 _FOLDER = click.Path(file_okay=False, path_type=Path)
@@ -21,9 +19,7 @@ _FOLDER = click.Path(file_okay=False, path_type=Path)
 @click.option(
     "--files-only", is_flag=True, help="With --check: only the digests of its files, for which no key is needed."
 )
-@json_option
-@location_option()
-@click.pass_obj
+@ledger_options
 def backup_command(settings: Settings, *, folder: Path, is_check: bool, files_only: bool, as_json: bool) -> None:
     """
     Back up the log into a folder, or bring the backup there up to date.
@@ -36,7 +32,7 @@ def backup_command(settings: Settings, *, folder: Path, is_check: bool, files_on
         raise click.UsageError(msg)
     if is_check:
         with progress_bar("checking") as progress:
-            found = check_backup(folder, encryption=_keys(), files_only=files_only, progress=progress)
+            found = check_backup(folder, encryption=keys_given(), files_only=files_only, progress=progress)
         _report(found, "The backup is sound", as_json=as_json)
         return
     with ledger_at(settings) as ledger, progress_bar("backing up") as progress:
@@ -47,9 +43,7 @@ def backup_command(settings: Settings, *, folder: Path, is_check: bool, files_on
 @click.command("restore")
 @click.argument("folder", metavar="FOLDER", type=_FOLDER)
 @click.argument("place", metavar="[PLACE]", required=False)
-@json_option
-@location_option()
-@click.pass_obj
+@ledger_options
 def restore_command(settings: Settings, *, folder: Path, place: str | None, as_json: bool) -> None:
     """
     Make a ledger from a backup, in an empty place, and verify it.
@@ -59,12 +53,8 @@ def restore_command(settings: Settings, *, folder: Path, place: str | None, as_j
     """
     with progress_bar("restoring") as progress:
         target = place or settings.location
-        found = restore(folder, target, encryption=_keys(), login=login_for(target), progress=progress)
+        found = restore(folder, target, encryption=keys_given(), login=login_for(target), progress=progress)
     _report(found, "Restored and verified", as_json=as_json)
-
-
-def _keys() -> Encryption | None:
-    return Encryption.from_environment() if KEY_ENV in os.environ else None
 
 
 def _report(found: Backup, what: str, *, as_json: bool) -> None:

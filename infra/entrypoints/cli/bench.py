@@ -8,10 +8,8 @@ from pathlib import Path
 import click
 from rich.table import Table
 
-from chatledger.domain.chat.interchange import ImportedChat
-
 from ...admin.bench import Comparison, compare_with_sqlite, generated_chats
-from ...exchange.importers import read_chats
+from ...exchange.readers import read_chats
 from ...log.nats_server import Durability
 from .options import json_option
 from .output import console, print_json, print_text, pulse
@@ -62,23 +60,18 @@ def bench_command(
     everything at the end. The ledger of --location is not touched. Above 1, chatledger is ahead.
     """
     with tempfile.TemporaryDirectory(prefix="chatledger-bench-", dir=folder) as place, pulse("reading") as say:
-        stored = _conversations(file, chats, messages)
+        if file is None:
+            stored = list(generated_chats(chats, messages))
+        else:
+            stored = list(read_chats(file, on_problem=lambda _: None))
         found = compare_with_sqlite(stored, Path(place), durability=durability, report=say)
     if as_json:
-        print_json([_fields(one) for one in found])
+        print_json(
+            [{"name": one.name, "ours_s": one.ours_s, "sqlite_s": one.theirs_s, "ratio": one.ratio} for one in found]
+        )
         return
     console().print(_table(found))
     print_text("median (lowest to highest) for one operation; ratio = SQLite / chatledger", "dim")
-
-
-def _conversations(file: Path | None, chats: int, messages: int) -> list[ImportedChat]:
-    if file is None:
-        return list(generated_chats(chats, messages))
-    return list(read_chats(file, on_problem=lambda _: None))
-
-
-def _fields(found: Comparison) -> dict[str, object]:
-    return {"name": found.name, "ours_s": found.ours_s, "sqlite_s": found.theirs_s, "ratio": found.ratio}
 
 
 def _table(found: Sequence[Comparison]) -> Table:

@@ -1,5 +1,6 @@
-"""`chats`: which conversations there are."""
+"""`chats`, `runs` and `sweep`: which conversations there are, what assistants did in them, and the end of those that expired."""
 
+import contextlib
 import re
 from itertools import islice
 from typing import Literal
@@ -8,32 +9,36 @@ import click
 import msgspec
 from rich.text import Text
 
+from chatledger.domain.chat.runs import RUN_STATUSES, MessageRun, RunStatus
 from chatledger.domain.draw.outline import flat
 from chatledger.domain.errors import ChatNotFoundError
 from chatledger.domain.values import Chat
 
-from .lookup import unknown_chat
-from .options import Settings, json_option, ledger_at, limit_option, location_option
-from .output import console, count, fields_of, format_minute, print_json_list, print_lines, print_text
+from .lookup import require_chat, unknown_chat
+from .options import Settings, chat_argument, ledger_at, ledger_options, limit_option, parsed
+from .output import (
+    console,
+    count,
+    fields_of,
+    format_minute,
+    format_time,
+    print_json,
+    print_json_list,
+    print_lines,
+    print_text,
+)
 
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 
 
-def _metadata_entry(
-    ctx: click.Context, parameter: click.Parameter, value: str | None
-) -> tuple[str, str | float] | None:
+def _metadata_entry(value: str) -> tuple[str, str | float]:
     """`KEY=VALUE`: a text, unless it reads as a JSON number, true or false; a text in quotes always is one."""
-    if value is None:
-        return None
-    key, equals, text = value.partition("=")
-    if not key or not equals:
-        msg = f"{value!r} is not KEY=VALUE"
-        raise click.BadParameter(msg, ctx, parameter)
+    key, _, text = value.partition("=")
+    if not key or "=" not in value:
+        raise ValueError
     if _NUMBER.fullmatch(text) or text in {"true", "false"} or (len(text) > 1 and text[0] == text[-1] == '"'):
-        try:
+        with contextlib.suppress(msgspec.DecodeError):
             return key, msgspec.json.decode(text, type=str | bool | int | float)
-        except msgspec.DecodeError:
-            return key, text
     return key, text
 
 
@@ -47,15 +52,13 @@ _GAP = "  "
 @click.option("--user", "user_id", metavar="ID", help="Only chats of this owner.")
 @click.option(
     "--meta",
-    callback=_metadata_entry,
+    callback=parsed(_metadata_entry, "is not KEY=VALUE"),
     metavar="KEY=VALUE",
     help="Only chats with this entry in their metadata. Numbers, true and false are such, unless quoted: 'year=\"2026\"'.",
 )
 @limit_option("chats")
 @click.option("--after", metavar="CHAT", help="Only those listed after this chat: the last one of the page before.")
-@json_option
-@location_option()
-@click.pass_obj
+@ledger_options
 def chats_command(
     settings: Settings,
     *,
@@ -139,3 +142,76 @@ def chat_heading(chat: Chat, *, checkpoints: int) -> list[Text]:
     )
     facts = [f"chat {chat.id}", *([f"owner {chat.user_id}"] if chat.user_id else []), *numbers]
     return [Text(flat(chat.title or chat.id), style="bold"), Text(flat(" · ".join(facts)), style="dim")]
+
+
+_RUN_STYLES = {"pending": "dim", "running": "yellow", "completed": "green", "error": "bold red"}
+
+
+@click.command("runs")
+@chat_argument
+@click.option("--thread", "thread_id", metavar="ID", help="Only runs on this agent thread.")
+@click.option("--assistant", "assistant_id", metavar="ID", help="Only runs of this assistant.")
+@click.option("--status", type=click.Choice(RUN_STATUSES), help="Only runs with this status.")
+@ledger_options
+def runs_command(
+    settings: Settings,
+    *,
+    chat_id: str,
+    thread_id: str | None,
+    assistant_id: str | None,
+    status: RunStatus | None,
+    as_json: bool,
+) -> None:
+    """
+    List the runs of assistants in CHAT, in the order in which they were recorded.
+
+    Each with what triggered it and what it produced. With --json, an array with one run a line.
+    """
+    with ledger_at(settings) as ledger:
+        require_chat(ledger, chat_id)
+        found = ledger.runs(chat_id, thread_id=thread_id, assistant_id=assistant_id, status=status)
+        stale = {message_id for message_id, said in ledger.get_annotations(chat_id).items() if said.stale}
+        has_runs = bool(found) or bool(ledger.runs(chat_id))
+    if as_json:
+        print_json_list(map(fields_of, found))
+    elif not found:
+        print_text("No run matches." if has_runs else "No runs yet: programs record them with record_run.")
+    else:
+        print_lines((_run_line(run, is_stale=run.message_id in stale) for run in found), is_cut=True)
+
+
+def _run_line(run: MessageRun, *, is_stale: bool) -> Text:
+    line = Text(flat(run.run_id), style="bold")
+    line.append(f"  {run.status:<9}  ", style=f"not bold {_RUN_STYLES[run.status]}")
+    line.append(flat(run.assistant_id), style="not bold cyan")
+    line.append(f"  {flat(_short(run.trigger_message_id))} -> {flat(_short(run.message_id))}", style="not bold")
+    if is_stale:
+        line.append("  stale", style="not bold red")
+    if run.repeats is not None:
+        line.append(f"  repeats {flat(run.repeats)}", style="not bold dim")
+    line.append(f"  thread {flat(run.thread_id)}  {format_time(run.created_at)}", style="not bold dim")
+    return line
+
+
+def _short(message_id: str | None) -> str:
+    return "-" if message_id is None else message_id[:8]
+
+
+@click.command("sweep")
+@click.option("--dry-run", is_flag=True, help="Only say which chats are due.")
+@limit_option("chats")
+@ledger_options
+def sweep_command(settings: Settings, *, dry_run: bool, limit: int | None, as_json: bool) -> None:
+    """
+    Delete the chats that have ended: those whose 'expires_at' is past.
+
+    Their content is erased as by a deletion; the history says who did it: chatledger:sweeper. For a timer, such as cron.
+    """
+    with ledger_at(settings) as ledger:
+        found = ledger.due_chats(limit=limit) if dry_run else ledger.sweep(limit=limit)
+    if as_json:
+        print_json({"due" if dry_run else "deleted": found})
+        return
+    for chat_id in found:
+        print_text(chat_id)
+    print_text(f"{count(len(found), 'chat')} due." if dry_run else f"Deleted {count(len(found), 'chat')}.", "dim")

@@ -3,15 +3,13 @@
 import contextlib
 import tempfile
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
 import click
 from rich.text import Text
-
-from chatledger.domain.values import Branch
 
 from ...ledger.drafts import assistant, user
 from ...ledger.ledger import Ledger
@@ -20,28 +18,12 @@ from .chats import chat_rows
 from .events import event_line
 from .options import Settings, ledger_at, location_option
 from .output import count, print_lines, print_text
-from .show import print_conversation, whole_chat
-from .tree import best_style, print_tree
+from .show import best_style, print_conversation, print_tree, whole_chat
 
 CHAT: Final = "riga"
 REWIND_TO: Final = "riga-6"
 CHECKPOINT: Final = "first-plan"
 _SHOWN_EVENTS: Final = 12
-
-
-class Scene:
-    """Prints the steps of the demo one after the other, with their numbers."""
-
-    def __init__(self) -> None:
-        self._number = 0
-
-    def begin(self, title: str, *explanation: str) -> None:
-        """A heading and what is to be seen under it."""
-        self._number += 1
-        print_lines([Text(), Text(f"{self._number}. {title}", style="bold reverse")])
-        for line in explanation:
-            print_text(line, "dim")
-        print_text()
 
 
 @click.command("demo")
@@ -55,14 +37,12 @@ def demo_command(settings: Settings) -> None:
     """
     began = time.monotonic()
     with _demo_ledger(settings) as ledger:
-        scene = Scene()
-        _import(ledger, scene)
-        _tree(ledger, scene)
-        _chain(ledger, scene)
-        _rewind(ledger, scene)
-        _restore(ledger, scene)
-        _history(ledger, scene)
-        _rebuild(ledger, scene)
+        for number, (show, title, *explanation) in enumerate(_SCENES, 1):
+            print_lines([Text(), Text(f"{number}. {title}", style="bold reverse")])
+            for line in explanation:
+                print_text(line, "dim")
+            print_text()
+            show(ledger)
     _what_next(settings, time.monotonic() - began)
 
 
@@ -79,11 +59,7 @@ def _demo_ledger(settings: Settings) -> Generator[Ledger]:
             yield ledger
 
 
-def _import(ledger: Ledger, scene: Scene) -> None:
-    scene.begin(
-        "Import conversations",
-        "A real NATS JetStream server runs in a directory of its own; each conversation becomes events on its log.",
-    )
+def _import(ledger: Ledger) -> None:
     with ledger.context(actor="demo"):
         results = [ledger.import_chat(chat) for chat in sample_chats()]
     print_lines(chat_rows([chat for result in results if (chat := ledger.get_chat(result.chat_id))]))
@@ -92,12 +68,7 @@ def _import(ledger: Ledger, scene: Scene) -> None:
     print_text(f"{count(added, 'new message')}, {count(ledger.position, 'event')} on the log.")
 
 
-def _tree(ledger: Ledger, scene: Scene) -> None:
-    scene.begin(
-        "A conversation is a DAG",
-        "Messages never change. An edited question or a second answer is a sibling, and a branch is a pointer to a head:",
-        "main asks for the cost, main-v2 has another answer to that, inland an edited question. {first-plan} is a bookmark.",
-    )
+def _tree(ledger: Ledger) -> None:
     _draw(ledger, CHAT)
     print_lines(
         [Text(), Text("Long runs without forks are collapsed, so a chat of a million messages still fits:"), Text()]
@@ -105,18 +76,14 @@ def _tree(ledger: Ledger, scene: Scene) -> None:
     _draw(ledger, "sensor")
 
 
-def _chain(ledger: Ledger, scene: Scene) -> None:
-    scene.begin("Walk a chain", "From the root to the head of the active branch, as a model would get it.")
-    branch = _active(ledger)
+def _chain(ledger: Ledger) -> None:
+    branch = ledger.get_active_branch(CHAT)
+    assert branch is not None, "a chat has an active branch"
     print_text(f"{CHAT}, branch {branch.name} *", "bold green")
     print_conversation(ledger.get_messages(CHAT), ledger.list_checkpoints(CHAT))
 
 
-def _rewind(ledger: Ledger, scene: Scene) -> None:
-    scene.begin(
-        "Rewind, and go on from there",
-        "fork() starts a branch at an earlier message and activates it; append() continues. The old branch keeps its head.",
-    )
+def _rewind(ledger: Ledger) -> None:
     with ledger.context(actor="ada"):
         branch = ledger.fork(CHAT, REWIND_TO)
         ledger.append(
@@ -133,11 +100,7 @@ def _rewind(ledger: Ledger, scene: Scene) -> None:
     _draw(ledger, CHAT)
 
 
-def _restore(ledger: Ledger, scene: Scene) -> None:
-    scene.begin(
-        "Restore a checkpoint",
-        f"{{{CHECKPOINT}}} names a message. Restoring it is a branch at that message: nothing is undone.",
-    )
+def _restore(ledger: Ledger) -> None:
     checkpoint = ledger.get_checkpoint(CHAT, CHECKPOINT)
     assert checkpoint is not None, "the sample has that checkpoint"
     with ledger.context(actor="ada"):
@@ -150,11 +113,7 @@ def _restore(ledger: Ledger, scene: Scene) -> None:
     print_text(f"The other branches are as they were: {', '.join(other.name for other in others)}.")
 
 
-def _history(ledger: Ledger, scene: Scene) -> None:
-    scene.begin(
-        "Read the history",
-        "Each change is an immutable event, with its position, time, actor, and the hash of the event before it.",
-    )
+def _history(ledger: Ledger) -> None:
     events = list(ledger.history(CHAT))
     hidden = len(events) - _SHOWN_EVENTS
     if hidden > 0:
@@ -162,11 +121,7 @@ def _history(ledger: Ledger, scene: Scene) -> None:
     print_lines(event_line(event, with_chat=False) for event in islice(events, max(hidden, 0), None))
 
 
-def _rebuild(ledger: Ledger, scene: Scene) -> None:
-    scene.begin(
-        "Throw the index away, and build it from the log",
-        "Every answer so far came from an LMDB index. It is a cache: the log alone is the truth.",
-    )
+def _rebuild(ledger: Ledger) -> None:
     before, began = answers(ledger), time.monotonic()
     ledger.rebuild()
     took_ms = (time.monotonic() - began) * 1000
@@ -194,10 +149,41 @@ def _draw(ledger: Ledger, chat_id: str) -> None:
     print_tree(ledger.graph(chat_id), style=best_style(ascii_only=False))
 
 
-def _active(ledger: Ledger) -> Branch:
-    branch = ledger.get_active_branch(CHAT)
-    assert branch is not None, "a chat has an active branch"
-    return branch
+_SCENES: Final[tuple[tuple[Callable[[Ledger], None], str, *tuple[str, ...]], ...]] = (
+    (
+        _import,
+        "Import conversations",
+        "A real NATS JetStream server runs in a directory of its own; each conversation becomes events on its log.",
+    ),
+    (
+        _tree,
+        "A conversation is a DAG",
+        "Messages never change. An edited question or a second answer is a sibling, and a branch is a pointer to a head:",
+        "main asks for the cost, main-v2 has another answer to that, inland an edited question. {first-plan} is a bookmark.",
+    ),
+    (_chain, "Walk a chain", "From the root to the head of the active branch, as a model would get it."),
+    (
+        _rewind,
+        "Rewind, and go on from there",
+        "fork() starts a branch at an earlier message and activates it; append() continues. The old branch keeps its head.",
+    ),
+    (
+        _restore,
+        "Restore a checkpoint",
+        f"{{{CHECKPOINT}}} names a message. Restoring it is a branch at that message: nothing is undone.",
+    ),
+    (
+        _history,
+        "Read the history",
+        "Each change is an immutable event, with its position, time, actor, and the hash of the event before it.",
+    ),
+    (
+        _rebuild,
+        "Throw the index away, and build it from the log",
+        "Every answer so far came from an LMDB index. It is a cache: the log alone is the truth.",
+    ),
+)
+"""What is shown, the heading above it, and the lines of explanation under that."""
 
 
 def _what_next(settings: Settings, took_s: float) -> None:

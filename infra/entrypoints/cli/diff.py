@@ -16,7 +16,7 @@ from chatledger.domain.values import Branch, Message, preview
 
 from ...ledger.ledger import Ledger
 from .lookup import LedgerOrView, describe_beginning, require_chat
-from .options import Settings, chat_argument, json_option, ledger_at, location_option, point_in_log
+from .options import Settings, chat_argument, ledger_at, ledger_options, point_in_log
 from .output import count, print_json, print_lines, role_style
 from .show import message_object
 
@@ -29,9 +29,7 @@ _FIELDS: Final = {"user_id": "owner", "title": "title", "metadata": "metadata", 
 @chat_argument
 @click.argument("a", metavar="A")
 @click.argument("b", metavar="B")
-@json_option
-@location_option()
-@click.pass_obj
+@ledger_options
 def diff_command(settings: Settings, *, chat_id: str, a: str, b: str, as_json: bool) -> None:
     """
     Show how A and B differ: two branches, checkpoints or messages of a chat, or two moments.
@@ -48,9 +46,13 @@ def diff_command(settings: Settings, *, chat_id: str, a: str, b: str, as_json: b
     points = [_moment(name) for name in (a, b)] if moments[0] else None
     with ledger_at(settings) as ledger:
         if points is None:
-            _diff_chains(ledger, chat_id, a, b, as_json=as_json)
+            answer, lines = _diff_chains(ledger, chat_id, a, b)
         else:
-            _diff_moments(ledger, chat_id, (a, b), points, as_json=as_json)
+            answer, lines = _diff_moments(ledger, chat_id, (a, b), points)
+    if as_json:
+        print_json({"chat_id": chat_id, **answer})
+    else:
+        print_lines(lines)
 
 
 def _moment(name: str) -> int | datetime | None:
@@ -68,7 +70,7 @@ def _moment(name: str) -> int | datetime | None:
 
 
 class _Place(NamedTuple):
-    """What an argument names: what kind of thing, and where it points to."""
+    """A branch, checkpoint or message, and the message that it points to."""
 
     kind: str
     name: str
@@ -78,7 +80,7 @@ class _Place(NamedTuple):
         return {self.kind: self.name, "head_message_id": self.message_id}
 
 
-def _diff_chains(ledger: Ledger, chat_id: str, a: str, b: str, *, as_json: bool) -> None:
+def _diff_chains(ledger: Ledger, chat_id: str, a: str, b: str) -> tuple[dict[str, Any], Iterator[Text]]:
     require_chat(ledger, chat_id)
     branches = ledger.list_branches(chat_id)
     places = [_place(ledger, chat_id, branches, name) for name in (a, b)]
@@ -90,19 +92,14 @@ def _diff_chains(ledger: Ledger, chat_id: str, a: str, b: str, *, as_json: bool)
     else:
         divergence = ledger.diff(heads[0], heads[1])
         common, only = divergence.common, [divergence.only_a, divergence.only_b]
-    if as_json:
-        print_json(
-            {
-                "chat_id": chat_id,
-                "a": places[0].to_dict(),
-                "b": places[1].to_dict(),
-                "common": None if common is None else message_object(common),
-                "only_a": list(map(message_object, only[0])),
-                "only_b": list(map(message_object, only[1])),
-            }
-        )
-        return
-    print_lines(_chain_lines(places, common, only))
+    answer = {
+        "a": places[0].to_dict(),
+        "b": places[1].to_dict(),
+        "common": None if common is None else message_object(common),
+        "only_a": list(map(message_object, only[0])),
+        "only_b": list(map(message_object, only[1])),
+    }
+    return answer, _chain_lines(places, common, only)
 
 
 def _place(ledger: Ledger, chat_id: str, branches: Iterable[Branch], name: str) -> _Place:
@@ -161,41 +158,29 @@ def _message_line(sign: str, message: Message | ImportedMessage) -> Text:
 
 
 def _diff_moments(
-    ledger: Ledger, chat_id: str, names: tuple[str, str], points: Sequence[int | datetime | None], *, as_json: bool
-) -> None:
-    states: list[ImportedChat | None] = []
-    positions: list[int] = []
-    for point in points:
-        with contextlib.ExitStack() as stack:
+    ledger: Ledger, chat_id: str, names: tuple[str, str], points: Sequence[int | datetime | None]
+) -> tuple[dict[str, Any], Iterator[Text]]:
+    states: list[ImportedChat | None] = [None, None]
+    positions = [0, 0]
+    for number, point in enumerate(points):
+        with contextlib.ExitStack() as stack, contextlib.suppress(ChatNotFoundError):
             reader: LedgerOrView = ledger if point is None else stack.enter_context(ledger.as_of(point))
-            positions.append(reader.position)
-            states.append(_state(reader, chat_id))
+            positions[number] = reader.position
+            states[number] = reader.export_chat(chat_id)
     if states == [None, None]:
         msg = f"chat {chat_id!r} was there neither {names[0]} nor {names[1]}; {describe_beginning(ledger, chat_id)}"
         raise NotFoundError(msg)
     found = compare_chats(*states)
-    if as_json:
-        print_json(
-            {
-                "chat_id": chat_id,
-                "a": {"position": positions[0], "is_there": states[0] is not None},
-                "b": {"position": positions[1], "is_there": states[1] is not None},
-                "chat": found.chat,
-                "branches": found.branches,
-                "checkpoints": found.checkpoints,
-                "only_a": list(map(message_object, found.only_a)),
-                "only_b": list(map(message_object, found.only_b)),
-            }
-        )
-        return
-    print_lines(_moment_lines(chat_id, names, positions, states, found))
-
-
-def _state(reader: LedgerOrView, chat_id: str) -> ImportedChat | None:
-    try:
-        return reader.export_chat(chat_id)
-    except ChatNotFoundError:
-        return None
+    answer = {
+        "a": {"position": positions[0], "is_there": states[0] is not None},
+        "b": {"position": positions[1], "is_there": states[1] is not None},
+        "chat": found.chat,
+        "branches": found.branches,
+        "checkpoints": found.checkpoints,
+        "only_a": list(map(message_object, found.only_a)),
+        "only_b": list(map(message_object, found.only_b)),
+    }
+    return answer, _moment_lines(chat_id, names, positions, states, found)
 
 
 def _moment_lines(
@@ -215,10 +200,9 @@ def _moment_lines(
         return
     for difference in found.chat:
         yield _difference_line(_FIELDS[difference.name], difference, is_id=False)
-    for difference in found.branches:
-        yield _difference_line(f"branch {difference.name}", difference, is_id=True)
-    for difference in found.checkpoints:
-        yield _difference_line(f"checkpoint {difference.name}", difference, is_id=True)
+    for kind, differences in (("branch", found.branches), ("checkpoint", found.checkpoints)):
+        for difference in differences:
+            yield _difference_line(f"{kind} {difference.name}", difference, is_id=True)
     for sign, messages in (("-", found.only_a), ("+", found.only_b)):
         for message in messages:
             yield _message_line(sign, message)

@@ -1,6 +1,5 @@
 """`doctor`: what is wrong with a ledger, and its repair."""
 
-import os
 from pathlib import Path
 
 import click
@@ -10,8 +9,7 @@ from ...admin.doctor.diagnosing import diagnose
 from ...admin.doctor.findings import Diagnosis
 from ...admin.doctor.removing import give_up
 from ...admin.replicas import compare_replicas, set_replica_aside
-from ...store.opening.encryption import KEY_ENV, Encryption
-from .options import Settings, json_option, location_option, login_for
+from .options import Settings, keys_given, ledger_options, login_for
 from .output import count, fields_of, print_json, print_lines, print_text
 
 _STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}
@@ -32,11 +30,9 @@ _FOLDER = click.Path(file_okay=False, path_type=Path)
     help="With --repair: set the copy of this stopped server of a cluster aside.",
 )
 @click.option("--store", type=_FOLDER, metavar="FOLDER", help="With --replica: the store_dir of that server.")
-@json_option
-@location_option()
-@click.pass_context
+@ledger_options
 def doctor_command(
-    ctx: click.Context,
+    settings: Settings,
     *,
     is_repairing: bool,
     backup: Path | None,
@@ -57,7 +53,6 @@ def doctor_command(
     when there is nothing to do, 1 when there is.
     """
     _check_usage(is_repairing=is_repairing, backup=backup, given_up=given_up, server=server, store=store)
-    settings = ctx.ensure_object(Settings)
     if given_up:
         _give_up(settings.location, given_up, as_json=as_json)
         return 0
@@ -66,17 +61,16 @@ def doctor_command(
     if server is not None and store is not None:
         _set_aside(settings.location, server, store, as_json=as_json)
         return 0
-    encryption = Encryption.from_environment() if KEY_ENV in os.environ else None
     if is_repairing:
         from ...admin.doctor.repairing import repair
 
-        done = repair(settings.location, backup=backup, encryption=encryption, login=login_for(settings.location))
+        done = repair(settings.location, backup=backup, encryption=keys_given(), login=login_for(settings.location))
         if as_json:
             print_json(fields_of(done))
         else:
             print_lines(Text(line) for line in done.describe())
         return 0
-    diagnosis = diagnose(settings.location, encryption=encryption, login=login_for(settings.location))
+    diagnosis = diagnose(settings.location, encryption=keys_given(), login=login_for(settings.location))
     if as_json:
         print_json({"ok": diagnosis.is_healthy, **fields_of(diagnosis)})
     else:

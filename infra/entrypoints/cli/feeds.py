@@ -18,17 +18,14 @@ from chatledger.domain.log.codec import BODIES
 
 from ...ledger.feed import Feed, FeedInfo
 from .events import event_line
-from .options import Settings, json_option, ledger_at, limit_option, location_option
+from .options import Settings, ledger_at, ledger_options, limit_option, parsed
 from .output import count, fields_of, format_time, print_json, print_json_list, print_lines, print_note, print_text
 
 
-def _share(ctx: click.Context, parameter: click.Parameter, value: str | None) -> tuple[int, int] | None:
-    if value is None:
-        return None
+def _share(value: str) -> tuple[int, int]:
     found = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", value)
     if found is None:
-        msg = f"{value!r} is no share; 0/3, 1/3 and 2/3 are the three of three"
-        raise click.BadParameter(msg, ctx, parameter)
+        raise ValueError
     return int(found[1]), int(found[2])
 
 
@@ -47,7 +44,12 @@ _TOPICS = sorted(body.TOPIC.removeprefix("chatledger.").rpartition("/")[0] for b
     help="Only events of this type, e.g. message_appended; may be repeated.",
 )
 @click.option("--name", metavar="NAME", help="Go on after what was printed under this name before.")
-@click.option("--share", metavar="I/N", callback=_share, help="Only chats of share I of N: 0/3, 1/3 or 2/3 of three.")
+@click.option(
+    "--share",
+    metavar="I/N",
+    callback=parsed(_share, "is no share; 0/3, 1/3 and 2/3 are the three of three"),
+    help="Only chats of share I of N: 0/3, 1/3 or 2/3 of three.",
+)
 @click.option(
     "--after",
     type=click.IntRange(min=0),
@@ -55,9 +57,7 @@ _TOPICS = sorted(body.TOPIC.removeprefix("chatledger.").rpartition("/")[0] for b
     help="Begin after this position on the log: 0 for all there ever were. By default from now on; a new name from 0.",
 )
 @limit_option("events, then end")
-@json_option
-@location_option()
-@click.pass_obj
+@ledger_options
 def watch_command(
     settings: Settings,
     *,
@@ -119,9 +119,7 @@ def _uninterrupted() -> Generator[None]:
 
 @click.command("feeds")
 @click.option("--forget", "forgotten", metavar="NAME", help="Forget this name: it begins anew.")
-@json_option
-@location_option()
-@click.pass_obj
+@ledger_options
 def feeds_command(settings: Settings, *, forgotten: str | None, as_json: bool) -> None:
     """
     List the named feeds, with what they have handled and how far the log is ahead.

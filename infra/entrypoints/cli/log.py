@@ -1,27 +1,37 @@
-"""`log`: what happened."""
+"""`log`, `replay` and `rebuild`: the history, and what follows from it."""
 
-from collections.abc import Iterable
-from datetime import datetime
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from itertools import islice
+from typing import Any, Literal
 
 import click
+from rich.text import Text
 
 from chatledger.domain.chat.events import Recorded
+from chatledger.domain.chat.replay import ReplayedChat
+from chatledger.domain.errors import NotFoundError
+from chatledger.domain.values import Graph, make_graph
 
 from ...ledger.ledger import Ledger
+from .chats import chat_heading
 from .events import event_line
 from .lookup import unknown_chat
 from .options import (
     Settings,
-    after_option,
+    aware_time,
+    chat_argument,
     json_option,
     ledger_at,
+    ledger_options,
     limit_option,
     location_option,
-    since_option,
+    parsed,
     until_option,
 )
-from .output import print_json, print_lines
+from .output import count, print_json, print_lines, print_text, progress_bar
+from .show import best_style, chat_object, print_tree
 
 
 @click.command("log")
@@ -35,13 +45,18 @@ from .output import print_json, print_lines
     help="Only events of this type, e.g. chat_deleted. May be repeated.",
 )
 @click.option("--actor", metavar="NAME", help="Only what was done in this name.")
-@after_option
-@since_option
+@click.option(
+    "--after", type=click.IntRange(min=0), metavar="POSITION", help="Only events after this position on the log."
+)
+@click.option(
+    "--since",
+    callback=parsed(aware_time, "is no time, e.g. 2026-02-07T17:29:24Z"),
+    metavar="TIME",
+    help="Only events at or after this time (ISO 8601, UTC unless it has an offset).",
+)
 @until_option
 @limit_option("events, the first ones")
-@json_option
-@location_option()
-@click.pass_obj
+@ledger_options
 def log_command(
     settings: Settings,
     *,
@@ -73,7 +88,11 @@ def log_command(
             topics=topics or None,
             actor=actor,
         )
-        _print_events(islice(events, limit), as_json=as_json, with_chat=chat_id is None)
+        for recorded in islice(events, limit):
+            if as_json:
+                print_json(recorded.to_dict())
+            else:
+                print_lines([event_line(recorded, with_chat=chat_id is None)])
 
 
 def require_history(ledger: Ledger, chat_id: str) -> None:
@@ -82,9 +101,111 @@ def require_history(ledger: Ledger, chat_id: str) -> None:
         raise unknown_chat(ledger, chat_id)
 
 
-def _print_events(events: Iterable[Recorded], *, as_json: bool, with_chat: bool) -> None:
-    for recorded in events:
-        if as_json:
-            print_json(recorded.to_dict())
-        else:
-            print_lines([event_line(recorded, with_chat=with_chat)])
+@click.command("replay")
+@chat_argument
+@until_option
+@json_option
+@click.option("--ascii", "ascii_only", is_flag=True, help="Draw with ASCII characters.")
+@location_option()
+@click.pass_obj
+def replay_command(
+    settings: Settings, *, chat_id: str, until: int | datetime | None, as_json: bool, ascii_only: bool
+) -> None:
+    """
+    Fold a chat from the log, event by event.
+
+    Each step is printed, and last the chat: as it is now, or was at an earlier moment. The index is not asked; hashes and versions are checked on the way. With --json, one object for each step, and last
+    the chat as 'show --json' prints it.
+    """
+    with ledger_at(settings) as ledger:
+        require_history(ledger, chat_id)
+        chat = ReplayedChat(chat_id)
+        steps = 0
+        for recorded in _history(ledger, chat_id, until):
+            chat.apply(recorded)
+            steps += 1
+            if as_json:
+                print_json(_step_object(recorded, chat))
+            else:
+                print_lines([event_line(recorded, with_chat=False).append(_step_note(chat), style="dim")])
+        if not steps:
+            msg = f"chat {chat_id!r} has no events up to {until}"
+            raise NotFoundError(msg)
+    if as_json:
+        print_json(chat_object(chat.chat, chat.messages, chat.branches, chat.checkpoints))
+    else:
+        _print_state(chat, steps, ascii_only=ascii_only)
+
+
+def _history(ledger: Ledger, chat_id: str, until: int | datetime | None) -> Iterator[Recorded]:
+    """The events up to a moment, without a hole even where the clocks of two writers disagree."""
+    if not isinstance(until, datetime):
+        yield from ledger.history(chat_id, until=until)
+        return
+    last_ms = (until - datetime.fromtimestamp(0, UTC)) // timedelta(milliseconds=1)
+    for recorded in ledger.history(chat_id):
+        if recorded.occurred_at > last_ms:
+            return
+        yield recorded
+
+
+def _step_object(recorded: Recorded, chat: ReplayedChat) -> dict[str, Any]:
+    record = chat.record
+    return {
+        "position": recorded.position,
+        "version": recorded.version,
+        "type": recorded.type,
+        "occurred_at": recorded.occurred_at,
+        "actor": recorded.actor,
+        "messages": 0 if record is None else record.message_count,
+        "branches": 0 if record is None else record.branch_count,
+        "checkpoints": 0 if record is None else record.checkpoint_count,
+        "active_branch": None if record is None else record.active_branch,
+    }
+
+
+def _step_note(chat: ReplayedChat) -> str:
+    record = chat.record
+    if record is None:
+        return "  → deleted"
+    return f"  → {count(record.message_count, 'message')}, {count(record.branch_count, 'branch', 'branches')}"
+
+
+def _print_state(chat: ReplayedChat, steps: int, *, ascii_only: bool) -> None:
+    print_text()
+    state = chat.chat
+    if state is None:
+        print_text(f"After {count(steps, 'event')} the chat is deleted.", "bold")
+        return
+    print_text(f"After {count(steps, 'event')}:", "bold")
+    print_lines([*chat_heading(state, checkpoints=len(chat.checkpoints)), Text()])
+    print_tree(folded_graph(chat), style=best_style(ascii_only=ascii_only))
+
+
+def folded_graph(chat: ReplayedChat) -> Graph:
+    """Return the graph of a replayed chat, as `Ledger.graph` answers it from the index."""
+    return make_graph(chat.chat_id, chat.messages, chat.branches, chat.checkpoints)
+
+
+@click.command("rebuild")
+@click.option("--only", type=click.Choice(["search"]), help="Only this part of the index.")
+@ledger_options
+def rebuild_command(settings: Settings, *, only: Literal["search"] | None, as_json: bool) -> None:
+    """
+    Build the index anew from the log.
+
+    Nothing is lost by it: the index holds only what follows from the log. Until the new one is ready the old one serves.
+    With --only search, the search index is built anew from the messages in the index; until it is ready searches are coarser.
+    """
+    part = "the index" if only is None else f"the {only} index"
+    with ledger_at(settings) as ledger:
+        began = time.monotonic()
+        with progress_bar(f"rebuilding {part}") as progress:
+            ledger.rebuild(only=only, progress=progress)
+        took_s = time.monotonic() - began
+        position = ledger.position
+    if as_json:
+        print_json({"position": position, "seconds": round(took_s, 3)})
+    else:
+        source = "log" if only is None else "messages"
+        print_text(f"Rebuilt {part} from the {source} in {took_s:.1f} s, up to position {position:,}.")

@@ -43,7 +43,7 @@ def describe_beginning(ledger: Ledger, chat_id: str) -> str:
 
 
 def unknown_chat(ledger: Ledger, chat_id: str) -> NotFoundError:
-    """The error for a chat that is not there."""
+    """Return the error for an unknown chat, with ids that are near."""
     ids = [chat.id for chat in ledger.list_chats(limit=_CANDIDATES)]
     begun = [known for known in ids if known.startswith(chat_id)]
     near = (begun or get_close_matches(chat_id, ids))[:_SUGGESTIONS]

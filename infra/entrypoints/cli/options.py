@@ -5,6 +5,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Generator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -22,17 +23,18 @@ from .output import progress_bar
 
 LOCATION_ENV: Final = "CHATLEDGER_LOCATION"
 F = TypeVar("F", bound=Callable[..., Any])
+R = TypeVar("R")
 
 
+@dataclass
 class Settings:
     """The options given before and after the verb; the latter count."""
 
-    def __init__(self) -> None:
-        self.location = DEFAULT_LOCATION
-        self.is_named = False
-        """Whether the command line names the location, rather than the environment or nobody."""
-        self.user_id: str | None = None
-        """For whom to act; None for everybody."""
+    location: str = DEFAULT_LOCATION
+    is_named: bool = False
+    """Whether the command line names the location, rather than the environment or nobody."""
+    user_id: str | None = None
+    """For whom to act; None for everybody."""
 
 
 def location_option(*, envvar: str | None = None) -> Callable[[F], F]:
@@ -71,34 +73,32 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, 
 chat_argument = click.argument("chat_id", metavar="CHAT")
 
 
+def ledger_options(function: Callable[..., R]) -> Callable[..., R]:
+    """`--json` and `--location`, as the last options of a command; the function is given the settings."""
+    return json_option(location_option()(click.pass_obj(function)))
+
+
 def limit_option(what: str) -> Callable[[F], F]:
     """`--limit`, with what it counts."""
     return click.option("-n", "--limit", type=click.IntRange(0, sys.maxsize), metavar="N", help=f"At most N {what}.")
 
 
-def _point_in_log(ctx: click.Context, parameter: click.Parameter, value: str | None) -> int | datetime | None:
-    """Digits are a position, anything else an ISO 8601 time; UTC unless it has an offset."""
-    if value is None:
-        return None
-    try:
-        return point_in_log(value)
-    except ValueError:
-        msg = f"{value!r} is neither a position, e.g. 120, nor a time, e.g. 2026-02-07T17:29:24Z"
-        raise click.BadParameter(msg, ctx, parameter) from None
+def parsed(parse: Callable[[str], R], fault: str) -> Callable[[click.Context, click.Parameter, str | None], R | None]:
+    """Return the callback of an option that parses its value; `fault` is said of a value for which that raises `ValueError`."""
+
+    def callback(ctx: click.Context, parameter: click.Parameter, value: str | None) -> R | None:
+        try:
+            return None if value is None else parse(value)
+        except ValueError:
+            msg = f"{value!r} {fault}"
+            raise click.BadParameter(msg, ctx, parameter) from None
+
+    return callback
 
 
 def point_in_log(value: str) -> int | datetime:
     """A position, in digits, or an ISO 8601 time; UTC unless it has an offset. Raises `ValueError`."""
     return int(value) if re.fullmatch(r"[0-9]{1,18}", value) else aware_time(value)
-
-
-def _time(ctx: click.Context, parameter: click.Parameter, value: str | None) -> datetime | None:
-    """An ISO 8601 time; UTC unless it has an offset."""
-    try:
-        return None if value is None else aware_time(value)
-    except ValueError:
-        msg = f"{value!r} is no time, e.g. 2026-02-07T17:29:24Z"
-        raise click.BadParameter(msg, ctx, parameter) from None
 
 
 def aware_time(value: str) -> datetime:
@@ -107,24 +107,16 @@ def aware_time(value: str) -> datetime:
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
-after_option = click.option(
-    "--after", type=click.IntRange(min=0), metavar="POSITION", help="Only events after this position on the log."
-)
-since_option = click.option(
-    "--since",
-    callback=_time,
-    metavar="TIME",
-    help="Only events at or after this time (ISO 8601, UTC unless it has an offset).",
-)
+_point: Final = parsed(point_in_log, "is neither a position, e.g. 120, nor a time, e.g. 2026-02-07T17:29:24Z")
 at_option = click.option(
     "--at",
-    callback=_point_in_log,
+    callback=_point,
     metavar="POSITION|TIME",
     help="As it was at this position on the log, or this time (ISO 8601, UTC unless it has an offset).",
 )
 until_option = click.option(
     "--until",
-    callback=_point_in_log,
+    callback=_point,
     metavar="POSITION|TIME",
     help="Up to this position on the log, or this time (ISO 8601, UTC unless it has an offset).",
 )
@@ -144,17 +136,20 @@ def ledger_at(settings: Settings, *, create: bool = False, create_stream: bool =
         msg = f"there is no ledger at {location}; 'chatledger import FILE' makes one, --location names another"
         raise ConfigurationError(msg)
     with progress_bar("building the index") as progress:
-        # Never an option of the command line, which every user of the machine can read.
-        encryption = Encryption.from_environment() if KEY_ENV in os.environ else None
         ledger = open_ledger(
             location,
             create=create_stream or None,
             progress=progress,
-            encryption=encryption,
+            encryption=keys_given(),
             login=login_for(location),
         )
     with ledger:
         yield ledger if settings.user_id is None else ledger.for_user(settings.user_id)
+
+
+def keys_given() -> Encryption | None:
+    """The keys in the environment. They are never an option of the command line, which every user of the machine can read."""
+    return Encryption.from_environment() if KEY_ENV in os.environ else None
 
 
 def login_for(location: str) -> Login | None:

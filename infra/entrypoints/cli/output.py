@@ -1,6 +1,8 @@
 """Printing: text for people, JSON for programs, errors and progress on stderr."""
 
 import contextlib
+import json
+import re
 import sys
 from collections.abc import Callable, Generator, Iterable
 from datetime import UTC, datetime
@@ -102,12 +104,7 @@ def encode_json(value: Any) -> str:
     encoding = (sys.stdout.encoding or "utf-8").lower()
     if encoding.startswith("utf"):
         return text
-    return "".join(part if part.isascii() else _escape(part) for part in text)
-
-
-def _escape(character: str) -> str:
-    units = character.encode("utf-16-be")
-    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
+    return re.sub(r"[^\x00-\x7f]", lambda found: json.dumps(found[0])[1:-1], text)
 
 
 def fields_of(struct: msgspec.Struct) -> dict[str, Any]:

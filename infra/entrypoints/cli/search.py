@@ -2,7 +2,7 @@
 
 import re
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 import click
 from rich.padding import Padding
@@ -11,25 +11,16 @@ from rich.text import Text
 from chatledger.domain.draw.outline import flat, short_id
 from chatledger.domain.values import SearchHit
 
-from ...ledger.ledger import Ledger
 from ...ledger.search import DEFAULT_LIMIT
 from .lookup import require_branch, require_chat
-from .options import Settings, aware_time, json_option, ledger_at, limit_option, location_option
+from .options import Settings, aware_time, ledger_at, ledger_options, limit_option, parsed
 from .output import console, fields_of, format_time, print_json_list, print_lines, print_note, print_text, role_style
 
 _TAG: Final = re.compile("</?mark>")
 _MATCH_STYLE: Final = "bold red"
 
 
-def _moment(ctx: click.Context, parameter: click.Parameter, value: str | None) -> datetime | None:
-    """An ISO 8601 day or time; UTC unless it has an offset."""
-    if value is None:
-        return None
-    try:
-        return aware_time(value)
-    except ValueError:
-        msg = f"{value!r} is not a time, e.g. 2026-02-07 or 2026-02-07T17:29:24Z"
-        raise click.BadParameter(msg, ctx, parameter) from None
+_moment: Final = parsed(aware_time, "is not a time, e.g. 2026-02-07 or 2026-02-07T17:29:24Z")
 
 
 @click.command("search")
@@ -47,9 +38,7 @@ def _moment(ctx: click.Context, parameter: click.Parameter, value: str | None) -
 @click.option("--until", callback=_moment, metavar="TIME", help="Only messages created before this time.")
 @limit_option(f"messages, the best ones; {DEFAULT_LIMIT} by default")
 @click.option("--offset", type=click.IntRange(min=0), default=0, metavar="N", help="Leave out the N best ones.")
-@json_option
-@location_option()
-@click.pass_obj
+@ledger_options
 def search_command(
     settings: Settings,
     *,
@@ -76,7 +65,10 @@ def search_command(
     query = " ".join(words)
     size = DEFAULT_LIMIT if limit is None else limit
     with ledger_at(settings) as ledger:
-        _check_names(ledger, chat_id, branch)
+        if chat_id is not None:
+            require_chat(ledger, chat_id)
+            if branch is not None:
+                require_branch(ledger, chat_id, branch)
         # One more than asked for tells whether there is another page.
         found = ledger.search(
             query,
@@ -93,35 +85,19 @@ def search_command(
         print_note("the search index is being built: of some chats, only messages with exactly this text are found")
     shown = found[:size]
     if as_json:
-        print_json_list(map(_hit_object, shown))
+        print_json_list(fields_of(hit) | {"message": fields_of(hit.message)} for hit in shown)
         return
     for hit in shown:
         _print_hit(hit, with_chat=chat_id is None)
     if not found:
-        print_text("No more messages match." if offset else _nothing(query))
+        why = "" if any(map(str.isalnum, query)) else ": there is no letter or digit in the query"
+        print_text("No more messages match." if offset else f"No message matches{why}.")
     elif len(found) > size > 0:
         print_text(f"More with --offset {offset + size}", "dim")
 
 
-def _check_names(ledger: Ledger, chat_id: str | None, branch: str | None) -> None:
-    if chat_id is not None:
-        require_chat(ledger, chat_id)
-        if branch is not None:
-            require_branch(ledger, chat_id, branch)
-
-
-def _nothing(query: str) -> str:
-    if any(character.isalnum() for character in query):
-        return "No message matches."
-    return "No message matches: there is no letter or digit in the query."
-
-
-def _hit_object(hit: SearchHit) -> dict[str, Any]:
-    return fields_of(hit) | {"message": fields_of(hit.message)}
-
-
 def _print_hit(hit: SearchHit, *, with_chat: bool) -> None:
-    """Who, when and where on one line, and the snippet below."""
+    """Print author, time and place on one line, and the snippet below."""
     message = hit.message
     head = Text(flat(message.name), style=f"bold {role_style(message.name)}")
     head.append(f"  {format_time(message.created_at)}  {short_id(message.id)}", style="not bold dim default")

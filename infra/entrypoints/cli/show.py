@@ -4,15 +4,18 @@ import contextlib
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
+from itertools import islice
 from typing import Any, Final
 
 import click
+from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
 from chatledger.domain.chat.interchange import ImportedMessage
 from chatledger.domain.draw.diagrams import draw_dot, draw_mermaid
 from chatledger.domain.draw.outline import flat
+from chatledger.domain.draw.tree import LEGEND, DrawnLine, Style, draw_lines
 from chatledger.domain.values import Branch, Chat, Checkpoint, Graph, Message, plain_text
 
 from .chats import chat_heading
@@ -21,6 +24,7 @@ from .options import Settings, at_option, chat_argument, json_option, ledger_at,
 from .output import (
     ACTIVE_HEAD,
     CHECKPOINT,
+    HEAD,
     console,
     count,
     fields_of,
@@ -31,7 +35,6 @@ from .output import (
     print_text,
     role_style,
 )
-from .tree import best_style, print_tree
 
 _TEXTS: Final[dict[str | None, Callable[[Graph], str]]] = {"mermaid": draw_mermaid, "dot": draw_dot}
 
@@ -151,19 +154,14 @@ def chat_object(
 
 def message_object(message: Message | ImportedMessage) -> dict[str, Any]:
     """A message with all its fields; which chat it belongs to is said around it."""
-    return {name: value for name in ImportedMessage.__struct_fields__ for value in (getattr(message, name),)}
+    return {name: getattr(message, name) for name in ImportedMessage.__struct_fields__}
 
 
 def _show_chain(ledger: LedgerOrView, chat: Chat, branch: Branch, *, limit: int | None, as_json: bool) -> None:
     messages = ledger.get_messages(chat.id, branch=branch.name, limit=limit)
     if as_json:
-        print_json(
-            {
-                "chat": fields_of(chat),
-                "branch": fields_of(branch),
-                "messages": [message_object(message) for message in messages],
-            }
-        )
+        found = list(map(message_object, messages))
+        print_json({"chat": fields_of(chat), "branch": fields_of(branch), "messages": found})
         return
     checkpoints = ledger.list_checkpoints(chat.id)
     print_lines(chat_heading(chat, checkpoints=len(checkpoints)))
@@ -180,13 +178,13 @@ def print_conversation(messages: Sequence[Message], checkpoints: Iterable[Checkp
     for checkpoint in checkpoints:
         marks.setdefault(checkpoint.message_id, []).append(checkpoint.name)
     out = console()
-    is_tty = out.file.isatty()
     for message in messages:
         print_lines([Text(), _message_head(message, marks.get(message.id, ()))])
-        if is_tty:
-            out.print(Padding(Text(multiline(_text_of(message))), (0, 0, 0, 2)))
+        text = multiline(plain_text(message.data).strip("\n") or "(no text)")
+        if out.file.isatty():
+            out.print(Padding(Text(text), (0, 0, 0, 2)))
         else:
-            print_lines(Text(f"  {line}".rstrip()) for line in _lines_of(message))
+            print_lines(Text(f"  {line}".rstrip()) for line in text.split("\n"))
 
 
 def _message_head(message: Message, checkpoints: Iterable[str]) -> Text:
@@ -200,10 +198,69 @@ def _message_head(message: Message, checkpoints: Iterable[str]) -> Text:
     return head
 
 
-def _lines_of(message: Message) -> Iterator[str]:
-    return iter(multiline(_text_of(message)).split("\n"))
+_LEAST_PREVIEW: Final = 4
 
 
-def _text_of(message: Message) -> str:
-    text = plain_text(message.data).strip("\n")
-    return text or "(no text)"
+def print_tree(graph: Graph, *, style: Style, limit: int | None = None) -> None:
+    """Draw a chat, or the first lines of the drawing."""
+    print_lines(_drawing(graph, style=style, limit=limit, out=console()), is_cut=True)
+
+
+def best_style(*, ascii_only: bool) -> Style:
+    """ASCII when asked for, or when the output cannot show more."""
+    is_unicode = (sys.stdout.encoding or "").lower().startswith("utf")
+    return "unicode" if is_unicode and not ascii_only else "ascii"
+
+
+def _drawing(graph: Graph, *, style: Style, limit: int | None, out: Console) -> Iterator[Text]:
+    yield Text(f"[chat: {flat(graph.chat_id)}]", style="bold")
+    yield Text()
+    lines = draw_lines(graph, style=style)
+    if not graph.nodes:
+        yield Text("(empty)")
+        return
+    width = out.width if out.file.isatty() else None
+    yield from (colour_line(line, width=width) for line in islice(lines, limit))
+    rest = sum(1 for _ in lines)
+    if rest:
+        yield Text(f"... {count(rest, 'more line')}, --limit cut them", style="dim")
+    yield Text()
+    yield Text(LEGEND, style="dim")
+
+
+def colour_line(line: DrawnLine, *, width: int | None) -> Text:
+    """A line of the tree; the preview gives way when the terminal is narrow."""
+    if line.skipped:
+        return Text(line.prefix, style="dim").append(str(line).removeprefix(line.prefix), style="italic")
+    weight = "" if line.is_active else "dim"
+    text = Text.assemble((line.prefix, "dim"), (line.id, weight or "bold"), " ")
+    text.append(f"({line.role})", style=role_style(line.role))
+    text.append(": ")
+    text.append(f'"{_fit(line, width)}"', style=weight)
+    for part, style in _markers(line):
+        text.append(part, style=style)
+    return text
+
+
+def _fit(line: DrawnLine, width: int | None) -> str:
+    if width is None:
+        return line.content
+    excess = Text(str(line)).cell_len - width
+    if excess <= 0:
+        return line.content
+    shorter = Text(line.content.removesuffix("..."))
+    shorter.truncate(max(shorter.cell_len - excess, _LEAST_PREVIEW), overflow="ellipsis")
+    return shorter.plain
+
+
+def _markers(line: DrawnLine) -> Iterable[tuple[str, str]]:
+    if line.branches:
+        yield " <- [", "dim"
+        for number, (name, is_active) in enumerate(line.branches):
+            yield (", " if number else ""), "dim"
+            yield (f"{name} *", ACTIVE_HEAD) if is_active else (name, HEAD)
+        yield "]", "dim"
+    if line.checkpoints:
+        yield f" {{{', '.join(line.checkpoints)}}}", CHECKPOINT
+    if line.note:
+        yield f" ({line.note})", "red"

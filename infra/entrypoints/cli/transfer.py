@@ -3,7 +3,8 @@
 import contextlib
 import sys
 import tempfile
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import IO, Final
 
@@ -11,7 +12,7 @@ import click
 import msgspec
 from rich.text import Text
 
-from chatledger.domain.chat.interchange import ImportedChat, ImportResult
+from chatledger.domain.chat.interchange import ImportedChat, ImportResult, Problem
 from chatledger.domain.draw.outline import flat
 from chatledger.domain.errors import (
     AccessDeniedError,
@@ -27,9 +28,10 @@ from chatledger.domain.errors import (
 )
 from chatledger.domain.limits import MAX_UNPACKED_BYTES
 
-from ...exchange.importers import FORMATS, Problem, detect_format, read_chats, write_chats
-from ...exchange.importers.langgraph_sqlite import FORMAT as LANGGRAPH
-from ...exchange.importers.langgraph_sqlite import import_saver_file, is_saver_file
+from ...exchange.jsonl import write_chats
+from ...exchange.langgraph_sqlite import FORMAT as LANGGRAPH
+from ...exchange.langgraph_sqlite import import_saver_file, is_saver_file
+from ...exchange.readers import FORMATS, read_chats
 from ...ledger.ledger import Ledger
 from .lookup import require_chat
 from .options import Settings, ledger_at, location_option
@@ -49,63 +51,107 @@ _ABOUT_ONE_CHAT: Final = (
 )
 
 
-class Tally:
-    """The counts of an import so far."""
+_ALSO: Final[tuple[tuple[str, str, str | None, str], ...]] = (
+    ("heads_moved", "branch", "branches", "moved on"),
+    ("checkpoints_set", "checkpoint", None, "set"),
+    ("runs_added", "run", None, "recorded"),
+    ("messages_annotated", "message", None, "annotated"),
+)
+"""The counts of an `ImportResult` that a summary names when there is something to count."""
 
-    def __init__(self) -> None:
-        self.new = self.changed = self.unchanged = 0
-        self.messages = self.branches = self.heads = self.checkpoints = self.runs = self.annotated = 0
-        self.problems = self.failures = 0
-        self.threads = self.agent_checkpoints = self.known_checkpoints = 0
+
+class _Import:
+    """An import: its options, and the counts so far."""
+
+    def __init__(self, file_format: str | None, user_id: str | None, *, strict: bool, max_unpacked_bytes: int) -> None:
+        self._format, self._user_id, self._strict = file_format, user_id, strict
+        self._max_unpacked_bytes = max_unpacked_bytes
+        self.counts = Counter[str]()
 
     @property
     def chats(self) -> int:
         """The number of chats that were imported, or were there before."""
-        return self.new + self.changed + self.unchanged
+        return self.counts["new"] + self.counts["changed"] + self.counts["unchanged"]
 
-    def add(self, result: ImportResult) -> None:
-        """Count one chat."""
-        if result.is_new:
-            self.new += 1
-        elif result != ImportResult(chat_id=result.chat_id):
-            self.changed += 1
-        else:
-            self.unchanged += 1
-        self.messages += result.messages_added
-        self.branches += result.branches_added
-        self.heads += result.heads_moved
-        self.checkpoints += result.checkpoints_set
-        self.runs += result.runs_added
-        self.annotated += result.messages_annotated
+    def is_readable(self, path: Path) -> bool:
+        """Return whether a file is there and of a known format, before a ledger is made for nothing."""
+        with self._leaving_out(InvalidValueError):
+            if not self._is_of_saver(path):
+                self._read(path, lambda _: None)
+            return True
+        return False
 
-    def summary(self) -> list[str]:
-        """Return the closing message of an import."""
-        lines: list[str] = []
-        if self.threads:
-            lines.append(
-                f"Read {count(self.threads, 'thread')} of agents: {count(self.agent_checkpoints, 'checkpoint')} added, "
-                f"{self.known_checkpoints:,} here already."
-            )
-        if not self.chats and self.threads:
-            pass
-        elif self.chats and self.unchanged == self.chats:
-            lines.append(f"Nothing changed: {count(self.chats, 'chat')} read, all here already.")
-        else:
-            lines.append(
-                f"Imported {count(self.chats, 'chat')}: {self.new:,} new, {self.changed:,} changed, "
-                f"{self.unchanged:,} unchanged."
-            )
-            added = f"{count(self.messages, 'message')}, {count(self.branches, 'branch', 'branches')} added"
-            moved = f", {count(self.heads, 'branch', 'branches')} moved on" if self.heads else ""
-            marked = f", {count(self.checkpoints, 'checkpoint')} set" if self.checkpoints else ""
-            ran = f", {count(self.runs, 'run')} recorded" if self.runs else ""
-            said = f", {count(self.annotated, 'message')} annotated" if self.annotated else ""
-            lines.append(added + marked + moved + ran + said + ".")
-        if self.problems:
-            lines.append(f"{count(self.problems, 'problem')} in the files, worked around; see the warnings.")
-        if self.failures:
-            lines.append(f"{count(self.failures, 'file or chat', 'files or chats')} left out; see the errors.")
-        return lines
+    def take(self, ledger: Ledger, path: Path, say: Callable[[str], None]) -> None:
+        """Take in the content of one file. Errors that are about one chat, or the file, stop the rest only if strict."""
+        say(f"reading {path.name}")
+        if self._is_of_saver(path):
+            with self._leaving_out(InvalidValueError):
+                found = import_saver_file(ledger, path)
+                self.counts.update(threads=found.threads, agent_checkpoints=found.checkpoints, known=found.known)
+            return
+        chats = self._read(path, self._report, strict=self._strict)
+        with self._leaving_out((UnsupportedFormatError, InvalidValueError)):
+            for chat in chats:
+                with self._leaving_out(_ABOUT_ONE_CHAT, f"chat {chat.id!r} is left out: "):
+                    self._count(ledger.import_chat(self._owned(chat)))
+                messages = count(self.counts["messages_added"], "new message")
+                say(f"importing {path.name}: {count(self.chats, 'chat')}, {messages}")
+
+    def _read(self, path: Path, report: Callable[[Problem], None], *, strict: bool = False) -> Iterator[ImportedChat]:
+        limit = self._max_unpacked_bytes
+        return read_chats(path, format=self._format, strict=strict, on_problem=report, max_unpacked_bytes=limit)
+
+    def _is_of_saver(self, path: Path) -> bool:
+        return self._format == LANGGRAPH or (self._format is None and is_saver_file(path))
+
+    @contextlib.contextmanager
+    def _leaving_out(
+        self, errors: type[ChatledgerError] | tuple[type[ChatledgerError], ...], what: str = ""
+    ) -> Generator[None]:
+        """Report errors that are about one chat or file, and go on; if strict, raise them."""
+        try:
+            yield
+        except LogRegressedError:
+            raise
+        except errors as error:
+            if self._strict:
+                raise
+            self.counts["failures"] += 1
+            print_error(f"{what}{error}")
+
+    def _report(self, problem: Problem) -> None:
+        self.counts["problems"] += 1
+        console(stderr=True).print(Text.assemble(("warning: ", "yellow"), flat(str(problem))), soft_wrap=True)
+
+    def _owned(self, chat: ImportedChat) -> ImportedChat:
+        if self._user_id is None or chat.user_id not in _NOBODY:
+            return chat
+        return msgspec.structs.replace(chat, user_id=self._user_id)
+
+    def _count(self, result: ImportResult) -> None:
+        is_unchanged = result == ImportResult(chat_id=result.chat_id)
+        self.counts["new" if result.is_new else "unchanged" if is_unchanged else "changed"] += 1
+        for name in ("messages_added", "branches_added", *(also[0] for also in _ALSO)):
+            self.counts[name] += getattr(result, name)
+
+    def summary(self) -> Iterator[str]:
+        """Return the closing message, line by line."""
+        found, chats = self.counts, count(self.chats, "chat")
+        if found["threads"]:
+            read = f"Read {count(found['threads'], 'thread')} of agents"
+            yield f"{read}: {count(found['agent_checkpoints'], 'checkpoint')} added, {found['known']:,} here already."
+        if self.chats and found["unchanged"] == self.chats:
+            yield f"Nothing changed: {chats} read, all here already."
+        elif self.chats or not found["threads"]:
+            numbers = ", ".join(f"{found[name]:,} {name}" for name in ("new", "changed", "unchanged"))
+            yield f"Imported {chats}: {numbers}."
+            messages, branches = found["messages_added"], found["branches_added"]
+            also = (f", {count(found[name], one, many)} {verb}" for name, one, many, verb in _ALSO if found[name])
+            yield f"{count(messages, 'message')}, {count(branches, 'branch', 'branches')} added{''.join(also)}."
+        if found["problems"]:
+            yield f"{count(found['problems'], 'problem')} in the files, worked around; see the warnings."
+        if found["failures"]:
+            yield f"{count(found['failures'], 'file or chat', 'files or chats')} left out; see the errors."
 
 
 @click.command("import")
@@ -148,117 +194,19 @@ def import_command(
     A broken record is reported with its line and left out; a message whose parent is missing becomes a root. With
     --strict the import ends there; chats before it stay.
     """
-    tally = Tally()
-    limit_bytes = max_unpacked_mib * _MIB
-    readable = [
-        path for path in files if _is_readable(path, file_format, tally, strict=strict, max_unpacked_bytes=limit_bytes)
-    ]
+    run = _Import(file_format, user_id, strict=strict, max_unpacked_bytes=max_unpacked_mib * _MIB)
+    readable = [path for path in files if run.is_readable(path)]
     if readable:
         with ledger_at(settings, create=True, create_stream=create) as ledger, pulse("opening the ledger") as say:
             for path in readable:
-                _import_file(
-                    ledger, path, file_format, user_id, tally, say, strict=strict, max_unpacked_bytes=limit_bytes
-                )
-    if not (tally.chats or tally.threads) and tally.failures:
+                run.take(ledger, path, say)
+    if not (run.chats or run.counts["threads"]) and run.counts["failures"]:
         return 1
-    for line in tally.summary():
+    for line in run.summary():
         print_text(line)
-    if tally.new and sys.stdout.isatty():
+    if run.counts["new"] and sys.stdout.isatty():
         print_text("Look at them with 'chatledger chats' and 'chatledger show CHAT'.", "dim")
-    return 1 if tally.failures else 0
-
-
-def _is_readable(path: Path, file_format: str | None, tally: Tally, *, strict: bool, max_unpacked_bytes: int) -> bool:
-    """Whether a file is there and of a known format; told before a ledger is made for nothing."""
-    try:
-        if _is_of_saver(path, file_format):
-            return True
-        if file_format is None:
-            detect_format(path, max_unpacked_bytes=max_unpacked_bytes)
-        else:
-            read_chats(path, format=file_format, on_problem=lambda _: None, max_unpacked_bytes=max_unpacked_bytes)
-    except InvalidValueError as error:
-        if strict:
-            raise
-        tally.failures += 1
-        print_error(str(error))
-        return False
-    return True
-
-
-def _import_file(
-    ledger: Ledger,
-    path: Path,
-    file_format: str | None,
-    user_id: str | None,
-    tally: Tally,
-    say: Callable[[str], None],
-    *,
-    strict: bool,
-    max_unpacked_bytes: int,
-) -> None:
-    """Take in what one file has. Errors that are about one chat, or the file, do not stop the rest unless strictly."""
-
-    def report(problem: Problem) -> None:
-        tally.problems += 1
-        _print_problem(str(problem))
-
-    say(f"reading {path.name}")
-    if _is_of_saver(path, file_format):
-        _import_threads(ledger, path, tally, strict=strict)
-        return
-    chats = read_chats(
-        path, format=file_format, strict=strict, on_problem=report, max_unpacked_bytes=max_unpacked_bytes
-    )
-    try:
-        for chat in chats:
-            _import_chat(ledger, _owned(chat, user_id), tally, strict=strict)
-            say(f"importing {path.name}: {count(tally.chats, 'chat')}, {count(tally.messages, 'new message')}")
-    except (UnsupportedFormatError, InvalidValueError) as error:
-        if strict:
-            raise
-        tally.failures += 1
-        print_error(str(error))
-
-
-def _is_of_saver(path: Path, file_format: str | None) -> bool:
-    return file_format == LANGGRAPH or (file_format is None and is_saver_file(path))
-
-
-def _import_threads(ledger: Ledger, path: Path, tally: Tally, *, strict: bool) -> None:
-    try:
-        found = import_saver_file(ledger, path)
-    except InvalidValueError as error:
-        if strict:
-            raise
-        tally.failures += 1
-        print_error(str(error))
-    else:
-        tally.threads += found.threads
-        tally.agent_checkpoints += found.checkpoints
-        tally.known_checkpoints += found.known
-
-
-def _import_chat(ledger: Ledger, chat: ImportedChat, tally: Tally, *, strict: bool) -> None:
-    try:
-        tally.add(ledger.import_chat(chat))
-    except LogRegressedError:
-        raise
-    except _ABOUT_ONE_CHAT as error:
-        if strict:
-            raise
-        tally.failures += 1
-        print_error(f"chat {chat.id!r} is left out: {error}")
-
-
-def _owned(chat: ImportedChat, user_id: str | None) -> ImportedChat:
-    if user_id is None or chat.user_id not in _NOBODY:
-        return chat
-    return msgspec.structs.replace(chat, user_id=user_id)
-
-
-def _print_problem(text: str) -> None:
-    console(stderr=True).print(Text.assemble(("warning: ", "yellow"), flat(text)), soft_wrap=True)
+    return 1 if run.counts["failures"] else 0
 
 
 @click.command("export")
@@ -276,16 +224,13 @@ def export_command(settings: Settings, *, chat_ids: tuple[str, ...], output: Pat
         for chat_id in chat_ids:
             require_chat(ledger, chat_id)
         ids = list(dict.fromkeys(chat_ids)) or [chat.id for chat in reversed(ledger.list_chats())]
+        chats = map(ledger.export_chat, ids)
         if output is None:
-            write_chats(sys.stdout.buffer, _exported(ledger, ids))
+            write_chats(sys.stdout.buffer, chats)
             return
         with _replacing(output) as stream:
-            written = write_chats(stream, _exported(ledger, ids))
+            written = write_chats(stream, chats)
     print_text(f"Wrote {count(written, 'chat')} to {output}.")
-
-
-def _exported(ledger: Ledger, ids: Sequence[str] | Iterable[str]) -> Iterator[ImportedChat]:
-    return (ledger.export_chat(chat_id) for chat_id in ids)
 
 
 @contextlib.contextmanager

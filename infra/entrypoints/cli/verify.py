@@ -3,7 +3,7 @@
 import os
 import sys
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import click
 from rich.text import Text
@@ -12,7 +12,7 @@ from chatledger.domain.errors import ChainIntegrityError, ConfigurationError, Co
 from chatledger.domain.proof.anchors import Anchor
 from chatledger.domain.proof.verification import Verification
 
-from .options import Settings, json_option, ledger_at, location_option
+from .options import Settings, ledger_at, ledger_options, location_option
 from .output import count, fields_of, format_time, print_json, print_lines, print_note, print_text, progress_bar
 
 _SHOWN = 20
@@ -27,9 +27,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
     metavar="FILE",
     help="The Ed25519 public key (PEM) of whom you trust to have signed the anchor; needs --anchor.",
 )
-@json_option
-@location_option()
-@click.pass_obj
+@ledger_options
 def verify_command(settings: Settings, *, anchor_file: Path | None, public_key: Path | None, as_json: bool) -> None:
     """
     Check every event of the log, and that the index says the same.
@@ -64,28 +62,15 @@ def _read(file: Path) -> bytes:
 
 
 def _print_problem(error: ChainIntegrityError | CorruptStateError) -> None:
-    print_json(
-        {
-            "ok": False,
-            "error": type(error).__name__,
-            "message": str(error),
-            "position": error.position,
-            "chat_id": error.chat_id,
-            "version": error.version,
-        }
-    )
+    where = {name: getattr(error, name) for name in ("position", "chat_id", "version")}
+    print_json({"ok": False, "error": type(error).__name__, "message": str(error), **where})
 
 
 def _object(found: Verification, anchor: Anchor | None, *, is_key_given: bool) -> dict[str, Any]:
     known: dict[str, Any] = {"ok": True, **fields_of(found)}
     if anchor is not None:
-        known["anchor"] = {
-            "position": anchor.position,
-            "created_at": anchor.created_at,
-            "count": anchor.count,
-            "key_id": anchor.key_id,
-            "is_key_given": is_key_given,
-        }
+        facts = {name: getattr(anchor, name) for name in ("position", "created_at", "count", "key_id")}
+        known["anchor"] = {**facts, "is_key_given": is_key_given}
     return known
 
 
@@ -146,12 +131,8 @@ def anchor_command(settings: Settings, *, key: Path, out: Path | None) -> None:
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
-        _refuse(out, error)
+        msg = f"the anchor cannot be written to {out}: {error}"
+        raise ConfigurationError(msg) from error
     print_text(
         f"Anchored {count(anchor.count, 'stream')} up to position {anchor.position:,} in {out}, signed with key {anchor.key_id}."
     )
-
-
-def _refuse(out: Path, error: OSError) -> NoReturn:
-    msg = f"the anchor cannot be written to {out}: {error}"
-    raise ConfigurationError(msg) from error

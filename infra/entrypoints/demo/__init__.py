@@ -7,7 +7,7 @@ from pathlib import Path
 
 from chatledger.domain.chat.interchange import ImportedChat
 
-from ...exchange.importers import read_chats
+from ...exchange.readers import read_chats
 
 
 @contextmanager

@@ -3,13 +3,12 @@
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import msgspec
-
 from chatledger.domain.errors import NamespaceError
 from chatledger.domain.thread.copies import Reemission
 from chatledger.domain.thread.events import CheckpointKey, Skeleton
 from chatledger.domain.thread.namespaces import ASSISTANT, assistant_namespace
 from chatledger.domain.thread.record import CheckpointRecord, ancestors
+from chatledger.domain.wire import Value
 from chatledger.projections.thread.reader import IndexedThread
 
 from ...ledger.threads import Removal
@@ -94,7 +93,7 @@ def delta_channels(record: CheckpointRecord, metadata: Any) -> set[str]:
     return {channel for channel in counters if channel not in record.channels}
 
 
-class Migration(msgspec.Struct, frozen=True):
+class Migration(Value, frozen=True):
     """
     The result of `migrate_namespace`.
 

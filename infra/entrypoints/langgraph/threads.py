@@ -12,6 +12,7 @@ from chatledger.domain.errors import InvalidValueError
 from chatledger.domain.limits import check_count
 from chatledger.domain.thread.namespaces import ASSISTANT
 from chatledger.domain.thread.record import StoredWrite
+from chatledger.domain.wire import Value
 
 from ...ledger.aio.awaiting import in_thread
 from ...ledger.threads import StoredCheckpoint, ThreadInfo
@@ -25,7 +26,7 @@ _INTERRUPT, _ERROR = "__interrupt__", "__error__"
 _NEVER: Final = -1
 
 
-class ThreadTask(msgspec.Struct, frozen=True):
+class ThreadTask(Value, frozen=True):
     """
     A task of the next step.
 
@@ -44,7 +45,7 @@ class ThreadTask(msgspec.Struct, frozen=True):
     is_done: bool = False
 
 
-class ThreadState(msgspec.Struct, frozen=True):
+class ThreadState(Value, frozen=True):
     """
     The state of a thread at a checkpoint.
 

@@ -1,4 +1,4 @@
-"""Feeds: the events of a log as they come, and how far those who handle them have come."""
+"""Feeds: the events of a log as they come, and the positions that their readers have reached."""
 
 from .cursor import Cursor
 from .feed import AsyncFeed, Feed

@@ -196,7 +196,7 @@ class Cursor:
         # `wait` said that there is more, but it is not for us: read past it from now on.
         self._is_sparse = self._is_sparse or (self._was_woken and not page)
         self._was_woken = False
-        # At the end of what is there, `wait` knows whether there is more; one who does not follow reads until nothing comes.
+        # At the end of what is there, `wait` knows whether there is more; a feed that does not follow reads until nothing comes.
         self._may_have_more = bool(page) if not self.is_following else is_full
         return bool(page)
 
@@ -229,15 +229,12 @@ class Cursor:
         except ConflictError as error:
             _logger.warning("closing a feed: %s", error)
         except ChatledgerError as error:
-            _logger.warning("closing a feed: %s What it handled since position %d is given again", error, self._kept)
-
-    @property
-    def _kept(self) -> int:
-        return 0 if self._member is None else self._member.position
+            kept = 0 if self._member is None else self._member.position
+            _logger.warning("closing a feed: %s What it handled since position %d is given again", error, kept)
 
 
 def _next_limit(page: Sequence[Recorded], limit: int) -> int:
-    """How many events to read next, so that a page holds a few megabytes, however large the events are."""
+    """Return the number of events to read next, so that a page holds a few megabytes, however large the events are."""
     if len(page) < limit:  # at the end of the log, or near it: what comes next may be of another size
         return min(limit, FIRST_PAGE)
     sample = page[:: max(1, len(page) // _SAMPLE)]

@@ -3,11 +3,11 @@
 import uuid
 from typing import Final
 
-import msgspec
 from msgspec import structs
 
 from chatledger.domain.errors import ChainIntegrityError, ConflictError, InvalidValueError
 from chatledger.domain.limits import check_id
+from chatledger.domain.wire import Value
 
 from ...log import LostRaceError
 from ...log.bookmarks import Bookmark
@@ -15,11 +15,11 @@ from ...log.envelope import clock_ms
 from ..port import LedgerLog
 
 WHOLE: Final = (0, 1)
-"""The share of one who reads everything."""
+"""The share of a reader of everything."""
 _ATTEMPTS: Final = 20
 
 
-class FeedInfo(msgspec.Struct, frozen=True, kw_only=True):
+class FeedInfo(Value, frozen=True, kw_only=True):
     """
     The position of one member of a named feed.
 
@@ -39,7 +39,7 @@ class FeedInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Member:
-    """One who reads under a name, and keeps its position on the log."""
+    """A reader under a name, whose position is kept on the log."""
 
     def __init__(self, log: LedgerLog, bookmark: Bookmark) -> None:
         self._log, self._bookmark = log, bookmark
@@ -142,7 +142,7 @@ def _check_shares(log: LedgerLog, name: str, count: int) -> None:
 
 
 def _check_alone(log: LedgerLog, saved: Bookmark) -> None:
-    """Of two who begin a name with different counts at the same time, none goes on unless it sees no other."""
+    """Refuse a name that another reader began at the same time with another count of shares."""
     try:
         _check_shares(log, saved.name, saved.count)
     except InvalidValueError:

@@ -20,13 +20,13 @@ StateObserver = Callable[[Any, Any, str, StateDiff], Any]
 
 class StateObservers:
     """
-    Functions that are told of each transition of a graph, in the order in which they came.
+    Callbacks invoked after each transition of a graph, in the order in which they were registered.
 
     The program log has a debug line of each transition, under the name `chatledger.graph_state`. It says which node wrote and
     what `get_state_diff` finds: no content and no user id.
 
     Args:
-        others: Those who are told of everything that these are told of, and first.
+        others: Observers whose callbacks are invoked first, for the same transitions.
     """
 
     def __init__(self, *, others: "StateObservers | None" = None) -> None:
@@ -90,7 +90,7 @@ class StateObservers:
                     await answer
 
     def _current(self) -> list[StateObserver]:
-        """Those of this moment: observers may come and go while others are being told."""
+        """Return a copy: callbacks may be added and removed while others run."""
         others = [] if self._others is None else self._others._current()  # noqa: SLF001 - of its own class
         with self._lock:
             return [*others, *self._observers.values()]

@@ -371,7 +371,7 @@ class StateStore:
         """
         Call a function with (old, new, node, diff) after each update; see `StateObservers.on_state_change`.
 
-        It is told of the updates that are made by this store and its views; that of a view only of those by the view.
+        A callback of a store is invoked after updates by the store and by its views, that of a view after updates by the view only.
 
         Returns:
             A function that ends it.

@@ -3,14 +3,13 @@
 from collections.abc import Mapping
 from typing import Any, TypedDict, cast
 
-import msgspec
-
 from chatledger.domain.graph.decide import GraphStateRecord, VersionRecord
 from chatledger.domain.graph.events import parse_state_id
 from chatledger.domain.graph.transition import StateDiff
+from chatledger.domain.wire import Value
 
 
-class StateVersion(msgspec.Struct, frozen=True):
+class StateVersion(Value, frozen=True):
     """
     One version of a state, without its content.
 
@@ -31,7 +30,7 @@ class StateVersion(msgspec.Struct, frozen=True):
     size_bytes: int
 
 
-class StateInfo(msgspec.Struct, frozen=True):
+class StateInfo(Value, frozen=True):
     """A state without its content. Times are in ms; `expires_at` is None when it does not expire."""
 
     id: str
@@ -45,7 +44,7 @@ class StateInfo(msgspec.Struct, frozen=True):
     size_bytes: int
 
 
-class StateUpdate(msgspec.Struct, frozen=True):
+class StateUpdate(Value, frozen=True):
     """
     The result of an update.
 
@@ -62,7 +61,7 @@ class StateUpdate(msgspec.Struct, frozen=True):
     diff: StateDiff
 
 
-class ResumePoint(msgspec.Struct, frozen=True):
+class ResumePoint(Value, frozen=True):
     """
     The version at which a run goes on.
 

@@ -229,9 +229,9 @@ class JetStreamClient:
             start a server. Worker threads end early: a child process must not depend on its parent thread.
         timeout_s: The budget of one operation, all its attempts and connections included.
         erasing: Entered while messages are erased, where what a server that dies meanwhile leaves is finished before the next
-            one starts; see `embedded.erasures`.
-        why_full: Why the server can store nothing now, None while it can, as far as that can be known from here: it answers
-            no append when its disk is full.
+            one starts; see `nats_server.erasures`.
+        why_full: Returns the reason why the server cannot store anything now; None while it can, or when nothing is known of its
+            disk. A server answers no append when its disk is full.
     """
 
     def __init__(

@@ -6,6 +6,8 @@ from typing import Any
 import msgspec
 from eventsourcing.persistence import InterfaceError
 
+from chatledger.domain.wire import Value
+
 from .client import Deadline, JetStreamClient, ask_api
 from .connection import Connection
 from .errors import NAME_IN_USE, NOT_FOUND, ApiError, StreamAbsentError
@@ -15,7 +17,7 @@ LOG_ID = "chatledger_log_id"
 DUPLICATE_WINDOW_S = 120
 
 
-class StreamState(msgspec.Struct, frozen=True):
+class StreamState(Value, frozen=True):
     """
     The state of a stream: first and last position, number of messages.
 

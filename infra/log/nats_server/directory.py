@@ -175,7 +175,7 @@ class DataDirectory:
             return stored + shutil.disk_usage(self.log).free * 9 // 10
 
     def why_full(self) -> str | None:
-        """Why nothing more can be stored here; None while there is room. nats-server answers no append on a full disk."""
+        """Return the reason when the disk is full; None while there is room. nats-server answers no append on a full disk."""
         try:
             found = os.statvfs(self.path)
         except OSError:
@@ -232,6 +232,15 @@ def write_private(path: Path, content: bytes, *, is_synced: bool = True) -> None
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+def sync(path: Path) -> None:
+    """Bring the content of a file to the disk, or which files a folder has."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _is_half_made(stream: Path) -> bool:

@@ -22,7 +22,7 @@ import msgspec
 from chatledger.domain.errors import ConfigurationError, LogUnavailableError
 
 from .blocks import DELETED, ERASED, HEAD, Span, are_intact, block_files, hashed_part, read_frames
-from .directory import DataDirectory
+from .directory import DataDirectory, sync
 from .lock import OwnerLock
 from .record_hash import block_key, record_hashes
 
@@ -121,17 +121,8 @@ def overwrite_deleted(folder: Path, prefix: bytes) -> int:
             leftovers.file.unlink()
         count += 1
     if count:
-        sync_folder(folder / "msgs")
+        sync(folder / "msgs")
     return count
-
-
-def sync_folder(folder: Path) -> None:
-    """Bring to the disk which files a folder has."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _replace(file: Path, content: bytes) -> None:
@@ -163,30 +154,25 @@ def erasing(directory: DataDirectory) -> Generator[None]:
         LogUnavailableError: It could not be noted, and nothing was erased; or what was erased could not be synced.
     """
     mark = directory.path / f"{MARK}{secrets.token_hex(8)}"
-    lock = _make(mark)
-    try:
-        yield
-        _remove(mark, directory)
-    finally:
-        lock.abandon()
-
-
-def _make(mark: Path) -> OwnerLock:
     try:
         lock = OwnerLock.try_take(mark)
-        sync_folder(mark.parent)
+        sync(mark.parent)
     except (ConfigurationError, OSError) as error:
         msg = f"an erasure could not be noted in {mark.parent}, and was not begun: {error}"
         raise LogUnavailableError(msg) from error
     assert lock is not None, "nobody else has that name"
-    return lock
+    try:
+        yield
+        _settle(mark, directory)
+    finally:
+        lock.abandon()
 
 
-def _remove(mark: Path, directory: DataDirectory) -> None:
+def _settle(mark: Path, directory: DataDirectory) -> None:
     try:
         # The server syncs the content of a block that it writes anew, but not its new name.
         for folder in _streams(directory):
-            sync_folder(folder / "msgs")
+            sync(folder / "msgs")
         mark.unlink(missing_ok=True)
     except OSError as error:
         msg = f"what was erased in {directory.path} may not have reached the disk: {error}"
@@ -252,6 +238,6 @@ def _streams(directory: DataDirectory) -> list[Path]:
 
 
 def _prefix(folder: Path) -> bytes:
-    """What the subjects of messages with content begin with. Where a feed stands is not erased but replaced."""
+    """Return the prefix of the subjects of messages with content. The position of a feed is not erased but replaced."""
     kind = "b" if folder.name.endswith("-blobs") else "e"
     return f"{folder.name}.{kind}.".encode()

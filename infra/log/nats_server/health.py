@@ -13,7 +13,7 @@ import msgspec
 from chatledger.domain.errors import DECODE_ERRORS
 
 FLOOR_BYTES: Final = 2 << 30
-"""What any log may take. Of ordinary ones a server needs far less: 0.3 GB for a million events in 20,000 chats,
+"""The memory that the server of any log may take. That of an ordinary log needs far less: 0.3 GB for a million events in 20,000 chats,
 0.4 GB for a million chats."""
 _TIMES_THE_LOG: Final = 2
 
@@ -56,6 +56,12 @@ def get_server_info(url: str) -> ServerInfo | None:
         return None
 
 
+def is_server(url: str, name: str) -> bool:
+    """Return whether the server at `url` answers, and has that name."""
+    info = get_server_info(url)
+    return info is not None and info.server_name == name
+
+
 def is_stranger_refused(url: str) -> bool:
     """Whether the server at `url` turns a connection without a token away. OSError when it does not answer."""
     with _connect(url) as connection, connection.makefile("rb") as lines:
@@ -67,8 +73,8 @@ def is_stranger_refused(url: str) -> bool:
 def get_command(pid: int) -> str | None:
     """The command line of a process that is alive for us, None otherwise; a zombie is not alive."""
     if sys.platform == "linux":
+        state = _state(pid)
         try:
-            state = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].strip()
             # Empty for a zombie, but also in the middle of an `execve`: the state decides, not the arguments.
             command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
         except OSError:
@@ -83,11 +89,15 @@ def get_command(pid: int) -> str | None:
 
 def is_stopped(pid: int) -> bool:
     """Whether a process was stopped by a signal (SIGSTOP) or a debugger, and may go on; False where that cannot be known."""
+    return _state(pid)[:1] in {"T", "t"}
+
+
+def _state(pid: int) -> str:
+    """The state of a process on Linux, and what follows it in `/proc/<pid>/stat`; empty where there is none."""
     try:
-        state = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].strip()
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].strip()
     except OSError:
-        return False
-    return state[:1] in {"T", "t"}
+        return ""
 
 
 def _connect(url: str) -> socket.socket:

@@ -10,6 +10,7 @@ import sysconfig
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 
 import msgspec
@@ -23,7 +24,7 @@ from chatledger.domain.errors import (
 )
 
 from .directory import DataDirectory, Durability
-from .health import excess_of, get_server_info, is_stranger_refused
+from .health import excess_of, is_server, is_stranger_refused
 
 TOKEN_VARIABLE = "CHATLEDGER_NATS_TOKEN"  # noqa: S105 - the name of a variable
 POLL_S = 0.005
@@ -109,9 +110,7 @@ class ServerProcess:
         self._environment = {**others, TOKEN_VARIABLE: token}
         self._lock_descriptor = lock_descriptor
         self._log_start = directory.server_log.stat().st_size if directory.server_log.exists() else 0
-        self._child: subprocess.Popen[bytes] | None = None
-        self._spawn_error: Exception | None = None
-        self._spawned = threading.Event()
+        self._child = Future[subprocess.Popen[bytes]]()
         self._exited = threading.Event()
         self._keeper = threading.Thread(target=self._spawn_and_wait, name="chatledger-nats-server", daemon=True)
 
@@ -148,7 +147,6 @@ class ServerProcess:
         process = cls([executable, *options], token=token, directory=directory, lock_descriptor=lock_descriptor)
         process._keeper.start()
         try:
-            process._spawned.wait()
             url = process._wait_until_ready()
             process._check(url, server_name)
         except BaseException:
@@ -159,36 +157,34 @@ class ServerProcess:
     @property
     def pid(self) -> int:
         """The server's process id; the exec step keeps it."""
-        assert self._child is not None, "the process was spawned"
-        return self._child.pid
+        return self._child.result().pid
 
     @property
     def is_running(self) -> bool:
         """Whether the child has not ended."""
-        return self._spawned.is_set() and not self._exited.is_set()
+        return self._child.done() and not self._exited.is_set()
 
     def stop(self) -> bool:
         """Stop the server and wait until it has ended; killed only after `STOP_TIMEOUT_S`. Whether it ended by itself, cleanly."""
-        self._spawned.wait()
+        child = None if self._child.exception() is not None else self._child.result()
         for order, patience in ((signal.SIGTERM, STOP_TIMEOUT_S), (signal.SIGKILL, None)):
-            if self._child is not None and self.is_running:
-                self._child.send_signal(order)
+            if child is not None and self.is_running:
+                child.send_signal(order)
             if self._exited.wait(patience):
                 break
         self._keeper.join()
-        return self._child is not None and self._child.returncode in {0, 1}
+        return child is not None and child.returncode in {0, 1}
 
     def _spawn_and_wait(self) -> None:
         try:
-            self._child = self._spawn()
+            child = self._spawn()
         except Exception as error:  # noqa: BLE001 - handed over to the thread that waits in `start`
-            self._spawn_error = error
             self._exited.set()
-            self._spawned.set()
-            return
-        self._spawned.set()
-        self._child.wait()
-        self._exited.set()
+            self._child.set_exception(error)
+        else:
+            self._child.set_result(child)
+            child.wait()
+            self._exited.set()
 
     def _spawn(self) -> subprocess.Popen[bytes]:
         log = os.open(self.directory.server_log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
@@ -208,9 +204,10 @@ class ServerProcess:
             os.close(log)
 
     def _wait_until_ready(self) -> str:
-        if self._spawn_error is not None:
-            msg = f"nats-server could not be started: {self._spawn_error}"
-            raise LogUnavailableError(msg) from self._spawn_error
+        error = self._child.exception()
+        if error is not None:
+            msg = f"nats-server could not be started: {error}"
+            raise LogUnavailableError(msg) from error
         ports_file = self.directory.path / f"nats-server_{self.pid}.ports"
         looked_at = time.monotonic()
         deadline = looked_at + START_TIMEOUT_S
@@ -234,8 +231,7 @@ class ServerProcess:
         """Kill a server that takes all memory before it takes any notice of signals."""
         excess = excess_of(self.pid, self.directory.log)
         if excess is not None:
-            assert self._child is not None, "its memory was looked at"
-            self._child.kill()  # not by its number, which may be another's if it ended by itself
+            self._child.result().kill()  # not by its number, which may be another's if it ended by itself
             msg = (
                 f"nats-server took {excess} and was killed: files of the log in {self.directory.path} are damaged. "
                 "'chatledger doctor' says which, and what can be repaired; else restore a backup"
@@ -253,8 +249,7 @@ class ServerProcess:
             raise LogFullError(msg)
 
     def _check(self, url: str, server_name: str) -> None:
-        info = get_server_info(url)
-        if info is None or info.server_name != server_name:
+        if not is_server(url, server_name):
             msg = f"nats-server does not answer at {url}{self._quote_log()}"
             raise LogUnavailableError(msg)
         try:

@@ -8,7 +8,6 @@ an alarm: a block that differs from it is checked record by record.
 
 import bisect
 import logging
-import os
 import re
 import threading
 from collections.abc import Callable
@@ -24,7 +23,7 @@ from chatledger.domain.log.codec import BODIES
 
 from ..nats.reading import VERSION
 from .blocks import BlockRecord, Span, block_files, read_block_record, read_frames
-from .directory import DataDirectory, write_private
+from .directory import DataDirectory, sync, write_private
 
 _EVERY_S: Final = 5.0
 _DELETIONS: Final = re.compile(
@@ -120,7 +119,7 @@ def digest_of(raw: bytes | memoryview) -> bytes:
 
 
 def _accounted(raw: bytes, messages: list[Span]) -> int:
-    """How many events the deletions among the messages stand for: a deletion of version 7 follows six."""
+    """Return the number of events that deletions among the messages account for: a deletion of version 7 follows six."""
     count = 0
     starts = [span.offset for span in messages]
     for found in {bisect.bisect_right(starts, match.start()) - 1 for match in _DELETIONS.finditer(raw)}:
@@ -195,13 +194,13 @@ class Sealer:
                 seal = sealed.get(int(file.stem))
                 if seal is None or not is_unchanged(file, seal):
                     _seal_file(file, sealed)
-                    _sync(file)
+                    sync(file)
         self._seals.is_clean = True
         write_seals(self._directory, self._seals)
 
 
 def is_unchanged(file: Path, seal: Seal) -> bool:
-    """Whether nobody has written to a file since it was sealed, as far as the file system knows."""
+    """Return whether a file has the size and time of change that it had when it was sealed."""
     stat = file.stat()
     return (stat.st_size, stat.st_mtime_ns) == (seal.size, seal.modified_ns)
 
@@ -218,11 +217,3 @@ def _seal_file(file: Path, sealed: dict[int, Seal]) -> bool:
     if end == len(raw):
         sealed[number] = make_seal(file, raw, spans)
     return end == len(raw)
-
-
-def _sync(file: Path) -> None:
-    fd = os.open(file, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -17,7 +17,7 @@ from chatledger.domain.errors import ConfigurationError, LedgerLockedError
 from ..nats.endpoint import Endpoint
 from .directory import FORMAT, DataDirectory, Durability, EndpointRecord
 from .erasures import erasing, finish_interrupted_erasures
-from .health import get_command, get_server_info, is_stopped
+from .health import get_command, is_server, is_stopped
 from .launcher import SYNC_INTERVALS, ServerProcess, make_token
 from .lock import OwnerLock
 from .preflight import check_store
@@ -52,7 +52,7 @@ class EmbeddedServer:
         self.server_pid = record.server_pid
         self.durability: Durability = record.durability
         self.directory = directory
-        self._url = record.url
+        self._record = record
         self._process = process
         self._lock = lock
         self._sealer = sealer
@@ -99,7 +99,7 @@ class EmbeddedServer:
             if record is not None and _is_orphan(record):
                 if record.server_name not in ended_orphans and _end_orphan(record):
                     ended_orphans.add(record.server_name)
-            elif record is not None and _answers(record):
+            elif record is not None and is_server(record.url, record.server_name):
                 _require_match(record, durability=durability, stream=stream)
                 return cls(record, directory=directory, process=None, lock=None)
             if time.monotonic() > deadline:
@@ -148,8 +148,7 @@ class EmbeddedServer:
             return False
         if self._process is not None and os.getpid() == self._pid:
             return self._process.is_running
-        info = get_server_info(self._url)
-        return info is not None and info.server_name == self.endpoint.server_name
+        return is_server(self._record.url, self._record.server_name)
 
     def close(self) -> None:
         """
@@ -182,11 +181,6 @@ class EmbeddedServer:
         self.close()
 
 
-def _answers(record: EndpointRecord) -> bool:
-    info = get_server_info(record.url)
-    return info is not None and info.server_name == record.server_name
-
-
 def _is_orphan(record: EndpointRecord) -> bool:
     """
     Whether the owner is dead and its server is not.
@@ -201,7 +195,7 @@ def _is_orphan(record: EndpointRecord) -> bool:
 
 
 def _end_orphan(record: EndpointRecord) -> bool:
-    if not _answers(record):
+    if not is_server(record.url, record.server_name):
         return False
     with contextlib.suppress(ProcessLookupError):
         os.kill(record.server_pid, signal.SIGTERM)

@@ -4,9 +4,9 @@ The folder of a backup, and the manifest that says which of its files count.
     manifest.json          {"format": 1, "sha256": digest of what follows, "manifest": {...}}
     <number>.segment       stored records, see `segments.py`
     <number>.heads         msgpack: stream to [version, hash] of its last event
-    lock                   held by who writes
+    lock                   held while a backup is written
 
-Whoever writes makes new files, and then replaces the manifest: before that instant the earlier backup stands, after it the
+A writer makes new files, and then replaces the manifest: before that instant the earlier backup stands, after it the
 later one. What the manifest does not name is left over and goes with the next run.
 """
 
@@ -27,13 +27,14 @@ from chatledger.domain.errors import (
     LedgerLockedError,
     UnsupportedFormatError,
 )
+from chatledger.domain.wire import Value
 
-from ...log.nats_server.directory import write_private
+from ...log.nats_server.directory import sync, write_private
 from ..quarantine import QuarantinedStream
-from .segments import Segment
+from .segments import Segment, read_sound
 
 
-class Backup(msgspec.Struct, frozen=True, kw_only=True):
+class Backup(Value, frozen=True, kw_only=True):
     """
     A backup: the stored events of a log up to one position.
 
@@ -106,6 +107,11 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     bookmarks: list[str]
     quarantined: list[QuarantinedStream] = []
 
+    @property
+    def event_count(self) -> int:
+        """The number of records in its segments."""
+        return sum(segment.count for segment in self.segments)
+
     def describe(self, folder: Path, *, added: int = 0, erased: int = 0) -> Backup:
         """Return a description of the backup for users."""
         return Backup(
@@ -113,7 +119,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
             log_id=self.log_id,
             position=self.position,
             hash=self.hash.hex(),
-            event_count=sum(segment.count for segment in self.segments),
+            event_count=self.event_count,
             stream_count=self.stream_count,
             size_bytes=sum(segment.size for segment in self.segments) + self.heads.size,
             created_at=self.created_at,
@@ -150,18 +156,8 @@ class BackupFolder:
             if foreign and not (self.path / MANIFEST).exists():
                 msg = f"{self.path} is not empty and no backup; give a new or empty folder"
                 raise ConfigurationError(msg)
-            descriptor = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                os.close(descriptor)
-                msg = f"another process writes a backup into {self.path}; wait for it"
-                raise LedgerLockedError(msg) from error
-        try:
-            with explained(self.path):
+            with locked(self.path / LOCK, f"another process writes a backup into {self.path}; wait for it"):
                 yield
-        finally:
-            os.close(descriptor)
 
     def read(self) -> Manifest | None:
         """
@@ -206,14 +202,7 @@ class BackupFolder:
         """Return the head of each stream in the backup. Raises `CorruptStateError`."""
         path = self.path / manifest.heads.file
         try:
-            raw = path.read_bytes()
-        except OSError as error:
-            msg = f"the backup lacks a file: {error}; take a new backup into another folder"
-            raise CorruptStateError(msg) from error
-        if sha256(raw).hexdigest() != manifest.heads.sha256:
-            raise _damaged(path, "its digest is not that of the manifest")
-        try:
-            return msgspec.msgpack.decode(raw, type=StreamHeads)
+            return msgspec.msgpack.decode(read_sound(path, manifest.heads.sha256), type=StreamHeads)
         except DECODE_ERRORS as error:
             raise _damaged(path, error) from error
 
@@ -225,17 +214,17 @@ class BackupFolder:
         return HeadsFile(file=path.name, size=len(raw), sha256=sha256(raw).hexdigest())
 
     def new_file(self, kind: str) -> Path:
-        """The path of a file that is not there yet."""
+        """Return the path of a new file."""
         numbers = [int(entry.stem) for entry in self.path.iterdir() if entry.stem.isdecimal()]
         return self.path / f"{max(numbers, default=0) + 1:08d}{kind}"
 
     def publish(self, manifest: Manifest) -> None:
         """Make a manifest the one that counts, on the disk before this returns."""
-        _sync(self.path)  # the files that it names
+        sync(self.path)  # the files that it names
         raw = msgspec.json.encode(manifest)
         file = _ManifestFile(FORMAT, sha256(raw).hexdigest(), msgspec.Raw(raw))
         write_private(self.path / MANIFEST, msgspec.json.encode(file))
-        _sync(self.path)
+        sync(self.path)
 
     def remove_strays(self, manifest: Manifest | None) -> None:
         """Remove what the manifest does not name: files of earlier runs, also of interrupted ones."""
@@ -260,14 +249,6 @@ def _damaged(path: Path, why: Any) -> CorruptStateError:
     return CorruptStateError(f"{path} is damaged: {why}; take a new backup into another folder")
 
 
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 @contextlib.contextmanager
 def explained(folder: Path) -> Generator[None]:
     """Raise errors of the file system as ours."""
@@ -276,3 +257,21 @@ def explained(folder: Path) -> Generator[None]:
     except OSError as error:
         msg = f"the backup in {folder} cannot be written: {error}. What was there before is still good"
         raise ConfigurationError(msg) from error
+
+
+@contextlib.contextmanager
+def locked(file: Path, refusal: str) -> Generator[None]:
+    """
+    Hold the lock on a file; the kernel frees that of a killed process.
+
+    Raises `LedgerLockedError`, with the message given, when somebody else holds it.
+    """
+    descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise LedgerLockedError(refusal) from error
+        yield
+    finally:
+        os.close(descriptor)

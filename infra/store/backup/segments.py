@@ -10,7 +10,7 @@ Numbers are big-endian. Positions ascend. A record may be compressed or encrypte
 
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from hashlib import sha256
 from pathlib import Path
 from struct import Struct
@@ -126,16 +126,20 @@ def read_segment(folder: Path, segment: Segment) -> Iterator[Frame]:
     Raises:
         CorruptStateError: The file is missing, or is not what was written.
     """
-    path = folder / segment.file
+    return _frames(read_sound(folder / segment.file, segment.sha256, _where))
+
+
+def read_sound(path: Path, digest: str, where: Callable[[bytes], str] = lambda _: "") -> bytes:
+    """Return the content of a file of a backup. Raises `CorruptStateError` when it is missing, or has another digest."""
     try:
         raw = path.read_bytes()
     except OSError as error:
         msg = f"the backup lacks a file: {error}; take a new backup into another folder"
         raise CorruptStateError(msg) from error
-    if sha256(raw).hexdigest() != segment.sha256:
-        msg = f"{path} is damaged{_where(raw)}: its digest is not that of the manifest; take a new backup into another folder"
+    if sha256(raw).hexdigest() != digest:
+        msg = f"{path} is damaged{where(raw)}: its digest is not that of the manifest; take a new backup into another folder"
         raise CorruptStateError(msg)
-    return _frames(raw)
+    return raw
 
 
 def _frames(raw: bytes) -> Iterator[Frame]:
@@ -157,7 +161,7 @@ def _frames(raw: bytes) -> Iterator[Frame]:
 
 
 def _where(raw: bytes) -> str:
-    """After which position it is damaged, as far as its frames tell."""
+    """Return the place of the damage in words, by the frames before it that can be read."""
     if not raw.startswith(HEADER):
         return " from its start"
     last = 0

@@ -1,7 +1,7 @@
 """Taking a backup: what is new on a log goes into the folder, and what was deleted leaves it."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from eventsourcing.persistence import Notification
@@ -10,6 +10,7 @@ from chatledger.domain.chat.events import Recorded, StreamDeleted
 from chatledger.domain.chat.state import misplaced
 from chatledger.domain.errors import ChainIntegrityError, ConfigurationError, LogRegressedError
 from chatledger.domain.log.tombstones import is_foreign
+from chatledger.domain.values import Progress
 
 from ...log.bookmarks import encode_bookmark
 from ...log.envelope import clock_ms
@@ -29,11 +30,13 @@ class BackupFollower:
     remembered; `problem` says whether a tombstone explained it.
     """
 
-    def __init__(self, heads: StreamHeads, *, position: int, hash_: bytes, missing: int, erased: int) -> None:
-        self.heads, self.position, self.hash = heads, position, hash_
-        self.missing, self.erased = missing, erased
-        self.reached = position
-        """Up to where the log was read; what others published after the last event is not in the backup."""
+    def __init__(self, before: Manifest | None, heads: StreamHeads) -> None:
+        self.heads, self.position, self.hash, self.missing, self.erased = heads, 0, b"", 0, 0
+        if before is not None:
+            self.position, self.hash = before.position, before.hash
+            self.missing, self.erased = before.missing, before.erased
+        self.reached = self.position
+        """The position up to which the log was read; foreign messages after the last event are not in the backup."""
         self.passed: list[int] = []
         """The foreign messages since the last event."""
         self.rest = 0
@@ -93,7 +96,6 @@ class BackupFollower:
         return None
 
 
-Progress = Callable[[int, int], None]
 PAGE_EVENTS: Final = 250
 
 
@@ -144,13 +146,7 @@ class _BackupRun:
         self._segments: list[Segment] = [] if before is None else list(before.segments)
         self._writer: SegmentWriter | None = None
         self._bookmarks = [encode_bookmark(bookmark).decode() for bookmark in log.bookmarks()]
-        self._follower = BackupFollower(
-            {} if before is None else home.read_heads(before),
-            position=0 if before is None else before.position,
-            hash_=b"" if before is None else before.hash,
-            missing=0 if before is None else before.missing,
-            erased=0 if before is None else before.erased,
-        )
+        self._follower = BackupFollower(before, {} if before is None else home.read_heads(before))
         self.added = self.erased = 0
         if before is not None:
             self._check_same_log(before)

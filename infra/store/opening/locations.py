@@ -1,7 +1,8 @@
 """From a location to a log and an index."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing, contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Final, Literal, NamedTuple, get_args
@@ -377,3 +378,17 @@ _OPENERS: Final[dict[str, Callable[[str, Options], OpenedLog]]] = {
     "postgresql": _open_postgres,
     "postgres": _open_postgres,
 }
+
+
+class LogOnly(Options):
+    """Options with which a location gives its log without an index: to restore into it, or to diagnose a ledger that does not open."""
+
+    def witness(self, folder: Path, log: EventLog, *, is_synced: bool = True, is_shared: bool = False) -> None:
+        """Nothing is written, so nothing is noted."""
+
+
+@contextmanager
+def log_at(options: LogOnly) -> Generator[EventLog]:
+    """Open the log that the options name. Raises `ChatledgerError` as `chatledger.open` does, where that is not about the index."""
+    with closing(open_unshared(options)) as opened:
+        yield opened.log

@@ -13,7 +13,7 @@ from chatledger.domain.chat.decide_chats import (
 )
 from chatledger.domain.chat.events import ChatCreated, ChatDeleted, ChatUpdated
 from chatledger.domain.chat.replay import ReplayedChat
-from chatledger.domain.errors import ChatExistsError, ChatNotFoundError, InvalidValueError
+from chatledger.domain.errors import ChatExistsError, ChatNotFoundError, InvalidValueError, OwnerMismatchError
 from chatledger.domain.log.tombstones import is_owner_of_deleted, owner_digest
 from chatledger.domain.values import Branch, Chat
 
@@ -120,10 +120,12 @@ def test_upsert_creates_once() -> None:
     story = Story()
     first = decide_upsert_chat(story.chat(), user_id="ada", title="Trip", metadata=None, branch_id="b1")
     story.write(first)
-    second = decide_upsert_chat(story.chat(), user_id="eve", title="Other", metadata={"a": 1}, branch_id="b2")
+    second = decide_upsert_chat(story.chat(), user_id="ada", title="Other", metadata={"a": 1}, branch_id="b2")
 
     assert [ChatCreated("ada", "Trip", None, "b1")] == first
     assert [] == second
+    with pytest.raises(OwnerMismatchError):
+        decide_upsert_chat(story.chat(), user_id="eve", title=None, metadata=None, branch_id="b3")
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from tests.support.json_values import ids, json_values, objects, texts
 from tests.support.soak import examples
 
 from chatledger.codecs import OPENAI, openai_message, to_openai
-from chatledger.domain.context.formats.to_openai import openai_fragment
+from chatledger.domain.context.formats.message_format import fragment_in
 from chatledger.domain.context.fragments import content_of, stored_form
 from chatledger.domain.context.messages import last_assistant_message
 from chatledger.domain.errors import InvalidValueError, MissingCodecError
@@ -109,7 +109,7 @@ messages = st.one_of(
 def test_nothing_is_lost(message: dict[str, Any], message_id: str) -> None:
     """What is stored gives the message back, whatever the API defines and whatever else stands in it."""
     before = copy.deepcopy(message)
-    fragment = openai_fragment(message, message_id=message_id)
+    fragment = fragment_in(OPENAI, message, message_id)
     stored = stored_form(fragment)
 
     assert before == message, "the caller's message is left alone"

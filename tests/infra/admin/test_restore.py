@@ -221,7 +221,8 @@ def test_a_damaged_backup_restores_nothing(folder: Path, tmp_path: Path) -> None
 
 
 RESTORE = """
-import sys, chatledger
+import sys
+from chatledger import admin
 admin.restore(sys.argv[1], sys.argv[2])
 """
 

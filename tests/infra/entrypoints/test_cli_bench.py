@@ -8,9 +8,9 @@ from click.testing import CliRunner
 
 from chatledger import InvalidValueError
 from chatledger.domain.chat.interchange import ImportedBranch, ImportedChat
+from chatledger.importers import write_chats
 from chatledger.infra.admin.bench import compare_with_sqlite, generated_chats
 from chatledger.infra.entrypoints.cli.bench import bench_command
-from chatledger.infra.exchange.importers import write_chats
 
 _ROWS = 6
 

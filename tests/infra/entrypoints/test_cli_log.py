@@ -15,8 +15,8 @@ import chatledger
 from chatledger import assistant, user
 from chatledger.domain.chat.replay import ReplayedChat
 from chatledger.domain.draw.tree import visualize_graph
+from chatledger.infra.entrypoints.cli.log import folded_graph
 from chatledger.infra.entrypoints.cli.output import format_time
-from chatledger.infra.entrypoints.cli.replay import folded_graph
 
 __all__ = ["samples"]
 

@@ -7,9 +7,9 @@ import pytest
 from tests.support.cli_world import ask, finish, run, start
 
 import chatledger
+from chatledger.importers import read_chats, validate_chat
 from chatledger.infra.entrypoints.cli.demo import answers
 from chatledger.infra.entrypoints.demo import sample_chats, sample_file
-from chatledger.infra.exchange.importers import read_chats, validate_chat
 
 
 def test_samples_are_sound() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from chatledger.domain.errors import ChainIntegrityError, InvalidValueError
-from chatledger.infra.exchange.importers import ImportedChat, Problem, read_chats, validate_chat
+from chatledger.importers import ImportedChat, Problem, read_chats, validate_chat
 
 SAMPLE = Path(__file__).resolve().parents[3] / "tests" / "data" / "chatgpt_conversations.json"
 DEEP = 50_000

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.support.soak import examples
 
 from chatledger.domain.errors import ChainIntegrityError, InvalidValueError, UnsupportedFormatError
-from chatledger.infra.exchange.importers import Problem, read_chats, validate_chat, write_chats
+from chatledger.importers import Problem, read_chats, validate_chat, write_chats
 
 DATA = Path(__file__).resolve().parents[3] / "tests" / "data"
 OURS = (ChainIntegrityError, InvalidValueError, UnsupportedFormatError)

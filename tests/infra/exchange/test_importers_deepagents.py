@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from chatledger.domain.errors import ChainIntegrityError, InvalidValueError
-from chatledger.infra.exchange.importers import ImportedChat, Problem, read_chats, validate_chat
+from chatledger.importers import ImportedChat, Problem, read_chats, validate_chat
 
 # The columns that @deepagents/context writes, in our words.
 SCHEMA = """

@@ -14,7 +14,7 @@ from chatledger.domain.chat.import_tree import Reporter
 from chatledger.domain.chat.runs import MessageRun, PlannedRun
 from chatledger.domain.errors import ChainIntegrityError, InvalidValueError, UnsupportedFormatError
 from chatledger.domain.values import Annotation
-from chatledger.infra.exchange.importers import (
+from chatledger.importers import (
     ImportedBranch,
     ImportedChat,
     ImportedCheckpoint,
@@ -23,10 +23,9 @@ from chatledger.infra.exchange.importers import (
     Problem,
     read_chats,
     validate_chat,
-    write_chat,
     write_chats,
 )
-from chatledger.infra.exchange.importers.jsonl import read_jsonl
+from chatledger.infra.exchange.jsonl import read_jsonl, write_chat
 
 # Everything but lone surrogates, which no JSON text in UTF-8 can hold.
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20) | st.sampled_from(

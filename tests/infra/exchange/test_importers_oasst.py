@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from chatledger.domain.errors import ChainIntegrityError, InvalidValueError
-from chatledger.infra.exchange.importers import ImportedChat, Problem, read_chats, validate_chat
+from chatledger.importers import ImportedChat, Problem, read_chats, validate_chat
 
 ROOT = Path(__file__).resolve().parents[3]
 DATA = ROOT / "tests" / "data"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from chatledger.domain.errors import InvalidValueError
-from chatledger.infra.exchange.importers import FORMATS, detect_format, read_chats
+from chatledger.importers import FORMATS, detect_format, read_chats
 
 DATA = Path(__file__).resolve().parents[3] / "tests" / "data"
 

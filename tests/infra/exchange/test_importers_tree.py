@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from chatledger.domain.chat.import_tree import branch_leaves, sort_parents_first
 from chatledger.domain.errors import ChainIntegrityError, InvalidValueError
-from chatledger.infra.exchange.importers import (
+from chatledger.importers import (
     ImportedBranch,
     ImportedChat,
     ImportedCheckpoint,

@@ -367,7 +367,7 @@ def test_formats_go_by_names() -> None:
 @pytest.mark.parametrize("value", ["xml", "", None, 1])
 def test_an_unknown_format_is_refused(value: Any) -> None:
     """The message lists what there is."""
-    with pytest.raises(InvalidValueError, match="'ui', 'openai', 'langchain'"):
+    with pytest.raises(InvalidValueError, match="'ui', 'openai', 'responses', 'anthropic', 'google', 'langchain'"):
         message_format(value)
 
 

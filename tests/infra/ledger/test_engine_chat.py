@@ -58,6 +58,16 @@ def test_updates_merge_what_others_wrote(world: EngineWorld) -> None:
     assert engine.update_chat(metadata={"c": 3}).metadata == {"a": 1, "b": 2, "c": 3}
 
 
+def test_metadata_can_be_replaced(world: EngineWorld) -> None:
+    """As a whole, as with `Ledger.update_chat`."""
+    engine = world.engine(metadata={"a": 1})
+
+    assert engine.update_chat(replace_metadata={"b": 2}).metadata == {"b": 2}
+    assert engine.update_chat(replace_metadata=None).metadata is None
+    with world.nothing_happens(engine), pytest.raises(InvalidValueError, match="not both"):
+        engine.update_chat(metadata={"a": 1}, replace_metadata={})
+
+
 @pytest.mark.parametrize("bad", [5, b"x", ["x"], "\ud800"], ids=ascii)
 def test_titles_are_checked(world: EngineWorld, bad: Any) -> None:
     """Text or None."""

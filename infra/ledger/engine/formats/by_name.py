@@ -3,14 +3,20 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from chatledger.domain.context.formats.message_format import OPENAI, UI, MessageFormat
-from chatledger.domain.context.formats.to_openai import openai_fragment
+from chatledger.domain.context.formats.message_format import (
+    ANTHROPIC,
+    GOOGLE,
+    OPENAI,
+    RESPONSES,
+    UI,
+    MessageFormat,
+    fragment_in,
+)
 from chatledger.domain.context.fragments import Fragment
-from chatledger.domain.context.messages import message_fragment
 from chatledger.domain.errors import InvalidValueError
 
 from ...drafts import new_id
-from .langchain import LangChainCodec, langchain_messages, ui_of_langchain
+from .langchain import langchain_messages, ui_of_langchain
 
 if TYPE_CHECKING:
     from langchain_core.messages import BaseMessage
@@ -35,7 +41,74 @@ def openai_message(
         InvalidValueError: It has no role, its content is neither text nor a list of parts nor None, or there is something in it
             that JSON does not know.
     """
-    return openai_fragment(message, message_id=new_id() if id is None else id)
+    return fragment_in(OPENAI, message, new_id() if id is None else id)
+
+
+def responses_item(
+    item: Mapping[str, Any] | Any,
+    *,
+    id: str | None = None,  # noqa: A002 - as above
+) -> Fragment:
+    """
+    Return a new message made of an item of the OpenAI Responses API, for `ContextEngine.set`, `Ledger.append` and
+    `Ledger.add_messages`.
+
+    It is stored as a UIMessage; `to_responses` gives the item back as it was. One item is one message: those of a response
+    are `[responses_item(item) for item in response.output]`.
+
+    Args:
+        item: A message, a call of a function, its output, reasoning, or any other item, as a dict or as an object of the SDK.
+        id: Its id in the chat; a new one when None.
+
+    Raises:
+        InvalidValueError: It has neither a type nor a role, or there is something in it that JSON does not know.
+    """
+    return fragment_in(RESPONSES, item, new_id() if id is None else id)
+
+
+def anthropic_message(
+    message: Mapping[str, Any] | Any,
+    *,
+    id: str | None = None,  # noqa: A002 - as above
+) -> Fragment:
+    """
+    Return a new message made of an Anthropic message, for `ContextEngine.set`, `Ledger.append` and `Ledger.add_messages`.
+
+    It is stored as a UIMessage; `to_anthropic` gives the Anthropic message back as it was. A user's message that holds nothing
+    but results of tools is stored under the role `tool`.
+
+    Args:
+        message: An object with `role` and `content`, or an answer of the SDK (`client.messages.create(...)`), of which `to_anthropic`
+            gives back what the API takes; its id, usage and stop reason stay stored.
+        id: Its id in the chat; a new one when None.
+
+    Raises:
+        InvalidValueError: Its role is not one of the API, its content is neither text nor a list, or there is something in it
+            that JSON does not know.
+    """
+    return fragment_in(ANTHROPIC, message, new_id() if id is None else id)
+
+
+def google_message(
+    content: Mapping[str, Any] | Any,
+    *,
+    id: str | None = None,  # noqa: A002 - as above
+) -> Fragment:
+    """
+    Return a new message made of a content of Google's Gemini API, for `ContextEngine.set`, `Ledger.append` and
+    `Ledger.add_messages`.
+
+    It is stored as a UIMessage; `to_google` gives the content back as it was, with keys written as they were.
+
+    Args:
+        content: An object with `role` and `parts`, or one of the SDK, such as `response.candidates[0].content`.
+        id: Its id in the chat; a new one when None.
+
+    Raises:
+        InvalidValueError: Its role is not one of the API, its `parts` are no list, or there is something in it that JSON does
+            not know.
+    """
+    return fragment_in(GOOGLE, content, new_id() if id is None else id)
 
 
 def langchain_message(
@@ -57,24 +130,22 @@ def langchain_message(
         ConfigurationError: LangChain is not installed: `pip install 'chatledger[langchain]'`.
     """
     own = getattr(message, "id", None) if id is None else id
-    message_id = new_id() if own is None else own
-    stored = ui_of_langchain(message, message_id)
-    return message_fragment(stored["role"], LangChainCodec(stored), message_id)
+    return fragment_in(LANGCHAIN, message, new_id() if own is None else own)
 
 
 def _langchain(name: str, data: Any) -> list[Any]:
     return list(langchain_messages(name, data))
 
 
-LANGCHAIN: Final = MessageFormat("langchain", _langchain)
+LANGCHAIN: Final = MessageFormat("langchain", _langchain, ui_of_langchain)
 """Messages of LangChain, which is imported when the first one is made."""
 
-_FORMATS: Final = (UI, OPENAI, LANGCHAIN)
+_FORMATS: Final = (UI, OPENAI, RESPONSES, ANTHROPIC, GOOGLE, LANGCHAIN)
 
 
 def message_format(value: str | MessageFormat) -> MessageFormat:
     """
-    Return the form of messages that goes by a name: `ui`, `openai` or `langchain`. A `MessageFormat` is returned as it is.
+    Return the form of messages that goes by a name: `ui`, `openai`, `responses`, `anthropic`, `google` or `langchain`. A `MessageFormat` is returned as it is.
 
     Raises:
         InvalidValueError: There is no such form.

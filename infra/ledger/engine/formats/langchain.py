@@ -4,8 +4,6 @@ from collections.abc import Iterable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, cast
 
-import msgspec
-
 from chatledger.domain.context.formats.from_openai import is_bare_text
 from chatledger.domain.context.formats.parts import (
     ANY_FILE,
@@ -242,20 +240,6 @@ _PLAIN_ARGUMENT: Final = "__arg1"
 """The argument under which LangChain hands text to a tool that takes nothing else."""
 
 
-class LangChainCodec(msgspec.Struct, frozen=True):
-    """Stored as a UIMessage; the model form is the LangChain message."""
-
-    stored: UIMessage
-
-    def encode(self) -> UIMessage:
-        """The UIMessage."""
-        return self.stored
-
-    def decode(self) -> "BaseMessage":
-        """The LangChain message."""
-        return langchain_messages(self.stored["role"], self.stored)[0]
-
-
 def to_langchain(messages: Iterable[Any]) -> "list[BaseMessage]":
     """
     Return messages as LangChain takes them.
@@ -285,8 +269,8 @@ def langchain_messages(name: str, data: Any, *, message_id: str | None = None) -
     found: list[Any] = []
     for position, step in enumerate(model_steps(role, stored)):
         message = _message(step, role, participant, stored, is_first=position == 0)
-        found += [] if message is None else [message]
-        found += _results(step)
+        own = [] if message is None else [message]
+        found += own + _results(step) if role == ASSISTANT else _results(step) + own
     own_id = text_at(stored, "id") or message_id
     for position, message in enumerate(found):
         message.id = f"{own_id}#{position}" if own_id and position else own_id

@@ -19,7 +19,7 @@ from chatledger.domain.chat.import_tree import MessageIds, Reporter, link_messag
 from chatledger.domain.chat.interchange import ImportedBranch, ImportedChat, ImportedCheckpoint, ImportedMessage
 from chatledger.domain.errors import InvalidValueError
 
-from .source import GZIP_MAGIC, READ_ERRORS, decode_json, open_source, refuse_unreadable
+from .source import GZIP_MAGIC, READ_ERRORS, decode_json, is_id, open_source, refuse_unreadable
 
 _COLUMNS = {
     "chats": ("id", "userId", "title", "metadata", "createdAt", "updatedAt"),
@@ -42,11 +42,8 @@ def read_deepagents(path: Path, report: Reporter) -> Iterator[ImportedChat]:
             _check_schema(path, database)
             _report_strays(database, report)
             for row in _select(database, "chats", "ORDER BY createdAt, rowid"):
-                fault = describe_id_fault(row["id"])
-                if fault is None:
+                if is_id(row["id"], "the id of a chat", report):
                     yield _make_chat(row, database, ids, report)
-                else:
-                    report.broken(f"the id of a chat {fault}; skipped")
     except (sqlite3.Error, UnicodeDecodeError) as error:  # the second when SQLite quotes damaged bytes in what it says
         msg = f"{path} cannot be read as a SQLite file: {error}"
         raise InvalidValueError(msg) from error

@@ -18,7 +18,7 @@ from .chatgpt import read_chatgpt
 from .deepagents import read_deepagents
 from .jsonl import read_jsonl
 from .oasst import read_oasst
-from .source import READ_ERRORS, decode_json, number_lines, open_source, refuse_unreadable
+from .source import decode_json, number_lines, open_source, read_source
 
 FORMATS = ("chatgpt", "chatledger", "deepagents", "oasst")
 _SUPPORTED = (
@@ -45,11 +45,7 @@ def detect_format(path: str | Path, *, max_unpacked_bytes: int = MAX_UNPACKED_BY
     if path.is_dir():
         msg = f"{path} is a directory; name a file in it. {_SUPPORTED}"
         raise InvalidValueError(msg)
-    with open_source(path) as stream:
-        try:
-            start = stream.read(_PEEK_BYTES)
-        except READ_ERRORS as error:
-            refuse_unreadable(path, error)
+    start = read_source(path, _PEEK_BYTES)
     if not start.removeprefix(b"\xef\xbb\xbf").strip():
         msg = f"{path} is empty; {_SUPPORTED}"
         raise InvalidValueError(msg)
@@ -124,22 +120,13 @@ def read_chats(
         msg = f"format {format!r} is unknown; {_SUPPORTED}"
         raise InvalidValueError(msg)
     # Reading the start also tells a missing or empty file, whatever the format.
-    detected = detect_format(path, max_unpacked_bytes=max_unpacked_bytes) if format is None else format
-    if format is not None:
-        _check_readable(path)
-    report = Reporter(str(path), strict=strict, on_problem=on_problem, max_unpacked_bytes=max_unpacked_bytes)
-    return _drop_repeated(_read(path, detected, report), report)
-
-
-def _check_readable(path: Path) -> None:
-    with open_source(path) as stream:
-        try:
-            is_empty = not stream.read(1)
-        except READ_ERRORS as error:
-            refuse_unreadable(path, error)
-    if is_empty:
+    if format is None:
+        format = detect_format(path, max_unpacked_bytes=max_unpacked_bytes)  # noqa: A001  # as above
+    elif not read_source(path, 1):
         msg = f"{path} is empty; {_SUPPORTED}"
         raise InvalidValueError(msg)
+    report = Reporter(str(path), strict=strict, on_problem=on_problem, max_unpacked_bytes=max_unpacked_bytes)
+    return _drop_repeated(_read(path, format, report), report)
 
 
 def _read(path: Path, name: str, report: Reporter) -> Iterator[ImportedChat]:

@@ -15,12 +15,11 @@ The counts in the `end` and `chats` lines show a file that was cut off, wherever
 """
 
 from collections.abc import Iterable, Iterator
-from typing import IO, Any
+from typing import IO, Any, Final
 
 import msgspec
 
 from chatledger.domain.chat.import_check import (
-    describe_id_fault,
     describe_json_fault,
     repair_annotations,
     repair_regenerations,
@@ -38,7 +37,7 @@ from chatledger.domain.chat.interchange import (
 from chatledger.domain.chat.runs import MessageRun
 from chatledger.domain.errors import InvalidValueError, UnsupportedFormatError
 
-from .source import number_lines
+from .source import is_id, number_lines
 
 VERSION = 2
 """Since version 2 with annotations, runs, regenerations and `expires_at`; the first one is read, too."""
@@ -77,35 +76,38 @@ class _Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbi
     chats: int | None = None
 
 
+_PLURALS: Final = {
+    "message": "messages",
+    "branch": "branches",
+    "checkpoint": "checkpoints",
+    "run": "runs",
+    "regeneration": "regenerations",
+}
+"""The lines between the head of a chat and its end, and the field of a chat that holds what they say."""
+
+
 class _Draft:
     """A chat whose end has not been read."""
 
     def __init__(self, head: _ChatHead, line: int) -> None:
-        self.head = head
-        self.line = line
-        self.messages: list[tuple[ImportedMessage, int | None]] = []
-        self.branches: list[tuple[ImportedBranch, int | None]] = []
-        self.checkpoints: list[tuple[ImportedCheckpoint, int | None]] = []
-        self.runs: list[tuple[MessageRun, int | None]] = []
-        self.regenerations: list[tuple[ImportedRegeneration, int | None]] = []
+        self.head, self.line = head, line
+        self.records: dict[str, list[tuple[Any, int | None]]] = {kind: [] for kind in _PLURALS}
+        """The records of each kind, with their lines."""
+
+    def counts(self) -> _End:
+        return _End(chat_id=self.head.id, **{_PLURALS[kind]: len(found) for kind, found in self.records.items()})
 
     def finish(self, ids: MessageIds, report: Reporter) -> ImportedChat:
-        head = self.head
-        messages = link_messages(head.id, self.messages, ids=ids, report=report)
-        messages = repair_annotations(head.id, messages, report=report)
+        chat_id, found = self.head.id, self.records
+        messages = link_messages(chat_id, found["message"], ids=ids, report=report)
+        messages = repair_annotations(chat_id, messages, report=report)
         return ImportedChat(
-            id=head.id,
-            user_id=head.user_id,
-            title=head.title,
-            metadata=head.metadata,
+            **msgspec.structs.asdict(self.head),
             messages=messages,
-            branches=repair_branches(head.id, self.branches, messages, report=report),
-            checkpoints=repair_checkpoints(head.id, self.checkpoints, messages, report=report),
-            created_at=head.created_at,
-            updated_at=head.updated_at,
-            expires_at=head.expires_at,
-            runs=repair_runs(head.id, self.runs, messages, report=report),
-            regenerations=repair_regenerations(head.id, self.regenerations, messages, report=report),
+            branches=repair_branches(chat_id, found["branch"], messages, report=report),
+            checkpoints=repair_checkpoints(chat_id, found["checkpoint"], messages, report=report),
+            runs=repair_runs(chat_id, found["run"], messages, report=report),
+            regenerations=repair_regenerations(chat_id, found["regeneration"], messages, report=report),
         )
 
 
@@ -121,34 +123,12 @@ def write_chat(stream: IO[bytes], chat: ImportedChat) -> None:
         if fault is not None:
             msg = f"chat {chat.id!r}: {fault}"
             raise InvalidValueError(msg)
-    head = _ChatHead(
-        id=chat.id,
-        user_id=chat.user_id,
-        title=chat.title,
-        metadata=chat.metadata,
-        created_at=chat.created_at,
-        updated_at=chat.updated_at,
-        expires_at=chat.expires_at,
-    )
-    end = _End(
-        chat_id=chat.id,
-        messages=len(chat.messages),
-        branches=len(chat.branches),
-        checkpoints=len(chat.checkpoints),
-        runs=len(chat.runs),
-        regenerations=len(chat.regenerations),
-    )
+    head = _ChatHead(**{name: getattr(chat, name) for name in _ChatHead.__struct_fields__})
+    end = _End(chat_id=chat.id, **{plural: len(getattr(chat, plural)) for plural in _PLURALS.values()})
     _write(stream, _Line(chat=head))
-    for message in chat.messages:
-        _write(stream, _Line(message=message))
-    for branch in chat.branches:
-        _write(stream, _Line(branch=branch))
-    for checkpoint in chat.checkpoints:
-        _write(stream, _Line(checkpoint=checkpoint))
-    for run in chat.runs:
-        _write(stream, _Line(run=run))
-    for regeneration in chat.regenerations:
-        _write(stream, _Line(regeneration=regeneration))
+    for kind, plural in _PLURALS.items():
+        for record in getattr(chat, plural):
+            _write(stream, _Line(**{kind: record}))
     _write(stream, _Line(end=end))
 
 
@@ -198,7 +178,7 @@ def read_jsonl(stream: IO[bytes], report: Reporter) -> Iterator[ImportedChat]:
     """
     The chats of an export, one by one.
 
-    A chat that is cut off is reported and yielded as far as it goes. Raises UnsupportedFormatError when the file was written
+    A chat that is cut off is reported, and yielded with what was read of it. Raises UnsupportedFormatError when the file was written
     by a newer chatledger.
     """
     ids = MessageIds()
@@ -207,52 +187,52 @@ def read_jsonl(stream: IO[bytes], report: Reporter) -> Iterator[ImportedChat]:
     announced: int | None = None
     has_header = False
     for number, text in number_lines(stream, report):
-        line = _decode(text, number, report)
-        if line is None:
+        kind, value = _decode(text, number, report)
+        if kind is None:
             continue
-        if line.chatledger is not None:
-            _check_version(line.chatledger, report)
+        if kind == "chatledger":
+            _check_version(value, report)
             has_header = True
         elif not has_header:
             report.broken("the export does not begin with its format version; read as the newest", line=number)
             has_header = True
         elif announced is not None:
             report.broken("a record follows the last line of the export; read all the same", line=number)
-        if line.chats is not None:
-            announced = line.chats
-        if draft is not None and (line.chat is not None or line.end is not None):
-            yield _close(draft, line.end, number, ids, report)
+        if kind == "chats":
+            announced = value
+        if draft is not None and kind in {"chat", "end"}:
+            yield _close(draft, value if kind == "end" else None, number, ids, report)
             draft = None
-        elif draft is not None:
-            _collect(draft, line, number, report)
-        elif line.chat is None and line.chatledger is None and line.chats is None:
+        elif draft is not None and kind == "message" and not value.name:
+            report.broken(f"message {value.id!r} has no name; skipped", line=number)
+        elif draft is not None and kind in _PLURALS:
+            draft.records[kind].append((value, number))
+        elif draft is None and kind not in {"chat", "chatledger", "chats"}:
             report.broken("the record stands outside a chat; skipped", line=number)
-        if line.chat is not None:
-            draft, begun = _Draft(line.chat, number), begun + 1
+        if kind == "chat":
+            draft, begun = _Draft(value, number), begun + 1
     if draft is not None:
         yield _close(draft, None, draft.line, ids, report)
     if announced != begun:
         report.broken(f"the export is cut off: {begun} chat(s) found, {announced or 'an unknown number of'} written")
 
 
-def _decode(text: bytes, number: int, report: Reporter) -> _Line | None:
+def _decode(text: bytes, number: int, report: Reporter) -> tuple[str | None, Any]:
+    """Return the kind of a line and its value; no kind where it is broken, and reported."""
     try:
         line = msgspec.json.decode(text, type=_Line)
     except (ValueError, RecursionError) as error:
         reason = "nested too deeply" if isinstance(error, RecursionError) else _describe(error)
         report.broken(f"not a record of this format: {reason}; skipped", line=number)
-        return None
-    given = [name for name in line.__struct_fields__ if getattr(line, name) is not None]
+        return None, None
+    given = [(name, value) for name in line.__struct_fields__ if (value := getattr(line, name)) is not None]
     if len(given) != 1:
         report.broken(f"a record has one kind, this has {len(given)}; skipped", line=number)
-        return None
-    faults = (
-        describe_id_fault(line.message.id) if line.message else describe_id_fault(line.chat.id) if line.chat else None
-    )
-    if faults is not None:
-        report.broken(f"the id of the {given[0]} {faults}; skipped", line=number)
-        return None
-    return line
+        return None, None
+    kind, value = given[0]
+    if kind in {"message", "chat"} and not is_id(value.id, f"the id of the {kind}", report, line=number):
+        return None, None
+    return kind, value
 
 
 def _describe(error: ValueError) -> str:
@@ -266,21 +246,6 @@ def _check_version(version: int, report: Reporter) -> None:
         raise UnsupportedFormatError(msg)
 
 
-def _collect(draft: _Draft, line: _Line, number: int, report: Reporter) -> None:
-    if line.message is not None and line.message.name:
-        draft.messages.append((line.message, number))
-    elif line.message is not None:
-        report.broken(f"message {line.message.id!r} has no name; skipped", line=number)
-    elif line.branch is not None:
-        draft.branches.append((line.branch, number))
-    elif line.checkpoint is not None:
-        draft.checkpoints.append((line.checkpoint, number))
-    elif line.run is not None:
-        draft.runs.append((line.run, number))
-    elif line.regeneration is not None:
-        draft.regenerations.append((line.regeneration, number))
-
-
 def _close(draft: _Draft, end: _End | None, number: int, ids: MessageIds, report: Reporter) -> ImportedChat:
     if end is None:
         report.broken(f"chat {draft.head.id!r} is cut off: its end is missing", line=number)
@@ -292,14 +257,7 @@ def _close(draft: _Draft, end: _End | None, number: int, ids: MessageIds, report
 
 
 def _check_end(draft: _Draft, end: _End, number: int, report: Reporter) -> None:
-    found = _End(
-        chat_id=draft.head.id,
-        messages=len(draft.messages),
-        branches=len(draft.branches),
-        checkpoints=len(draft.checkpoints),
-        runs=len(draft.runs),
-        regenerations=len(draft.regenerations),
-    )
+    found = draft.counts()
     if found != end:
         counts = ", ".join(
             f"{getattr(found, name)} of {getattr(end, name)} {name}"

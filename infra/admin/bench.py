@@ -1,23 +1,29 @@
-"""Benchmark: the same conversations in a ledger and in a SQLite file, and the same questions to both, in turns."""
+"""
+Benchmark: the same conversations in a ledger and in a SQLite file, and the same questions to both, in turns.
+
+In SQLite they are a table of messages with their parents, a recursive query for chains, and FTS5 for search.
+"""
 
 import gc
+import random
+import sqlite3
 import statistics
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
-from chatledger.domain.chat.interchange import ImportedChat, ImportedMessage
+from chatledger.domain.chat.interchange import ImportedBranch, ImportedChat, ImportedMessage
 from chatledger.domain.errors import CorruptStateError, InvalidValueError
 from chatledger.domain.values import NewMessage, plain_text
 
-from ...ledger.ledger import Ledger
-from ...ledger.open import open as open_ledger
-from ...log.nats_server import Durability
-from .sqlite_chats import SqliteChats
+from ..ledger.ledger import Ledger
+from ..ledger.open import open as open_ledger
+from ..log.nats_server import Durability
 
 _REPEATS: Final = 5
 _APPENDS: Final = 50
@@ -66,7 +72,7 @@ def compare_with_sqlite(
         raise InvalidValueError(msg)
     with (
         open_ledger(folder / "ledger", durability=durability) as ledger,
-        SqliteChats(folder / "peer.db", is_synced=durability == "always") as peer,
+        closing(_SqliteChats(folder / "peer.db", is_synced=durability == "always")) as peer,
     ):
         return _BenchRun(ledger, peer, report).all(chats, longest, folder)
 
@@ -80,8 +86,79 @@ def _length(chat: ImportedChat) -> int:
     return length
 
 
+_SCHEMA: Final = """
+pragma journal_mode = wal;
+pragma synchronous = {synchronous};
+create table messages (
+    id text primary key, chat_id text not null, parent_id text references messages (id), name text not null, type text,
+    data text not null, created_at integer);
+create index messages_by_chat on messages (chat_id, parent_id);
+create table heads (chat_id text primary key, message_id text);
+create virtual table texts using fts5(message_id unindexed, chat_id unindexed, content, tokenize = 'porter unicode61');
+"""
+_CHAIN: Final = """
+with recursive chain as (
+    select *, 0 as depth from messages where id = ?
+    union all
+    select m.*, c.depth + 1 from messages m join chain c on m.id = c.parent_id where c.depth < ?)
+select id, parent_id, name, type, data, created_at from chain order by depth desc
+"""
+_FIND: Final = """
+select message_id, bm25(texts) from texts where texts match ? and chat_id = ? order by bm25(texts) limit ?
+"""
+_ALL: Final = 1 << 60
+
+
+class _SqliteChats:
+    """A new file. If `is_synced`, each commit is on the disk when it returns."""
+
+    def __init__(self, path: Path, *, is_synced: bool) -> None:
+        self._db = sqlite3.connect(path, isolation_level=None)
+        self._db.executescript(_SCHEMA.format(synchronous="full" if is_synced else "normal"))
+
+    def import_chat(self, chat: ImportedChat) -> None:
+        """A whole conversation, in one transaction."""
+        heads = [branch.head_message_id for branch in chat.branches if branch.is_active]
+        self._write(chat.id, chat.messages, heads[0] if heads else None)
+
+    def append(self, chat_id: str, message: ImportedMessage) -> None:
+        """One message at the head, in one transaction."""
+        self._write(chat_id, [message], message.id)
+
+    def _write(self, chat_id: str, messages: Iterable[ImportedMessage], head: str | None) -> None:
+        rows: list[tuple[Any, ...]] = []
+        texts: list[tuple[str, str, str]] = []
+        for message in messages:
+            data = msgspec.json.encode(message.data).decode()
+            rows.append((message.id, chat_id, message.parent_id, message.name, message.type, data, message.created_at))
+            texts.append((message.id, chat_id, plain_text(message.data)))
+        with self._db:
+            self._db.execute("begin immediate")
+            self._db.executemany("insert into messages values (?, ?, ?, ?, ?, ?, ?)", rows)
+            self._db.executemany("insert into texts values (?, ?, ?)", texts)
+            self._db.execute("insert or replace into heads values (?, ?)", (chat_id, head))
+
+    def chain(self, chat_id: str, *, limit: int | None = None) -> list[tuple[Any, ...]]:
+        """The messages from the root to the head, data decoded; the last `limit` of them."""
+        found = self._db.execute("select message_id from heads where chat_id = ?", (chat_id,)).fetchone()
+        rows = self._db.execute(_CHAIN, (found[0], _ALL if limit is None else limit - 1))
+        return [(*row[:4], msgspec.json.decode(row[4]), row[5]) for row in rows]
+
+    def search(self, query: str, chat_id: str, limit: int) -> list[tuple[str, float]]:
+        """The ids of the best messages with their ranks."""
+        return self._db.execute(_FIND, (f'"{query}"', chat_id, limit)).fetchall()
+
+    def copy_to(self, path: Path) -> None:
+        """Everything into a new file."""
+        self._db.execute("vacuum into ?", (str(path),))
+
+    def close(self) -> None:
+        """Close the file."""
+        self._db.close()
+
+
 class _BenchRun:
-    def __init__(self, ledger: Ledger, peer: SqliteChats, report: Callable[[str], None]) -> None:
+    def __init__(self, ledger: Ledger, peer: _SqliteChats, report: Callable[[str], None]) -> None:
         self._ledger, self._peer, self._report = ledger, peer, report
 
     def all(self, chats: Sequence[ImportedChat], longest: ImportedChat, folder: Path) -> list[Comparison]:
@@ -191,11 +268,47 @@ def _sample(call: Callable[[], object], times: int) -> float:
 def _word(chat: ImportedChat) -> str:
     """A word of the chat to search for: the first one of some length, so both sides find it."""
     for message in chat.messages:
-        for word in _words(message.data):
+        for word in plain_text(message.data).split():
             if len(word) >= _MIN_WORD and word.isalpha():
                 return word.lower()
     return "the"
 
 
-def _words(data: Any) -> list[str]:
-    return plain_text(data).split()
+_START_MS: Final = 1_700_000_000_000
+_TEXT: Final = """
+the of and a to in question answer model memory branch rewind station Riga weather plan ticket because could maybe later again
+between morning context token stream index river window seven
+"""
+_WORDS: Final = _TEXT.split()
+
+
+def generated_chats(chats: int, messages: int) -> Iterator[ImportedChat]:
+    """So many chats, each a chain of so many messages of about 200 bytes; always the same."""
+    for number in range(chats):
+        yield _chat(f"bench-{number:06}", messages, random.Random(number))  # noqa: S311 - words to measure with
+
+
+def _chat(chat_id: str, length: int, draw: random.Random) -> ImportedChat:
+    messages: list[ImportedMessage] = []
+    for number in range(length):
+        role = "assistant" if number % 2 else "user"
+        message_id = f"{chat_id}-{number:06}"
+        text = " ".join(draw.choices(_WORDS, k=20))
+        messages.append(
+            ImportedMessage(
+                id=message_id,
+                parent_id=messages[-1].id if messages else None,
+                name=role,
+                data={"id": message_id, "role": role, "parts": [{"type": "text", "text": text}]},
+                created_at=_START_MS + number,
+            )
+        )
+    head = messages[-1].id if messages else None
+    return ImportedChat(
+        id=chat_id,
+        user_id="bench",
+        title=None,
+        metadata=None,
+        messages=tuple(messages),
+        branches=(ImportedBranch(name="main", head_message_id=head, is_active=True),),
+    )

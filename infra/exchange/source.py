@@ -7,10 +7,11 @@ import zlib
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import IO, Any, Final, NoReturn, cast
+from typing import IO, Any, Final, NoReturn, TypeGuard, cast
 
 import msgspec
 
+from chatledger.domain.chat.import_check import describe_id_fault
 from chatledger.domain.chat.import_tree import Reporter
 from chatledger.domain.errors import InvalidValueError
 from chatledger.domain.limits import MAX_UNPACKED_BYTES
@@ -171,11 +172,11 @@ def open_source(path: Path, max_unpacked_bytes: int = MAX_UNPACKED_BYTES) -> Gen
             yield raw
 
 
-def read_whole(path: Path, max_unpacked_bytes: int) -> bytes:
-    """All bytes of a file, unpacked. Raises InvalidValueError when it cannot be read to its end."""
+def read_source(path: Path, size: int = -1, *, max_unpacked_bytes: int = MAX_UNPACKED_BYTES) -> bytes:
+    """The first bytes of a file, unpacked; all when `size` is negative. Raises InvalidValueError when it cannot be read."""
     with open_source(path, max_unpacked_bytes) as stream:
         try:
-            return stream.read()
+            return stream.read(size)
         except READ_ERRORS as error:
             refuse_unreadable(path, error)
 
@@ -237,3 +238,11 @@ def _replace_lone_surrogates(text: bytes) -> Any:
         return msgspec.json.decode(sound)
     except (ValueError, RecursionError):
         return None
+
+
+def is_id(value: object, what: str, report: Reporter, *, line: int | None = None) -> TypeGuard[str]:
+    """Return whether a value may be an id. A record with another one is reported as skipped."""
+    fault = describe_id_fault(value)
+    if fault is not None:
+        report.broken(f"{what} {fault}; skipped", line=line)
+    return fault is None

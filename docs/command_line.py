@@ -5,11 +5,11 @@ from collections.abc import Iterator
 
 import click
 
-from .app import cli
+from chatledger.infra.entrypoints.cli import cli
 
 
-def reference() -> str:
-    """The page as Markdown: the command itself, then a section for each verb."""
+def command_line_page() -> str:
+    """The command itself, then a section for each verb."""
     root = click.Context(cli, info_name="chatledger", **cli.context_settings)
     lines = [
         "# The command line",

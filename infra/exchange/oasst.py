@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import IO, Any, NamedTuple, cast
 
-from chatledger.domain.chat.import_check import describe_id_fault, describe_json_fault
+from chatledger.domain.chat.import_check import describe_json_fault
 from chatledger.domain.chat.import_tree import MessageIds, Reporter, branch_leaves, link_messages
 from chatledger.domain.chat.interchange import ImportedChat, ImportedMessage
 from chatledger.domain.errors import InvalidValueError
 
-from .source import decode_deep, decode_json, number_lines
+from .source import decode_deep, decode_json, is_id, number_lines
 
 _NAMES = {"prompter": "user", "assistant": "assistant"}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -80,11 +80,7 @@ def _decode(text: bytes, line: int, report: Reporter) -> dict[str, Any] | None:
 
 def _tree_id(fields: dict[str, Any], line: int, report: Reporter) -> str | None:
     tree_id = fields.get("message_tree_id")
-    fault = describe_id_fault(tree_id)
-    if fault is not None:
-        report.broken(f"message_tree_id {fault}; skipped", line=line)
-        return None
-    return cast("str", tree_id)
+    return tree_id if is_id(tree_id, "message_tree_id", report, line=line) else None
 
 
 def _flatten(prompt: Any, line: int, report: Reporter) -> Iterator[_Record]:
@@ -111,21 +107,19 @@ def _make_record(fields: dict[str, Any], line: int, report: Reporter) -> _Record
     message_id, parent_id, text = fields.get("message_id"), fields.get("parent_id"), fields.get("text")
     role, user_id, rank, lang = (fields.get(key) for key in ("role", "user_id", "rank", "lang"))
     name = _NAMES.get(role) if isinstance(role, str) else None
-    fault = describe_id_fault(message_id)
-    if fault is not None:
-        report.broken(f"message_id {fault}; skipped", line=line)
+    if not is_id(message_id, "message_id", report, line=line):
         return None
     what = f"message {message_id!r}"
-    if parent_id is not None and (fault := describe_id_fault(parent_id)) is not None:
-        report.broken(f"parent_id of {what} {fault}; skipped", line=line)
-    elif name is None:
+    if parent_id is not None and not is_id(parent_id, f"parent_id of {what}", report, line=line):
+        return None
+    if name is None:
         report.broken(f"role of {what} is neither prompter nor assistant; skipped", line=line)
     elif not isinstance(text, str):
         report.broken(f"text of {what} is not a text; skipped", line=line)
     else:
         author = user_id if isinstance(user_id, str) and user_id else None
         message = ImportedMessage(
-            id=cast("str", message_id),
+            id=message_id,
             parent_id=parent_id,
             name=name,
             data={"id": message_id, "role": name, "parts": [{"type": "text", "text": text}]},

@@ -6,7 +6,7 @@ class is needed, and LangGraph is not either.
 """
 
 import sqlite3
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from contextlib import closing, contextmanager
 from itertools import groupby
 from pathlib import Path
@@ -19,8 +19,8 @@ from chatledger.domain.errors import DECODE_ERRORS, ChatledgerError, InvalidValu
 from chatledger.domain.limits import check_id
 from chatledger.domain.thread.decide import CheckpointPut
 
-from ...ledger.ledger import Ledger
-from ...ledger.threads import Threads, is_cut
+from ..ledger.ledger import Ledger
+from ..ledger.threads import Threads, is_cut
 
 FORMAT: Final = "langgraph"
 _COLUMNS: Final = {
@@ -186,8 +186,4 @@ def _open(path: Path) -> sqlite3.Connection:
 
 
 def _columns(database: sqlite3.Connection, table: str) -> set[str]:
-    return {name for _, name, *_ in _rows(database, table)}
-
-
-def _rows(database: sqlite3.Connection, table: str) -> Iterator[tuple[Any, ...]]:
-    yield from database.execute("select * from pragma_table_info(?)", (table,))
+    return {name for _, name, *_ in database.execute("select * from pragma_table_info(?)", (table,))}

@@ -29,7 +29,7 @@ from chatledger.domain.chat.import_tree import MessageIds, Reporter, branch_leav
 from chatledger.domain.chat.interchange import ImportedChat, ImportedMessage
 from chatledger.domain.errors import InvalidValueError
 
-from .source import Allowance, LimitedStream, decode_json, open_source, read_whole, refuse_unreadable
+from .source import Allowance, LimitedStream, decode_json, is_id, read_source, refuse_unreadable
 
 _DATA_TYPE = "data-chatgpt"
 
@@ -105,21 +105,16 @@ _UNPACKABLE: Final = (
 def read_chatgpt(path: Path, report: Reporter) -> Iterator[ImportedChat]:
     """The conversations of an export, in its order. Raises InvalidValueError when the file is no export at all."""
     ids = MessageIds()
-    if _is_zip(path):
+    if read_source(path, 4) == b"PK\x03\x04":
         yield from _read_zip(path, ids, report)
         return
-    text = read_whole(path, report.max_unpacked_bytes)
+    text = read_source(path, max_unpacked_bytes=report.max_unpacked_bytes)
     try:
         conversations = _list_conversations(text, report)
     except InvalidValueError as error:
         msg = f"{path} is no ChatGPT export: {error}"
         raise InvalidValueError(msg) from error
     yield from _read_conversations(conversations, _UNKNOWN_USER, ids, report)
-
-
-def _is_zip(path: Path) -> bool:
-    with open_source(path) as stream:
-        return stream.read(4) == b"PK\x03\x04"
 
 
 def _read_zip(path: Path, ids: MessageIds, report: Reporter) -> Iterator[ImportedChat]:
@@ -187,11 +182,8 @@ def _read_conversations(
             continue
         fields = cast("dict[str, Any]", value)
         chat_id = fields.get("conversation_id") or fields.get("id")
-        fault = describe_id_fault(chat_id)
-        if fault is not None:
-            report.broken(f"the id of {what} {fault}; skipped")
-            continue
-        yield _make_chat(cast("str", chat_id), fields, user_id, ids, report)
+        if is_id(chat_id, f"the id of {what}", report):
+            yield _make_chat(chat_id, fields, user_id, ids, report)
 
 
 def _list_conversations(text: bytes, report: Reporter) -> list[Any]:

@@ -1,0 +1,62 @@
+"""Messages as rounds of saying and answering: what a model said, with its calls in place, and then the results of these calls."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from ...limits import same_json
+from ..messages import UIMessage
+from .parts import is_complete_call, is_tool_part, objects, outcome_of
+
+Part = Mapping[str, Any]
+"""A part of a UIMessage."""
+
+
+class Exchange(msgspec.Struct, frozen=True):
+    """One answer of a model, in its order, and those of its calls that have a result, which follows it."""
+
+    said: list[Part]
+    answered: list[Part]
+
+
+def exchanges(stored: UIMessage) -> list[Exchange]:
+    """
+    Return the exchanges of an assistant's UIMessage, which holds a whole turn, one after another.
+
+    One ends at a `step-start` part, and where anything follows the result of a call. Calls that are still being streamed are
+    left out.
+    """
+    parts = [part for part in objects(stored["parts"]) if not is_tool_part(part) or is_complete_call(part)]
+    found = [Exchange([], [])]
+    for part in parts:
+        is_start = part.get("type") == "step-start"
+        is_next = is_start or (found[-1].answered and not is_tool_part(part))
+        if is_next and found[-1].said:
+            found.append(Exchange([], []))
+        if not is_start:
+            found[-1].said.append(part)
+        if is_tool_part(part) and outcome_of(part) is not None:
+            found[-1].answered.append(part)
+    return found
+
+
+def reversible(
+    given: Any,
+    convert: Callable[[Mapping[str, Any]], dict[str, Any] | None],
+    revert: Callable[[Mapping[str, Any]], Any],
+    verbatim: str,
+) -> dict[str, Any]:
+    """Return the part for something given; one of type `verbatim`, which holds it as it is, where `revert` would not give it back."""
+    if isinstance(given, Mapping):
+        part = convert(given)
+        if part is not None and same_json(revert(part), given):
+            return part
+    return {"type": verbatim, "data": given}
+
+
+def texts_of(values: Iterable[Any]) -> str:
+    """Return the texts of blocks, one to a line."""
+    return "\n".join(
+        value["text"] for value in values if isinstance(value, Mapping) and isinstance(value.get("text"), str)
+    )

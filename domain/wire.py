@@ -1,0 +1,113 @@
+"""Values on the wire: as JSON objects, and as fields of pydantic models and answers of FastAPI, without importing either."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, ClassVar, Literal, Protocol, cast, get_type_hints, is_typeddict
+
+import msgspec
+
+Times = Literal["ms", "iso"]
+"""How times are written: integer milliseconds since the Unix epoch, or ISO 8601 in UTC (`2026-03-01T09:30:00.000Z`)."""
+
+
+class SchemaHandler(Protocol):
+    """The part of pydantic's `GetCoreSchemaHandler` that is used here."""
+
+    def generate_schema(self, source_type: Any, /) -> Any:
+        """Return the core schema of a type."""
+        ...
+
+
+class Value(msgspec.Struct, frozen=True):
+    """
+    A value that can be sent over the wire.
+
+    `to_dict()` gives JSON. In a pydantic model, and as the answer of a FastAPI route, it is a field like any other: the same
+    JSON comes out, an object of that form is accepted, and the generated schema (OpenAPI) names its fields.
+    """
+
+    derived: ClassVar[tuple[str, ...]] = ()
+    """The properties that the JSON shows beside the fields."""
+
+    def to_dict(self, *, times: Times = "ms") -> dict[str, Any]:
+        """
+        Return all fields as JSON values, independent copies: `{"id": ..., "text": ..., "created_at": ...}`.
+
+        Args:
+            times: `ms` for integer milliseconds since the Unix epoch, `iso` for text that people read
+                (`2026-03-01T09:30:00.000Z`). It concerns the fields whose names end in `_at`, in inner values too.
+        """
+        config = self.__struct_config__
+        tag = {} if config.tag is None else {cast("str", config.tag_field): config.tag}
+        return tag | {
+            name: _field(name, getattr(self, name), times) for name in (*self.__struct_fields__, *self.derived)
+        }
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, _source: Any, handler: SchemaHandler) -> Any:
+        if cls.to_dict is not Value.to_dict:
+            return {"type": "is-instance", "cls": cls, "serialization": _written(cls, {"type": "dict"})}
+        fields = msgspec.structs.fields(cls)
+        schemas = {field.name: handler.generate_schema(_described(field.type)) for field in fields}
+        answered = {
+            name: handler.generate_schema(get_type_hints(getattr(cls, name).fget)["return"]) for name in cls.derived
+        }
+        from_json = {
+            "type": "function-after",
+            "function": {"type": "no-info", "function": lambda given: cls(**given)},
+            "schema": _object(cls, schemas, optional={field.name for field in fields if not field.required}),
+        }
+        return {
+            "type": "json-or-python",
+            "json_schema": from_json,
+            "python_schema": {"type": "union", "choices": [{"type": "is-instance", "cls": cls}, from_json]},
+            "serialization": _written(cls, _object(cls, schemas | answered)),
+            "ref": f"{cls.__module__}.{cls.__qualname__}:{id(cls)}",
+        }
+
+
+def _described(kind: Any) -> Any:
+    """Return the type that pydantic describes; it refuses a `TypedDict` of the standard library before Python 3.12."""
+    return dict[str, Any] if is_typeddict(kind) else kind
+
+
+def _object(cls: type, schemas: Mapping[str, Any], *, optional: set[str] | None = None) -> dict[str, Any]:
+    return {
+        "type": "typed-dict",
+        "fields": {
+            name: {"type": "typed-dict-field", "schema": schema, "required": name not in (optional or ())}
+            for name, schema in schemas.items()
+        },
+        "cls_name": cls.__name__,
+    }
+
+
+def _written(cls: type[Value], schema: dict[str, Any]) -> dict[str, Any]:
+    def written(value: Any) -> Any:
+        return value.to_dict() if isinstance(value, cls) else value
+
+    return {"type": "function-plain", "function": written, "return_schema": schema}
+
+
+def _field(name: str, value: Any, times: Times) -> Any:
+    if times == "iso" and name.endswith("_at") and isinstance(value, int):
+        return iso(value)
+    return to_json(value, times)
+
+
+def to_json(value: Any, times: Times = "ms") -> Any:
+    """Return a value as JSON: inner values by their own `to_dict`, lists and tuples item by item, others by msgspec."""
+    if isinstance(value, Value):
+        return value.to_dict(times=times)
+    if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
+        return [to_json(item, times) for item in cast("list[Any]", value)]
+    return msgspec.to_builtins(value, str_keys=True)
+
+
+def iso(milliseconds: int) -> str | int:
+    """Return a time as ISO 8601 in UTC, with milliseconds; one beyond the year 9999 as it is."""
+    try:
+        moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
+    except (OverflowError, OSError, ValueError):
+        return milliseconds
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

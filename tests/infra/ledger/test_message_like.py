@@ -1,0 +1,142 @@
+"""What `append` takes for a message: ours, dicts as the APIs have them, objects of SDKs, one or several."""
+
+from typing import Any
+
+import pytest
+from langchain_core.messages import HumanMessage
+from openai.types.responses import ResponseOutputMessage
+
+import chatledger
+from chatledger import InvalidValueError, Ledger, Message, NewMessage, assistant, assistant_text, user
+from chatledger.codecs import to_anthropic, to_google, to_openai, to_responses
+
+SAID = {
+    "id": "msg_1",
+    "type": "message",
+    "role": "assistant",
+    "status": "completed",
+    "content": [{"type": "output_text", "text": "Four degrees.", "annotations": []}],
+}
+
+
+def append(ledger: Ledger, messages: Any) -> list[Message]:
+    ledger.upsert_chat("c", "ada")
+    return ledger.append("c", messages)
+
+
+@pytest.mark.parametrize(
+    ("given", "name", "text", "back"),
+    [
+        ({"role": "user", "content": "hello giraffe"}, "user", "hello giraffe", to_openai),
+        ({"role": "tool", "tool_call_id": "c1", "content": "4 °C"}, "tool", "4 °C", to_openai),
+        (SAID, "assistant", "Four degrees.", to_responses),
+        ({"type": "function_call_output", "call_id": "c1", "output": "4 °C"}, "tool", "4 °C", to_responses),
+        (
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c1", "content": "4 °C"}]},
+            "tool",
+            "",
+            to_anthropic,
+        ),
+        ({"role": "model", "parts": [{"text": "Four degrees."}]}, "assistant", "Four degrees.", to_google),
+    ],
+)
+def test_a_dict_is_stored_as_its_api_means_it(given: dict[str, Any], name: str, text: str, back: Any) -> None:
+    with chatledger.open("memory:") as ledger:
+        (message,) = append(ledger, [given])
+        assert (message.name, message.text) == (name, text)
+        assert back(ledger.get_messages("c")) == [given]
+
+
+def test_a_ui_message_keeps_its_id() -> None:
+    given = {"id": "m1", "role": "user", "parts": [{"type": "text", "text": "hi"}]}
+    with chatledger.open("memory:") as ledger:
+        assert [message.id for message in append(ledger, given)] == ["m1"]
+        assert append(ledger, given) == append(ledger, [given])
+        assert ledger.get_message("m1").data == given  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        user("hi"),
+        NewMessage("user", "hi"),
+        {"role": "user", "content": "hi"},
+        ResponseOutputMessage.model_validate(SAID),
+        {"id": "m1", "role": "user", "parts": []},
+    ],
+)
+def test_one_message_needs_no_list(given: Any) -> None:
+    with chatledger.open("memory:") as ledger:
+        assert len(append(ledger, given)) == 1
+
+
+def test_only_the_words_of_a_dict_are_found() -> None:
+    with chatledger.open("memory:") as ledger:
+        append(ledger, [{"role": "user", "content": "hello giraffe"}, SAID])
+        assert len(ledger.search("giraffe")) == len(ledger.search("degrees")) == 1
+        assert ledger.search("role OR content OR user OR output_text") == []
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("hi", r"chatledger\.user\(text\)"),
+        (["hi"], r"chatledger\.user\(text\)"),
+        ([5], r"NewMessage\(name, data\)"),
+        ([{"text": "hi"}], "a dict needs a `role`"),
+        ([HumanMessage("hi")], r"langchain_message\(message\)"),
+        (None, r"chatledger\.user\(text\)"),
+        ([{"role": "user", "content": 5}], "text or a list of parts"),
+    ],
+)
+def test_a_mistake_is_told_with_the_helper(given: Any, words: str) -> None:
+    with chatledger.open("memory:") as ledger:
+        with pytest.raises(InvalidValueError, match=words):
+            append(ledger, given)
+        assert ledger.get_messages("c") == []
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        user("hi", metadata={"model": "x"}),
+        assistant("hi", metadata={"model": "x"}),
+        assistant_text("hi", metadata={"model": "x"}),
+        NewMessage("user", "hi", metadata={"model": "x"}),
+        NewMessage("user", {"parts": [{"type": "text", "text": "hi"}]}, metadata={"model": "x"}),
+        NewMessage(
+            "user", {"parts": [{"type": "text", "text": "hi"}], "metadata": {"model": "y"}}, metadata={"model": "x"}
+        ),
+    ],
+)
+def test_metadata_come_with_a_message(message: Any) -> None:
+    with chatledger.open("memory:") as ledger:
+        (stored,) = append(ledger, [message])
+        assert (stored.text, stored.metadata, stored.data["metadata"]) == ("hi", {"model": "x"}, {"model": "x"})
+
+
+def test_an_engine_keeps_metadata_too() -> None:
+    with chatledger.open("memory:") as ledger:
+        engine = chatledger.ContextEngine(ledger, "c", "ada")
+        engine.set(
+            user("hi", metadata={"a": 1}), chatledger.message(NewMessage("user", "ho", metadata={"b": 2}))
+        ).save()
+        assert [dict(message.metadata) for message in ledger.get_messages("c")] == [{"a": 1}, {"b": 2}]
+
+
+def test_a_message_without_metadata_has_none() -> None:
+    with chatledger.open("memory:") as ledger:
+        assert [dict(stored.metadata) for stored in append(ledger, [user("hi"), NewMessage("user", [1])])] == [{}, {}]
+
+
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        (NewMessage("user", [1], metadata={"a": 1}), "text or an object"),
+        (NewMessage("user", "hi", metadata=[1]), "must be an object"),  # type: ignore[arg-type]
+        (NewMessage("user", "hi", metadata={"a": object()}), "not a JSON value"),
+    ],
+)
+def test_impossible_metadata_are_refused(message: NewMessage, words: str) -> None:
+    with chatledger.open("memory:") as ledger, pytest.raises(InvalidValueError, match=words):
+        append(ledger, [message])
