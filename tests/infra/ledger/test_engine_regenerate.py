@@ -267,15 +267,15 @@ def test_a_model_that_fails_changes_nothing(
         engine.rewind(ids[at % len(ids)])
     before, seen, own = snapshot(shared.ledger, [shared.chat]), engine.resolve(), engine.branch
     chains = shared.branches()
-    message_id = None if is_last else ids[number % len(ids)]
-    question = engine.regenerate(message_id)
+    answer_id = None if is_last else ids[number % len(ids)]
+    question = engine.regenerate(answer_id)
     given_to_model = engine.resolve()
     assert snapshot(shared.ledger, [shared.chat]) == before
     assert shared.engine().resolve() == seen
     engine.discard()
     assert engine.resolve() == seen
 
-    assert engine.regenerate(message_id) == question
+    assert engine.regenerate(answer_id) == question
     result = engine.set(assistant("anew", f"new {shared.chat}")).save()
     after = shared.branches()
     assert engine.resolve().messages[:-1] == given_to_model.messages
