@@ -174,7 +174,7 @@ def _answered(inner: Mapping[str, Any]) -> dict[str, Any] | None:
         return None
     details = kept(unnamed=text_at(inner, "id") is None, inner=without(inner, "name", "id", "response"))
     part |= {"state": "output-available", "input": {}, "output": inner.get("response")}
-    return part | {CALL_PROVIDER: {OWNER: {FORM: {"response": True, **details}}}}
+    return part | {CALL_PROVIDER: {OWNER: {FORM: {"result": True, **details}}}}
 
 
 def _data(inner: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -209,7 +209,7 @@ def _block(part: Mapping[str, Any]) -> Any:
     if kind == "file":
         return _media(part, details)
     if is_tool_part(part):
-        is_response = part_details(part, FORM, place=CALL_PROVIDER).get("response") is True
+        is_response = part_details(part, FORM, place=CALL_PROVIDER).get("result") is True
         return _response(part) if is_response else _use(part)
     return None
 
@@ -237,7 +237,7 @@ def _use(part: Mapping[str, Any]) -> dict[str, Any]:
 def _response(part: Mapping[str, Any]) -> dict[str, Any]:
     details = part_details(part, FORM, place=CALL_PROVIDER)
     outcome, told = outcome_of(part), part.get("output")
-    if details.get("response") is not True and not isinstance(told, Mapping):
+    if details.get("result") is not True and not isinstance(told, Mapping):
         text = "" if outcome is None else outcome.text
         told = {"error": text} if outcome and outcome.is_error else {"output": told if told is not None else text}
     named = {} if details.get("unnamed") is True else {"id": part["toolCallId"]}
