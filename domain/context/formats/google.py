@@ -106,7 +106,8 @@ def google_contents(stored: UIMessage) -> list[dict[str, Any]]:
         return [_content(USER, blocks, form)] if blocks or form else []
     found: list[dict[str, Any]] = []
     for position, exchange in enumerate(exchanges(stored)):
-        own, said = {} if position else form, _written(exchange.said)
+        own: Mapping[str, Any] = {} if position else form
+        said = _written(exchange.said)
         found += [_content(_MODEL, said, own)] if said or own else []
         found += [_content(USER, [_response(part) for part in exchange.answered], {})] if exchange.answered else []
     return found
@@ -229,19 +230,21 @@ def _media(part: Mapping[str, Any], details: Mapping[str, Any]) -> dict[str, Any
 def _use(part: Mapping[str, Any]) -> dict[str, Any]:
     details, written = part_details(part, FORM, place=CALL_PROVIDER), part.get("input")
     named = {} if details.get("unnamed") is True else {"id": part["toolCallId"]}
-    args = {} if written is None else {"args": written if isinstance(written, Mapping) else {"input": written}}
-    call = {"name": tool_name(part), **named, **args, **object_at(details, "inner")}
+    args = (
+        {} if written is None else {"args": object_at(written) if isinstance(written, Mapping) else {"input": written}}
+    )
+    call: dict[str, Any] = {"name": tool_name(part), **named, **args, **object_at(details, "inner")}
     return _styled({"functionCall": call, **object_at(details, "fields")}, details)
 
 
 def _response(part: Mapping[str, Any]) -> dict[str, Any]:
     details = part_details(part, FORM, place=CALL_PROVIDER)
-    outcome, told = outcome_of(part), part.get("output")
+    outcome, told = outcome_of(part), cast("Any", part.get("output"))
     if details.get("result") is not True and not isinstance(told, Mapping):
         text = "" if outcome is None else outcome.text
         told = {"error": text} if outcome and outcome.is_error else {"output": told if told is not None else text}
     named = {} if details.get("unnamed") is True else {"id": part["toolCallId"]}
-    answer = {"name": tool_name(part), **named, "response": told, **object_at(details, "inner")}
+    answer: dict[str, Any] = {"name": tool_name(part), **named, "response": told, **object_at(details, "inner")}
     return _styled({"functionResponse": answer, **object_at(details, "fields")}, details)
 
 
