@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, ClassVar, Literal, Protocol, Self, cast, get_type_hints, is_typeddict
+from typing import Any, ClassVar, Literal, Protocol, cast, get_type_hints, is_typeddict
 
 import msgspec
 
@@ -53,7 +53,7 @@ class Value(msgspec.Struct, frozen=True):
             name: handler.generate_schema(get_type_hints(getattr(cls, name).fget)["return"]) for name in cls.derived
         }
 
-        def made(given: dict[str, Any]) -> Self:
+        def made(given: dict[str, Any]) -> Value:
             return cls(**given)
 
         from_json: dict[str, Any] = {
