@@ -38,6 +38,7 @@ _moment: Final = parsed(aware_time, "is not a time, e.g. 2026-02-07 or 2026-02-0
 @click.option("--until", callback=_moment, metavar="TIME", help="Only messages created before this time.")
 @limit_option(f"messages, the best ones; {DEFAULT_LIMIT} by default")
 @click.option("--offset", type=click.IntRange(min=0), default=0, metavar="N", help="Leave out the N best ones.")
+@click.option("--include-hidden", is_flag=True, help="Also messages that are hidden or replaced.")
 @ledger_options
 def search_command(
     settings: Settings,
@@ -51,6 +52,7 @@ def search_command(
     until: datetime | None,
     limit: int | None,
     offset: int,
+    include_hidden: bool,
     as_json: bool,
 ) -> None:
     """
@@ -80,6 +82,7 @@ def search_command(
             until=until,
             limit=size + 1,
             offset=offset,
+            include_hidden=include_hidden,
         )
     if found.is_degraded:
         print_note("the search index is being built: of some chats, only messages with exactly this text are found")
