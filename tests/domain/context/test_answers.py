@@ -1,6 +1,6 @@
 """Which message the answer at the end of a chain follows."""
 
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from hypothesis import given
@@ -9,7 +9,13 @@ from hypothesis import strategies as st
 from chatledger.domain.context.answers import answered_message
 from chatledger.domain.values import Message
 
-CALL = {"type": "tool-weather", "toolCallId": "1", "state": "output-available", "input": {}, "output": "rain"}
+CALL: Final[dict[str, Any]] = {
+    "type": "tool-weather",
+    "toolCallId": "1",
+    "state": "output-available",
+    "input": {},
+    "output": "rain",
+}
 
 
 def chain_of(*said: tuple[str, str, dict[str, Any]]) -> list[Message]:
@@ -26,9 +32,9 @@ def parts(*found: dict[str, Any]) -> dict[str, Any]:
     return {"parts": list(found)}
 
 
-TEXT = parts({"type": "text", "text": "words"})
-RESULTS = parts(CALL)
-REMINDER = {**TEXT, "metadata": {"synthetic": {"once_ids": []}}}
+TEXT: Final = parts({"type": "text", "text": "words"})
+RESULTS: Final = parts(CALL)
+REMINDER: Final[dict[str, Any]] = {**TEXT, "metadata": {"synthetic": {"once_ids": []}}}
 
 
 @pytest.mark.parametrize(
