@@ -11,6 +11,7 @@ from rich.text import Text
 from chatledger.domain.draw.outline import flat, short_id
 from chatledger.domain.values import SearchHit
 
+from ...ledger.ledger import Ledger
 from ...ledger.search import DEFAULT_LIMIT
 from .lookup import require_branch, require_chat
 from .options import Settings, aware_time, ledger_at, ledger_options, limit_option, parsed
@@ -67,10 +68,7 @@ def search_command(
     query = " ".join(words)
     size = DEFAULT_LIMIT if limit is None else limit
     with ledger_at(settings) as ledger:
-        if chat_id is not None:
-            require_chat(ledger, chat_id)
-            if branch is not None:
-                require_branch(ledger, chat_id, branch)
+        _require_place(ledger, chat_id, branch)
         # One more than asked for tells whether there is another page.
         found = ledger.search(
             query,
@@ -92,10 +90,22 @@ def search_command(
         return
     for hit in shown:
         _print_hit(hit, with_chat=chat_id is None)
+    _print_end(query, offset, size, found=len(found))
+
+
+def _require_place(ledger: Ledger, chat_id: str | None, branch: str | None) -> None:
+    if chat_id is not None:
+        require_chat(ledger, chat_id)
+        if branch is not None:
+            require_branch(ledger, chat_id, branch)
+
+
+def _print_end(query: str, offset: int, size: int, *, found: int) -> None:
+    """Print how to go on, or that there is nothing."""
     if not found:
         why = "" if any(map(str.isalnum, query)) else ": there is no letter or digit in the query"
         print_text("No more messages match." if offset else f"No message matches{why}.")
-    elif len(found) > size > 0:
+    elif found > size > 0:
         print_text(f"More with --offset {offset + size}", "dim")
 
 
