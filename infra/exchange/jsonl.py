@@ -23,7 +23,7 @@ The counts show a file that was cut off, wherever the cut is. Binary content is 
 """
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from typing import IO, Any, ClassVar, Final
 
 import msgspec
@@ -257,7 +257,7 @@ _DRAFTS: Final[dict[str, type[_Draft]]] = {"chat": _Draft, "thread": _ThreadDraf
 
 
 @contextlib.contextmanager
-def _left_out(draft: _Draft, report: Reporter) -> Iterator[None]:
+def _left_out(draft: _Draft, report: Reporter) -> Generator[None]:
     """Report that what was read is damaged."""
     try:
         yield

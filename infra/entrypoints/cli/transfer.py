@@ -97,8 +97,8 @@ class _Import:
         say(f"reading {self._shown(str(path))}")
         if self._is_of_saver(path):
             with self._leaving_out(InvalidValueError):
-                found = import_saver_file(ledger, path)
-                self.counts.update(threads=found.threads, agent_checkpoints=found.checkpoints, known=found.known)
+                taken = import_saver_file(ledger, path)
+                self.counts.update(threads=taken.threads, agent_checkpoints=taken.checkpoints, known=taken.known)
             return
         found = self._read(path, self._report, strict=self._strict)
         with self._leaving_out((UnsupportedFormatError, InvalidValueError)):

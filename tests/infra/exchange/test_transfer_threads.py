@@ -2,7 +2,7 @@
 
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,7 @@ def pair() -> Iterator[Made]:
 
 
 @contextmanager
-def two_ledgers() -> Iterator[Made]:
+def two_ledgers() -> Generator[Made]:
     with chatledger.open("memory:") as one, chatledger.open("memory:") as other:
         yield one, other
 
