@@ -55,7 +55,7 @@ class ImportedStep(Value, frozen=True, kw_only=True):
     parent_id: str | None = None
     checkpoint: tuple[str, str] | None = None
     metadata: tuple[str, str] | None = None
-    channels: dict[str, str] = msgspec.field(default_factory=dict)
+    channels: dict[str, str] = msgspec.field(default_factory=dict[str, str])
     runtime: str = "python"
     stored_at: int | None = None
     run_id: str | None = None
