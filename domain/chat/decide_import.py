@@ -22,8 +22,8 @@ from .events import (
     RegenerationBegun,
     RunRecorded,
 )
-from .import_versions import Settled, draft_of, original_id
-from .interchange import ImportedBranch, ImportedChat, ImportedRegeneration, ImportResult
+from .import_versions import Settled, original_id
+from .interchange import ImportedBranch, ImportedChat, ImportedRegeneration, ImportResult, draft_of
 from .runs import RUN_STATUSES, MessageRun
 from .state import ChatState
 
@@ -291,18 +291,24 @@ def _begun(chat: ImportedChat, known: KnownParents, regeneration: ImportedRegene
     )
 
 
-def _checked(chat: ImportedChat, known: KnownParents, run: MessageRun) -> MessageRun:
+def check_run(run: MessageRun) -> None:
+    """Raise `InvalidValueError` when a value of a run breaks a rule; the messages that it names are not looked for."""
+    check_id(run.run_id, "run_id")
     for name in ("thread_id", "assistant_id", "runtime"):
         check_id(getattr(run, name), name)
     for name in ("checkpoint_id", "repeats", "regeneration_id"):
         check_optional_id(getattr(run, name), name)
     for name in ("created_at", "updated_at"):
         check_time(getattr(run, name), f"{name} of a run")
-    for message_id in (run.trigger_message_id, run.message_id, *run.references):
-        _check_known(chat, known, message_id)
     if run.status not in RUN_STATUSES:
         msg = f"the status of run {run.run_id!r} is {run.status!r}, not one of {', '.join(RUN_STATUSES)}"
         raise InvalidValueError(msg)
+
+
+def _checked(chat: ImportedChat, known: KnownParents, run: MessageRun) -> MessageRun:
+    check_run(run)
+    for message_id in (run.trigger_message_id, run.message_id, *run.references):
+        _check_known(chat, known, message_id)
     return run
 
 

@@ -13,9 +13,9 @@ import msgspec
 
 from ..errors import InvalidValueError
 from ..limits import MAX_ID_BYTES
-from ..values import Message, NewMessage
+from ..values import Message
 from .decide_messages import check_message, is_same_message
-from .interchange import ImportedChat, ImportedMessage, with_id_in, with_message_ids
+from .interchange import ImportedChat, ImportedMessage, draft_of, with_id_in, with_message_ids
 from .state import ChatState
 
 OnChange = Literal["version", "skip", "refuse"]
@@ -74,21 +74,6 @@ def original_id(state: ChatState, message_id: str) -> str:
     data = with_id_in(message.data, message_id, original)
     is_version = message_id == _version_id(original, msgspec.structs.replace(message, data=data))
     return original if is_version else message_id
-
-
-def draft_of(message: ImportedMessage) -> NewMessage:
-    """Return the imported message as a new one."""
-    return NewMessage(
-        message.name,
-        message.data,
-        id=message.id,
-        type=message.type,
-        parent_id=message.parent_id,
-        created_at=message.created_at,
-        sender_id=message.sender_id,
-        agent_id=message.agent_id,
-        reply_to=message.reply_to,
-    )
 
 
 def _following(message: ImportedMessage, new_ids: Mapping[str, str]) -> ImportedMessage:

@@ -5,7 +5,7 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
-from ..values import Annotation
+from ..values import Annotation, NewMessage
 from ..wire import Value
 from .runs import MessageRun, PlannedRun
 
@@ -172,6 +172,21 @@ def _renamed_run(run: R, new: _New) -> R:
         trigger_message_id=new(run.trigger_message_id),
         message_id=new(run.message_id),
         references=[new(reference) for reference in run.references],
+    )
+
+
+def draft_of(message: ImportedMessage) -> NewMessage:
+    """Return the imported message as a new one."""
+    return NewMessage(
+        message.name,
+        message.data,
+        id=message.id,
+        type=message.type,
+        parent_id=message.parent_id,
+        created_at=message.created_at,
+        sender_id=message.sender_id,
+        agent_id=message.agent_id,
+        reply_to=message.reply_to,
     )
 
 

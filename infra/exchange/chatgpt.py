@@ -24,7 +24,7 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from chatledger.domain.chat.import_check import describe_id_fault
+from chatledger.domain.chat.import_fit import describe_id_fault, fit_message
 from chatledger.domain.chat.import_tree import MessageIds, Reporter, branch_leaves, sort_parents_first
 from chatledger.domain.chat.interchange import ImportedChat, ImportedMessage
 from chatledger.domain.errors import InvalidValueError
@@ -294,13 +294,14 @@ def _make_message(
         report.broken(f"chat {chat_id!r}: message {key!r} is already in chat {owner!r}; imported as {message_id!r}")
     data: dict[str, Any] = {"id": message_id, "role": role, "parts": make_parts(fields.get("content"))}
     metadata = _keep_metadata(fields, author)
-    return ImportedMessage(
+    made = ImportedMessage(
         id=message_id,
         parent_id=parent_id,
         name=role,
         data=data | ({"metadata": metadata} if metadata else {}),
         created_at=_milliseconds(fields.get("create_time")),
     )
+    return fit_message(chat_id, made, report.broken)
 
 
 def _keep_metadata(fields: dict[str, Any], author: dict[str, Any]) -> dict[str, Any]:

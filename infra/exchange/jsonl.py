@@ -99,12 +99,12 @@ class _Draft:
 
     def finish(self, ids: MessageIds, report: Reporter) -> ImportedChat:
         chat_id, found = self.head.id, self.records
-        messages = link_messages(chat_id, found["message"], ids=ids, report=report)
-        messages = repair_annotations(chat_id, messages, report=report)
+        linked = link_messages(chat_id, found["message"], ids=ids, report=report)
+        messages = repair_annotations(chat_id, linked.messages, report=report)
         return ImportedChat(
             **msgspec.structs.asdict(self.head),
             messages=messages,
-            branches=repair_branches(chat_id, found["branch"], messages, report=report),
+            branches=repair_branches(chat_id, found["branch"], linked, report=report),
             checkpoints=repair_checkpoints(chat_id, found["checkpoint"], messages, report=report),
             runs=repair_runs(chat_id, found["run"], messages, report=report),
             regenerations=repair_regenerations(chat_id, found["regeneration"], messages, report=report),
@@ -203,8 +203,6 @@ def read_jsonl(stream: IO[bytes], report: Reporter) -> Iterator[ImportedChat]:
         if draft is not None and kind in {"chat", "end"}:
             yield _close(draft, value if kind == "end" else None, number, ids, report)
             draft = None
-        elif draft is not None and kind == "message" and not value.name:
-            report.broken(f"message {value.id!r} has no name; skipped", line=number)
         elif draft is not None and kind in _PLURALS:
             draft.records[kind].append((value, number))
         elif draft is None and kind not in {"chat", "chatledger", "chats"}:
@@ -230,7 +228,7 @@ def _decode(text: bytes, number: int, report: Reporter) -> tuple[str | None, Any
         report.broken(f"a record has one kind, this has {len(given)}; skipped", line=number)
         return None, None
     kind, value = given[0]
-    if kind in {"message", "chat"} and not is_id(value.id, f"the id of the {kind}", report, line=number):
+    if kind == "chat" and not is_id(value.id, "the id of the chat", report, line=number):
         return None, None
     return kind, value
 

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import msgspec
 
+from chatledger.domain.chat.import_fit import fit_chat
 from chatledger.domain.chat.import_tree import Reporter
 from chatledger.domain.chat.interchange import ImportedChat, Problem
 from chatledger.domain.errors import InvalidValueError
@@ -126,7 +127,7 @@ def read_chats(
         msg = f"{path} is empty; {_SUPPORTED}"
         raise InvalidValueError(msg)
     report = Reporter(str(path), strict=strict, on_problem=on_problem, max_unpacked_bytes=max_unpacked_bytes)
-    return _drop_repeated(_read(path, format, report), report)
+    return _drop_repeated(_fitting(_read(path, format, report), report), report)
 
 
 def _read(path: Path, name: str, report: Reporter) -> Iterator[ImportedChat]:
@@ -137,6 +138,13 @@ def _read(path: Path, name: str, report: Reporter) -> Iterator[ImportedChat]:
     else:
         with open_source(path, report.max_unpacked_bytes) as stream:
             yield from (read_oasst if name == "oasst" else read_jsonl)(stream, report)
+
+
+def _fitting(chats: Iterator[ImportedChat], report: Reporter) -> Iterator[ImportedChat]:
+    for chat in chats:
+        fitted = fit_chat(chat, report.broken)
+        if fitted is not None:
+            yield fitted
 
 
 def _drop_repeated(chats: Iterator[ImportedChat], report: Reporter) -> Iterator[ImportedChat]:

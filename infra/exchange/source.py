@@ -11,7 +11,7 @@ from typing import IO, Any, Final, NoReturn, TypeGuard, cast
 
 import msgspec
 
-from chatledger.domain.chat.import_check import describe_id_fault
+from chatledger.domain.chat.import_fit import describe_id_fault
 from chatledger.domain.chat.import_tree import Reporter
 from chatledger.domain.errors import InvalidValueError
 from chatledger.domain.limits import MAX_UNPACKED_BYTES

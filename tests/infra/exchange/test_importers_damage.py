@@ -12,6 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.soak import examples
 
+from chatledger.domain.chat.decide_import import decide_import
+from chatledger.domain.chat.replay import ReplayedChat
 from chatledger.domain.errors import ChainIntegrityError, InvalidValueError, UnsupportedFormatError
 from chatledger.importers import Problem, read_chats, validate_chat, write_chats
 
@@ -33,6 +35,11 @@ def read(content: bytes, *, format: str | None, strict: bool) -> list[Problem]: 
         try:
             for chat in read_chats(path, format=format, strict=strict, on_problem=problems.append):
                 validate_chat(chat)
+                # What a reader yields, a ledger takes.
+                ids = [
+                    f"new{number}" for number in range(1 + len(chat.branches) + len(chat.checkpoints) + len(chat.runs))
+                ]
+                decide_import(ReplayedChat(chat.id), chat, ids=ids, now=1)
         except OURS as error:
             outcome = str(error)
     assert not outcome or str(path) in outcome

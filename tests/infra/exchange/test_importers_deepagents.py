@@ -143,9 +143,9 @@ def test_broken_links(tmp_path: Path, changes: dict[str, Any], count: int) -> No
         (("m4", "c1", "m2", "user", None, "{", 1), "not valid JSON"),
         (("m4", "c1", "m2", "user", None, "NaN", 1), "not valid JSON"),
         (("m4", "c1", "m2", "user", None, "[" * 100_000, 1), "nested too deeply"),
-        (("m4", "c1", "m2", "", None, "1", 1), "no name"),
-        (("", "c1", "m2", "user", None, "1", 1), "an id is empty"),
-        (("m4", "c1", b"m2", "user", None, "1", 1), "an id is not a text"),
+        (("m4", "c1", "m2", "", None, "1", 1), "its name must not be empty"),
+        (("", "c1", "m2", "user", None, "1", 1), "its id must not be empty"),
+        ((b"m4", "c1", "m2", "user", None, "1", 1), "its id is not a text"),
     ],
 )
 def test_a_broken_row_is_skipped(tmp_path: Path, row: Any, reason: str) -> None:
@@ -170,9 +170,9 @@ def test_damaged_text_is_skipped_and_half_an_emoji_replaced(tmp_path: Path) -> N
         "plain",
         "\ufffd",
     ]
-    words = ["not UTF-8", "surrogates", "head 'm3'", "no active"]
+    words = ["not UTF-8", "surrogates", "head 'm3' of branch 'main-v2' of chat 'c1' was skipped; it ends at 'm1'"]
     assert all(word in problem.message for problem, word in zip(problems, words, strict=True))
-    assert [branch.name for branch in chat.branches if branch.is_active] == ["main"]
+    assert [("main-v2", "m1")] == [(one.name, one.head_message_id) for one in chat.branches if one.is_active]
 
 
 @pytest.mark.parametrize(
