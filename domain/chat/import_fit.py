@@ -146,10 +146,15 @@ def _is_storable(message: Message, what: str, tell: Tell) -> bool:
 def _fit_json(value: Any, what: str, tell: Tell) -> Any:
     """Return a JSON value with floats for integers beyond 64 bits. Raises `InvalidValueError` as `json_copy` does."""
     rounded: list[int] = []
-    fitted = json_copy(_with_floats(value, rounded, 0), "its data")
+    fitted = json_copy(with_floats(value, rounded), "its data")
     if rounded:
         tell(f"{what}: {len(rounded)} integer(s) beyond 64 bits were rounded to floats")
     return fitted
+
+
+def with_floats(value: Any, rounded: list[int] | None = None) -> Any:
+    """Return a JSON value with floats for integers beyond 64 bits; those that are no number of JavaScript go to `rounded`."""
+    return _with_floats(value, [] if rounded is None else rounded, 0)
 
 
 def _with_floats(value: Any, rounded: list[int], depth: int) -> Any:

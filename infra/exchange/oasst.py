@@ -9,7 +9,6 @@ results, labels, emojis, detoxify scores, `model_name`, `synthetic`, `deleted`, 
 """
 
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
 from typing import IO, Any, NamedTuple, cast
 
 from chatledger.domain.chat.import_check import describe_json_fault
@@ -17,10 +16,9 @@ from chatledger.domain.chat.import_tree import LostMessage, MessageIds, Reporter
 from chatledger.domain.chat.interchange import ImportedChat, ImportedMessage
 from chatledger.domain.errors import InvalidValueError
 
-from .source import decode_deep, decode_json, is_id, number_lines
+from .source import decode_deep, decode_json, is_id, iso_milliseconds, number_lines
 
 _NAMES = {"prompter": "user", "assistant": "assistant"}
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TITLE_CHARACTERS = 60
 _UNKNOWN_USER = "oasst"
 
@@ -135,7 +133,7 @@ def _make_record(fields: dict[str, Any], line: int, report: Reporter) -> _Record
             parent_id=parent_id,
             name=name,
             data={"id": message_id, "role": name, "parts": [{"type": "text", "text": text}]},
-            created_at=_milliseconds(fields.get("created_date"), what, line, report),
+            created_at=iso_milliseconds(fields.get("created_date"), f"created_date of {what}", report, line=line),
             sender_id=author if name == "user" else None,
         )
         return _Record(
@@ -146,18 +144,6 @@ def _make_record(fields: dict[str, Any], line: int, report: Reporter) -> _Record
             lang=lang if isinstance(lang, str) else None,
         )
     return None
-
-
-def _milliseconds(date: Any, what: str, line: int, report: Reporter) -> int | None:
-    if date is None:
-        return None
-    try:
-        moment = datetime.fromisoformat(date)
-        # Integer division, because the product of a float timestamp may be off by one.
-        return ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH) // timedelta(milliseconds=1)
-    except (TypeError, ValueError, OverflowError):
-        report.broken(f"created_date of {what} is not an ISO 8601 time; imported without", line=line)
-        return None
 
 
 def _make_chats(groups: dict[str, _Tree], ids: MessageIds, report: Reporter) -> Iterator[ImportedChat]:
