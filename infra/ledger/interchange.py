@@ -25,6 +25,7 @@ from chatledger.domain.limits import check_id
 from chatledger.domain.values import Branch, Checkpoint, Graph, Message, make_graph
 from chatledger.projections.chat.pages import only_new_collected
 from chatledger.projections.chat.reader import IndexedChat
+from chatledger.projections.log.kinds import CHATS
 
 from ..store.commands import MAX_COMMIT_EVENTS
 from .drafts import new_id
@@ -64,7 +65,7 @@ class InterchangeMethods(LedgerPart):
             chat = renamed(chat, check_id(chat_id, "chat_id"), {message.id: new_id() for message in chat.messages})
         given = _Import(chat, on_change)
         while True:
-            recorded = self._store.execute(chat.id, given.decide, kind=None)
+            recorded = self._store.execute(CHATS, chat.id, given.decide, kind=None)
             bodies = [event.body for event in recorded]
             given.wrote(bodies)
             if len(bodies) < _COMMIT_EVENTS:
