@@ -138,14 +138,14 @@ def _parts(fields: dict[str, Any]) -> list[dict[str, Any]]:
 def _part(value: Any, block: dict[str, Any], call_id: str) -> dict[str, Any] | None:
     """Return the part for a block; none for an empty text."""
     kind = block.get("type")
-    text = block.get(kind) if kind in {"text", "thinking"} else None
+    text = block.get(kind) if kind in ("text", "thinking") else None  # it may be a list
     if isinstance(text, str):
         return {"type": "text" if kind == "text" else "reasoning", "text": text} if text else None
     name = block.get("name")
     if kind == "tool_use" and isinstance(name, str):
         given_id = block.get("id")
         return call_part(name, given_id if isinstance(given_id, str) else call_id, block.get("input"))
-    if kind in {"image", "document"} and "source" in block:
+    if kind in ("image", "document") and "source" in block:  # as above
         try:
             found = of_an_api({"role": "user", "content": [block]})
         except InvalidValueError:

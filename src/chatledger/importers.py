@@ -1,6 +1,7 @@
 """Reading conversations from elsewhere, and our own lossless export."""
 
 from chatledger.domain.chat.import_check import validate_chat
+from chatledger.domain.chat.import_versions import OnChange
 from chatledger.domain.chat.interchange import (
     ImportedBranch,
     ImportedChat,
@@ -21,6 +22,7 @@ __all__ = [
     "ImportedCheckpoint",
     "ImportedMessage",
     "ImportedRegeneration",
+    "OnChange",
     "Problem",
     "detect_format",
     "read_chats",
