@@ -7,6 +7,7 @@ its conversation.
 
 from collections.abc import Callable, Sequence
 from decimal import Decimal
+from functools import partial
 from typing import Any, Final, TypeVar, cast
 
 import msgspec
@@ -76,11 +77,11 @@ def fit_message(chat_id: str, message: ImportedMessage, tell: Tell) -> ImportedM
         return None
     changes: dict[str, Any] = {"data": data}
     for name in _ATTRIBUTES:
-        changes[name] = _kept(getattr(message, name), lambda value, name=name: check_id(value, name), what, tell)
+        changes[name] = _kept(getattr(message, name), partial(check_id, what=name), what, tell)
     if changes["sender_id"] is not None and changes["agent_id"] is not None:
         tell(f"{what} has both sender_id and agent_id; imported without agent_id")
         changes["agent_id"] = None
-    changes["created_at"] = _kept(message.created_at, lambda value: check_time(value, "created_at"), what, tell)
+    changes["created_at"] = _kept(message.created_at, partial(check_time, what="created_at"), what, tell)
     fitted = msgspec.structs.replace(message, **changes)
     checked = check_message(draft_of(msgspec.structs.replace(fitted, parent_id=None)), 0)
     return fitted if _is_storable(checked, what, tell) else None
@@ -96,7 +97,7 @@ def fit_chat(chat: ImportedChat, tell: Tell) -> ImportedChat | None:
     what = f"chat {chat.id!r}"
     return msgspec.structs.replace(
         chat,
-        user_id=_kept(chat.user_id, lambda value: check_id(value, "user_id", empty=True), what, tell) or "",
+        user_id=_kept(chat.user_id, partial(check_id, what="user_id", empty=True), what, tell) or "",
         title=_fit_title(chat.title, what, tell),
         metadata=_fit_metadata(chat.metadata, what, tell),
         messages=_fit_links(chat.messages, what, tell),
@@ -105,7 +106,7 @@ def fit_chat(chat: ImportedChat, tell: Tell) -> ImportedChat | None:
         regenerations=_fit_times(chat.regenerations, "regeneration", what, tell),
         runs=tuple(run for run in chat.runs if _is_sound(run, what, tell)),
         **{
-            name: _kept(getattr(chat, name), lambda value, name=name: check_time(value, name), what, tell)
+            name: _kept(getattr(chat, name), partial(check_time, what=name), what, tell)
             for name in ("created_at", "updated_at", "expires_at")
         },
     )
@@ -228,7 +229,7 @@ def _fit_annotation(annotation: Annotation, what: str, tell: Tell) -> Annotation
 
 def _fit_times(items: Sequence[S], kind: str, what: str, tell: Tell) -> tuple[S, ...]:
     def fit(item: S) -> S:
-        created_at = _kept(item.created_at, lambda value: check_time(value, f"created_at of a {kind}"), what, tell)
+        created_at = _kept(item.created_at, partial(check_time, what=f"created_at of a {kind}"), what, tell)
         return item if created_at == item.created_at else msgspec.structs.replace(item, created_at=created_at)
 
     return tuple(map(fit, items))

@@ -222,7 +222,7 @@ def repair_branches(
     for branch, line in branches:
         what = f"branch {branch.name!r} of chat {chat_id!r}"
         head = branch.head_message_id
-        if head in instead:
+        if head is not None and head in instead:
             branch = msgspec.structs.replace(branch, head_message_id=instead[head])  # noqa: PLW2901  # the same branch
             report.unlinked(f"the head {head!r} of {what} was skipped; it ends at {instead[head]!r}", line=line)
         if describe_id_fault(branch.name) is not None or branch.name in kept:

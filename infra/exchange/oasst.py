@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import IO, Any, NamedTuple, cast
 
 from chatledger.domain.chat.import_check import describe_json_fault
-from chatledger.domain.chat.import_tree import LostMessage, MessageIds, Reporter, branch_leaves, link_messages
+from chatledger.domain.chat.import_tree import Located, LostMessage, MessageIds, Reporter, branch_leaves, link_messages
 from chatledger.domain.chat.interchange import ImportedChat, ImportedMessage
 from chatledger.domain.errors import InvalidValueError
 
@@ -148,7 +148,7 @@ def _make_record(fields: dict[str, Any], line: int, report: Reporter) -> _Record
 
 def _make_chats(groups: dict[str, _Tree], ids: MessageIds, report: Reporter) -> Iterator[ImportedChat]:
     for tree_id, (records, lost) in groups.items():
-        found = [*((record.message, record.line) for record in records), *lost]
+        found: list[Located] = [*((record.message, record.line) for record in records), *lost]
         messages = link_messages(tree_id, found, ids=ids, report=report).messages
         # A tree without a usable message was reported message by message.
         if messages:

@@ -260,8 +260,8 @@ def test_a_source_in_use_can_be_imported_after_every_change(steps: list[tuple[st
             head, parent = f"m{number}", head
             source[head] = message(head, parent, {"id": head, "n": value})
         elif kind == "edit":
-            key = ids[at % len(ids)]
-            source[key] = msgspec.structs.replace(source[key], data={"id": key, "n": value})
+            edited = ids[at % len(ids)]
+            source[edited] = msgspec.structs.replace(source[edited], data={"id": edited, "n": value})
         else:
             # The newest message is hung on any other one.
             source[ids[-1]] = msgspec.structs.replace(
