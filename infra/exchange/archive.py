@@ -4,7 +4,7 @@ import lzma
 import re
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from struct import error as StructError  # noqa: N812 - it is a class
@@ -55,7 +55,7 @@ class Archive:
 
 
 @contextmanager
-def open_archive(path: Path, report: Reporter) -> Iterator[Archive]:
+def open_archive(path: Path, report: Reporter) -> Generator[Archive]:
     """The .zip at a path. Raises `InvalidValueError` when it cannot be read."""
     try:
         archive = zipfile.ZipFile(path)

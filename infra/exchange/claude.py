@@ -52,7 +52,7 @@ def read_claude(path: Path, report: Reporter) -> Iterator[ImportedChat]:
 def _read(documents: Iterator[Document], ids: MessageIds, report: Reporter) -> Iterator[ImportedChat]:
     for document in documents:
         what, line = f"conversation {document.number}", document.line
-        fields: dict[str, Any] = document.value if isinstance(document.value, dict) else {}
+        fields = cast("dict[str, Any]", document.value) if isinstance(document.value, dict) else {}
         given = fields.get("chat_messages")
         if not isinstance(given, list):
             report.broken(f"{what} has no list of chat_messages; skipped", line=line)

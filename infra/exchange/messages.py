@@ -38,7 +38,7 @@ def read_messages(path: Path, report: Reporter) -> Iterator[ImportedChat]:
             rest = {key: item for key, item in fields.items() if key not in {"messages", "system"}}
             system = [{"role": "system", "content": fields["system"]}] if fields.get("system") else []
             chat = _made(document, found, system, {"record": rest} if rest else {}, report)
-        elif document.line is None and isinstance(value, dict) and not {*_OF_ONE}.isdisjoint(value):
+        elif document.line is None and isinstance(value, dict) and any(key in value for key in _OF_ONE):
             loose.append(value)
             continue
         else:

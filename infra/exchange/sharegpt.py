@@ -30,7 +30,7 @@ _ROLES: Final = {
 def read_sharegpt(path: Path, report: Reporter) -> Iterator[ImportedChat]:
     """The conversations of a file, in its order."""
     for document in read_documents(path, report):
-        fields: dict[str, Any] = document.value if isinstance(document.value, dict) else {}
+        fields = cast("dict[str, Any]", document.value) if isinstance(document.value, dict) else {}
         key = next((key for key in _LISTS if isinstance(fields.get(key), list)), None)
         if key is None:
             report.broken(f"conversation {document.number} has no list of turns; skipped", line=document.line)

@@ -138,7 +138,8 @@ class _Import:
     """A conversation that is taken in, in as many commits as it takes."""
 
     def __init__(self, chat: ImportedChat, on_change: OnChange) -> None:
-        self._chat, self._on_change = chat, on_change
+        self._chat = chat
+        self._on_change: OnChange = on_change
         self._rest = Settled(chat)
         self.written: list[Body] = []
 

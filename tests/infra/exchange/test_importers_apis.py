@@ -112,35 +112,35 @@ def test_ids_follow_from_the_content(tmp_path: Path, name: str) -> None:
         assert again == [ImportResult(chat_id=result.chat_id) for result in again]
 
 
-@pytest.mark.parametrize(
-    ("records", "kept", "reasons"),
-    [
-        (
-            [HELLO[0], {"role": "user"}, HELLO[1]],
-            [["Hello", "Hi!"]],
-            ["message 2 of conversation 1: it is no message of an API"],
-        ),
-        (
-            [{"messages": [*HELLO[:1], 5, HELLO[1]]}],
-            [["Hello", "Hi!"]],
-            ["message 2 of conversation 1: it is no message"],
-        ),
-        ([{"messages": HELLO}, {"messages": 1}], [["Hello", "Hi!"]], ["conversation 2 has no list of messages"]),
-        (
-            [{"messages": HELLO}, {"messages": []}],
-            [["Hello", "Hi!"]],
-            ["conversation 2 has no message that can be read"],
-        ),
-        ([{"messages": HELLO}, 7], [["Hello", "Hi!"]], ["conversation 2 has no list of messages"]),
-        ([{"role": "x" * 3000, "content": "lost"}, HELLO[1]], [["Hi!"]], ["its name takes 3,000 bytes"]),
-        (
-            [{"conversations": [{"from": "human", "value": "a"}, {"from": "gpt"}]}],
-            [["a"]],
-            ["message 2 of conversation 1: it has no"],
-        ),
-        ([{"conversations": [{"from": "human", "value": "a"}]}, {}], [["a"]], ["conversation 2 has no list of turns"]),
-    ],
-)
+BROKEN: list[tuple[Any, list[list[str]], list[str]]] = [
+    (
+        [HELLO[0], {"role": "user"}, HELLO[1]],
+        [["Hello", "Hi!"]],
+        ["message 2 of conversation 1: it is no message of an API"],
+    ),
+    (
+        [{"messages": [*HELLO[:1], 5, HELLO[1]]}],
+        [["Hello", "Hi!"]],
+        ["message 2 of conversation 1: it is no message"],
+    ),
+    ([{"messages": HELLO}, {"messages": 1}], [["Hello", "Hi!"]], ["conversation 2 has no list of messages"]),
+    (
+        [{"messages": HELLO}, {"messages": []}],
+        [["Hello", "Hi!"]],
+        ["conversation 2 has no message that can be read"],
+    ),
+    ([{"messages": HELLO}, 7], [["Hello", "Hi!"]], ["conversation 2 has no list of messages"]),
+    ([{"role": "x" * 3000, "content": "lost"}, HELLO[1]], [["Hi!"]], ["its name takes 3,000 bytes"]),
+    (
+        [{"conversations": [{"from": "human", "value": "a"}, {"from": "gpt"}]}],
+        [["a"]],
+        ["message 2 of conversation 1: it has no"],
+    ),
+    ([{"conversations": [{"from": "human", "value": "a"}]}, {}], [["a"]], ["conversation 2 has no list of turns"]),
+]
+
+
+@pytest.mark.parametrize(("records", "kept", "reasons"), BROKEN)
 def test_what_is_broken_is_left_out(tmp_path: Path, records: Any, kept: list[list[str]], reasons: list[str]) -> None:
     """One message, or one conversation; strictly it is refused."""
     path = write(tmp_path / "some.json", records)

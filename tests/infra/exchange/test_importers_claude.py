@@ -68,7 +68,7 @@ def test_blocks_and_attachments() -> None:
 
 def test_calls_without_ids_and_failed_ones(tmp_path: Path) -> None:
     """A result goes to the call of its name."""
-    blocks = [
+    blocks: list[dict[str, Any]] = [
         {"type": "tool_use", "name": "search", "input": {}},
         {"type": "tool_result", "name": "search", "content": [{"type": "text", "text": "no net"}], "is_error": True},
         {"type": "tool_result", "name": "search", "content": "late"},
@@ -103,20 +103,20 @@ def test_importing_again_changes_nothing() -> None:
         assert ["no dairy, please"] == [hit.message.text for hit in ledger.search("dairy")]
 
 
-@pytest.mark.parametrize(
-    ("change", "kept", "reason"),
-    [
-        ({"uuid": 5}, [], "the uuid of conversation 1 is not a text"),
-        ({"chat_messages": {}}, [], "conversation 1 has no list of chat_messages"),
-        ({"chat_messages": [*TREE["chat_messages"][:2], {}]}, [1, 2], "message 3 of chat"),
-        (
-            {"chat_messages": [TREE["chat_messages"][0], {**TREE["chat_messages"][1], "sender": None}]},
-            [1],
-            "has no sender",
-        ),
-        ({"created_at": "soon"}, [1, 2, 3, 4, 5], "is not an ISO 8601 time"),
-    ],
-)
+BROKEN: list[tuple[dict[str, Any], list[int], str]] = [
+    ({"uuid": 5}, [], "the uuid of conversation 1 is not a text"),
+    ({"chat_messages": {}}, [], "conversation 1 has no list of chat_messages"),
+    ({"chat_messages": [*TREE["chat_messages"][:2], {}]}, [1, 2], "message 3 of chat"),
+    (
+        {"chat_messages": [TREE["chat_messages"][0], {**TREE["chat_messages"][1], "sender": None}]},
+        [1],
+        "has no sender",
+    ),
+    ({"created_at": "soon"}, [1, 2, 3, 4, 5], "is not an ISO 8601 time"),
+]
+
+
+@pytest.mark.parametrize(("change", "kept", "reason"), BROKEN)
 def test_what_is_broken_is_left_out(tmp_path: Path, change: dict[str, Any], kept: list[int], reason: str) -> None:
     """One message, one time, or one conversation; strictly it is refused."""
     path = write(tmp_path / "c.json", [{**TREE, **change}, LINE])
