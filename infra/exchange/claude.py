@@ -22,7 +22,7 @@ from chatledger.domain.context.formats.stored import of_an_api
 from chatledger.domain.errors import InvalidValueError
 
 from .archive import ZIP_MAGIC, open_archive
-from .documents import Document, decode_documents, read_documents
+from .documents import Document, decode_documents, object_of, read_documents
 from .source import is_id, iso_milliseconds, read_source
 
 _SOURCE: Final = "claude"
@@ -52,7 +52,7 @@ def read_claude(path: Path, report: Reporter) -> Iterator[ImportedChat]:
 def _read(documents: Iterator[Document], ids: MessageIds, report: Reporter) -> Iterator[ImportedChat]:
     for document in documents:
         what, line = f"conversation {document.number}", document.line
-        fields = cast("dict[str, Any]", document.value) if isinstance(document.value, dict) else {}
+        fields = object_of(document)
         given = fields.get("chat_messages")
         if not isinstance(given, list):
             report.broken(f"{what} has no list of chat_messages; skipped", line=line)

@@ -23,6 +23,12 @@ class Document(NamedTuple):
     line: int | None
 
 
+def object_of(document: Document) -> dict[str, Any]:
+    """Return the fields of a record; none when it is no object."""
+    value: Any = document.value
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
+
 def read_documents(path: Path, report: Reporter) -> Iterator[Document]:
     """
     The records of a file, one by one; what is no JSON is reported.

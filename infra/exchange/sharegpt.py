@@ -15,7 +15,7 @@ from chatledger.domain.chat.interchange import ImportedChat
 from chatledger.domain.context.messages import UIMessage, ui_message
 from chatledger.domain.errors import InvalidValueError
 
-from .documents import read_documents
+from .documents import object_of, read_documents
 from .linear import make_chat
 
 _SOURCE: Final = "sharegpt"
@@ -30,7 +30,7 @@ _ROLES: Final = {
 def read_sharegpt(path: Path, report: Reporter) -> Iterator[ImportedChat]:
     """The conversations of a file, in its order."""
     for document in read_documents(path, report):
-        fields = cast("dict[str, Any]", document.value) if isinstance(document.value, dict) else {}
+        fields = object_of(document)
         key = next((key for key in _LISTS if isinstance(fields.get(key), list)), None)
         if key is None:
             report.broken(f"conversation {document.number} has no list of turns; skipped", line=document.line)

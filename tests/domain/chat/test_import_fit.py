@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatledger.domain.chat.import_fit import fit_message, with_floats
-from chatledger.domain.chat.import_tree import LostMessage, MessageIds, Reporter, link_messages
+from chatledger.domain.chat.import_tree import Located, LostMessage, MessageIds, Reporter, link_messages
 from chatledger.domain.chat.interchange import ImportedMessage
 
 
@@ -90,7 +90,7 @@ def test_what_follows_skipped_messages_goes_to_the_nearest_one_above(tree: list[
     """However many are skipped in a row: the kept ones keep their order of descent, and nothing else becomes a root."""
     parents = {str(at): str(parent % at) if at and parent < 12 else None for at, (parent, _) in enumerate(tree)}
     kept = {str(at) for at, (_, is_kept) in enumerate(tree) if is_kept}
-    records = [
+    records: list[Located] = [
         (message(key, parent) if key in kept else LostMessage(key, parent), None) for key, parent in parents.items()
     ]
     linked = link_messages("c", records, ids=MessageIds(), report=quiet())
