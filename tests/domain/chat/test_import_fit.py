@@ -106,7 +106,7 @@ def test_what_follows_skipped_messages_goes_to_the_nearest_one_above(tree: list[
 
 def test_skipped_messages_in_a_circle() -> None:
     """They are nowhere below a kept one."""
-    records = [(LostMessage("a", "b"), None), (LostMessage("b", "a"), None), (message("m", "a"), None)]
+    records: list[Located] = [(LostMessage("a", "b"), None), (LostMessage("b", "a"), None), (message("m", "a"), None)]
     linked = link_messages("c", records, ids=MessageIds(), report=quiet())
 
     assert [("m", None)] == [(one.id, one.parent_id) for one in linked.messages]
