@@ -89,7 +89,8 @@ class Chat(Value, frozen=True, kw_only=True):
     """
     A conversation. `message_count` counts the messages of all its branches, `branch_count` its branches.
 
-    `updated_at` is the time of the last change of title or metadata or the last appended message. It never decreases.
+    `updated_at` is the time of the last change of title or metadata or the last appended message; of an imported chat, what its
+    source says of that. It never decreases.
     From `expires_at` on the next sweep deletes it, in ms; None for never.
     """
 
