@@ -96,10 +96,8 @@ def decide_delete_branch(state: ChatState, name: str) -> list[Body]:
     A branch removed; nothing when there is none of that name. Of the active one, the one seen last before it becomes active.
 
     Raises:
-        ChatNotFoundError: There is no such chat.
         LastBranchError: The chat has no other branch.
     """
-    require_chat(state)
     branch = state.branch(check_id(name, "branch"))
     if branch is None:
         return []
