@@ -15,6 +15,7 @@ from chatledger.errors import (
     LastBranchError,
     MessageConflictError,
     MessageNotFoundError,
+    OwnerMismatchError,
     ParentNotFoundError,
     SelfParentError,
     WrongChatError,
@@ -110,6 +111,8 @@ class Model:
     def upsert(self, chat_id: str, user: str, title: str | None, metadata: dict[str, Any] | None) -> str:
         if chat_id not in self.chats:
             self.create(chat_id, user, title, metadata)
+        if self.chats[chat_id].user != user:
+            raise refuse(OwnerMismatchError)
         return chat_id
 
     def update(self, chat_id: str, changes: dict[str, Any]) -> str:

@@ -224,7 +224,8 @@ class LedgerMachine(RuleBasedStateMachine):
             changes["title"] = title[0]
         if metadata is not None:
             changes["metadata"] = metadata[0]
-        call = Call("update_chat", [chat_id], changes, lambda: self.model.update(chat_id, changes), itemgetter("id"))
+        given = {"replace_metadata" if name == "metadata" else name: value for name, value in changes.items()}
+        call = Call("update_chat", [chat_id], given, lambda: self.model.update(chat_id, changes), itemgetter("id"))
         self.do(call, writer)
 
     @rule(chat=chats, user=st.none() | users, writer=numbers, is_meant=st.integers(0, 5))
