@@ -9,7 +9,16 @@ from tests.support.operation_counting import counting
 from tests.support.stories import Story, commands
 
 import chatledger
-from chatledger import ContextEngine, Ledger, LedgerView, Versions, assistant, user
+from chatledger import ContextEngine, Ledger, LedgerView, NewMessage, Versions, assistant, user
+from chatledger.domain.chat.events import (
+    BranchActivated,
+    BranchCreated,
+    BranchDeleted,
+    BranchRenamed,
+    ChatCreated,
+    HeadMoved,
+    MessagesAppended,
+)
 from chatledger.domain.chat.replay import ReplayedChat
 from chatledger.domain.values import Branch
 from chatledger.errors import (
@@ -110,7 +119,7 @@ def test_wrong_pages(ledger: Ledger) -> None:
         ledger.get_page("trip", before="none")
     for wrong in ({"before": "a2"}, {"limit": 0}, {"limit": -1}, {"limit": None}):
         with pytest.raises(InvalidValueError):
-            ledger.get_page("trip", **wrong)  # type: ignore[arg-type]
+            ledger.get_page("trip", **wrong)
 
 
 def test_pages_on_the_wire(ledger: Ledger) -> None:
@@ -240,28 +249,24 @@ def test_every_moment_agrees_with_a_plain_walk(script: list[tuple[str, int, int,
 def copy(story: Story, ledger: Ledger) -> None:
     """Write the events of a story to a ledger, by the calls that make them."""
     for recorded in story.events:
-        body = recorded.body
-        match recorded.type:
-            case "chat_created":
+        match recorded.body:
+            case ChatCreated():
                 ledger.create_chat("chat-1", "ada")
-            case "message_appended":
-                drafts = [
-                    chatledger.NewMessage(one.name, one.data, id=one.id, parent_id=one.parent_id)
-                    for one in body.messages  # type: ignore[attr-defined]
-                ]
+            case MessagesAppended(messages=messages, branch=branch, to_head=to_head):
+                drafts = [NewMessage(one.name, one.data, id=one.id, parent_id=one.parent_id) for one in messages]
                 ledger.add_messages("chat-1", drafts)
-                if body.branch is not None:  # type: ignore[attr-defined]
-                    ledger.move_head("chat-1", body.branch, body.to_head, expected=chatledger.ANY)  # type: ignore[attr-defined]
-            case "branch_created":
-                ledger.create_branch("chat-1", body.name, body.head_message_id, activate=body.is_active)  # type: ignore[attr-defined]
-            case "branch_activated":
-                ledger.set_active_branch("chat-1", body.name)  # type: ignore[attr-defined]
-            case "branch_renamed":
-                ledger.rename_branch("chat-1", body.name, body.new_name)  # type: ignore[attr-defined]
-            case "branch_deleted":
-                ledger.delete_branch("chat-1", body.name)  # type: ignore[attr-defined]
-            case "head_moved":
-                ledger.move_head("chat-1", body.branch, body.to_head, expected=chatledger.ANY)  # type: ignore[attr-defined]
+                if branch is not None:
+                    ledger.move_head("chat-1", branch, to_head, expected=chatledger.ANY)
+            case BranchCreated(name=name, head_message_id=head, is_active=is_active):
+                ledger.create_branch("chat-1", name, head, activate=is_active)
+            case BranchActivated(name=name):
+                ledger.set_active_branch("chat-1", name)
+            case BranchRenamed(name=name, new_name=new_name):
+                ledger.rename_branch("chat-1", name, new_name)
+            case BranchDeleted(name=name):
+                ledger.delete_branch("chat-1", name)
+            case HeadMoved(branch=branch, to_head=to_head):
+                ledger.move_head("chat-1", branch, to_head, expected=chatledger.ANY)
             case other:
                 raise AssertionError(other)
 
