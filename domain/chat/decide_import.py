@@ -46,7 +46,7 @@ def decide_import(
 
     What is there stays: a branch that exists only moves forward, when the imported head descends from its head; the active
     branch of an existing chat, its title, its end, its checkpoints, annotations and runs are not touched. So a repeated import
-    has nothing to do.
+    has nothing to do. A new chat has the imported branches alone, `main` only if it is among them.
 
     Args:
         state: The chat as it is, if it is.

@@ -1,6 +1,7 @@
 """Versions of messages, pages with them, and branches renamed, deleted and shown, on a real ledger."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -117,7 +118,8 @@ def test_wrong_pages(ledger: Ledger) -> None:
         ledger.get_page("trip", branch="none")
     with pytest.raises(MessageNotFoundError):
         ledger.get_page("trip", before="none")
-    for wrong in ({"before": "a2"}, {"limit": 0}, {"limit": -1}, {"limit": None}):
+    wrongs: list[dict[str, Any]] = [{"before": "a2"}, {"limit": 0}, {"limit": -1}, {"limit": None}]
+    for wrong in wrongs:
         with pytest.raises(InvalidValueError):
             ledger.get_page("trip", **wrong)
 
