@@ -14,6 +14,7 @@ from .decide_messages import missing_messages
 from .events import (
     Body,
     BranchCreated,
+    BranchDeleted,
     ChatCreated,
     CheckpointSet,
     HeadMoved,
@@ -77,7 +78,11 @@ def decide_import(
     _check_known(chat, known, main_head)
     if added:
         bodies.append(MessagesAppended(tuple(added), MAIN if main_head else None, None, main_head))
-    bodies.extend(_pointers(state, chat, known, new_ids, now))
+    pointers = list(_pointers(state, chat, known, new_ids, now))
+    created = bodies[0] if is_new else None
+    if isinstance(created, ChatCreated) and main is None and pointers and _is_active(pointers[0]):
+        pointers.insert(1, BranchDeleted(created.branch_id, MAIN))  # a chat that was exported without it
+    bodies.extend(pointers)
     return bodies[:limit]
 
 
@@ -110,6 +115,10 @@ def _check_stored(state: ChatState, bodies: Sequence[Body]) -> None:
             continue
         if at is not None and not state.has_message(at):
             raise MessageNotFoundError(at, chat_id=state.chat_id)
+
+
+def _is_active(body: Body) -> bool:
+    return isinstance(body, BranchCreated) and body.is_active
 
 
 def _is_passive(branch: ImportedBranch) -> bool:
@@ -149,7 +158,8 @@ def import_result(chat_id: str, bodies: Sequence[Body]) -> ImportResult:
         chat_id=chat_id,
         is_new=any(isinstance(body, ChatCreated) for body in bodies),
         messages_added=sum(len(body.messages) for body in bodies if isinstance(body, MessagesAppended)),
-        branches_added=sum(isinstance(body, ChatCreated | BranchCreated) for body in bodies),
+        branches_added=sum(isinstance(body, ChatCreated | BranchCreated) for body in bodies)
+        - sum(isinstance(body, BranchDeleted) for body in bodies),
         heads_moved=sum(isinstance(body, HeadMoved) for body in bodies),
         checkpoints_set=sum(isinstance(body, CheckpointSet) for body in bodies),
         messages_annotated=sum(len(body.message_ids) for body in bodies if isinstance(body, MessagesAnnotated)),
