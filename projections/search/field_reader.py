@@ -25,7 +25,7 @@ from .postings import (
     unpack_each,
     unpack_parts,
 )
-from .rows import BLOCK_DOCUMENTS, LENGTH, Pending, SearchRows, SearchState, length_blocks, postings_of
+from .rows import BLOCK_DOCUMENTS, LENGTH, SearchRows, SearchState, document_of, length_blocks, postings_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -70,13 +70,16 @@ class FieldReader:
         self._txn, self._table, self._bases = chats.txn, chats.table, chats.bases
         self._prefixes = prefixes
         self._rows: dict[int, SearchRows] = {}
-        self._pending: dict[int, list[Pending]] = {}
+        self._pending: dict[int, list[tuple[bytes, bytes]]] = {}
         self._sources: dict[tuple[str, bool], list[Part]] = {}
         self._phrases: dict[Phrase, NDArray[np.uint64]] = {}
-        self.term_count = sum([state.terms for state in found])
-        """How many terms all documents have."""
         # The chats with texts that are not inverted yet.
         self._waiting = [at for at, state in enumerate(found) if state.indexed > state.inverted]
+
+    @property
+    def term_count(self) -> int:
+        """How many terms all documents have."""
+        return sum([state.terms for state in self._states])
 
     def _of(self, at: int) -> SearchRows:
         rows = self._rows.get(at)
@@ -110,17 +113,17 @@ class FieldReader:
         """The occurrences in documents that are not inverted yet, by chat."""
         found: dict[int, list[int]] = {}
         for at in self._waiting:
-            for waiting in self._texts(at):
-                if needle in waiting.text:
-                    document = waiting.document << DOC_SHIFT
+            for key, text in self._texts(at):
+                if needle in text:
+                    document = document_of(key) << DOC_SHIFT
                     found.setdefault(at, []).extend(
                         document + position
-                        for position, known in enumerate(terms_in(waiting.text))
+                        for position, known in enumerate(terms_in(text))
                         if (known.startswith(term) if is_prefix else known == term)
                     )
         return found
 
-    def _texts(self, at: int) -> list[Pending]:
+    def _texts(self, at: int) -> list[tuple[bytes, bytes]]:
         if at not in self._pending:
             self._pending[at] = self._of(at).pending()
         return self._pending[at]

@@ -12,7 +12,7 @@ from ..chat.lists import listed
 from ..chat.reader import IndexedChat
 from ..lmdb.environment import Environment, Transaction
 from ..lmdb.tables import Tables
-from .rows import DOCUMENT, Pending, SearchRows, SearchState
+from .rows import DOCUMENT, SearchRows, SearchState, document_of
 
 if TYPE_CHECKING:
     from .inversion import Batch, Words
@@ -89,14 +89,14 @@ class FieldWriter:
         documents, texts = self._documents, self._texts
         if self._keeps_lengths:
             self._rows.add_lengths(zip(documents, map(len, texts), strict=True))
-        after = self._after(len(texts), sum(map(len, texts)), role_count)
-        if self._may_wait(after):
+        after, may_wait = self._after(len(texts), sum(map(len, texts)), role_count)
+        if may_wait:
             self._put_pending(documents, texts)
         else:
             self._invert_pending(documents, texts)
             after = after._replace(inverted=after.indexed)
-        self._put_state(after)
-        self._documents, self._texts = [], []
+        self._rows.put_state(after)
+        self.state, self._documents, self._texts = after, [], []
 
     def take(self, words: "Words", role_count: int = 0) -> None:
         """Write the next documents, whose terms are numbered already."""
@@ -108,26 +108,22 @@ class FieldWriter:
             self._rows.put_landmarks(document, landmarks)
         if self._keeps_lengths:
             self._rows.add_lengths(zip(documents, words.lengths.tolist(), strict=True))
-        after = self._after(len(documents), words.term_count, role_count)
-        if self._may_wait(after):
+        after, may_wait = self._after(len(documents), words.term_count, role_count)
+        if may_wait:
             self._put_pending(documents, words.texts)
         else:
             if before.inverted < before.indexed:
                 self._invert_pending([], [])
             add_postings(self._rows, words.inverted, is_first=not before.indexed)
             after = after._replace(inverted=after.indexed)
-        self._put_state(after)
+        self._rows.put_state(after)
+        self.state = after
 
-    def _after(self, count: int, term_count: int, role_count: int) -> SearchState:
+    def _after(self, count: int, term_count: int, role_count: int) -> tuple[SearchState, bool]:
+        """Return the state after so many documents and terms more, and whether they may wait."""
         indexed, inverted, terms, _ = self.state
-        return SearchState(indexed + count, inverted, terms + term_count, role_count)
-
-    def _may_wait(self, after: SearchState) -> bool:
-        return after.indexed - after.inverted < PENDING_DOCUMENTS and after.terms - self.state.terms < PENDING_TERMS
-
-    def _put_state(self, state: SearchState) -> None:
-        self._rows.put_state(state)
-        self.state = state
+        after = SearchState(indexed + count, inverted, terms + term_count, role_count)
+        return after, after.indexed - inverted < PENDING_DOCUMENTS and term_count < PENDING_TERMS
 
     def _put_pending(self, documents: Sequence[int], texts: Sequence[Sequence[str]]) -> None:
         for document, terms in zip(documents, texts, strict=True):
@@ -138,10 +134,10 @@ class FieldWriter:
         # NumPy takes a tenth of a second to import: only for those who write much.
         from .inversion import add_postings, invert_terms
 
-        waiting: list[Pending] = self._rows.pending() if self.state.inverted < self.state.indexed else []
-        self._rows.drop_pending(waiting)
-        numbers = [*(one.document for one in waiting), *documents]
-        terms = [*(terms_in(one.text) for one in waiting), *texts]
+        waiting = self._rows.pending() if self.state.inverted < self.state.indexed else []
+        self._rows.drop_pending(key for key, _ in waiting)
+        numbers = [*(document_of(key) for key, _ in waiting), *documents]
+        terms = [*(terms_in(text) for _, text in waiting), *texts]
         add_postings(self._rows, invert_terms(terms, numbers), is_first=not self.state.inverted)
 
 

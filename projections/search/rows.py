@@ -157,14 +157,14 @@ class SearchRows:
         """Keep the terms of a document until there are enough to invert."""
         self.txn.put(self.prefix + _PENDING + _u32.pack(document), text, db=self.table)
 
-    def pending(self) -> list["Pending"]:
-        """The documents that are not inverted yet, in order."""
-        return list(map(Pending._make, _items(self.txn.cursor(self.table), self.prefix + _PENDING)))
+    def pending(self) -> list[tuple[bytes, bytes]]:
+        """The documents that are not inverted yet, in order: their keys, see `document_of`, and their terms as texts."""
+        return _items(self.txn.cursor(self.table), self.prefix + _PENDING)
 
-    def drop_pending(self, pending: Iterable["Pending"]) -> None:
+    def drop_pending(self, keys: Iterable[bytes]) -> None:
         """Forget pending documents."""
-        for one in pending:
-            self.txn.delete(one.key, db=self.table)
+        for key in keys:
+            self.txn.delete(key, db=self.table)
 
     def postings(self, term: bytes) -> list[bytes]:
         """The rows of a term, in the order of their documents."""
@@ -202,16 +202,9 @@ class SearchRows:
         return [value for _, value in _items(self.txn.cursor(self.table), prefix)]
 
 
-class Pending(NamedTuple):
-    """A document that is not inverted yet: its key, and its terms as one text."""
-
-    key: bytes
-    text: bytes
-
-    @property
-    def document(self) -> int:
-        """Its number."""
-        return int(_u32.unpack_from(self.key, len(self.key) - _u32.size)[0])
+def document_of(key: bytes) -> int:
+    """The number of a pending document."""
+    return int.from_bytes(key[-_u32.size :], "big")
 
 
 def _items(cursor: "lmdb.Cursor[bytes]", prefix: bytes) -> list[tuple[bytes, bytes]]:

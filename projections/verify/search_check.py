@@ -20,7 +20,7 @@ from ..lmdb.keys import Tag, number, page_key, to_number
 from ..lmdb.tables import Tables
 from ..search.indexer import is_behind, is_current, terms_in
 from ..search.postings import DOC_SHIFT, occurrences_of, unpack
-from ..search.rows import BLOCK_DOCUMENTS, DOCUMENT, SearchRows
+from ..search.rows import BLOCK_DOCUMENTS, DOCUMENT, SearchRows, document_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -199,8 +199,8 @@ class _FieldCheck:
                 f"{state.indexed - state.inverted:,} messages wait to be inverted in the search index{what}, "
                 f"which has {len(pending):,}"
             )
-        for waiting in pending:
-            found += _sum_of_document(terms_in(waiting.text), waiting.document)
+        for key, text in pending:
+            found += _sum_of_document(terms_in(text), document_of(key))
         if found & _MASK != self._sum & _MASK:
             return f"the search index{what} has other words than the messages of the chat"
         return None
