@@ -45,11 +45,6 @@ PassOver = Callable[[Recorded, str], None]
 """Is told of a foreign message, and what is wrong with it."""
 
 
-def ignore(recorded: Recorded, why: str) -> None:
-    """Tell nobody of a foreign message."""
-    del recorded, why
-
-
 class Settings(msgspec.Struct, kw_only=True):
     """
     Settings of how events are applied.
@@ -68,7 +63,7 @@ class Settings(msgspec.Struct, kw_only=True):
     check: Callable[[ChatState, Recorded], None] | None = None
     custom: Attached = msgspec.field(default_factory=Attached)
     is_checked: bool = False
-    pass_over: PassOver = ignore
+    pass_over: PassOver = pass_over
 
 
 class EventPage:
