@@ -35,8 +35,11 @@ def other_texts(data: Any) -> dict[SearchField, str]:
         return {}
     tools: list[str] = []
     reasoning: list[str] = []
-    for part in cast("list[Any]", parts):
-        kind: Any = cast("dict[str, Any]", part).get("type") if isinstance(part, dict) else None
+    for one in cast("list[Any]", parts):
+        if not isinstance(one, dict):
+            continue
+        part = cast("dict[str, Any]", one)
+        kind = part.get("type")
         if kind == TEXT:
             continue
         if kind == REASONING:

@@ -66,7 +66,8 @@ class FieldReader:
     """One field of several chats, read as one."""
 
     def __init__(self, chats: Chats, field: SearchField, prefixes: Sequence[bytes], found: list[SearchState]) -> None:
-        self.field, self._chats, self._states = field, chats, found
+        self.field: SearchField = field
+        self._chats, self._states = chats, found
         self._txn, self._table, self._bases = chats.txn, chats.table, chats.bases
         self._prefixes = prefixes
         self._rows: dict[int, SearchRows] = {}

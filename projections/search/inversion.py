@@ -268,7 +268,7 @@ class Batch:
             times += said.times
             at = stop
         self.names = list(roles)
-        self.words = {field: Words(parts, vocabulary.terms) for field, parts in coded.items()}
+        self.words: dict[SearchField, Words] = {field: Words(parts, vocabulary.terms) for field, parts in coded.items()}
         self._roles = np.array(numbers)
         self._records = np.empty(at - start, RECORD)
         self._records["length"], self._records["created_at"] = self.words[TEXT].lengths, times

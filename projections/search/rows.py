@@ -93,7 +93,8 @@ class SearchRows:
     """The rows of one field of a chat in one transaction."""
 
     def __init__(self, txn: Transaction, table: "lmdb._Database", chat_no: int, field: SearchField = TEXT) -> None:
-        self.txn, self.table, self.field = txn, table, field
+        self.txn, self.table = txn, table
+        self.field: SearchField = field
         self.prefix = prefix_of(chat_no, field)
 
     @property

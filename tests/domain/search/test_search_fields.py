@@ -1,7 +1,7 @@
 """What is searched of a message: its text, what its tools took and gave, its reasoning."""
 
 import json
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import example, given
@@ -82,8 +82,9 @@ def test_all_strings_and_numbers_of_values_are_there(given_input: Any, output: A
         if isinstance(value, str) or (isinstance(value, int | float) and not isinstance(value, bool)):
             found.append(value if isinstance(value, str) else json.dumps(value))
         elif isinstance(value, list | dict):
-            for inner in value.values() if isinstance(value, dict) else value:
-                leaves(inner)
+            inner = cast("list[Any]", list(value.values()) if isinstance(value, dict) else value)
+            for one in inner:
+                leaves(one)
 
     leaves([given_input, output])
     data = message({"type": "text", "text": "said"}, call(input=given_input, output=output))
