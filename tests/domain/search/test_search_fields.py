@@ -82,7 +82,7 @@ def test_all_strings_and_numbers_of_values_are_there(given_input: Any, output: A
         if isinstance(value, str) or (isinstance(value, int | float) and not isinstance(value, bool)):
             found.append(value if isinstance(value, str) else json.dumps(value))
         elif isinstance(value, list | dict):
-            inner = cast("list[Any]", list(value.values()) if isinstance(value, dict) else value)
+            inner = cast("dict[str, Any]", value).values() if isinstance(value, dict) else cast("list[Any]", value)
             for one in inner:
                 leaves(one)
 

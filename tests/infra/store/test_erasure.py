@@ -48,7 +48,7 @@ def _half_erased(log: EventLog, chat_id: str, positions: list[int]) -> None:
 
 def _fill(ledger: Ledger) -> None:
     ledger.create_chat("doomed", "ada")
-    for number in range(10):
+    for number in range(9):
         ledger.append("doomed", [NewMessage("user", f"{SECRET} {number}")])
     call = {"type": "tool-x", "toolCallId": "1", "input": {"a": SECRET}, "output": [SECRET]}
     ledger.append("doomed", [NewMessage("assistant", {"parts": [call, {"type": "reasoning", "text": SECRET}]})])
