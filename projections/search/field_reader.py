@@ -25,7 +25,7 @@ from .postings import (
     unpack_each,
     unpack_parts,
 )
-from .rows import BLOCK_DOCUMENTS, LENGTH, SearchRows, SearchState, document_of, length_blocks, postings_of
+from .rows import BLOCK_DOCUMENTS, LENGTH, SearchRows, SearchState, length_blocks, postings_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -71,7 +71,7 @@ class FieldReader:
         self._txn, self._table, self._bases = chats.txn, chats.table, chats.bases
         self._prefixes = prefixes
         self._rows: dict[int, SearchRows] = {}
-        self._pending: dict[int, list[tuple[bytes, bytes]]] = {}
+        self._pending: dict[int, list[bytes]] = {}
         self._sources: dict[tuple[str, bool], list[Part]] = {}
         self._phrases: dict[Phrase, NDArray[np.uint64]] = {}
         # The chats with texts that are not inverted yet.
@@ -114,17 +114,19 @@ class FieldReader:
         """The occurrences in documents that are not inverted yet, by chat."""
         found: dict[int, list[int]] = {}
         for at in self._waiting:
-            for key, text in self._texts(at):
-                if needle in text:
-                    document = document_of(key) << DOC_SHIFT
-                    found.setdefault(at, []).extend(
-                        document + position
-                        for position, known in enumerate(terms_in(text))
-                        if (known.startswith(term) if is_prefix else known == term)
-                    )
+            texts = self._texts(at)
+            having = [place for place, text in enumerate(texts) if needle in text]
+            if having:
+                documents = self._of(at).pending_documents(self._states[at])
+                found[at] = [
+                    (documents[place] << DOC_SHIFT) + position
+                    for place in having
+                    for position, known in enumerate(terms_in(texts[place]))
+                    if (known.startswith(term) if is_prefix else known == term)
+                ]
         return found
 
-    def _texts(self, at: int) -> list[tuple[bytes, bytes]]:
+    def _texts(self, at: int) -> list[bytes]:
         if at not in self._pending:
             self._pending[at] = self._of(at).pending()
         return self._pending[at]

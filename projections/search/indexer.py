@@ -12,7 +12,7 @@ from ..chat.lists import listed
 from ..chat.reader import IndexedChat
 from ..lmdb.environment import Environment, Transaction
 from ..lmdb.tables import Tables
-from .rows import DOCUMENT, SearchRows, SearchState, document_of
+from .rows import DOCUMENT, SearchRows, SearchState
 
 if TYPE_CHECKING:
     from .inversion import Batch, Words
@@ -134,11 +134,10 @@ class FieldWriter:
         # NumPy takes a tenth of a second to import: only for those who write much.
         from .inversion import add_postings, invert_terms
 
-        waiting = self._rows.pending() if self.state.inverted < self.state.indexed else []
-        self._rows.drop_pending(key for key, _ in waiting)
-        numbers = [*(document_of(key) for key, _ in waiting), *documents]
-        terms = [*(terms_in(text) for _, text in waiting), *texts]
-        add_postings(self._rows, invert_terms(terms, numbers), is_first=not self.state.inverted)
+        waiting = self._rows.pending_documents(self.state)
+        terms = [*map(terms_in, self._rows.pending()), *texts]
+        self._rows.drop_pending(waiting)
+        add_postings(self._rows, invert_terms(terms, [*waiting, *documents]), is_first=not self.state.inverted)
 
 
 class SearchWriter:

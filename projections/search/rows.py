@@ -66,7 +66,7 @@ def postings_of(
     for at, end in enumerate(_many(txn, table, keys)):
         if end is not None:
             cursor = cursor or txn.cursor(table)
-            found[at] = [value for _, value in _items(cursor, keys[at] + _END)] + [end]
+            found[at] = [*_values(cursor, keys[at] + _END), end]
     return found
 
 
@@ -158,14 +158,21 @@ class SearchRows:
         """Keep the terms of a document until there are enough to invert."""
         self.txn.put(self.prefix + _PENDING + _u32.pack(document), text, db=self.table)
 
-    def pending(self) -> list[tuple[bytes, bytes]]:
-        """The documents that are not inverted yet, in order: their keys, see `document_of`, and their terms as texts."""
-        return _items(self.txn.cursor(self.table), self.prefix + _PENDING)
+    def pending(self) -> list[bytes]:
+        """The terms of the documents that are not inverted yet, as texts, in order."""
+        return self._values(self.prefix + _PENDING)
 
-    def drop_pending(self, keys: Iterable[bytes]) -> None:
+    def pending_documents(self, state: SearchState) -> Sequence[int]:
+        """Return the numbers of these documents."""
+        if self.field == TEXT:
+            return range(state.inverted, state.indexed)  # every document has one
+        keys = (key for key, _ in prefixed(self.txn, self.table, self.prefix + _PENDING))
+        return [_u32.unpack(key[-_u32.size :])[0] for key in keys]
+
+    def drop_pending(self, documents: Iterable[int]) -> None:
         """Forget pending documents."""
-        for key in keys:
-            self.txn.delete(key, db=self.table)
+        for document in documents:
+            self.txn.delete(self.prefix + _PENDING + _u32.pack(document), db=self.table)
 
     def postings(self, term: bytes) -> list[bytes]:
         """The rows of a term, in the order of their documents."""
@@ -200,19 +207,14 @@ class SearchRows:
             yield key[len(prefix) :].partition(_END)[0], row
 
     def _values(self, prefix: bytes) -> list[bytes]:
-        return [value for _, value in _items(self.txn.cursor(self.table), prefix)]
+        return _values(self.txn.cursor(self.table), prefix)
 
 
-def document_of(key: bytes) -> int:
-    """The number of a pending document."""
-    return int.from_bytes(key[-_u32.size :], "big")
-
-
-def _items(cursor: "lmdb.Cursor[bytes]", prefix: bytes) -> list[tuple[bytes, bytes]]:
-    found: list[tuple[bytes, bytes]] = []
+def _values(cursor: "lmdb.Cursor[bytes]", prefix: bytes) -> list[bytes]:
+    values: list[bytes] = []
     if cursor.set_range(prefix) and cursor.key().startswith(prefix):
-        for item in cursor.iternext():
-            if not item[0].startswith(prefix):
+        for key, value in cursor.iternext():
+            if not key.startswith(prefix):
                 break
-            found.append(item)
-    return found
+            values.append(value)
+    return values

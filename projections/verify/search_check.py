@@ -20,7 +20,7 @@ from ..lmdb.keys import Tag, number, page_key, to_number
 from ..lmdb.tables import Tables
 from ..search.indexer import is_behind, is_current, terms_in
 from ..search.postings import DOC_SHIFT, occurrences_of, unpack
-from ..search.rows import BLOCK_DOCUMENTS, DOCUMENT, SearchRows, document_of
+from ..search.rows import BLOCK_DOCUMENTS, DOCUMENT, SearchRows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -199,8 +199,8 @@ class _FieldCheck:
                 f"{state.indexed - state.inverted:,} messages wait to be inverted in the search index{what}, "
                 f"which has {len(pending):,}"
             )
-        for key, text in pending:
-            found += _sum_of_document(terms_in(text), document_of(key))
+        for document, text in zip(self.rows.pending_documents(state), pending, strict=True):
+            found += _sum_of_document(terms_in(text), document)
         if found & _MASK != self._sum & _MASK:
             return f"the search index{what} has other words than the messages of the chat"
         return None
