@@ -6,7 +6,7 @@ from dictionaries. `evolve` says what an event changes in it; whoever keeps a st
 So the projection, replay and time travel share one fold, and none loads a whole chat to change a part of it.
 """
 
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
@@ -30,6 +30,9 @@ from .events import (
     StreamDeleted,
 )
 from .run_state import MisfitError, RunChanges, RunState, fold_runs
+
+_TIMES: Final = ("created_at", "expires_at", "updated_at", "branch_created_at", "changed_at")
+"""The fields of events that say when something was, or will be."""
 
 
 class StreamHead(msgspec.Struct, frozen=True, array_like=True):
@@ -216,7 +219,7 @@ def evolve(state: ChatState, recorded: Recorded) -> Changes:
     is_next = event.originator_version == last.version + 1 and event.previous_hash == last.hash
     if not is_next or event.originator_id != state.chat_id:
         check_follows(state, recorded)
-    times = (event.occurred_at, getattr(body, "created_at", None), getattr(body, "expires_at", None))
+    times = (event.occurred_at, *(getattr(body, name, None) for name in _TIMES))
     if not all(time is None or -(2**63) <= time < 2**63 for time in times):
         raise misplaced(recorded, "its time is beyond the calendar")
     head = StreamHead(
@@ -310,7 +313,7 @@ def _created(state: ChatState, recorded: Recorded, body: ChatCreated, head: Stre
         first_version=head.version,
         head=head,
         created_at=created_at,
-        updated_at=max(time, created_at),
+        updated_at=max(time if body.updated_at is None else body.updated_at, created_at),
         message_count=0,
         branch_count=1,
         checkpoint_count=0,
@@ -319,7 +322,9 @@ def _created(state: ChatState, recorded: Recorded, body: ChatCreated, head: Stre
     return Changes(
         record=record,
         profile=ChatProfile(recorded.chat_id, body.user_id, body.title, body.metadata, body.expires_at),
-        branch=BranchRecord(body.branch_id, MAIN, None, created_at),
+        branch=BranchRecord(
+            body.branch_id, MAIN, None, created_at if body.branch_created_at is None else body.branch_created_at
+        ),
         is_new_branch=True,
     )
 
@@ -343,11 +348,12 @@ def _updated(state: ChatState, recorded: Recorded, body: ChatUpdated, record: Ch
 def _appended(
     state: ChatState, recorded: Recorded, body: MessagesAppended, record: ChatRecord, head: StreamHead
 ) -> Changes:
+    changed_at = recorded.event.occurred_at if body.changed_at is None else body.changed_at
     record = msgspec.structs.replace(
         record,
         head=head,
         message_count=record.message_count + len(body.messages),
-        updated_at=max(record.updated_at, recorded.event.occurred_at),
+        updated_at=max(record.updated_at, changed_at),
     )
     branch = None if body.branch is None else _moved(state, recorded, body.branch, body.to_head)
     return Changes(record=record, messages=body.messages, branch=branch)

@@ -1,6 +1,7 @@
 """Answering a query: which documents match, and which of them are best."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final, assert_never
 
@@ -11,7 +12,7 @@ from chatledger.domain.search.query import All, Either, Phrase, Query, Without, 
 from chatledger.domain.search.snippets import MAX_SNIPPET_TOKENS, KnownWords, sought
 
 from .postings import is_in
-from .ranking import K1, B, Filter, Hit, rarity
+from .ranking import K1, B, Filter, Hit, IsLeftOut, rarity
 from .reader import Matches, SearchReader
 
 if TYPE_CHECKING:
@@ -31,8 +32,20 @@ Starts = dict[int, list[tuple[int, Word | Phrase]]]
 """Of documents: where words and phrases begin, as indexes of terms, in ascending order."""
 
 
-def search(reader: SearchReader, query: Query, *, only: Filter, limit: int | None, offset: int) -> list[Hit]:
-    """The best documents of the chats, by BM25 over all of these chats; ties by `created_at`, newest first."""
+def search(
+    reader: SearchReader,
+    query: Query,
+    *,
+    only: Filter,
+    limit: int | None,
+    offset: int,
+    is_left_out: IsLeftOut | None = None,
+) -> list[Hit]:
+    """
+    The best documents of the chats, by BM25 over all of these chats; ties by `created_at`, newest first.
+
+    `is_left_out` is asked about the best ones only, until there are enough; None leaves none out.
+    """
     if not _is_possible(reader, query):
         return []
     evaluation = _Evaluation(reader)
@@ -46,7 +59,16 @@ def search(reader: SearchReader, query: Query, *, only: Filter, limit: int | Non
     if wanted is not None:
         matched, records, scores = matched[wanted], records[wanted], scores[wanted]
         lengths = [of_field[wanted] for of_field in lengths]
-    best = _best(scores, records["created_at"], matched, None if limit is None else offset + limit)[offset:]
+    ranked = partial(_best, scores, records["created_at"], matched)
+
+    def shown(best: "NDArray[np.int64]") -> "NDArray[np.int64]":
+        if is_left_out is None:
+            return best
+        chats = map(reader.chat_no, reader.owners(matched[best]).tolist())
+        segments, offsets = records[best]["segment"].tolist(), records[best]["offset"].tolist()
+        return best[~np.fromiter(map(is_left_out, chats, segments, offsets), np.bool_, len(best))]
+
+    best = _best_shown(ranked, shown, None if limit is None else offset + limit)[offset:]
     places, documents = records[best], matched[best].tolist()
     passages = evaluation.passages(query, documents, [of_field[best].tolist() for of_field in lengths])
     return list(
@@ -244,6 +266,21 @@ def _best(
     # Unlike `-`, `~` turns round the order of all times.
     order = np.lexsort((~documents[among], ~times[among], -scores[among]))
     return among[order][:count]
+
+
+def _best_shown(
+    ranked: "Callable[[int | None], NDArray[np.int64]]",
+    shown: "Callable[[NDArray[np.int64]], NDArray[np.int64]]",
+    count: int | None,
+) -> "NDArray[np.int64]":
+    """The places of the best `count` that are not left out, best first."""
+    taken = count
+    while True:
+        best = ranked(taken)
+        found = shown(best)
+        if taken is None or count is None or len(found) >= count or len(best) < taken:
+            return found[:count]
+        taken *= 2
 
 
 def _reached_by(scores: "NDArray[np.float64]", count: int) -> float:

@@ -1,6 +1,7 @@
 """Reading conversations from elsewhere, and our own lossless export."""
 
 from chatledger.domain.chat.import_check import validate_chat
+from chatledger.domain.chat.import_versions import OnChange
 from chatledger.domain.chat.interchange import (
     ImportedBranch,
     ImportedChat,
@@ -10,20 +11,36 @@ from chatledger.domain.chat.interchange import (
     ImportResult,
     Problem,
 )
-from chatledger.infra.exchange.jsonl import write_chats
-from chatledger.infra.exchange.readers import FORMATS, detect_format, read_chats
+from chatledger.domain.content_interchange import ImportedPiece
+from chatledger.domain.graph.interchange import ImportedField, ImportedState, ImportedVersion, StateImportResult
+from chatledger.domain.thread.interchange import ImportedStep, ImportedThread, ImportedWrite, ThreadImportResult
+from chatledger.infra.exchange.jsonl import ExportCounts, write_all, write_chats
+from chatledger.infra.exchange.readers import FORMATS, detect_format, read_all, read_chats
 
 __all__ = [
     "FORMATS",
+    "ExportCounts",
     "ImportResult",
     "ImportedBranch",
     "ImportedChat",
     "ImportedCheckpoint",
+    "ImportedField",
     "ImportedMessage",
+    "ImportedPiece",
     "ImportedRegeneration",
+    "ImportedState",
+    "ImportedStep",
+    "ImportedThread",
+    "ImportedVersion",
+    "ImportedWrite",
+    "OnChange",
     "Problem",
+    "StateImportResult",
+    "ThreadImportResult",
     "detect_format",
+    "read_all",
     "read_chats",
     "validate_chat",
+    "write_all",
     "write_chats",
 ]

@@ -36,7 +36,7 @@ def recreate(ledger: Ledger, index: Index, heads: Mapping[str, tuple[int, bytes]
 
 
 def _bring_back(ledger: Ledger, chat: ImportedChat) -> None:
-    ledger.import_chat(chat)
+    ledger.import_chat(chat, on_change="refuse")
     now = ledger.get_chat(chat.id)
     assert now is not None, "it was just imported"
     if (now.title, now.metadata) != (chat.title, chat.metadata):

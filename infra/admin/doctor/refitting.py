@@ -107,7 +107,8 @@ class _Fit:
         lost = self._placeholders(named, own, before)
         head = None if before is None else before.head_message_id
         if lost or messages:
-            self._bodies.append(MessagesAppended((*lost, *messages), body.branch, head, body.to_head))
+            appended = MessagesAppended((*lost, *messages), body.branch, head, body.to_head, body.changed_at)
+            self._bodies.append(appended)
         elif body.branch is not None:
             self._move(body.branch, body.to_head)
 
