@@ -5,7 +5,7 @@ from typing import Literal
 from chatledger.domain.chat.decide_branches import decide_activate, decide_create_branch, decide_fork, decide_move_head
 from chatledger.domain.chat.events import BranchActivated, BranchCreated, HeadMoved, Recorded
 from chatledger.domain.errors import BranchNotFoundError, HeadConflictError, InvalidValueError
-from chatledger.domain.limits import check_id, check_time
+from chatledger.domain.limits import check_id, check_time, sought_id
 from chatledger.domain.values import AnyHead, Branch
 
 from .drafts import new_id
@@ -103,14 +103,14 @@ class BranchMethods(LedgerPart):
 
     def get_branch(self, chat_id: str, name: str) -> Branch | None:
         """The branch of that name, or None."""
-        check_id(chat_id, "chat_id")
-        check_id(name, "branch name")
+        chat_id = sought_id(chat_id, "chat_id")
+        name = sought_id(name, "branch name")
         with self._store.snapshot(ChatsToRead(chat_id)) as snapshot:
             return snapshot.chat(chat_id).branch(name)
 
     def get_active_branch(self, chat_id: str) -> Branch | None:
         """The active branch; None only when there is no such chat."""
-        check_id(chat_id, "chat_id")
+        chat_id = sought_id(chat_id, "chat_id")
         with self._store.snapshot(ChatsToRead(chat_id)) as snapshot:
             chat = snapshot.chat(chat_id)
             return None if chat.record is None else chat.branch(chat.record.active_branch)
@@ -178,6 +178,6 @@ class BranchMethods(LedgerPart):
 
         Source: the LMDB index at `position`. Costs O(branches); no chain is walked for the counts.
         """
-        check_id(chat_id, "chat_id")
+        chat_id = sought_id(chat_id, "chat_id")
         with self._store.snapshot(ChatsToRead(chat_id)) as snapshot:
             return snapshot.chat(chat_id).branches()

@@ -23,7 +23,7 @@ from chatledger.domain.errors import (
     OwnerMismatchError,
     UpdateConflictError,
 )
-from chatledger.domain.limits import check_count, check_id
+from chatledger.domain.limits import check_count, check_id, sought_id
 from chatledger.domain.values import Chat
 from chatledger.projections.chat.lists import Cursor, due_chats
 from chatledger.projections.chat.reader import IndexedChat
@@ -108,7 +108,7 @@ class ChatMethods(LedgerPart):
 
         Source: the LMDB index at `position`; the log is not read.
         """
-        check_id(chat_id, "chat_id")
+        chat_id = sought_id(chat_id, "chat_id")
         with self._store.snapshot(ChatsToRead(chat_id)) as snapshot:
             return snapshot.chat(chat_id).chat
 
@@ -225,16 +225,16 @@ class ChatMethods(LedgerPart):
             check_count(limit, "limit")
         check_count(offset, "offset")
         if user_id is not None:
-            check_id(user_id, "user_id", empty=True)
+            user_id = sought_id(user_id, "user_id", empty=True)
         entry = None if metadata is None else _check_entry(metadata)
         if isinstance(after, str):
-            after_id: str | None = check_id(after, "after")
+            after_id: str | None = sought_id(after, "after")
         else:
             _check_after(after)
             after_id = None if after is None else after.id
         with self._store.snapshot(ChatsToRead(after_id, are_all=True, user_id=user_id)) as snapshot:
             if isinstance(after, str):
-                chat = snapshot.chat(after).chat
+                chat = snapshot.chat(sought_id(after, "after")).chat
                 if chat is None:
                     raise ChatNotFoundError(after)
                 after = chat

@@ -2,7 +2,7 @@
 
 from chatledger.domain.chat.decide_branches import decide_delete_checkpoint, decide_set_checkpoint
 from chatledger.domain.chat.events import CheckpointDeleted, CheckpointSet
-from chatledger.domain.limits import check_id, check_time
+from chatledger.domain.limits import check_id, check_time, sought_id
 from chatledger.domain.values import Checkpoint
 
 from .drafts import new_id
@@ -53,24 +53,19 @@ class CheckpointMethods(LedgerPart):
 
     def get_checkpoint(self, chat_id: str, name: str) -> Checkpoint | None:
         """The checkpoint of that name, or None."""
-        check_id(chat_id, "chat_id")
-        check_id(name, "checkpoint name")
+        chat_id = sought_id(chat_id, "chat_id")
+        name = sought_id(name, "checkpoint name")
         with self._store.snapshot(ChatsToRead(chat_id)) as snapshot:
             return snapshot.chat(chat_id).checkpoint(name)
 
     def list_checkpoints(self, chat_id: str) -> list[Checkpoint]:
         """The checkpoints by `created_at`, newest first, ties by name; none when there is no such chat."""
-        check_id(chat_id, "chat_id")
+        chat_id = sought_id(chat_id, "chat_id")
         with self._store.snapshot(ChatsToRead(chat_id)) as snapshot:
             return snapshot.chat(chat_id).checkpoints()
 
     def delete_checkpoint(self, chat_id: str, name: str) -> bool:
-        """
-        Remove a bookmark; its message stays. Returns whether there was one.
-
-        Raises:
-            ChatNotFoundError: There is no such chat.
-        """
+        """Remove a bookmark; its message stays. Returns whether there was one."""
         check_id(chat_id, "chat_id")
         return bool(
             self._store.execute(

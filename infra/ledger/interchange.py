@@ -20,7 +20,7 @@ from chatledger.domain.chat.interchange import (
 )
 from chatledger.domain.chat.runs import RegenerationRecord
 from chatledger.domain.errors import ChatNotFoundError
-from chatledger.domain.limits import check_id
+from chatledger.domain.limits import check_id, sought_id
 from chatledger.domain.values import Branch, Checkpoint, Graph, Message, make_graph
 from chatledger.projections.chat.pages import only_new_collected
 from chatledger.projections.chat.reader import IndexedChat
@@ -77,9 +77,12 @@ class InterchangeMethods(LedgerPart):
 
         Source: the LMDB index at `position`.
         """
-        check_id(chat_id, "chat_id")
-        with self._store.snapshot(ChatsToRead(chat_id)) as snapshot:
-            return exported_chat(snapshot.chat(chat_id))
+        sought = sought_id(chat_id, "chat_id")
+        with self._store.snapshot(ChatsToRead(sought)) as snapshot:
+            chat = snapshot.chat(sought)
+            if chat.record is None:
+                raise ChatNotFoundError(chat_id)
+            return exported_chat(chat)
 
     def graph(self, chat_id: str) -> Graph:
         """
@@ -87,9 +90,9 @@ class InterchangeMethods(LedgerPart):
 
         An unknown chat has none of them. Source: the LMDB index at `position`.
         """
-        check_id(chat_id, "chat_id")
-        with self._store.snapshot(ChatsToRead(chat_id)) as snapshot:
-            chat = snapshot.chat(chat_id)
+        sought = sought_id(chat_id, "chat_id")
+        with self._store.snapshot(ChatsToRead(sought)) as snapshot:
+            chat = snapshot.chat(sought)
             if chat.record is None:
                 return Graph(chat_id=chat_id, nodes=[], branches=[], checkpoints=[])
             branches, checkpoints = chat.branches(), chat.checkpoints()

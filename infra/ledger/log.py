@@ -7,7 +7,7 @@ from weakref import WeakSet
 
 from chatledger.domain.chat.events import Recorded
 from chatledger.domain.errors import InvalidValueError
-from chatledger.domain.limits import check_count, check_id
+from chatledger.domain.limits import NO_ID, check_count, sought_id
 
 from ..log.envelope import acting
 from ..store.store import RETRY_S, Progress, no_progress
@@ -89,13 +89,15 @@ class LogMethods(LedgerPart):
         Source: the log itself, which is read from `after` on. Of one chat only its own events are read.
         """
         if chat_id is not None:
-            check_id(chat_id, "chat_id")
+            chat_id = sought_id(chat_id, "chat_id")
         check_count(after, "after")
         store = self._store
         keep = HistoryFilter(Owners(store), user_id=user_id, topics=topics, actor=actor, since=since, until=until)
         return self._history(chat_id, after, keep)
 
     def _history(self, chat_id: str | None, after: int, keep: HistoryFilter) -> Iterator[Recorded]:
+        if chat_id == NO_ID:
+            return
         last = keep.last_position
         for recorded in self._store.events(after, stream_id=chat_id, is_closed=self._is_over):
             if last is not None and recorded.position > last:
@@ -180,7 +182,7 @@ class LogMethods(LedgerPart):
 
     def owner_of(self, chat_id: str) -> str | None:
         """The owner of a chat; None when there is no such chat, or no more."""
-        check_id(chat_id, "chat_id")
+        chat_id = sought_id(chat_id, "chat_id")
         for may_lag in (True, False):
             with self._store.snapshot(ChatsToRead(chat_id)) as snapshot:
                 profile = snapshot.chat(chat_id).profile

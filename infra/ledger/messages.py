@@ -16,7 +16,7 @@ from chatledger.domain.errors import (
     MessageNotFoundError,
     WrongChatError,
 )
-from chatledger.domain.limits import check_count, check_id
+from chatledger.domain.limits import check_count, check_id, sought_id
 from chatledger.domain.values import Divergence, Message, NewMessage
 from chatledger.projections.chat.chains import Chains, Place
 from chatledger.projections.chat.reader import IndexedChat
@@ -98,7 +98,7 @@ class MessageMethods(LedgerPart):
 
         Source: the LMDB index at `position`; the log is not read.
         """
-        check_id(message_id, "message_id")
+        message_id = sought_id(message_id, "message_id")
         with self._store.snapshot(ChatsToRead(message_ids=(message_id,))) as snapshot:
             found = snapshot.find(message_id)
             return None if found is None else found[0].chains.message(found[1])
@@ -129,13 +129,13 @@ class MessageMethods(LedgerPart):
 
         Source: the LMDB index at `position`; the log is not read. Costs O(result).
         """
-        check_id(chat_id, "chat_id")
-        with self._store.snapshot(ChatsToRead(chat_id)) as snapshot:
-            chat = snapshot.chat(chat_id)
+        sought = sought_id(chat_id, "chat_id")
+        with self._store.snapshot(ChatsToRead(sought)) as snapshot:
+            chat = snapshot.chat(sought)
             if chat.record is None:
                 raise ChatNotFoundError(chat_id)
-            name = chat.record.active_branch if branch is None else check_id(branch, "branch")
-            row = chat.branch_row(name)
+            name = chat.record.active_branch if branch is None else branch
+            row = chat.branch_row(sought_id(name, "branch"))
             if row is None:
                 raise BranchNotFoundError(chat_id, name)
             if row.place is None:
@@ -159,38 +159,40 @@ class MessageMethods(LedgerPart):
 
         Source: the LMDB index at `position`; the log is not read. Costs O(result), whatever the length of the chat.
         """
-        check_id(head_message_id, "head_message_id")
+        head_message_id = sought_id(head_message_id, "head_message_id")
         with self._store.snapshot(ChatsToRead(message_ids=(head_message_id,))) as snapshot:
             found = snapshot.find(head_message_id)
             return _empty(limit, before) if found is None else _chain(*found, limit, before, lazy_data=lazy_data)
 
     def has_children(self, message_id: str) -> bool:
         """Whether any message answers this one; False for an unknown one."""
-        check_id(message_id, "message_id")
+        message_id = sought_id(message_id, "message_id")
         with self._store.snapshot(ChatsToRead(message_ids=(message_id,))) as snapshot:
             found = snapshot.find(message_id)
             return found is not None and found[0].chains.has_children(found[1])
 
     def children(self, message_id: str) -> list[Message]:
-        """
-        The messages that answer this one, in the order of their creation.
-
-        Raises:
-            MessageNotFoundError: There is no such message.
-        """
-        with self._store.snapshot(_chats_of(message_id)) as snapshot:
-            chat, place = _find(snapshot, message_id)
-            return _messages(chat.chains, chat.chains.children(place))
+        """The messages that answer this one, in the order of their creation; none when there is no such message."""
+        message_id = sought_id(message_id, "message_id")
+        with self._store.snapshot(ChatsToRead(message_ids=(message_id,))) as snapshot:
+            found = snapshot.find(message_id)
+            if found is None:
+                return []
+            chains = found[0].chains
+            return _messages(chains, chains.children(found[1]))
 
     def siblings(self, message_id: str) -> list[Message]:
         """
         The other messages with the same parent, in the order of their creation; of a root, the other roots.
 
-        Raises:
-            MessageNotFoundError: There is no such message.
+        None when there is no such message.
         """
-        with self._store.snapshot(_chats_of(message_id)) as snapshot:
-            chat, place = _find(snapshot, message_id)
+        message_id = sought_id(message_id, "message_id")
+        with self._store.snapshot(ChatsToRead(message_ids=(message_id,))) as snapshot:
+            found = snapshot.find(message_id)
+            if found is None:
+                return []
+            chat, place = found
             chains = chat.chains
             parent = chains.parent(place)
             family = chains.roots() if parent is None else chains.children(parent)
@@ -278,12 +280,29 @@ def _stored(store: LedgerStore, chat_id: str, drafts: list[NewMessage], written:
         return [message for message_id in ids if (message := new.get(message_id) or chat.message(message_id))]
 
 
+def place_in(chat: IndexedChat, chat_id: str, message_id: str) -> Place:
+    """
+    The place of a message of the chat that was asked for as `chat_id`.
+
+    Raises:
+        ChatNotFoundError, MessageNotFoundError: The chat or the message is not there.
+        WrongChatError: The message belongs to another chat.
+    """
+    if chat.record is None:
+        raise ChatNotFoundError(chat_id)
+    sought = sought_id(message_id, "message_id")
+    place = chat.place(sought)
+    if place is None:
+        raise (WrongChatError if chat.is_elsewhere(sought) else MessageNotFoundError)(message_id, chat_id=chat_id)
+    return place
+
+
 def _chain(chat: IndexedChat, head: Place, limit: int | None, before: str | None, *, lazy_data: bool) -> list[Message]:
     if limit is not None:
         check_count(limit, "limit")
     end: Place | None = head
     if before is not None:
-        place = chat.place(check_id(before, "before"))
+        place = chat.place(sought_id(before, "before"))
         if place is None:
             raise MessageNotFoundError(before, chat_id=chat.chat_id)
         if not chat.chains.is_ancestor(place, head):
@@ -298,16 +317,17 @@ def _empty(limit: int | None, before: str | None) -> list[Message]:
     if limit is not None:
         check_count(limit, "limit")
     if before is not None:
-        raise MessageNotFoundError(check_id(before, "before"))
+        sought_id(before, "before")
+        raise MessageNotFoundError(before)
     return []
 
 
 def _chats_of(*message_ids: str) -> ChatsToRead:
-    return ChatsToRead(message_ids=tuple(check_id(message_id, "message_id") for message_id in message_ids))
+    return ChatsToRead(message_ids=tuple(sought_id(message_id, "message_id") for message_id in message_ids))
 
 
 def _find(snapshot: LedgerSnapshot, message_id: str) -> tuple[IndexedChat, Place]:
-    found = snapshot.find(message_id)
+    found = snapshot.find(sought_id(message_id, "message_id"))
     if found is None:
         raise MessageNotFoundError(message_id)
     return found
@@ -315,7 +335,7 @@ def _find(snapshot: LedgerSnapshot, message_id: str) -> tuple[IndexedChat, Place
 
 def _find_both(snapshot: LedgerSnapshot, a: str, b: str) -> tuple[IndexedChat, Place, Place]:
     chat, place = _find(snapshot, a)
-    other = chat.place(b)
+    other = chat.place(sought_id(b, "message_id"))
     if other is None:
         _find(snapshot, b)
         raise WrongChatError(b, chat_id=chat.chat_id)

@@ -7,7 +7,7 @@ from typing import cast
 import msgspec
 
 from chatledger.domain.errors import BranchNotFoundError, InvalidValueError
-from chatledger.domain.limits import check_count, check_id
+from chatledger.domain.limits import check_count, sought_id
 from chatledger.domain.search.query import parse
 from chatledger.domain.search.snippets import Snippets, literal_snippet
 from chatledger.domain.values import SearchHit, SearchHits
@@ -66,7 +66,11 @@ class SearchMethods(LedgerPart):
         Source: the LMDB index at `position`; the log is not read.
         """
         text = _check_query(query)
-        _check_scope(chat_id, user_id, branch)
+        if branch is not None and chat_id is None:
+            msg = "a branch is one of a chat: give chat_id too"
+            raise InvalidValueError(msg)
+        chat_id = None if chat_id is None else sought_id(chat_id, "chat_id")
+        user_id = None if user_id is None else sought_id(user_id, "user_id", empty=True)
         wanted = None if limit is None or _check_limit(limit) < 0 else limit
         check_count(offset, "offset")
         names = _check_roles(roles)
@@ -107,20 +111,10 @@ def _chat_nos(snapshot: LedgerSnapshot, chat: IndexedChat | None, user_id: str |
 
 
 def _on_branch(only: Filter, chat: IndexedChat, name: str) -> Filter:
-    row = chat.branch_row(check_id(name, "branch"))
+    row = chat.branch_row(sought_id(name, "branch"))
     if row is None:
         raise BranchNotFoundError(chat.chat_id, name)
     return msgspec.structs.replace(only, runs={} if row.place is None else chat.chains.runs(row.place))
-
-
-def _check_scope(chat_id: str | None, user_id: str | None, branch: str | None) -> None:
-    if chat_id is not None:
-        check_id(chat_id, "chat_id")
-    if user_id is not None:
-        check_id(user_id, "user_id", empty=True)
-    if branch is not None and chat_id is None:
-        msg = "a branch is one of a chat: give chat_id too"
-        raise InvalidValueError(msg)
 
 
 def _check_query(query: object) -> str:
@@ -143,7 +137,7 @@ def _check_roles(roles: object) -> frozenset[str] | None:
     if isinstance(roles, str) or not isinstance(roles, Collection):
         msg = f"roles must be a list of names, not {type(roles).__name__}"
         raise InvalidValueError(msg)
-    return frozenset(check_id(role, "a role") for role in cast("Collection[object]", roles)) or None
+    return frozenset(sought_id(role, "a role") for role in cast("Collection[object]", roles)) or None
 
 
 def _check_moment(value: object, what: str) -> int | None:

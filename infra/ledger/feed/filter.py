@@ -8,7 +8,7 @@ from typing import Any, Final, cast
 
 from chatledger.domain.chat.events import Recorded
 from chatledger.domain.errors import InvalidValueError
-from chatledger.domain.limits import check_count, check_id
+from chatledger.domain.limits import check_count, check_id, sought_id
 from chatledger.domain.log.codec import BODIES
 
 from ..scopes.user_store import Owners
@@ -40,9 +40,9 @@ class HistoryFilter:
         until: int | datetime | None,
     ) -> None:
         self._owners = owners
-        self._user_id = None if user_id is None else check_id(user_id, "user_id", empty=True)
+        self._user_id = None if user_id is None else sought_id(user_id, "user_id", empty=True)
         self._has_topic = FeedFilter(owners.is_owner, chat_id=None, user_id=None, topics=topics)
-        self._actor = None if actor is None else check_id(actor, "actor")
+        self._actor = None if actor is None else sought_id(actor, "actor")
         self._since = None if since is None else -((_EPOCH - _time(since, "since")) // _MS)  # rounded up
         self._last_time: int | None = None
         self.last_position: int | None = None
