@@ -31,7 +31,7 @@ class LogMethods(LedgerPart):
         return self.get_position()
 
     def get_position(self) -> int:
-        """Return `position`; a method, for `AsyncLedger` too."""
+        """Return `position`, by a method."""
         with self._store.snapshot() as snapshot:
             return snapshot.state.position
 

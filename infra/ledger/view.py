@@ -102,7 +102,7 @@ class LedgerView:
 
     def get_position(self) -> int:
         """
-        Return `position`; a method, for `AsyncLedgerView` too.
+        Return `position`, by a method.
 
         Of a view of a time, it is looked up on the log. Where clocks of writers differ, some later events may stand before it.
         """

@@ -1,30 +1,31 @@
 """`AsyncLedger`: the same ledger for asyncio and trio, each call in a worker thread."""
 
 import asyncio
+import inspect
 import threading
-from collections.abc import AsyncGenerator, Callable, Collection, Iterable
+from collections.abc import AsyncGenerator, Callable, Collection, Generator
 from contextlib import asynccontextmanager
 from datetime import datetime
 from functools import partial, update_wrapper
-from typing import Final, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 import anyio
 import anyio.to_thread
 from msgspec import UNSET, UnsetType
 
-from chatledger.domain.context.fragments import Fragment
-from chatledger.domain.errors import AccessDeniedError, LedgerClosedError
+from chatledger.domain.errors import AccessDeniedError, InvalidValueError, LedgerClosedError
 from chatledger.domain.limits import check_id
-from chatledger.domain.values import Message, NewMessage
+from chatledger.domain.values import Message
 from chatledger.projections.custom.rows import ProjectionView
 
-from ..drafts import as_drafts
+from ...store.store import RETRY_S
+from ..drafts import Messages, as_drafts
 from ..feed import AsyncFeed, Cursor
 from ..ledger import Ledger
 from ..messages import begin_append
 from ..projections import begin_view
 from ..view import LedgerView
-from .awaiting import AsyncClosing, Runner, awaited, iterated
+from .awaiting import Asked, AsyncClosing, Opening, Runner, awaited, iterated
 
 
 class Waiting:
@@ -57,7 +58,7 @@ class Waiting:
 async def append(
     self: "AsyncLedger",
     chat_id: str,
-    messages: Iterable[NewMessage | Fragment],
+    messages: Messages,
     *,
     branch: str | None = None,
     expected_head: str | UnsetType | None = UNSET,
@@ -94,7 +95,7 @@ class AsyncLedgerView(AsyncClosing):
     A `LedgerView` whose methods are awaited. Made by `AsyncLedger.as_of`; use it with `async with`, or close it.
 
     Example:
-        async with await ledger.as_of(120) as view:
+        async with ledger.as_of(120) as view:
             chat = await view.get_chat("trip")
     """
 
@@ -138,6 +139,11 @@ class AsyncLedgerView(AsyncClosing):
 
     history = iterated(LedgerView.history)
 
+    @property
+    def position(self) -> Asked[int]:
+        """The position of the last event up to then: `await view.position`."""
+        return Asked(self.get_position)
+
     async def run(self, call: Callable[[LedgerView], T]) -> T:
         """The answer of a function of the view that runs in a worker thread: several calls for the price of one hop."""
         return await self._ledger.run(lambda _: call(self._view))
@@ -151,6 +157,18 @@ class AsyncLedgerView(AsyncClosing):
 
 
 _THREADS: Final = 64
+_ASYNCHRONOUS: Final = (
+    "run takes an ordinary function, which gets the blocking Ledger in a worker thread; "
+    "in an asynchronous one await the methods of this ledger instead"
+)
+
+
+def _answer(call: Callable[[Ledger], T], ledger: Ledger) -> T:
+    answer = call(ledger)
+    if inspect.iscoroutine(answer):
+        answer.close()
+        raise InvalidValueError(_ASYNCHRONOUS)
+    return answer
 
 
 class AsyncLedger(AsyncClosing):
@@ -234,6 +252,7 @@ class AsyncLedger(AsyncClosing):
     graph = awaited(Ledger.graph)
     history = iterated(Ledger.history)
     get_position = awaited(Ledger.get_position)
+    last_position = awaited(Ledger.last_position)
     feeds = awaited(Ledger.feeds)
     forget_feed = awaited(Ledger.forget_feed)
     owner_of = awaited(Ledger.owner_of)
@@ -246,6 +265,20 @@ class AsyncLedger(AsyncClosing):
     backup = awaited(Ledger.backup)
 
     context = staticmethod(Ledger.context)
+
+    @property
+    def position(self) -> Asked[int]:
+        """The position on the log up to which reads know everything: `await ledger.position`."""
+        return Asked(self.get_position)
+
+    @property
+    def location(self) -> str:
+        """The location of the log, without secrets."""
+        return self._location
+
+    async def wait(self, after: int, *, timeout_s: float = RETRY_S) -> bool:
+        """Wait until the log has an event after a position; False when the time is over."""
+        return await self.run(lambda ledger: ledger.wait(after, timeout_s=timeout_s), abandon_on_cancel=True)
 
     def for_user(self, user_id: str) -> "AsyncLedger":
         """Return this ledger limited to what one user owns; see `Ledger.for_user`. Not awaited, for nothing is read."""
@@ -279,9 +312,13 @@ class AsyncLedger(AsyncClosing):
 
         return AsyncFeed(self.run, begin, is_following=follow)
 
-    async def as_of(self, moment: int | datetime) -> AsyncLedgerView:
-        """A read-only view of the ledger as it stood at an earlier moment; see `Ledger.as_of`."""
-        return AsyncLedgerView(self, await self.run(lambda ledger: ledger.as_of(moment)))
+    def as_of(self, moment: int | datetime) -> Opening[AsyncLedgerView]:
+        """A read-only view of the ledger as it stood at an earlier moment, by `async with` or `await`; see `Ledger.as_of`."""
+
+        async def look_back() -> AsyncLedgerView:
+            return AsyncLedgerView(self, await self.run(lambda ledger: ledger.as_of(moment)))
+
+        return Opening(look_back)
 
     @asynccontextmanager
     async def projection(self, name: str) -> AsyncGenerator[ProjectionView]:
@@ -301,13 +338,18 @@ class AsyncLedger(AsyncClosing):
         """
         The answer of a function of the ledger that runs in a worker thread: several calls for the price of one hop.
 
+        Raises:
+            InvalidValueError: It is asynchronous, which a function for another thread cannot be.
+
         Example:
             chat, branches = await ledger.run(lambda l: (l.get_chat("trip"), l.list_branches("trip")))
         """
         if self._limiter is None:
             self._limiter = anyio.CapacityLimiter(_THREADS)
+        if inspect.iscoroutinefunction(call):
+            raise InvalidValueError(_ASYNCHRONOUS)
         return await anyio.to_thread.run_sync(
-            lambda: call(self._open()), abandon_on_cancel=abandon_on_cancel, limiter=self._limiter
+            lambda: _answer(call, self._open()), abandon_on_cancel=abandon_on_cancel, limiter=self._limiter
         )
 
     @property
@@ -341,6 +383,10 @@ class AsyncLedger(AsyncClosing):
             ledger, self._ledger = self._ledger, None
         if ledger is not None:
             await anyio.to_thread.run_sync(ledger.close)
+
+    def __await__(self) -> Generator[Any, Any, Self]:
+        """Open the ledger, if it is not open yet: `ledger = await chatledger.open_async(...)`, which is to be closed."""
+        return self.__aenter__().__await__()
 
     async def __aenter__(self) -> Self:
         await self.run(repr)

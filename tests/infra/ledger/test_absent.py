@@ -65,7 +65,10 @@ ANSWERS: dict[str, tuple[Read, Any]] = {
 
 ERRORS: dict[str, tuple[Read, type[Exception]]] = {
     "get_messages": (lambda ledger, absent: ledger.get_messages(absent), ChatNotFoundError),
-    "get_messages, of a branch": (lambda ledger, absent: ledger.get_messages("trip", branch=absent), BranchNotFoundError),
+    "get_messages, of a branch": (
+        lambda ledger, absent: ledger.get_messages("trip", branch=absent),
+        BranchNotFoundError,
+    ),
     "get_messages, before": (lambda ledger, absent: ledger.get_messages("trip", before=absent), MessageNotFoundError),
     "get_chain, before": (lambda ledger, absent: ledger.get_chain("m1", before=absent), MessageNotFoundError),
     "list_chats, after": (lambda ledger, absent: ledger.list_chats(after=absent), ChatNotFoundError),

@@ -157,6 +157,6 @@ async def test_asynchronously(async_ledger: AsyncLedger) -> None:
     found = [event.chat_id async for event in async_ledger.history(user_id="bob", actor="for bob", since=START)]
     assert ["c1"] == found
     assert [] == [event async for event in async_ledger.history(topics={"chat_deleted"})]
-    async with await async_ledger.as_of(1) as view:
+    async with async_ledger.as_of(1) as view:
         assert ["c0"] == [event.chat_id async for event in view.history(topics={"chat_created"}, since=START)]
         assert [] == [event async for event in view.history(user_id="bob")]

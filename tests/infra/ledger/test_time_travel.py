@@ -613,7 +613,7 @@ async def test_asynchronous_view(async_ledger: AsyncLedger) -> None:
     await async_ledger.create_chat("riga", "ada", title="First")
     await async_ledger.append("riga", [text("plan", id="m")])
     await async_ledger.append("riga", [text("boat")])
-    async with await async_ledger.as_of(2) as view:
+    async with async_ledger.as_of(2) as view:
         assert ["m"] == [message.id for message in await view.get_messages("riga")]
         assert 1 == len(await view.search("plan"))
         assert [] == await view.search("boat")
