@@ -21,7 +21,7 @@ from .lmdb.page_check import find_damage
 from .lmdb.tables import Tables
 from .log.applying import EventPage, Settings, writer_of
 
-SCHEMA: Final = b"12"
+SCHEMA: Final = b"13"
 """Changes whenever rows or keys do; an index of another schema is rebuilt."""
 
 _STATE, _SCHEMA, _IDENTITY, _RETIRED = b"state", b"schema", b"identity", b"retired"

@@ -1,10 +1,10 @@
 """Chats: create, read, update, list, delete."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -25,7 +25,7 @@ from chatledger.domain.errors import (
 )
 from chatledger.domain.limits import check_count, check_id, sought_id
 from chatledger.domain.values import Chat
-from chatledger.projections.chat.lists import Cursor, due_chats
+from chatledger.projections.chat.lists import ChatList, Cursor, Entry, due_chats
 from chatledger.projections.chat.reader import IndexedChat
 
 from ..log.envelope import clock_ms
@@ -37,6 +37,10 @@ from .sweeper import sweep
 
 ChatUpdater = Callable[[Chat], "dict[str, Any] | None"]
 """The present chat to the values to change, `{"title": ..., "metadata": ..., "expires_at": ...}`; None to change nothing."""
+
+
+MetadataFilter = Mapping[str, str | float] | tuple[str, str | float]
+"""Entries that the metadata of a chat are to have: some, or one as `(key, value)`."""
 
 
 class ChatMethods(LedgerPart):
@@ -201,7 +205,9 @@ class ChatMethods(LedgerPart):
         self,
         *,
         user_id: str | None = None,
-        metadata: tuple[str, str | float] | None = None,
+        metadata: MetadataFilter | None = None,
+        order: Literal["updated", "created"] = "updated",
+        ascending: bool = False,
         limit: int | None = None,
         offset: int = 0,
         after: Chat | str | None = None,
@@ -211,35 +217,47 @@ class ChatMethods(LedgerPart):
 
         Args:
             user_id: Only this owner's; None for all, an empty text is an owner like any other.
-            metadata: Only those whose metadata have this top-level entry, `(key, value)`, equal by type: `True` is not `1`.
+            metadata: Only those whose metadata have all of these top-level entries, `{key: value}` or one `(key, value)`,
+                equal by type: `True` is not `1`. With several it costs at most what the shortest of their lists has.
+            order: `created` for `created_at`. The index has that list of all chats and of each owner, but of no metadata.
+            ascending: The same list from its other end, oldest first.
             limit: At most this many; all when None.
             offset: Leave out so many first; costs their number.
             after: The last chat of the page before, or its id; costs the same on every page.
 
         Raises:
             ChatNotFoundError: `after` is the id of no chat.
+            InvalidValueError: A value breaks a rule, or there is no list by creation, as `metadata` are given.
 
         Source: the LMDB index at `position`; the log is not read.
         """
         if limit is not None:
             check_count(limit, "limit")
         check_count(offset, "offset")
-        if user_id is not None:
-            user_id = sought_id(user_id, "user_id", empty=True)
-        entry = None if metadata is None else _check_entry(metadata)
+        chats = _chat_list(user_id, metadata, order=order, ascending=ascending)
         if isinstance(after, str):
             after_id: str | None = sought_id(after, "after")
         else:
             _check_after(after)
             after_id = None if after is None else after.id
-        with self._store.snapshot(ChatsToRead(after_id, are_all=True, user_id=user_id)) as snapshot:
+        with self._store.snapshot(ChatsToRead(after_id, are_all=True, user_id=chats.user_id)) as snapshot:
             if isinstance(after, str):
                 chat = snapshot.chat(sought_id(after, "after")).chat
                 if chat is None:
                     raise ChatNotFoundError(after)
                 after = chat
-            cursor = None if after is None else Cursor(after.updated_at, after.id)
-            return snapshot.list_chats(user_id=user_id, entry=entry, limit=limit, offset=offset, after=cursor)
+            cursor = None if after is None else Cursor(chats.time_of(after), after.id)
+            return snapshot.list_chats(chats, limit=limit, offset=offset, after=cursor)
+
+    def count_chats(self, *, user_id: str | None = None, metadata: MetadataFilter | None = None) -> int:
+        """
+        Return the number of chats that `list_chats` with these filters gives.
+
+        Source: the LMDB index at `position`. Costs a row of the list for each; no chat is read.
+        """
+        chats = _chat_list(user_id, metadata)
+        with self._store.snapshot(ChatsToRead(are_all=True, user_id=chats.user_id)) as snapshot:
+            return snapshot.count_chats(chats)
 
     def delete_chat(self, chat_id: str, *, user_id: str | None = None) -> bool:
         """
@@ -362,10 +380,33 @@ def _check_changes(changes: Any) -> dict[str, Any]:
     return given
 
 
-def _check_entry(entry: Any) -> tuple[str, str | float]:
+def _chat_list(
+    user_id: str | None, metadata: MetadataFilter | None, *, order: str = "updated", ascending: bool = False
+) -> ChatList:
+    if order not in {"updated", "created"}:
+        msg = f"order must be 'updated' or 'created', not {order!r}: the index has no other lists"
+        raise InvalidValueError(msg)
+    entries = _check_entries(metadata)
+    if entries and order == "created":
+        msg = "the index has no list by creation of chats with some metadata; leave out metadata, or sort what it gives"
+        raise InvalidValueError(msg)
+    return ChatList(
+        user_id=None if user_id is None else sought_id(user_id, "user_id", empty=True),
+        entries=entries,
+        is_by_creation=order == "created",
+        is_ascending=bool(ascending),
+    )
+
+
+def _check_entries(metadata: Any) -> tuple[Entry, ...]:
+    given: Any = () if metadata is None else metadata.items() if isinstance(metadata, Mapping) else (metadata,)
+    return tuple(map(_check_entry, given))
+
+
+def _check_entry(entry: Any) -> Entry:
     match entry:
         case (str() as key, str() | bool() | int() | float() as value):
             return key, value
         case _:
-            msg = f"metadata must be one (key, value) of a text and a text, number or boolean, not {entry!r}"
+            msg = f"metadata must be {{key: value}}, of texts and texts, numbers or booleans, or one (key, value), not {entry!r}"
             raise InvalidValueError(msg)

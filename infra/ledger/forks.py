@@ -8,6 +8,7 @@ from chatledger.domain.chat.events import ChatCreated
 from chatledger.domain.chat.fork import BRANCHED_FROM, BRANCHED_FROM_CHAT, ChatFork, decide_fork_chat
 from chatledger.domain.limits import NO_ID, check_id, sought_id
 from chatledger.domain.values import Chat
+from chatledger.projections.chat.lists import ChatList
 
 from .drafts import new_id
 from .port import ChatsToRead, LedgerPart
@@ -86,6 +87,6 @@ class ForkMethods(LedgerPart):
         if NO_ID in {chat_id, message_id}:
             return []
         with self._store.snapshot(ChatsToRead(are_all=True)) as snapshot:
-            found = snapshot.list_chats(entry=(BRANCHED_FROM_CHAT, chat_id))
+            found = snapshot.list_chats(ChatList(entries=((BRANCHED_FROM_CHAT, chat_id),)))
         wanted = [chat for chat in found if message_id in {None, (chat.metadata or {}).get(BRANCHED_FROM)}]
         return sorted(wanted, key=lambda chat: (chat.created_at, chat.id))

@@ -15,6 +15,7 @@ from chatledger.projections.chat.reader import IndexedChat
 from chatledger.projections.lmdb.system_errors import system_errors
 from chatledger.projections.search.ranking import Filter
 
+from .expiry import bound_ms
 from .port import ChatsToRead, LedgerPart, LedgerSnapshot
 
 DEFAULT_LIMIT = 20
@@ -51,8 +52,8 @@ class SearchMethods(LedgerPart):
             roles: Only messages of these names; all when None or empty.
             branch: Only messages on the chain of this branch of `chat_id`.
             since: Only messages created at or after this time: ms since the epoch, or an aware datetime.
-            until: Only messages created before this time.
-            limit: At most this many; all when None or negative.
+            until: Only messages created before this time; ms or an aware datetime, too.
+            limit: At most this many; all when None.
             offset: How many of the best to leave out, for paging.
 
         Returns:
@@ -71,10 +72,14 @@ class SearchMethods(LedgerPart):
             raise InvalidValueError(msg)
         chat_id = None if chat_id is None else sought_id(chat_id, "chat_id")
         user_id = None if user_id is None else sought_id(user_id, "user_id", empty=True)
-        wanted = None if limit is None or _check_limit(limit) < 0 else limit
+        if limit is not None:
+            check_count(limit, "limit")
         check_count(offset, "offset")
         names = _check_roles(roles)
-        times = _check_moment(since, "since"), _check_moment(until, "until")
+        times = [
+            None if given is None else bound_ms(given, what, up=True)
+            for given, what in ((since, "since"), (until, "until"))
+        ]
         # NumPy takes a tenth of a second to import: only for those who search.
         from chatledger.projections.search import search
 
@@ -86,10 +91,10 @@ class SearchMethods(LedgerPart):
             only = Filter(roles=names, since=times[0], until=times[1])
             if branch is not None and chat is not None and chat_nos:
                 only = _on_branch(only, chat, branch)
-            if parsed is None or wanted == 0 or not chat_nos:
+            if parsed is None or limit == 0 or not chat_nos:
                 return SearchHits()
             scope = search.Scope(snapshot.txn, snapshot.tables, chat_nos, chat)
-            answer = search.ask(scope, parsed, text, only=only, limit=wanted, offset=offset)
+            answer = search.ask(scope, parsed, text, only=only, limit=limit, offset=offset)
         snippets = Snippets(parsed)
         hits = [
             SearchHit(message=one.message, rank=0.0, snippet=literal_snippet(one.message.text))
@@ -124,13 +129,6 @@ def _check_query(query: object) -> str:
     return query
 
 
-def _check_limit(limit: object) -> int:
-    if not isinstance(limit, int) or isinstance(limit, bool):
-        msg = f"limit must be a whole number or None, not {limit!r}"
-        raise InvalidValueError(msg)
-    return limit
-
-
 def _check_roles(roles: object) -> frozenset[str] | None:
     if roles is None:
         return None
@@ -138,15 +136,3 @@ def _check_roles(roles: object) -> frozenset[str] | None:
         msg = f"roles must be a list of names, not {type(roles).__name__}"
         raise InvalidValueError(msg)
     return frozenset(sought_id(role, "a role") for role in cast("Collection[object]", roles)) or None
-
-
-def _check_moment(value: object, what: str) -> int | None:
-    if isinstance(value, datetime):
-        if value.tzinfo is None:
-            msg = f"{what} must be an aware datetime; add a time zone, such as datetime.UTC"
-            raise InvalidValueError(msg)
-        return round(value.timestamp() * 1000)
-    if value is None or (isinstance(value, int) and not isinstance(value, bool)):
-        return value
-    msg = f"{what} must be ms since the epoch or a datetime, not {value!r}"
-    raise InvalidValueError(msg)

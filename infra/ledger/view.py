@@ -61,6 +61,7 @@ class LedgerView:
 
     get_chat = _as_of(LedgerMethods.get_chat)
     list_chats = _as_of(LedgerMethods.list_chats)
+    count_chats = _as_of(LedgerMethods.count_chats)
 
     get_message = _as_of(LedgerMethods.get_message)
     get_messages = _as_of(LedgerMethods.get_messages)

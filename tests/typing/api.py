@@ -148,12 +148,13 @@ def searching(ledger: Ledger) -> None:
 
 
 def the_log(ledger: Ledger) -> None:
-    assert_type(ledger.history("trip", after=1, until=10), Iterator[Recorded])
+    assert_type(ledger.history("trip", after=1, up_to=10), Iterator[Recorded])
     filtered = ledger.history(
         user_id="ada", topics={"chat_deleted"}, actor="bob", since=datetime(2026, 3, 2, tzinfo=UTC)
     )
     assert_type(filtered, Iterator[Recorded])
-    ledger.history(since=5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    assert_type(ledger.history(since=5, until=6), Iterator[Recorded])
+    ledger.history(since="yesterday")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     assert_type(ledger.for_user("ada"), Ledger)
     ledger.for_user(None)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     assert_type(ledger.feed(after=0, topics={"chat_created"}, follow=False), Feed)

@@ -104,6 +104,7 @@ class AsyncLedgerView(AsyncClosing):
 
     get_chat = awaited(LedgerView.get_chat)
     list_chats = awaited(LedgerView.list_chats)
+    count_chats = awaited(LedgerView.count_chats)
 
     get_message = awaited(LedgerView.get_message)
     get_messages = awaited(LedgerView.get_messages)
@@ -192,6 +193,7 @@ class AsyncLedger(AsyncClosing):
     get_chat = awaited(Ledger.get_chat)
     update_chat = awaited(Ledger.update_chat)
     list_chats = awaited(Ledger.list_chats)
+    count_chats = awaited(Ledger.count_chats)
     delete_chat = awaited(Ledger.delete_chat)
     sweep = awaited(Ledger.sweep)
     due_chats = awaited(Ledger.due_chats)

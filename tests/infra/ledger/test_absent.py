@@ -25,6 +25,7 @@ ANSWERS: dict[str, tuple[Read, Any]] = {
     "get_chat": (lambda ledger, absent: ledger.get_chat(absent), None),
     "owner_of": (lambda ledger, absent: ledger.owner_of(absent), None),
     "list_chats": (lambda ledger, absent: ledger.list_chats(user_id=absent), []),
+    "count_chats": (lambda ledger, absent: ledger.count_chats(user_id=absent), 0),
     "get_message": (lambda ledger, absent: ledger.get_message(absent), None),
     "get_chain": (lambda ledger, absent: ledger.get_chain(absent), []),
     "has_children": (lambda ledger, absent: ledger.has_children(absent), False),
