@@ -6,7 +6,7 @@ from typing import Any, Protocol, TypeVar
 
 from chatledger.domain.chat.save import Save, SaveResult
 from chatledger.domain.context.engine.port import Opened
-from chatledger.domain.context.formats.message_format import MessageFormat
+from chatledger.domain.context.formats.message_format import Format, MessageFormat
 from chatledger.domain.context.fragments import Fragment
 from chatledger.domain.errors import BranchNotFoundError, ChatNotFoundError
 from chatledger.domain.values import Branch, Chat
@@ -108,7 +108,7 @@ class LedgerPort:
             return compute_now(fragments, context=context, sandbox=sandbox)
         return await compute(fragments, context=context, sandbox=sandbox)
 
-    def message_format(self, form: str | MessageFormat) -> MessageFormat:
+    def message_format(self, form: Format) -> MessageFormat:
         """Find a format by its name."""
         return message_format(form)
 
