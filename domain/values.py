@@ -1,7 +1,7 @@
 """The value types that users see. All are frozen; times are integer milliseconds since the Unix epoch, UTC."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from typing import Any, ClassVar, Final, Literal, cast
 
@@ -10,6 +10,13 @@ import msgspec
 from .wire import SchemaHandler, Times, Value
 
 PREVIEW_LENGTH = 50
+Progress = Callable[[int, int], None]
+"""(done, in all), for progress bars."""
+
+
+def no_progress(done: int, total: int) -> None:
+    """Report nothing."""
+    del done, total
 
 
 def plain_text(data: Any) -> str:
@@ -153,7 +160,8 @@ class Message(Value, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     @property
     def metadata(self) -> Mapping[str, Any]:
         """The `metadata` that came with it, as UIMessages have them; empty if it has none. What was said later is `annotation`."""
-        found: Any = cast("dict[str, Any]", self.data).get("metadata") if isinstance(self.data, dict) else None
+        data: Any = self.data
+        found: Any = cast("dict[str, Any]", data).get("metadata") if isinstance(data, dict) else None
         return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
 
 

@@ -6,6 +6,7 @@ from typing import Final
 
 from chatledger.domain.chat.events import Recorded
 from chatledger.domain.chat.state import NO_STREAM, StreamHead, Tombstone, stream_head
+from chatledger.domain.values import no_progress
 
 from .chat.reader import IndexedChat
 from .chat.writer import ChatWriter
@@ -34,18 +35,13 @@ class AsOfIndex:
 
     def __init__(self, folder: Path) -> None:
         self._generation = Generation(1, folder, map_bytes=INITIAL_MAP_BYTES)
-        self._env = self._generation.env
+        self._env, self.tables = self._generation.env, self._generation.tables
         try:
             # Nothing is in it yet: this says that its search index is current and lacks nothing.
-            indexer.build(self._env, self.tables, anew=True, progress=lambda _done, _total: None)
+            indexer.build(self._env, self.tables, anew=True, progress=no_progress)
         except BaseException:
             self._env.close()
             raise
-
-    @property
-    def tables(self) -> Tables:
-        """The tables of its environment."""
-        return self._generation.tables
 
     def reading(self) -> Reading:
         """A read transaction, as a context manager. `apply` may wait for its end."""

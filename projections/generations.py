@@ -19,7 +19,8 @@ from .lmdb.environment import Environment, Transaction
 from .lmdb.keys import number, to_number
 from .lmdb.page_check import find_damage
 from .lmdb.tables import Tables
-from .log.applying import EventPage, Settings, writer_of
+from .log.applying import EventPage, Settings
+from .log.kinds import kind_of
 
 SCHEMA: Final = b"13"
 """Changes whenever rows or keys do; an index of another schema is rebuilt."""
@@ -188,7 +189,7 @@ class Generation:
 
     def head_position(self, txn: Transaction, stream: str) -> int:
         """The position of the last event of a stream that is shown; 0 when there is none."""
-        return stream_head(writer_of(self.tables, txn, stream)).position
+        return stream_head(kind_of(stream).read(self.tables, txn, stream)).position
 
     def _put_erasure(self, txn: Transaction, recorded: Recorded) -> None:
         body = recorded.body

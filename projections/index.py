@@ -12,7 +12,7 @@ import lmdb
 
 from chatledger.domain.chat.events import Recorded
 from chatledger.domain.errors import DECODE_ERRORS, CorruptStateError, LedgerClosedError, QuarantinedError
-from chatledger.domain.values import Chat
+from chatledger.domain.values import Chat, Progress, no_progress
 
 from .chat.chains import Place
 from .chat.lists import (
@@ -32,11 +32,10 @@ from .generations import Erasure, Generation, Generations, IndexState, RetiredEr
 from .lmdb.environment import INITIAL_MAP_BYTES, Transaction, UncleanStopError
 from .lmdb.scrub import scrub_files
 from .lmdb.system_errors import unusable
-from .lmdb.tables import Tables
-from .log.applying import Settings, describe_foreign, pass_over
+from .log.applying import Settings, describe_foreign
+from .log.kinds import CHATS, R, StreamKind
 from .log.tracking import PositionRecorder
 from .search import indexer
-from .thread.reader import IndexedThread
 
 T = TypeVar("T")
 ReadLog = Callable[[int], Sequence[Recorded]]
@@ -56,58 +55,52 @@ def refuse_nothing(stream: str) -> None:
 
 
 class Snapshot:
-    """The index at one moment, inside one transaction. With `user_id`, only what that user owns may be shown of it."""
+    """
+    The index at one moment, inside one transaction. With `user_id`, only what that user owns may be shown of it.
+
+    Attributes:
+        txn, tables: The transaction, and the tables of its environment.
+    """
 
     user_id: str | None = None
 
     def __init__(self, generation: Generation, txn: Transaction, refuse: Refuse = refuse_nothing) -> None:
-        self._generation, self._txn, self._refuse = generation, txn, refuse
+        self.txn, self.tables = txn, generation.tables
+        self._generation, self._refuse = generation, refuse
 
     @property
     def state(self) -> IndexState:
         """The position of the index and the hash of the last event."""
-        return self._generation.state(self._txn)
+        return self._generation.state(self.txn)
 
     def refuse(self, stream: str) -> None:
         """Raise `QuarantinedError` when a stream lost events, or has a foreign message on its subject."""
         self._refuse(stream)
-        foreign = self._generation.tables.foreign(self._txn, stream)
+        foreign = self.tables.foreign(self.txn, stream)
         if foreign is not None:
             raise QuarantinedError(describe_foreign(stream, *foreign), chat_id=stream, position=foreign[0])
 
     def chat(self, chat_id: str, *, even_quarantined: bool = False) -> IndexedChat:
         """The chat of that id; its record is None when there is none."""
-        (refuse_nothing if even_quarantined else self.refuse)(chat_id)
-        tables = self._generation.tables
-        return IndexedChat(tables, self._txn, chat_id, tables.chat_no(self._txn, chat_id))
+        return self.stream(CHATS, chat_id, even_quarantined=even_quarantined)
 
-    def thread(self, thread_id: str, *, even_quarantined: bool = False) -> IndexedThread:
-        """The thread of that id; its record is None when there is none."""
-        thread = IndexedThread(self._generation.tables, self._txn, thread_id)
-        (refuse_nothing if even_quarantined else self.refuse)(thread.stream_id)
-        return thread
-
-    @property
-    def txn(self) -> Transaction:
-        """The transaction."""
-        return self._txn
-
-    @property
-    def tables(self) -> Tables:
-        """The tables of its environment."""
-        return self._generation.tables
+    def stream(self, streams: StreamKind[R], key: str, *, even_quarantined: bool = False) -> R:
+        """The stream of that kind and key; its record is None when there is none."""
+        stream_id = streams.stream_of(key)
+        if not even_quarantined:
+            self.refuse(stream_id)
+        return streams.read(self.tables, self.txn, stream_id)
 
     def chat_nos(self, *, user_id: str | None = None) -> list[int]:
         """The numbers of all chats, or of those of an owner, the last changed first."""
-        return listed(self._txn, self.tables, user_id=user_id)
+        return listed(self.txn, self.tables, user_id=user_id)
 
     def find(self, message_id: str) -> tuple[IndexedChat, Place] | None:
         """The chat that a message belongs to, and where the message is in it."""
-        tables = self._generation.tables
-        found = tables.first_location(self._txn, message_id)
+        found = self.tables.first_location(self.txn, message_id)
         if found is None:
             return None
-        chat = IndexedChat(tables, self._txn, "", found[0])
+        chat = IndexedChat(self.tables, self.txn, "", found[0])
         profile = chat.profile
         assert profile is not None, "a chat with messages has a profile"
         self.refuse(profile.id)
@@ -118,36 +111,36 @@ class Snapshot:
         self, chats: ChatList = ALL_CHATS, *, limit: int | None = None, offset: int = 0, after: Cursor | None = None
     ) -> list[Chat]:
         """A page of a list of chats."""
-        return list_chats(self._txn, self.tables, chats, limit=limit, offset=offset, after=after)
+        return list_chats(self.txn, self.tables, chats, limit=limit, offset=offset, after=after)
 
     def count_chats(self, chats: ChatList) -> int:
         """The number of chats of a list."""
-        return count_chats(self._txn, self.tables, chats)
+        return count_chats(self.txn, self.tables, chats)
 
     def tracking(self, application_name: str) -> int | None:
         """Return the tracked position of an application's projection."""
-        return self._generation.tracking(self._txn, application_name)
+        return self._generation.tracking(self.txn, application_name)
 
     def erasures(self) -> list[Erasure]:
         """The deleted chats whose events may still be on the log."""
-        return self._generation.erasures(self._txn)
+        return self._generation.erasures(self.txn)
 
     def dropped_large(self) -> list[bytes]:
         """The digests of large data of deleted chats that may still be stored."""
-        return dropped_large(self._txn, self._generation.tables)
+        return dropped_large(self.txn, self.tables)
 
     def is_large_used(self, digest: bytes) -> bool:
         """Whether a chat has a message with large data of that digest."""
-        return is_large_used(self._txn, self._generation.tables, digest)
+        return is_large_used(self.txn, self.tables, digest)
 
     def large_digests(self) -> list[bytes]:
         """The digests of the large data of all chats."""
-        return list(large_digests(self._txn, self._generation.tables))
+        return list(large_digests(self.txn, self.tables))
 
     @property
     def is_scrub_due(self) -> bool:
         """Whether the files may still have what was deleted."""
-        return self._generation.scrub_due(self._txn) is not None
+        return self._generation.scrub_due(self.txn) is not None
 
 
 class Index(PositionRecorder):
@@ -163,7 +156,7 @@ class Index(PositionRecorder):
         self._live: Generation | None = None
         self._swap = threading.Lock()
         self._advanced = threading.Condition()
-        self.settings = Settings(application=APPLICATION, pass_over=pass_over)
+        self.settings = Settings(application=APPLICATION)
         self.custom = self.settings.custom
         self._is_closed = False
         self.refuse: Refuse = refuse_nothing
@@ -304,7 +297,7 @@ class Index(PositionRecorder):
             try:
                 fresh.describe(self._identity)
                 check(self._fill(fresh, read, progress))
-                indexer.build(fresh.env, fresh.tables, anew=True, progress=lambda _done, _total: None)
+                indexer.build(fresh.env, fresh.tables, anew=True, progress=no_progress)
                 with self._swap:
                     self._switch(fresh, read, progress)
                     old, self._live = self._live, fresh
@@ -321,9 +314,7 @@ class Index(PositionRecorder):
         with self._advanced:
             self._advanced.notify_all()
 
-    def rebuild_search(
-        self, progress: Callable[[int, int], None] = lambda _done, _total: None, *, unless_complete: bool = False
-    ) -> None:
+    def rebuild_search(self, progress: Progress = no_progress, *, unless_complete: bool = False) -> None:
         """
         Build the search index anew from the messages; told how many of how many are done. What is not done yet is compared.
 

@@ -69,11 +69,6 @@ def state_stream(state_id: str) -> str:
     return STATE_PREFIX + blake2b(state_id.encode(), digest_size=_STREAM_DIGEST_BYTES).hexdigest()
 
 
-def is_state_stream(stream: str) -> bool:
-    """Whether a stream is that of a state."""
-    return stream.startswith(STATE_PREFIX)
-
-
 def _escaped(part: str) -> str:
     return part.replace("%", "%25").replace(":", "%3A")
 

@@ -3,8 +3,7 @@
 from hashlib import sha256
 from typing import ClassVar, Final
 
-from ..chat.events import Body, ChatDeleted, Event, Recorded
-from ..thread.events import AgentThreadDeleted
+from ..chat.events import Body, Event, Recorded, StreamDeleted
 
 
 def owner_digest(stream_id: str, user_id: str) -> str:
@@ -18,9 +17,10 @@ def owner_digest(stream_id: str, user_id: str) -> str:
     return sha256(b"owner:%d:%s%s" % (len(identity), identity, user_id.encode())).hexdigest()[:32]
 
 
-def is_owner_of_deleted(body: ChatDeleted | AgentThreadDeleted, stream_id: str, user_id: str) -> bool:
-    """Whether a user owned the chat of that tombstone; False for one that was written before tombstones could tell."""
-    return body.owner_digest is not None and body.owner_digest == owner_digest(stream_id, user_id)
+def is_owner_of_deleted(body: StreamDeleted, stream_id: str, user_id: str, *, known: str | None = None) -> bool:
+    """Whether a user owned the stream of a tombstone. Old ones, and those of states, do not tell: then, whether `known` is that user."""
+    digest: str | None = getattr(body, "owner_digest", None)
+    return known == user_id if digest is None else digest == owner_digest(stream_id, user_id)
 
 
 REMOVED_PREFIX: Final = "chatledger:lost:foreign:"

@@ -12,7 +12,7 @@ import msgspec
 from ..chat.events import Body, StreamDeleted
 from ..content import Piece
 from ..errors import InvalidValueError
-from ..graph.events import STATE_PREFIX, is_state_stream
+from ..graph.events import STATE_PREFIX
 from ..limits import check_id
 
 THREAD_PREFIX: Final = "chatledger:thread:"
@@ -24,15 +24,10 @@ def thread_stream(thread_id: str) -> str:
     return THREAD_PREFIX + check_id(thread_id, "thread_id")
 
 
-def thread_of(stream: str) -> str | None:
-    """The thread that a stream belongs to; None for that of a chat."""
-    return stream.removeprefix(THREAD_PREFIX) if stream.startswith(THREAD_PREFIX) else None
-
-
 def check_chat_id(chat_id: str) -> str:
     """An id that a new chat may have."""
     check_id(chat_id, "chat_id")
-    if chat_id.startswith(THREAD_PREFIX) or is_state_stream(chat_id):
+    if chat_id.startswith((THREAD_PREFIX, STATE_PREFIX)):
         msg = f"chat_id must not begin with {THREAD_PREFIX!r} or {STATE_PREFIX!r}, which are kept for agents"
         raise InvalidValueError(msg)
     return chat_id

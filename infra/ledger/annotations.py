@@ -8,6 +8,7 @@ from chatledger.domain.chat.decide_runs import decide_annotate
 from chatledger.domain.chat.events import MessagesAnnotated
 from chatledger.domain.limits import check_id, sought_id
 from chatledger.domain.values import Annotation
+from chatledger.projections.log.kinds import CHATS
 
 from .port import ChatsToRead, LedgerPart
 
@@ -46,6 +47,7 @@ class AnnotationMethods(LedgerPart):
         """
         check_id(chat_id, "chat_id")
         self._store.execute(
+            CHATS,
             chat_id,
             lambda state, _now: decide_annotate(
                 state, message_id, stale=stale, replaced_by=replaced_by, hidden=hidden, metadata=metadata

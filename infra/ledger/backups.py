@@ -2,11 +2,11 @@
 
 import os
 
+from chatledger.domain.values import Progress, no_progress
 from chatledger.projections.lmdb.system_errors import system_errors
 
 from ..store.backup.manifest import Backup
 from ..store.quarantine import Refusal
-from ..store.store import Progress, no_progress
 from .port import LedgerPart
 
 

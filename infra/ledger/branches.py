@@ -7,6 +7,7 @@ from chatledger.domain.chat.events import BranchActivated, BranchCreated, HeadMo
 from chatledger.domain.errors import BranchNotFoundError, HeadConflictError, InvalidValueError
 from chatledger.domain.limits import check_id, check_time, sought_id
 from chatledger.domain.values import AnyHead, Branch
+from chatledger.projections.log.kinds import CHATS
 
 from .drafts import new_id
 from .port import ChatsToRead, LedgerPart
@@ -44,6 +45,7 @@ class BranchMethods(LedgerPart):
             check_time(created_at, "created_at")
         branch_id = new_id()
         recorded = self._store.execute(
+            CHATS,
             chat_id,
             lambda state, now: decide_create_branch(
                 state,
@@ -76,6 +78,7 @@ class BranchMethods(LedgerPart):
         check_id(chat_id, "chat_id")
         branch_id = new_id()
         recorded = self._store.execute(
+            CHATS,
             chat_id,
             lambda state, now: decide_fork(
                 state, message_id, activate=activate, branch_id=branch_id, created_at=now, base=base
@@ -123,7 +126,7 @@ class BranchMethods(LedgerPart):
             ChatNotFoundError, BranchNotFoundError: The chat or the branch is not there; the active branch stays.
         """
         check_id(chat_id, "chat_id")
-        self._store.execute(chat_id, lambda state, now: decide_activate(state, name), kind=BranchActivated)
+        self._store.execute(CHATS, chat_id, lambda state, now: decide_activate(state, name), kind=BranchActivated)
         branch = self.get_branch(chat_id, name)
         if branch is None:  # the chat was deleted in between
             raise BranchNotFoundError(chat_id, name)
@@ -162,6 +165,7 @@ class BranchMethods(LedgerPart):
             raise InvalidValueError(msg)
         try:
             self._store.execute(
+                CHATS,
                 chat_id,
                 lambda state, now: decide_move_head(state, branch, message_id, expected=expected),
                 kind=HeadMoved,

@@ -27,6 +27,7 @@ from chatledger.domain.limits import check_count, check_id, sought_id
 from chatledger.domain.values import Chat
 from chatledger.projections.chat.lists import ChatList, Cursor, Entry, due_chats
 from chatledger.projections.chat.reader import IndexedChat
+from chatledger.projections.log.kinds import CHATS
 
 from ..log.envelope import clock_ms
 from ..store.store import RETRY_S
@@ -73,7 +74,7 @@ class ChatMethods(LedgerPart):
         """
         given = _Given(user_id, title, metadata, new_id(), Ending(expires_at, ttl_seconds))
         check_id(chat_id, "chat_id")
-        recorded = self._store.execute(chat_id, partial(given.decided, decide_create_chat), kind=ChatCreated)
+        recorded = self._store.execute(CHATS, chat_id, partial(given.decided, decide_create_chat), kind=ChatCreated)
         return _as_created(recorded[0])
 
     def upsert_chat(
@@ -97,7 +98,9 @@ class ChatMethods(LedgerPart):
         check_id(chat_id, "chat_id")
         while True:
             try:
-                recorded = self._store.execute(chat_id, partial(given.decided, decide_upsert_chat), kind=ChatCreated)
+                recorded = self._store.execute(
+                    CHATS, chat_id, partial(given.decided, decide_upsert_chat), kind=ChatCreated
+                )
             except ChatExistsError:  # one user's store does not show it, but its id is taken
                 raise OwnerMismatchError(chat_id) from None
             chat = self.get_chat(chat_id)
@@ -174,7 +177,7 @@ class ChatMethods(LedgerPart):
                 merged_metadata=metadata,
             )
 
-        recorded = self._store.execute(chat_id, decide, kind=ChatUpdated, timeout_s=timeout_s)
+        recorded = self._store.execute(CHATS, chat_id, decide, kind=ChatUpdated, timeout_s=timeout_s)
         return self._updated(chat_id, recorded, seen)
 
     def _update_by(self, chat_id: str, updater: ChatUpdater, timeout_s: float) -> Chat:
@@ -194,7 +197,7 @@ class ChatMethods(LedgerPart):
 
         while True:
             looks = len(seen)
-            recorded = self._store.execute(chat_id, decide, kind=ChatUpdated, timeout_s=timeout_s)
+            recorded = self._store.execute(CHATS, chat_id, decide, kind=ChatUpdated, timeout_s=timeout_s)
             if len(seen) == looks:
                 return self._updated(chat_id, recorded, seen)
             if time.monotonic() > deadline:
@@ -272,7 +275,7 @@ class ChatMethods(LedgerPart):
         """
         check_id(chat_id, "chat_id")
         recorded = self._store.execute(
-            chat_id, lambda state, now: decide_delete_chat(state, user_id=user_id), kind=ChatDeleted
+            CHATS, chat_id, lambda state, now: decide_delete_chat(state, user_id=user_id), kind=ChatDeleted
         )
         if recorded:
             self._store.finish_erasures()

@@ -4,6 +4,7 @@ from chatledger.domain.chat.decide_branches import decide_delete_checkpoint, dec
 from chatledger.domain.chat.events import CheckpointDeleted, CheckpointSet
 from chatledger.domain.limits import check_id, check_time, sought_id
 from chatledger.domain.values import Checkpoint
+from chatledger.projections.log.kinds import CHATS
 
 from .drafts import new_id
 from .port import ChatsToRead, LedgerPart
@@ -31,6 +32,7 @@ class CheckpointMethods(LedgerPart):
             check_time(created_at, "created_at")
         checkpoint_id = new_id()
         recorded = self._store.execute(
+            CHATS,
             chat_id,
             lambda state, now: decide_set_checkpoint(
                 state,
@@ -69,6 +71,6 @@ class CheckpointMethods(LedgerPart):
         check_id(chat_id, "chat_id")
         return bool(
             self._store.execute(
-                chat_id, lambda state, now: decide_delete_checkpoint(state, name), kind=CheckpointDeleted
+                CHATS, chat_id, lambda state, now: decide_delete_checkpoint(state, name), kind=CheckpointDeleted
             )
         )

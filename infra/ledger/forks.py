@@ -9,6 +9,7 @@ from chatledger.domain.chat.fork import BRANCHED_FROM, BRANCHED_FROM_CHAT, ChatF
 from chatledger.domain.limits import NO_ID, check_id, sought_id
 from chatledger.domain.values import Chat
 from chatledger.projections.chat.lists import ChatList
+from chatledger.projections.log.kinds import CHATS
 
 from .drafts import new_id
 from .port import ChatsToRead, LedgerPart
@@ -66,6 +67,7 @@ class ForkMethods(LedgerPart):
         new_ids, branch_id = {message.id: new_id() for message in chain}, new_id()
         fork_id = new_id() if new_chat_id is None else check_id(new_chat_id, "new_chat_id")
         self._store.execute(
+            CHATS,
             fork_id,
             lambda state, now: decide_fork_chat(state, fork, new_ids=new_ids, branch_id=branch_id, now=now),
             kind=ChatCreated,

@@ -24,6 +24,7 @@ from chatledger.domain.limits import check_id, sought_id
 from chatledger.domain.values import Branch, Checkpoint, Graph, Message, make_graph
 from chatledger.projections.chat.pages import only_new_collected
 from chatledger.projections.chat.reader import IndexedChat
+from chatledger.projections.log.kinds import CHATS
 
 from ..store.commands import MAX_COMMIT_EVENTS, Decide
 from .drafts import new_id
@@ -61,7 +62,7 @@ class InterchangeMethods(LedgerPart):
             count = _COMMIT_EVENTS if written else len(chat.branches) + len(chat.checkpoints) + len(chat.runs)
             ids = [new_id() for _ in range(1 + count)]
             before = len(chat.branches) - len(rest.branches) if written else None
-            recorded = self._store.execute(chat.id, _deciding(rest, ids, before), kind=None)
+            recorded = self._store.execute(CHATS, chat.id, _deciding(rest, ids, before), kind=None)
             bodies = [event.body for event in recorded]
             written += bodies
             if len(bodies) < _COMMIT_EVENTS:

@@ -8,12 +8,10 @@ from chatledger.domain.errors import AccessDeniedError, LedgerClosedError
 from chatledger.domain.limits import check_id
 
 from ..store.opening.registry import SharedStore, release
-from ..store.temp_folders import Scratch
-from .methods import LedgerMethods
 from .port import LedgerStore
-from .scopes.user_store import OwnedStore
+from .scopes.user_store import UserStore
 from .sweeper import Sweeper
-from .view import TimeTravelMethods
+from .view import LedgerMethods, TimeTravelMethods
 
 _CLOSED: Final = "the ledger is closed; open it again"
 
@@ -37,10 +35,6 @@ class Ledger(LedgerMethods, TimeTravelMethods):
             raise LedgerClosedError(_CLOSED)
         return self._shared.store
 
-    @property
-    def _scratch(self) -> Scratch:
-        return self._shared.store.scratch
-
     def _is_over(self) -> bool:
         return self._is_closed
 
@@ -61,7 +55,7 @@ class Ledger(LedgerMethods, TimeTravelMethods):
             AccessDeniedError: This ledger is limited to another user already.
             InvalidValueError: The id breaks a rule; None is no user.
         """
-        return OwnedLedger(self, check_id(user_id, "user_id", empty=True))
+        return UserLedger(self, check_id(user_id, "user_id", empty=True))
 
     @property
     def location(self) -> str:
@@ -90,7 +84,7 @@ class Ledger(LedgerMethods, TimeTravelMethods):
         return f"<Ledger {self.location}{' (closed)' if self._is_closed else ''}>"
 
 
-class OwnedLedger(Ledger):
+class UserLedger(Ledger):
     """A ledger that is limited to what one user owns. Made by `Ledger.for_user`."""
 
     def __init__(self, whole: Ledger, user_id: str) -> None:
@@ -101,7 +95,7 @@ class OwnedLedger(Ledger):
     def _store(self) -> LedgerStore:
         if self._is_over():
             raise LedgerClosedError(_CLOSED)
-        return OwnedStore(self._shared.store, self.user_id)
+        return UserStore(self._shared.store, self.user_id)
 
     def _is_over(self) -> bool:
         return self._is_closed or self._whole._is_over()  # noqa: SLF001 - as above
@@ -111,7 +105,7 @@ class OwnedLedger(Ledger):
         if check_id(user_id, "user_id", empty=True) != self.user_id:
             msg = "this ledger is limited to another user; use the ledger that it was made from"
             raise AccessDeniedError(msg)
-        return OwnedLedger(self._whole, user_id)
+        return UserLedger(self._whole, user_id)
 
     def close(self) -> None:
         """End this view; calling it again does nothing. The ledger that it was made from stays open."""

@@ -8,9 +8,10 @@ from weakref import WeakSet
 from chatledger.domain.chat.events import Recorded
 from chatledger.domain.errors import InvalidValueError
 from chatledger.domain.limits import NO_ID, check_count, sought_id
+from chatledger.domain.values import Progress, no_progress
 
 from ..log.envelope import acting
-from ..store.store import RETRY_S, Progress, no_progress
+from ..store.store import RETRY_S
 from .feed import WHOLE, Cursor, Feed, FeedFilter, FeedInfo, claim, drop_feed, list_feeds
 from .feed.filter import HistoryFilter
 from .port import ChatsToRead, LedgerPart

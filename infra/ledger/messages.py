@@ -20,6 +20,7 @@ from chatledger.domain.limits import check_count, check_id, sought_id
 from chatledger.domain.values import Divergence, Message, NewMessage
 from chatledger.projections.chat.chains import Chains, Place
 from chatledger.projections.chat.reader import IndexedChat
+from chatledger.projections.log.kinds import CHATS
 
 from .drafts import as_drafts
 from .port import ChatsToRead, LedgerPart, LedgerSnapshot, LedgerStore, store_of
@@ -60,6 +61,7 @@ class MessageMethods(LedgerPart):
         drafts = as_drafts(messages)
         store = self._store
         written = store.execute(
+            CHATS,
             chat_id,
             lambda state, now: decide_append(state, drafts, branch=branch, expected_head=expected_head, now=now),
             kind=MessagesAppended,
@@ -88,7 +90,7 @@ class MessageMethods(LedgerPart):
         drafts = as_drafts(messages)
         store = self._store
         written = store.execute(
-            chat_id, lambda state, now: decide_add_messages(state, drafts, now=now), kind=MessagesAppended
+            CHATS, chat_id, lambda state, now: decide_add_messages(state, drafts, now=now), kind=MessagesAppended
         )
         return _stored(store, chat_id, drafts, written)
 

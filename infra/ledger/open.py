@@ -10,6 +10,7 @@ from ..store.opening.locations import Options, open_shared
 from ..store.opening.nats_locations import without_secrets
 from .aio.async_ledger import AsyncLedger
 from .ledger import Ledger
+from .port import store_of
 from .sweeper import check_pause
 
 P = ParamSpec("P")
@@ -94,8 +95,8 @@ def open_async(options: Options) -> AsyncLedger:
     )
 
 
-def open_beside(ledger: Ledger) -> Ledger:
+def open_scratch(ledger: Ledger) -> Ledger:
     """Open a ledger in memory to try things with. Its index lies where what is derived from the other one may lie."""
     options = Options("memory:")
-    options.scratch = ledger._scratch  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - nothing for users
+    options.scratch = store_of(ledger).scratch
     return Ledger(open_shared(options))

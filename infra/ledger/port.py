@@ -13,11 +13,12 @@ from chatledger.projections.chat.reader import IndexedChat
 from chatledger.projections.generations import IndexState
 from chatledger.projections.lmdb.environment import Transaction
 from chatledger.projections.lmdb.tables import Tables
-from chatledger.projections.thread.reader import IndexedThread
+from chatledger.projections.log.kinds import Decision, R, StreamKind
 
 from ..log.bookmarks import Bookmark
-from ..store.commands import Command, Decide, DecideOnState, DecideOnThread, EventKind
+from ..store.commands import Command, Decide, EventKind
 from ..store.store import Store
+from ..store.temp_folders import Scratch
 
 AdminTask = Literal["anchor", "backup", "projections", "rebuild", "repair", "verify"]
 """A task on the chats of all users: the whole store carries it out, the others refuse it by this name."""
@@ -122,8 +123,8 @@ class LedgerSnapshot(Protocol):
         """Return the chat of that id; its record is None when there is none."""
         ...
 
-    def thread(self, thread_id: str, *, even_quarantined: bool = ...) -> IndexedThread:
-        """Return the thread of that id; its record is None when there is none."""
+    def stream(self, streams: StreamKind[R], key: str, *, even_quarantined: bool = ...) -> R:
+        """Return the stream of that kind and key; its record is None when there is none."""
         ...
 
     def chat_nos(self, *, user_id: str | None = ...) -> list[int]:
@@ -153,6 +154,11 @@ class LedgerStore(Protocol):
         """The log."""
         ...
 
+    @property
+    def scratch(self) -> Scratch:
+        """The place of temporary folders for what is derived from the log."""
+        ...
+
     def check_open(self) -> None:
         """Raise `LedgerClosedError` after the store was closed."""
         ...
@@ -162,25 +168,19 @@ class LedgerStore(Protocol):
         ...
 
     def execute(
-        self, chat_id: str, decide: Decide, *, kind: EventKind | None, timeout_s: float = ...
+        self,
+        streams: StreamKind[R],
+        key: str,
+        decide: Decision[R],
+        *,
+        kind: EventKind | None = ...,
+        timeout_s: float = ...,
     ) -> list[Recorded]:
-        """Decide on the present state of a chat, write and apply; return the events that were written."""
-        ...
-
-    def execute_on_thread(self, thread_id: str, decide: DecideOnThread) -> list[Recorded]:
-        """Do the same for a thread of agents."""
-        ...
-
-    def execute_on_state(self, state_id: str, decide: DecideOnState) -> list[Recorded]:
-        """Do the same for the state of a graph."""
+        """Decide on the present state of a stream, write and apply; return the events that were written."""
         ...
 
     def submit(self, chat_id: str, decide: Decide, kind: EventKind, on_end: Callable[[], object]) -> Command:
         """Begin what `execute` does, in another thread, which calls `on_end` when it is over."""
-        ...
-
-    def delete_thread(self, thread_id: str) -> None:
-        """Delete a thread of agents, and erase its events."""
         ...
 
     def finish_erasures(self) -> None:

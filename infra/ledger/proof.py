@@ -2,11 +2,11 @@
 
 from chatledger.domain.proof.anchors import Anchor
 from chatledger.domain.proof.verification import Verification
+from chatledger.domain.values import Progress, no_progress
 from chatledger.projections.lmdb.system_errors import system_errors
 
 from ..log.envelope import clock_ms
 from ..store.signing import PemSource, check_signature, load_private_key, load_public_key, sign
-from ..store.store import Progress, no_progress
 from .port import LedgerPart
 
 

@@ -17,6 +17,7 @@ from chatledger.domain.chat.runs import MAX_CASCADE, MessageRun, Regeneration, R
 from chatledger.domain.errors import InvalidValueError
 from chatledger.domain.limits import check_id, sought_id
 from chatledger.projections.chat.reader import IndexedChat
+from chatledger.projections.log.kinds import CHATS
 
 from .drafts import new_id
 from .messages import place_in
@@ -62,7 +63,7 @@ class RegenerationMethods(LedgerPart):
             ChatNotFoundError, MessageNotFoundError: The chat or a message is not there.
         """
         chat_id = _check_plan(plan).chat_id
-        self._store.execute(chat_id, lambda state, _now: decide_mark_stale(state, plan), kind=MessagesAnnotated)
+        self._store.execute(CHATS, chat_id, lambda state, _now: decide_mark_stale(state, plan), kind=MessagesAnnotated)
         return list(plan.stale_message_ids)
 
     def begin_regeneration(
@@ -88,6 +89,7 @@ class RegenerationMethods(LedgerPart):
         chat_id = _check_plan(plan).chat_id
         wanted = new_id() if regeneration_id is None else regeneration_id
         written = self._store.execute(
+            CHATS,
             chat_id,
             lambda state, _now: decide_begin_regeneration(
                 state, plan, regeneration_id=wanted, new_message_id=new_message_id
@@ -109,6 +111,7 @@ class RegenerationMethods(LedgerPart):
         """
         check_id(chat_id, "chat_id")
         self._store.execute(
+            CHATS,
             chat_id,
             lambda state, _now: decide_approve(state, regeneration_id, run_ids),
             kind=RegenerationApproved,
@@ -151,6 +154,7 @@ class RegenerationMethods(LedgerPart):
             raise InvalidValueError(msg)
         record_id, wanted = new_id(), new_id() if run_id is None else run_id
         self._store.execute(
+            CHATS,
             chat_id,
             lambda state, now: decide_repeat_run(
                 state,

@@ -19,6 +19,7 @@ from chatledger.domain.limits import check_count, check_id, sought_id
 from chatledger.domain.values import Message, NewMessage
 from chatledger.projections.chat.reader import IndexedChat
 from chatledger.projections.chat.runs import MESSAGE, THREAD, TRIGGER
+from chatledger.projections.log.kinds import CHATS
 
 from ..store.commands import Decide, EventKind
 from .drafts import as_drafts, new_id
@@ -241,7 +242,7 @@ class RunMethods(LedgerPart):
 
     def _change(self, chat_id: str, run_id: str, decide: Decide, *, kind: EventKind) -> MessageRun:
         check_id(chat_id, "chat_id")
-        written = self._store.execute(chat_id, decide, kind=kind)
+        written = self._store.execute(CHATS, chat_id, decide, kind=kind)
         ids = [_run_id(recorded.body) for recorded in written]
         with self._store.snapshot() as snapshot:
             run = snapshot.chat(chat_id).run(next((one for one in ids if one is not None), run_id))

@@ -8,6 +8,7 @@ from chatledger.domain.chat.save import Save, SavePreview, SaveResult, decide_sa
 from chatledger.domain.errors import HeadConflictError
 from chatledger.domain.limits import check_id
 from chatledger.projections.chat.reader import IndexedChat
+from chatledger.projections.log.kinds import CHATS
 
 from ..log.envelope import clock_ms
 from .port import LedgerPart
@@ -55,7 +56,7 @@ class SaveMethods(LedgerPart):
             return decide_save(state, save, now=now, target=target)
 
         try:
-            written = self._store.execute(chat_id, decide, kind=(BranchCreated, MessagesAppended))
+            written = self._store.execute(CHATS, chat_id, decide, kind=(BranchCreated, MessagesAppended))
         except _OutrunError:
             raise HeadConflictError(chat_id, save.branch, expected=heads[-2], actual=heads[-1]) from None
         return save_result(

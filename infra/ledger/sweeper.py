@@ -10,6 +10,7 @@ from chatledger.domain.chat.decide_chats import decide_expire_chat
 from chatledger.domain.chat.events import ChatDeleted
 from chatledger.domain.errors import ChatledgerError, InvalidValueError
 from chatledger.projections.chat.lists import due_chats
+from chatledger.projections.log.kinds import CHATS
 
 from ..log.envelope import acting, current
 from .port import LedgerStore
@@ -46,7 +47,7 @@ def sweep(store: LedgerStore, *, until: int, limit: int | None = None) -> list[s
                 break
             for chat_id in due:
                 recorded = store.execute(
-                    chat_id, lambda state, now: decide_expire_chat(state, until=until), kind=ChatDeleted
+                    CHATS, chat_id, lambda state, now: decide_expire_chat(state, until=until), kind=ChatDeleted
                 )
                 passed.add(chat_id)
                 if recorded:

@@ -26,6 +26,7 @@ from chatledger.domain.thread.events import CheckpointKey, Skeleton
 from chatledger.domain.thread.namespaces import is_within
 from chatledger.domain.thread.record import CheckpointRecord, StoredWrite, ThreadRecord, ancestors
 from chatledger.domain.wire import Value
+from chatledger.projections.log.kinds import THREADS
 from chatledger.projections.thread.reader import (
     IndexedThread,
     checkpoints_of_run,
@@ -250,7 +251,7 @@ class Threads:
                         break
                     if not (_is_wanted(name, namespace, within) and (before is None or checkpoint_id < before)):
                         continue
-                    thread = threads.get(owner) or threads.setdefault(owner, snapshot.thread(owner))
+                    thread = threads.get(owner) or threads.setdefault(owner, snapshot.stream(THREADS, owner))
                     record = thread.checkpoint(name, checkpoint_id)
                     if record is not None and record.skeleton is None and keep(owner, record):
                         found.append(_loaded(thread, record, is_known, pieces))
@@ -329,13 +330,13 @@ class Threads:
         """The checkpoints that a run made: (thread id, namespace, checkpoint id)."""
         with self._store.snapshot() as snapshot:
             found = checkpoints_of_run(snapshot.txn, snapshot.tables, run_id)
-            return [key for key in found if snapshot.thread(key[0], even_quarantined=True).record is not None]
+            return [key for key in found if snapshot.stream(THREADS, key[0], even_quarantined=True).record is not None]
 
     @contextmanager
     def reading(self, thread_id: str) -> Generator[IndexedThread]:
         """A thread at one moment, for questions that belong together."""
         with self._store.snapshot() as snapshot:
-            yield snapshot.thread(check_id(thread_id, "thread_id"))
+            yield snapshot.stream(THREADS, check_id(thread_id, "thread_id"))
 
     def delete(self, thread_id: str, *, within: str | None = None) -> None:
         """
@@ -343,10 +344,9 @@ class Threads:
 
         Threads that were copied from it keep what they have: it is written to their own streams first.
         """
+        self._execute(thread_id, lambda state: decide_delete_namespaces(state, within=within, reason="deleted"))
         if within is None:
-            self._store.delete_thread(check_id(thread_id, "thread_id"))
-        else:
-            self._execute(thread_id, lambda state: decide_delete_namespaces(state, within=within, reason="deleted"))
+            self._store.finish_erasures()
 
     def remove(self, thread_id: str, plan: Callable[[IndexedThread], Removal], *, reason: str) -> None:
         """
@@ -392,13 +392,13 @@ class Threads:
                 check_source(target, target.beside(source_id))
 
     def _execute(self, thread_id: str, decide: Callable[[IndexedThread], list[Body]]) -> None:
-        self._store.execute_on_thread(check_id(thread_id, "thread_id"), lambda state, _now: decide(state))
+        self._store.execute(THREADS, check_id(thread_id, "thread_id"), lambda state, _now: decide(state))
 
 
 def _living(snapshot: LedgerSnapshot) -> Iterator[tuple[IndexedThread, ThreadRecord]]:
     """Yield the threads, the oldest first."""
     for _, thread_id in listed_threads(snapshot.txn, snapshot.tables):
-        thread = snapshot.thread(thread_id, even_quarantined=True)
+        thread = snapshot.stream(THREADS, thread_id, even_quarantined=True)
         if thread.record is not None:
             yield thread, thread.record
 

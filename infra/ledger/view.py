@@ -6,13 +6,46 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Concatenate, ParamSpec, Self, TypeVar
 
-from ..store.temp_folders import Scratch
-from .methods import LedgerMethods
+from .annotations import AnnotationMethods
+from .backups import BackupMethods
+from .branches import BranchMethods
+from .chats import ChatMethods
+from .checkpoints import CheckpointMethods
+from .forks import ForkMethods
+from .interchange import InterchangeMethods
+from .log import LogMethods
+from .messages import MessageMethods
 from .port import LedgerPart, LedgerStore
+from .projections import ProjectionMethods
+from .proof import ProofMethods
+from .regenerations import RegenerationMethods
+from .runs import RunMethods
+from .saves import SaveMethods
 from .scopes.as_of import AsOfEvents, AsOfStore, find_point
+from .search import SearchMethods
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+class LedgerMethods(
+    ChatMethods,
+    MessageMethods,
+    BranchMethods,
+    CheckpointMethods,
+    AnnotationMethods,
+    RunMethods,
+    RegenerationMethods,
+    ForkMethods,
+    SaveMethods,
+    SearchMethods,
+    InterchangeMethods,
+    LogMethods,
+    ProofMethods,
+    ProjectionMethods,
+    BackupMethods,
+):
+    """All methods of a ledger but those that look back."""
 
 
 class _AsOfReader(LedgerMethods):
@@ -132,10 +165,6 @@ class LedgerView:
 class TimeTravelMethods(LedgerPart):
     """The part of a ledger that looks back."""
 
-    @property
-    def _scratch(self) -> Scratch:
-        raise NotImplementedError
-
     def as_of(self, moment: int | datetime) -> LedgerView:
         """
         A read-only view of the ledger as it stood at an earlier moment. Use it as a context manager, or close it.
@@ -153,4 +182,4 @@ class TimeTravelMethods(LedgerPart):
             InvalidValueError: The position is beyond the end of the log, or the time has no time zone.
             LogUnavailableError: The log did not answer.
         """
-        return LedgerView(AsOfStore(lambda: self._store, find_point(self._store, moment), self._scratch))
+        return LedgerView(AsOfStore(lambda: self._store, find_point(self._store, moment)))

@@ -11,19 +11,14 @@ from chatledger.domain.chat.state import stream_head
 from chatledger.domain.errors import InvalidValueError, LogUnavailableError
 from chatledger.domain.log.codec import EncodedEvent, encode_events, split
 from chatledger.projections.chat.reader import IndexedChat
-from chatledger.projections.graph.reader import IndexedGraphState
 from chatledger.projections.index import Snapshot
-from chatledger.projections.thread.reader import IndexedThread
+from chatledger.projections.log.kinds import StoredStream
 
 from ..log.envelope import clock_ms, current
 
 Decide = Callable[[IndexedChat, int], list[Body]]
 """(state, now in ms) to what is to be written."""
-DecideOnThread = Callable[[IndexedThread, int], list[Body]]
-"""A decision on a thread, as `Decide`."""
-DecideOnState = Callable[[IndexedGraphState, int], list[Body]]
-"""A decision on the state of a graph, as `Decide`."""
-S = TypeVar("S", bound=IndexedChat | IndexedThread | IndexedGraphState)
+S = TypeVar("S", bound=StoredStream)
 EventKind = type[Body] | tuple[type[Body], ...]
 """The type of the event that a command writes first."""
 
@@ -147,7 +142,7 @@ class Command:
             del error  # it refers to this frame
 
 
-def _find_events(state: IndexedChat | IndexedThread | IndexedGraphState, command_id: str) -> tuple[int, int] | None:
+def _find_events(state: StoredStream, command_id: str) -> tuple[int, int] | None:
     """The positions of the first and the last event of a command; None when it was not carried out."""
     tombstone = state.tombstone
     if tombstone is not None and tombstone.command_id == command_id:

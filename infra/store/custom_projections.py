@@ -2,7 +2,7 @@
 
 import contextlib
 import logging
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from typing import Any
 
 import lmdb
@@ -15,6 +15,7 @@ from chatledger.domain.errors import (
     NotFoundError,
     ProjectionError,
 )
+from chatledger.domain.values import Progress
 from chatledger.domain.wire import Value
 from chatledger.projections.custom.attached import ALL_STORES, Entry, barred
 from chatledger.projections.custom.catching_up import CatchingUp
@@ -34,7 +35,6 @@ from chatledger.projections.generations import Generation
 from chatledger.projections.index import Index, ReadLog
 from chatledger.projections.lmdb.environment import Transaction
 
-Progress = Callable[[int, int], None]
 _logger = logging.getLogger(__name__)
 
 

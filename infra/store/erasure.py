@@ -3,15 +3,18 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from typing import Final
 
 from chatledger.domain.errors import AccessDeniedError
 from chatledger.projections.generations import Erasure
-from chatledger.projections.index import Index
+from chatledger.projections.index import Index, Snapshot
 from chatledger.projections.lmdb.pages import PageError
 
 from ..log import EventLog
+from .cascades import Cascades
 
 
 class _PostponedError(Exception):
@@ -36,7 +39,7 @@ class LargeDataEraser:
             dropped = snapshot.dropped_large()
         for digest in dropped:
             try:
-                is_done = self._log.blobs.drop(digest, is_used=lambda digest=digest: self._is_used(digest))  # type: ignore[misc]  # a default of a lambda
+                is_done = self._log.blobs.drop(digest, is_used=partial(self._is_used, digest))
             except _PostponedError:
                 return
             if is_done:
@@ -50,24 +53,26 @@ class LargeDataEraser:
         count = 0
         for name in self._log.blobs.unreferenced(digests):
             try:
-                count += self._log.blobs.drop_name(name, is_used=lambda name=name: self._is_name_used(name))  # type: ignore[misc]  # as above
+                count += self._log.blobs.drop_name(name, is_used=partial(self._is_name_used, name))
             except _PostponedError:
                 break
         return count
 
     def _is_used(self, digest: bytes) -> bool:
-        self._catch_up()
-        with self._index.snapshot() as snapshot:
-            if snapshot.erasures():
-                raise _PostponedError
+        with self._settled() as snapshot:
             return snapshot.is_large_used(digest)
 
     def _is_name_used(self, name: str) -> bool:
+        with self._settled() as snapshot:
+            return any(self._log.blobs.has(name, digest) for digest in snapshot.large_digests())
+
+    @contextmanager
+    def _settled(self) -> Generator[Snapshot]:
         self._catch_up()
         with self._index.snapshot() as snapshot:
             if snapshot.erasures():
                 raise _PostponedError
-            return any(self._log.blobs.has(name, digest) for digest in snapshot.large_digests())
+            yield snapshot
 
 
 SCRUB_S: Final = 1.0
@@ -84,8 +89,7 @@ class Eraser:
         log, index: Where it is erased.
         rebuild: Builds the index anew, for when its files cannot be cleaned.
         closing: Set when the store is being closed.
-        before: Deletes what goes with what is deleted; called first each time.
-        release: Given what is to be erased, writes what others need of it elsewhere.
+        cascades: What goes with deleted chats, and what others need of deleted streams.
         catch_up: Brings the index to the end of the log.
     """
 
@@ -95,23 +99,21 @@ class Eraser:
         index: Index,
         rebuild: Callable[[], object],
         closing: threading.Event,
-        *,
-        before: Callable[[], object] = lambda: None,
-        release: Callable[[Sequence[Erasure]], object] = lambda _erasures: None,
-        catch_up: Callable[[], object] = lambda: None,
+        cascades: Cascades,
+        catch_up: Callable[[], object],
     ) -> None:
         self._log, self._index = log, index
-        self._rebuild, self._closing, self._before, self._release = rebuild, closing, before, release
+        self._rebuild, self._closing, self._cascades = rebuild, closing, cascades
         self._unfinished: set[int] = set()
         self._is_allowed = True
         self.large = LargeDataEraser(log, index, catch_up)
 
     def finish(self, *, timeout_s: float) -> None:
         """Erase it from the log and the index; in the index, what readers hold for longer than `timeout_s` stays for `tidy`."""
-        self._before()
+        self._cascades.follow_chats()
         with self._index.snapshot() as snapshot:
             erasures, has_large = snapshot.erasures(), bool(snapshot.dropped_large())
-        self._release(erasures)
+        self._cascades.release(erasures)
         if erasures or has_large:
             with self._log.erasing():
                 self._erase(erasures)

@@ -5,10 +5,20 @@ Quarantine: damaged files, and chats that lost events for good, set aside by a r
     quarantine/<time>/index/...      a damaged index, where that alone was damaged
 
 A damaged log is kept with its whole directory, beside the repaired one; the note says where.
+
+These notice that events were lost, each with its own evidence:
+
+- before an embedded server starts, `infra/log/nats_server/preflight.py`: the checksums and seals of its block files;
+- at every open, `refuse_if_regressed` in `infra/log/witness.py`: the last position that the witness or the index has seen;
+- at every open and rebuild, `check_end` in `projections/projector.py`: positions without an event that no tombstone explains;
+- at every event, `evolve` and `check_follows` in `domain/chat/state.py`: its version and the hash of the event before it;
+- at every read for a user, `CheckedReading` in `infra/store/reading.py`: what stood at each position of the index;
+- `Ledger.verify`, backups and `chatledger doctor`: all of these, over the whole log.
 """
 
 import shutil
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -22,15 +32,21 @@ from chatledger.domain.errors import (
     QuarantinedError,
     UnsupportedFormatError,
 )
-from chatledger.domain.thread.events import thread_of
 from chatledger.domain.wire import Value
 from chatledger.projections.index import Refuse, refuse_nothing
+from chatledger.projections.log.kinds import kind_of
 
+from ..log.envelope import clock_ms
 from ..log.nats_server.directory import write_private
 
 FOLDER: Final = "quarantine"
 _NOTE: Final = "note.json"
 _FORMAT: Final = 1
+
+
+def stamp_now() -> str:
+    """Return the present time to the second, for names: `20260131T235959Z`."""
+    return f"{datetime.fromtimestamp(clock_ms() // 1000, UTC):%Y%m%dT%H%M%SZ}"
 
 
 class QuarantinedStream(Value, frozen=True):
@@ -181,11 +197,9 @@ class Refusal:
 
 def describe_quarantined(folder: Path, stream: QuarantinedStream) -> str:
     """Return the message about a stream that is refused."""
-    thread = thread_of(stream.id)
-    what = f"chat {stream.id!r}" if thread is None else f"thread {thread!r}"
     after = f", with the content of {stream.kept_after:,} behind the damage" if stream.kept_after else ""
     return (
-        f"{what} lost events: {stream.kept:,} of at least {stream.seen:,} are left{after}, see {folder}. Nothing of it is shown or added "
+        f"{kind_of(stream.id).describe(stream.id)} lost events: {stream.kept:,} of at least {stream.seen:,} are left{after}, see {folder}. Nothing of it is shown or added "
         f"until they are restored ('chatledger doctor --repair --backup FOLDER') or given up ('chatledger doctor --give-up {stream.id}')"
     )
 

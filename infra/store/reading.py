@@ -9,12 +9,10 @@ from typing import Self
 from chatledger.domain.chat.events import Recorded, StreamDeleted
 from chatledger.domain.chat.state import StreamHead, stream_head
 from chatledger.domain.errors import ChainIntegrityError
-from chatledger.domain.graph.events import is_state_stream
 from chatledger.domain.log.tombstones import is_foreign
-from chatledger.domain.thread.events import thread_of
-from chatledger.projections.graph.reader import IndexedGraphState
 from chatledger.projections.index import Index, Snapshot
 from chatledger.projections.log.entries import Compared, LogEntry, compare, compare_stream, living_stream
+from chatledger.projections.log.kinds import kind_of
 from chatledger.projections.projector import Projector
 
 from ..log import EventLog
@@ -175,9 +173,4 @@ def _follows(snapshot: Snapshot, events: Sequence[Recorded]) -> bool:
 
 def _head(snapshot: Snapshot, stream: str) -> StreamHead:
     """The last event of a stream that the index has applied."""
-    if is_state_stream(stream):
-        return stream_head(IndexedGraphState(snapshot.tables, snapshot.txn, stream))
-    thread_id = thread_of(stream)
-    if thread_id is not None:
-        return stream_head(snapshot.thread(thread_id, even_quarantined=True))
-    return stream_head(snapshot.chat(stream, even_quarantined=True))
+    return stream_head(kind_of(stream).read(snapshot.tables, snapshot.txn, stream))

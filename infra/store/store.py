@@ -19,32 +19,28 @@ from chatledger.domain.errors import (
     LogUnavailableError,
     UpdateConflictError,
 )
-from chatledger.domain.graph.events import state_stream
 from chatledger.domain.log.codec import MAX_EVENT_BYTES
 from chatledger.domain.log.large_data import MAX_MESSAGE_BYTES
-from chatledger.domain.thread.events import thread_stream
+from chatledger.domain.values import Progress, no_progress
 from chatledger.projections.custom.attached import barred
-from chatledger.projections.generations import Erasure, IndexState
-from chatledger.projections.graph.reader import IndexedGraphState
+from chatledger.projections.generations import IndexState
 from chatledger.projections.index import Index, Snapshot
 from chatledger.projections.lmdb.system_errors import system_errors
+from chatledger.projections.log.kinds import Decision, StreamKind
 from chatledger.projections.projector import Projector
 
 from ..log import EventLog, LostRaceError
 from ..log.envelope import current
 from ..log.port import READ_PAGE
 from ..log.witness import LastSeen, Witness, refuse_if_regressed
-from .cascades import IsDue, delete_states_of_chats, delete_thread, delete_threads_of_chats, free_copies
-from .commands import Command, Decide, DecideOnState, DecideOnThread, EventKind, Limits, S
+from .cascades import Cascades
+from .commands import Command, Decide, EventKind, Limits, S
 from .custom_projections import CustomProjections
 from .erasure import SCRUB_S, Eraser
 from .follower import Follower
 from .group_commit import GroupCommit
 from .reading import CheckedReading, ReadAhead
 from .temp_folders import Scratch
-
-Progress = Callable[[int, int], None]
-"""(events done, events in all), for progress bars."""
 
 RETRY_S: Final = 30.0
 _MAX_PAUSE_S: Final = 0.05
@@ -53,11 +49,6 @@ _CHECKED_ATTEMPTS: Final = 10
 """After so many lost races, and again after as many more, the index is compared with the log: it may be damaged."""
 _CLOSED: Final = "the ledger is closed; open it again"
 _logger = logging.getLogger(__name__)
-
-
-def no_progress(done: int, total: int) -> None:
-    """Report nothing."""
-    del done, total
 
 
 class Store:
@@ -100,9 +91,8 @@ class Store:
             index,
             self.rebuild,
             self._closing,
-            before=self._delete_agents_of_chats,
-            release=self._free_copies,
-            catch_up=self.projector.catch_up,
+            Cascades(index, self.snapshot, self.execute),
+            self.projector.catch_up,
         )
         try:
             self._open(progress)
@@ -151,17 +141,19 @@ class Store:
 
     def execute(
         self,
-        chat_id: str,
-        decide: Decide,
+        streams: StreamKind[S],
+        key: str,
+        decide: Decision[S],
         *,
-        kind: EventKind | None,
+        kind: EventKind | None = None,
         timeout_s: float = RETRY_S,
     ) -> list[Recorded]:
         """
-        Decide on the chat's present state, write, and apply: again, while others write to the chat in between.
+        Decide on a stream's present state, write, and apply: again, while others write to the stream in between.
 
         A command with the id of one that was carried out before (see `context`) changes nothing. `kind` is the first event
-        that the command writes; None for one that cannot be told from others and heeds no command id.
+        that the command writes; None for one that cannot be told from others and heeds no command id: its decision must
+        change nothing when it is repeated.
 
         Returns:
             The events that were written, now or then; none when there was nothing to do.
@@ -172,34 +164,14 @@ class Store:
             CorruptStateError: The same, because the index does not show events of the chat that it has read.
             LogUnavailableError: No answer; the outcome is unknown, repeating the call is safe.
         """
+        is_tolerant = not streams.is_refused_in_quarantine
         return self.execute_on_stream(
-            chat_id, lambda snapshot: snapshot.chat(chat_id), decide, kind=kind, timeout_s=timeout_s
+            streams.stream_of(key),
+            lambda snapshot: snapshot.stream(streams, key, even_quarantined=is_tolerant),
+            decide,
+            kind=kind,
+            timeout_s=timeout_s,
         )
-
-    def execute_on_thread(self, thread_id: str, decide: DecideOnThread) -> list[Recorded]:
-        """Decide, write and apply on a thread of agents; a decision must change nothing when it is repeated."""
-        return self.execute_on_stream(
-            thread_stream(thread_id), lambda snapshot: snapshot.thread(thread_id), decide, kind=None
-        )
-
-    def execute_on_state(self, state_id: str, decide: DecideOnState) -> list[Recorded]:
-        """Decide, write and apply on the state of a graph."""
-        stream = state_stream(state_id)
-        return self.execute_on_stream(
-            stream, lambda snapshot: IndexedGraphState(snapshot.tables, snapshot.txn, stream), decide, kind=None
-        )
-
-    def delete_thread(self, thread_id: str, *, is_due: IsDue = lambda _thread: True) -> None:
-        """Delete a thread of agents, if it is due, and erase its events; see `cascades`."""
-        delete_thread(self.execute_on_thread, thread_id, is_due)
-        self.finish_erasures()
-
-    def _delete_agents_of_chats(self) -> None:
-        delete_threads_of_chats(self.snapshot, self.execute_on_thread)
-        delete_states_of_chats(self.snapshot, self.execute_on_state)
-
-    def _free_copies(self, erasures: Sequence[Erasure]) -> None:
-        free_copies(self.snapshot, self.execute_on_thread, self.index.update, erasures)
 
     def execute_on_stream(
         self,
@@ -210,7 +182,7 @@ class Store:
         kind: EventKind | None,
         timeout_s: float = RETRY_S,
     ) -> list[Recorded]:
-        """Decide, write and apply on any stream, as `execute` does on a chat. `read` returns the state for the decision."""
+        """Decide, write and apply as `execute` does; `read` returns the state for the decision."""
         self.check_open()
         deadline = time.monotonic() + timeout_s
         attempts, end = 0, None

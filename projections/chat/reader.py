@@ -46,6 +46,8 @@ _decode_checkpoint: Final = msgspec.msgpack.Decoder(CheckpointRow).decode
 class IndexedChat:
     """A `ChatState` that answers from one transaction, each question with a few look-ups whatever the chat's size."""
 
+    is_taken = False
+
     def __init__(self, tables: Tables, txn: Transaction, chat_id: str, chat_no: int | None) -> None:
         self.chat_id = chat_id
         self.chat_no = chat_no
@@ -76,6 +78,16 @@ class IndexedChat:
     def stream_id(self) -> str:
         """The id of the chat's stream, which is that of the chat."""
         return self.chat_id
+
+    @property
+    def stream_no(self) -> int | None:
+        """The number of the chat: the position of its first event."""
+        return self.chat_no
+
+    @property
+    def owner(self) -> str | None:
+        """The owner; None when there is no such chat."""
+        return None if self.profile is None else self.profile.user_id
 
     @property
     def tombstone(self) -> Tombstone | None:
@@ -215,3 +227,9 @@ class IndexedChat:
         if self.chat_no is None:
             return []
         return list(prefixed(self._txn, self._tables.rows, self._prefix + tag))
+
+
+def chat_at(txn: Transaction, tables: Tables, chat_no: int) -> str | None:
+    """Return the id of the chat of a number; None when there is none."""
+    profile = IndexedChat(tables, txn, "", chat_no).profile
+    return None if profile is None else profile.id

@@ -1,12 +1,13 @@
 """Bringing a custom projection to the position of the index: page by page, with everybody else reading and writing."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import msgspec
 
 from chatledger.domain.chat.events import Recorded, StreamDeleted
 from chatledger.domain.errors import ChainIntegrityError, ProjectionError
+from chatledger.domain.values import Progress, no_progress
 
 from ..generations import Generation
 from ..index import Index, ReadLog, Snapshot
@@ -75,10 +76,6 @@ class Links:
             )
 
 
-Report = Callable[[int, int], None]
-"""(position reached, position of the index)."""
-
-
 class CatchingUp:
     """
     One projection on its way to where the index is.
@@ -95,7 +92,7 @@ class CatchingUp:
         self._wanted = wanted
         self._links = Links()
 
-    def run(self, *, can_build: bool, report: Report = lambda done, total: None) -> ProjectionRecord | None:
+    def run(self, *, can_build: bool, report: Progress = no_progress) -> ProjectionRecord | None:
         """
         Catch up. Returns the record of the rows that serve now, or are broken.
 

@@ -7,11 +7,12 @@ from typing import Final, TypeVar
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from chatledger.domain.chat.events import Body
 from chatledger.domain.chat.state import Tombstone
 from chatledger.domain.content import Content, ListNode, piece_digest
 from chatledger.domain.errors import DECODE_ERRORS, CorruptStateError
-from chatledger.domain.graph.decide import GraphStateRecord, VersionRecord
-from chatledger.domain.graph.events import parse_state_id
+from chatledger.domain.graph.decide import GraphStateRecord, VersionRecord, decide_delete_state
+from chatledger.domain.graph.events import parse_state_id, state_stream
 
 from ..content import StoredPiece, decode_piece, elements_of
 from ..lmdb.checksums import without_keyed_checksum
@@ -37,6 +38,8 @@ class IndexedGraphState:
     Whatever is read is verified: rows have a checksum, pieces are named by what is in them.
     """
 
+    is_taken = False
+
     def __init__(self, tables: Tables, txn: Transaction, stream: str) -> None:
         self.stream_id = stream
         self._tables, self._txn = tables, txn
@@ -50,6 +53,17 @@ class IndexedGraphState:
         if self._record is UNSET:
             self._record = None if self.state_no is None else _record_of(self._txn, self._tables, self.state_no)
         return self._record
+
+    @property
+    def stream_no(self) -> int | None:
+        """The number of the state: the position of its first event."""
+        return self.state_no
+
+    @property
+    def owner(self) -> str | None:
+        """The owner; None when there is no such state, or its first events do not name it. Raises `CorruptStateError`."""
+        state_id = None if self.record is None else self.record.state_id
+        return parse_state_id(state_id).user_id if state_id else None
 
     @property
     def tombstone(self) -> Tombstone | None:
@@ -116,6 +130,14 @@ class IndexedGraphState:
         return elements_of(node, self.stored_piece, max_depth=MAX_DEPTH, where="it")
 
 
+def state_at(txn: Transaction, tables: Tables, state_no: int) -> str | None:
+    """Return the id of the stream of the state of a number, "" before its first version; None when there is none."""
+    if txn.get(keys.record_key(state_no), db=tables.states) is None:
+        return None
+    state_id = record_at(txn, tables, state_no).state_id
+    return state_stream(state_id) if state_id else ""
+
+
 def record_at(txn: Transaction, tables: Tables, state_no: int) -> GraphStateRecord:
     """The record of a listed state. Raises `CorruptStateError` when it is damaged."""
     with contextlib.suppress(CorruptStateError):
@@ -163,6 +185,19 @@ def listed_states(
         prefix = keys.conversation_prefix(conversation_id)
     for key, _ in prefixed(txn, tables.state_order, prefix):
         yield record_at(txn, tables, to_number(key[-8:]))
+
+
+def deletions_of_states(
+    txn: Transaction, tables: Tables, conversation_id: str, before: int
+) -> list[tuple[str, Callable[[IndexedGraphState, int], list[Body]]]]:
+    """Return the states of a conversation that began before a position: ids, with the decisions that delete them."""
+
+    def decide(state: IndexedGraphState, _now: int) -> list[Body]:
+        is_due = state.record is not None and state.record.first_position < before
+        return decide_delete_state(state, reason="chat_deleted") if is_due else []
+
+    found = listed_states(txn, tables, conversation_id=conversation_id)
+    return [(state.state_id, decide) for state in found if state.first_position < before]
 
 
 def outdated_states(

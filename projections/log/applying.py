@@ -4,30 +4,27 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
+import msgspec
+
 from chatledger.domain.chat.events import Recorded, StreamDeleted
 from chatledger.domain.chat.state import ChatState, StreamHead, stream_head
-from chatledger.domain.graph.events import is_state_stream
 from chatledger.domain.log.tombstones import ForeignMessage, removed_until
-from chatledger.domain.thread.events import thread_of
 
 from ..chat.writer import ChatWriter
 from ..custom.attached import Attached
-from ..graph.writer import GraphStateWriter
 from ..lmdb.environment import Transaction
 from ..lmdb.tables import Tables
-from ..thread.writer import ThreadWriter
 from .entries import FOREIGN_NO, LogEntry, count_between, drop_entries, drop_foreign, put_entries
+from .kinds import StreamWriter, kind_of
 
 _logger: Final = logging.getLogger(__name__)
 
 
 def describe_foreign(stream: str, position: int, why: str) -> str:
     """Return the message about a stream that has a foreign message on its subject."""
-    thread = thread_of(stream)
-    what = f"chat {stream!r}" if thread is None else f"thread {thread!r}"
     return (
-        f"{what} is in quarantine: at position {position} of the log, on its subject, stands a message that is not of it: {why}. "
-        "Nothing of it is shown or added until 'chatledger doctor --repair' has removed the message"
+        f"{kind_of(stream).describe(stream)} is in quarantine: at position {position} of the log, on its subject, stands a "
+        f"message that is not of it: {why}. Nothing of it is shown or added until 'chatledger doctor --repair' has removed the message"
     )
 
 
@@ -44,30 +41,15 @@ def pass_over(recorded: Recorded, why: str) -> None:
     )
 
 
-Writer = ChatWriter | ThreadWriter | GraphStateWriter
 PassOver = Callable[[Recorded, str], None]
 """Is told of a foreign message, and what is wrong with it."""
 
 
-def writer_of(tables: Tables, txn: Transaction, stream: str) -> Writer:
-    """Return the writer that applies the events of a stream."""
-    if is_state_stream(stream):
-        return GraphStateWriter(tables, txn, stream)
-    if thread_of(stream) is None:
-        return ChatWriter(tables, txn, stream)
-    return ThreadWriter(tables, txn, stream)
-
-
-def ignore(recorded: Recorded, why: str) -> None:
-    """Tell nobody of a foreign message."""
-    del recorded, why
-
-
-class Settings:
+class Settings(msgspec.Struct, kw_only=True):
     """
     Settings of how events are applied.
 
-    Attributes:
+    Args:
         application: Whose position it is that is tracked.
         partly_erased: Streams of which the log still has events that are left out, and are to be erased.
         check: Is told each event with the chat as it stands before it, and may refuse it.
@@ -76,19 +58,12 @@ class Settings:
         pass_over: Is told of foreign messages.
     """
 
-    def __init__(
-        self,
-        *,
-        application: str,
-        check: Callable[[ChatState, Recorded], None] | None = None,
-        custom: Attached | None = None,
-        is_checked: bool = False,
-        pass_over: PassOver = ignore,
-    ) -> None:
-        self.application = application
-        self.partly_erased: set[str] = set()
-        self.check, self.custom = check, custom or Attached()
-        self.is_checked, self.pass_over = is_checked, pass_over
+    application: str
+    partly_erased: set[str] = msgspec.field(default_factory=set[str])
+    check: Callable[[ChatState, Recorded], None] | None = None
+    custom: Attached = msgspec.field(default_factory=Attached)
+    is_checked: bool = False
+    pass_over: PassOver = pass_over
 
 
 class EventPage:
@@ -111,7 +86,7 @@ class EventPage:
 
     def __init__(self, txn: Transaction, tables: Tables, position: int, settings: Settings) -> None:
         self._txn, self._tables, self._position, self._settings = txn, tables, position, settings
-        self._writers: dict[str, Writer] = {}
+        self._writers: dict[str, StreamWriter] = {}
         self._entries: list[LogEntry] = []
         self.missing = self.erased = 0
         self.applied: list[Recorded] = []
@@ -128,7 +103,7 @@ class EventPage:
             return
         writer = self._writers.get(stream)
         if writer is None:
-            writer = self._writers[stream] = writer_of(self._tables, self._txn, stream)
+            writer = self._writers[stream] = kind_of(stream).write(self._tables, self._txn, stream)
         head = stream_head(writer)
         is_next = event.originator_version == head.version + 1 and event.previous_hash == head.hash
         if not is_next and (wrong := self._wrong(head, recorded)) is not None:
@@ -144,7 +119,7 @@ class EventPage:
             self._forget(recorded, body, head)
         writer.apply(recorded)
         self.applied.append(recorded)
-        self._entries.append(LogEntry.of(recorded, stream_no=_number_of(writer), previous=head.position))
+        self._entries.append(LogEntry.of(recorded, stream_no=writer.stream_no, previous=head.position))
 
     def _wrong(self, head: StreamHead, recorded: Recorded) -> str | None:
         """Why an event that does not follow is not one of its stream; None when others may be missing before it."""
@@ -186,10 +161,3 @@ class EventPage:
         for writer in self._writers.values():
             writer.flush()
         self._put_entries()
-
-
-def _number_of(writer: Writer) -> int | None:
-    """The number of a living stream: the position of its first event."""
-    if isinstance(writer, ChatWriter):
-        return writer.chat_no
-    return writer.thread_no if isinstance(writer, ThreadWriter) else writer.state_no

@@ -5,21 +5,12 @@ from itertools import islice, takewhile
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-import msgspec
-
 from chatledger.domain.chat.events import Recorded
-from chatledger.domain.graph.events import state_stream
-from chatledger.domain.thread.events import thread_stream
-from chatledger.domain.thread.record import ThreadRecord
 
-from ..chat.reader import IndexedChat
-from ..graph.keys import record_key
-from ..graph.reader import record_at
-from ..lmdb.checksums import without_checksum
 from ..lmdb.environment import Transaction
 from ..lmdb.keys import number, to_number
 from ..lmdb.tables import Tables
-from ..thread.rows import RECORD
+from .kinds import STREAM_KINDS
 
 if TYPE_CHECKING:
     import lmdb
@@ -189,13 +180,5 @@ def _back_to(txn: Transaction, tables: Tables, position: int, seen: int) -> LogE
 
 def living_stream(txn: Transaction, tables: Tables, stream_no: int) -> str | None:
     """The id of the stream of that number, "" where its first events do not tell it; None when it was deleted."""
-    profile = IndexedChat(tables, txn, "", stream_no).profile
-    if profile is not None:
-        return profile.id
-    raw = txn.get(number(stream_no) + RECORD, db=tables.agents)
-    if raw is not None:
-        return thread_stream(msgspec.msgpack.decode(without_checksum(raw), type=ThreadRecord).thread_id)
-    if txn.get(record_key(stream_no), db=tables.states) is None:
-        return None
-    state_id = record_at(txn, tables, stream_no).state_id
-    return state_stream(state_id) if state_id else ""
+    found = (kind.find(txn, tables, stream_no) for kind in STREAM_KINDS)
+    return next((stream for stream in found if stream is not None), None)

@@ -1,10 +1,10 @@
 """Indexing the messages of chats for search: as they are written, and from the chains, chat by chat, while the index is in use."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from chatledger.domain.search.tokens import LANDMARK_TERMS, TOKENIZER, landmarks_of, terms_of
-from chatledger.domain.values import Message
+from chatledger.domain.values import Message, Progress
 
 from ..chat.chains import Place
 from ..chat.lists import listed
@@ -186,7 +186,7 @@ def build(
     tables: Tables,
     *,
     anew: bool,
-    progress: Callable[[int, int], None],
+    progress: Progress,
     chunk_messages: int = CHUNK_MESSAGES,
 ) -> None:
     """

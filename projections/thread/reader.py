@@ -28,6 +28,12 @@ MAX_DEPTH: Final = 64
 _decode_record: Final = msgspec.msgpack.Decoder(ThreadRecord).decode
 
 
+def thread_at(txn: Transaction, tables: Tables, thread_no: int) -> str | None:
+    """Return the id of the stream of the thread of a number; None when there is none."""
+    raw = txn.get(number(thread_no) + rows.RECORD, db=tables.agents)
+    return None if raw is None else thread_stream(_decode_record(without_checksum(raw)).thread_id)
+
+
 def thread_no_of(txn: Transaction, tables: Tables, thread_id: str) -> int | None:
     """The number of a living thread: the position of its first event."""
     raw = txn.get(b"a" + id_key(thread_id), db=tables.chat_ids)
@@ -36,6 +42,8 @@ def thread_no_of(txn: Transaction, tables: Tables, thread_id: str) -> int | None
 
 class IndexedThread:
     """A `ThreadState` that answers from one transaction."""
+
+    is_taken = False
 
     def __init__(self, tables: Tables, txn: Transaction, thread_id: str) -> None:
         self.thread_id = thread_id
@@ -56,18 +64,18 @@ class IndexedThread:
         return self._record
 
     @property
+    def stream_no(self) -> int | None:
+        """The number of the thread: the position of its first event."""
+        return self.thread_no
+
+    @property
     def owner(self) -> str | None:
         """The owner of the thread, or of the chat with its id where it names none; None when it is nobody's."""
         record = self.record
         if record is not None and record.owner is not None:
             return record.owner
         chat_no = self._tables.chat_no(self._txn, self.thread_id)
-        profile = None if chat_no is None else IndexedChat(self._tables, self._txn, self.thread_id, chat_no).profile
-        return None if profile is None else profile.user_id
-
-    def is_of(self, user_id: str) -> bool:
-        """Whether it is this user's."""
-        return self.owner == user_id
+        return IndexedChat(self._tables, self._txn, self.thread_id, chat_no).owner
 
     @property
     def tombstone(self) -> Tombstone | None:

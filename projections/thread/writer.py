@@ -16,7 +16,6 @@ from chatledger.domain.thread.events import (
     AgentThreadDeleted,
     AgentWritesPut,
     Skeleton,
-    thread_of,
 )
 from chatledger.domain.thread.namespaces import is_within
 from chatledger.domain.thread.record import CheckpointRecord, StoredWrite, ThreadRecord
@@ -37,9 +36,7 @@ _COUNT: Final = Struct(">I")
 class ThreadWriter(IndexedThread):
     """A thread in a write transaction. The record is written by `flush`, everything else at once."""
 
-    def __init__(self, tables: Tables, txn: Transaction, stream: str) -> None:
-        thread_id = thread_of(stream)
-        assert thread_id is not None, "the stream of a thread"
+    def __init__(self, tables: Tables, txn: Transaction, thread_id: str) -> None:
         super().__init__(tables, txn, thread_id)
         self._unused: set[bytes] = set()
         """The pieces that came with the event, as long as nothing uses them."""

@@ -5,14 +5,13 @@ from pathlib import Path
 
 from chatledger.domain.proof.anchors import Anchor, AnchorLeaf
 from chatledger.domain.proof.verification import Verification
+from chatledger.domain.values import Progress
 
 from ..generations import Generation
 from ..index import Index
 from ..lmdb.environment import INITIAL_MAP_BYTES
 from .comparing import Comparison
 from .walk import AnchorWatch, Walk, WalkedLog
-
-Progress = Callable[[int, int], None]
 
 
 def verify(

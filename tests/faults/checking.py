@@ -22,7 +22,8 @@ import chatledger
 from chatledger import Ledger, Recorded
 from chatledger.domain.chat.events import BranchCreated, ChatCreated, MessagesAppended, StreamDeleted
 from chatledger.domain.log.codec import encode_event, event_hash
-from chatledger.domain.thread.events import thread_of, thread_stream
+from chatledger.domain.thread.events import thread_stream
+from chatledger.projections.log.kinds import THREADS, kind_of
 
 MOST_FINDINGS: Final = 20
 
@@ -271,11 +272,11 @@ def _check_index(ledger: Ledger, log: Log) -> None:
     try:
         ledger.verify()
         for stream in log.streams:
-            if thread_of(stream) is None:
+            if kind_of(stream) is not THREADS:
                 check_chat(ledger, stream)
         living = {chat.id for chat in ledger.list_chats()}
         dead = {s for s, events in log.streams.items() if isinstance(events[-1].body, StreamDeleted)}
-        wanted = {stream for stream in log.streams if thread_of(stream) is None} - dead
+        wanted = {stream for stream in log.streams if kind_of(stream) is not THREADS} - dead
         assert living == wanted, f"listed {living ^ wanted}"
     except (AssertionError, chatledger.ChatledgerError) as error:
         log.findings.append(f"the index is not the fold of the log: {error!r:.500}")

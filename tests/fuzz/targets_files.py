@@ -121,7 +121,7 @@ def _blocks(bench: Bench) -> Target:
         store = StoreFiles(directory)
         assert all(0 < one.id <= store.last for one in store.stored())
         assert store.identity is None or store.identity
-        list(store.bookmarks())
+        list(store.bookmarks)
 
     return Target([bytes([number]) + content for number, content in enumerate(sound)], read)
 

@@ -10,6 +10,7 @@ from eventsourcing.persistence import JSONTranscoder
 
 from chatledger.domain.chat.events import Recorded
 from chatledger.domain.errors import ChainIntegrityError, ConfigurationError
+from chatledger.domain.values import Progress, no_progress
 from chatledger.projections.generations import Generation
 from chatledger.projections.lmdb.environment import INITIAL_MAP_BYTES
 from chatledger.projections.verify.walk import Walk
@@ -19,7 +20,6 @@ from ...log.mapper import StructMapper
 from ...store.backup.manifest import Backup, BackupFolder, Manifest
 from ...store.backup.segments import Frame, Segment, read_segment
 from ...store.opening.encryption import Encryption, keyring_of, scratch_beside
-from ...store.store import Progress, no_progress
 from ...store.temp_folders import Scratch
 
 _READ_PAGE: Final = 1000

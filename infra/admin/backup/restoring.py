@@ -12,6 +12,7 @@ from eventsourcing.persistence import Notification
 from msgspec import structs
 
 from chatledger.domain.errors import ChainIntegrityError, ConfigurationError
+from chatledger.domain.values import Progress, no_progress
 
 from ...ledger.ledger import Ledger
 from ...log.bookmarks import decode_bookmark
@@ -24,7 +25,6 @@ from ...store.backup.manifest import Backup, Manifest, locked
 from ...store.opening.encryption import Encryption
 from ...store.opening.locations import LogOnly, Options, log_at, open_shared
 from ...store.quarantine import Note, Quarantine
-from ...store.store import Progress, no_progress
 from .checking import BackupLog, open_backup
 
 _PAGE: Final = 250

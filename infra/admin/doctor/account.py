@@ -111,13 +111,13 @@ class Repair(Value, frozen=True, kw_only=True):
     """
 
     location: str
-    kept_as: str | None
+    kept_as: str | None = None
     event_count: int
-    from_backup: int
-    lost_count: int
-    recreated: tuple[str, ...]
-    cut: tuple[str, ...]
     correlation_id: str
+    from_backup: int = 0
+    lost_count: int = 0
+    recreated: tuple[str, ...] = ()
+    cut: tuple[str, ...] = ()
     released: tuple[str, ...] = ()
     index_kept_as: str | None = None
     corrected: tuple[CorrectedEvent, ...] = ()

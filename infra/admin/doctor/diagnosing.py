@@ -6,25 +6,30 @@ from contextlib import closing
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from eventsourcing.persistence import JSONTranscoder, Notification
+from eventsourcing.persistence import Notification
 
 from chatledger.domain.errors import ChatledgerError, ConfigurationError
 
 from ...log.bookmarks import Bookmark
-from ...log.cipher import RecordCipher
-from ...log.mapper import StructMapper
 from ...log.nats.login import Login
 from ...log.nats_server import DataDirectory
 from ...log.nats_server.lock import OwnerLock
 from ...log.nats_server.preflight import check_store
 from ...log.port import READ_PAGE, EventLog
-from ...store.opening.encryption import Encryption, keyring_of
+from ...store.opening.encryption import Encryption
 from ...store.opening.locations import STREAM, LogOnly, open_unshared
 from ...store.opening.nats_locations import without_secrets
 from .chains import ChainScan
+from .directory_checks import (
+    check_format,
+    check_leftovers,
+    check_owner,
+    check_permissions,
+    check_quarantine,
+    check_room,
+)
 from .findings import Diagnosis, Findings
 from .index_check import IndexWitness, check_erasures, read_index
-from .places import check_format, check_leftovers, check_owner, check_permissions, check_quarantine, check_room
 from .store_files import StoreFiles, stream_folder
 
 _SHOWN = 20
@@ -78,19 +83,13 @@ def diagnose(
     )
 
 
-def mapper_of(encryption: Encryption | None) -> StructMapper:
-    """Return the mapper that reads the records of a log."""
-    cipher = None if encryption is None else RecordCipher(keyring_of(encryption))
-    return StructMapper(JSONTranscoder(), cipher=cipher)
-
-
 _REMOVE = "keep whoever writes them out of the stream; 'chatledger doctor --repair' removes them"
 
 
 class _Look:
     def __init__(self, found: Findings, options: LogOnly) -> None:
         self._found, self._options = found, options
-        self._mapper = mapper_of(options.encryption)
+        self._mapper = options.mapper
 
     def at_directory(self, directory: DataDirectory) -> ChainScan | None:
         found = self._found
@@ -136,7 +135,7 @@ class _Look:
         scan = self._scan(store.stored(), ChainScan(store.doubtful))
         witness = read_index(root, store.identity, self._found)
         scan.distrust_unproven({} if witness is None else witness.heads)
-        self._judge(scan, is_dense=True, last=store.last, witness=witness, bookmarks=store.bookmarks())
+        self._judge(scan, is_dense=True, last=store.last, witness=witness, bookmarks=store.bookmarks)
         self._check_store(directory)
         return scan
 

@@ -1,13 +1,13 @@
 """Checks of what is beside the log: an index, which knows what was lost, and erasures that were interrupted."""
 
-import contextlib
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
+from typing import NamedTuple
 
 import lmdb
 import msgspec
 
-from chatledger.domain.chat.state import stream_head
 from chatledger.domain.errors import ChatledgerError, CorruptStateError
 from chatledger.projections.chat.reader import IndexedChat
 from chatledger.projections.generations import Generation, Generations, IndexState
@@ -47,7 +47,7 @@ def check_erasures(directory: DataDirectory, found: Findings, *, is_in_use: bool
 _REBUILT = "nothing: it is built anew from the log at the next open"
 
 
-class IndexWitness:
+class IndexWitness(NamedTuple):
     """
     The facts that an index has about the log.
 
@@ -56,8 +56,8 @@ class IndexWitness:
         heads: Version and hash of the last event of each chat, by id.
     """
 
-    def __init__(self, state: IndexState, heads: Mapping[str, tuple[int, bytes]]) -> None:
-        self.state, self.heads = state, heads
+    state: IndexState
+    heads: Mapping[str, tuple[int, bytes]]
 
 
 def read_index(root: Path, identity: str | None, found: Findings) -> IndexWitness | None:
@@ -78,7 +78,8 @@ def read_index(root: Path, identity: str | None, found: Findings) -> IndexWitnes
         found.add("warning", "index-damaged", generations.path(number), damage, _remedy(root))
         return None
     try:
-        with _opened(generations.path(number), number) as generation:
+        generation = Generation(number, generations.path(number), map_bytes=INITIAL_MAP_BYTES)
+        with closing(generation.env):
             reason = None if identity is None else generation.mismatch(identity)
             if reason is not None:
                 is_old = reason.startswith("it has schema")
@@ -117,15 +118,6 @@ def _remedy(root: Path) -> str:
     )
 
 
-@contextlib.contextmanager
-def _opened(path: Path, number: int) -> Generator[Generation]:
-    generation = Generation(number, path, map_bytes=INITIAL_MAP_BYTES)
-    try:
-        yield generation
-    finally:
-        generation.env.close()
-
-
 def _read(generation: Generation, found: Findings) -> IndexWitness:
     try:
         with generation.env.reading() as txn:
@@ -140,20 +132,16 @@ def _read(generation: Generation, found: Findings) -> IndexWitness:
             elif snapshot.is_scrub_due:
                 what = "its file still has content of what was deleted"
                 found.add("note", "erasure-pending", generation.env.path, what, "nothing: the next open cleans it")
-            heads: dict[str, tuple[int, bytes]] = {}
-            for chat_id, chat in snapshot_chats(snapshot):
-                head = stream_head(chat)
-                heads[chat_id] = (head.version, head.hash)
-            return IndexWitness(snapshot.state, heads)
+            return IndexWitness(snapshot.state, heads_in(snapshot))
     except (lmdb.Error, msgspec.MsgspecError, ValueError) as error:
         raise CorruptStateError(str(error)) from error
 
 
-def snapshot_chats(snapshot: Snapshot) -> Iterator[tuple[str, IndexedChat]]:
-    """Each chat of an index with its id."""
+def heads_in(snapshot: Snapshot) -> dict[str, tuple[int, bytes]]:
+    """Return version and hash of the last event of each chat, as an index has seen it, by id."""
+    heads: dict[str, tuple[int, bytes]] = {}
     for chat_no in snapshot.chat_nos():
         chat = IndexedChat(snapshot.tables, snapshot.txn, "", chat_no)
-        profile = chat.profile
-        if profile is not None:
-            chat.chat_id = profile.id
-            yield profile.id, chat
+        if chat.profile is not None and chat.record is not None:
+            heads[chat.profile.id] = chat.record.head.version, chat.record.head.hash
+    return heads

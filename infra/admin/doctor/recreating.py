@@ -1,56 +1,38 @@
 """Writing anew what only the index still knows of chats that lost events."""
 
+from collections.abc import Mapping
+
 from chatledger.domain.chat.interchange import ImportedChat
-from chatledger.domain.chat.state import stream_head
 from chatledger.domain.values import Branch
 from chatledger.projections.index import Index
 
 from ...ledger.interchange import exported_chat
 from ...ledger.ledger import Ledger
 from ...ledger.port import store_of
-from .index_check import snapshot_chats
 
 
-class Recreation:
+def recreate(ledger: Ledger, index: Index, heads: Mapping[str, tuple[int, bytes]], *, seen: int) -> set[str]:
     """
-    The chats that were written anew.
+    Bring the chats that lost events to where the index saw them, and return which these are.
 
-    Attributes:
-        done: The chats.
+    Args:
+        ledger: On the repaired log.
+        index: What was derived from the damaged one before.
+        heads: Version and hash of the last event of each chat, as the index has seen it.
+        seen: The position of the index; what was deleted after it stays deleted.
     """
-
-    def __init__(self) -> None:
-        self.done: set[str] = set()
-
-    @classmethod
-    def run(cls, ledger: Ledger, index: Index, *, seen: int) -> "Recreation":
-        """
-        Bring the chats that lost events to where the index saw them.
-
-        Args:
-            ledger: On the repaired log.
-            index: What was derived from the damaged one before.
-            seen: The position of the index; what was deleted after it stays deleted.
-        """
-        made = cls()
-        for chat_id, (version, _) in heads_of(index).items():
-            with store_of(ledger).snapshot() as snapshot:
-                state = snapshot.chat(chat_id)
-                tombstone, record = state.tombstone, state.record
-            is_deleted = record is None and tombstone is not None and tombstone.head.position > seen
-            if not is_deleted and (record is None or record.head.version < version):
-                with index.snapshot() as snapshot:
-                    lost = exported_chat(snapshot.chat(chat_id))
-                _bring_back(ledger, lost)
-                made.done.add(chat_id)
-        return made
-
-
-def heads_of(index: Index) -> dict[str, tuple[int, bytes]]:
-    """Version and hash of the last event of each chat, as an index has seen it."""
-    with index.snapshot() as snapshot:
-        heads = {chat_id: stream_head(chat) for chat_id, chat in snapshot_chats(snapshot)}
-    return {chat_id: (head.version, head.hash) for chat_id, head in heads.items()}
+    done: set[str] = set()
+    for chat_id, (version, _) in heads.items():
+        with store_of(ledger).snapshot() as snapshot:
+            state = snapshot.chat(chat_id)
+            tombstone, record = state.tombstone, state.record
+        is_deleted = record is None and tombstone is not None and tombstone.head.position > seen
+        if not is_deleted and (record is None or record.head.version < version):
+            with index.snapshot() as snapshot:
+                lost = exported_chat(snapshot.chat(chat_id))
+            _bring_back(ledger, lost)
+            done.add(chat_id)
+    return done
 
 
 def _bring_back(ledger: Ledger, chat: ImportedChat) -> None:

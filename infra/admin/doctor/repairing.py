@@ -3,7 +3,6 @@
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from itertools import chain, count
 from pathlib import Path
 from typing import Final
@@ -19,7 +18,6 @@ from chatledger.projections.index import Index
 from ...ledger.drafts import new_id
 from ...ledger.ledger import Ledger
 from ...log.envelope import clock_ms
-from ...log.mapper import StructMapper
 from ...log.nats.login import Login
 from ...log.nats_server import DataDirectory
 from ...log.nats_server.lock import OwnerLock
@@ -27,17 +25,16 @@ from ...log.witness import read_last_seen
 from ...store.opening.encryption import Encryption
 from ...store.opening.locations import LogOnly, Options, log_at, open_shared
 from ...store.opening.nats_locations import without_secrets
-from ...store.quarantine import Note, Quarantine, QuarantinedStream
+from ...store.quarantine import Note, Quarantine, QuarantinedStream, stamp_now
 from ..backup.checking import BackupLog, open_backup
 from .account import Accounts, CorrectedEvent, Repair
 from .chains import ChainScan
-from .diagnosing import mapper_of
+from .directory_checks import check_format
 from .exchange import finish_interrupted_exchange, put_in_place, remove_draft
 from .findings import Findings
-from .index_check import page_damage
+from .index_check import heads_in, page_damage
 from .merging import DOCTOR, LOST, MergedLog
-from .places import check_format
-from .recreating import Recreation, heads_of
+from .recreating import recreate
 from .removing import check_removable, remove_foreign
 from .salvaging import Readable, Salvage, decode_record
 from .store_files import StoreFiles, stream_folder
@@ -107,16 +104,11 @@ def repair(
 
 
 def _remove_foreign(location: str, encryption: Encryption | None, login: Login | None, timeout_s: float) -> Repair:
-    reason = f"repair {datetime.fromtimestamp(clock_ms() // 1000, UTC):%Y%m%dT%H%M%SZ}: foreign messages were removed"
+    reason = f"repair {stamp_now()}: foreign messages were removed"
     scan = remove_foreign(location, encryption=encryption, login=login, timeout_s=timeout_s, reason=reason)
     return Repair(
         location=without_secrets(location),
-        kept_as=None,
         event_count=scan.event_count,
-        from_backup=0,
-        lost_count=0,
-        recreated=(),
-        cut=(),
         correlation_id=reason,
         released=tuple(sorted({stream for _, stream, _ in scan.foreign if stream})),
         removed_count=len(scan.foreign),
@@ -132,7 +124,7 @@ class _RepairRun:
         timeout_s: float,
     ) -> None:
         self._directory, self._encryption, self._timeout_s = directory, encryption, timeout_s
-        self._mapper: StructMapper = mapper_of(encryption)
+        self._mapper = Options(directory.path, encryption=encryption).mapper
         self._store = StoreFiles(directory)
         self._mapper.blobs = self._large = self._store.read_large(self._mapper)
         self._quarantine = Quarantine(directory.path)
@@ -153,9 +145,10 @@ class _RepairRun:
     def run(self) -> Repair:
         """Do it."""
         remove_draft(repair_folder(self._directory))  # of an interrupted repair
-        index, seen = self._copy_of_index()
-        seen = max(seen, self._witnessed())
-        heads = {} if index is None else heads_of(index)
+        index, seen, heads = self._copy_of_index(), self._witnessed(), dict[str, tuple[int, bytes]]()
+        if index is not None:
+            with index.snapshot() as snapshot:
+                seen, heads = max(seen, snapshot.state.position), heads_in(snapshot)
         scan = ChainScan(self._store.doubtful)
         scan.run(self._merged.records(), self._mapper.recorded)
         for stream_id, (version, digest) in heads.items():
@@ -189,18 +182,18 @@ class _RepairRun:
         self._restore_log(draft / "data", kept)
         options = Options(draft / "data", timeout_s=self._timeout_s, encryption=self._encryption)
         with Ledger(open_shared(options)) as ledger:
-            recreation = Recreation()
+            recreated: set[str] = set()
             with ledger.context(actor=DOCTOR, correlation_id=self._reason):
                 if index is not None:
-                    recreation = Recreation.run(ledger, index, seen=seen)
-                salvage = self._salvage(ledger, scan, {stream_id: heads[stream_id][0] for stream_id in recreation.done})
+                    recreated = recreate(ledger, index, heads, seen=seen)
+                salvage = self._salvage(ledger, scan, {stream_id: heads[stream_id][0] for stream_id in recreated})
             ledger.verify()
         if index is not None:
             index.close()
         lost_count = max(0, holes - self._merged.explained - accounts.readable_count - len(scan.foreign))
-        lost = accounts.lost(recreation.done, count=lost_count)
+        lost = accounts.lost(recreated, count=lost_count)
         gone = {one.chat_id for one in lost if not one.is_content_kept} | {one.chat_id for one in salvage.lost_data}
-        cut = sorted(stream for stream in scan.breaks if stream not in recreation.done or stream in gone)
+        cut = sorted(stream for stream in scan.breaks if stream not in recreated or stream in gone)
         released = self._set_apart(draft / "data", cut, versions, accounts, salvage)
         put_in_place(draft / "data", self._directory.path, self._kept_as)
         shutil.rmtree(draft, ignore_errors=True)
@@ -211,7 +204,7 @@ class _RepairRun:
             from_backup=from_backup,
             lost_count=lost_count,
             removed_count=len(scan.foreign),
-            recreated=tuple(sorted(recreation.done)),
+            recreated=tuple(sorted(recreated)),
             cut=tuple(cut),
             correlation_id=self._reason,
             released=tuple(sorted(released)),
@@ -226,7 +219,7 @@ class _RepairRun:
         """Write the new log."""
         with log_at(LogOnly(place, timeout_s=self._timeout_s, encryption=self._encryption)) as log:
             log.restore(self._pages(kept))
-            for bookmark in self._store.bookmarks():
+            for bookmark in self._store.bookmarks:
                 log.save_bookmark(structs.replace(bookmark, log_id=log.identity))
 
     def _sort(self, scan: ChainScan, accounts: Accounts, heads: Mapping[str, tuple[int, bytes]]) -> list[Notification]:
@@ -288,12 +281,7 @@ class _RepairRun:
             kept_as = str(self._quarantine.take_in(self._directory.index, self._stamp, note))
         return Repair(
             location=str(self._directory.path),
-            kept_as=None,
             event_count=scan.event_count,
-            from_backup=0,
-            lost_count=0,
-            recreated=(),
-            cut=(),
             correlation_id=self._reason,
             index_kept_as=kept_as,
         )
@@ -365,22 +353,20 @@ class _RepairRun:
             size += len(whole.state)
         yield page
 
-    def _copy_of_index(self) -> tuple[Index | None, int]:
-        """The index as a witness, opened as a copy; and the last position that it has seen."""
+    def _copy_of_index(self) -> Index | None:
+        """The index as a witness, opened as a copy."""
         identity = self._store.identity
         if identity is None or not (self._directory.index / "CURRENT").exists():
-            return None, 0
+            return None
         if page_damage(self._directory.index) is not None:
-            return None, 0
+            return None
         copy = self._draft() / "index"
         shutil.copytree(self._directory.index, copy)
         index = Index(copy, identity=identity)
         try:
-            if index.open() is None:
-                return index, index.state.position
+            return index if index.open() is None else None
         except (ChatledgerError, OSError):
-            pass
-        return None, 0
+            return None
 
     def _witnessed(self) -> int:
         """The last position that was acknowledged, as far as the witness knows."""
@@ -400,8 +386,8 @@ def repair_folder(directory: DataDirectory) -> Path:
 
 def _unused_stamp(directory: DataDirectory) -> str:
     """The time, for names; with a number where another repair was in the same second."""
-    now = datetime.fromtimestamp(clock_ms() // 1000, UTC)
-    stamps = chain([f"{now:%Y%m%dT%H%M%SZ}"], (f"{now:%Y%m%dT%H%M%SZ}-{number}" for number in count(2)))
+    now = stamp_now()
+    stamps = chain([now], (f"{now}-{number}" for number in count(2)))
     folder = Quarantine(directory.path).folder
     return next(one for one in stamps if not (_kept_as(directory, one).exists() or (folder / one).exists()))
 

@@ -1,14 +1,16 @@
 """Keeping what could be read behind the damage of a chat: it is written anew, in order, as far as it makes sense."""
 
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
 from eventsourcing.persistence import Notification
 
-from chatledger.domain.chat.events import MessagesAppended, Recorded
+from chatledger.domain.chat.events import Body, MessagesAppended, Recorded
 from chatledger.domain.errors import ChatledgerError, CorruptStateError
-from chatledger.domain.graph.events import is_state_stream
 from chatledger.domain.log.codec import decode_event
 from chatledger.domain.log.large_data import LargeData, has_references, put_together
-from chatledger.domain.thread.events import thread_of
-from chatledger.projections.graph.reader import IndexedGraphState
+from chatledger.projections.index import Snapshot
+from chatledger.projections.log.kinds import CHATS, STATES, THREADS, kind_of
 
 from ...ledger.drafts import new_id
 from ...ledger.ledger import Ledger
@@ -18,18 +20,25 @@ from ...log.mapper import StructMapper
 from .account import KeptEvents, LostData, describe_ranges, ranges_of
 from .refitting import LOST_NAME, encode_text, refit_chat, refit_state, refit_thread
 
+REFITTINGS: Final[Mapping[str, Callable[[Recorded, Any, str], list[Body]]]] = {
+    CHATS.name: lambda recorded, state, gap: refit_chat(recorded, state, gap=gap, new_id=new_id),
+    THREADS.name: lambda recorded, state, _gap: refit_thread(recorded, state),
+    STATES.name: lambda recorded, state, _gap: refit_state(recorded, state),
+}
+"""By the name of a kind of streams: (an event behind a hole, the stream, what is missing in words) to what is written."""
 
-class Readable:
+
+class Readable(NamedTuple):
     """
     An event that could be read behind damage, maybe without its large data.
 
-    Attributes:
+    Args:
         recorded: The event; what is said of lost large data stands in place of these.
         lost_data: Which messages lack data.
     """
 
-    def __init__(self, recorded: Recorded, lost_data: tuple[LostData, ...] = ()) -> None:
-        self.recorded, self.lost_data = recorded, lost_data
+    recorded: Recorded
+    lost_data: tuple[LostData, ...] = ()
 
 
 def decode_record(mapper: StructMapper, record: Notification) -> Readable | None:
@@ -125,21 +134,18 @@ class Salvage:
 
     def _write(self, recorded: Recorded, gaps: set[int]) -> list[Recorded]:
         store, stream = store_of(self._ledger).whole("repair"), recorded.chat_id
-        thread_id = thread_of(stream)
-        if thread_id is not None:
-            return store.execute_on_thread(thread_id, lambda state, _now: refit_thread(recorded, state))
-        if is_state_stream(stream):
-            return store.execute_on_stream(
-                stream,
-                lambda snapshot: IndexedGraphState(snapshot.tables, snapshot.txn, stream),
-                lambda state, _now: refit_state(recorded, state),
-                kind=None,
-            )
+        kind = kind_of(stream)
         said = f"Lost versions of the chat: {describe_ranges(ranges_of(gaps))}"
 
-        return store.execute(
-            stream, lambda state, _now: refit_chat(recorded, state, gap=said, new_id=new_id), kind=None
-        )
+        def read(snapshot: Snapshot) -> Any:
+            if kind.is_refused_in_quarantine:
+                snapshot.refuse(stream)
+            return kind.read(snapshot.tables, snapshot.txn, stream)
+
+        def decide(state: Any, _now: int) -> list[Body]:
+            return REFITTINGS[kind.name](recorded, state, said)
+
+        return store.execute_on_stream(stream, read, decide, kind=None)
 
     def kept(self) -> tuple[KeptEvents, ...]:
         """Return the kept events, by chat."""

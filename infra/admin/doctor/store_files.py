@@ -129,6 +129,7 @@ class StoreFiles:
         damages: Bytes of block files that are no intact record, of the streams beside it too.
         unreadable: Positions whose record is damaged in its headers.
         last: The highest position that has a record, readable or not: the last event of all is never deleted.
+        bookmarks: The positions of named feeds, as far as they can be read.
     """
 
     def __init__(self, directory: DataDirectory) -> None:
@@ -139,23 +140,30 @@ class StoreFiles:
         self.damages: list[DamagedBytes] = []
         self.unreadable: list[int] = []
         self.last = 0
-        self._bookmarks = self._read_bookmarks()
-        deleted: set[int] = set()
-        blocks = BitCorrection(self._folder / STREAM, STREAM)
-        for entry in blocks.entries():
-            if isinstance(entry, DamagedBytes):
-                self.damages.append(entry)
-                continue
-            if isinstance(entry, Deleted):
-                deleted.add(entry.position)
-                continue
+        self.bookmarks = self._read_bookmarks()
+        entries, deleted = self._entries(STREAM)
+        for entry in entries:
             self.last = max(self.last, entry.position)
             if entry.subject != _PLACEHOLDERS:
                 self._take(entry)
-        self.corrected += blocks.corrected
         for position in deleted:
             self.records.pop(position, None)
         self.doubtful &= self.records.keys()
+
+    def _entries(self, stream: str) -> tuple[list[BlockRecord], set[int]]:
+        """The messages of a stream that can be read, in order, and the positions of those that were deleted since."""
+        found: list[BlockRecord] = []
+        deleted: set[int] = set()
+        blocks = BitCorrection(self._folder / stream, stream)
+        for entry in blocks.entries():
+            if isinstance(entry, DamagedBytes):
+                self.damages.append(entry)
+            elif isinstance(entry, Deleted):
+                deleted.add(entry.position)
+            else:
+                found.append(entry)
+        self.corrected += blocks.corrected
+        return found, deleted
 
     def read_large(self, packer: Packer) -> FileBlobs:
         """The large data of the events."""
@@ -193,25 +201,12 @@ class StoreFiles:
         """The records, in order."""
         return [self.records[position] for position in sorted(self.records)]
 
-    def bookmarks(self) -> list[Bookmark]:
-        """Return the positions of named feeds, as far as they can be read."""
-        return self._bookmarks
-
     def _read_bookmarks(self) -> list[Bookmark]:
-        newest: dict[str, BlockRecord] = {}
         name = bucket_stream(STREAM + FEEDS)
         if not (self._folder / name).is_dir():
             name = STREAM + FEEDS  # as older versions called it
-        gone: set[int] = set()
-        blocks = BitCorrection(self._folder / name, name)
-        for entry in blocks.entries():
-            if isinstance(entry, DamagedBytes):
-                self.damages.append(entry)
-            elif isinstance(entry, Deleted):
-                gone.add(entry.position)
-            elif entry.is_intact:
-                newest[entry.subject] = entry
-        self.corrected += blocks.corrected
+        entries, gone = self._entries(name)
+        newest = {entry.subject: entry for entry in entries if entry.is_intact}
         found: list[Bookmark] = []
         for entry in newest.values():
             if entry.position not in gone:

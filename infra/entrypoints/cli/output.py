@@ -15,8 +15,7 @@ from rich.progress import Progress as Bar
 from rich.text import Text
 
 from chatledger.domain.draw.outline import flat
-
-from ...store.store import Progress
+from chatledger.domain.values import Progress
 
 ROLE_STYLES: Final = {"user": "cyan", "assistant": "green", "system": "magenta", "tool": "yellow"}
 OTHER_ROLE: Final = "blue"

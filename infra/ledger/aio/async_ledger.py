@@ -284,7 +284,7 @@ class AsyncLedger(AsyncClosing):
 
     def for_user(self, user_id: str) -> "AsyncLedger":
         """Return this ledger limited to what one user owns; see `Ledger.for_user`. Not awaited, for nothing is read."""
-        return OwnedAsyncLedger(self, check_id(user_id, "user_id", empty=True))
+        return UserAsyncLedger(self, check_id(user_id, "user_id", empty=True))
 
     def feed(
         self,
@@ -398,7 +398,7 @@ class AsyncLedger(AsyncClosing):
         return f"<AsyncLedger {self._location}{' (closed)' if self._is_closed else ''}>"
 
 
-class OwnedAsyncLedger(AsyncLedger):
+class UserAsyncLedger(AsyncLedger):
     """An `AsyncLedger` that is limited to what one user owns, in the threads of the whole one."""
 
     def __init__(self, whole: AsyncLedger, user_id: str) -> None:
@@ -412,7 +412,7 @@ class OwnedAsyncLedger(AsyncLedger):
         if check_id(user_id, "user_id", empty=True) != self.user_id:
             msg = "this ledger is limited to another user; use the ledger that it was made from"
             raise AccessDeniedError(msg)
-        return OwnedAsyncLedger(self._whole, user_id)
+        return UserAsyncLedger(self._whole, user_id)
 
     async def run(self, call: Callable[[Ledger], T], *, abandon_on_cancel: bool = False) -> T:
         """The answer of a function of the ledger, limited to the user's, that runs in a worker thread."""

@@ -15,7 +15,7 @@ from chatledger.domain.values import Chat
 from ..aio.async_ledger import AsyncLedger
 from ..drafts import new_id
 from ..ledger import Ledger
-from ..open import open_beside
+from ..open import open_scratch
 from .store_port import LedgerPort
 
 P = ParamSpec("P")
@@ -198,7 +198,7 @@ class ContextEngine:
         The chat of this engine is not touched; to branch that, use `rewind` or `btw`. What the copy saves is gone when it is
         closed, at the latest with the process. Use it as a context manager, or close it.
         """
-        ledger = open_beside(self._ledger)
+        ledger = open_scratch(self._ledger)
         scratch = ContextEngine(ledger, new_id(), self.user_id, sandbox=self._engine.sandbox)
         scratch._is_scratch = True
         weakref.finalize(scratch, ledger.close)
@@ -267,7 +267,7 @@ class AsyncContextEngine(Engine):
         opened: list[Ledger] = []
 
         def opener() -> Ledger:
-            opened.append(open_beside(self._ledger._open()))  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - in a thread
+            opened.append(open_scratch(self._ledger._open()))  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - in a thread
             return opened[0]
 
         scratch = AsyncContextEngine(AsyncLedger(opener, "memory:"), new_id(), self.user_id, sandbox=self.sandbox)

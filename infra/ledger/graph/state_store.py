@@ -18,9 +18,9 @@ from chatledger.domain.graph.schema import AgentState
 from chatledger.domain.limits import check_count, check_id, check_optional_id, json_copy
 
 from ...log.envelope import clock_ms
-from ..aio.async_ledger import AsyncLedger, OwnedAsyncLedger
+from ..aio.async_ledger import AsyncLedger, UserAsyncLedger
 from ..aio.awaiting import AsyncClosing, awaited
-from ..ledger import Ledger, OwnedLedger
+from ..ledger import Ledger, UserLedger
 from .observers import StateObserver, StateObservers, log_transition
 from .settings import (
     MAX_STATE_BYTES,
@@ -109,7 +109,7 @@ class StateStore:
         queue_size: int = QUEUE_SIZE,
     ) -> None:
         settings = make_settings(reducers, nodes, exclude, ttl_seconds, max_state_bytes, checkpointing, queue_size)
-        self._set_up(lambda: ledger, ledger.user_id if isinstance(ledger, OwnedLedger) else None, settings)
+        self._set_up(lambda: ledger, ledger.user_id if isinstance(ledger, UserLedger) else None, settings)
 
     def _set_up(self, ledger: Callable[[], Ledger], owner: str | None, settings: StateSettings) -> None:
         self._settings = settings
@@ -424,7 +424,7 @@ class AsyncStateStore(AsyncClosing):
     ) -> None:
         settings = make_settings(reducers, nodes, exclude, ttl_seconds, max_state_bytes, checkpointing, queue_size)
         self._ledger = ledger
-        owner = ledger.user_id if isinstance(ledger, OwnedAsyncLedger) else None
+        owner = ledger.user_id if isinstance(ledger, UserAsyncLedger) else None
         self._store = object.__new__(StateStore)
         # The ledger is opened by the first call, in its worker thread.
         self._store._set_up(ledger._open, owner, settings)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # one component, two modules

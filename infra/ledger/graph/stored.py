@@ -16,14 +16,14 @@ from chatledger.domain.graph.decide import (
     decide_put_state,
     is_expired,
 )
-from chatledger.domain.graph.events import StateDeleted, StatePut, shown_id, state_stream
+from chatledger.domain.graph.events import StateDeleted, StatePut, shown_id
 from chatledger.domain.graph.pieces import join
 from chatledger.projections.graph.reader import IndexedGraphState, listed_states, outdated_states
+from chatledger.projections.log.kinds import STATES, Decision
 
 from ...log.envelope import clock_ms
-from ...store.commands import DecideOnState
 from ..ledger import Ledger
-from ..port import LedgerSnapshot, LedgerStore, store_of
+from ..port import LedgerStore, store_of
 
 _PAGE: Final = 100
 
@@ -60,7 +60,7 @@ class StoredStates:
             CorruptStateError: It is damaged. Other versions may not be.
         """
         with self._store.snapshot() as snapshot:
-            state = _state(snapshot, state_id)
+            state = snapshot.stream(STATES, state_id)
             with _named(state_id, version):
                 if not _is_there(state, is_tolerant=version is not None):
                     return None
@@ -77,7 +77,7 @@ class StoredStates:
         """The versions of a state, the newest first, without content."""
         found: list[VersionRecord] = []
         with self._store.snapshot() as snapshot:
-            state = _state(snapshot, state_id)
+            state = snapshot.stream(STATES, state_id)
             with _named(state_id, None):
                 if not _is_there(state, is_tolerant=False):
                     return []
@@ -93,7 +93,7 @@ class StoredStates:
     def put(self, draft: StateDraft) -> StatePut:
         """Store a version; see `decide_put_state`."""
         with self._store.snapshot() as snapshot:
-            snapshot.refuse(state_stream(draft.state_id))
+            snapshot.stream(STATES, draft.state_id)  # refused when it is in quarantine
         recorded = self._execute(draft.state_id, lambda state, now: decide_put_state(state, draft, now))
         if any(isinstance(one.body, StateDeleted) for one in recorded):
             self._store.finish_erasures()
@@ -150,18 +150,12 @@ class StoredStates:
 
         return bool(self._execute(state_id, decide))
 
-    def _execute(self, state_id: str, decide: DecideOnState) -> list[Recorded]:
+    def _execute(self, state_id: str, decide: Decision[IndexedGraphState]) -> list[Recorded]:
         def decide_named(state: IndexedGraphState, now: int) -> list[Body]:
             with _named(state_id, None):
                 return decide(state, now)
 
-        return self._store.execute_on_state(state_id, decide_named)
-
-
-def _state(snapshot: LedgerSnapshot, state_id: str) -> IndexedGraphState:
-    stream = state_stream(state_id)
-    snapshot.refuse(stream)
-    return IndexedGraphState(snapshot.tables, snapshot.txn, stream)
+        return self._store.execute(STATES, state_id, decide_named)
 
 
 def _is_there(state: IndexedGraphState, *, is_tolerant: bool) -> bool:

@@ -2,26 +2,22 @@
 
 import contextlib
 from collections.abc import Callable, Generator, Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Final, Never
 
 import msgspec
 
-from chatledger.domain.chat.events import Body, ChatCreated, ChatDeleted, MessagesAppended, Recorded
-from chatledger.domain.errors import AccessDeniedError, AlreadyExistsError, ChatExistsError, MessageConflictError
-from chatledger.domain.graph.events import StateDeleted, StatePut, is_state_stream, parse_state_id, shown_id
+from chatledger.domain.chat.events import Body, Recorded, StreamDeleted
 from chatledger.domain.log.tombstones import is_owner_of_deleted, owner_digest
-from chatledger.domain.thread.events import AgentThreadDeleted, thread_of, thread_stream, with_owner
-from chatledger.projections.graph.reader import IndexedGraphState
 from chatledger.projections.index import Snapshot
-from chatledger.projections.thread.reader import IndexedThread
-from chatledger.projections.user_snapshot import OwnedChat, OwnedSnapshot, OwnedThread
+from chatledger.projections.log.kinds import Decision, R, StreamKind, kind_of
+from chatledger.projections.user_snapshot import UserSnapshot
 
 from ...log.bookmarks import Bookmark, bookmark_key
 from ...log.port import READ_PAGE
-from ...store.commands import Decide, DecideOnState, DecideOnThread, EventKind
+from ...store.commands import EventKind
 from ...store.store import RETRY_S, Store
-from ..port import AdminTask, LedgerSnapshot, LedgerStore, refused
+from ..port import AdminTask, LedgerStore, refused
 
 _KEPT: Final = 10_000
 
@@ -41,58 +37,47 @@ class Owners:
 
     def is_owner(self, user_id: str, recorded: Recorded) -> bool:
         """Whether the event belongs to a chat of this user."""
-        chat_id, body = recorded.chat_id, recorded.body
-        if isinstance(body, ChatDeleted | AgentThreadDeleted):
-            known = self._known.pop(chat_id, None)
-            if body.owner_digest is None:  # written before tombstones could tell
-                return known == user_id
-            return is_owner_of_deleted(body, chat_id, user_id)
-        if isinstance(body, StateDeleted):  # who has not seen the state cannot tell whose it was
-            return self._known.pop(chat_id, None) == user_id
-        if isinstance(body, ChatCreated):
-            self._keep(chat_id, body.user_id)
-        elif isinstance(body, StatePut):
-            self._keep(chat_id, parse_state_id(body.state_id).user_id)
-        elif chat_id not in self._known:
-            self._keep(chat_id, self._look_up(recorded))
-        return self._known[chat_id] == user_id
+        stream, body = recorded.chat_id, recorded.body
+        if isinstance(body, StreamDeleted):
+            return is_owner_of_deleted(body, stream, user_id, known=self._known.pop(stream, None))
+        owner = kind_of(stream).owner_named(body)
+        if owner is not None:
+            self._keep(stream, owner)
+        elif stream not in self._known:
+            self._keep(stream, self._look_up(recorded))
+        return self._known[stream] == user_id
 
-    def _keep(self, chat_id: str, user_id: str | None) -> None:
+    def next_of(self, user_id: str, read: Callable[[int], Sequence[Recorded]], after: int) -> Sequence[Recorded]:
+        """Return this user's events of the next page after a position that has any; none at the end of the log."""
+        while page := read(after):
+            if owned := [recorded for recorded in page if self.is_owner(user_id, recorded)]:
+                return owned
+            after = page[-1].position
+        return []
+
+    def _keep(self, stream: str, user_id: str | None) -> None:
         if len(self._known) >= _KEPT:
             self._known.clear()
-        self._known[chat_id] = user_id
+        self._known[stream] = user_id
 
     def _look_up(self, recorded: Recorded) -> str | None:
         """The owner of the chat that the event belongs to; None when that chat is deleted."""
         while True:
             with self._store.snapshot() as snapshot:
                 position = snapshot.state.position
-                first_position, owner = _life(snapshot, recorded.chat_id)
+                stream = recorded.chat_id
+                found = kind_of(stream).read(snapshot.tables, snapshot.txn, stream)
+                first_position, owner = found.stream_no, found.owner
             if position >= recorded.position:
                 break
             self._store.catch_up(recorded.position, RETRY_S)
         return None if first_position is None or recorded.position < first_position else owner
 
 
-def _life(snapshot: LedgerSnapshot, stream: str) -> tuple[int | None, str | None]:
-    """Where a chat or a thread of agents that is there began, and its owner."""
-    thread_id = thread_of(stream)
-    if thread_id is not None:
-        thread = snapshot.thread(thread_id, even_quarantined=True)
-        return (None, None) if thread.record is None else (thread.record.first_position, thread.owner)
-    if is_state_stream(stream):
-        state = IndexedGraphState(snapshot.tables, snapshot.txn, stream).record
-        return (None, None) if state is None else (state.first_position, parse_state_id(state.state_id).user_id)
-    chat = snapshot.chat(stream, even_quarantined=True)
-    if chat.record is None or chat.profile is None:
-        return None, None
-    return chat.record.first_position, chat.profile.user_id
-
-
 _WHY: Final = "concerns the chats of all users; use the ledger that this one was made from, not one made by for_user"
 
 
-class OwnedLog:
+class UserLog:
     """The events of one user's chats on a log. Positions count over everybody's."""
 
     def __init__(self, store: Store, user_id: str) -> None:
@@ -106,29 +91,26 @@ class OwnedLog:
         """Wait until anybody's event follows a position."""
         return self._whole.log.wait(after, timeout_s)
 
-    def read(self, after: int, limit: int = READ_PAGE) -> list[Recorded]:
-        """The events after a position, in order; empty at the end of the log."""
+    def read(self, after: int, limit: int = READ_PAGE) -> Sequence[Recorded]:
+        """Return the next events after a position, in order; none at the end of the log."""
         # Of others there may be many: as many requests as pages, not as events.
-        while page := self._whole.log.read(after, max(limit, READ_PAGE)):
-            if owned := self._owned(page):
-                return owned[:limit]
-            after = page[-1].position
-        return []
+        read = partial(self._whole.log.read, limit=max(limit, READ_PAGE))
+        return Owners(self._whole).next_of(self._user_id, read, after)[:limit]
 
     def read_stream(
         self, stream_id: str, *, after: int, limit: int = READ_PAGE, after_version: int = 0
-    ) -> list[Recorded]:
-        """Return the events of a stream after a position (and a version), in order."""
-        while page := self._whole.log.read_stream(stream_id, after=after, limit=limit, after_version=after_version):
-            if owned := self._owned(page):
-                return owned
-            after = page[-1].position
-        return []
+    ) -> Sequence[Recorded]:
+        """Return the next events of a stream after a position (and a version), in order."""
+
+        def read(start: int) -> Sequence[Recorded]:
+            return self._whole.log.read_stream(stream_id, after=start, limit=limit, after_version=after_version)
+
+        return Owners(self._whole).next_of(self._user_id, read, after)
 
     def event_at(self, position: int) -> Recorded | None:
         """The event at a position; None where it was erased, beyond the end, or another user's."""
         found = self._whole.log.event_at(position)
-        return found if found is not None and self._owned([found]) else None
+        return found if found is not None and Owners(self._whole).is_owner(self._user_id, found) else None
 
     @property
     def identity(self) -> str:
@@ -165,12 +147,8 @@ class OwnedLog:
     def _given(self, kept: Bookmark) -> Bookmark:
         return msgspec.structs.replace(kept, name=kept.name.removeprefix(self._prefix))
 
-    def _owned(self, page: Sequence[Recorded]) -> list[Recorded]:
-        owners = Owners(self._whole)
-        return [recorded for recorded in page if owners.is_owner(self._user_id, recorded)]
 
-
-class OwnerRefusals:
+class UserRefusals:
     """The members of `LedgerStore` that one user's store refuses."""
 
     submit = refused("submit", _WHY)
@@ -180,7 +158,7 @@ class OwnerRefusals:
         refused(task, _WHY)()
 
 
-class OwnedStore(OwnerRefusals):
+class UserStore(UserRefusals):
     """
     The `LedgerStore` of one user.
 
@@ -190,88 +168,41 @@ class OwnedStore(OwnerRefusals):
 
     def __init__(self, store: Store, user_id: str) -> None:
         self._whole, self._user_id = store, user_id
-        self.log = OwnedLog(store, user_id)
+        self.log, self.scratch = UserLog(store, user_id), store.scratch
 
     @contextlib.contextmanager
-    def snapshot(self, _chats: object = None, /) -> Generator[OwnedSnapshot]:
+    def snapshot(self, _chats: object = None, /) -> Generator[UserSnapshot]:
         """Open a snapshot restricted to the user's chats and threads."""
         with self._whole.snapshot() as snapshot:
-            yield OwnedSnapshot(snapshot, self._user_id)
+            yield UserSnapshot(snapshot, self._user_id)
 
     def execute(
-        self, chat_id: str, decide: Decide, *, kind: EventKind | None, timeout_s: float = RETRY_S
+        self,
+        streams: StreamKind[R],
+        key: str,
+        decide: Decision[R],
+        *,
+        kind: EventKind | None = None,
+        timeout_s: float = RETRY_S,
     ) -> list[Recorded]:
         """
-        Decide, write and apply; see `Store.execute`.
+        Decide, write and apply; see `Store.execute`. A new stream becomes the user's.
 
         Raises:
-            AccessDeniedError: It would make a chat of another user.
-            ChatExistsError: It would make a chat whose id is taken.
-            MessageConflictError: It would add a message whose id is used in another chat.
+            AccessDeniedError: It would make a chat of another user, or concerns the state of a graph that is another's.
+            AlreadyExistsError: It would use an id that is taken.
         """
+        is_tolerant = not streams.is_refused_in_quarantine
 
-        def read(snapshot: Snapshot) -> OwnedChat:
-            return OwnedSnapshot(snapshot, self._user_id).chat(chat_id)
+        def read(snapshot: Snapshot) -> R:
+            return UserSnapshot(snapshot, self._user_id).stream(streams, key, even_quarantined=is_tolerant)
 
-        def decide_owned(state: OwnedChat, now: int) -> list[Body]:
-            bodies = decide(state, now)
-            self._check(state, bodies)
-            return bodies
+        def decide_permitted(state: R, now: int) -> list[Body]:
+            return streams.permitted(state, decide(state, now), self._user_id)
 
-        return self._whole.execute_on_stream(chat_id, read, decide_owned, kind=kind, timeout_s=timeout_s)
-
-    def execute_on_thread(self, thread_id: str, decide: DecideOnThread) -> list[Recorded]:
-        """
-        Decide, write and apply on a thread of agents; a new one becomes the user's.
-
-        Raises:
-            AlreadyExistsError: The id is another user's.
-        """
-
-        def read(snapshot: Snapshot) -> OwnedThread:
-            return OwnedSnapshot(snapshot, self._user_id).thread(thread_id)
-
-        def decide_owned(state: OwnedThread, now: int) -> list[Body]:
-            bodies = decide(state, now)
-            if bodies and state.is_taken:
-                msg = f"thread {thread_id!r} cannot be used, as its id is taken; use another one"
-                raise AlreadyExistsError(msg)
-            return bodies if state.record is not None else [with_owner(body, self._user_id) for body in bodies]
-
-        return self._whole.execute_on_stream(thread_stream(thread_id), read, decide_owned, kind=None)
-
-    def execute_on_state(self, state_id: str, decide: DecideOnState) -> list[Recorded]:
-        """
-        Decide, write and apply on the state of a graph, whose id names its owner.
-
-        Raises:
-            AccessDeniedError: It is another user's.
-        """
-        if parse_state_id(state_id).user_id != self._user_id:
-            msg = f"may not modify state {shown_id(state_id)!r}: it belongs to another user"
-            raise AccessDeniedError(msg)
-        return self._whole.execute_on_state(state_id, decide)
-
-    def delete_thread(self, thread_id: str) -> None:
-        """Delete a thread of the user's, and erase its events."""
-        with self.snapshot() as snapshot:
-            if snapshot.thread(thread_id).record is None:
-                return
-        self._whole.delete_thread(thread_id, is_due=self._is_owned)
-
-    def _is_owned(self, thread: IndexedThread) -> bool:
-        return thread.is_of(self._user_id)
-
-    def _check(self, state: OwnedChat, bodies: Sequence[Body]) -> None:
-        if any(isinstance(body, ChatCreated) and body.user_id != self._user_id for body in bodies):
-            msg = f"chat {state.chat_id!r} cannot be made for another user by a ledger that is limited to one"
-            raise AccessDeniedError(msg)
-        if bodies and state.is_taken:
-            raise ChatExistsError(state.chat_id)
-        for body in bodies:
-            for message in body.messages if isinstance(body, MessagesAppended) else ():
-                if state.is_used_elsewhere(message.id):
-                    raise MessageConflictError(message.id, chat_id=state.chat_id, other_chat=True)
+        return self._whole.execute_on_stream(
+            streams.stream_of(key), read, decide_permitted, kind=kind, timeout_s=timeout_s
+        )
 
     def catch_up(self, position: int | None, timeout_s: float) -> int:
         """Take in everything up to the present end of the log, or to `position`; returns the position reached."""
@@ -288,12 +219,8 @@ class OwnedStore(OwnerRefusals):
 
     def page(self, after: int, *, stream_id: str | None = None, limit: int = READ_PAGE) -> Sequence[Recorded]:
         """About so many of the user's next events after a position; none at the end of the log."""
-        owners = Owners(self._whole)
-        while page := self._whole.page(after, stream_id=stream_id, limit=limit):
-            if owned := [recorded for recorded in page if owners.is_owner(self._user_id, recorded)]:
-                return owned
-            after = page[-1].position
-        return []
+        read = partial(self._whole.page, stream_id=stream_id, limit=limit)
+        return Owners(self._whole).next_of(self._user_id, read, after)
 
     def sweep_large(self) -> int:
         """Do nothing: unreferenced large data belong to nobody. A sweep of the whole store erases them."""

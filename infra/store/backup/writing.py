@@ -10,12 +10,12 @@ from chatledger.domain.chat.events import Recorded, StreamDeleted
 from chatledger.domain.chat.state import misplaced
 from chatledger.domain.errors import ChainIntegrityError, ConfigurationError, LogRegressedError
 from chatledger.domain.log.tombstones import is_foreign
+from chatledger.domain.values import Progress
 
 from ...log.bookmarks import encode_bookmark
 from ...log.envelope import clock_ms
 from ...log.port import EventLog
 from ..quarantine import QuarantinedStream
-from ..store import Progress
 from .manifest import SEGMENT, Backup, BackupFolder, Manifest, StreamHeads
 from .segments import SEGMENT_BYTES, Segment, SegmentWriter, empty_frame, frame_of, read_segment
 

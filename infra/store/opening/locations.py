@@ -1,6 +1,5 @@
 """From a location to a log and an index."""
 
-import hashlib
 import os
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing, contextmanager
@@ -15,6 +14,7 @@ from eventsourcing.persistence import JSONTranscoder
 from chatledger.domain.errors import ChainIntegrityError, ConfigurationError
 from chatledger.domain.log.codec import MAX_EVENT_BYTES
 from chatledger.domain.log.large_data import LARGE_BYTES, MAX_MESSAGE_BYTES
+from chatledger.domain.values import Progress, no_progress
 from chatledger.projections.custom.projection import Projection
 from chatledger.projections.index import Index, Refuse, refuse_nothing
 from chatledger.projections.lmdb.environment import check_path
@@ -33,10 +33,10 @@ from ...log.shared_witness import SharedWitness
 from ...log.witness import Witness, read_last_seen
 from ..custom_projections import check_projections
 from ..quarantine import Quarantine
-from ..store import Progress, Store, no_progress
+from ..store import Store
 from ..temp_folders import Scratch
 from .encryption import Encryption, check_index, index_folder, keyring_of, scratch_beside
-from .memory_index import IndexInMemory
+from .memory_index import IndexInMemory, folder_name
 from .nats_locations import check_host, check_replicas, read_place, without_secrets
 from .registry import SharedStore, acquire, release
 
@@ -353,8 +353,7 @@ def _open_postgres(location: str, options: Options) -> OpenedLog:
 
 def _cache(identity: str) -> Path:
     """Where the index of a log elsewhere is kept, unless it is given."""
-    name = hashlib.sha256(identity.encode()).hexdigest()[:32]
-    return platformdirs.user_cache_path("chatledger") / name
+    return platformdirs.user_cache_path("chatledger") / folder_name(identity)
 
 
 def open_unshared(options: Options) -> OpenedLog:

@@ -16,6 +16,7 @@ from chatledger.domain.errors import CheckpointExistsError, InvalidValueError
 from chatledger.domain.thread.events import AgentCheckpointPut
 from chatledger.infra.testing.savers import Calls, config, thread
 from chatledger.langgraph import LedgerSaver
+from chatledger.projections.log.kinds import THREADS
 
 
 def log_of(saver: Calls, checkpoint_id: str) -> list[Any]:
@@ -183,7 +184,7 @@ def close_the_cycle(ledger: chatledger.Ledger, checkpoint_id: str, *, parent_id:
         if isinstance(recorded.event.body, AgentCheckpointPut) and recorded.event.body.checkpoint_id == checkpoint_id
     )
     again = msgspec.structs.replace(first, parent_id=parent_id)
-    ledger._store.execute_on_thread("t", lambda _state, _now: [again])
+    ledger._store.execute(THREADS, "t", lambda _state, _now: [again])
 
 
 class TestPrunedParents:

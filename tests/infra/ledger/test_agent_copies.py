@@ -13,7 +13,7 @@ from chatledger.domain.chat.events import Recorded
 from chatledger.domain.errors import NotFoundError
 from chatledger.domain.thread.events import AgentContentPut, AgentThreadCopied
 from chatledger.infra.ledger.threads import Threads
-from chatledger.infra.store.commands import DecideOnThread
+from chatledger.projections.log.kinds import Decision, StreamKind
 
 VALUES = {"messages": [f"m{number}" * 20 for number in range(10)]}
 
@@ -33,14 +33,14 @@ def test_a_copy_that_is_made_while_its_source_is_deleted_keeps_what_it_has(
 ) -> None:
     """Another one makes it after the deletion began, and before its tombstone is on the log."""
     store = threads.ledger._store
-    execute = store.execute_on_thread
+    execute = store.execute
 
-    def late(thread_id: str, decide: DecideOnThread) -> list[Recorded]:
+    def late(streams: StreamKind[Any], key: str, decide: Decision[Any]) -> list[Recorded]:
         monkeypatch.undo()
         threads.copy("source", "copy")
-        return execute(thread_id, decide)
+        return execute(streams, key, decide)
 
-    monkeypatch.setattr(store, "execute_on_thread", late)
+    monkeypatch.setattr(store, "execute", late)
     threads.delete("source")
     for _ in range(2):
         assert threads.thread_ids() == ["copy"]

@@ -15,12 +15,13 @@ from chatledger.infra.ledger.port import AdminTask, LedgerLog, LedgerSnapshot, L
 from chatledger.infra.ledger.scopes.as_of import AsOfEvents, AsOfStore
 from chatledger.infra.ledger.scopes.as_of.snapshot import AsOfSnapshot, AsOfSnapshotRefusals
 from chatledger.infra.ledger.scopes.as_of.store import AsOfRefusals
-from chatledger.infra.ledger.scopes.user_store import OwnedLog, OwnedStore, OwnerRefusals
+from chatledger.infra.ledger.scopes.user_store import UserLog, UserRefusals, UserStore
 from chatledger.infra.log import EventLog
 from chatledger.infra.store.store import Store
 from chatledger.projections.chat.lists import ALL_CHATS
 from chatledger.projections.index import Snapshot
-from chatledger.projections.user_snapshot import OwnedSnapshot
+from chatledger.projections.log.kinds import CHATS, STATES, THREADS
+from chatledger.projections.user_snapshot import UserSnapshot
 
 OF_ALL_USERS = "concerns the chats of all users; use the ledger that this one was made from, not one made by for_user"
 OF_THE_PRESENT = (
@@ -28,17 +29,17 @@ OF_THE_PRESENT = (
 )
 
 
-def stores(whole: Store, owned: OwnedStore, moment: AsOfStore, past: AsOfEvents) -> list[LedgerStore]:
+def stores(whole: Store, owned: UserStore, moment: AsOfStore, past: AsOfEvents) -> list[LedgerStore]:
     """For type checkers: each of them is one."""
     return [whole, owned, moment, past]
 
 
-def logs(whole: EventLog, owned: OwnedLog) -> list[LedgerLog]:
+def logs(whole: EventLog, owned: UserLog) -> list[LedgerLog]:
     """For type checkers, too."""
     return [whole, owned]
 
 
-def snapshots(whole: Snapshot, owned: OwnedSnapshot, moment: AsOfSnapshot) -> list[LedgerSnapshot]:
+def snapshots(whole: Snapshot, owned: UserSnapshot, moment: AsOfSnapshot) -> list[LedgerSnapshot]:
     """For type checkers, too."""
     return [whole, owned, moment]
 
@@ -50,14 +51,12 @@ def nothing(state: object, now: int) -> list[Body]:
 CALLS: dict[str, Callable[[LedgerStore], Any]] = {
     "catch_up": lambda store: store.catch_up(None, 1.0),
     "check_open": lambda store: store.check_open(),
-    "delete_thread": lambda store: store.delete_thread("t"),
     "events": lambda store: list(store.events(0)),
-    "execute": lambda store: store.execute("own", nothing, kind=None),
-    "execute_on_state": lambda store: store.execute_on_state(state_id("ada", "own"), nothing),
-    "execute_on_thread": lambda store: store.execute_on_thread("t", nothing),
+    "execute": lambda store: store.execute(CHATS, "own", nothing, kind=None),
     "finish_erasures": lambda store: store.finish_erasures(),
     "log": lambda store: store.log.last_position(),
     "page": lambda store: store.page(0),
+    "scratch": lambda store: store.scratch,
     "snapshot": lambda store: store.snapshot().__enter__(),
     "submit": lambda store: store.submit("own", nothing, Body, lambda: None),
     "sweep_large": lambda store: store.sweep_large(),
@@ -71,8 +70,8 @@ SNAPSHOT_CALLS: dict[str, Callable[[LedgerSnapshot], Any]] = {
     "count_chats": lambda snapshot: snapshot.count_chats(ALL_CHATS),
     "refuse": lambda snapshot: snapshot.refuse("own"),
     "state": lambda snapshot: snapshot.state,
+    "stream": lambda snapshot: snapshot.stream(THREADS, "t"),
     "tables": lambda snapshot: snapshot.tables,
-    "thread": lambda snapshot: snapshot.thread("t"),
     "txn": lambda snapshot: snapshot.txn,
     "user_id": lambda snapshot: snapshot.user_id,
 }
@@ -113,7 +112,7 @@ def stores_of(ledger: Ledger) -> dict[str, tuple[LedgerStore, type | None]]:
     moment = anything(ledger.for_user("ada").as_of(ledger.position))._as_of_store
     return {
         "whole": (store_of(ledger), None),
-        "one user's": (store_of(ledger.for_user("ada")), OwnerRefusals),
+        "one user's": (store_of(ledger.for_user("ada")), UserRefusals),
         "one moment's": (moment, AsOfRefusals),
         "one moment's history": (AsOfEvents(moment), AsOfRefusals),
     }
@@ -183,7 +182,7 @@ def test_what_concerns_all_users_is_refused_by_its_name(whole: Ledger, task: Adm
 def test_a_state_of_another_user_is_refused(whole: Ledger) -> None:
     """Whose it is stands in its id, which the error does not show."""
     with pytest.raises(AccessDeniedError, match="belongs to another user") as refused:
-        store_of(whole.for_user("ada")).execute_on_state(state_id("bob", "theirs"), nothing)
+        store_of(whole.for_user("ada")).execute(STATES, state_id("bob", "theirs"), nothing)
 
     assert "bob" not in str(refused.value)
 

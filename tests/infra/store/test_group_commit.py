@@ -24,6 +24,7 @@ from chatledger.errors import ChatExistsError, ChatNotFoundError
 from chatledger.infra.log.nats.blocking_connection import BlockingConnection, ConnectionBrokenError
 from chatledger.infra.log.nats.event_log import JetStreamAppends
 from chatledger.infra.log.port import Appends, LostRaceError
+from chatledger.projections.log import kinds
 
 CHATS = 6
 
@@ -128,7 +129,7 @@ def test_a_decision_that_fails_does_so_for_its_caller(ledger: Ledger, monkeypatc
             raise ZeroDivisionError
 
         try:
-            store.execute("c0", decide, kind=None)
+            store.execute(kinds.CHATS, "c0", decide, kind=None)
         except ZeroDivisionError as error:
             raised.append(error)
 

@@ -17,12 +17,13 @@ from chatledger.domain.chat.decide_chats import decide_create_chat
 from chatledger.domain.chat.events import Body, ChatUpdated
 from chatledger.domain.errors import CorruptStateError, UpdateConflictError
 from chatledger.errors import ChatExistsError
-from chatledger.infra.ledger.scopes.user_store import OwnedStore
+from chatledger.infra.ledger.scopes.user_store import UserStore
 from chatledger.infra.log import LostRaceError
 from chatledger.infra.store.commands import Command, Decide
 from chatledger.infra.store.store import Store
 from chatledger.projections.chat.reader import IndexedChat
 from chatledger.projections.lmdb.keys import id_key
+from chatledger.projections.log.kinds import CHATS
 
 CHAT = "c"
 
@@ -59,7 +60,7 @@ def others_write(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> Generator[N
 
     def write_first() -> int:
         if threading.current_thread() is threading.main_thread() and next(left, None) is not None:
-            in_another_thread(lambda: store.execute("busy", retitle, kind=None))
+            in_another_thread(lambda: store.execute(CHATS, "busy", retitle, kind=None))
         return catch_up()
 
     with monkeypatch.context() as patch:
@@ -108,7 +109,7 @@ def test_a_command_with_nothing_to_write_ends_while_others_write(
         return []
 
     with others_write(ledger, monkeypatch), pytest.raises(ChatExistsError) if is_refused else nullcontext():
-        assert store_behind(ledger).execute("c", decide, kind=None) == []
+        assert store_behind(ledger).execute(CHATS, "c", decide, kind=None) == []
 
     assert len(decided) == 2
 
@@ -126,7 +127,7 @@ def test_a_race_that_is_lost_after_many_attempts_is_no_damage(ledger: Ledger, mo
         return retitle(state, now)
 
     with others_write(ledger, monkeypatch), suppress(UpdateConflictError):  # a retry is what helps
-        store.execute("c", lose_at_last, kind=None, timeout_s=0)
+        store.execute(CHATS, "c", lose_at_last, kind=None, timeout_s=0)
 
 
 def test_a_log_that_refuses_for_ever_is_no_damage_of_the_index(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,7 +138,7 @@ def test_a_log_that_refuses_for_ever_is_no_damage_of_the_index(ledger: Ledger, m
 
     monkeypatch.setattr(store_behind(ledger).log, "append", refuse)
     with pytest.raises(UpdateConflictError, match=r"'c'.* [1-9][0-9] attempts"):
-        store_behind(ledger).execute("c", retitle, kind=None, timeout_s=0.5)
+        store_behind(ledger).execute(CHATS, "c", retitle, kind=None, timeout_s=0.5)
 
 
 def test_a_chat_of_another_user_is_no_damage(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,7 +157,7 @@ def test_a_chat_of_another_user_is_no_damage(ledger: Ledger, monkeypatch: pytest
         return append(*args, **kwargs)
 
     monkeypatch.setattr(store.log, "append", first)
-    monkeypatch.setitem(OwnedStore.execute.__kwdefaults__ or {}, "timeout_s", 0)
+    monkeypatch.setitem(UserStore.execute.__kwdefaults__ or {}, "timeout_s", 0)
     with pytest.raises(UpdateConflictError):
         ledger.for_user("bob").create_chat("new", "bob")
 

@@ -29,6 +29,7 @@ from chatledger.errors import QuarantinedError
 from chatledger.graph_state import StateStore
 from chatledger.infra.ledger.threads import Threads
 from chatledger.infra.store.opening.locations import STREAM
+from chatledger.projections.log.kinds import THREADS
 
 ID = "chat:ada:trip"
 
@@ -243,7 +244,7 @@ def test_a_thread_of_agents(data: Path) -> None:
     with chatledger.open(data) as ledger:
         threads = Threads(ledger)
         with ledger._store.snapshot() as snapshot:  # pyright: ignore[reportPrivateUsage] - what a saver reads
-            found = [one.checkpoint_id for one in snapshot.thread("t").checkpoints("")]
+            found = [one.checkpoint_id for one in snapshot.stream(THREADS, "t").checkpoints("")]
         assert found == ["02", "00"]
         threads.put_checkpoint("t", checkpoint(1))
         ledger.verify()

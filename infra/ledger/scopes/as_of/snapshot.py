@@ -51,7 +51,7 @@ class Missing(NamedTuple):
 class AsOfSnapshotRefusals:
     """The members of `LedgerSnapshot` that a snapshot as of a point refuses: they concern the present."""
 
-    thread = refused("thread", WHY)
+    stream = refused("stream", WHY)
 
     @property
     def state(self) -> Never:
@@ -70,12 +70,8 @@ class AsOfSnapshot(AsOfSnapshotRefusals):
     def __init__(self, live: LedgerSnapshot, point: AsOfPoint, past: tuple[AsOfIndex, Transaction] | None) -> None:
         self._live, self._point, self._past = live, point, past
         self._is_searched_there = False
+        self.user_id, self.refuse = live.user_id, live.refuse
         self._known: dict[int, IndexedChat | ChatToReplay] = {}
-
-    @property
-    def user_id(self) -> str | None:
-        """The only user whose chats are there; None when those of all are."""
-        return self._live.user_id
 
     @property
     def txn(self) -> Transaction:
@@ -86,10 +82,6 @@ class AsOfSnapshot(AsOfSnapshotRefusals):
     def tables(self) -> Tables:
         """The tables of that index."""
         return self._past[0].tables if self._past is not None and self._is_searched_there else self._live.tables
-
-    def refuse(self, stream: str) -> None:
-        """Raise `QuarantinedError` when a stream lost events since; see `Snapshot.refuse`."""
-        self._live.refuse(stream)
 
     def chat(self, chat_id: str, *, even_quarantined: bool = False) -> IndexedChat:
         """The chat of that id; its record is None when there was none, or is no more."""

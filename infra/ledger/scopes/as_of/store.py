@@ -11,7 +11,6 @@ from chatledger.domain.errors import LedgerClosedError
 from chatledger.projections.as_of_index import AsOfIndex
 from chatledger.projections.chat.reader import IndexedChat
 
-from ....store.temp_folders import Scratch
 from ...port import NO_CHATS, ChatsToRead, LedgerSnapshot, LedgerStore, refused
 from .point import AsOfPoint, position_of_point
 from .replaying import replay_chats
@@ -21,10 +20,7 @@ from .snapshot import WHY, AsOfSnapshot, Missing
 class AsOfRefusals:
     """The members of `LedgerStore` that a store as of a point refuses: those that write, and those about the present."""
 
-    delete_thread = refused("delete_thread", WHY)
     execute = refused("execute", WHY)
-    execute_on_state = refused("execute_on_state", WHY)
-    execute_on_thread = refused("execute_on_thread", WHY)
     finish_erasures = refused("finish_erasures", WHY)
     page = refused("page", WHY)
     submit = refused("submit", WHY)
@@ -36,6 +32,11 @@ class AsOfRefusals:
         """Raise `AccessDeniedError`: the log has what was written since."""
         refused("log", WHY)()
 
+    @property
+    def scratch(self) -> Never:
+        """Raise `AccessDeniedError`: a view keeps nothing but the chats that it replays."""
+        refused("scratch", WHY)()
+
 
 class AsOfStore(AsOfRefusals):
     """
@@ -44,14 +45,13 @@ class AsOfStore(AsOfRefusals):
     Args:
         source: The store as it is now, or what shows a part of it; asked for it every time, so that closing is noticed.
         point: The as-of point.
-        scratch: The place of the temporary index of replayed chats.
 
     Attributes:
         is_closed: Whether it was closed.
     """
 
-    def __init__(self, source: Callable[[], LedgerStore], point: AsOfPoint, scratch: Scratch) -> None:
-        self._source, self.point, self._scratch = source, point, scratch
+    def __init__(self, source: Callable[[], LedgerStore], point: AsOfPoint) -> None:
+        self._source, self.point = source, point
         self._replaying = threading.Lock()
         self._past: AsOfIndex | None = None
         self._position: int | None = None
@@ -156,7 +156,7 @@ class AsOfStore(AsOfRefusals):
     def _open_past(self) -> AsOfIndex:
         # The folder is removed at once: its files live on without a name as long as they are open, so that nothing stays
         # behind, even of a process that is killed.
-        with self._scratch.folder() as folder:
+        with self.source.scratch.folder() as folder:
             past = AsOfIndex(folder)
         weakref.finalize(self, past.close)
         self._past = past
