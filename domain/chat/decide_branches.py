@@ -6,7 +6,7 @@ from ..errors import BranchExistsError, HeadConflictError, MessageNotFoundError,
 from ..limits import check_id
 from ..values import AnyHead
 from .decide_chats import require_chat
-from .decide_messages import find_branch
+from .decide_messages import check_expected, find_branch
 from .events import Body, BranchActivated, BranchCreated, CheckpointDeleted, CheckpointSet, HeadMoved
 from .fork import next_name
 from .state import ChatState
@@ -70,6 +70,7 @@ def decide_move_head(
         ChatNotFoundError, BranchNotFoundError, MessageNotFoundError, WrongChatError: Something is not there.
         HeadConflictError: The head is neither `expected` nor `ANY` was given.
     """
+    check_expected(expected, "expected")
     branch = find_branch(state, check_id(name, "branch"))
     check_target(state, message_id)
     head = branch.head_message_id

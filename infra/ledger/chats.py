@@ -49,8 +49,8 @@ class ChatMethods(LedgerPart):
 
     def create_chat(
         self,
-        chat_id: str,
-        user_id: str,
+        chat_id: str | None = None,
+        user_id: str | None = None,
         *,
         title: str | None = None,
         metadata: dict[str, Any] | None = None,
@@ -61,8 +61,8 @@ class ChatMethods(LedgerPart):
         Create a chat with its branch `main`, empty and active.
 
         Args:
-            chat_id: Any text of 1 to 2,048 bytes without NUL.
-            user_id: The owner; may be empty.
+            chat_id: Any text of 1 to 2,048 bytes without NUL; a new random one when None.
+            user_id: The owner; may be empty. Of a ledger that `for_user` made, its user when None.
             title: Any text, also an empty one.
             metadata: A JSON object.
             expires_at: When it ends: the next `sweep` after that deletes it. In ms since the epoch, or a `datetime`.
@@ -72,15 +72,15 @@ class ChatMethods(LedgerPart):
             ChatExistsError: There is a chat of that id.
             InvalidValueError: An id, the title or the metadata break a rule.
         """
-        given = _Given(user_id, title, metadata, new_id(), Ending(expires_at, ttl_seconds))
-        check_id(chat_id, "chat_id")
+        given = self._given(user_id, title, metadata, Ending(expires_at, ttl_seconds))
+        chat_id = new_id() if chat_id is None else check_id(chat_id, "chat_id")
         recorded = self._store.execute(CHATS, chat_id, partial(given.decided, decide_create_chat), kind=ChatCreated)
         return _as_created(recorded[0])
 
     def upsert_chat(
         self,
         chat_id: str,
-        user_id: str,
+        user_id: str | None = None,
         *,
         title: str | None = None,
         metadata: dict[str, Any] | None = None,
@@ -90,11 +90,13 @@ class ChatMethods(LedgerPart):
         """
         Create a chat, or return the one that its owner has under that id unchanged, whatever its title, metadata and end are.
 
+        The owner may be left out as in `create_chat`.
+
         Raises:
             OwnerMismatchError: The chat of that id belongs to another user.
             InvalidValueError: An id, the title or the metadata break a rule.
         """
-        given = _Given(user_id, title, metadata, new_id(), Ending(expires_at, ttl_seconds))
+        given = self._given(user_id, title, metadata, Ending(expires_at, ttl_seconds))
         check_id(chat_id, "chat_id")
         while True:
             try:
@@ -108,6 +110,17 @@ class ChatMethods(LedgerPart):
                 return chat
             if recorded:  # made here, and deleted by somebody else since
                 return _as_created(recorded[0])
+
+    def _given(
+        self, user_id: str | None, title: str | None, metadata: dict[str, Any] | None, ending: Ending
+    ) -> "_Given":
+        if user_id is None:
+            with self._store.snapshot() as snapshot:
+                user_id = snapshot.user_id
+        if user_id is None:
+            msg = "a chat needs an owner: give user_id, or use the ledger that for_user returns"
+            raise InvalidValueError(msg)
+        return _Given(user_id, title, metadata, new_id(), ending)
 
     def get_chat(self, chat_id: str) -> Chat | None:
         """

@@ -13,7 +13,15 @@ from .port import ChatsToRead, LedgerPart
 class CheckpointMethods(LedgerPart):
     """The part of a ledger that is about checkpoints."""
 
-    def set_checkpoint(self, chat_id: str, name: str, message_id: str, *, created_at: int | None = None) -> Checkpoint:
+    def set_checkpoint(
+        self,
+        chat_id: str,
+        name: str,
+        message_id: str,
+        *,
+        created_at: int | None = None,
+        id: str | None = None,  # noqa: A002 - the field's name
+    ) -> Checkpoint:
         """
         Bookmark a message. Setting a name again keeps the checkpoint's id; earlier targets stay in the history.
 
@@ -22,6 +30,7 @@ class CheckpointMethods(LedgerPart):
             name: Unique in the chat, 1 to 2,048 bytes.
             message_id: A message of the chat.
             created_at: For imports; the time of the call when None.
+            id: For imports, too; a new random one when None. One that is set already keeps its own.
 
         Raises:
             ChatNotFoundError, MessageNotFoundError: The chat or the message is not there.
@@ -30,7 +39,7 @@ class CheckpointMethods(LedgerPart):
         check_id(chat_id, "chat_id")
         if created_at is not None:
             check_time(created_at, "created_at")
-        checkpoint_id = new_id()
+        checkpoint_id = new_id() if id is None else check_id(id, "checkpoint id")
         recorded = self._store.execute(
             CHATS,
             chat_id,

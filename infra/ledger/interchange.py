@@ -87,7 +87,7 @@ class InterchangeMethods(LedgerPart):
 
     def graph(self, chat_id: str) -> Graph:
         """
-        The whole DAG of a chat: all messages by `created_at` (ties in log order), branches and checkpoints.
+        The whole DAG of a chat: all messages by `created_at` (ties in log order), branches and checkpoints, oldest first.
 
         An unknown chat has none of them. Source: the LMDB index at `position`.
         """
@@ -96,7 +96,8 @@ class InterchangeMethods(LedgerPart):
             chat = snapshot.chat(sought)
             if chat.record is None:
                 return Graph(chat_id=chat_id, nodes=[], branches=[], checkpoints=[])
-            branches, checkpoints = chat.branches(), chat.checkpoints()
+            branches = chat.branches()
+            checkpoints = sorted(chat.checkpoints(), key=lambda checkpoint: (checkpoint.created_at, checkpoint.name))
             with only_new_collected(chat.record.message_count):
                 messages = sorted(chat.chains.all_messages(), key=itemgetter(0))
         return make_graph(chat_id, (message for _, message in messages), branches, checkpoints)

@@ -1,13 +1,13 @@
 """Messages: append, add, walk chains."""
 
 from collections.abc import Callable, Iterable
+from typing import Any, Literal, NamedTuple, Self
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from chatledger.domain.chat.decide_messages import decide_add_messages, decide_append
-from chatledger.domain.chat.events import MessagesAppended, Recorded
-from chatledger.domain.context.fragments import Fragment
+from chatledger.domain.chat.events import Body, ChatUpdated, MessagesAppended, Recorded
 from chatledger.domain.errors import (
     BranchNotFoundError,
     ChatledgerError,
@@ -22,8 +22,53 @@ from chatledger.projections.chat.chains import Chains, Place
 from chatledger.projections.chat.reader import IndexedChat
 from chatledger.projections.log.kinds import CHATS
 
-from .drafts import as_drafts
+from .drafts import Messages, as_drafts
 from .port import ChatsToRead, LedgerPart, LedgerSnapshot, LedgerStore, store_of
+
+OnExisting = Literal["raise", "skip"]
+
+
+class Appending(NamedTuple):
+    """The arguments of `append`, checked as far as they can be without the chat."""
+
+    drafts: list[NewMessage]
+    branch: str | None
+    expected_head: str | UnsetType | None
+    skips_stored: bool
+    chat_metadata: dict[str, Any] | None
+
+    @classmethod
+    def of(
+        cls,
+        messages: Messages,
+        *,
+        branch: str | None,
+        expected_head: str | UnsetType | None,
+        on_existing: OnExisting,
+        chat_metadata: dict[str, Any] | None,
+    ) -> Self:
+        """See `MessageMethods.append`."""
+        if on_existing not in {"raise", "skip"}:
+            msg = f"on_existing must be 'raise' or 'skip', not {on_existing!r}"
+            raise InvalidValueError(msg)
+        return cls(as_drafts(messages), branch, expected_head, on_existing == "skip", chat_metadata)
+
+    def decided(self, state: IndexedChat, now: int) -> list[Body]:
+        """What is to be written."""
+        return decide_append(
+            state,
+            self.drafts,
+            branch=self.branch,
+            expected_head=self.expected_head,
+            now=now,
+            skips_stored=self.skips_stored,
+            chat_metadata=self.chat_metadata,
+        )
+
+    @property
+    def kind(self) -> type[Body]:
+        """The event that comes first."""
+        return ChatUpdated if self.chat_metadata is not None and not self.drafts else MessagesAppended
 
 
 class MessageMethods(LedgerPart):
@@ -32,19 +77,26 @@ class MessageMethods(LedgerPart):
     def append(
         self,
         chat_id: str,
-        messages: Iterable[NewMessage | Fragment],
+        messages: Messages,
         *,
         branch: str | None = None,
         expected_head: str | UnsetType | None = UNSET,
+        on_existing: OnExisting = "raise",
+        chat_metadata: dict[str, Any] | None = None,
     ) -> list[Message]:
         """
         Chain messages onto a branch and move its head to the last of them: one commit, all or nothing.
 
         Args:
             chat_id: The chat.
-            messages: In order; each becomes the parent of the next. None is fine.
+            messages: One, or several in order, of which each becomes the parent of the next; none is fine. Those without an id
+                get one. Also dictionaries and objects of SDKs, as the APIs of OpenAI, Anthropic and Google have them.
             branch: Its name; the active branch when None.
             expected_head: Only if the branch is still there: a message id, or None for an empty branch.
+            on_existing: With `skip` each message that stands on the branch already with equal content is left out, wherever it
+                stands, and only the others are appended: for callers who hold a whole conversation.
+            chat_metadata: Keys to set in the metadata of the chat, in the same commit, as by `update_chat(metadata=...)`.
+                When all messages are there already they are not set again.
 
         Returns:
             The messages as they are stored. Messages that stand on the branch already with equal content are returned as
@@ -53,28 +105,30 @@ class MessageMethods(LedgerPart):
         Raises:
             ChatNotFoundError, BranchNotFoundError: There is no such chat or branch.
             HeadConflictError: The branch is not at `expected_head`, or not at the parent that the first message names.
+            ParentNotFoundError, WrongChatError: That parent is not stored, or in another chat.
             MessageConflictError: An id is stored with other content, elsewhere in the chat, or in another chat.
             PayloadTooLargeError: A message exceeds the size limit of an event.
             InvalidValueError: A value breaks a rule.
         """
         check_id(chat_id, "chat_id")
-        drafts = as_drafts(messages)
-        store = self._store
-        written = store.execute(
-            CHATS,
-            chat_id,
-            lambda state, now: decide_append(state, drafts, branch=branch, expected_head=expected_head, now=now),
-            kind=MessagesAppended,
+        given = Appending.of(
+            messages,
+            branch=branch,
+            expected_head=expected_head,
+            on_existing=on_existing,
+            chat_metadata=chat_metadata,
         )
-        return _stored(store, chat_id, drafts, written)
+        store = self._store
+        written = store.execute(CHATS, chat_id, given.decided, kind=given.kind)
+        return _stored(store, chat_id, given.drafts, written)
 
-    def add_messages(self, chat_id: str, messages: Iterable[NewMessage | Fragment]) -> list[Message]:
+    def add_messages(self, chat_id: str, messages: Messages) -> list[Message]:
         """
         Add messages with explicit parents (`parent_id`, None for a root) and move no head: one commit, all or nothing.
 
         Args:
             chat_id: The chat.
-            messages: Parents before their children. Those stored already with equal content are left out.
+            messages: One or several, parents before their children. Those stored already with equal content are left out.
 
         Returns:
             The messages as they are stored.
@@ -234,13 +288,7 @@ class MessageMethods(LedgerPart):
 
 
 def begin_append(
-    ledger: LedgerPart,
-    chat_id: str,
-    drafts: list[NewMessage],
-    *,
-    branch: str | None,
-    expected_head: str | UnsetType | None,
-    on_end: Callable[[], object],
+    ledger: LedgerPart, chat_id: str, given: Appending, *, on_end: Callable[[], object]
 ) -> Callable[[], list[Message] | None]:
     """
     Begin an append in another thread, which calls `on_end` when it is over.
@@ -248,17 +296,12 @@ def begin_append(
     Returns what gives the answer then, or raises what the log said; None when only `append` can tell what is the matter.
     """
     store = store_of(ledger)
-    command = store.submit(
-        chat_id,
-        lambda state, now: decide_append(state, drafts, branch=branch, expected_head=expected_head, now=now),
-        MessagesAppended,
-        on_end,
-    )
+    command = store.submit(chat_id, given.decided, given.kind, on_end)
 
     def end() -> list[Message] | None:
         if command.encoded and isinstance(command.error, ChatledgerError):
             raise command.error
-        return _stored(store, chat_id, drafts, command.written) if command.written else None
+        return _stored(store, chat_id, given.drafts, command.written) if command.written else None
 
     return end
 

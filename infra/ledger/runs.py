@@ -13,16 +13,15 @@ from chatledger.domain.chat.decide_runs import (
 )
 from chatledger.domain.chat.events import Body, MessagesAppended, RunChanged, RunRecorded
 from chatledger.domain.chat.runs import PYTHON, RUN_STATUSES, MessageRun, RunStatus
-from chatledger.domain.context.fragments import Fragment
 from chatledger.domain.errors import InvalidValueError
 from chatledger.domain.limits import check_count, check_id, sought_id
-from chatledger.domain.values import Message, NewMessage
+from chatledger.domain.values import Message
 from chatledger.projections.chat.reader import IndexedChat
 from chatledger.projections.chat.runs import MESSAGE, THREAD, TRIGGER
 from chatledger.projections.log.kinds import CHATS
 
 from ..store.commands import Decide, EventKind
-from .drafts import as_drafts, new_id
+from .drafts import MessageLike, as_drafts, new_id
 from .messages import place_in
 from .port import ChatsToRead, LedgerPart
 
@@ -42,7 +41,7 @@ class RunMethods(LedgerPart):
         runtime: str = PYTHON,
         status: RunStatus | None = None,
         message_id: str | None = None,
-        answer: NewMessage | Fragment | None = None,
+        answer: MessageLike | None = None,
         branch: str | None = None,
         checkpoint_id: str | None = None,
     ) -> MessageRun:
@@ -108,7 +107,7 @@ class RunMethods(LedgerPart):
         run_id: str,
         *,
         message_id: str | None = None,
-        answer: NewMessage | Fragment | None = None,
+        answer: MessageLike | None = None,
         branch: str | None = None,
         checkpoint_id: str | None = None,
     ) -> MessageRun:
@@ -256,7 +255,7 @@ def _run_id(body: Body) -> str | None:
     return body.run_id if isinstance(body, RunChanged) else None
 
 
-def _answer(message: NewMessage | Fragment | None, branch: str | None) -> Answer | None:
+def _answer(message: MessageLike | None, branch: str | None) -> Answer | None:
     return None if message is None else Answer(draft=as_drafts([message])[0], branch=branch)
 
 

@@ -6,6 +6,8 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Concatenate, ParamSpec, Self, TypeVar
 
+from chatledger.domain.errors import LedgerClosedError
+
 from .annotations import AnnotationMethods
 from .backups import BackupMethods
 from .branches import BranchMethods
@@ -147,6 +149,9 @@ class LedgerView:
         self._as_of_store.close()
 
     def __enter__(self) -> Self:
+        if self._as_of_store.is_closed:
+            msg = "the view is closed; make another one with as_of"
+            raise LedgerClosedError(msg)
         return self
 
     def __exit__(

@@ -83,6 +83,10 @@ class Port(Protocol):
         """Evaluate the computed values in context fragments."""
         ...
 
+    def adopted(self, value: Any) -> Any:
+        """Return the fragment of a message as another library has it; anything else as it is."""
+        ...
+
     def message_format(self, form: Format) -> MessageFormat:
         """Find a format by its name."""
         ...

@@ -19,10 +19,10 @@ from chatledger.domain.values import Message
 from chatledger.projections.custom.rows import ProjectionView
 
 from ...store.store import RETRY_S
-from ..drafts import Messages, as_drafts
+from ..drafts import Messages
 from ..feed import AsyncFeed, Cursor
 from ..ledger import Ledger
-from ..messages import begin_append
+from ..messages import Appending, OnExisting, begin_append
 from ..projections import begin_view
 from ..view import LedgerView
 from .awaiting import Asked, AsyncClosing, Opening, Runner, awaited, iterated
@@ -62,26 +62,36 @@ async def append(
     *,
     branch: str | None = None,
     expected_head: str | UnsetType | None = UNSET,
+    on_existing: OnExisting = "raise",
+    chat_metadata: dict[str, Any] | None = None,
 ) -> list[Message]:
     """Append messages; see `Ledger.append`."""
+
+    def append_now(ledger: Ledger) -> list[Message]:
+        return ledger.append(
+            chat_id,
+            messages,
+            branch=branch,
+            expected_head=expected_head,
+            on_existing=on_existing,
+            chat_metadata=chat_metadata,
+        )
+
     waiting = self.waiting()
     ledger = self.opened
     if waiting is None or ledger is None:
-        return await self.run(
-            lambda ledger: ledger.append(chat_id, messages, branch=branch, expected_head=expected_head)
-        )
+        return await self.run(append_now)
     check_id(chat_id, "chat_id")
-    drafts = as_drafts(messages)
-    future: asyncio.Future[None] = waiting.loop.create_future()
-    end = begin_append(
-        ledger, chat_id, drafts, branch=branch, expected_head=expected_head, on_end=partial(waiting.end, future)
+    given = Appending.of(
+        messages, branch=branch, expected_head=expected_head, on_existing=on_existing, chat_metadata=chat_metadata
     )
+    messages = given.drafts  # with the ids that they have now
+    future: asyncio.Future[None] = waiting.loop.create_future()
+    end = begin_append(ledger, chat_id, given, on_end=partial(waiting.end, future))
     with anyio.CancelScope(shield=True):  # as the outcome is to be known
         await future
     stored = end()
-    if stored is None:
-        return await self.run(lambda ledger: ledger.append(chat_id, drafts, branch=branch, expected_head=expected_head))
-    return stored
+    return await self.run(append_now) if stored is None else stored
 
 
 update_wrapper(append, Ledger.append)
@@ -139,6 +149,10 @@ class AsyncLedgerView(AsyncClosing):
     get_position = awaited(LedgerView.get_position)
 
     history = iterated(LedgerView.history)
+
+    async def __aenter__(self) -> Self:
+        self._view.__enter__()
+        return self
 
     @property
     def position(self) -> Asked[int]:

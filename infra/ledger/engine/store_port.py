@@ -13,7 +13,7 @@ from chatledger.domain.values import Branch, Chat
 
 from ...log.envelope import acting, clock_ms
 from ..aio.awaiting import awaited
-from ..drafts import new_id
+from ..drafts import adopted, new_id
 from ..ledger import Ledger
 from .computed import compute, compute_now, has_computed
 from .formats.by_name import message_format
@@ -117,6 +117,7 @@ class LedgerPort:
         _logger.warning("%s: %s", what, type(error).__name__)
 
     new_id = staticmethod(new_id)
+    adopted = staticmethod(adopted)
     clock_ms = staticmethod(clock_ms)
 
 

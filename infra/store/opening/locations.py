@@ -104,6 +104,9 @@ class Options:
         if max_event_bytes < _LEAST_EVENT_BYTES:
             msg = f"max_event_bytes must be a number of at least {_LEAST_EVENT_BYTES:,}, not {max_event_bytes!r}"
             raise ConfigurationError(msg)
+        if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float) or not timeout_s > 0:
+            msg = f"timeout_s must be a number of seconds above 0, not {timeout_s!r}"
+            raise ConfigurationError(msg)
         if not isinstance(index, str | os.PathLike | None):
             msg = f"index must be the path of a folder, not {type(index).__name__}"
             raise ConfigurationError(msg)
