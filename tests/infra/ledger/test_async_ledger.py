@@ -199,7 +199,7 @@ async def test_an_asynchronous_function_is_not_run(async_ledger: AsyncLedger) ->
         return ledger.position
 
     with pytest.raises(InvalidValueError, match="ordinary function"):
-        await async_ledger.run(ask)
+        _ = await async_ledger.run(ask)
     with pytest.raises(InvalidValueError, match="ordinary function"):
         await async_ledger.run(partial(_called, ask))
 

@@ -74,6 +74,7 @@ ORDERS: list[dict[str, Any]] = [
     {"is_by_creation": True},
     {"is_by_creation": True, "is_ascending": True},
 ]
+OTHERS: list[Entry] = [("a", 1), ("b", "x"), ("", 1)]
 FILTERS: list[tuple[str | None, Entry | None]] = [
     (user_id, entry)
     for user_id in (None, "", "ada", "eve")
@@ -99,7 +100,7 @@ def test_lists_agree_with_sorting_and_filtering(plan: Any, changes: Any, page: i
             entries = () if entry is None else (entry,)
             assert expected == ask(index, user_id=user_id, entries=entries)
             assert expected[::-1] == ask(index, user_id=user_id, entries=entries, is_ascending=True)
-            for other in [("a", 1), ("b", "x"), ("", 1)]:
+            for other in OTHERS:
                 both = [chat for chat in expected if matches(chat, None, other)]
                 assert both == ask(index, user_id=user_id, entries=(*entries, other))
                 assert both[::-1] == ask(index, user_id=user_id, entries=(other, *entries), is_ascending=True)
