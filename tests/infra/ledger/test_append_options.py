@@ -169,7 +169,8 @@ def test_a_parent_that_is_not_the_head(trip: Ledger) -> None:
 def test_a_head_is_an_id(trip: Ledger, wrong: Any) -> None:
     """Not a message, whose id is meant."""
     (head,) = trip.get_messages("trip", limit=1)
-    for given_head, hint in ((wrong, "must be the id"), (head, "give its id")):
+    cases: list[tuple[Any, str]] = [(wrong, "must be the id"), (head, "give its id")]
+    for given_head, hint in cases:
         with pytest.raises(InvalidValueError, match=hint):
             trip.append("trip", said("m4"), expected_head=given_head)
         with pytest.raises(InvalidValueError, match=hint):
