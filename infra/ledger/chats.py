@@ -415,8 +415,9 @@ def _chat_list(
 
 
 def _check_entries(metadata: Any) -> tuple[Entry, ...]:
-    given: Any = () if metadata is None else metadata.items() if isinstance(metadata, Mapping) else (metadata,)
-    return tuple(map(_check_entry, given))
+    if isinstance(metadata, Mapping):
+        return tuple(_check_entry(entry) for entry in cast("Mapping[Any, Any]", metadata).items())
+    return () if metadata is None else (_check_entry(metadata),)
 
 
 def _check_entry(entry: Any) -> Entry:

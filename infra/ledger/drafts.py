@@ -133,12 +133,14 @@ def adopted(value: Any) -> Any:
     """The fragment of a message that another library made, or that is written as it would be; anything else as it is."""
     if isinstance(value, NewMessage | Message) or is_fragment(value) or not isinstance(value, Mapping | Dumpable):
         return value
-    plain = value.model_dump(mode="json", exclude_unset=True) if isinstance(value, Dumpable) else value
+    plain: Any = value.model_dump(mode="json", exclude_unset=True) if isinstance(value, Dumpable) else value
     message_id = new_id()
     stored = of_an_api(plain, message_id)
     if stored is not None:
         return message_fragment(stored["role"], StoredCodec(stored), message_id)
-    return message(plain) if is_ui_message(plain) else value
+    if is_ui_message(plain):
+        return message(plain)
+    return cast("Any", value)
 
 
 def _adopted(value: Any) -> Fragment:

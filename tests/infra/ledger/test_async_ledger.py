@@ -1,6 +1,5 @@
 """The asynchronous face of a ledger, on a real server."""
 
-import inspect
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -153,16 +152,6 @@ def test_both_ledgers_have_the_same_members() -> None:
     """What a `Ledger` has an `AsyncLedger` has too; beside it what only makes sense there."""
     assert _members(chatledger.Ledger) == _members(AsyncLedger) - {"run", "opened", "waiting"}
     assert _members(chatledger.LedgerView) == _members(chatledger.AsyncLedgerView) - {"run"}
-
-
-@pytest.mark.parametrize("name", sorted(_members(chatledger.Ledger) & _members(AsyncLedger)))
-def test_methods_take_the_same_arguments(name: str) -> None:
-    """By name, order and default."""
-    ours, theirs = getattr(AsyncLedger, name), getattr(chatledger.Ledger, name)
-    if callable(theirs):
-        assert [str(one).split(":")[0] for one in inspect.signature(ours).parameters.values()] == [
-            str(one).split(":")[0] for one in inspect.signature(theirs).parameters.values()
-        ]
 
 
 @pytest.mark.anyio
