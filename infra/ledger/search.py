@@ -37,6 +37,7 @@ class SearchMethods(LedgerPart):
         until: int | datetime | None = None,
         limit: int | None = DEFAULT_LIMIT,
         offset: int = 0,
+        include_hidden: bool = False,
     ) -> SearchHits:
         """
         Find messages by their words, best first; of equally good ones the newest first.
@@ -55,6 +56,7 @@ class SearchMethods(LedgerPart):
             until: Only messages created before this time; ms or an aware datetime, too.
             limit: At most this many; all when None.
             offset: How many of the best to leave out, for paging.
+            include_hidden: Also messages that are hidden or replaced; see docs/reference/annotations.md.
 
         Returns:
             The hits, each with its message, rank (BM25 over the searched chats; lower is better) and snippet. `is_degraded`
@@ -67,11 +69,7 @@ class SearchMethods(LedgerPart):
         Source: the LMDB index at `position`; the log is not read.
         """
         text = _check_query(query)
-        if branch is not None and chat_id is None:
-            msg = "a branch is one of a chat: give chat_id too"
-            raise InvalidValueError(msg)
-        chat_id = None if chat_id is None else sought_id(chat_id, "chat_id")
-        user_id = None if user_id is None else sought_id(user_id, "user_id", empty=True)
+        chat_id, user_id = _sought_scope(chat_id, user_id, branch)
         if limit is not None:
             check_count(limit, "limit")
         check_count(offset, "offset")
@@ -94,7 +92,9 @@ class SearchMethods(LedgerPart):
             if parsed is None or limit == 0 or not chat_nos:
                 return SearchHits()
             scope = search.Scope(snapshot.txn, snapshot.tables, chat_nos, chat)
-            answer = search.ask(scope, parsed, text, only=only, limit=limit, offset=offset)
+            answer = search.ask(
+                scope, parsed, text, only=only, limit=limit, offset=offset, include_hidden=include_hidden
+            )
         snippets = Snippets(parsed)
         hits = [
             SearchHit(message=one.message, rank=0.0, snippet=literal_snippet(one.message.text))
@@ -120,6 +120,16 @@ def _on_branch(only: Filter, chat: IndexedChat, name: str) -> Filter:
     if row is None:
         raise BranchNotFoundError(chat.chat_id, name)
     return msgspec.structs.replace(only, runs={} if row.place is None else chat.chains.runs(row.place))
+
+
+def _sought_scope(chat_id: str | None, user_id: str | None, branch: str | None) -> tuple[str | None, str | None]:
+    if branch is not None and chat_id is None:
+        msg = "a branch is one of a chat: give chat_id too"
+        raise InvalidValueError(msg)
+    return (
+        None if chat_id is None else sought_id(chat_id, "chat_id"),
+        None if user_id is None else sought_id(user_id, "user_id", empty=True),
+    )
 
 
 def _check_query(query: object) -> str:
