@@ -83,14 +83,14 @@ it cannot be anybody's (empty, too long, with NUL):
 | the call | answers |
 | --- | --- |
 | asks for one thing: `get_*`, `owner_of` | `None` |
-| asks for several: `list_*`, `get_chain`, `children`, `siblings`, `runs`, `regenerations`, `forks`, `history`, `search`, `graph`, `get_annotations` | nothing: empty |
+| asks for several: `list_*`, `get_chain`, `children`, `siblings`, `versions`, `branches_of`, `runs`, `regenerations`, `forks`, `history`, `search`, `graph`, `get_annotations` | nothing: empty |
 | asks whether, or how many: `has_children`, `count_chats` | `False`, 0 |
-| removes: `delete_chat`, `delete_checkpoint` | `False`: there is nothing to do |
+| removes: `delete_chat`, `delete_branch`, `delete_checkpoint` | `False`: there is nothing to do |
 | changes or adds something | an error: [`NotFoundError`](errors.md) where nothing has the id, [`InvalidValueError`](errors.md) where it cannot be |
 
 Some reads raise all the same, a [`NotFoundError`](errors.md) each, since an empty answer would be taken for one:
 
-- `get_messages` and `get_context` of an unknown chat, branch or message. A model that is given their answer would begin a
+- `get_messages`, `get_page` and `get_context` of an unknown chat, branch or message. A model that is given their answer would begin a
   conversation anew because of a typing error. Ask `get_chat` first where the id comes from outside.
 - `search(branch=...)`, where the chat is there and has no such branch, likewise.
 - `common_ancestor`, `diff`, `plan_regeneration` and `export_chat`, which compute something of what you name.

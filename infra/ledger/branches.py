@@ -1,10 +1,25 @@
-"""Branches: create, fork, activate, move."""
+"""Branches: create, fork, activate, rename, move, delete."""
 
 from collections.abc import Iterable
 from typing import Literal
 
-from chatledger.domain.chat.decide_branches import decide_activate, decide_create_branch, decide_fork, decide_move_head
-from chatledger.domain.chat.events import Body, BranchActivated, BranchCreated, HeadMoved, Recorded
+from chatledger.domain.chat.decide_branches import (
+    decide_activate,
+    decide_create_branch,
+    decide_delete_branch,
+    decide_fork,
+    decide_move_head,
+    decide_rename_branch,
+)
+from chatledger.domain.chat.events import (
+    Body,
+    BranchActivated,
+    BranchCreated,
+    BranchDeleted,
+    BranchRenamed,
+    HeadMoved,
+    Recorded,
+)
 from chatledger.domain.errors import BranchExistsError, BranchNotFoundError, HeadConflictError, InvalidValueError
 from chatledger.domain.limits import check_id, check_time, sought_id
 from chatledger.domain.values import AnyHead, Branch
@@ -133,8 +148,57 @@ class BranchMethods(LedgerPart):
         """
         check_id(chat_id, "chat_id")
         self._store.execute(CHATS, chat_id, lambda state, now: decide_activate(state, name), kind=BranchActivated)
+        return self._branch_now(chat_id, name)
+
+    def rename_branch(self, chat_id: str, name: str, new_name: str) -> Branch:
+        """
+        Give a branch another name. Its id, its messages and whether it is active stay, as do the names made from the old one.
+
+        Engines and others that go by the old name find no branch of it any more.
+
+        Args:
+            chat_id: The chat.
+            name: The present name; `main` can be renamed too.
+            new_name: Unique in the chat, case-sensitive, 1 to 2,048 bytes. The present one changes nothing.
+
+        Returns:
+            The branch under its new name.
+
+        Raises:
+            ChatNotFoundError, BranchNotFoundError: The chat or the branch is not there.
+            BranchExistsError: The new name is taken.
+        """
+        check_id(chat_id, "chat_id")
+        self._store.execute(
+            CHATS, chat_id, lambda state, _now: decide_rename_branch(state, name, new_name), kind=BranchRenamed
+        )
+        return self._branch_now(chat_id, new_name)
+
+    def delete_branch(self, chat_id: str, name: str) -> bool:
+        """
+        Remove a branch; its messages stay, as versions of others, and `show` makes a branch for them again.
+
+        Of the active branch, the one seen last before it becomes the active one, in the same commit. Automatic names are not given
+        a second time. To erase what was said, delete the chat.
+
+        Returns:
+            Whether there was one of that name.
+
+        Raises:
+            LastBranchError: It is the only branch of the chat.
+        """
+        check_id(chat_id, "chat_id")
+        written = self._store.execute(
+            CHATS,
+            chat_id,
+            lambda state, _now: decide_delete_branch(state, name),
+            kind=(BranchActivated, BranchDeleted),
+        )
+        return bool(written)
+
+    def _branch_now(self, chat_id: str, name: str) -> Branch:
         branch = self.get_branch(chat_id, name)
-        if branch is None:  # the chat was deleted in between
+        if branch is None:  # the chat or the branch was deleted in between
             raise BranchNotFoundError(chat_id, name)
         return branch
 

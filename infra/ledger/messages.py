@@ -19,7 +19,7 @@ from chatledger.domain.errors import (
 from chatledger.domain.limits import check_count, check_id, sought_id
 from chatledger.domain.values import Divergence, Message, NewMessage
 from chatledger.projections.chat.chains import Chains, Place
-from chatledger.projections.chat.reader import IndexedChat
+from chatledger.projections.chat.reader import BranchRow, IndexedChat
 from chatledger.projections.log.kinds import CHATS
 
 from .drafts import Messages, as_drafts
@@ -188,12 +188,7 @@ class MessageMethods(LedgerPart):
         sought = sought_id(chat_id, "chat_id")
         with self._store.snapshot(ChatsToRead(sought)) as snapshot:
             chat = snapshot.chat(sought)
-            if chat.record is None:
-                raise ChatNotFoundError(chat_id)
-            name = chat.record.active_branch if branch is None else branch
-            row = chat.branch_row(sought_id(name, "branch"))
-            if row is None:
-                raise BranchNotFoundError(chat_id, name)
+            row = branch_at(chat, branch, chat_id=chat_id)
             if row.place is None:
                 return _empty(limit, before)
             return _chain(chat, row.place, limit, before, lazy_data=lazy_data)
@@ -325,6 +320,40 @@ def _stored(store: LedgerStore, chat_id: str, drafts: list[NewMessage], written:
         return [message for message_id in ids if (message := new.get(message_id) or chat.message(message_id))]
 
 
+def branch_at(chat: IndexedChat, name: str | None, *, chat_id: str) -> BranchRow:
+    """
+    The branch of that name, the active one for None, of the chat that was asked for as `chat_id`.
+
+    Raises:
+        ChatNotFoundError, BranchNotFoundError: There is no such chat or branch.
+    """
+    if chat.record is None:
+        raise ChatNotFoundError(chat_id)
+    name = chat.record.active_branch if name is None else name
+    row = chat.branch_row(sought_id(name, "branch"))
+    if row is None:
+        raise BranchNotFoundError(chat_id, name)
+    return row
+
+
+def chain_end(chat: IndexedChat, head: Place | None, before: str | None) -> Place | None:
+    """
+    The last message of a chain, or the one just before `before`; None where there is none.
+
+    Raises:
+        MessageNotFoundError, InvalidValueError: `before` is unknown, or not on the chain.
+    """
+    if before is None:
+        return head
+    place = chat.place(sought_id(before, "before"))
+    if place is None:
+        raise MessageNotFoundError(before, chat_id=chat.chat_id)
+    if head is None or not chat.chains.is_ancestor(place, head):
+        msg = f"message {before!r} is not on the chain; `before` must be an ancestor of its head"
+        raise InvalidValueError(msg)
+    return chat.chains.parent(place)
+
+
 def place_in(chat: IndexedChat, chat_id: str, message_id: str) -> Place:
     """
     The place of a message of the chat that was asked for as `chat_id`.
@@ -345,15 +374,7 @@ def place_in(chat: IndexedChat, chat_id: str, message_id: str) -> Place:
 def _chain(chat: IndexedChat, head: Place, limit: int | None, before: str | None, *, lazy_data: bool) -> list[Message]:
     if limit is not None:
         check_count(limit, "limit")
-    end: Place | None = head
-    if before is not None:
-        place = chat.place(sought_id(before, "before"))
-        if place is None:
-            raise MessageNotFoundError(before, chat_id=chat.chat_id)
-        if not chat.chains.is_ancestor(place, head):
-            msg = f"message {before!r} is not on the chain; `before` must be an ancestor of its head"
-            raise InvalidValueError(msg)
-        end = chat.chains.parent(place)
+    end = chain_end(chat, head, before)
     return [] if end is None else chat.chains.chain(end, limit, lazy_data=lazy_data)
 
 

@@ -25,6 +25,7 @@ from .runs import RunMethods
 from .saves import SaveMethods
 from .scopes.as_of import AsOfEvents, AsOfStore, find_point
 from .search import SearchMethods
+from .versions import VersionMethods
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -34,6 +35,7 @@ class LedgerMethods(
     ChatMethods,
     MessageMethods,
     BranchMethods,
+    VersionMethods,
     CheckpointMethods,
     AnnotationMethods,
     RunMethods,
@@ -110,6 +112,10 @@ class LedgerView:
     get_branch = _as_of(LedgerMethods.get_branch)
     get_active_branch = _as_of(LedgerMethods.get_active_branch)
     list_branches = _as_of(LedgerMethods.list_branches)
+
+    get_page = _as_of(LedgerMethods.get_page)
+    versions = _as_of(LedgerMethods.versions)
+    branches_of = _as_of(LedgerMethods.branches_of)
 
     get_checkpoint = _as_of(LedgerMethods.get_checkpoint)
     list_checkpoints = _as_of(LedgerMethods.list_checkpoints)

@@ -195,8 +195,11 @@ class ChatWriter(IndexedChat):
         for message in changes.messages:
             self._add(message, ordinal, recorded)
             ordinal += 1
+        if changes.dropped_branch is not None:
+            self._branch_rows.pop(changes.dropped_branch, None)
+            self._txn.delete(self._prefix + Tag.BRANCH + id_key(changes.dropped_branch), db=self._tables.rows)
         if changes.branch is not None:
-            self._put_branch(changes.branch, recorded, is_new=changes.is_new_branch)
+            self._put_branch(changes.branch, recorded, is_new_name=changes.is_new_name)
         if changes.checkpoint is not None or changes.dropped_checkpoint is not None:
             self._put_checkpoints(changes, recorded)
         if changes.runs is not None:
@@ -282,12 +285,14 @@ class ChatWriter(IndexedChat):
             raise ChainIntegrityError(msg)
         return place
 
-    def _put_branch(self, branch: BranchRecord, recorded: Recorded, *, is_new: bool) -> None:
+    def _put_branch(self, branch: BranchRecord, recorded: Recorded, *, is_new_name: bool) -> None:
         head = branch.head_message_id
         place = None if head is None else self._target(head, recorded)
         length = 0 if place is None else self.chains.depth(place) + 1
-        self._branch_rows[branch.name] = BranchRow(branch.id, branch.name, head, branch.created_at, place, length)
-        if not is_new:
+        self._branch_rows[branch.name] = BranchRow(
+            branch.id, branch.name, head, branch.created_at, branch.seen, place, length
+        )
+        if not is_new_name:
             return
         for base in bases_of(branch.name):
             raw = self._row(Tag.NAME_COUNT, id_key(base))

@@ -11,6 +11,7 @@ from tests.support.stories import Story
 
 from chatledger.domain.chat.events import Recorded
 from chatledger.domain.chat.replay import ReplayedChat
+from chatledger.domain.chat.state import BranchRecord
 from chatledger.domain.values import Message
 from chatledger.projections.chat.chains import Place
 from chatledger.projections.chat.lists import ChatList
@@ -96,7 +97,16 @@ def chat_answers(chat: IndexedChat) -> dict[str, Any]:
         "messages": ordered,
         "chains": {message.id: chat.chains.chain(place_of(chat, message.id)) for message in ordered},
         "names": {branch.name: chat.branches_named_after(branch.name) for branch in chat.branches()},
+        "seen": chat.branches_seen(),
+        "records": {branch.name: tail_free(chat.branch_record(branch.name)) for branch in chat.branches()},
+        "leaves": {message.id: chat.newest_leaf(message.id) for message in ordered},
     }
+
+
+def tail_free(record: BranchRecord | None) -> tuple[object, ...]:
+    """A branch as the fold knows it, without what the index adds."""
+    assert record is not None
+    return record.id, record.name, record.head_message_id, record.created_at, record.seen
 
 
 def folded_answers(chat: ReplayedChat) -> dict[str, Any]:
@@ -113,6 +123,9 @@ def folded_answers(chat: ReplayedChat) -> dict[str, Any]:
         "messages": chat.messages,
         "chains": {message.id: chat.get_chain(message.id) for message in chat.messages},
         "names": {branch.name: chat.branches_named_after(branch.name) for branch in chat.branches},
+        "seen": chat.branches_seen(),
+        "records": {branch.name: tail_free(chat.branch_record(branch.name)) for branch in chat.branches},
+        "leaves": {message.id: chat.newest_leaf(message.id) for message in chat.messages},
     }
 
 

@@ -60,6 +60,7 @@ def answers_of_chat(reader: Reader, chat_id: str) -> dict[str, Any]:
         "graph": reader.graph(chat_id),
         "export_chat": outcome(lambda: reader.export_chat(chat_id)),
         "get_messages": outcome(lambda: reader.get_messages(chat_id)),
+        "get_page": outcome(lambda: reader.get_page(chat_id)),
         "chains": [reader.get_messages(chat_id, branch=branch.name, limit=2) for branch in branches],
         "search": [found(reader, query, chat_id=chat_id) for query in QUERIES],
         "search a branch": outcome(lambda: found(reader, "plan OR boat", chat_id=chat_id, branch="main-v2")),
@@ -74,6 +75,8 @@ def answers_of_message(reader: Reader, message_id: str) -> list[Any]:
         reader.has_children(message_id),
         outcome(lambda: reader.children(message_id)),
         outcome(lambda: reader.siblings(message_id)),
+        reader.versions(message_id),
+        reader.branches_of(message_id),
     ]
 
 

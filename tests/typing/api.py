@@ -24,6 +24,7 @@ from chatledger import (
     LedgerView,
     Message,
     NewMessage,
+    Page,
     Projection,
     ProjectionInfo,
     ProjectionRows,
@@ -32,6 +33,7 @@ from chatledger import (
     Resolved,
     SearchHit,
     SearchHits,
+    Versions,
     admin,
     assistant,
     user,
@@ -138,6 +140,14 @@ def branches(ledger: Ledger) -> None:
     assert_type(ledger.get_active_branch("trip"), Branch | None)
     assert_type(ledger.set_active_branch("trip", "main"), Branch)
     assert_type(ledger.list_branches("trip"), list[Branch])
+    assert_type(ledger.rename_branch("trip", "main", "Riga"), Branch)
+    assert_type(ledger.delete_branch("trip", "main"), bool)
+    assert_type(ledger.versions("m1"), Versions)
+    assert_type(ledger.versions("m1").shown, str | None)
+    assert_type(ledger.branches_of("m1"), list[Branch])
+    assert_type(ledger.show("m1"), Branch)
+    assert_type(ledger.get_page("trip", branch="main", limit=10, before="m1"), Page)
+    assert_type(ledger.get_page("trip").entries[0].versions, Versions)
     assert_type(ledger.move_head("trip", "main", "m1", expected=ANY), bool)
     assert_type(ledger.move_head("trip", "main", None, expected="m1", on_conflict="return"), bool)
     ledger.move_head("trip", "main", "m1")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
@@ -248,6 +258,8 @@ async def asynchronous() -> None:
         assert_type(await ledger.append("trip", [user("Hello")], expected_head=None), list[Message])
         assert_type(await ledger.get_messages("trip", limit=10), list[Message])
         assert_type(await ledger.fork("trip", "m1"), Branch)
+        assert_type(await ledger.delete_branch("trip", "main"), bool)
+        assert_type(await ledger.get_page("trip"), Page)
         assert_type(await ledger.move_head("trip", "main", "m1", expected=ANY), bool)
         assert_type(await ledger.get_position(), int)
         assert_type(await ledger.position, int)

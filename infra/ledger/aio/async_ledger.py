@@ -129,6 +129,10 @@ class AsyncLedgerView(AsyncClosing):
     get_active_branch = awaited(LedgerView.get_active_branch)
     list_branches = awaited(LedgerView.list_branches)
 
+    get_page = awaited(LedgerView.get_page)
+    versions = awaited(LedgerView.versions)
+    branches_of = awaited(LedgerView.branches_of)
+
     get_checkpoint = awaited(LedgerView.get_checkpoint)
     list_checkpoints = awaited(LedgerView.list_checkpoints)
 
@@ -230,6 +234,13 @@ class AsyncLedger(AsyncClosing):
     set_active_branch = awaited(Ledger.set_active_branch)
     move_head = awaited(Ledger.move_head)
     list_branches = awaited(Ledger.list_branches)
+    rename_branch = awaited(Ledger.rename_branch)
+    delete_branch = awaited(Ledger.delete_branch)
+
+    get_page = awaited(Ledger.get_page)
+    versions = awaited(Ledger.versions)
+    branches_of = awaited(Ledger.branches_of)
+    show = awaited(Ledger.show)
 
     set_checkpoint = awaited(Ledger.set_checkpoint)
     get_checkpoint = awaited(Ledger.get_checkpoint)

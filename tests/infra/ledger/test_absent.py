@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 import chatledger
-from chatledger import Graph, Ledger, SearchHits, user
+from chatledger import Graph, Ledger, SearchHits, Versions, user
 from chatledger.errors import BranchNotFoundError, ChatNotFoundError, InvalidValueError, MessageNotFoundError
 
 ABSENT = ("nope", "", "x" * 2049, "a\0b", "\ud800")
@@ -35,6 +35,8 @@ ANSWERS: dict[str, tuple[Read, Any]] = {
     "has_children": (lambda ledger, absent: ledger.has_children(absent), False),
     "children": (lambda ledger, absent: ledger.children(absent), []),
     "siblings": (lambda ledger, absent: ledger.siblings(absent), []),
+    "versions": (lambda ledger, absent: ledger.versions(absent), Versions(ids=[], index=None)),
+    "branches_of": (lambda ledger, absent: ledger.branches_of(absent), []),
     "get_branch": (lambda ledger, absent: ledger.get_branch(absent, "main"), None),
     "get_branch, its name": (lambda ledger, absent: ledger.get_branch("trip", absent), None),
     "get_active_branch": (lambda ledger, absent: ledger.get_active_branch(absent), None),
@@ -81,6 +83,9 @@ ERRORS: dict[str, tuple[Read, type[Exception]]] = {
         lambda ledger, absent: ledger.search("hello", chat_id="trip", branch=absent),
         BranchNotFoundError,
     ),
+    "get_page": (lambda ledger, absent: ledger.get_page(absent), ChatNotFoundError),
+    "get_page, of a branch": (lambda ledger, absent: ledger.get_page("trip", branch=absent), BranchNotFoundError),
+    "get_page, before": (lambda ledger, absent: ledger.get_page("trip", before=absent), MessageNotFoundError),
     "get_context": (lambda ledger, absent: ledger.get_context(absent, "m1"), ChatNotFoundError),
     "get_context, up to": (lambda ledger, absent: ledger.get_context("trip", absent), MessageNotFoundError),
     "plan_regeneration": (lambda ledger, absent: ledger.plan_regeneration(absent, "m1"), ChatNotFoundError),

@@ -30,6 +30,11 @@ async def test_commands_and_questions(tmp_path: Path) -> None:
         assert ["main", "main-v2"] == [branch.name for branch in await ledger.list_branches("trip")]
         assert ["draft"] == [checkpoint.name for checkpoint in await ledger.list_checkpoints("trip")]
         assert 3 == len((await ledger.graph("trip")).nodes)
+        assert [second.id] == (await ledger.versions(second.id)).ids[:1]
+        assert "main" == (await ledger.show(second.id)).name == (await ledger.get_page("trip")).branch
+        assert "Riga" == (await ledger.rename_branch("trip", "main", "Riga")).name
+        assert await ledger.delete_branch("trip", "main-v2")
+        assert ["Riga"] == [branch.name for branch in await ledger.branches_of(first.id)]
         assert await ledger.get_position() == await ledger.sync()
 
 
