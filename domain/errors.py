@@ -315,10 +315,16 @@ class HeadConflictError(ConflictError):
     Nothing was written. Read the chain from `actual` and decide again.
     """
 
-    def __init__(self, chat_id: str, branch: str, *, expected: str | None, actual: str | None) -> None:
-        super().__init__(
-            f"branch {branch!r} of chat {chat_id!r} is at {actual!r}, expected {expected!r}; read it again and retry"
-        )
+    def __init__(
+        self,
+        chat_id: str,
+        branch: str,
+        *,
+        expected: str | None,
+        actual: str | None,
+        advice: str = "read it again and retry",
+    ) -> None:
+        super().__init__(f"branch {branch!r} of chat {chat_id!r} is at {actual!r}, expected {expected!r}; {advice}")
         self.chat_id, self.branch, self.expected, self.actual = chat_id, branch, expected, actual
 
 

@@ -12,7 +12,7 @@ from ..errors import (
 from ..limits import check_id
 from ..values import AnyHead
 from .decide_chats import require_chat
-from .decide_messages import find_branch
+from .decide_messages import check_expected, find_branch
 from .events import (
     Body,
     BranchActivated,
@@ -139,6 +139,7 @@ def decide_move_head(
         ChatNotFoundError, BranchNotFoundError, MessageNotFoundError, WrongChatError: Something is not there.
         HeadConflictError: The head is neither `expected` nor `ANY` was given.
     """
+    check_expected(expected, "expected")
     branch = find_branch(state, check_id(name, "branch"))
     check_target(state, message_id)
     head = branch.head_message_id
@@ -173,11 +174,5 @@ def decide_set_checkpoint(
 
 
 def decide_delete_checkpoint(state: ChatState, name: str) -> list[Body]:
-    """
-    A checkpoint removed; nothing when there is none of that name.
-
-    Raises:
-        ChatNotFoundError: There is no such chat.
-    """
-    require_chat(state)
+    """A checkpoint removed; nothing when there is none of that name, or no such chat."""
     return [] if state.checkpoint(check_id(name, "checkpoint name")) is None else [CheckpointDeleted(name)]

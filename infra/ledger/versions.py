@@ -3,7 +3,7 @@
 from chatledger.domain.chat.decide_branches import decide_show
 from chatledger.domain.chat.events import BranchActivated, BranchCreated
 from chatledger.domain.errors import BranchNotFoundError, InvalidValueError, MessageNotFoundError
-from chatledger.domain.limits import check_count, check_id
+from chatledger.domain.limits import check_count, check_id, sought_id
 from chatledger.domain.values import Branch, Page, Versions
 from chatledger.projections.log.kinds import CHATS
 
@@ -39,13 +39,13 @@ class VersionMethods(LedgerPart):
         Source: the LMDB index at `position`, in one transaction; the log is not read. Costs O(messages and versions of the page),
         whatever the number of branches and the length of the chain.
         """
-        check_id(chat_id, "chat_id")
+        sought = sought_id(chat_id, "chat_id")
         if not check_count(limit, "limit"):
             msg = "limit must be at least 1, for a page has a message"
             raise InvalidValueError(msg)
-        with self._store.snapshot(ChatsToRead(chat_id)) as snapshot:
-            chat = snapshot.chat(chat_id)
-            row = branch_at(chat, branch)
+        with self._store.snapshot(ChatsToRead(sought)) as snapshot:
+            chat = snapshot.chat(sought)
+            row = branch_at(chat, branch, chat_id=chat_id)
             end = chain_end(chat, row.place, before)
             if end is None:
                 return Page(chat_id=chat_id, branch=row.name, entries=[], before=None)
@@ -63,7 +63,7 @@ class VersionMethods(LedgerPart):
 
         Source: the LMDB index at `position`. Costs O(versions), and O(branches) where the active branch has none of them.
         """
-        check_id(message_id, "message_id")
+        message_id = sought_id(message_id, "message_id")
         with self._store.snapshot(ChatsToRead(message_ids=(message_id,))) as snapshot:
             found = snapshot.find(message_id)
             return _NO_VERSIONS if found is None else found[0].versions(found[1])
@@ -76,7 +76,7 @@ class VersionMethods(LedgerPart):
 
         Source: the LMDB index at `position`. Costs O(branches); no chain is walked.
         """
-        check_id(message_id, "message_id")
+        message_id = sought_id(message_id, "message_id")
         with self._store.snapshot(ChatsToRead(message_ids=(message_id,))) as snapshot:
             found = snapshot.find(message_id)
             return [] if found is None else found[0].branches_with(found[1])
@@ -105,7 +105,11 @@ class VersionMethods(LedgerPart):
         body = written[0].body if written else None
         with self._store.snapshot() as snapshot:
             chat = snapshot.chat(chat_id)
-            name = body.name if isinstance(body, BranchActivated | BranchCreated) else branch_at(chat, None).name
+            name = (
+                body.name
+                if isinstance(body, BranchActivated | BranchCreated)
+                else branch_at(chat, None, chat_id=chat_id).name
+            )
             branch = chat.branch(name)
         if branch is None:  # it was deleted or renamed in between
             raise BranchNotFoundError(chat_id, name)

@@ -6,6 +6,8 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Concatenate, ParamSpec, Self, TypeVar
 
+from chatledger.domain.errors import LedgerClosedError
+
 from .annotations import AnnotationMethods
 from .backups import BackupMethods
 from .branches import BranchMethods
@@ -96,6 +98,7 @@ class LedgerView:
 
     get_chat = _as_of(LedgerMethods.get_chat)
     list_chats = _as_of(LedgerMethods.list_chats)
+    count_chats = _as_of(LedgerMethods.count_chats)
 
     get_message = _as_of(LedgerMethods.get_message)
     get_messages = _as_of(LedgerMethods.get_messages)
@@ -141,7 +144,7 @@ class LedgerView:
 
     def get_position(self) -> int:
         """
-        Return `position`; a method, for `AsyncLedgerView` too.
+        Return `position`, by a method.
 
         Of a view of a time, it is looked up on the log. Where clocks of writers differ, some later events may stand before it.
         """
@@ -152,6 +155,9 @@ class LedgerView:
         self._as_of_store.close()
 
     def __enter__(self) -> Self:
+        if self._as_of_store.is_closed:
+            msg = "the view is closed; make another one with as_of"
+            raise LedgerClosedError(msg)
         return self
 
     def __exit__(

@@ -14,6 +14,7 @@ from chatledger.domain.chat.replay import ReplayedChat
 from chatledger.domain.chat.state import BranchRecord
 from chatledger.domain.values import Message
 from chatledger.projections.chat.chains import Place
+from chatledger.projections.chat.lists import ChatList
 from chatledger.projections.chat.reader import IndexedChat
 from chatledger.projections.generations import Generation
 from chatledger.projections.index import Index
@@ -69,9 +70,12 @@ def answers(index: Index, chat_ids: Sequence[str]) -> dict[str, Any]:
     with index.snapshot() as snapshot:
         return {
             "list": snapshot.list_chats(),
-            "lists": [snapshot.list_chats(user_id=f"user{n}") for n in range(3)],
+            "lists": [snapshot.list_chats(ChatList(user_id=f"user{n}")) for n in range(3)],
+            "by creation": [
+                snapshot.list_chats(ChatList(user_id=user_id, is_by_creation=True)) for user_id in (None, "user0")
+            ],
             "entries": [
-                snapshot.list_chats(entry=entry)
+                snapshot.list_chats(ChatList(entries=(entry,)))
                 for entry in [("flag", True), ("flag", False), *(("n", n) for n in range(8))]
             ],
             **{chat_id: chat_answers(snapshot.chat(chat_id)) for chat_id in chat_ids},

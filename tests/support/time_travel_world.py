@@ -23,6 +23,8 @@ def answers(reader: Reader, message_ids: list[str]) -> dict[str, Any]:
     """What a ledger or a view says to every question there is, ranks of searches included."""
     said: dict[str, Any] = {
         "list_chats": reader.list_chats(),
+        "created": reader.list_chats(order="created"),
+        "count_chats": reader.count_chats(),
         "of ada": reader.list_chats(user_id="ada"),
         "of a mood": reader.list_chats(metadata=("mood", 1)),
         "of a mood of bob": reader.list_chats(user_id="bob", metadata=("mood", True)),

@@ -142,7 +142,7 @@ def test_replay_until_a_position(story: Path) -> None:
     result = run("replay", "trip", "--until", "3", at=story)
     *steps, last = ask_lines("replay", "trip", "--until", "3", at=story)
     with chatledger.open(story) as ledger:
-        drawn = visualize_graph(folded_graph(ReplayedChat("trip", ledger.history("trip", until=3))))
+        drawn = visualize_graph(folded_graph(ReplayedChat("trip", ledger.history("trip", up_to=3))))
 
     assert [step["position"] for step in steps] == [1, 2, 3]
     assert [branch["name"] for branch in last["branches"]] == ["main"]

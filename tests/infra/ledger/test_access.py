@@ -43,6 +43,8 @@ def acting(command: str | None, call: Call) -> Call:
 
 QUESTIONS: list[Call] = [
     lambda ledger: ledger.list_chats(),
+    lambda ledger: ledger.list_chats(order="created", ascending=True),
+    lambda ledger: ledger.count_chats(),
     lambda ledger: ledger.due_chats(now=DUE),
     lambda ledger: ledger.due_chats(now=DUE, limit=1),
     lambda ledger: ledger.history(),
@@ -91,6 +93,8 @@ OF_MESSAGE: list[Callable[[Ledger, str], Any]] = [
 
 QUESTIONS_THEN: list[Callable[[LedgerView], Any]] = [
     lambda view: view.list_chats(),
+    lambda view: view.list_chats(order="created", ascending=True),
+    lambda view: view.count_chats(),
     lambda view: view.list_chats(user_id="bob"),
     lambda view: view.history(),
     lambda view: view.search("leek OR riga", limit=None),
