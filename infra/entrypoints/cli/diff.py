@@ -41,7 +41,11 @@ def diff_command(settings: Settings, *, chat_id: str, a: str, b: str, as_json: b
     moments = [name.startswith("@") for name in (a, b)]
     if moments[0] != moments[1]:
         moment, other = (a, b) if moments[0] else (b, a)
-        msg = f"{moment} is a moment and {other} is not; compare two moments, such as {moment} and {_NOW}"
+        example = "@120" if moment == _NOW else moment
+        msg = (
+            f"{moment} is a moment and {other} is not; compare two moments, such as {example} and {_NOW}, "
+            "or two branches, checkpoints or messages"
+        )
         raise click.UsageError(msg, click.get_current_context())
     points = [_moment(name) for name in (a, b)] if moments[0] else None
     with ledger_at(settings) as ledger:

@@ -2,7 +2,7 @@
 
 import re
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 import click
 from rich.padding import Padding
@@ -13,8 +13,18 @@ from chatledger.domain.values import SearchHit
 
 from ...ledger.search import DEFAULT_LIMIT
 from .lookup import require_branch, require_chat
-from .options import Settings, aware_time, ledger_at, ledger_options, limit_option, parsed
-from .output import console, fields_of, format_time, print_json_list, print_lines, print_note, print_text, role_style
+from .options import Settings, WholeNumber, aware_time, ledger_at, limit_option, listing_options, parsed
+from .output import (
+    console,
+    fields_of,
+    format_time,
+    print_csv,
+    print_json_list,
+    print_lines,
+    print_note,
+    print_text,
+    role_style,
+)
 
 _TAG: Final = re.compile("</?mark>")
 _MATCH_STYLE: Final = "bold red"
@@ -37,8 +47,8 @@ _moment: Final = parsed(aware_time, "is not a time, e.g. 2026-02-07 or 2026-02-0
 )
 @click.option("--until", callback=_moment, metavar="TIME", help="Only messages created before this time.")
 @limit_option(f"messages, the best ones; {DEFAULT_LIMIT} by default")
-@click.option("--offset", type=click.IntRange(min=0), default=0, metavar="N", help="Leave out the N best ones.")
-@ledger_options
+@click.option("--offset", type=WholeNumber(min=0), default=0, metavar="N", help="Leave out the N best ones.")
+@listing_options
 def search_command(
     settings: Settings,
     *,
@@ -52,6 +62,7 @@ def search_command(
     limit: int | None,
     offset: int,
     as_json: bool,
+    as_csv: bool,
 ) -> None:
     """
     Find messages by their words, best first.
@@ -84,8 +95,11 @@ def search_command(
     if found.is_degraded:
         print_note("the search index is being built: of some chats, only messages with exactly this text are found")
     shown = found[:size]
+    if as_csv:
+        print_csv(_CSV_COLUMNS, map(_csv_row, shown))
+        return
     if as_json:
-        print_json_list(fields_of(hit) | {"message": fields_of(hit.message)} for hit in shown)
+        print_json_list(map(fields_of, shown))
         return
     for hit in shown:
         _print_hit(hit, with_chat=chat_id is None)
@@ -94,6 +108,14 @@ def search_command(
         print_text("No more messages match." if offset else f"No message matches{why}.")
     elif len(found) > size > 0:
         print_text(f"More with --offset {offset + size}", "dim")
+
+
+_CSV_COLUMNS = ("chat_id", "id", "name", "created_at", "rank", "snippet")
+
+
+def _csv_row(hit: SearchHit) -> list[Any]:
+    fields = fields_of(hit.message) | {"rank": hit.rank, "snippet": hit.snippet}
+    return [fields[name] for name in _CSV_COLUMNS]
 
 
 def _print_hit(hit: SearchHit, *, with_chat: bool) -> None:
