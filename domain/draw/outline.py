@@ -35,13 +35,17 @@ Characters that nobody sees, and that let a text look like another one: override
 
 Marks that a script needs (U+200C to U+200F) are not among them.
 """
-_ONE_LINE: Final = {**_BLANKS, **ESCAPES}
 _NO_XML: Final = re.compile("[\ud800-\udfff\ufffe\uffff]")
 
 
 def flat(text: str) -> str:
-    """A text on one line: line breaks and other control characters become blanks, and what nobody sees is escaped."""
-    return text.replace("\r\n", " ").translate(_ONE_LINE)
+    """A text on one line: line breaks and other control characters become blanks."""
+    return text.replace("\r\n", " ").translate(_BLANKS)
+
+
+def escaped(text: str) -> str:
+    """A text on one line as people see it: what nobody sees, and lets it look like another one, is escaped."""
+    return flat(text).translate(ESCAPES)
 
 
 def printable(text: str) -> str:

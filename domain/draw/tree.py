@@ -18,7 +18,7 @@ import msgspec
 
 from ..errors import InvalidValueError
 from ..values import Graph
-from .outline import COLLAPSE_AFTER, Part, flat, messages_left_out, outline, short_id
+from .outline import COLLAPSE_AFTER, Part, escaped, messages_left_out, outline, short_id
 
 Style = Literal["ascii", "unicode"]
 
@@ -122,7 +122,7 @@ def visualize_graph(graph: Graph, style: Style = "unicode", collapse_after: int 
             same id.
     """
     lines = [str(line) for line in draw_lines(graph, style=style, collapse_after=collapse_after)]
-    head = f"[chat: {flat(graph.chat_id)}]"
+    head = f"[chat: {escaped(graph.chat_id)}]"
     return "\n".join([head, "", *lines, "", LEGEND] if lines else [head, "", "(empty)"])
 
 
@@ -186,11 +186,11 @@ def _line(part: Part, prefix: str, *, below: str = "", is_root: bool = False) ->
         prefix=prefix,
         below=below,
         is_root=is_root,
-        id=short_id(part.node.id),
-        role=flat(part.node.role),
-        content=flat(part.node.content),
-        branches=tuple((flat(name), is_active) for name, is_active in part.branches),
-        checkpoints=tuple(map(flat, part.checkpoints)),
+        id=escaped(short_id(part.node.id)),
+        role=escaped(part.node.role),
+        content=escaped(part.node.content),
+        branches=tuple((escaped(name), is_active) for name, is_active in part.branches),
+        checkpoints=tuple(map(escaped, part.checkpoints)),
         is_active=part.is_active,
         note=part.note,
     )

@@ -9,7 +9,7 @@ from typing import Any, Final
 import click
 import msgspec
 
-from chatledger.domain.draw.outline import flat
+from chatledger.domain.draw.outline import escaped
 from chatledger.domain.values import Chat
 
 from ...ledger.ledger import Ledger
@@ -163,7 +163,7 @@ def delete_command(
                 *map(_described, chats),
                 *(f"thread {one.thread_id}, {count(one.checkpoint_count, 'checkpoint')}" for one in threads),
             ):
-                click.echo(flat(line), err=True)
+                click.echo(escaped(line), err=True)
             if not click.confirm("Delete and erase this? It cannot be undone", err=True):
                 click.echo("Nothing was deleted.", err=True)
                 return 1

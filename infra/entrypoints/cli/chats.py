@@ -9,7 +9,7 @@ import msgspec
 from rich.text import Text
 
 from chatledger.domain.chat.runs import RUN_STATUSES, MessageRun, RunStatus
-from chatledger.domain.draw.outline import flat
+from chatledger.domain.draw.outline import escaped
 from chatledger.domain.errors import ChatNotFoundError
 from chatledger.domain.values import Chat
 
@@ -129,7 +129,7 @@ def chat_heading(chat: Chat, *, checkpoints: int) -> list[Text]:
         count(checkpoints, "checkpoint"),
     )
     facts = [f"chat {chat.id}", *([f"owner {chat.user_id}"] if chat.user_id else []), *numbers]
-    return [Text(flat(chat.title or chat.id), style="bold"), Text(flat(" · ".join(facts)), style="dim")]
+    return [Text(escaped(chat.title or chat.id), style="bold"), Text(escaped(" · ".join(facts)), style="dim")]
 
 
 _RUN_STYLES = {"pending": "dim", "running": "yellow", "completed": "green", "error": "bold red"}
@@ -170,15 +170,15 @@ def runs_command(
 
 
 def _run_line(run: MessageRun, *, is_stale: bool) -> Text:
-    line = Text(flat(run.run_id), style="bold")
+    line = Text(escaped(run.run_id), style="bold")
     line.append(f"  {run.status:<9}  ", style=f"not bold {_RUN_STYLES[run.status]}")
-    line.append(flat(run.assistant_id), style="not bold cyan")
-    line.append(f"  {flat(_short(run.trigger_message_id))} -> {flat(_short(run.message_id))}", style="not bold")
+    line.append(escaped(run.assistant_id), style="not bold cyan")
+    line.append(f"  {escaped(_short(run.trigger_message_id))} -> {escaped(_short(run.message_id))}", style="not bold")
     if is_stale:
         line.append("  stale", style="not bold red")
     if run.repeats is not None:
-        line.append(f"  repeats {flat(run.repeats)}", style="not bold dim")
-    line.append(f"  thread {flat(run.thread_id)}  {format_time(run.created_at)}", style="not bold dim")
+        line.append(f"  repeats {escaped(run.repeats)}", style="not bold dim")
+    line.append(f"  thread {escaped(run.thread_id)}  {format_time(run.created_at)}", style="not bold dim")
     return line
 
 

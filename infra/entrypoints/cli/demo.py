@@ -92,7 +92,7 @@ def _rewind(ledger: Ledger) -> None:
             [
                 user("Can we do that by bicycle instead of the train?"),
                 assistant(
-                    "One way, yes: 55 km along the Gauja, mostly flat. Take the train back, bicycles ride for 2 €."
+                    "One way, yes: 55 km along the Gauja, mostly escaped. Take the train back, bicycles ride for 2 €."
                 ),
             ],
         )

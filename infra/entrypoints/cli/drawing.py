@@ -8,7 +8,7 @@ from typing import Final
 from rich.cells import chop_cells
 from rich.text import Text
 
-from chatledger.domain.draw.outline import flat, messages_left_out, short_id
+from chatledger.domain.draw.outline import escaped, messages_left_out, short_id
 from chatledger.domain.draw.tree import FLAT_LEGENDS, DrawnLine, Style, draw_flat_lines
 from chatledger.domain.values import Graph
 
@@ -34,7 +34,7 @@ def print_tree(graph: Graph, *, style: Style, limit: int | None = None) -> None:
 
 
 def _drawing(graph: Graph, *, style: Style, limit: int | None, width: int | None) -> Iterator[Text]:
-    yield Text(f"[chat: {flat(graph.chat_id)}]", style="bold")
+    yield Text(f"[chat: {escaped(graph.chat_id)}]", style="bold")
     yield Text()
     if not graph.nodes:
         yield Text("(empty)")
@@ -56,11 +56,11 @@ def _drawing(graph: Graph, *, style: Style, limit: int | None, width: int | None
 def _branch_list(graph: Graph) -> Iterator[Text]:
     """The branches with their heads; of very many the first ones, and the active one wherever it stands."""
     shown = [branch for at, branch in enumerate(graph.branches) if at < _MOST_BRANCHES or branch.is_active]
-    longest = max(Text(flat(branch.name)).cell_len for branch in shown)
+    longest = max(Text(escaped(branch.name)).cell_len for branch in shown)
     yield Text()
     yield Text(f"Branches ({len(graph.branches):,}):", style="bold")
     for branch in shown:
-        name = Text(flat(branch.name), style=ACTIVE_HEAD if branch.is_active else HEAD)
+        name = Text(escaped(branch.name), style=ACTIVE_HEAD if branch.is_active else HEAD)
         name.align("left", longest)
         head = "(empty)" if branch.head_message_id is None else short_id(branch.head_message_id)
         yield Text.assemble("* " if branch.is_active else "  ", name, (f"  {head}", "dim"))

@@ -12,7 +12,7 @@ import click
 from rich.text import Text
 
 from chatledger.domain.chat.events import Recorded
-from chatledger.domain.draw.outline import flat
+from chatledger.domain.draw.outline import escaped
 from chatledger.domain.errors import NotFoundError
 from chatledger.domain.log.codec import BODIES
 
@@ -145,5 +145,7 @@ def _line(info: FeedInfo) -> Text:
     share = "" if info.share is None else f" {info.share[0]}/{info.share[1]}"
     lag = f"{count(info.lag, 'position')} behind" if info.lag else "up to date"
     return Text.assemble(
-        (flat(f"{info.name}{share}"), "bold"), f"  at {info.position:,}, {lag}  ", (format_time(info.saved_at), "dim")
+        (escaped(f"{info.name}{share}"), "bold"),
+        f"  at {info.position:,}, {lag}  ",
+        (format_time(info.saved_at), "dim"),
     )

@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsed
 from rich.progress import Progress as Bar
 from rich.text import Text
 
-from chatledger.domain.draw.outline import ESCAPES, flat
+from chatledger.domain.draw.outline import ESCAPES, escaped
 from chatledger.domain.values import Progress
 from chatledger.domain.wire import Value
 
@@ -83,7 +83,7 @@ def column(
     width: int | None = None,
 ) -> list[Text]:
     """A heading and cells, all equally wide; at most `width`."""
-    cells = [Text(title, style="bold"), *(Text(flat(value), style=style) for value in values)]
+    cells = [Text(title, style="bold"), *(Text(escaped(value), style=style) for value in values)]
     longest = max(cell.cell_len for cell in cells)
     for cell in cells:
         cell.truncate(longest if width is None else min(longest, width), overflow="ellipsis")
@@ -106,17 +106,17 @@ def table_width(columns: Sequence[list[Text]]) -> int:
 
 def print_text(text: str = "", style: str = "") -> None:
     """Print a sentence for people on stdout."""
-    console().print(Text(flat(text), style=style))
+    console().print(Text(escaped(text), style=style))
 
 
 def print_error(message: str) -> None:
     """Print a mistake on stderr, on one line."""
-    console(stderr=True).print(Text.assemble(("error: ", "bold red"), flat(message)), soft_wrap=True)
+    console(stderr=True).print(Text.assemble(("error: ", "bold red"), escaped(message)), soft_wrap=True)
 
 
 def print_note(message: str) -> None:
     """Print something that is no error on stderr, on one line."""
-    console(stderr=True).print(Text(flat(message), style="yellow"), soft_wrap=True)
+    console(stderr=True).print(Text(escaped(message), style="yellow"), soft_wrap=True)
 
 
 def print_json(value: Any) -> None:
@@ -138,11 +138,11 @@ def encode_json(value: Any) -> str:
     """Return a value as JSON on one line, in ASCII where the output cannot show more; on a terminal nothing is unseen in it."""
     text = msgspec.json.encode(value).decode()
     if not (sys.stdout.encoding or "utf-8").lower().startswith("utf"):
-        return re.sub(r"[^\x00-\x7f]", _escaped, text)
-    return _ESCAPED_IN_JSON.sub(_escaped, text) if sys.stdout.isatty() else text
+        return re.sub(r"[^\x00-\x7f]", _as_json_escape, text)
+    return _ESCAPED_IN_JSON.sub(_as_json_escape, text) if sys.stdout.isatty() else text
 
 
-def _escaped(found: re.Match[str]) -> str:
+def _as_json_escape(found: re.Match[str]) -> str:
     return json.dumps(found[0])[1:-1]
 
 
@@ -232,4 +232,4 @@ def pulse(title: str) -> Generator[Callable[[str], None]]:
     columns = (BarColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
     with Bar(*columns, console=console(stderr=True), transient=True) as bar:
         task = bar.add_task(title, total=None)
-        yield lambda text: bar.update(task, description=flat(text))
+        yield lambda text: bar.update(task, description=escaped(text))

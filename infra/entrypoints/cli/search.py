@@ -8,7 +8,7 @@ import click
 from rich.padding import Padding
 from rich.text import Text
 
-from chatledger.domain.draw.outline import flat, short_id
+from chatledger.domain.draw.outline import escaped, short_id
 from chatledger.domain.values import SearchHit
 
 from ...ledger.search import DEFAULT_LIMIT
@@ -121,10 +121,10 @@ def _csv_row(hit: SearchHit) -> list[Any]:
 def _print_hit(hit: SearchHit, *, with_chat: bool) -> None:
     """Print author, time and place on one line, and the snippet below."""
     message = hit.message
-    head = Text(flat(message.name), style=f"bold {role_style(message.name)}")
-    head.append(f"  {format_time(message.created_at)}  {short_id(message.id)}", style="not bold dim default")
+    head = Text(escaped(message.name), style=f"bold {role_style(message.name)}")
+    head.append(f"  {format_time(message.created_at)}  {escaped(short_id(message.id))}", style="not bold dim default")
     if with_chat:
-        head.append(f"  [{flat(message.chat_id)}]", style="not bold dim default")
+        head.append(f"  [{escaped(message.chat_id)}]", style="not bold dim default")
     passage = _passage(hit)
     out = console()
     if out.file.isatty():
@@ -136,7 +136,7 @@ def _print_hit(hit: SearchHit, *, with_chat: bool) -> None:
 
 def _passage(hit: SearchHit) -> Text:
     """The snippet on one line, with its matches in colour instead of between marks."""
-    snippet = " ".join(flat(hit.snippet).split())
+    snippet = " ".join(escaped(hit.snippet).split())
     if _TAG.search(hit.message.text):
         # The message has such tags itself. Which are ours cannot be told, so all are shown.
         return Text(snippet)

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from chatledger.domain.chat.interchange import ImportedMessage
 from chatledger.domain.draw.diagrams import draw_dot, draw_mermaid
-from chatledger.domain.draw.outline import flat
+from chatledger.domain.draw.outline import ESCAPES, escaped
 from chatledger.domain.values import Branch, Chat, Checkpoint, Graph, Message, plain_text
 
 from .chats import chat_heading
@@ -107,10 +107,11 @@ def show_command(
         elif drawing == "json":
             print_json(reader.graph(chat_id))
         elif drawing in _TEXTS:
-            sys.stdout.write(_TEXTS[drawing](reader.graph(chat_id)) + "\n")
+            text = _TEXTS[drawing](reader.graph(chat_id))
+            sys.stdout.write(f"{text.translate(ESCAPES) if sys.stdout.isatty() else text}\n")
         else:
             heading = chat_heading(chat, checkpoints=len(reader.list_checkpoints(chat_id)))
-            print_lines([heading[0], Text(flat(_times(chat)), style="dim"), Text()])
+            print_lines([heading[0], Text(escaped(_times(chat)), style="dim"), Text()])
             print_tree(reader.graph(chat_id), style=best_style(ascii_only=ascii_only), limit=limit)
 
 
@@ -210,11 +211,11 @@ def print_conversation(messages: Sequence[Message], checkpoints: Iterable[Checkp
 
 
 def _message_head(message: Message, checkpoints: Iterable[str]) -> Text:
-    head = Text(flat(message.name), style=f"bold {role_style(message.name)}")
+    head = Text(escaped(message.name), style=f"bold {role_style(message.name)}")
     author = message.sender_id or message.agent_id
     if author is not None and author != message.name:
-        head.append(f" {flat(author)}", style="not bold default")
-    head.append(f"  {format_time(message.created_at)}  {flat(message.id)}", style="not bold dim default")
+        head.append(f" {escaped(author)}", style="not bold default")
+    head.append(f"  {format_time(message.created_at)}  {escaped(message.id)}", style="not bold dim default")
     for name in checkpoints:
-        head.append(f"  {{{flat(name)}}}", style=CHECKPOINT)
+        head.append(f"  {{{escaped(name)}}}", style=CHECKPOINT)
     return head

@@ -9,7 +9,7 @@ import click
 import msgspec
 from rich.text import Text
 
-from chatledger.domain.draw.outline import flat
+from chatledger.domain.draw.outline import escaped
 from chatledger.domain.errors import NamespaceError
 from chatledger.domain.thread.events import Serialized
 from chatledger.domain.thread.namespaces import assistant_of
@@ -283,7 +283,7 @@ def _plain(value: Any) -> Any:
 
 def _namespace_lines(namespace: str, steps: list[Step], now: Step | None) -> Iterator[Text]:
     if namespace:
-        yield Text(flat(namespace), style="bold cyan")
+        yield Text(escaped(namespace), style="bold cyan")
     if steps:
         columns = [
             column("step", ["-" if step.step is None else str(step.step) for step in steps], align="right"),
@@ -294,17 +294,17 @@ def _namespace_lines(namespace: str, steps: list[Step], now: Step | None) -> Ite
         yield from table(columns)
     if now is None or now.next is None:
         return
-    yield Text.assemble("next: ", (flat(", ".join(now.next)) or "nothing, it is finished", "bold"))
+    yield Text.assemble("next: ", (escaped(", ".join(now.next)) or "nothing, it is finished", "bold"))
     for task in now.tasks or []:
         yield from _task_lines(task)
 
 
 def _task_lines(task: Task) -> Iterator[Text]:
-    name = flat(task.name) or "a task"
+    name = escaped(task.name) or "a task"
     for interrupt in task.interrupts:
-        yield Text(f"  {name} waits: ", style="yellow").append(flat(_said(interrupt)), style="default")
+        yield Text(f"  {name} waits: ", style="yellow").append(escaped(_said(interrupt)), style="default")
     if task.error is not None:
-        yield Text(f"  {name} failed: ", style="red").append(flat(_said(task.error)), style="default")
+        yield Text(f"  {name} failed: ", style="red").append(escaped(_said(task.error)), style="default")
     if task.is_done:
         yield Text(f"  {name} is done", style="dim")
 

@@ -14,7 +14,7 @@ from tests.support.drawing_graphs import TRIP, chain, graph, node
 
 import chatledger
 from chatledger import user
-from chatledger.domain.draw.outline import flat
+from chatledger.domain.draw.outline import escaped
 from chatledger.domain.draw.tree import DrawnLine, draw_flat_lines, draw_lines
 from chatledger.infra.entrypoints.cli.drawing import coloured
 
@@ -156,12 +156,12 @@ def test_very_long_chains_are_collapsed() -> None:
 
 @pytest.mark.parametrize("code", [0x202E, 0x2066, 0x2069, 0x200B, 0xFEFF, 0xAD, 0xE0041])
 def test_what_nobody_sees_is_escaped(code: int) -> None:
-    assert flat(f"a{chr(code)}b") == (f"a\\u{code:04x}b" if code < 0x10000 else f"a\\U{code:08x}b")
+    assert escaped(f"a{chr(code)}b") == (f"a\\u{code:04x}b" if code < 0x10000 else f"a\\U{code:08x}b")
 
 
-@pytest.mark.parametrize("text", ["نامه‌ای", "👩‍🚀", "שלום‏!", "é"])
+@pytest.mark.parametrize("text", ["a\u200cb", "a\u200db", "a\u200fb", "\u00e9"])
 def test_what_a_script_needs_is_not_escaped(text: str) -> None:
-    assert flat(text) == text
+    assert escaped(text) == text
 
 
 def test_overrides_do_not_reach_the_terminal(tmp_path: Path) -> None:

@@ -278,6 +278,7 @@ def test_a_server_that_does_not_answer(kind: str) -> None:
         if kind == "nobody":
             listening.close()
         if kind == "other":
+
             def greet() -> None:
                 connection = listening.accept()[0]
                 with connection, contextlib.suppress(OSError):
