@@ -160,7 +160,8 @@ class Message(Value, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     @property
     def metadata(self) -> Mapping[str, Any]:
         """The `metadata` that came with it, as UIMessages have them; empty if it has none. What was said later is `annotation`."""
-        found: Any = cast("dict[str, Any]", self.data).get("metadata") if isinstance(self.data, dict) else None
+        data: Any = self.data
+        found: Any = cast("dict[str, Any]", data).get("metadata") if isinstance(data, dict) else None
         return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
 
 

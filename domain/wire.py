@@ -44,7 +44,7 @@ class Value(msgspec.Struct, frozen=True):
         }
 
     @classmethod
-    def __get_pydantic_core_schema__(cls, _source: Any, handler: SchemaHandler) -> Any:
+    def __get_pydantic_core_schema__(cls, _source: Any, handler: SchemaHandler) -> dict[str, Any]:
         if cls.to_dict is not Value.to_dict:
             return {"type": "is-instance", "cls": cls, "serialization": _written(cls, {"type": "dict"})}
         fields = msgspec.structs.fields(cls)
@@ -52,9 +52,13 @@ class Value(msgspec.Struct, frozen=True):
         answered = {
             name: handler.generate_schema(get_type_hints(getattr(cls, name).fget)["return"]) for name in cls.derived
         }
-        from_json = {
+
+        def made(given: dict[str, Any]) -> Value:
+            return cls(**given)
+
+        from_json: dict[str, Any] = {
             "type": "function-after",
-            "function": {"type": "no-info", "function": lambda given: cls(**given)},
+            "function": {"type": "no-info", "function": made},
             "schema": _object(cls, schemas, optional={field.name for field in fields if not field.required}),
         }
         return {
@@ -99,7 +103,7 @@ def to_json(value: Any, times: Times = "ms") -> Any:
     """Return a value as JSON: inner values by their own `to_dict`, lists and tuples item by item, others by msgspec."""
     if isinstance(value, Value):
         return value.to_dict(times=times)
-    if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
+    if isinstance(value, list | tuple) and not hasattr(cast("object", value), "_fields"):
         return [to_json(item, times) for item in cast("list[Any]", value)]
     return msgspec.to_builtins(value, str_keys=True)
 

@@ -176,8 +176,7 @@ def with_metadata(data: Any, metadata: Mapping[str, Any] | None, *, role: str, m
     if not isinstance(data, Mapping):
         msg = f"metadata need a message whose data are text or an object, not {type(data).__name__}"
         raise InvalidValueError(msg)
-    own = cast("Mapping[str, Any]", data).get("metadata")
-    return {**data, "metadata": {**(cast("Mapping[str, Any]", own) if isinstance(own, Mapping) else {}), **metadata}}
+    return {**object_at(data), "metadata": {**object_at(data, "metadata"), **metadata}}
 
 
 def fragment_of(value: NewMessage | Message) -> Fragment:

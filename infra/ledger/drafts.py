@@ -106,8 +106,9 @@ def as_drafts(messages: Messages) -> list[NewMessage]:
     Raises:
         InvalidValueError: One of them is no message.
     """
-    is_one = not isinstance(messages, list) and isinstance(messages, NewMessage | Fragment | Mapping | Dumpable)
-    given: Any = [messages] if is_one else messages
+    given: Any = messages
+    if not isinstance(given, list) and isinstance(given, NewMessage | Fragment | Mapping | Dumpable):
+        given = [given]
     if isinstance(given, str | bytes) or not isinstance(given, Iterable):
         msg = f"expected messages, not {type(given).__name__}; chatledger.user(text) makes one from text"
         raise InvalidValueError(msg)

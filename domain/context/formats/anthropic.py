@@ -20,6 +20,7 @@ from typing import Any, Final, cast
 from ...errors import InvalidValueError
 from ..messages import ASSISTANT, USER, UIMessage, object_at
 from .exchanges import Exchange, exchanges, reversible, texts_of
+from .from_openai import is_bare_text
 from .parts import ANY_FILE, ANY_IMAGE, base64_data, call_part, is_tool_part, media_type, objects, outcome_of, tool_name
 from .plain import (
     CALL_PROVIDER,
@@ -53,7 +54,11 @@ def is_anthropic_message(value: Any) -> bool:
         return False
     mapping = cast("Mapping[str, Any]", value)
     content = mapping.get("content")
-    return isinstance(mapping.get("role"), str) and isinstance(content, list) and any(map(_is_ours, content))
+    return (
+        isinstance(mapping.get("role"), str)
+        and isinstance(content, list)
+        and any(map(_is_ours, cast("list[Any]", content)))
+    )
 
 
 def ui_of_anthropic(message: Mapping[str, Any], message_id: str) -> UIMessage:
@@ -72,7 +77,7 @@ def ui_of_anthropic(message: Mapping[str, Any], message_id: str) -> UIMessage:
     if not isinstance(content, str | list):
         msg = f"the content of an Anthropic message must be text or a list of blocks, not {type(content).__name__}"
         raise InvalidValueError(msg)
-    blocks: list[Any] = [{"type": "text", "text": content}] if isinstance(content, str) else content
+    blocks: list[Any] = [{"type": "text", "text": content}] if isinstance(content, str) else cast("list[Any]", content)
     misplaced = _RESULT if role == ASSISTANT else "tool_use"  # the API refuses it there
     parts = [
         {"type": VERBATIM, "data": block} if _kind(block) == misplaced else reversible(block, _part, _block, VERBATIM)
@@ -117,8 +122,8 @@ def _written(parts: Iterable[Any]) -> list[Any]:
 
 
 def _message(role: str, blocks: list[Any], form: Mapping[str, Any]) -> dict[str, Any]:
-    is_text = len(blocks) == 1 and isinstance(blocks[0], Mapping) and {*blocks[0]} == {"type", "text"}
-    content = blocks[0]["text"] if is_text and form.get("content") != "list" else blocks
+    is_text = is_bare_text(blocks) and form.get("content") != "list"
+    content: Any = blocks[0]["text"] if is_text else blocks
     return copied({"role": role, "content": content, **object_at(form, "fields")}, "an Anthropic message")
 
 
@@ -180,7 +185,11 @@ def _answered_call(block: Mapping[str, Any]) -> dict[str, Any] | None:
     content, fields = block.get("content", ""), without(block, "type", "tool_use_id", "content")
     part: dict[str, Any] = {"type": "dynamic-tool", "toolName": "", "toolCallId": call_id, "input": {}}
     if block.get("is_error") is True:
-        text = content if isinstance(content, str) else texts_of(content if isinstance(content, list) else [])
+        text = (
+            content
+            if isinstance(content, str)
+            else texts_of(cast("list[Any]", content) if isinstance(content, list) else [])
+        )
         part |= {"state": "output-error", "errorText": text}
     else:
         part |= {"state": "output-available", "output": content}
@@ -231,7 +240,7 @@ def _media(part: Mapping[str, Any], kind: str | None, fields: Mapping[str, Any])
 
 def _use(part: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
     written = part.get("input")
-    given = written if isinstance(written, Mapping) else {} if written is None else {"input": written}
+    given = object_at(written) if isinstance(written, Mapping | None) else {"input": written}
     return {"type": "tool_use", "id": part["toolCallId"], "name": tool_name(part), "input": given, **fields}
 
 

@@ -6,8 +6,9 @@ from typing import Any
 import msgspec
 
 from ...limits import same_json
-from ..messages import UIMessage
+from ..messages import UIMessage, object_at
 from .parts import is_complete_call, is_tool_part, objects, outcome_of
+from .plain import text_at
 
 Part = Mapping[str, Any]
 """A part of a UIMessage."""
@@ -49,7 +50,7 @@ def reversible(
 ) -> dict[str, Any]:
     """Return the part for something given; one of type `verbatim`, which holds it as it is, where `revert` would not give it back."""
     if isinstance(given, Mapping):
-        part = convert(given)
+        part = convert(object_at(given))
         if part is not None and same_json(revert(part), given):
             return part
     return {"type": verbatim, "data": given}
@@ -57,6 +58,4 @@ def reversible(
 
 def texts_of(values: Iterable[Any]) -> str:
     """Return the texts of blocks, one to a line."""
-    return "\n".join(
-        value["text"] for value in values if isinstance(value, Mapping) and isinstance(value.get("text"), str)
-    )
+    return "\n".join(text for value in values if (text := text_at(object_at(value), "text")) is not None)

@@ -106,7 +106,8 @@ def google_contents(stored: UIMessage) -> list[dict[str, Any]]:
         return [_content(USER, blocks, form)] if blocks or form else []
     found: list[dict[str, Any]] = []
     for position, exchange in enumerate(exchanges(stored)):
-        own, said = {} if position else form, _written(exchange.said)
+        own: Mapping[str, Any] = {} if position else form
+        said = _written(exchange.said)
         found += [_content(_MODEL, said, own)] if said or own else []
         found += [_content(USER, [_response(part) for part in exchange.answered], {})] if exchange.answered else []
     return found
@@ -174,7 +175,7 @@ def _answered(inner: Mapping[str, Any]) -> dict[str, Any] | None:
         return None
     details = kept(unnamed=text_at(inner, "id") is None, inner=without(inner, "name", "id", "response"))
     part |= {"state": "output-available", "input": {}, "output": inner.get("response")}
-    return part | {CALL_PROVIDER: {OWNER: {FORM: {"response": True, **details}}}}
+    return part | {CALL_PROVIDER: {OWNER: {FORM: {"result": True, **details}}}}
 
 
 def _data(inner: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -209,7 +210,7 @@ def _block(part: Mapping[str, Any]) -> Any:
     if kind == "file":
         return _media(part, details)
     if is_tool_part(part):
-        is_response = part_details(part, FORM, place=CALL_PROVIDER).get("response") is True
+        is_response = part_details(part, FORM, place=CALL_PROVIDER).get("result") is True
         return _response(part) if is_response else _use(part)
     return None
 
@@ -229,19 +230,21 @@ def _media(part: Mapping[str, Any], details: Mapping[str, Any]) -> dict[str, Any
 def _use(part: Mapping[str, Any]) -> dict[str, Any]:
     details, written = part_details(part, FORM, place=CALL_PROVIDER), part.get("input")
     named = {} if details.get("unnamed") is True else {"id": part["toolCallId"]}
-    args = {} if written is None else {"args": written if isinstance(written, Mapping) else {"input": written}}
-    call = {"name": tool_name(part), **named, **args, **object_at(details, "inner")}
+    args = (
+        {} if written is None else {"args": object_at(written) if isinstance(written, Mapping) else {"input": written}}
+    )
+    call: dict[str, Any] = {"name": tool_name(part), **named, **args, **object_at(details, "inner")}
     return _styled({"functionCall": call, **object_at(details, "fields")}, details)
 
 
 def _response(part: Mapping[str, Any]) -> dict[str, Any]:
     details = part_details(part, FORM, place=CALL_PROVIDER)
-    outcome, told = outcome_of(part), part.get("output")
-    if details.get("response") is not True and not isinstance(told, Mapping):
+    outcome, told = outcome_of(part), cast("Any", part.get("output"))
+    if details.get("result") is not True and not isinstance(told, Mapping):
         text = "" if outcome is None else outcome.text
         told = {"error": text} if outcome and outcome.is_error else {"output": told if told is not None else text}
     named = {} if details.get("unnamed") is True else {"id": part["toolCallId"]}
-    answer = {"name": tool_name(part), **named, "response": told, **object_at(details, "inner")}
+    answer: dict[str, Any] = {"name": tool_name(part), **named, "response": told, **object_at(details, "inner")}
     return _styled({"functionResponse": answer, **object_at(details, "fields")}, details)
 
 

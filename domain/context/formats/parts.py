@@ -6,8 +6,8 @@ from typing import Any, Final, cast
 import msgspec
 
 from ...limits import same_json
-from ..messages import ASSISTANT, USER, object_at
-from .plain import compact, kept, parsed, part_details, text_at, with_details, without
+from ..messages import ASSISTANT, object_at
+from .plain import CALL_PROVIDER, OWNER, compact, kept, parsed, part_details, text_at, with_details, without
 
 OPENAI: Final = "openai"
 VERBATIM: Final = "data-openai"
@@ -251,12 +251,18 @@ def objects(parts: Iterable[Any]) -> list[Mapping[str, Any]]:
     return [cast("Mapping[str, Any]", part) for part in parts if isinstance(part, Mapping)]
 
 
+def is_result(part: Mapping[str, Any]) -> bool:
+    """Whether this part stands for a result alone, as APIs have it whose call is in an earlier message."""
+    forms = object_at(part, CALL_PROVIDER, OWNER)
+    return any("result" in object_at(forms, form) for form in forms)
+
+
 def model_steps(role: str, stored: Mapping[str, Any]) -> list[Step]:
-    """The steps of an assistant; of a user or a tool one, with the calls whose results it holds; of anybody else without."""
+    """The steps of an assistant; of anybody else one, with calls only where a tool's message, or one of an API, holds results."""
     parts = objects(stored["parts"])
     if role == ASSISTANT:
         return steps_of(parts)
     content, tools = [part for part in parts if not is_tool_part(part)], filter(is_tool_part, parts)
-    if stored["role"] not in {"tool", USER}:
-        return [Step(content, [])]
-    return [Step(content, [part for part in tools if is_complete_call(part) and outcome_of(part)])]
+    is_tool = stored["role"] == "tool"
+    answered = [part for part in tools if is_complete_call(part) and outcome_of(part) and (is_tool or is_result(part))]
+    return [Step(content, answered)]

@@ -130,8 +130,8 @@ def _converted(kind: str, fields: Mapping[str, Any], message_id: str) -> UIMessa
         parts = [] if part is None else [part]
     elif kind in _OUTPUTS and call_id is not None:
         output, role = fields.get("output"), TOOL
-        blocks = [{"type": "input_text", "text": output}] if isinstance(output, str) else output
-        parts = [_part_of(block) for block in blocks] if isinstance(blocks, list) else []
+        blocks: Any = [{"type": "input_text", "text": output}] if isinstance(output, str) else output
+        parts = [_part_of(block) for block in cast("list[Any]", blocks)] if isinstance(blocks, list) else []
         form = kept(
             type=None if kind == _OUTPUTS[0] else kind,
             content=None if isinstance(output, str) else "list",
@@ -151,9 +151,8 @@ def _message_of(fields: Mapping[str, Any], message_id: str) -> UIMessage | None:
     if role not in _ROLES or not isinstance(content, str | list):
         return None
     own = _own_text(role)
-    parts = [
-        _part_of(block, own) for block in ([{"type": own, "text": content}] if isinstance(content, str) else content)
-    ]
+    blocks: list[Any] = [{"type": own, "text": content}] if isinstance(content, str) else cast("list[Any]", content)
+    parts = [_part_of(block, own) for block in blocks]
     form = kept(
         type=_MESSAGE if "type" in fields else None,
         content="list" if isinstance(content, list) and (not parts or is_bare_text(parts)) else None,
@@ -199,10 +198,9 @@ def _said(role: str, parts: list[Mapping[str, Any]], form: Mapping[str, Any]) ->
 
 
 def _message(role: str, content: list[Any], form: Mapping[str, Any]) -> dict[str, Any]:
-    is_text = len(content) == 1 and isinstance(content[0], Mapping) and {*content[0]} == {"type", "text"}
-    is_text = is_text and content[0]["type"] == _own_text(role) and form.get("content") != "list"
+    is_text = is_bare_text(content) and content[0]["type"] == _own_text(role) and form.get("content") != "list"
     head = {"type": _MESSAGE} if form.get("type") == _MESSAGE else {}
-    written = content[0]["text"] if is_text else content
+    written: Any = content[0]["text"] if is_text else content
     return copied({**head, "role": role, "content": written, **object_at(form, "fields")}, "a message")
 
 
@@ -236,10 +234,13 @@ def _reasoning(part: Mapping[str, Any]) -> dict[str, Any] | None:
     given, details = object_at(part, PROVIDER, "openai"), part_details(part, FORM)
     if part.get("type") != _REASONING or "itemId" not in given:
         return None
-    told = {"summary": [{"type": "summary_text", "text": part["text"]}]} if part.get("text") else {"summary": []}
+    summary: list[Any] = [{"type": "summary_text", "text": part["text"]}] if part.get("text") else []
     encrypted = given.get("reasoningEncryptedContent")
     secret = {} if encrypted is None else {"encrypted_content": encrypted}
-    return copied({"type": _REASONING, "id": given["itemId"], **secret, **(object_at(details, "item") or told)}, "item")
+    return copied(
+        {"type": _REASONING, "id": given["itemId"], **secret, **(object_at(details, "item") or {"summary": summary})},
+        "item",
+    )
 
 
 def _own_text(role: str) -> str:

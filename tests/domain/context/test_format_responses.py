@@ -19,16 +19,22 @@ from chatledger.domain.limits import same_json
 from chatledger.domain.values import plain_text
 
 API: TypeAdapter[Any] = TypeAdapter(ResponseInputItemParam)
-SAID = {
+SAID: dict[str, Any] = {
     "id": "msg_1",
     "type": "message",
     "role": "assistant",
     "status": "completed",
     "content": [{"type": "output_text", "text": "Four degrees, and rain.", "annotations": []}],
 }
-CALL = {"type": "function_call", "call_id": "call_1", "name": "weather", "arguments": '{"city":"Riga"}', "id": "fc_1"}
-OUTPUT = {"type": "function_call_output", "call_id": "call_1", "output": "4 °C, rain"}
-THOUGHT = {
+CALL: dict[str, Any] = {
+    "type": "function_call",
+    "call_id": "call_1",
+    "name": "weather",
+    "arguments": '{"city":"Riga"}',
+    "id": "fc_1",
+}
+OUTPUT: dict[str, Any] = {"type": "function_call_output", "call_id": "call_1", "output": "4 °C, rain"}
+THOUGHT: dict[str, Any] = {
     "type": "reasoning",
     "id": "rs_1",
     "summary": [{"type": "summary_text", "text": "The forecast decides."}],
@@ -69,9 +75,13 @@ thoughts = shape(
     type=st.just("reasoning"),
     summary=json_values | st.lists(shape(type=st.just("summary_text"), text=texts), max_size=2),
 )
-others = objects.map(lambda rest: {**rest, "type": "web_search_call"}) | st.builds(
-    lambda rest, kind: {**rest, "type": kind}, objects, st.sampled_from(["message", "function_call", "reasoning"])
-)
+
+
+def typed(rest: dict[str, Any], kind: str) -> dict[str, Any]:
+    return {**rest, "type": kind}
+
+
+others = st.builds(typed, objects, st.sampled_from(["web_search_call", "message", "function_call", "reasoning"]))
 items = said | calls | outputs | thoughts | others
 
 

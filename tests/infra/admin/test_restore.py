@@ -166,10 +166,18 @@ def make_sqlite(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path}/there.db"
 
 
+def make_memory(_: Path) -> str:
+    return "memory:"
+
+
+def make_unknown(_: Path) -> str:
+    return "ftp://x"
+
+
 @pytest.mark.matrix
 @pytest.mark.parametrize(
     "make",
-    [make_directory, make_ledger, make_file, make_sqlite, lambda _: "memory:", lambda _: "ftp://x"],
+    [make_directory, make_ledger, make_file, make_sqlite, make_memory, make_unknown],
     ids=["a directory", "a ledger", "a file", "sqlite", "memory", "unknown"],
 )
 def test_only_into_an_empty_place(folder: Path, tmp_path: Path, make: Callable[[Path], str]) -> None:

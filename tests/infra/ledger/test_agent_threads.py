@@ -231,6 +231,9 @@ def test_a_value_larger_than_an_event_is_stored_in_parts(threads: Threads) -> No
 
 
 def test_inherited_channels_have_the_value_of_the_parent(threads: Threads) -> None:
+    def unchanged(_parent: CheckpointRecord | None) -> dict[str, Tree | None]:
+        return {"a": None}
+
     put(threads, "t", "1", {"a": "one", "b": "two"})
     put(
         threads,
@@ -239,7 +242,7 @@ def test_inherited_channels_have_the_value_of_the_parent(threads: Threads) -> No
         {"b": "three"},
         parent_id="1",
         not_given=["a", "absent"],
-        unchanged=lambda _parent: {"a": None},
+        unchanged=unchanged,
     )
     put(threads, "t", "3", {"b": "four"}, parent_id="1", not_given=["a"])
     assert values_of(threads.get("t", "")) == {"b": "four"}

@@ -208,7 +208,6 @@ def test_times_of_a_chat_never_go_back(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 MISUSES: list[Callable[[Any], object]] = [
-    lambda ledger: ledger.append("c", text("not a list")),
     lambda ledger: ledger.append("c", "text"),
     lambda ledger: ledger.append("c", None),
     lambda ledger: ledger.append("c", ["text"]),

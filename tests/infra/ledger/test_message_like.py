@@ -10,7 +10,7 @@ import chatledger
 from chatledger import InvalidValueError, Ledger, Message, NewMessage, assistant, assistant_text, user
 from chatledger.codecs import to_anthropic, to_google, to_openai, to_responses
 
-SAID = {
+SAID: dict[str, Any] = {
     "id": "msg_1",
     "type": "message",
     "role": "assistant",
