@@ -96,7 +96,8 @@ MODULES: Final = {
     tokens: "[How to estimate tokens and cost](../how-to/estimate-cost.md).",
     drawing: "[How to draw a conversation](../how-to/draw-a-conversation.md).",
     graph_state: "[Fields, reducers and observers in tables](graph-state.md), and [how to use them](../how-to/graph-state.md).",
-    importers: "[How to import and export](../how-to/import-conversations.md).",
+    importers: "[How to import and export](../how-to/import-conversations.md), [how to move a ledger](../how-to/move-a-ledger.md), "
+    "and [the format of an export](export.md).",
     jetstream: "[How to use it](../how-to/eventsourcing-application.md).",
     langgraph: "[How to use it](../how-to/langgraph.md).",
     runs: "[How to repeat the answers of agents after an edit](../how-to/regenerate.md).",

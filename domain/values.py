@@ -108,8 +108,8 @@ class Annotation(Value, frozen=True, kw_only=True, omit_defaults=True, gc=False)
     """
     An annotation of a message, written after it; the message itself never changes.
 
-    `stale`: what it answers was edited. `replaced_by`: the message that takes its place. `hidden`: not to be shown.
-    `metadata`: any JSON object.
+    `stale`: what it answers was edited. `replaced_by`: the message that takes its place. `hidden`: neither for models nor for
+    searches. `metadata`: any JSON object. docs/reference/annotations.md has what they change.
     """
 
     stale: bool = False
@@ -149,7 +149,7 @@ class Message(Value, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 
     @property
     def is_hidden(self) -> bool:
-        """Whether it is not to be shown, see `Ledger.annotate`."""
+        """Whether models and searches do not get to see it, see `Ledger.annotate`."""
         return self.annotation is not None and self.annotation.hidden
 
     @property

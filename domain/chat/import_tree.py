@@ -45,12 +45,23 @@ class Reporter:
         """A record that cannot be used as it stands. Raises InvalidValueError when reading strictly."""
         self._report(message, line, InvalidValueError)
 
+    def incomplete(self, message: str, *, line: int | None = None) -> None:
+        """Something that the source had is missing: it was cut off. Raises InvalidValueError when reading strictly."""
+        self._report(message, line, InvalidValueError, is_incomplete=True)
+
     def unlinked(self, message: str, *, line: int | None = None) -> None:
         """A reference that leads nowhere, or in a circle. Raises ChainIntegrityError when reading strictly."""
         self._report(message, line, ChainIntegrityError)
 
-    def _report(self, message: str, line: int | None, error: type[InvalidValueError | ChainIntegrityError]) -> None:
-        problem = Problem(source=self.source, line=line, message=message)
+    def _report(
+        self,
+        message: str,
+        line: int | None,
+        error: type[InvalidValueError | ChainIntegrityError],
+        *,
+        is_incomplete: bool = False,
+    ) -> None:
+        problem = Problem(source=self.source, line=line, message=message, is_incomplete=is_incomplete)
         if self._strict:
             raise error(str(problem).removesuffix("; skipped"))
         self._on_problem(problem)

@@ -164,11 +164,20 @@ def _with_id(message: ImportedMessage, new_ids: Mapping[str, str]) -> Any:
 
 
 class Problem(Value, frozen=True, kw_only=True):
-    """A broken record or a warning. `line` counts from 1 and is None where the format has no lines."""
+    """
+    A broken record or a warning.
+
+    Args:
+        source: The file.
+        line: Counts from 1; None where the format has no lines.
+        message: What is wrong, without content.
+        is_incomplete: Whether something that the file had is missing: it was cut off, or lost records that it counts.
+    """
 
     source: str
     line: int | None
     message: str
+    is_incomplete: bool = False
 
     def __str__(self) -> str:
         place = self.source if self.line is None else f"{self.source}, line {self.line}"

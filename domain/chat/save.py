@@ -17,6 +17,7 @@ from ..errors import (
 )
 from ..values import Branch, Message, NewMessage
 from ..wire import Value
+from .decide_branches import check_target
 from .decide_messages import check_message, find_branch, is_same_message
 from .events import Body, BranchCreated, MessagesAppended
 from .fork import next_name
@@ -37,6 +38,7 @@ class Save(msgspec.Struct, frozen=True, kw_only=True):
         read_head: The head that the writer has seen, None for an empty branch; UNSET when any will do.
         on_conflict: What to do when the head is another one now.
         branch_id: The id of the branch, if one is made.
+        after: A stored message that the drafts follow on a new branch, None for a new root. UNSET for the head of `branch`.
     """
 
     drafts: tuple[NewMessage, ...]
@@ -45,6 +47,7 @@ class Save(msgspec.Struct, frozen=True, kw_only=True):
     read_head: str | UnsetType | None = UNSET
     on_conflict: OnConflict = "rebase"
     branch_id: str
+    after: str | UnsetType | None = UNSET
 
 
 class SaveResult(Value, frozen=True, kw_only=True):
@@ -68,13 +71,14 @@ class SavePreview(Value, frozen=True, kw_only=True):
     """
     The chain as it would be after a save; `saved` of its messages, the last ones, are not stored yet.
 
-    `read_head` is the head that the branch of the save has at this moment.
+    `for_model` are those of it that a model gets: without hidden ones, and with others in place of replaced ones. `read_head` is the head that the branch of the save has at this moment.
     """
 
     read_head: str | None
     branch: str
     head_message_id: str | None
     messages: list[Message]
+    for_model: list[Message]
     saved: int
 
 
@@ -92,20 +96,25 @@ def decide_save(state: ChatState, save: Save, *, now: int, target: Branch | None
 
     A draft whose id is stored on the branch's chain with equal content is skipped: nothing when that holds for all. One
     that is stored with other content is an edit: it gets its spare id, and the save goes to one new branch, which begins
-    at the parent of the earliest edited message and becomes the active one. Everything else is chained onto the head.
+    at the parent of the earliest edited message and becomes the active one. With `after`, it goes to a new branch there, or
+    where an earlier message is edited. Everything else is chained onto the head.
     `target` is the branch of the save in this state, if it was read.
 
     Raises:
         ChatNotFoundError, BranchNotFoundError: There is no such chat or branch.
-        AmbiguousEditError: The edited messages do not lie on one chain.
+        AmbiguousEditError: The edited messages, and `after`, do not lie on one chain.
         HeadConflictError: The branch moved since it was read, and `on_conflict` is `raise`.
         WrongChatError: An id is used in another chat.
         MessageConflictError: A spare id is taken.
-        MessageNotFoundError: A `reply_to`, or with `fork` the head that was read, is not in the chat.
+        MessageNotFoundError: `after`, a `reply_to`, or with `fork` the head that was read, is not in the chat.
         InvalidValueError: A value breaks a rule.
     """
     _check_save(save)
     target = target or find_branch(state, save.branch)
+    heads = [target.head_message_id]
+    if save.after is not UNSET:
+        check_target(state, save.after)
+        heads.append(save.after)
     edits: list[Message] = []
     fresh: list[Message] = []
     new_ids: dict[str, str] = {}
@@ -115,7 +124,7 @@ def decide_save(state: ChatState, save: Save, *, now: int, target: Branch | None
         if stored is not None:
             if not _says_the_same(stored, message):
                 edits.append(stored)
-            elif target.head_message_id is not None and state.is_ancestor(message.id, target.head_message_id):
+            elif any(head is not None and state.is_ancestor(message.id, head) for head in heads):
                 continue
             new_ids[message.id] = spare_id
             data = renamed_data(message.data, message.id, spare_id)
@@ -189,7 +198,9 @@ def _new_branch(
     state: ChatState, save: Save, target: Branch, edits: Sequence[Message], *, now: int
 ) -> BranchCreated | None:
     """Return the new branch that the save goes to; None if it stays on its own."""
-    if edits:
+    if save.after is not UNSET:
+        head = save.after if not edits else _earlier(state, save.after, _earliest(state, edits))
+    elif edits:
         head = _earliest(state, edits).parent_id
     elif save.on_conflict == "fork" and save.read_head is not UNSET and save.read_head != target.head_message_id:
         head = save.read_head
@@ -218,6 +229,22 @@ def _earliest(state: ChatState, edits: Sequence[Message]) -> Message:
         if state.is_ancestor(edit.id, earliest.id):
             earliest = edit
     return earliest
+
+
+def _earlier(state: ChatState, after: str | None, edit: Message) -> str | None:
+    """Return where a save begins that goes on after a message and edits another one, both on one chain."""
+    begin = edit.parent_id
+    if after is None or begin is None:
+        return None
+    if state.is_ancestor(after, begin):
+        return after
+    if state.is_ancestor(edit.id, after):
+        return begin
+    msg = (
+        f"message {edit.id!r} of chat {state.chat_id!r} is edited in one save with what goes on after message {after!r}, but "
+        "they do not lie on one chain; save the edit by itself"
+    )
+    raise AmbiguousEditError(msg)
 
 
 def _chained(state: ChatState, messages: Iterable[Message], head: str | None, new_ids: dict[str, str]) -> list[Message]:

@@ -114,7 +114,7 @@ def decide_put_state(state: StoredGraphState, draft: StateDraft, moment_ms: int)
     """
     record, bodies = state.record, list[Body]()
     if record is not None and is_expired(record, moment_ms):
-        bodies.append(_tombstone(record, "expired"))
+        bodies.append(expiry_of(record))
         record = None
     newest = 0 if record is None else record.version
     if draft.expected_version not in {None, newest}:
@@ -188,8 +188,13 @@ def decide_delete_state(
     if before is not None and record.updated_at < before:
         return [_tombstone(record, "too_old")]
     if expired_at is not None and is_expired(record, expired_at):
-        return [_tombstone(record, "expired")]
+        return [expiry_of(record)]
     return [] if before is not None or expired_at is not None else [_tombstone(record, reason)]
+
+
+def expiry_of(record: GraphStateRecord) -> StateDeleted:
+    """Return the tombstone of a state that has expired."""
+    return _tombstone(record, "expired")
 
 
 def _tombstone(record: GraphStateRecord, reason: str) -> StateDeleted:

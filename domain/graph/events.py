@@ -96,6 +96,7 @@ class StatePut(Body, frozen=True):
     A version of a state: all of its fields by digest, and the pieces that no version before had.
 
     `parent` is the version that it was made from, `node` what wrote it. From `expires_at` on, in ms, the state counts as absent.
+    `stored_at` is given by imports: when it was stored where it comes from, in ms; the time of the event otherwise.
     """
 
     TOPIC: ClassVar[str] = "chatledger.state_put/1"
@@ -107,6 +108,7 @@ class StatePut(Body, frozen=True):
     parent: int | None = None
     is_final: bool = False
     expires_at: int | None = None
+    stored_at: int | None = None
 
 
 class StateDeleted(StreamDeleted, frozen=True):

@@ -36,11 +36,11 @@ def decide_reemit(state: ThreadState, moves: Sequence[Reemission]) -> list[Body]
             continue
         if state.checkpoint(move.to_namespace, move.checkpoint_id) is None:
             there = msgspec.structs.replace(record, namespace=move.to_namespace, parent_id=move.to_parent)
-            bodies.append(_checkpoint_put(there))
+            bodies.append(checkpoint_put(there))
         taken = {(write.task_id, write.index) for write in state.writes(move.to_namespace, move.checkpoint_id)}
         writes = state.writes(move.namespace, move.checkpoint_id)
         missing = [write for write in writes if (write.task_id, write.index) not in taken]
-        bodies += _writes_put(move.to_namespace, move.checkpoint_id, missing)
+        bodies += writes_put(move.to_namespace, move.checkpoint_id, missing)
     return bodies
 
 
@@ -58,8 +58,8 @@ def reemitted(state: ThreadState, namespace: str, checkpoint_id: str, written: C
         AgentContentPut(batch) for batch in batches_of([Piece(*item) for item in found.items()]) if batch
     ]
     if record is not None:
-        bodies.append(_checkpoint_put(record))
-    bodies += _writes_put(namespace, checkpoint_id, writes)
+        bodies.append(checkpoint_put(record))
+    bodies += writes_put(namespace, checkpoint_id, writes)
     if record is not None and (record.is_orphan or record.skeleton is not None):
         bare = () if record.skeleton is None else (Skeleton(namespace, checkpoint_id, record.skeleton),)
         orphans = ((namespace, checkpoint_id),) if record.is_orphan else ()
@@ -67,7 +67,8 @@ def reemitted(state: ThreadState, namespace: str, checkpoint_id: str, written: C
     return bodies
 
 
-def _writes_put(namespace: str, checkpoint_id: str, writes: Sequence[StoredWrite]) -> Iterator[Body]:
+def writes_put(namespace: str, checkpoint_id: str, writes: Sequence[StoredWrite]) -> Iterator[Body]:
+    """Yield the events that put writes, whose content is there."""
     by_task: dict[tuple[str, str], list[WriteSlot]] = {}
     for write in writes:
         slot = WriteSlot(write.index, write.channel, write.digest)
@@ -97,7 +98,8 @@ def _collect(
             stack.extend((child, False) for child in references_of(content))
 
 
-def _checkpoint_put(record: CheckpointRecord) -> AgentCheckpointPut:
+def checkpoint_put(record: CheckpointRecord, *, stored_at: int | None = None) -> AgentCheckpointPut:
+    """Return the event that puts a checkpoint, whose content is there."""
     return AgentCheckpointPut(
         namespace=record.namespace,
         checkpoint_id=record.checkpoint_id,
@@ -108,4 +110,5 @@ def _checkpoint_put(record: CheckpointRecord) -> AgentCheckpointPut:
         pieces=(),
         runtime=record.runtime,
         run_id=record.run_id,
+        stored_at=stored_at,
     )

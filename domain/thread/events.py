@@ -67,7 +67,8 @@ class AgentCheckpointPut(Body, frozen=True):
     """
     The state of an agent after a step.
 
-    `channels` names each channel's value by its digest, and `pieces` are those that the thread did not have.
+    `channels` names each channel's value by its digest, and `pieces` are those that the thread did not have. `stored_at` is given
+    by imports: when it was stored where it comes from, in ms; the time of the event otherwise.
     """
 
     TOPIC: ClassVar[str] = "chatledger.agent_checkpoint_put/1"
@@ -81,6 +82,7 @@ class AgentCheckpointPut(Body, frozen=True):
     runtime: str
     run_id: str | None = None
     owner: str | None = None
+    stored_at: int | None = None
 
 
 class AgentWritesPut(Body, frozen=True):

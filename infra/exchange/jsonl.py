@@ -1,7 +1,7 @@
 """
 The lossless export of chatledger: one JSON object a line.
 
-    {"chatledger": 2}                                                     the format, first
+    {"chatledger": 3}                                                     the format, first
     {"chat": {"id": ..., "user_id": ..., "title": ..., ...}}              a chat begins
     {"message": {...}}                                                    its messages in log order, parents first
     {"branch": {...}}
@@ -9,13 +9,22 @@ The lossless export of chatledger: one JSON object a line.
     {"run": {...}}                                                        what assistants did, in the order it was recorded
     {"regeneration": {...}}
     {"end": {"chat_id": ..., "messages": 2, "branches": 1, ...}}          how many there were of each
-    {"chats": 1}                                                          the number of chats, last
+    {"thread": {"id": ..., "owner": ...}}                                 a thread of agents begins
+    {"piece": {"digest": ..., "kind": "leaf", ...}}                       its values in pieces, each after what it is made of
+    {"step": {"namespace": ..., "checkpoint_id": ..., "writes": [...]}}   its checkpoints, in the order they were recorded
+    {"thread_end": {"thread_id": ..., "pieces": 5, "steps": 2, ...}}
+    {"state": {"id": ..., "expires_at": ...}}                             a state of a graph begins
+    {"piece": {...}}
+    {"version": {"version": 1, "fields": {...}, ...}}                     its versions, the oldest first
+    {"state_end": {"state_id": ..., "pieces": 4, "versions": 1}}
+    {"totals": {"chats": 1, "threads": 1, "states": 1}}                   how many there are of each, last
 
-The counts in the `end` and `chats` lines show a file that was cut off, wherever the cut is.
+The counts show a file that was cut off, wherever the cut is. Binary content is base64.
 """
 
-from collections.abc import Iterable, Iterator
-from typing import IO, Any, Final
+import contextlib
+from collections.abc import Generator, Iterable, Iterator
+from typing import IO, Any, ClassVar, Final
 
 import msgspec
 
@@ -35,12 +44,35 @@ from chatledger.domain.chat.interchange import (
     ImportedRegeneration,
 )
 from chatledger.domain.chat.runs import MessageRun
+from chatledger.domain.content_interchange import ImportedPiece
 from chatledger.domain.errors import InvalidValueError, UnsupportedFormatError
+from chatledger.domain.graph.events import shown_id
+from chatledger.domain.graph.interchange import ImportedState, ImportedVersion, check_state
+from chatledger.domain.thread.interchange import ImportedStep, ImportedThread, check_thread
+from chatledger.domain.wire import Value
 
 from .source import is_id, number_lines
 
-VERSION = 2
-"""Since version 2 with annotations, runs, regenerations and `expires_at`; the first one is read, too."""
+VERSION = 3
+"""Since version 2 with annotations, runs, regenerations and `expires_at`, since 3 with threads and states; all are read."""
+
+Exported = ImportedChat | ImportedThread | ImportedState
+"""What an export holds."""
+
+
+def describe(one: Exported) -> str:
+    """Return the name of a chat, thread or state in problems and errors."""
+    if isinstance(one, ImportedState):
+        return f"state {shown_id(one.id)!r}"
+    return f"{'chat' if isinstance(one, ImportedChat) else 'thread'} {one.id!r}"
+
+
+class ExportCounts(Value, frozen=True, kw_only=True):
+    """How many chats, threads of agents and graph states an export holds."""
+
+    chats: int = 0
+    threads: int = 0
+    states: int = 0
 
 
 class _ChatHead(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,6 +94,29 @@ class _End(msgspec.Struct, frozen=True, kw_only=True):
     regenerations: int = 0
 
 
+class _ThreadHead(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    owner: str | None = None
+
+
+class _ThreadEnd(msgspec.Struct, frozen=True, kw_only=True):
+    thread_id: str
+    pieces: int
+    steps: int
+    writes: int
+
+
+class _StateHead(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    expires_at: int | None = None
+
+
+class _StateEnd(msgspec.Struct, frozen=True, kw_only=True):
+    state_id: str
+    pieces: int
+    versions: int
+
+
 class _Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """Exactly one field is given; it says what the line is."""
 
@@ -73,7 +128,15 @@ class _Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbi
     run: MessageRun | None = None
     regeneration: ImportedRegeneration | None = None
     end: _End | None = None
+    thread: _ThreadHead | None = None
+    piece: ImportedPiece | None = None
+    step: ImportedStep | None = None
+    thread_end: _ThreadEnd | None = None
+    state: _StateHead | None = None
+    version: ImportedVersion | None = None
+    state_end: _StateEnd | None = None
     chats: int | None = None
+    totals: ExportCounts | None = None
 
 
 _PLURALS: Final = {
@@ -86,21 +149,38 @@ _PLURALS: Final = {
 """The lines between the head of a chat and its end, and the field of a chat that holds what they say."""
 
 
-class _Draft:
-    """A chat whose end has not been read."""
+_BEGINNINGS: Final = {"chat", "thread", "state"}
+_ENDS: Final = {"end", "thread_end", "state_end"}
+_LAST: Final = {"chats", "totals"}
 
-    def __init__(self, head: _ChatHead, line: int) -> None:
+
+class _Draft:
+    """What was read of a chat whose end has not been read."""
+
+    kinds: ClassVar[frozenset[str]] = frozenset(_PLURALS)
+    end_kind: ClassVar[str] = "end"
+
+    def __init__(self, head: Any, line: int) -> None:
         self.head, self.line = head, line
-        self.records: dict[str, list[tuple[Any, int | None]]] = {kind: [] for kind in _PLURALS}
+        self.records: dict[str, list[tuple[Any, int | None]]] = {kind: [] for kind in self.kinds}
         """The records of each kind, with their lines."""
 
-    def counts(self) -> _End:
+    @property
+    def name(self) -> str:
+        """Its name in problems."""
+        return f"chat {self.head.id!r}"
+
+    def counts(self) -> Any:
+        """Return the end that fits to what was read."""
         return _End(chat_id=self.head.id, **{_PLURALS[kind]: len(found) for kind, found in self.records.items()})
 
-    def finish(self, ids: MessageIds, report: Reporter) -> ImportedChat:
+    def finish(self, ids: MessageIds, report: Reporter, *, is_whole: bool) -> Exported | None:
+        """Return what was read; None when that is of no use. Of a chat that was cut off some may be."""
         chat_id, found = self.head.id, self.records
         messages = link_messages(chat_id, found["message"], ids=ids, report=report)
         messages = repair_annotations(chat_id, messages, report=report)
+        if not (messages or is_whole):
+            return None
         return ImportedChat(
             **msgspec.structs.asdict(self.head),
             messages=messages,
@@ -109,6 +189,80 @@ class _Draft:
             runs=repair_runs(chat_id, found["run"], messages, report=report),
             regenerations=repair_regenerations(chat_id, found["regeneration"], messages, report=report),
         )
+
+    def values(self, kind: str) -> tuple[Any, ...]:
+        """Return the records of a kind."""
+        return tuple(value for value, _ in self.records[kind])
+
+
+class _ThreadDraft(_Draft):
+    """What was read of a thread. An agent would go on from an earlier step of it, so that less than all is of no use."""
+
+    kinds = frozenset({"piece", "step"})
+    end_kind = "thread_end"
+
+    @property
+    def name(self) -> str:
+        return f"thread {self.head.id!r}"
+
+    def counts(self) -> Any:
+        steps = self.values("step")
+        writes = sum(len(step.writes) for step in steps)
+        return _ThreadEnd(thread_id=self.head.id, pieces=len(self.records["piece"]), steps=len(steps), writes=writes)
+
+    def finish(self, ids: MessageIds, report: Reporter, *, is_whole: bool) -> Exported | None:
+        del ids
+        if not is_whole:
+            return None
+        thread = ImportedThread(
+            id=self.head.id, owner=self.head.owner, pieces=self.values("piece"), steps=self.values("step")
+        )
+        with _left_out(self, report):
+            check_thread(thread)
+            return thread
+        return None
+
+
+class _StateDraft(_Draft):
+    """What was read of a state of a graph. As with threads, less than all is of no use."""
+
+    kinds = frozenset({"piece", "version"})
+    end_kind = "state_end"
+
+    @property
+    def name(self) -> str:
+        return f"state {shown_id(self.head.id)!r}"
+
+    def counts(self) -> Any:
+        versions = len(self.records["version"])
+        return _StateEnd(state_id=self.head.id, pieces=len(self.records["piece"]), versions=versions)
+
+    def finish(self, ids: MessageIds, report: Reporter, *, is_whole: bool) -> Exported | None:
+        del ids
+        if not is_whole:
+            return None
+        state = ImportedState(
+            id=self.head.id,
+            expires_at=self.head.expires_at,
+            pieces=self.values("piece"),
+            versions=self.values("version"),
+        )
+        with _left_out(self, report):
+            check_state(state)
+            return state
+        return None
+
+
+_DRAFTS: Final[dict[str, type[_Draft]]] = {"chat": _Draft, "thread": _ThreadDraft, "state": _StateDraft}
+
+
+@contextlib.contextmanager
+def _left_out(draft: _Draft, report: Reporter) -> Generator[None]:
+    """Report that what was read is damaged."""
+    try:
+        yield
+    except InvalidValueError as error:
+        report.incomplete(f"{draft.name} is left out: {error}", line=draft.line)
 
 
 def write_header(stream: IO[bytes]) -> None:
@@ -132,20 +286,70 @@ def write_chat(stream: IO[bytes], chat: ImportedChat) -> None:
     _write(stream, _Line(end=end))
 
 
-def write_footer(stream: IO[bytes], *, chats: int) -> None:
-    """End an export of so many chats."""
-    _write(stream, _Line(chats=chats))
+def write_thread(stream: IO[bytes], thread: ImportedThread) -> None:
+    """Write one thread. Raises `InvalidValueError` when it could not be read back as it is; nothing is written then."""
+    check_thread(thread)
+    _write(stream, _Line(thread=_ThreadHead(id=thread.id, owner=thread.owner)))
+    for piece in thread.pieces:
+        _write(stream, _Line(piece=piece))
+    for step in thread.steps:
+        _write(stream, _Line(step=step))
+    writes = sum(len(step.writes) for step in thread.steps)
+    end = _ThreadEnd(thread_id=thread.id, pieces=len(thread.pieces), steps=len(thread.steps), writes=writes)
+    _write(stream, _Line(thread_end=end))
+
+
+def write_state(stream: IO[bytes], state: ImportedState) -> None:
+    """Write one state of a graph. Raises as `write_thread` does."""
+    check_state(state)
+    _write(stream, _Line(state=_StateHead(id=state.id, expires_at=state.expires_at)))
+    for piece in state.pieces:
+        _write(stream, _Line(piece=piece))
+    for version in state.versions:
+        _write(stream, _Line(version=version))
+    end = _StateEnd(state_id=state.id, pieces=len(state.pieces), versions=len(state.versions))
+    _write(stream, _Line(state_end=end))
+
+
+def write_footer(stream: IO[bytes], counts: ExportCounts) -> None:
+    """End an export that holds so many of each."""
+    _write(stream, _Line(totals=counts))
+
+
+def write_all(stream: IO[bytes], exported: Iterable[Exported]) -> ExportCounts:
+    """
+    Write a whole export: header, what it holds, footer.
+
+    Args:
+        stream: Where to, a file that is open in binary mode.
+        exported: E.g. `ledger.export_all()`; or some of what `export_chat`, `export_thread` and `export_state` return.
+
+    Returns:
+        How many of each were written.
+
+    Raises:
+        InvalidValueError: One of them could not be read back as it is; what stands before it was written.
+    """
+    chats = threads = states = 0
+    write_header(stream)
+    for one in exported:
+        if isinstance(one, ImportedChat):
+            write_chat(stream, one)
+            chats += 1
+        elif isinstance(one, ImportedThread):
+            write_thread(stream, one)
+            threads += 1
+        else:
+            write_state(stream, one)
+            states += 1
+    counts = ExportCounts(chats=chats, threads=threads, states=states)
+    write_footer(stream, counts)
+    return counts
 
 
 def write_chats(stream: IO[bytes], chats: Iterable[ImportedChat]) -> int:
-    """Write a whole export: header, chats and footer. Returns the number of chats."""
-    count = 0
-    write_header(stream)
-    for chat in chats:
-        write_chat(stream, chat)
-        count += 1
-    write_footer(stream, chats=count)
-    return count
+    """Write a whole export of chats: header, chats and footer. Returns the number of chats."""
+    return write_all(stream, chats).chats
 
 
 def _names(chat: ImportedChat) -> Iterator[str | None]:
@@ -175,16 +379,21 @@ def _write(stream: IO[bytes], line: _Line) -> None:
 
 
 def read_jsonl(stream: IO[bytes], report: Reporter) -> Iterator[ImportedChat]:
-    """
-    The chats of an export, one by one.
+    """Yield the chats of an export, one by one, as `read_export` does, and not its threads and states."""
+    return (one for one in read_export(stream, report) if isinstance(one, ImportedChat))
 
-    A chat that is cut off is reported, and yielded with what was read of it. Raises UnsupportedFormatError when the file was written
-    by a newer chatledger.
+
+def read_export(stream: IO[bytes], report: Reporter) -> Iterator[Exported]:
+    """
+    Yield the chats, threads and states of an export, one by one.
+
+    What is cut off is reported, and of a chat yielded is what was read of it, unless that is no message. Raises
+    UnsupportedFormatError when the file was written by a newer chatledger.
     """
     ids = MessageIds()
     draft: _Draft | None = None
-    begun = 0
-    announced: int | None = None
+    begun = dict.fromkeys(_DRAFTS, 0)
+    announced: ExportCounts | None = None
     has_header = False
     for number, text in number_lines(stream, report):
         kind, value = _decode(text, number, report)
@@ -198,23 +407,33 @@ def read_jsonl(stream: IO[bytes], report: Reporter) -> Iterator[ImportedChat]:
             has_header = True
         elif announced is not None:
             report.broken("a record follows the last line of the export; read all the same", line=number)
-        if kind == "chats":
-            announced = value
-        if draft is not None and kind in {"chat", "end"}:
-            yield _close(draft, value if kind == "end" else None, number, ids, report)
+        if kind in _LAST:
+            announced = ExportCounts(chats=value) if kind == "chats" else value
+        if draft is not None and kind in _BEGINNINGS | _ENDS:
+            yield from _close(draft, kind, value, number, ids, report)
             draft = None
         elif draft is not None and kind == "message" and not value.name:
             report.broken(f"message {value.id!r} has no name; skipped", line=number)
-        elif draft is not None and kind in _PLURALS:
+        elif draft is not None and kind in draft.kinds:
             draft.records[kind].append((value, number))
-        elif draft is None and kind not in {"chat", "chatledger", "chats"}:
-            report.broken("the record stands outside a chat; skipped", line=number)
-        if kind == "chat":
-            draft, begun = _Draft(value, number), begun + 1
+        elif kind not in _BEGINNINGS | _LAST | {"chatledger"}:
+            where = "a chat, thread or state" if draft is None else draft.name
+            does = "stands outside" if draft is None else "does not belong to"
+            report.broken(f"the record {does} {where}; skipped", line=number)
+        if kind in _DRAFTS:
+            draft, begun[kind] = _DRAFTS[kind](value, number), begun[kind] + 1
     if draft is not None:
-        yield _close(draft, None, draft.line, ids, report)
-    if announced != begun:
-        report.broken(f"the export is cut off: {begun} chat(s) found, {announced or 'an unknown number of'} written")
+        yield from _close(draft, "", None, draft.line, ids, report)
+    found = ExportCounts(chats=begun["chat"], threads=begun["thread"], states=begun["state"])
+    if announced != found:
+        report.incomplete(f"the export is cut off: {_told(found)} found, {_told(announced)} written")
+
+
+def _told(counts: ExportCounts | None) -> str:
+    if counts is None:
+        return "an unknown number"
+    more = {"thread(s)": counts.threads, "state(s)": counts.states}
+    return ", ".join((f"{counts.chats} chat(s)", *(f"{count} {what}" for what, count in more.items() if count)))
 
 
 def _decode(text: bytes, number: int, report: Reporter) -> tuple[str | None, Any]:
@@ -230,7 +449,9 @@ def _decode(text: bytes, number: int, report: Reporter) -> tuple[str | None, Any
         report.broken(f"a record has one kind, this has {len(given)}; skipped", line=number)
         return None, None
     kind, value = given[0]
-    if kind in {"message", "chat"} and not is_id(value.id, f"the id of the {kind}", report, line=number):
+    if kind in {"message", "chat", "thread", "state"} and not is_id(
+        value.id, f"the id of the {kind}", report, line=number
+    ):
         return None, None
     return kind, value
 
@@ -246,23 +467,27 @@ def _check_version(version: int, report: Reporter) -> None:
         raise UnsupportedFormatError(msg)
 
 
-def _close(draft: _Draft, end: _End | None, number: int, ids: MessageIds, report: Reporter) -> ImportedChat:
-    if end is None:
-        report.broken(f"chat {draft.head.id!r} is cut off: its end is missing", line=number)
+def _close(draft: _Draft, kind: str, end: Any, number: int, ids: MessageIds, report: Reporter) -> Iterator[Exported]:
+    """Yield what was read since a beginning, where that is of use; `end` is the value of the line that ends it."""
+    has_end = kind == draft.end_kind
+    if not has_end:
+        report.incomplete(f"{draft.name} is cut off: its end is missing", line=number)
     # Before the counts are compared: what is wrong with a single record says more.
-    chat = draft.finish(ids, report)
-    if end is not None:
+    found = draft.finish(ids, report, is_whole=has_end and (isinstance(draft.head, _ChatHead) or draft.counts() == end))
+    if has_end:
         _check_end(draft, end, number, report)
-    return chat
+    if found is not None:
+        yield found
 
 
-def _check_end(draft: _Draft, end: _End, number: int, report: Reporter) -> None:
+def _check_end(draft: _Draft, end: Any, number: int, report: Reporter) -> None:
     found = draft.counts()
     if found != end:
+        id_field, *fields = end.__struct_fields__
         counts = ", ".join(
             f"{getattr(found, name)} of {getattr(end, name)} {name}"
-            for name in end.__struct_fields__
-            if name != "chat_id" and getattr(end, name) != getattr(found, name)
+            for name in fields
+            if getattr(end, name) != getattr(found, name)
         )
-        what = counts or f"it ends as chat {end.chat_id!r}"
-        report.broken(f"chat {draft.head.id!r} is not complete: {what}", line=number)
+        what = counts or f"it ends as {getattr(end, id_field)!r}"
+        report.incomplete(f"{draft.name} is not complete: {what}", line=number)

@@ -16,7 +16,7 @@ from chatledger.domain.limits import MAX_UNPACKED_BYTES
 
 from .chatgpt import read_chatgpt
 from .deepagents import read_deepagents
-from .jsonl import read_jsonl
+from .jsonl import Exported, describe, read_export
 from .oasst import read_oasst
 from .source import decode_json, number_lines, open_source, read_source
 
@@ -88,23 +88,26 @@ def _keys_of(line: bytes) -> set[str]:
     return set(cast("dict[str, Any]", value)) if isinstance(value, dict) else set()
 
 
-def read_chats(
+def read_all(
     path: str | Path,
     *,
     format: str | None = None,  # noqa: A002  # the word of the command line and the docs
     strict: bool = False,
     on_problem: Callable[[Problem], None],
     max_unpacked_bytes: int = MAX_UNPACKED_BYTES,
-) -> Iterator[ImportedChat]:
+) -> Iterator[Exported]:
     """
-    The conversations of a foreign file, one by one; each passes `validate_chat`.
+    All that a file holds, one by one: conversations, and of our own export threads of agents and graph states too.
+
+    Each conversation passes `validate_chat`. Give them to `import_chat`, `import_thread` and `import_state` of a ledger.
 
     Args:
         path: The file, gzip or not.
         format: One of `FORMATS`; found out when None.
         strict: Raise at the first problem instead of reporting it and going on.
         on_problem: Called with each problem, before the chat it belongs to is yielded. What is broken is skipped; a message
-            whose parent is missing becomes a root; a cycle is cut at its first member.
+            whose parent is missing becomes a root; a cycle is cut at its first member. A thread or a state of which something
+            is missing is left out.
         max_unpacked_bytes: How large a compressed file may become when it is unpacked, 1 GiB by default; of a .zip, all
             that is read of it together.
 
@@ -129,27 +132,40 @@ def read_chats(
     return _drop_repeated(_read(path, format, report), report)
 
 
-def _read(path: Path, name: str, report: Reporter) -> Iterator[ImportedChat]:
+def read_chats(
+    path: str | Path,
+    *,
+    format: str | None = None,  # noqa: A002  # as above
+    strict: bool = False,
+    on_problem: Callable[[Problem], None],
+    max_unpacked_bytes: int = MAX_UNPACKED_BYTES,
+) -> Iterator[ImportedChat]:
+    """The conversations of a file, one by one, as `read_all` yields them; without the threads and graph states of an export."""
+    found = read_all(path, format=format, strict=strict, on_problem=on_problem, max_unpacked_bytes=max_unpacked_bytes)
+    return (one for one in found if isinstance(one, ImportedChat))
+
+
+def _read(path: Path, name: str, report: Reporter) -> Iterator[Exported]:
     if name == "chatgpt":
         yield from read_chatgpt(path, report)
     elif name == "deepagents":
         yield from read_deepagents(path, report)
     else:
         with open_source(path, report.max_unpacked_bytes) as stream:
-            yield from (read_oasst if name == "oasst" else read_jsonl)(stream, report)
+            yield from (read_oasst if name == "oasst" else read_export)(stream, report)
 
 
-def _drop_repeated(chats: Iterator[ImportedChat], report: Reporter) -> Iterator[ImportedChat]:
-    """Each chat id once. A digest is kept per chat, not the chat."""
-    digests: dict[str, bytes] = {}
-    for chat in chats:
+def _drop_repeated(found: Iterator[Exported], report: Reporter) -> Iterator[Exported]:
+    """Each id once. A digest is kept of each, not the chat itself."""
+    digests: dict[tuple[str, str], bytes] = {}
+    for chat in found:
         try:
             digest = blake2b(msgspec.json.encode(chat), digest_size=16).digest()
         except RecursionError:
-            report.broken(f"chat {chat.id!r} holds a value that is nested too deeply; skipped")
+            report.broken(f"{describe(chat)} holds a value that is nested too deeply; skipped")
             continue
-        known = digests.setdefault(chat.id, digest)
+        known = digests.setdefault((type(chat).__name__, chat.id), digest)
         if known is digest:
             yield chat
         elif known != digest:
-            report.broken(f"chat {chat.id!r} appears again with other content; the first one counts")
+            report.broken(f"{describe(chat)} appears again with other content; the first one counts")

@@ -29,12 +29,15 @@ class AnnotationMethods(LedgerPart):
         """
         Say something of a message: an event of its own, which every later read of the message shows.
 
+        Models and searches get neither hidden nor replaced messages; lists of messages do, with the annotation. See
+        docs/reference/annotations.md.
+
         Args:
             chat_id: The chat.
             message_id: A message of it; it stays as it is.
             stale: Whether what it answers was edited.
-            replaced_by: The message of the chat that takes its place; None for none.
-            hidden: Whether it is not to be shown, or passed on by `get_context`. It is not erased.
+            replaced_by: The message of the chat that takes its place, also in what a model gets; None for none.
+            hidden: Whether models and searches do not get to see it. It is not erased.
             metadata: A JSON object, as a whole; None for an empty one.
 
         Returns:

@@ -1,6 +1,7 @@
-"""Whole conversations in and out."""
+"""Whole conversations, threads of agents and graph states in and out."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from operator import itemgetter
 from typing import Final, TypeVar
 
@@ -19,13 +20,34 @@ from chatledger.domain.chat.interchange import (
     renamed,
 )
 from chatledger.domain.chat.runs import RegenerationRecord
-from chatledger.domain.errors import ChatNotFoundError
+from chatledger.domain.errors import AccessDeniedError, ChatNotFoundError, NotFoundError
+from chatledger.domain.graph.events import StateDeleted, StatePut, parse_state_id, shown_id
+from chatledger.domain.graph.interchange import (
+    ImportedState,
+    StateImportResult,
+    check_same_state,
+    check_state,
+    decide_import_state,
+    exported_state,
+)
 from chatledger.domain.limits import check_id
+from chatledger.domain.thread.events import AgentCheckpointPut, AgentWritesPut
+from chatledger.domain.thread.interchange import (
+    ImportedThread,
+    ThreadImportResult,
+    check_same_thread,
+    check_thread,
+    decide_import_thread,
+    exported_thread,
+)
 from chatledger.domain.values import Branch, Checkpoint, Graph, Message, make_graph
 from chatledger.projections.chat.pages import only_new_collected
 from chatledger.projections.chat.reader import IndexedChat
-from chatledger.projections.log.kinds import CHATS
+from chatledger.projections.graph.reader import IndexedGraphState, listed_states
+from chatledger.projections.log.kinds import CHATS, STATES, THREADS
+from chatledger.projections.thread.reader import IndexedThread, listed_threads
 
+from ..log.envelope import clock_ms
 from ..store.commands import MAX_COMMIT_EVENTS, Decide
 from .drafts import new_id
 from .port import ChatsToRead, LedgerPart
@@ -35,7 +57,7 @@ T = TypeVar("T", ImportedMessage, ImportedBranch, ImportedCheckpoint, ImportedRe
 
 
 class InterchangeMethods(LedgerPart):
-    """The part of a ledger that is about whole conversations."""
+    """The part of a ledger that is about whole conversations, threads of agents and graph states."""
 
     def import_chat(self, chat: ImportedChat, *, chat_id: str | None = None) -> ImportResult:
         """
@@ -81,6 +103,149 @@ class InterchangeMethods(LedgerPart):
         check_id(chat_id, "chat_id")
         with self._store.snapshot(ChatsToRead(chat_id)) as snapshot:
             return exported_chat(snapshot.chat(chat_id))
+
+    def import_thread(self, thread: ImportedThread) -> ThreadImportResult:
+        """
+        Take a whole thread of agents in, with its checkpoints, pending writes, owner and times. Repeating changes nothing.
+
+        A thread that is here goes on where it ends, if it is an earlier stage of this one. A large thread takes several commits;
+        when they are interrupted, repeating it goes on.
+
+        Args:
+            thread: As `export_thread` returns it, or `chatledger.importers.read_all` yields it.
+
+        Raises:
+            AlreadyExistsError: The thread is here with other content. Nothing was written.
+            AccessDeniedError: It is another user's than the one whom the ledger is limited to.
+            InvalidValueError: It is damaged, or a value breaks a rule. Nothing was written.
+        """
+        given = check_thread(thread)
+        with self._store.snapshot() as snapshot:
+            if snapshot.user_id is not None and given.owner not in {None, snapshot.user_id}:
+                msg = f"thread {given.id!r} cannot be made for another user by a ledger that is limited to one"
+                raise AccessDeniedError(msg)
+            known = snapshot.stream(THREADS, given.id)
+            check_same_thread(known, given)
+            is_new = known.record is None
+        steps = [*given.steps.values()]
+        done = count = 0
+        written: list[Body] = []
+
+        def decide(state: IndexedThread, _now: int) -> list[Body]:
+            nonlocal count
+            bodies, count = decide_import_thread(state, given, steps[done:], limit=_COMMIT_EVENTS)
+            return bodies
+
+        while True:
+            written += [event.body for event in self._store.execute(THREADS, given.id, decide)]
+            done += count
+            if done == len(steps):
+                break
+        return ThreadImportResult(
+            thread_id=given.id,
+            is_new=is_new,
+            checkpoints_added=sum(isinstance(body, AgentCheckpointPut) for body in written),
+            writes_added=sum(len(body.writes) for body in written if isinstance(body, AgentWritesPut)),
+        )
+
+    def export_thread(self, thread_id: str) -> ImportedThread:
+        """
+        The whole thread of agents, to be written with `chatledger.importers.write_all` and imported elsewhere.
+
+        Raises:
+            NotFoundError: There is no such thread.
+
+        Source: the LMDB index at `position`.
+        """
+        check_id(thread_id, "thread_id")
+        with self._store.snapshot() as snapshot:
+            return exported_thread(snapshot.stream(THREADS, thread_id))
+
+    def import_state(self, state: ImportedState) -> StateImportResult:
+        """
+        Take a whole graph state in, with all versions, their times and when it expires. Repeating changes nothing.
+
+        A state that is here goes on where it ends, if it is an earlier stage of this one. One that has expired stays out. A
+        large state takes several commits; when they are interrupted, repeating it goes on.
+
+        Args:
+            state: As `export_state` returns it, or `chatledger.importers.read_all` yields it.
+
+        Raises:
+            AlreadyExistsError: The state is here with other content. Nothing was written.
+            AccessDeniedError: It is another user's than the one whom the ledger is limited to.
+            InvalidValueError: It is damaged, or a value breaks a rule. Nothing was written.
+        """
+        given = check_state(state)
+        moment = clock_ms()
+        with self._store.snapshot() as snapshot:
+            known = snapshot.stream(STATES, given.id)
+            if given.expires_at is not None and given.expires_at <= moment:
+                return StateImportResult(state_id=given.id)
+            check_same_state(known, given, moment)
+            is_new = known.record is None
+        first = following = 1
+        written: list[Body] = []
+
+        def decide(state: IndexedGraphState, now: int) -> list[Body]:
+            nonlocal following
+            bodies, following = decide_import_state(state, given, first, now, limit=_COMMIT_EVENTS)
+            return bodies
+
+        while first <= len(given.versions):
+            written += [event.body for event in self._store.execute(STATES, given.id, decide)]
+            first = following
+        is_renewed = any(isinstance(body, StateDeleted) for body in written)
+        if is_renewed:
+            self._store.finish_erasures()
+        added = sum(isinstance(body, StatePut) for body in written)
+        return StateImportResult(state_id=given.id, is_new=is_new or is_renewed, versions_added=added)
+
+    def export_state(self, state_id: str) -> ImportedState:
+        """
+        The whole graph state with all versions, to be written with `chatledger.importers.write_all` and imported elsewhere.
+
+        Raises:
+            NotFoundError: There is no such state, or it has expired.
+            InvalidValueError: The id is none of a state.
+
+        Source: the LMDB index at `position`.
+        """
+        parse_state_id(state_id)
+        with self._store.snapshot() as snapshot:
+            state = snapshot.stream(STATES, state_id)
+            if state.record is None:
+                msg = f"no state {shown_id(state_id)!r}"
+                raise NotFoundError(msg)
+            return exported_state(state, clock_ms())
+
+    def export_all(self) -> Iterator[ImportedChat | ImportedThread | ImportedState]:
+        """
+        Everything there is, one after the other: chats, then threads of agents and graph states, each as its own export has it.
+
+        What is deleted meanwhile, and states that have expired, are left out. Each is as it is when it is yielded; for one
+        moment of all, take a backup.
+
+        Source: the LMDB index at `position`.
+        """
+        with self._store.snapshot(ChatsToRead(are_all=True)) as snapshot:
+            chats = [chat.id for chat in reversed(snapshot.list_chats())]
+            threads = [
+                thread_id
+                for _, thread_id in listed_threads(snapshot.txn, snapshot.tables)
+                if snapshot.stream(THREADS, thread_id, even_quarantined=True).record is not None
+            ]
+            listed = listed_states(snapshot.txn, snapshot.tables, user_id=snapshot.user_id)
+            states = [record.state_id for record in listed if record.version]
+        for chat_id in chats:
+            with suppress(ChatNotFoundError):
+                yield self.export_chat(chat_id)
+        for thread_id in threads:
+            with suppress(NotFoundError):
+                yield self.export_thread(thread_id)
+        for state_id in states:
+            with suppress(NotFoundError):
+                yield self.export_state(state_id)
 
     def graph(self, chat_id: str) -> Graph:
         """

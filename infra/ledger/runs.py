@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import get_args
 
+from chatledger.domain.chat.annotations import for_model
 from chatledger.domain.chat.decide_branches import check_target
 from chatledger.domain.chat.decide_chats import require_chat
 from chatledger.domain.chat.decide_runs import (
@@ -213,7 +214,8 @@ class RunMethods(LedgerPart):
         Return the chain up to a message, as context for a run that it triggers: root first, that message last.
 
         Each message says who it comes from (`sender_id`, `agent_id`), so that answers of other agents can be passed in their
-        role. Hidden messages are left out, except the trigger.
+        role. Hidden messages are left out, and in place of a replaced one stands its replacement, unless that is on the
+        chain; the trigger is given as it is. See docs/reference/annotations.md.
 
         Args:
             chat_id: The chat.
@@ -224,7 +226,7 @@ class RunMethods(LedgerPart):
             ChatNotFoundError, MessageNotFoundError: The chat or the message is not there.
             WrongChatError: The message belongs to another chat.
 
-        Source: the LMDB index at `position`. Costs O(result) where no message is hidden.
+        Source: the LMDB index at `position`. Costs O(result) where nothing is left out.
         """
         check_id(chat_id, "chat_id")
         if last_n is not None:
@@ -239,7 +241,7 @@ class RunMethods(LedgerPart):
             taken = length if last_n is None else min(last_n, length)
             while True:
                 chain = chat.chains.chain(place, taken)
-                shown = [message for message in chain if message.id == message_id or not message.is_hidden]
+                shown = for_model(chat, chain, always=message_id)
                 if last_n is None or len(shown) >= last_n or taken == length:
                     return shown if last_n is None else shown[len(shown) - min(last_n, len(shown)) :]
                 taken = min(taken * 2, length)

@@ -2,6 +2,9 @@
 
 from typing import Final
 
+from msgspec import UNSET
+
+from chatledger.domain.chat.annotations import for_model
 from chatledger.domain.chat.decide_messages import find_branch
 from chatledger.domain.chat.events import Body, BranchCreated, MessagesAppended
 from chatledger.domain.chat.save import Save, SavePreview, SaveResult, decide_save, save_result
@@ -30,7 +33,8 @@ class SaveMethods(LedgerPart):
 
         A message whose id is stored with other content is an edit: messages never change, so it gets its spare id, and the
         whole save goes to a new branch from the parent of the earliest edited message. Equal ones are skipped. Others are
-        chained onto the head; when that moved meanwhile, `on_conflict` says what to do.
+        chained onto the head; when that moved meanwhile, `on_conflict` says what to do. With `after` they go to a new
+        branch at that message.
 
         Args:
             chat_id: The chat.
@@ -39,6 +43,7 @@ class SaveMethods(LedgerPart):
         Raises:
             ChatNotFoundError, BranchNotFoundError: There is no such chat or branch.
             AmbiguousEditError: The edited messages do not lie on one chain.
+            MessageNotFoundError: `after` or a `reply_to` is not in the chat.
             HeadConflictError: The branch moved and `on_conflict` is `raise`, or it moved five times in a row.
             WrongChatError: An id is used in another chat.
             PayloadTooLargeError: A message exceeds the size limit of an event.
@@ -75,15 +80,19 @@ class SaveMethods(LedgerPart):
             branch = find_branch(chat, save.branch)
             bodies = decide_save(chat, save, now=clock_ms(), target=branch)
             created = next((body for body in bodies if isinstance(body, BranchCreated)), None)
-            base = branch.head_message_id if created is None else created.head_message_id
+            base = branch.head_message_id if save.after is UNSET else save.after
+            if created is not None:
+                base = created.head_message_id
             place = None if base is None else chat.place(base)
-            messages = [] if place is None else chat.chains.chain(place)
+            stored = [] if place is None else chat.chains.chain(place)
+            given = for_model(chat, stored)
         new = [message for body in bodies if isinstance(body, MessagesAppended) for message in body.messages]
-        messages += new
+        messages = [*stored, *new]
         return SavePreview(
             read_head=branch.head_message_id,
             branch=branch.name if created is None else created.name,
             head_message_id=messages[-1].id if messages else None,
             messages=messages,
+            for_model=[*given, *new],
             saved=len(new),
         )

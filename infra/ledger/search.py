@@ -36,6 +36,7 @@ class SearchMethods(LedgerPart):
         until: int | datetime | None = None,
         limit: int | None = DEFAULT_LIMIT,
         offset: int = 0,
+        include_hidden: bool = False,
     ) -> SearchHits:
         """
         Find messages by their words, best first; of equally good ones the newest first.
@@ -54,6 +55,7 @@ class SearchMethods(LedgerPart):
             until: Only messages created before this time.
             limit: At most this many; all when None or negative.
             offset: How many of the best to leave out, for paging.
+            include_hidden: Also messages that are hidden or replaced; see docs/reference/annotations.md.
 
         Returns:
             The hits, each with its message, rank (BM25 over the searched chats; lower is better) and snippet. `is_degraded`
@@ -85,7 +87,9 @@ class SearchMethods(LedgerPart):
             if parsed is None or wanted == 0 or not chat_nos:
                 return SearchHits()
             scope = search.Scope(snapshot.txn, snapshot.tables, chat_nos, chat)
-            answer = search.ask(scope, parsed, text, only=only, limit=wanted, offset=offset)
+            answer = search.ask(
+                scope, parsed, text, only=only, limit=wanted, offset=offset, include_hidden=include_hidden
+            )
         snippets = Snippets(parsed)
         hits = [
             SearchHit(message=one.message, rank=0.0, snippet=literal_snippet(one.message.text))

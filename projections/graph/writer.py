@@ -61,7 +61,8 @@ class GraphStateWriter(IndexedGraphState):
         assert record is not None, "events make a state"
         assert self.state_no is not None, "events make a state"
         self._put_pieces(body.pieces)
-        version = VersionRecord(body.version, body.fields, body.node, body.parent, time, body.is_final)
+        stored_at = time if body.stored_at is None else body.stored_at
+        version = VersionRecord(body.version, body.fields, body.node, body.parent, stored_at, body.is_final)
         key = keys.version_key(self.state_no, body.version)
         self._txn.put(key, with_keyed_checksum(key, _encode(version)), db=self._tables.states)
         if not record.version:
@@ -70,7 +71,8 @@ class GraphStateWriter(IndexedGraphState):
         self._record = msgspec.structs.replace(
             record,
             state_id=body.state_id,
-            updated_at=time,
+            created_at=record.created_at if record.version or body.stored_at is None else body.stored_at,
+            updated_at=stored_at,
             version=body.version,
             node=body.node,
             size_bytes=version.size_bytes,

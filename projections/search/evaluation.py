@@ -1,6 +1,7 @@
 """Answering a query: which documents match, and which of them are best."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final, assert_never
 
@@ -10,7 +11,7 @@ from chatledger.domain.search.query import All, Either, Phrase, Query, Without, 
 from chatledger.domain.search.snippets import MAX_SNIPPET_TOKENS, KnownWords, sought
 
 from .postings import Postings, is_in
-from .ranking import K1, B, Filter, Hit, rarity
+from .ranking import K1, B, Filter, Hit, IsLeftOut, rarity
 from .reader import SearchReader
 
 if TYPE_CHECKING:
@@ -30,8 +31,20 @@ Starts = dict[int, list[tuple[int, Word | Phrase]]]
 """Of documents: where words and phrases begin, as indexes of terms, in ascending order."""
 
 
-def search(reader: SearchReader, query: Query, *, only: Filter, limit: int | None, offset: int) -> list[Hit]:
-    """The best documents of the chats, by BM25 over all of these chats; ties by `created_at`, newest first."""
+def search(
+    reader: SearchReader,
+    query: Query,
+    *,
+    only: Filter,
+    limit: int | None,
+    offset: int,
+    is_left_out: IsLeftOut | None = None,
+) -> list[Hit]:
+    """
+    The best documents of the chats, by BM25 over all of these chats; ties by `created_at`, newest first.
+
+    `is_left_out` is asked about the best ones only, until there are enough; None leaves none out.
+    """
     if not _is_possible(reader, query):
         return []
     evaluation = _Evaluation(reader)
@@ -43,7 +56,16 @@ def search(reader: SearchReader, query: Query, *, only: Filter, limit: int | Non
     wanted = evaluation.wanted(matched, records, only)
     if wanted is not None:
         matched, records, scores = matched[wanted], records[wanted], scores[wanted]
-    best = _best(scores, records["created_at"], matched, None if limit is None else offset + limit)[offset:]
+    ranked = partial(_best, scores, records["created_at"], matched)
+
+    def shown(best: "NDArray[np.int64]") -> "NDArray[np.int64]":
+        if is_left_out is None:
+            return best
+        chats = map(reader.chat_no, reader.owners(matched[best]).tolist())
+        segments, offsets = records[best]["segment"].tolist(), records[best]["offset"].tolist()
+        return best[~np.fromiter(map(is_left_out, chats, segments, offsets), np.bool_, len(best))]
+
+    best = _best_shown(ranked, shown, None if limit is None else offset + limit)[offset:]
     places, documents = records[best], matched[best].tolist()
     begins = evaluation.starts(query, documents)
     return list(
@@ -226,6 +248,21 @@ def _best(
     # Unlike `-`, `~` turns round the order of all times.
     order = np.lexsort((~documents[among], ~times[among], -scores[among]))
     return among[order][:count]
+
+
+def _best_shown(
+    ranked: "Callable[[int | None], NDArray[np.int64]]",
+    shown: "Callable[[NDArray[np.int64]], NDArray[np.int64]]",
+    count: int | None,
+) -> "NDArray[np.int64]":
+    """The places of the best `count` that are not left out, best first."""
+    taken = count
+    while True:
+        best = ranked(taken)
+        found = shown(best)
+        if taken is None or count is None or len(found) >= count or len(best) < taken:
+            return found[:count]
+        taken *= 2
 
 
 def _reached_by(scores: "NDArray[np.float64]", count: int) -> float:

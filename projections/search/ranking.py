@@ -1,6 +1,7 @@
 """Ranking with BM25, filters of documents, and the shape of an answer."""
 
 import math
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -38,6 +39,10 @@ class Hit(msgspec.Struct, frozen=True, gc=False):
     segment: int
     offset: int
     known: KnownWords
+
+
+IsLeftOut = Callable[[int, int, int], bool]
+"""Whether a search leaves out the document of a chat, by the number of that, at a segment and an offset."""
 
 
 def rarity(having: int, total: int) -> float:

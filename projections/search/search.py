@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from chatledger.domain.chat.annotations import is_left_out
 from chatledger.domain.errors import ChatledgerError, CorruptStateError
 from chatledger.domain.search.query import Query
 from chatledger.domain.search.snippets import KnownWords
@@ -16,7 +17,7 @@ from ..lmdb.environment import Transaction
 from ..lmdb.tables import Tables
 from .evaluation import search
 from .indexer import is_behind, is_current
-from .ranking import Filter, Hit
+from .ranking import Filter
 from .reader import SearchReader
 from .rows import states
 
@@ -60,16 +61,25 @@ class Scope:
         """Reads the search indexes of some of the chats."""
         return SearchReader(self.txn, self.tables.search, chat_nos)
 
-    def message(self, hit: Hit) -> Message:
-        """The message that was found."""
-        chains = self.chat(hit.chat_no).chains
+    def message(self, chat_no: int, segment: int, offset: int) -> Message:
+        """The message that was found there."""
+        chains = self.chat(chat_no).chains
         chains.recent = self._recent
-        return chains.message((hit.segment, hit.offset))
+        return chains.message((segment, offset))
+
+    def is_left_out(self, chat_no: int, segment: int, offset: int) -> bool:
+        """Whether the message there is hidden or replaced. In a chat without annotations it costs one look-up."""
+        chat = self.chat(chat_no)
+        if chat.chains.annotations.at((segment, offset)) is None:
+            return False
+        return is_left_out(chat, self.message(chat_no, segment, offset).id)
 
 
-def ask(scope: Scope, query: Query, text: str, *, only: Filter, limit: int | None, offset: int) -> Answer:
+def ask(
+    scope: Scope, query: Query, text: str, *, only: Filter, limit: int | None, offset: int, include_hidden: bool = False
+) -> Answer:
     """
-    The messages of these chats that match, best first.
+    The messages of these chats that match, best first; hidden and replaced ones only if asked for.
 
     Of a chat whose search index is not complete, those come last that contain the text of the query, newest first.
     """
@@ -80,16 +90,24 @@ def ask(scope: Scope, query: Query, text: str, *, only: Filter, limit: int | Non
     found: list[Found] = []
     if indexed:
         try:
-            hits = search(scope.reader(indexed), query, only=only, limit=wanted, offset=0 if behind else offset)
+            hits = search(
+                scope.reader(indexed),
+                query,
+                only=only,
+                limit=wanted,
+                offset=0 if behind else offset,
+                is_left_out=None if include_hidden else scope.is_left_out,
+            )
         except (ValueError, LookupError, OverflowError) as error:
             if isinstance(error, ChatledgerError):
                 raise
             msg = f"the search index is damaged: {error}; rebuild it, the log is not affected"
             raise CorruptStateError(msg) from error
-        found = [Found(scope.message(hit), hit.rank, hit.known) for hit in hits]
+        found = [Found(scope.message(hit.chat_no, hit.segment, hit.offset), hit.rank, hit.known) for hit in hits]
     if not behind:
         return Answer(found, is_degraded=False)
-    found += [Found(message, None, None) for message in _scan(behind, normalized(text), only)]
+    scanned = _scan(behind, normalized(text), only, include_hidden=include_hidden)
+    found += [Found(message, None, None) for message in scanned]
     return Answer(found[offset : None if limit is None else offset + limit], is_degraded=True)
 
 
@@ -107,7 +125,7 @@ def _behind(scope: Scope) -> list[IndexedChat]:
     ]
 
 
-def _scan(chats: Sequence[IndexedChat], text: str, only: Filter) -> list[Message]:
+def _scan(chats: Sequence[IndexedChat], text: str, only: Filter, *, include_hidden: bool) -> list[Message]:
     found: list[tuple[int, int, Message]] = []
     for chat in chats:
         on_chain = None if only.runs is None else _ids(chat, only.runs)
@@ -119,6 +137,7 @@ def _scan(chats: Sequence[IndexedChat], text: str, only: Filter) -> list[Message
             and (only.until is None or message.created_at < only.until)
             and (on_chain is None or message.id in on_chain)
             and text in normalized(message.text)
+            and (include_hidden or not is_left_out(chat, message.id))
         )
     found.sort(key=lambda one: one[:2], reverse=True)
     return [message for _, _, message in found]

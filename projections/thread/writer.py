@@ -370,6 +370,6 @@ def _record_of(body: AgentCheckpointPut, time: int) -> CheckpointRecord:
         body.metadata,
         body.channels,
         body.runtime,
-        time,
+        time if body.stored_at is None else body.stored_at,
         body.run_id,
     )

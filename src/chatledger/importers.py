@@ -10,20 +10,35 @@ from chatledger.domain.chat.interchange import (
     ImportResult,
     Problem,
 )
-from chatledger.infra.exchange.jsonl import write_chats
-from chatledger.infra.exchange.readers import FORMATS, detect_format, read_chats
+from chatledger.domain.content_interchange import ImportedPiece
+from chatledger.domain.graph.interchange import ImportedField, ImportedState, ImportedVersion, StateImportResult
+from chatledger.domain.thread.interchange import ImportedStep, ImportedThread, ImportedWrite, ThreadImportResult
+from chatledger.infra.exchange.jsonl import ExportCounts, write_all, write_chats
+from chatledger.infra.exchange.readers import FORMATS, detect_format, read_all, read_chats
 
 __all__ = [
     "FORMATS",
+    "ExportCounts",
     "ImportResult",
     "ImportedBranch",
     "ImportedChat",
     "ImportedCheckpoint",
+    "ImportedField",
     "ImportedMessage",
+    "ImportedPiece",
     "ImportedRegeneration",
+    "ImportedState",
+    "ImportedStep",
+    "ImportedThread",
+    "ImportedVersion",
+    "ImportedWrite",
     "Problem",
+    "StateImportResult",
+    "ThreadImportResult",
     "detect_format",
+    "read_all",
     "read_chats",
     "validate_chat",
+    "write_all",
     "write_chats",
 ]

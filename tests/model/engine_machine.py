@@ -3,10 +3,11 @@
 import itertools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from tests.model.ledger_model import RefusedError, refuse
 
-from chatledger import HeadConflictError, LogUnavailableError
+from chatledger import HeadConflictError, InvalidValueError, LogUnavailableError
 from chatledger.errors import (
     AmbiguousEditError,
     BranchNotFoundError,
@@ -15,6 +16,9 @@ from chatledger.errors import (
     MessageNotFoundError,
     WrongChatError,
 )
+
+HEAD: Final = "the head"
+"""Of an engine that goes on from the head of its branch, as all do unless they regenerate."""
 
 NewIds = Callable[[], str]
 """Gives the ids of the messages that were stored, in the order of the log."""
@@ -58,6 +62,7 @@ class Trial:
     branch: str
     read_head: str | None
     on_conflict: str
+    after: str | None
     saved: Saved | None = None
 
 
@@ -69,6 +74,11 @@ class ModelEngine:
     read_head: str | None = None
     pending: list[Waiting] = field(default_factory=list[Waiting])
     trial: Trial | None = None
+    after: str | None = HEAD
+
+    def forget(self) -> None:
+        """What `discard` does, and each move to another branch."""
+        self.pending, self.trial, self.after = [], None, HEAD
 
 
 @dataclass
@@ -123,7 +133,7 @@ class EngineModel:
 
     def move_to(self, engine: ModelEngine, branch: str) -> str:
         engine.branch, engine.read_head = branch, self.branches[branch]
-        engine.pending, engine.trial = [], None
+        engine.forget()
         self.active = branch
         return branch
 
@@ -134,6 +144,23 @@ class EngineModel:
         name = self.new_name(base)
         self.branches[name] = message_id
         return self.move_to(engine, name)
+
+    def regenerate(self, engine: ModelEngine, message_id: str | None) -> str | None:
+        """The question, from which the engine goes on."""
+        head = self.branches[self.ready(engine)]
+        if engine.pending:
+            raise refuse(InvalidValueError)
+        last = head if message_id is None else message_id
+        if last is None:
+            raise refuse(EmptyChatError)
+        if last not in self.messages:
+            raise refuse(WrongChatError if last in self.foreign else MessageNotFoundError)
+        chain = self.chain(last)
+        while chain and self.messages[chain[-1]].role == "assistant":
+            chain.pop()
+        question = chain[-1] if chain else None
+        engine.after = HEAD if question == head else question
+        return question
 
     def btw(self, engine: ModelEngine) -> str:
         base = self.ready(engine)
@@ -167,7 +194,7 @@ class EngineModel:
     def shown(self, engine: ModelEngine) -> list[tuple[str, str]]:
         """Role and text of each message as `resolve` gives them: as they would be after a save."""
         branch = self.ready(engine)
-        plan = self.plan(self.resolved(engine), branch, self.branches[branch], "rebase")
+        plan = self.plan(self.resolved(engine), branch, self.branches[branch], "rebase", engine.after)
         engine.read_head = self.branches[branch]
         stored = [self.messages[message_id] for message_id in self.chain(plan.head)]
         return [(one.role, one.text) for one in stored] + [(one.role, one.text) for _, one in plan.fresh]
@@ -195,9 +222,11 @@ class EngineModel:
         stored = [message_id for message_id in chain if self.messages[message_id].role == "assistant"]
         return (pending or stored or [None])[-1]
 
-    def plan(self, entries: list[Waiting], branch: str, read_head: str | None, on_conflict: str) -> Plan:
+    def plan(
+        self, entries: list[Waiting], branch: str, read_head: str | None, on_conflict: str, after: str | None
+    ) -> Plan:
         head = self.branches[branch]
-        chain = self.chain(head)
+        known = {*self.chain(head), *self.chain(None if after == HEAD else after)}
         fresh: list[tuple[str | None, Waiting]] = []
         edits: list[str] = []
         for entry in entries:
@@ -209,17 +238,20 @@ class EngineModel:
                 continue
             assert entry.id is not None
             is_same = (stored.role, stored.text) == (entry.role, entry.text)
-            if is_same and entry.id in chain:
+            if is_same and entry.id in known:
                 continue
             if not is_same:
                 edits.append(entry.id)
             fresh.append((None, entry))
         if not fresh:
-            return Plan(branch, head, [], created=False)
+            return Plan(branch, head if after == HEAD else after, [], created=False)
         if on_conflict == "raise" and read_head != head:
             raise refuse(HeadConflictError)
         if edits:
-            return Plan(self.new_name(branch), self.messages[self.earliest(edits)].parent, fresh, created=True)
+            begin = self.begin(after, self.earliest(edits))
+            return Plan(self.new_name(branch), begin, fresh, created=True)
+        if after != HEAD:
+            return Plan(self.new_name(branch), after, fresh, created=True)
         if on_conflict == "fork" and read_head != head:
             return Plan(self.new_name(branch), read_head, fresh, created=True)
         return Plan(branch, head, fresh, created=False)
@@ -230,6 +262,17 @@ class EngineModel:
         if not set(edits) <= set(longest):
             raise refuse(AmbiguousEditError)
         return min(edits, key=longest.index)
+
+    def begin(self, after: str | None, edit: str) -> str | None:
+        """The one nearer to the root of the parent of an edited message and where a question is answered again."""
+        parent = self.messages[edit].parent
+        if HEAD == after or parent is None:
+            return parent
+        if after is None or after in self.chain(parent):
+            return after
+        if edit not in self.chain(after):
+            raise refuse(AmbiguousEditError)
+        return parent
 
     def carry_out(self, plan: Plan, entries: list[Waiting], new_ids: NewIds) -> Saved:
         """Store what is new, under the ids that the engine gave."""
@@ -264,7 +307,7 @@ class EngineModel:
             engine.read_head = self.branches[engine.branch]
             return Saved(engine.read_head, engine.branch, [], {})
         entries = self.resolved(engine)
-        trial = Trial(entries, list(engine.pending), engine.branch, engine.read_head, on_conflict)
+        trial = Trial(entries, list(engine.pending), engine.branch, engine.read_head, on_conflict, engine.after)
         saved = self.attempt(engine, trial, failures, new_ids)
         if settled is None:
             return saved
@@ -273,7 +316,7 @@ class EngineModel:
     def attempt(self, engine: ModelEngine, trial: Trial, failures: list[str], new_ids: NewIds) -> Saved:
         if trial.saved is None:
             engine.trial = None
-            plan = self.plan(trial.entries, trial.branch, trial.read_head, trial.on_conflict)
+            plan = self.plan(trial.entries, trial.branch, trial.read_head, trial.on_conflict, trial.after)
             failure = failures.pop() if plan.fresh and failures else None
             if failure is not None:
                 engine.trial = trial
@@ -283,6 +326,8 @@ class EngineModel:
             if failure == "after":
                 raise refuse(LogUnavailableError)
         engine.trial = None
+        if trial.saved.branch != trial.branch:
+            engine.after = HEAD
         engine.branch, engine.read_head = trial.saved.branch, trial.saved.head
         engine.pending = [entry for entry in engine.pending if entry not in trial.pending]
         return trial.saved

@@ -235,6 +235,19 @@ class EngineMachine(RuleBasedStateMachine):
         message_id = self.pick_or_other(number)
         self.both(engine, lambda one: one.rewind(message_id).name, lambda one: self.model.rewind(one, message_id))
 
+    @rule(engine=engines, number=numbers)
+    def regenerate(self, engine: int, number: int) -> None:
+        """The last answer, or any message; what is pending is dropped first, now and then it is refused."""
+        if number % 4:
+            self.drop(engine)
+        message_id = None if number % 3 else self.pick_or_other(number // 3)
+
+        def real(one: ContextEngine) -> str | None:
+            question = one.regenerate(message_id)
+            return None if question is None else question.id
+
+        self.both(engine, real, lambda one: self.model.regenerate(one, message_id))
+
     @rule(engine=engines)
     def btw(self, engine: int) -> None:
         self.both(engine, lambda one: one.btw().name, self.model.btw)
@@ -267,9 +280,12 @@ class EngineMachine(RuleBasedStateMachine):
     @rule(engine=engines, chance=st.integers(0, 3))
     def discard(self, engine: int, chance: int) -> None:
         if not chance:
-            dropped = self.real[engine].discard()
-            assert [one.id for one in dropped] == [entry.id for entry in self.held[engine].pending]
-            self.held[engine].pending, self.held[engine].trial = [], None
+            self.drop(engine)
+
+    def drop(self, engine: int) -> None:
+        dropped = self.real[engine].discard()
+        assert [one.id for one in dropped] == [entry.id for entry in self.held[engine].pending]
+        self.held[engine].forget()
 
     @rule(engine=engines)
     def begin_anew(self, engine: int) -> None:

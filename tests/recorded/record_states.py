@@ -28,6 +28,7 @@ STREAM: list[list[Body]] = [
     ],
     [StatePut(STATE_ID, 2, {}, (), None, 1, is_final=True, expires_at=1_900_000_000_000)],
     [StateDeleted(first_position=1, event_count=3, version_count=2, reason="expired")],
+    [StatePut(STATE_ID, 1, {}, (), stored_at=1_600_000_000_000)],
 ]
 """A state; each inner list is one commit. New ones go last."""
 

@@ -65,6 +65,11 @@ STREAM: list[list[Body]] = [
         AgentThreadCopied("source", "assistant:a", "ada"),
     ],
     [AgentThreadDeleted(1, 6, 2, "0123456789abcdef0123456789abcdef")],
+    [
+        AgentCheckpointPut(
+            "", "4", None, ("msgpack", b"\x80"), ("json", b"{}"), {}, (), "python", stored_at=1_600_000_000_000
+        )
+    ],
 ]
 """A thread; each inner list is one commit. New ones go last."""
 

@@ -57,6 +57,7 @@ class EngineBase:
         self._chat: Chat | None = None
         self._branch: str | None = None
         self._read_head: str | UnsetType | None = UNSET
+        self._after: str | UnsetType | None = UNSET
 
     @property
     def chat_id(self) -> str:
@@ -121,12 +122,12 @@ class EngineBase:
 
     def discard(self) -> list[Fragment]:
         """
-        Drop the pending messages, and return them. What is stored stays.
+        Drop the pending messages, and return them; a `regenerate` is taken back. What is stored stays.
 
         Of a save whose outcome is unknown they may be stored; then they are, and the next one goes on from there.
         """
         dropped = self.pending
-        self._pending, self._unsettled = [], None
+        self._forget()
         return dropped
 
     def _merged_context(self, given: Iterable[Fragment]) -> list[Fragment]:
@@ -164,7 +165,11 @@ class EngineBase:
     def _move_to(self, branch: Branch) -> None:
         """Go to another branch; pending messages belonged to the old one."""
         self._adopt(branch)
-        self._pending, self._unsettled = [], None
+        self._forget()
+
+    def _forget(self) -> None:
+        """Forget all that the next save would do."""
+        self._pending, self._unsettled, self._after = [], None, UNSET
 
     def _drop(self, saved: Sequence[Pending]) -> None:
         """Drop saved messages from the queue; those set meanwhile stay."""

@@ -1,14 +1,63 @@
 """The context engine whole, with its branches and checkpoints."""
 
-from ...errors import CheckpointNotFoundError, EmptyChatError
-from ...values import Branch, Checkpoint
+from msgspec import UNSET
+
+from ...errors import (
+    CheckpointNotFoundError,
+    EmptyChatError,
+    InvalidValueError,
+    MessageNotFoundError,
+    WrongChatError,
+)
+from ...values import Branch, Checkpoint, Message
+from ..answers import answered_message
 from .base import ChatUpdates, EngineBase
 from .reading import Inspecting
 from .saving import Saving
 
 
 class Branching(EngineBase):
-    """The part of a context engine that goes back, aside and elsewhere. Each call is one commit."""
+    """The part of a context engine that goes back, aside and elsewhere. What writes is one commit."""
+
+    async def regenerate(self, message_id: str | None = None) -> Message | None:
+        """
+        Go back to a question, to answer it again. Nothing is written before the next save.
+
+        From then on `resolve` gives the messages up to the question. `set(assistant(...)).save()` stores the new answer on a new
+        branch that begins there, becomes the active one and the engine's; branch and answer are one commit. Until then
+        the chat reads as before, whatever fails meanwhile. `discard` takes it back; so does each move to another branch.
+
+        Args:
+            message_id: The answer, on any branch, or the question itself; None for the end of the engine's branch. An answer is all
+                that one assistant said since a user's last message, tool calls and their results included.
+
+        Returns:
+            The question, which the new answer will follow; None if the answer is the first message of the chat. Where the
+            branch ends with the question, which has no answer yet, the save goes on from there, without another branch.
+
+        Raises:
+            InvalidValueError: Messages are pending: save or discard them first.
+            EmptyChatError: The branch has no stored message yet.
+            MessageNotFoundError: There is no such message.
+            WrongChatError: It belongs to another chat.
+        """
+        name = await self._ready()
+        if self._pending:
+            msg = "messages are pending, which come after the answer; save or discard them before you regenerate it"
+            raise InvalidValueError(msg)
+        head = (await self._port.get_branch(self._chat_id, name)).head_message_id
+        last = head if message_id is None else message_id
+        if last is None:
+            raise EmptyChatError(self._chat_id, name)
+        chain = await self._port.get_chain(last)
+        if not chain:
+            raise MessageNotFoundError(last, chat_id=self._chat_id)
+        if chain[-1].chat_id != self._chat_id:
+            raise WrongChatError(last, chat_id=self._chat_id)
+        question = answered_message(chain)
+        after = None if question is None else question.id
+        self._after = UNSET if after == head else after
+        return question
 
     async def rewind(self, message_id: str) -> Branch:
         """

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import msgspec
+from msgspec import UNSET
 
 from ...chat.save import SavePreview
 from ...errors import InvalidValueError
@@ -48,7 +49,8 @@ class Reading(PendingMessages):
         Return the system prompt and the messages for a model. Nothing is stored, but for the chat on first use.
 
         The messages are those of the branch after a save at this moment: pending ones come last, and a pending edit stands
-        in place of what it edits, without what came after that.
+        in place of what it edits, without what came after that. After `regenerate` they end with the question. Hidden ones are
+        left out, and replaced ones replaced; see docs/reference/annotations.md.
 
         Args:
             renderer: How the context fragments are written; `XmlRenderer()` when None.
@@ -65,7 +67,7 @@ class Reading(PendingMessages):
         """
         form = self._port.message_format(format)
         preview = await self._preview()
-        return Resolved(system_prompt=await self._prompt(renderer), messages=_in_form(preview.messages, form))
+        return Resolved(system_prompt=await self._prompt(renderer), messages=_in_form(preview.for_model, form))
 
     async def get_messages(self, *, format: str | MessageFormat = "ui") -> list[Any]:  # noqa: A002 - as above
         """
@@ -78,7 +80,7 @@ class Reading(PendingMessages):
         """
         form = self._port.message_format(format)
         preview = await self._preview()
-        return _in_form([message for message in preview.messages if not _is_hollow(message)], form)
+        return _in_form([message for message in preview.for_model if not _is_hollow(message)], form)
 
     async def head_message(self) -> Head | None:
         """
@@ -94,7 +96,10 @@ class Reading(PendingMessages):
                 msg = f"the last pending message, {fragment.name!r}, has no id before it is resolved or saved"
                 raise InvalidValueError(msg)
             return Head(id=fragment.id, name=fragment.name)
-        messages = await self._port.get_messages(self._chat_id, branch=branch, limit=1, before=None)
+        if self._after is UNSET:
+            messages = await self._port.get_messages(self._chat_id, branch=branch, limit=1, before=None)
+        else:
+            messages = [] if self._after is None else await self._port.get_chain(self._after, limit=1)
         return Head(id=messages[0].id, name=messages[0].name) if messages else None
 
     async def first_user_message(self) -> Message | None:
@@ -174,7 +179,7 @@ class Inspecting(Reading):
         """
         preview = await self._preview()
         context = await self._computed()
-        return _estimate(context, preview.messages, model_id, renderer, models, tokenizer)
+        return _estimate(context, preview.for_model, model_id, renderer, models, tokenizer)
 
     async def inspect(
         self,
@@ -202,13 +207,14 @@ class Inspecting(Reading):
         """
         branch = await self._ready()
         entries = await self._ready_to_save()
-        stored = await self._port.preview_save(self._chat_id, self._save_of((), branch, on_conflict="rebase"))
+        nothing = msgspec.structs.replace(self._save_of((), branch, on_conflict="rebase"), after=UNSET)
+        stored = await self._port.preview_save(self._chat_id, nothing)
         context = await self._computed()
         written = written_by(renderer)
         costs = None
         if model_id is not None:
             preview = await self._preview()
-            costs = msgspec.to_builtins(_estimate(context, preview.messages, model_id, renderer, models, tokenizer))
+            costs = msgspec.to_builtins(_estimate(context, preview.for_model, model_id, renderer, models, tokenizer))
         return {
             "estimate": costs,
             "rendered": written.render(prompt_fragments(context)),

@@ -5,6 +5,7 @@ from itertools import count
 from typing import Any, Final, cast, get_args
 
 import msgspec
+from msgspec import UNSET
 
 from ...chat.save import OnConflict, Save, SaveResult
 from ...errors import (
@@ -141,6 +142,7 @@ class PendingMessages(EngineBase):
             read_head=self._read_head,
             on_conflict=on_conflict,
             branch_id=self._port.new_id(),
+            after=self._after,
         )
 
 
@@ -173,7 +175,8 @@ class Saving(PendingMessages):
 
         Messages never change. One whose id is stored with other content is an edit: it gets a new id, and the whole save
         goes to one new branch, which begins at the parent of the earliest edited message and becomes the engine's. Stored
-        messages that were not edited are not copied; the old branch keeps its head. Equal messages are skipped.
+        messages that were not edited are not copied; the old branch keeps its head. Equal messages are skipped. After
+        `regenerate` the save goes to such a branch too, which begins at the question.
 
         After a failure everything is as before, and the messages still wait. Where the outcome is unknown
         (`LogUnavailableError`), the next call first makes sure that this save happened once.
@@ -256,6 +259,8 @@ class Saving(PendingMessages):
             self._unsettled = None
             raise
         self._unsettled = None
+        if result.branch != attempt.save.branch:  # not when all was stored already, and nothing was written
+            self._after = UNSET
         self._branch, self._read_head = result.branch, result.head_message_id
         self._drop(attempt.pending)
         return result

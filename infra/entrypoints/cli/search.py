@@ -11,6 +11,7 @@ from rich.text import Text
 from chatledger.domain.draw.outline import escaped, short_id
 from chatledger.domain.values import SearchHit
 
+from ...ledger.ledger import Ledger
 from ...ledger.search import DEFAULT_LIMIT
 from .lookup import require_branch, require_chat
 from .options import Settings, WholeNumber, aware_time, ledger_at, limit_option, listing_options, parsed
@@ -48,6 +49,7 @@ _moment: Final = parsed(aware_time, "is not a time, e.g. 2026-02-07 or 2026-02-0
 @click.option("--until", callback=_moment, metavar="TIME", help="Only messages created before this time.")
 @limit_option(f"messages, the best ones; {DEFAULT_LIMIT} by default")
 @click.option("--offset", type=WholeNumber(min=0), default=0, metavar="N", help="Leave out the N best ones.")
+@click.option("--include-hidden", is_flag=True, help="Also messages that are hidden or replaced.")
 @listing_options
 def search_command(
     settings: Settings,
@@ -61,6 +63,7 @@ def search_command(
     until: datetime | None,
     limit: int | None,
     offset: int,
+    include_hidden: bool,
     as_json: bool,
     as_csv: bool,
 ) -> None:
@@ -76,10 +79,7 @@ def search_command(
     query = " ".join(words)
     size = DEFAULT_LIMIT if limit is None else limit
     with ledger_at(settings) as ledger:
-        if chat_id is not None:
-            require_chat(ledger, chat_id)
-            if branch is not None:
-                require_branch(ledger, chat_id, branch)
+        _require_place(ledger, chat_id, branch)
         # One more than asked for tells whether there is another page.
         found = ledger.search(
             query,
@@ -91,6 +91,7 @@ def search_command(
             until=until,
             limit=size + 1,
             offset=offset,
+            include_hidden=include_hidden,
         )
     if found.is_degraded:
         print_note("the search index is being built: of some chats, only messages with exactly this text are found")
@@ -103,10 +104,22 @@ def search_command(
         return
     for hit in shown:
         _print_hit(hit, with_chat=chat_id is None)
+    _print_end(query, offset, size, found=len(found))
+
+
+def _require_place(ledger: Ledger, chat_id: str | None, branch: str | None) -> None:
+    if chat_id is not None:
+        require_chat(ledger, chat_id)
+        if branch is not None:
+            require_branch(ledger, chat_id, branch)
+
+
+def _print_end(query: str, offset: int, size: int, *, found: int) -> None:
+    """Print how to go on, or that there is nothing."""
     if not found:
         why = "" if any(map(str.isalnum, query)) else ": there is no letter or digit in the query"
         print_text("No more messages match." if offset else f"No message matches{why}.")
-    elif len(found) > size > 0:
+    elif found > size > 0:
         print_text(f"More with --offset {offset + size}", "dim")
 
 

@@ -1,10 +1,12 @@
 """`import` and `export`: whole conversations in and out."""
 
 import contextlib
+import shutil
 import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import IO, Final
 
@@ -27,17 +29,19 @@ from chatledger.domain.errors import (
     WrongChatError,
 )
 from chatledger.domain.limits import MAX_UNPACKED_BYTES
+from chatledger.domain.thread.interchange import ImportedThread
 
-from ...exchange.jsonl import write_chats
+from ...exchange.jsonl import ExportCounts, Exported, describe, write_all
 from ...exchange.langgraph_sqlite import FORMAT as LANGGRAPH
 from ...exchange.langgraph_sqlite import import_saver_file, is_saver_file
-from ...exchange.readers import FORMATS, read_chats
+from ...exchange.readers import FORMATS, read_all
 from ...ledger.ledger import Ledger
 from .lookup import require_chat
 from .options import Settings, WholeNumber, ledger_at, location_option
 from .output import console, count, print_error, print_text, pulse
 
 _MIB: Final = 1024 * 1024
+_STDIN: Final = Path("-")
 _NOBODY: Final = {"", *FORMATS}
 """The owners that readers give to chats of files that name none."""
 _ABOUT_ONE_CHAT: Final = (
@@ -67,11 +71,18 @@ class _Import:
         self._format, self._user_id, self._strict = file_format, user_id, strict
         self._max_unpacked_bytes = max_unpacked_bytes
         self.counts = Counter[str]()
+        self.spooled: Path | None = None
+        """The file that holds what came from standard input."""
 
     @property
     def chats(self) -> int:
         """The number of chats that were imported, or were there before."""
         return self.counts["new"] + self.counts["changed"] + self.counts["unchanged"]
+
+    @property
+    def has_more(self) -> bool:
+        """Whether threads of agents or states of graphs were read."""
+        return bool(self.counts["threads"] or self.counts["states"])
 
     def is_readable(self, path: Path) -> bool:
         """Return whether a file is there and of a known format, before a ledger is made for nothing."""
@@ -83,23 +94,38 @@ class _Import:
 
     def take(self, ledger: Ledger, path: Path, say: Callable[[str], None]) -> None:
         """Take in the content of one file. Errors that are about one chat, or the file, stop the rest only if strict."""
-        say(f"reading {path.name}")
+        say(f"reading {self._shown(str(path))}")
         if self._is_of_saver(path):
             with self._leaving_out(InvalidValueError):
-                found = import_saver_file(ledger, path)
-                self.counts.update(threads=found.threads, agent_checkpoints=found.checkpoints, known=found.known)
+                taken = import_saver_file(ledger, path)
+                self.counts.update(threads=taken.threads, agent_checkpoints=taken.checkpoints, known=taken.known)
             return
-        chats = self._read(path, self._report, strict=self._strict)
+        found = self._read(path, self._report, strict=self._strict)
         with self._leaving_out((UnsupportedFormatError, InvalidValueError)):
-            for chat in chats:
-                with self._leaving_out(_ABOUT_ONE_CHAT, f"chat {chat.id!r} is left out: "):
-                    self._count(ledger.import_chat(self._owned(chat)))
+            for one in found:
+                with self._leaving_out(_ABOUT_ONE_CHAT, f"{describe(one)} is left out: "):
+                    self._take_one(ledger, one)
                 messages = count(self.counts["messages_added"], "new message")
                 say(f"importing {path.name}: {count(self.chats, 'chat')}, {messages}")
 
-    def _read(self, path: Path, report: Callable[[Problem], None], *, strict: bool = False) -> Iterator[ImportedChat]:
+    def _take_one(self, ledger: Ledger, one: Exported) -> None:
+        if isinstance(one, ImportedChat):
+            self._count(ledger.import_chat(self._owned(one)))
+        elif isinstance(one, ImportedThread):
+            added = ledger.import_thread(one).checkpoints_added
+            count_all = sum(step.checkpoint is not None for step in one.steps)
+            self.counts.update(threads=1, agent_checkpoints=added, known=count_all - added)
+        else:
+            versions = ledger.import_state(one).versions_added
+            self.counts.update(states=1, versions=versions, known_versions=len(one.versions) - versions)
+
+    def _shown(self, text: str) -> str:
+        """A text in which standard input has its name, not that of the file that holds it."""
+        return text if self.spooled is None else text.replace(str(self.spooled), "standard input")
+
+    def _read(self, path: Path, report: Callable[[Problem], None], *, strict: bool = False) -> Iterator[Exported]:
         limit = self._max_unpacked_bytes
-        return read_chats(path, format=self._format, strict=strict, on_problem=report, max_unpacked_bytes=limit)
+        return read_all(path, format=self._format, strict=strict, on_problem=report, max_unpacked_bytes=limit)
 
     def _is_of_saver(self, path: Path) -> bool:
         return self._format == LANGGRAPH or (self._format is None and is_saver_file(path))
@@ -117,11 +143,14 @@ class _Import:
             if self._strict:
                 raise
             self.counts["failures"] += 1
-            print_error(f"{what}{error}")
+            print_error(f"{what}{self._shown(str(error))}")
 
     def _report(self, problem: Problem) -> None:
         self.counts["problems"] += 1
-        console(stderr=True).print(Text.assemble(("warning: ", "yellow"), flat(str(problem))), soft_wrap=True)
+        self.counts["incomplete"] += problem.is_incomplete
+        console(stderr=True).print(
+            Text.assemble(("warning: ", "yellow"), flat(self._shown(str(problem)))), soft_wrap=True
+        )
 
     def _owned(self, chat: ImportedChat) -> ImportedChat:
         if self._user_id is None or chat.user_id not in _NOBODY:
@@ -140,9 +169,12 @@ class _Import:
         if found["threads"]:
             read = f"Read {count(found['threads'], 'thread')} of agents"
             yield f"{read}: {count(found['agent_checkpoints'], 'checkpoint')} added, {found['known']:,} here already."
+        if found["states"]:
+            read = f"Read {count(found['states'], 'state')} of graphs"
+            yield f"{read}: {count(found['versions'], 'version')} added, {found['known_versions']:,} here already."
         if self.chats and found["unchanged"] == self.chats:
             yield f"Nothing changed: {chats} read, all here already."
-        elif self.chats or not found["threads"]:
+        elif self.chats or not self.has_more:
             numbers = ", ".join(f"{found[name]:,} {name}" for name in ("new", "changed", "unchanged"))
             yield f"Imported {chats}: {numbers}."
             messages, branches = found["messages_added"], found["branches_added"]
@@ -150,6 +182,8 @@ class _Import:
             yield f"{count(messages, 'message')}, {count(branches, 'branch', 'branches')} added{''.join(also)}."
         if found["problems"]:
             yield f"{count(found['problems'], 'problem')} in the files, worked around; see the warnings."
+        if found["incomplete"]:
+            yield "The export is not complete: what the warnings name is missing. Make it again, and import that too."
         if found["failures"]:
             yield f"{count(found['failures'], 'file or chat', 'files or chats')} left out; see the errors."
 
@@ -184,53 +218,99 @@ def import_command(
     create: bool,
 ) -> int:
     """
-    Take conversations in from files, with all their branches.
+    Take conversations in from files, with all their branches; '-' is standard input.
 
     Reads OpenAssistant files (oasst), ChatGPT exports (chatgpt), SQLite files of Deep Agents (deepagents) and what
-    'chatledger export' writes (chatledger), also as .gz; and threads of agents from files of LangGraph's SqliteSaver
-    (langgraph). Doing it again changes nothing: what is here stays, what is new
+    'chatledger export' writes (chatledger: with threads of agents and states of graphs), also as .gz; and threads of
+    agents from files of LangGraph's SqliteSaver (langgraph). Doing it again changes nothing: what is here stays, what is new
     is added.
 
     A broken record is reported with its line and left out; a message whose parent is missing becomes a root. With
     --strict the import ends there; chats before it stay.
     """
     run = _Import(file_format, user_id, strict=strict, max_unpacked_bytes=max_unpacked_mib * _MIB)
-    readable = [path for path in files if run.is_readable(path)]
-    if readable:
-        with ledger_at(settings, create=True, create_stream=create) as ledger, pulse("opening the ledger") as say:
-            for path in readable:
-                run.take(ledger, path, say)
-    if not (run.chats or run.counts["threads"]) and run.counts["failures"]:
+    with _spooled(files) as run.spooled:
+        paths = dict.fromkeys(run.spooled if run.spooled and file == _STDIN else file for file in files)
+        readable = [path for path in paths if run.is_readable(path)]
+        if readable:
+            with ledger_at(settings, create=True, create_stream=create) as ledger, pulse("opening the ledger") as say:
+                for path in readable:
+                    run.take(ledger, path, say)
+    is_failure = bool(run.counts["failures"] or run.counts["incomplete"])
+    if not (run.chats or run.has_more) and run.counts["failures"]:
         return 1
     for line in run.summary():
         print_text(line)
     if run.counts["new"] and sys.stdout.isatty():
         print_text("Look at them with 'chatledger chats' and 'chatledger show CHAT'.", "dim")
-    return 1 if run.counts["failures"] else 0
+    return 1 if is_failure else 0
+
+
+@contextlib.contextmanager
+def _spooled(files: tuple[Path, ...]) -> Generator[Path | None]:
+    """What comes from standard input as a file, if it is among the files: a format is told by the first bytes."""
+    if _STDIN not in files:
+        yield None
+        return
+    with tempfile.TemporaryDirectory(prefix="chatledger-") as folder:
+        path = Path(folder) / "stdin"
+        with path.open("wb") as stream:
+            shutil.copyfileobj(sys.stdin.buffer, stream)
+        yield path
 
 
 @click.command("export")
 @click.argument("chat_ids", metavar="[CHAT]...", nargs=-1)
+@click.option("--thread", "thread_ids", metavar="ID", multiple=True, help="A thread of agents; can be repeated.")
+@click.option("--state", "state_ids", metavar="ID", multiple=True, help="A state of a graph; can be repeated.")
 @click.option("-o", "--output", metavar="FILE", type=click.Path(path_type=Path), help="Where to; stdout by default.")
 @location_option()
 @click.pass_obj
-def export_command(settings: Settings, *, chat_ids: tuple[str, ...], output: Path | None) -> None:
+def export_command(
+    settings: Settings,
+    *,
+    chat_ids: tuple[str, ...],
+    thread_ids: tuple[str, ...],
+    state_ids: tuple[str, ...],
+    output: Path | None,
+) -> None:
     """
-    Write chats as JSON lines, all when none is named.
+    Write chats, threads of agents and states of graphs as JSON lines; everything when none is named.
 
-    'chatledger import' takes them in as they were, here or elsewhere; only the time of the last change is then its own.
+    'chatledger import' takes them in as they were, here or elsewhere: 'chatledger export | ssh HOST chatledger import -'.
+    What is not in it: the events themselves, which only a backup has.
     """
     with ledger_at(settings) as ledger:
         for chat_id in chat_ids:
             require_chat(ledger, chat_id)
-        ids = list(dict.fromkeys(chat_ids)) or [chat.id for chat in reversed(ledger.list_chats())]
-        chats = map(ledger.export_chat, ids)
+        if chat_ids or thread_ids or state_ids:
+            found = _named(ledger, chat_ids, thread_ids, state_ids)
+        else:
+            found = ledger.export_all()
         if output is None:
-            write_chats(sys.stdout.buffer, chats)
+            counts = write_all(sys.stdout.buffer, found)
+            sys.stdout.flush()
+            console(stderr=True).print(f"Wrote {_told(counts)}.")
             return
         with _replacing(output) as stream:
-            written = write_chats(stream, chats)
-    print_text(f"Wrote {count(written, 'chat')} to {output}.")
+            counts = write_all(stream, found)
+    print_text(f"Wrote {_told(counts)} to {output}.")
+
+
+def _named(
+    ledger: Ledger, chat_ids: tuple[str, ...], thread_ids: tuple[str, ...], state_ids: tuple[str, ...]
+) -> Iterator[Exported]:
+    """What is named, looked up before anything is written."""
+    others: list[Exported] = [
+        *map(ledger.export_thread, dict.fromkeys(thread_ids)),
+        *map(ledger.export_state, dict.fromkeys(state_ids)),
+    ]
+    return chain(map(ledger.export_chat, dict.fromkeys(chat_ids)), others)
+
+
+def _told(counts: ExportCounts) -> str:
+    more = (count(number, what) for number, what in ((counts.threads, "thread"), (counts.states, "state")) if number)
+    return ", ".join((count(counts.chats, "chat"), *more))
 
 
 @contextlib.contextmanager

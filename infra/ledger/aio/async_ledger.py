@@ -231,6 +231,11 @@ class AsyncLedger(AsyncClosing):
 
     import_chat = awaited(Ledger.import_chat)
     export_chat = awaited(Ledger.export_chat)
+    import_thread = awaited(Ledger.import_thread)
+    export_thread = awaited(Ledger.export_thread)
+    import_state = awaited(Ledger.import_state)
+    export_state = awaited(Ledger.export_state)
+    export_all = iterated(Ledger.export_all)
     graph = awaited(Ledger.graph)
     history = iterated(Ledger.history)
     get_position = awaited(Ledger.get_position)

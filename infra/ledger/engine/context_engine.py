@@ -167,7 +167,7 @@ class ContextEngine:
 
     def discard(self) -> list[Fragment]:
         """
-        Drop the pending messages, and return them. What is stored stays.
+        Drop the pending messages, and return them; a `regenerate` is taken back. What is stored stays.
 
         Of a save whose outcome is unknown they may be stored; then they are, and the next one goes on from there.
         """
@@ -180,6 +180,7 @@ class ContextEngine:
     turn_count = _at_once(Engine.turn_count)
     save = _at_once(Engine.save)
     continue_turn = _at_once(Engine.continue_turn)
+    regenerate = _at_once(Engine.regenerate)
     rewind = _at_once(Engine.rewind)
     btw = _at_once(Engine.btw)
     switch_branch = _at_once(Engine.switch_branch)

@@ -88,6 +88,7 @@ class LedgerPort:
     set_checkpoint = awaited(Ledger.set_checkpoint)
     get_checkpoint = awaited(Ledger.get_checkpoint)
     get_messages = awaited(Ledger.get_messages)
+    get_chain = awaited(Ledger.get_chain)
     get_graph = awaited(Ledger.graph)
     preview_save = awaited(Ledger.preview_save)
 

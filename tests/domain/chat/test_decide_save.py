@@ -366,3 +366,64 @@ def test_a_message_without_its_reminders_is_the_same() -> None:
 
     assert decide_save(story.chat(), save_of(user("m1", wrote)), now=NOW) == []
     assert saved(story, user("m1", {**wrote, "parts": []})).id_map == {"m1": "m1'"}
+
+
+# Going on after a message before the head
+
+
+@pytest.mark.parametrize(
+    ("after", "drafts", "expected"),
+    [
+        ("m2", ["m9"], ["m1", "m2", "m9"]),
+        (None, ["m9"], ["m9"]),
+        ("m4", ["m9"], ["m1", "m2", "m3", "m4", "m9"]),
+        ("n2", ["m9"], ["m1", "n2", "m9"]),
+        ("m2", ["m1 same", "m2 same", "m9"], ["m1", "m2", "m9"]),
+        ("n2", ["m1 same", "n2 same", "m9"], ["m1", "n2", "m9"]),
+        ("m2", ["m3"], ["m1", "m2", "m3'"]),
+        ("m2", ["m4"], ["m1", "m2", "m4'"]),
+        ("m2", ["m2", "m9"], ["m1", "m2'", "m9"]),
+        ("m3", ["m2", "m9"], ["m1", "m2'", "m9"]),
+        ("m2", ["m1", "m9"], ["m1'", "m9"]),
+        (None, ["m3", "m9"], ["m3'", "m9"]),
+    ],
+)
+def test_a_save_after_a_message(after: str | None, drafts: list[str], expected: list[str]) -> None:
+    """One new branch there, active, or where an earlier message is edited; what is stored up to there is skipped."""
+    story = Story().chain("m1", "m2", "m3", "m4")
+    story.add(user("n2", parent_id="m1"))
+    given = [user(name.split()[0], "hello" if name.endswith("same") else "new") for name in drafts]
+    result = saved(story, *given, after=after)
+
+    assert expected == chain(story, "main-v2")
+    assert ("main-v2", "main-v2", expected[-1]) == (active(story), result.branch, result.head_message_id)
+    assert ["m1", "m2", "m3", "m4"] == chain(story)
+
+
+def test_a_save_after_a_message_with_nothing_new() -> None:
+    """Makes no branch: there is none before there is an answer."""
+    story = Story().chain("m1", "m2")
+
+    assert [] == decide_save(story.chat(), save_of(after="m1"), now=NOW)
+    assert [] == decide_save(story.chat(), save_of(user("m1"), after="m1"), now=NOW)
+
+
+@pytest.mark.parametrize(
+    ("after", "drafts", "rest", "error"),
+    [
+        ("none", ["m9"], {}, MessageNotFoundError),
+        ("theirs", ["m9"], {}, WrongChatError),
+        ("none", [], {}, MessageNotFoundError),
+        ("n2", ["m3"], {}, AmbiguousEditError),
+        ("m1", ["m9"], {"on_conflict": "raise", "read_head": "m1"}, HeadConflictError),
+    ],
+)
+def test_a_save_after_a_message_is_refused(
+    after: str, drafts: list[str], rest: dict[str, Any], error: type[Exception]
+) -> None:
+    """Also when there is nothing to save: a message that is not there has no chain to show."""
+    story = neighboured("theirs").chain("m1", "m2", "m3")
+    story.add(user("n2", parent_id="m1"))
+
+    with pytest.raises(error):
+        decide_save(story.chat(), save_of(*(user(one, "new") for one in drafts), after=after, **rest), now=NOW)

@@ -353,8 +353,10 @@ def test_lists_as_csv(samples: Path, arguments: tuple[str, ...], column: str) ->
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion(shell: str) -> None:
     script = run("completion", shell).stdout
-    words = {"COMP_WORDS": "chatledger bran", "COMP_CWORD": "1" if shell != "fish" else "bran"}
-    code, out, _ = finish(start(_CHATLEDGER_COMPLETE=f"{shell}_complete", **words))
+    word = "1" if shell != "fish" else "bran"
+    code, out, _ = finish(
+        start(_CHATLEDGER_COMPLETE=f"{shell}_complete", COMP_WORDS="chatledger bran", COMP_CWORD=word)
+    )
 
     assert "_CHATLEDGER_COMPLETE" in script
     assert code == 0

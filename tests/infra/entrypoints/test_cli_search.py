@@ -122,6 +122,14 @@ def test_what_is_found(notes: Path, arguments: tuple[str, ...], expected: set[st
     assert {hit["message"]["id"] for hit in json.loads(result.stdout)} == expected
 
 
+def test_hidden_messages(notes: Path) -> None:
+    with chatledger.open(notes) as ledger:
+        ledger.annotate("trip", "t1", hidden=True)
+
+    assert ["t2"] == found(notes, "fox")
+    assert {"t1", "t2"} == set(found(notes, "fox", "--include-hidden"))
+
+
 @pytest.mark.soak
 def test_pages(samples: Path) -> None:
     whole = found(samples, "the", "-n", "1000")

@@ -1,13 +1,20 @@
 import gzip
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
+from tests.support.agent_threads import put
 from tests.support.cli_world import ask, ask_lines, fails, oasst_row, run, write_lines
 
 import chatledger
+from chatledger.graph_state import StateStore, state_id
+from chatledger.infra.entrypoints.cli import cli
 from chatledger.infra.entrypoints.demo import sample_file
+from chatledger.infra.ledger.threads import Threads
 
 
 def test_import_says_what_it_did(tmp_path: Path) -> None:
@@ -160,8 +167,107 @@ def test_export_of_named_chats(samples: Path) -> None:
     lines = [json.loads(line) for line in run("export", "riga", "tortilla", "riga", at=samples).stdout.splitlines()]
 
     assert [line["chat"]["id"] for line in lines if "chat" in line] == ["riga", "tortilla"]
-    assert lines[0] == {"chatledger": 2}
-    assert lines[-1] == {"chats": 2}
+    assert lines[0] == {"chatledger": 3}
+    assert lines[-1] == {"totals": {"chats": 2, "threads": 0, "states": 0}}
+
+
+@pytest.fixture
+def mixed(tmp_path: Path) -> Path:
+    """A ledger with a chat, a thread of agents, and a state of a graph."""
+    with chatledger.open(tmp_path / "mixed") as ledger:
+        ledger.create_chat("c", "ada")
+        ledger.append("c", [chatledger.user("hi")])
+        put(Threads(ledger), "t", "1", {"c": "one"})
+        put(Threads(ledger), "u", "1", {"c": "one"})
+        StateStore(ledger).put(state_id("ada", "trip"), {"n": 1})
+    return tmp_path / "mixed"
+
+
+def test_a_whole_ledger_moves_through_a_pipe(mixed: Path, tmp_path: Path) -> None:
+    """`chatledger export | chatledger -l copy import -`, each in a process of its own."""
+    command = f"{sys.executable} -m chatledger"
+    piped = f"{command} -l {mixed} export | {command} -l {tmp_path / 'copy'} import -"
+    done = subprocess.run(piped, shell=True, capture_output=True, text=True, check=False)
+
+    assert (done.returncode, done.stderr) == (0, "Wrote 1 chat, 2 threads, 1 state.\n")
+    assert done.stdout.splitlines()[:3] == [
+        "Read 2 threads of agents: 2 checkpoints added, 0 here already.",
+        "Read 1 state of graphs: 1 version added, 0 here already.",
+        "Imported 1 chat: 1 new, 0 changed, 0 unchanged.",
+    ]
+    file = tmp_path / "all.jsonl"
+    assert run("export", "-o", file, at=tmp_path / "copy").stdout == f"Wrote 1 chat, 2 threads, 1 state to {file}.\n"
+    again = run("import", "--strict", file, at=mixed)
+    assert again.stdout.splitlines()[0] == "Read 2 threads of agents: 0 checkpoints added, 2 here already."
+    assert again.exit_code == 0
+
+
+def test_export_of_named_threads_and_states(mixed: Path) -> None:
+    result = run("export", "--thread", "t", "--state", state_id("ada", "trip"), at=mixed)
+    lines = [json.loads(line) for line in result.stdout.splitlines()]
+
+    assert lines[-1] == {"totals": {"chats": 0, "threads": 1, "states": 1}}
+    assert "no thread 'x'" in fails(1, "export", "--thread", "t", "--thread", "x", at=mixed)
+    assert "[REDACTED]" in fails(1, "export", "--state", state_id("bob", "trip"), at=mixed)
+
+
+def test_a_thread_with_other_content_is_left_out(mixed: Path, tmp_path: Path) -> None:
+    """For that thread only: the rest comes in, and the exit code tells."""
+    file = tmp_path / "all.jsonl"
+    run("export", "-o", file, at=mixed)
+    with chatledger.open(tmp_path / "copy") as ledger:
+        put(Threads(ledger), "t", "1", {"c": "other"})
+    result = run("import", file, at=tmp_path / "copy")
+
+    assert result.exit_code == 1
+    assert result.stderr.startswith("error: thread 't' is left out: thread 't' is here with other content")
+    assert result.stdout.splitlines()[0] == "Read 1 thread of agents: 1 checkpoint added, 0 here already."
+
+
+@pytest.mark.parametrize("kept", [1, 2, 3, 4, 5, 6, 7, 8])
+def test_an_export_that_was_cut_off_is_told_and_leaves_no_empty_chat(mixed: Path, tmp_path: Path, kept: int) -> None:
+    lines = run("export", at=mixed).stdout.splitlines(keepends=True)
+    file = tmp_path / "cut.jsonl"
+    file.write_text("".join(lines[:kept]) + lines[kept][:9])
+    result = run("import", file, at=tmp_path / "copy")
+
+    assert result.exit_code == 1
+    assert "cut off" in result.stderr
+    assert "The export is not complete" in result.stdout
+    with chatledger.open(tmp_path / "copy") as ledger:
+        assert [chat.message_count for chat in ledger.list_chats()] == ([1] if kept > 2 else [])
+        assert Threads(ledger).infos() == []
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"", "standard input is empty"),
+        (b"hello", "standard input has an unknown format"),
+        (
+            gzip.compress(b'{"chatledger": 3}\n' + b" " * 2_000_000),
+            "standard input is more than 1,048,576 bytes when it is unpacked",
+        ),
+        (b'{"chatledger": 99}\n', "standard input has format version 99"),
+    ],
+    ids=["empty", "unknown", "bomb", "newer"],
+)
+def test_what_comes_through_a_pipe_is_checked_as_files_are(tmp_path: Path, data: bytes, reason: str) -> None:
+    command = ["import", "--max-unpacked", "1", "-"]
+    result = CliRunner().invoke(cli, ["-l", str(tmp_path / "data"), *command], input=data)
+
+    assert result.exit_code == 1
+    assert reason in result.stderr
+
+
+def test_export_to_a_closed_pipe_ends_quietly(tmp_path: Path) -> None:
+    with chatledger.open(tmp_path / "data") as ledger:
+        for number in range(40):
+            put(Threads(ledger), "t", f"{number:03}", {"c": str(number) * 20_000})
+    command = f"{sys.executable} -m chatledger -l {tmp_path / 'data'} export | head -1"
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False)
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, '{"chatledger":3}\n', "")
 
 
 def test_export_of_an_unknown_chat_writes_nothing(samples: Path, tmp_path: Path) -> None:

@@ -245,7 +245,7 @@ def test_any_missing_line_is_noticed(number: int) -> None:
 def test_the_format_is_as_documented() -> None:
     lines = [json.loads(line) for line in export(SMALL).splitlines()]
 
-    assert lines[0] == {"chatledger": 2}
+    assert lines[0] == {"chatledger": 3}
     assert [next(iter(line)) for line in lines] == [
         "chatledger",
         "chat",
@@ -255,12 +255,12 @@ def test_the_format_is_as_documented() -> None:
         "checkpoint",
         "run",
         "end",
-        "chats",
+        "totals",
     ]
     assert lines[-2] == {
         "end": {"chat_id": "c1", "messages": 2, "branches": 1, "checkpoints": 1, "runs": 1, "regenerations": 0}
     }
-    assert lines[-1] == {"chats": 1}
+    assert lines[-1] == {"totals": {"chats": 1, "threads": 0, "states": 0}}
 
 
 def test_gzip_and_repeated_chats(tmp_path: Path) -> None:
@@ -339,8 +339,8 @@ def test_a_broken_frame_is_reported(text: bytes, reason: str) -> None:
 
 
 def test_a_newer_format_is_refused() -> None:
-    with pytest.raises(UnsupportedFormatError, match="version 3"):
-        parse(export(SMALL).replace(b'{"chatledger":2}', b'{"chatledger":3}'))
+    with pytest.raises(UnsupportedFormatError, match="version 4"):
+        parse(export(SMALL).replace(b'{"chatledger":3}', b'{"chatledger":4}'))
 
 
 def _nested(depth: int) -> Any:

@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.ledger_world import check_chat, text
+from tests.support.search_world import drop_search
 from tests.support.soak import examples
 
 import chatledger
-from chatledger import Annotation, InvalidValueError, Ledger, Message, NewMessage
+from chatledger import Annotation, ContextEngine, InvalidValueError, Ledger, Message, NewMessage
 from chatledger.errors import ChatNotFoundError, MessageNotFoundError, WrongChatError
 
 Read = Callable[[Ledger], Message | None]
@@ -25,7 +26,7 @@ READS: dict[str, Read] = {
     "siblings": lambda ledger: ledger.siblings("other")[0],
     "common_ancestor": lambda ledger: ledger.common_ancestor("m2", "m3"),
     "diff": lambda ledger: ledger.diff("other", "m3").only_b[0],
-    "search": lambda ledger: ledger.search("second")[0].message,
+    "search": lambda ledger: ledger.search("second", include_hidden=True)[0].message,
 }
 
 
@@ -159,6 +160,78 @@ def test_context_leaves_hidden_messages_out(ledger: Ledger) -> None:
         ledger.get_context("c", "m1", -1)
 
 
+# What they change
+
+ANNOTATED: dict[str, tuple[dict[str, dict[str, Any]], list[str]]] = {
+    "nothing": ({}, ["m1", "m2", "m3"]),
+    "stale": ({"m2": {"stale": True, "metadata": {"a": 1}}}, ["m1", "m2", "m3"]),
+    "hidden": ({"m2": {"hidden": True}}, ["m1", "m3"]),
+    "replaced by one elsewhere": ({"m2": {"replaced_by": "other"}}, ["m1", "other", "m3"]),
+    "replaced by one on the chain": ({"m1": {"replaced_by": "m3"}}, ["m2", "m3"]),
+    "two by one": ({"m1": {"replaced_by": "other"}, "m2": {"replaced_by": "other"}}, ["other", "m3"]),
+    "one after the other": ({"m2": {"replaced_by": "other"}, "other": {"replaced_by": "third"}}, ["m1", "third", "m3"]),
+    "by a hidden one": ({"m2": {"replaced_by": "other"}, "other": {"hidden": True}}, ["m1", "m3"]),
+    "hidden and replaced": ({"m2": {"hidden": True, "replaced_by": "other"}}, ["m1", "other", "m3"]),
+    "in a circle": ({"m2": {"replaced_by": "other"}, "other": {"replaced_by": "m2"}}, ["m1", "m2", "m3"]),
+    "by two in a circle": (
+        {"m2": {"replaced_by": "other"}, "other": {"replaced_by": "third"}, "third": {"replaced_by": "other"}},
+        ["m1", "m2", "m3"],
+    ),
+    "the last one": ({"m3": {"replaced_by": "other"}}, ["m1", "m2", "other"]),
+}
+
+
+@pytest.mark.parametrize(("said", "expected"), ANNOTATED.values(), ids=ANNOTATED)
+def test_what_a_model_gets(ledger: Ledger, said: dict[str, dict[str, Any]], expected: list[str]) -> None:
+    """The same by a context engine and by `get_context`, but for its trigger; what is stored is listed as ever."""
+    ledger.add_messages("c", [text("third", id="third", parent_id="m1")])
+    for message_id, annotation in said.items():
+        ledger.annotate("c", message_id, **annotation)
+    engine = ContextEngine(ledger, "c", "ada")
+
+    def words(ids: list[str]) -> list[str]:
+        return [message.text for message_id in ids if (message := ledger.get_message(message_id)) is not None]
+
+    assert words(expected) == engine.resolve().messages == engine.get_messages()
+    assert ["m1", "m2", "m3"] == [message.id for message in ledger.get_messages("c")]
+    ledger.append("c", [text("trigger", id="m4")])
+    ledger.annotate("c", "m4", hidden=True)
+    assert [*expected, "m4"] == [message.id for message in ledger.get_context("c", "m4")]
+
+
+def test_searches_leave_hidden_and_replaced_messages_out(ledger: Ledger) -> None:
+    """Unless asked; as of a time before they are found, and found again when that is taken back."""
+    before = ledger.position
+    ledger.annotate("c", "m1", hidden=True)
+    ledger.annotate("c", "m2", replaced_by="other")
+
+    def found(view: Any = ledger, **options: Any) -> list[str]:
+        hits = view.search("first OR second OR third OR other", **options)
+        return sorted(hit.message.id for hit in hits)
+
+    assert (
+        ["m3", "other"]
+        == found()
+        == found(chat_id="c")
+        == found(user_id="ada", limit=2)
+        == found(ledger.for_user("ada"))
+    )
+    assert ["m1", "m2", "m3", "other"] == found(include_hidden=True) == found(chat_id="c", include_hidden=True)
+    with ledger.as_of(before) as then:
+        assert ["m1", "m2", "m3", "other"] == found(then)
+    ledger.annotate("c", "m1", hidden=False)
+    assert ["m1", "m3", "other"] == found()
+
+
+def test_searches_without_their_index_leave_them_out_too(ledger: Ledger) -> None:
+    ledger.annotate("c", "m1", hidden=True)
+    drop_search(ledger)
+
+    assert [] == ledger.search("first")
+    assert ["m1"] == [hit.message.id for hit in ledger.search("first", include_hidden=True)]
+    assert ["m2"] == [hit.message.id for hit in ledger.search("second")]
+
+
 # A tree with many branches and pages
 
 trees = st.lists(st.integers(0, 200), min_size=1, max_size=120)
@@ -192,3 +265,54 @@ def test_chains_show_their_own_annotations(tree: list[int], said: list[tuple[int
             check_chat(ledger, "c")
             ledger.rebuild()
         ledger.verify()
+
+
+rest = st.lists(st.tuples(st.integers(0, 30), st.booleans(), st.none() | st.integers(0, 30)), max_size=12)
+
+
+@settings(max_examples=examples(40))
+@given(st.lists(st.integers(0, 40), min_size=1, max_size=24), rest, st.integers(0, 30))
+def test_one_meaning_everywhere(tree: list[int], said: list[tuple[int, bool, int | None]], at: int) -> None:
+    """Contexts, engines and searches leave out the same messages; pages of each are parts of the whole; the record stays."""
+    with chatledger.open("memory:") as ledger:
+        ledger.create_chat("c", "ada")
+        ids = [f"m{number}" for number in range(len(tree))]
+        parents = [None, *(ids[parent % n if parent < 20 else n - 1] for n, parent in enumerate(tree) if n)]
+        drafts = [NewMessage("user", f"fox {one}", id=one, parent_id=up) for one, up in zip(ids, parents, strict=True)]
+        ledger.add_messages("c", drafts)
+        for target, hidden, other in said:
+            new_id = None if other is None or other % len(ids) == target % len(ids) else ids[other % len(ids)]
+            ledger.annotate("c", ids[target % len(ids)], hidden=hidden, replaced_by=new_id)
+        notes = ledger.get_annotations("c")
+        head = ids[at % len(ids)]
+        ledger.move_head("c", "main", head, expected=chatledger.ANY)
+
+        def stands_for(message_id: str) -> str:
+            """The message that is there in the end."""
+            way = [message_id]
+            while (new := notes.get(way[-1], Annotation()).replaced_by) is not None:
+                if new in way:
+                    return message_id
+                way.append(new)
+            return way[-1]
+
+        chain = [message.id for message in ledger.get_chain(head)]
+        expected: list[str] = []
+        for message_id in chain[::-1]:
+            new = stands_for(message_id)
+            if not notes.get(new, Annotation()).hidden and (new == message_id or new not in [*chain, *expected]):
+                expected.insert(0, new)
+        assert [f"fox {one}" for one in expected] == ContextEngine(ledger, "c", "ada").resolve().messages
+        context = ledger.get_context("c", head)
+        assert head == context[-1].id
+        for last_n in range(1, len(chain) + 1):
+            assert context[-last_n:] == ledger.get_context("c", head, last_n)
+        assert chain == [message.id for message in ledger.get_messages("c")]
+
+        shown = {one for one in ids if stands_for(one) == one and not notes.get(one, Annotation()).hidden}
+        every = ledger.search("fox", limit=None, include_hidden=True)
+        assert set(ids) == {hit.message.id for hit in every}
+        found = ledger.search("fox", limit=None)
+        assert [hit for hit in every if hit.message.id in shown] == found
+        for limit in range(1, 4):
+            assert found[limit : 2 * limit] == ledger.search("fox", limit=limit, offset=limit)

@@ -1,0 +1,55 @@
+"""Annotations at work: which messages contexts and searches leave out, and which ones take their places."""
+
+from collections.abc import Sequence
+
+from ..values import Message
+from .state import ChatState
+
+
+def replacement(state: ChatState, message_id: str) -> str | None:
+    """
+    Return the id of the message that takes the place of another one in the end, that of a replaced one included.
+
+    None when nothing does. Messages that replace each other in a circle stay where they are.
+    """
+    found: str | None = None
+    seen = {message_id}
+    annotation = state.annotation(message_id)
+    while annotation is not None and annotation.replaced_by is not None:
+        found = annotation.replaced_by
+        if found in seen:
+            return None
+        seen.add(found)
+        annotation = state.annotation(found)
+    return found
+
+
+def is_left_out(state: ChatState, message_id: str) -> bool:
+    """Whether searches leave a message out: it is hidden, or another one takes its place."""
+    annotation = state.annotation(message_id)
+    return annotation is not None and (annotation.hidden or replacement(state, message_id) is not None)
+
+
+def for_model(state: ChatState, chain: Sequence[Message], *, always: str | None = None) -> list[Message]:
+    """
+    Return the messages of a chain that a model gets, root first; `chain` ends anywhere and may begin anywhere.
+
+    Hidden ones are left out. In place of a replaced one stands the one that takes its place, unless that is on the chain by
+    itself; of several with the same one, in place of the last. `always` is given as it is, whatever was said of it.
+    """
+    if all(message.annotation is None for message in chain):
+        return list(chain)
+    given: list[Message] = []
+    placed: set[str] = set()
+    for message in reversed(chain):
+        if message.annotation is None or message.id == always:
+            given.append(message)
+            continue
+        new_id = replacement(state, message.id)
+        if new_id is not None and (new_id in placed or state.is_ancestor(new_id, chain[-1].id)):
+            continue
+        stands = message if new_id is None else state.message(new_id)
+        if stands is not None and not stands.is_hidden:
+            given.append(stands)
+            placed.add(stands.id)
+    return given[::-1]

@@ -1,0 +1,292 @@
+"""A whole state of a graph as exports hand it out and imports hand it in, and the decision that takes it in."""
+
+from collections.abc import Mapping
+from typing import Final, Protocol
+
+import msgspec
+
+from ..chat.events import Body
+from ..content import Content, DictNode, Leaf, ListNode, Parts, Piece, size_of, split_digests
+from ..content_interchange import ImportedPiece, PieceExport, Pieces, from_digest, to_base64
+from ..errors import DECODE_ERRORS, AlreadyExistsError, InvalidValueError, NotFoundError
+from ..limits import check_count, check_id, check_optional_id, check_time
+from ..thread.decide import batches_of
+from ..wire import Value
+from .decide import GraphStateRecord, StoredGraphState, VersionRecord, expiry_of, is_expired
+from .events import FieldRef, StateContentPut, StatePut, parse_state_id, shown_id
+from .pieces import RUN, VALUE
+
+_MOST_COMMIT_BYTES: Final = 4 * 1024 * 1024
+_MOST_VERSIONS: Final = 2**53
+_PART: Final = "part"
+_decode: Final = msgspec.msgpack.Decoder().decode
+
+
+class ImportedField(Value, frozen=True, kw_only=True):
+    """A field of a version in an export: the digest of its value in base64, and how many bytes the value takes encoded."""
+
+    digest: str
+    size_bytes: int
+
+
+class ImportedVersion(Value, frozen=True, kw_only=True):
+    """
+    A version of a graph's state in an export.
+
+    Args:
+        version: 1, 2, 3, ...
+        fields: Of each field its value.
+        node: The node that wrote it, if it said so.
+        parent: The version that it was made from.
+        is_final: Whether that was the end node.
+        stored_at: When it was stored, in ms since the epoch.
+    """
+
+    version: int
+    fields: dict[str, ImportedField]
+    node: str | None = None
+    parent: int | None = None
+    is_final: bool = False
+    stored_at: int | None = None
+
+
+class ImportedState(Value, frozen=True, kw_only=True):
+    """
+    A whole state of a graph: all of its versions, the oldest first.
+
+    Args:
+        id: Its id, as `state_id` makes it; it names the owner.
+        pieces: The values of its fields, in pieces that versions share.
+        versions: The versions.
+        expires_at: From when on it counts as absent, in ms since the epoch; None when it does not expire.
+    """
+
+    id: str
+    pieces: tuple[ImportedPiece, ...] = ()
+    versions: tuple[ImportedVersion, ...] = ()
+    expires_at: int | None = None
+
+
+class StateImportResult(Value, frozen=True, kw_only=True):
+    """The changes that importing a state of a graph made; a repeated import changes nothing."""
+
+    state_id: str
+    is_new: bool = False
+    versions_added: int = 0
+
+
+class ReadableGraphState(StoredGraphState, Protocol):
+    """A stored state, whose newest version is known."""
+
+    def newest_version(self) -> int:
+        """Return the number of the newest version; 0 when there is none."""
+        ...
+
+
+def exported_state(state: ReadableGraphState, moment_ms: int) -> ImportedState:
+    """Return a whole state. Raises `NotFoundError` when there is none, or it has expired."""
+    record = state.record
+    if record is None or not record.version or is_expired(record, moment_ms):
+        msg = "there is no such state, or it has expired"
+        raise NotFoundError(msg)
+    pieces = PieceExport(state.content, f"state {shown_id(record.state_id)!r}")
+    before: dict[str, bytes] = {}
+    versions: list[ImportedVersion] = []
+    for number in range(1, record.version + 1):
+        found = _need_version(state, record, number)
+        fields = {
+            name: ImportedField(digest=pieces.add(ref.digest, before.get(name)), size_bytes=ref.size_bytes)
+            for name, ref in found.fields.items()
+        }
+        before |= {name: ref.digest for name, ref in found.fields.items()}
+        versions.append(
+            ImportedVersion(
+                version=number,
+                fields=fields,
+                node=found.node,
+                parent=found.parent,
+                is_final=found.is_final,
+                stored_at=found.stored_at,
+            )
+        )
+    return ImportedState(
+        id=record.state_id, pieces=tuple(pieces.found), versions=tuple(versions), expires_at=record.expires_at
+    )
+
+
+def _need_version(state: StoredGraphState, record: GraphStateRecord, number: int) -> VersionRecord:
+    found = state.version(number)
+    if found is None:
+        msg = f"state {shown_id(record.state_id)!r} has no version {number}"
+        raise NotFoundError(msg)
+    return found
+
+
+class CheckedState(msgspec.Struct, frozen=True):
+    """A state of an export, which was checked."""
+
+    id: str
+    pieces: Pieces
+    versions: list[VersionRecord]
+    expires_at: int | None
+
+
+def check_state(state: ImportedState) -> CheckedState:
+    """Return a state as it is stored. Raises `InvalidValueError` when it is damaged, or a value breaks a rule."""
+    parse_state_id(state.id)
+    if state.expires_at is not None:
+        check_time(state.expires_at, "expires_at")
+    pieces = Pieces(state.pieces)
+    _check_values(pieces.contents())
+    versions = [_checked(one, number, pieces) for number, one in enumerate(state.versions, start=1)]
+    if not versions:
+        msg = "it has no version"
+        raise InvalidValueError(msg)
+    return CheckedState(state.id, pieces, versions, state.expires_at)
+
+
+def _checked(version: ImportedVersion, number: int, pieces: Pieces) -> VersionRecord:
+    if version.version != number:
+        msg = f"version {number} is missing: {version.version} stands in its place"
+        raise InvalidValueError(msg)
+    fields: dict[str, FieldRef] = {}
+    for name, field in version.fields.items():
+        check_id(name, "the name of a field", empty=True)
+        digest = from_digest(field.digest)
+        size = check_count(field.size_bytes, "size_bytes")
+        if digest not in pieces or _is_run(pieces.content(digest)) or size >= _MOST_VERSIONS:
+            msg = f"version {number} lacks the value of a field"
+            raise InvalidValueError(msg)
+        fields[name] = FieldRef(digest, size)
+    if version.parent is not None and check_count(version.parent, "parent") >= _MOST_VERSIONS:
+        msg = f"the parent of version {number} is no version"
+        raise InvalidValueError(msg)
+    stored_at = 0 if version.stored_at is None else check_time(version.stored_at, "stored_at")
+    node = check_optional_id(version.node, "node")
+    return VersionRecord(number, fields, node, version.parent, stored_at, version.is_final)
+
+
+def _check_values(contents: Mapping[bytes, Content]) -> None:
+    """Raise `InvalidValueError` unless the pieces are values of states."""
+    for digest, content in contents.items():
+        if isinstance(content, Leaf):
+            is_sound = _is_part(content) or (content.type in {VALUE, RUN} and _is_msgpack(content))
+        elif isinstance(content, Parts):
+            whole = b"".join(_data(contents[child]) for child in split_digests(content.children))
+            is_sound = content.type == VALUE and _is_msgpack(Leaf(VALUE, whole))
+        elif isinstance(content, DictNode):
+            is_sound = not any(_is_run(contents[child]) for child in split_digests(content.children))
+        elif isinstance(content, ListNode):
+            is_sound = not any(_is_part(contents[child]) for child in split_digests(content.children))
+        else:
+            is_sound = False
+        if not is_sound:
+            msg = f"piece {to_base64(digest)} is no value of a state"
+            raise InvalidValueError(msg)
+
+
+def _data(content: Content) -> bytes:
+    return content.data if isinstance(content, Leaf) else b""
+
+
+def _is_run(content: Content) -> bool:
+    """Whether it is only a part of a value: elements of a list, or some of its bytes."""
+    return isinstance(content, Leaf) and content.type != VALUE
+
+
+def _is_part(content: Content) -> bool:
+    return isinstance(content, Leaf) and content.type == _PART
+
+
+def _is_msgpack(leaf: Leaf) -> bool:
+    try:
+        value = _decode(leaf.data)
+    except DECODE_ERRORS:
+        return False
+    return leaf.type != RUN or isinstance(value, list)
+
+
+def check_same_state(state: StoredGraphState, given: CheckedState, moment_ms: int) -> None:
+    """
+    Check that a state can be taken in: there is none of its id, or one of the two goes on where the other one ends.
+
+    Raises:
+        AlreadyExistsError: There is one with other content.
+    """
+    record = state.record
+    if record is None or is_expired(record, moment_ms):
+        return
+    for version in given.versions[: record.version]:
+        if _differs(state, version):
+            raise _other_content(given.id, version.version)
+
+
+def _differs(state: StoredGraphState, version: VersionRecord) -> bool:
+    known = state.version(version.version)
+    return known is None or msgspec.structs.replace(version, stored_at=known.stored_at) != known
+
+
+def _other_content(state_id: str, version: int) -> AlreadyExistsError:
+    msg = (
+        f"state {shown_id(state_id)!r} is here with other content: version {version} differs. Nothing of it was written; import "
+        "it into another ledger, or delete the state that is here first"
+    )
+    return AlreadyExistsError(msg)
+
+
+def decide_import_state(
+    state: StoredGraphState, given: CheckedState, first: int, moment_ms: int, *, limit: int
+) -> tuple[list[Body], int]:
+    """
+    Return what the state lacks of the versions from `first` on, in up to `limit` events, and the version to go on with.
+
+    On a state that has expired, a new life begins. Raises `AlreadyExistsError` when a version is there and differs.
+    """
+    record, bodies = state.record, list[Body]()
+    if record is not None and is_expired(record, moment_ms):
+        if first == 1:
+            bodies.append(expiry_of(record))
+        record = None if first == 1 else record
+    newest = 0 if record is None else record.version
+    written: dict[bytes, Piece] = {}
+    used_bytes = put = 0
+    for version in given.versions[first - 1 :]:
+        if version.version <= newest:
+            if _differs(state, version):
+                raise _other_content(given.id, version.version)
+            continue
+        found = _missing(state, given, version, written, is_new=record is None)
+        *earlier, last = batches_of([*found.values()])
+        size = size_of(found.values())
+        if put and (len(bodies) + 1 + len(earlier) > limit or used_bytes + size > _MOST_COMMIT_BYTES):
+            return bodies, version.version
+        bodies += [*map(StateContentPut, earlier), _put(given, version, last)]
+        used_bytes, put = used_bytes + size, put + 1
+        written |= found
+    return bodies, len(given.versions) + 1
+
+
+def _missing(
+    state: StoredGraphState, given: CheckedState, version: VersionRecord, written: dict[bytes, Piece], *, is_new: bool
+) -> dict[bytes, Piece]:
+    def is_there(digest: bytes) -> bool:
+        return digest in written or (not is_new and state.content(digest) is not None)
+
+    found: dict[bytes, Piece] = {}
+    for ref in version.fields.values():
+        given.pieces.missing(ref.digest, is_there, found)
+    return found
+
+
+def _put(given: CheckedState, version: VersionRecord, pieces: tuple[Piece, ...]) -> StatePut:
+    return StatePut(
+        state_id=given.id,
+        version=version.version,
+        fields=version.fields,
+        pieces=pieces,
+        node=version.node,
+        parent=version.parent,
+        is_final=version.is_final,
+        expires_at=given.expires_at,
+        stored_at=version.stored_at or None,
+    )

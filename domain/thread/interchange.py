@@ -1,0 +1,371 @@
+"""A whole thread of agents as exports hand it out and imports hand it in, and the decision that takes it in."""
+
+from collections.abc import Iterator, Sequence
+from typing import Final, Protocol
+
+import msgspec
+
+from ..chat.events import Body
+from ..content import Piece, size_of
+from ..content_interchange import ImportedPiece, PieceExport, Pieces, from_base64, from_digest, to_base64
+from ..errors import AlreadyExistsError, InvalidValueError, NotFoundError
+from ..limits import check_id, check_time
+from ..wire import Value
+from .copies import checkpoint_put, writes_put
+from .decide import batches_of, check_checkpoint_id, check_namespace
+from .events import AgentCheckpointsDeleted, AgentContentPut, CheckpointKey, Skeleton, with_owner
+from .record import CheckpointRecord, StoredWrite, ThreadState
+
+_MOST_COMMIT_BYTES: Final = 4 * 1024 * 1024
+_MAX_INDEX: Final = 2**31
+
+
+class ImportedWrite(Value, frozen=True, kw_only=True):
+    """A pending write in an export: its task, its place there, its channel, and the digest of its value in base64."""
+
+    task_id: str
+    index: int
+    channel: str
+    digest: str
+    task_path: str = ""
+
+
+class ImportedStep(Value, frozen=True, kw_only=True):
+    """
+    A checkpoint of a thread in an export, with its pending writes. Digests and other binary content are base64 text.
+
+    Args:
+        namespace: Its namespace: an assistant's (`assistant:<id>`), a subgraph's, or empty.
+        checkpoint_id: Its id.
+        parent_id: The id of the checkpoint before it.
+        checkpoint: The name of a serialization, and what it made of the checkpoint without values; None where only writes
+            have come yet.
+        metadata: The same of the metadata.
+        channels: Of each channel the digest of its value.
+        runtime: What wrote it, e.g. `python`.
+        stored_at: When it was stored, in ms since the epoch.
+        run_id: The run that made it.
+        is_orphan: Whether its parent was removed.
+        skeleton: The channels that are left of a pruned one.
+        writes: Its pending writes.
+    """
+
+    namespace: str
+    checkpoint_id: str
+    parent_id: str | None = None
+    checkpoint: tuple[str, str] | None = None
+    metadata: tuple[str, str] | None = None
+    channels: dict[str, str] = msgspec.field(default_factory=dict[str, str])
+    runtime: str = "python"
+    stored_at: int | None = None
+    run_id: str | None = None
+    is_orphan: bool = False
+    skeleton: tuple[str, ...] | None = None
+    writes: tuple[ImportedWrite, ...] = ()
+
+
+class ImportedThread(Value, frozen=True, kw_only=True):
+    """
+    A whole thread of agents: all its checkpoints in all namespaces, in the order in which they were recorded.
+
+    Args:
+        id: Its id.
+        owner: The user whose it is; None where that follows from the chat of the same id, or it is nobody's.
+        pieces: The values of its channels and writes, in pieces that checkpoints share.
+        steps: The checkpoints with their pending writes.
+    """
+
+    id: str
+    owner: str | None = None
+    pieces: tuple[ImportedPiece, ...] = ()
+    steps: tuple[ImportedStep, ...] = ()
+
+
+class ThreadImportResult(Value, frozen=True, kw_only=True):
+    """The changes that importing a thread made; a repeated import changes nothing."""
+
+    thread_id: str
+    is_new: bool = False
+    checkpoints_added: int = 0
+    writes_added: int = 0
+
+
+class ListedThreadState(ThreadState, Protocol):
+    """A thread that lists all that it has."""
+
+    def checkpoint_ids(self, namespace: str) -> list[str]:
+        """Return the ids of all checkpoints of a namespace, and of those that only have writes yet; ascending."""
+        ...
+
+
+def exported_thread(state: ListedThreadState) -> ImportedThread:
+    """Return a whole thread. Raises `NotFoundError` when there is none."""
+    record = state.record
+    if record is None:
+        msg = f"no thread {state.thread_id!r}"
+        raise NotFoundError(msg)
+    pieces = PieceExport(state.content, f"thread {state.thread_id!r}")
+    before: dict[tuple[str, str], bytes] = {}
+    steps: list[ImportedStep] = []
+    for namespace, checkpoint_id in _in_order(state):
+        known = state.checkpoint(namespace, checkpoint_id)
+        writes = state.writes(namespace, checkpoint_id)
+        channels: dict[str, str] = {}
+        for channel, digest in () if known is None else known.channels.items():
+            channels[channel] = pieces.add(digest, before.get((namespace, channel)))
+            before[namespace, channel] = digest
+        steps.append(_step(namespace, checkpoint_id, known, channels, [_write(one, pieces) for one in writes]))
+    return ImportedThread(id=record.thread_id, owner=record.owner, pieces=tuple(pieces.found), steps=tuple(steps))
+
+
+def _in_order(state: ListedThreadState) -> list[CheckpointKey]:
+    """
+    List the checkpoints by the time when they were stored, and by id where that is the same.
+
+    A namespace begins after those that came up before it, whatever the times of what was copied into it.
+    """
+    found: list[tuple[int, int, str, str]] = []
+    begin = 0
+    for number, namespace in enumerate(state.namespaces()):
+        times: dict[str, int | None] = {}
+        for checkpoint_id in state.checkpoint_ids(namespace):
+            known = state.checkpoint(namespace, checkpoint_id)
+            times[checkpoint_id] = None if known is None else known.stored_at
+        begin = max(begin, min((time for time in times.values() if time is not None), default=begin))
+        found += [
+            (max(begin, time or begin), number, checkpoint_id, namespace) for checkpoint_id, time in times.items()
+        ]
+    return [(namespace, checkpoint_id) for _, _, checkpoint_id, namespace in sorted(found)]
+
+
+def _step(
+    namespace: str,
+    checkpoint_id: str,
+    known: CheckpointRecord | None,
+    channels: dict[str, str],
+    writes: list[ImportedWrite],
+) -> ImportedStep:
+    if known is None:
+        return ImportedStep(namespace=namespace, checkpoint_id=checkpoint_id, writes=tuple(writes))
+    return ImportedStep(
+        namespace=namespace,
+        checkpoint_id=checkpoint_id,
+        parent_id=known.parent_id,
+        checkpoint=(known.checkpoint[0], to_base64(known.checkpoint[1])),
+        metadata=(known.metadata[0], to_base64(known.metadata[1])),
+        channels=channels,
+        runtime=known.runtime,
+        stored_at=known.stored_at,
+        run_id=known.run_id,
+        is_orphan=known.is_orphan,
+        skeleton=known.skeleton,
+        writes=tuple(writes),
+    )
+
+
+def _write(write: StoredWrite, pieces: PieceExport) -> ImportedWrite:
+    return ImportedWrite(
+        task_id=write.task_id,
+        index=write.index,
+        channel=write.channel,
+        digest=pieces.add(write.digest),
+        task_path=write.task_path,
+    )
+
+
+class CheckedStep(msgspec.Struct, frozen=True):
+    """A step of an export as it is stored."""
+
+    namespace: str
+    checkpoint_id: str
+    record: CheckpointRecord | None
+    writes: tuple[StoredWrite, ...]
+
+    @property
+    def roots(self) -> list[bytes]:
+        """The digests of its values."""
+        channels = () if self.record is None else self.record.channels.values()
+        return [*channels, *(write.digest for write in self.writes)]
+
+
+class CheckedThread(msgspec.Struct, frozen=True):
+    """A thread of an export, which was checked."""
+
+    id: str
+    owner: str | None
+    pieces: Pieces
+    steps: dict[CheckpointKey, CheckedStep]
+
+
+def check_thread(thread: ImportedThread) -> CheckedThread:
+    """Return a thread as it is stored. Raises `InvalidValueError` when it is damaged, or a value breaks a rule."""
+    check_id(thread.id, "the id of a thread")
+    if thread.owner is not None:
+        check_id(thread.owner, "the owner of a thread", empty=True)
+    pieces = Pieces(thread.pieces)
+    steps: dict[CheckpointKey, CheckedStep] = {}
+    for step in thread.steps:
+        checked = _checked(step)
+        key = (step.namespace, step.checkpoint_id)
+        if key in steps:
+            msg = f"checkpoint {step.checkpoint_id!r} (namespace {step.namespace!r}) is there twice"
+            raise InvalidValueError(msg)
+        if not all(digest in pieces for digest in checked.roots):
+            msg = f"checkpoint {step.checkpoint_id!r} (namespace {step.namespace!r}) lacks a value"
+            raise InvalidValueError(msg)
+        steps[key] = checked
+    _check_acyclic(steps)
+    return CheckedThread(thread.id, thread.owner, pieces, steps)
+
+
+def _checked(step: ImportedStep) -> CheckedStep:
+    check_namespace(step.namespace)
+    check_checkpoint_id(step.checkpoint_id)
+    if step.parent_id is not None:
+        check_checkpoint_id(step.parent_id)
+    writes = tuple(map(_checked_write, step.writes))
+    if len({(write.task_id, write.index) for write in writes}) < len(writes):
+        msg = f"checkpoint {step.checkpoint_id!r} has two writes in one slot"
+        raise InvalidValueError(msg)
+    if step.checkpoint is None or step.metadata is None:
+        return CheckedStep(step.namespace, step.checkpoint_id, None, writes)
+    if step.run_id is not None:
+        check_id(step.run_id, "run_id", empty=True)
+    record = CheckpointRecord(
+        step.namespace,
+        step.checkpoint_id,
+        step.parent_id,
+        (step.checkpoint[0], from_base64(step.checkpoint[1], "a checkpoint")),
+        (step.metadata[0], from_base64(step.metadata[1], "the metadata of a checkpoint")),
+        {channel: from_digest(digest) for channel, digest in step.channels.items()},
+        step.runtime,
+        0 if step.stored_at is None else check_time(step.stored_at, "stored_at"),
+        step.run_id,
+        step.is_orphan,
+        step.skeleton,
+    )
+    return CheckedStep(step.namespace, step.checkpoint_id, record, writes)
+
+
+def _checked_write(write: ImportedWrite) -> StoredWrite:
+    check_id(write.task_id, "task_id", empty=True)
+    if not -_MAX_INDEX <= write.index < _MAX_INDEX:
+        msg = f"the index of a write is {write.index}"
+        raise InvalidValueError(msg)
+    return StoredWrite(write.task_id, write.index, write.task_path, write.channel, from_digest(write.digest))
+
+
+def _check_acyclic(steps: dict[CheckpointKey, CheckedStep]) -> None:
+    """Raise `InvalidValueError` when a checkpoint is its own ancestor."""
+    sound: set[CheckpointKey] = set()
+    for key in steps:
+        path: set[CheckpointKey] = set()
+        at: CheckpointKey | None = key
+        while at is not None and at in steps and at not in sound:
+            if at in path:
+                msg = f"checkpoint {at[1]!r} (namespace {at[0]!r}) is its own ancestor"
+                raise InvalidValueError(msg)
+            path.add(at)
+            record = steps[at].record
+            at = None if record is None or record.parent_id is None or record.is_orphan else (at[0], record.parent_id)
+        sound |= path
+
+
+def check_same_thread(state: ListedThreadState, thread: CheckedThread) -> None:
+    """
+    Check that a thread can be taken in: there is none of its id, or one of the two goes on where the other one ends.
+
+    Raises:
+        AlreadyExistsError: There is one with other content, or each has what the other lacks.
+    """
+    if state.record is None:
+        return
+    here = [(name, found) for name in state.namespaces() for found in state.checkpoint_ids(name)]
+    only_here: CheckpointKey | None = next((key for key in here if key not in thread.steps), None)
+    only_there: CheckpointKey | None = None
+    for key, step in thread.steps.items():
+        known, writes = state.checkpoint(*key), state.writes(*key)
+        if _differs(step, known, writes):
+            raise _other_content(state.thread_id, f"checkpoint {key[1]!r} (namespace {key[0]!r}) differs")
+        slots, known_slots = len(step.writes), len(writes)
+        common = len(_slots(step.writes) & _slots(writes))
+        if common < known_slots or (known is not None and step.record is None):
+            only_here = only_here or key
+        if common < slots or (known is None and step.record is not None):
+            only_there = only_there or key
+    if only_here is not None and only_there is not None:
+        why = f"it has checkpoint {only_here[1]!r}, and the export has {only_there[1]!r}, which the other lacks"
+        if only_here == only_there:
+            why = f"each has writes at checkpoint {only_here[1]!r} that the other lacks"
+        raise _other_content(state.thread_id, why)
+
+
+def _slots(writes: Sequence[StoredWrite]) -> set[tuple[str, int]]:
+    return {(write.task_id, write.index) for write in writes}
+
+
+def _differs(step: CheckedStep, known: CheckpointRecord | None, writes: Sequence[StoredWrite]) -> bool:
+    """Whether what both have of a checkpoint and its writes is not the same. When it was stored does not matter."""
+    if step.record is not None and known is not None:
+        record = msgspec.structs.replace(step.record, stored_at=known.stored_at)
+        if record != known:
+            return True
+    by_slot = {(write.task_id, write.index): write for write in writes}
+    return any(by_slot.get((write.task_id, write.index), write) != write for write in step.writes)
+
+
+def _other_content(thread_id: str, why: str) -> AlreadyExistsError:
+    msg = (
+        f"thread {thread_id!r} is here with other content: {why}. Nothing of it was written; import it into another ledger, "
+        "or delete the thread that is here first"
+    )
+    return AlreadyExistsError(msg)
+
+
+def decide_import_thread(
+    state: ThreadState, thread: CheckedThread, steps: Sequence[CheckedStep], *, limit: int
+) -> tuple[list[Body], int]:
+    """
+    Return what the thread lacks of the first of some steps, in up to `limit` events, and how many of them are done with that.
+
+    Raises:
+        AlreadyExistsError: One of them is there and differs.
+    """
+    bodies: list[Body] = [] if thread.steps else [AgentContentPut(())]
+    written: dict[bytes, Piece] = {}
+    done = used_bytes = 0
+    for step in steps:
+        more = list(_added(state, thread, step, written))
+        size = sum(size_of(getattr(body, "pieces", ())) for body in more)
+        if bodies and (len(bodies) + len(more) > limit or used_bytes + size > _MOST_COMMIT_BYTES):
+            break
+        bodies += more
+        used_bytes += size
+        done += 1
+    if state.record is None and thread.owner is not None:
+        bodies = [with_owner(body, thread.owner) for body in bodies]
+    elif state.record is not None and not thread.steps:
+        bodies = []
+    return bodies, done
+
+
+def _added(state: ThreadState, thread: CheckedThread, step: CheckedStep, written: dict[bytes, Piece]) -> Iterator[Body]:
+    """Yield what the thread lacks of a step; `written` are the pieces that came in the same commit."""
+    key = step.namespace, step.checkpoint_id
+    known, writes = state.checkpoint(*key), state.writes(*key)
+    if _differs(step, known, writes):
+        raise _other_content(state.thread_id, f"checkpoint {key[1]!r} (namespace {key[0]!r}) differs")
+    record = step.record if known is None else None
+    taken = _slots(writes)
+    new = [write for write in step.writes if (write.task_id, write.index) not in taken]
+    found: dict[bytes, Piece] = {}
+    for digest in [*(record.channels.values() if record is not None else ()), *(write.digest for write in new)]:
+        thread.pieces.missing(digest, lambda at: at in written or state.has_content(at), found)
+    written |= found
+    yield from (AgentContentPut(batch) for batch in batches_of([*found.values()]) if batch)
+    if record is not None:
+        yield checkpoint_put(record, stored_at=record.stored_at or None)
+    yield from writes_put(*key, new)
+    if record is not None and (record.is_orphan or record.skeleton is not None):
+        bare = () if record.skeleton is None else (Skeleton(*key, record.skeleton),)
+        yield AgentCheckpointsDeleted("pruned", skeletons=bare, orphans=(key,) if record.is_orphan else ())

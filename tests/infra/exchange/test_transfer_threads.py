@@ -1,0 +1,381 @@
+"""Threads of agents and states of graphs, out of one ledger and into another."""
+
+import io
+import json
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from langgraph.checkpoint.base import empty_checkpoint
+from tests.support.agent_threads import put, tree_of, values_of
+from tests.support.soak import examples
+
+import chatledger
+from chatledger import AlreadyExistsError, InvalidValueError, Ledger
+from chatledger.domain.chat.import_tree import Reporter
+from chatledger.graph_state import StateStore, state_id
+from chatledger.importers import (
+    ExportCounts,
+    ImportedChat,
+    ImportedState,
+    ImportedThread,
+    Problem,
+    read_all,
+    read_chats,
+    write_all,
+)
+from chatledger.infra.exchange.jsonl import read_export
+from chatledger.infra.ledger.threads import Threads
+from chatledger.langgraph import LedgerSaver
+
+Made = tuple[Ledger, Ledger]
+
+
+@pytest.fixture
+def pair() -> Iterator[Made]:
+    with two_ledgers() as made:
+        yield made
+
+
+@contextmanager
+def two_ledgers() -> Generator[Made]:
+    with chatledger.open("memory:") as one, chatledger.open("memory:") as other:
+        yield one, other
+
+
+def export(ledger: Ledger) -> bytes:
+    stream = io.BytesIO()
+    write_all(stream, ledger.export_all())
+    return stream.getvalue()
+
+
+def parse(data: bytes) -> tuple[list[Any], list[Problem]]:
+    problems: list[Problem] = []
+    report = Reporter("export.jsonl", strict=False, on_problem=problems.append)
+    return list(read_export(io.BytesIO(data), report)), problems
+
+
+def take(ledger: Ledger, data: bytes) -> None:
+    found, problems = parse(data)
+    assert not problems
+    for one in found:
+        if isinstance(one, ImportedChat):
+            ledger.import_chat(one)
+        elif isinstance(one, ImportedThread):
+            ledger.import_thread(one)
+        else:
+            assert isinstance(one, ImportedState)
+            ledger.import_state(one)
+
+
+def run_agent(saver: Any, thread_id: str, steps: int, *, namespace: str = "") -> None:
+    """A thread as a graph of LangGraph writes it: growing messages, pending writes, metadata."""
+    config: Any = {"configurable": {"thread_id": thread_id, "checkpoint_ns": namespace}}
+    messages: list[Any] = []
+    for step in range(steps):
+        messages = [*messages, {"role": "user", "content": f"message {step} " + "x" * 200}]
+        checkpoint = empty_checkpoint()
+        checkpoint["channel_values"] = {"messages": messages, "raw": b"\0\xff", "n": step}
+        version = f"{step + 1:032}.0000000000000001"
+        checkpoint["channel_versions"] = dict.fromkeys(checkpoint["channel_values"], version)
+        metadata: Any = {"source": "loop", "step": step, "parents": {}}
+        config = saver.put(config, checkpoint, metadata, checkpoint["channel_versions"])
+        saver.put_writes(config, [("messages", {"n": step}), ("__interrupt__", ["stop"])], f"task{step}")
+
+
+def reads(saver: Any) -> list[Any]:
+    listed = list(saver.list(None))
+    single = [saver.get_tuple(one.config) for one in listed]
+    assert listed == single
+    return listed
+
+
+def test_a_thread_reads_the_same_in_a_copy(pair: Made) -> None:
+    one, other = pair
+    run_agent(LedgerSaver(one), "trip", 12)
+    run_agent(LedgerSaver(one).for_assistant("team:a"), "trip", 3)
+    run_agent(LedgerSaver(one), "sub", 2, namespace="child:1")
+    before = reads(LedgerSaver(one))
+    data = export(one)
+    take(other, data)
+
+    assert len(before) == 17
+    assert before == reads(LedgerSaver(other))
+    assert data == export(other)
+    assert [info.namespaces for info in Threads(one).infos()] == [info.namespaces for info in Threads(other).infos()]
+    other.verify()
+
+
+def test_importing_a_thread_again_changes_nothing(pair: Made) -> None:
+    one, other = pair
+    run_agent(LedgerSaver(one), "trip", 5)
+    thread = one.export_thread("trip")
+    first = other.import_thread(thread)
+    position = other.last_position()
+    again = other.import_thread(thread)
+
+    assert (first.is_new, first.checkpoints_added, first.writes_added) == (True, 5, 10)
+    assert (again.is_new, again.checkpoints_added, again.writes_added) == (False, 0, 0)
+    assert position == other.last_position()
+
+
+def test_a_thread_goes_on_where_it_ends_here(pair: Made) -> None:
+    one, other = pair
+    run_agent(LedgerSaver(one), "trip", 3)
+    early = one.export_thread("trip")
+    other.import_thread(early)
+    put(Threads(one), "trip", "zz", {"c": "new"})
+    result = other.import_thread(one.export_thread("trip"))
+
+    assert (result.is_new, result.checkpoints_added) == (False, 1)
+    assert one.export_thread("trip") == other.export_thread("trip")
+    assert other.import_thread(early).checkpoints_added == 0
+
+
+def test_a_thread_with_other_content_is_refused_and_stays(pair: Made) -> None:
+    one, other = pair
+    put(Threads(one), "t", "1", {"c": "one"})
+    put(Threads(other), "t", "1", {"c": "other"})
+    put(Threads(one), "u", "1", {"c": "same"})
+    put(Threads(other), "u", "1", {"c": "same"})
+    put(Threads(one), "u", "2", {"c": "here"}, parent_id="1")
+    put(Threads(other), "u", "3", {"c": "there"}, parent_id="1")
+    position = other.last_position()
+
+    with pytest.raises(AlreadyExistsError, match=r"thread 't' is here with other content: checkpoint '1'"):
+        other.import_thread(one.export_thread("t"))
+    with pytest.raises(AlreadyExistsError, match="thread 'u' is here with other content: it has checkpoint '3', and"):
+        other.import_thread(one.export_thread("u"))
+    assert position == other.last_position()
+
+
+def test_pruned_removed_and_awaited_parts_of_a_thread_come_along(pair: Made) -> None:
+    one, other = pair
+    saver = LedgerSaver(one)
+    run_agent(saver, "trip", 6)
+    saver.prune(["trip"], strategy="keep_latest")
+    threads = Threads(one)
+    threads.put_writes("trip", "", "later", task_id="t", task_path="~p", writes=[(0, "c", tree_of("soon"))])
+    put(threads, "gone", "1", {"c": "x"})
+    threads.delete("gone", within="")
+    threads.copy("trip", "copy")
+    take(other, export(one))
+
+    assert export(one) == export(other)
+    assert reads(LedgerSaver(one)) == reads(LedgerSaver(other))
+    assert [info.thread_id for info in Threads(other).infos()] == ["trip", "gone", "copy"]
+    other.verify()
+
+
+def test_a_thread_of_thousands_of_steps_takes_several_commits(pair: Made) -> None:
+    one, other = pair
+    threads = Threads(one)
+    for number in range(600):
+        parent = f"{number - 1:05}" if number else None
+        put(threads, "long", f"{number:05}", {"c": [str(n) for n in range(number % 40)]}, parent_id=parent)
+    assert other.import_thread(one.export_thread("long")).checkpoints_added == 600
+    assert one.export_thread("long") == other.export_thread("long")
+
+
+def test_the_owner_of_a_thread_is_kept(pair: Made) -> None:
+    one, other = pair
+    run_agent(LedgerSaver(one.for_user("ada")), "trip", 1)
+    thread = one.for_user("ada").export_thread("trip")
+    with pytest.raises(chatledger.AccessDeniedError):
+        other.for_user("bob").import_thread(thread)
+    other.import_thread(thread)
+
+    assert [one.owner for one in Threads(other).infos()] == ["ada"]
+    with pytest.raises(chatledger.NotFoundError):
+        other.for_user("bob").export_thread("trip")
+    assert not list(other.for_user("bob").export_all())
+    assert list(other.for_user("ada").export_all()) == [thread]
+
+
+SID = state_id("ada", "trip")
+
+
+def test_a_state_reads_the_same_in_a_copy(pair: Made) -> None:
+    one, other = pair
+    store, copy = StateStore(one, ttl_seconds=3600), StateStore(other)
+    for number in range(8):
+        docs = [{"id": str(n), "text": "d" * 300} for n in range(number)]
+        store.put(SID, {"docs": docs, "n": number, "long": "é" * 400_000, "small": list(range(500))}, node="a")
+    data = export(one)
+    take(other, data)
+
+    assert store.history(SID, limit=99) == copy.history(SID, limit=99)
+    assert store.list() == copy.list()
+    assert [store.get(SID, n) for n in range(1, 9)] == [copy.get(SID, n) for n in range(1, 9)]
+    assert data == export(other)
+    other.verify()
+    position = other.last_position()
+    take(other, data)
+    assert position == other.last_position()
+
+
+def test_a_state_goes_on_where_it_ends_here_and_is_refused_where_it_differs(pair: Made) -> None:
+    one, other = pair
+    StateStore(one).put(SID, {"n": 1})
+    early = one.export_state(SID)
+    other.import_state(early)
+    StateStore(one).put(SID, {"n": 2})
+    late = one.export_state(SID)
+
+    assert other.import_state(late).versions_added == 1
+    assert other.import_state(early).versions_added == 0
+    StateStore(other).put(SID, {"n": 9})
+    StateStore(one).put(SID, {"n": 3})
+    with pytest.raises(AlreadyExistsError, match=r"other content: version 3 differs") as caught:
+        other.import_state(one.export_state(SID))
+    assert "ada" not in str(caught.value)
+
+
+def test_a_state_that_has_expired_stays_out_and_one_that_is_here_makes_place(pair: Made) -> None:
+    one, other = pair
+    StateStore(one).put(SID, {"n": 1})
+    state = one.export_state(SID)
+
+    assert other.import_state(msgspec.structs.replace(state, expires_at=1)).versions_added == 0
+    assert other.last_position() == 0
+
+
+@pytest.mark.parametrize("cut", range(1, 12))
+def test_a_cut_export_is_told_wherever_the_cut_is(pair: Made, cut: int) -> None:
+    one, _ = pair
+    run_agent(LedgerSaver(one), "trip", 1)
+    StateStore(one).put(SID, {"n": 1})
+    lines = export(one).splitlines(keepends=True)
+    found, problems = parse(b"".join(lines[:-cut]) if cut < len(lines) else lines[0])
+
+    assert any(problem.is_incomplete for problem in problems)
+    whole, _ = parse(b"".join(lines))
+    assert found == whole[: len(found)]
+
+
+@pytest.mark.parametrize("kind", ["piece", "step", "version"])
+def test_a_lost_line_leaves_the_thread_or_state_out(pair: Made, kind: str) -> None:
+    one, _ = pair
+    run_agent(LedgerSaver(one), "trip", 3)
+    StateStore(one).put(SID, {"n": 1})
+    lines = export(one).splitlines(keepends=True)
+    at = next(number for number, line in enumerate(lines) if kind in json.loads(line))
+    found, problems = parse(b"".join(lines[:at] + lines[at + 1 :]))
+
+    assert len(found) == 1
+    assert any(problem.is_incomplete for problem in problems)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"data": "AAAA"}, "another digest"),
+        ({"data": "?"}, "not base64"),
+        ({"digest": "AAAA"}, "has 20 bytes"),
+        ({"kind": "parts"}, "another digest"),
+        ({"kind": "list", "base": "AAAAAAAAAAAAAAAAAAAAAAAAAAA="}, "does not stand before it"),
+    ],
+)
+def test_a_damaged_piece_is_refused(pair: Made, change: dict[str, Any], reason: str) -> None:
+    one, other = pair
+    put(Threads(one), "t", "1", {"c": "one"})
+    thread = one.export_thread("t")
+    piece = msgspec.structs.replace(thread.pieces[0], **change)
+    with pytest.raises(InvalidValueError, match=reason):
+        other.import_thread(msgspec.structs.replace(thread, pieces=(piece,)))
+
+
+def test_chats_threads_and_states_in_one_file(pair: Made, tmp_path: Path) -> None:
+    one, other = pair
+    one.create_chat("c", "ada")
+    one.append("c", [chatledger.user("hi")])
+    run_agent(LedgerSaver(one), "c", 2)
+    StateStore(one).put(SID, {"n": 1})
+    path = tmp_path / "all.jsonl"
+    with path.open("wb") as stream:
+        assert write_all(stream, one.export_all()) == ExportCounts(chats=1, threads=1, states=1)
+    problems: list[Problem] = []
+
+    assert [type(found) for found in read_all(path, on_problem=problems.append)] == [
+        ImportedChat,
+        ImportedThread,
+        ImportedState,
+    ]
+    assert [chat.id for chat in read_chats(path, on_problem=problems.append)] == ["c"]
+    assert not problems
+    take(other, path.read_bytes())
+    assert other.graph("c") == one.graph("c")
+
+
+@pytest.mark.anyio
+async def test_the_same_for_asyncio() -> None:
+    async with chatledger.open_async("memory:") as one, chatledger.open_async("memory:") as other:
+        await one.run(lambda ledger: run_agent(LedgerSaver(ledger), "trip", 2))
+        await one.run(lambda ledger: StateStore(ledger).put(SID, {"n": 1}))
+        assert (await other.import_thread(await one.export_thread("trip"))).checkpoints_added == 2
+        assert (await other.import_state(await one.export_state(SID))).versions_added == 1
+        assert [found async for found in other.export_all()] == [found async for found in one.export_all()]
+
+
+texts = st.text("ab", max_size=2)
+contents = st.recursive(
+    texts, lambda inner: st.lists(inner, max_size=8) | st.dictionaries(texts, inner, max_size=3), max_leaves=12
+)
+numbers = st.integers(0, 9).map(str)
+actions = st.one_of(
+    st.tuples(
+        st.just("put"), st.sampled_from("tu"), st.sampled_from(["", "assistant:a"]), numbers, st.none() | numbers,
+        st.dictionaries(st.sampled_from("cd"), contents, max_size=2),
+    ),
+    st.tuples(
+        st.just("write"), st.sampled_from("tu"), st.sampled_from(["", "assistant:a"]), numbers, st.integers(-2, 2), contents
+    ),
+    st.tuples(st.just("copy"), st.sampled_from("tu"), st.sampled_from("tuv")),
+    st.tuples(st.just("state"), st.dictionaries(texts, contents, max_size=3)),
+)  # fmt: skip
+
+
+def act(ledger: Ledger, action: tuple[Any, ...]) -> None:
+    threads = Threads(ledger)
+    match action:
+        case ("put", thread, namespace, number, parent, values):
+            put(threads, thread, number, values, parent_id=parent, namespace=namespace)
+        case ("write", thread, namespace, number, index, value):
+            threads.put_writes(
+                thread, namespace, number, task_id="t", task_path="", writes=[(index, "c", tree_of(value))]
+            )
+        case ("copy", source, target):
+            threads.copy(source, target)
+        case _:
+            StateStore(ledger).put(SID, action[1])
+
+
+@given(st.lists(actions, max_size=20))
+@settings(max_examples=examples(25), deadline=None)
+def test_any_ledger_equals_its_copy(done: list[tuple[Any, ...]]) -> None:
+    """Export, import, export again: the same bytes and the same reads. Importing once more writes nothing."""
+    with two_ledgers() as (one, other):
+        for action in done:
+            with suppress(chatledger.ChatledgerError):
+                act(one, action)
+        data = export(one)
+        take(other, data)
+        position = other.last_position()
+        take(other, data)
+
+        assert data == export(other)
+        assert position == other.last_position()
+        for info in Threads(one).infos():
+            mine, copy = (list(Threads(ledger).checkpoints(info.thread_id)) for ledger in (one, other))
+            assert [(one.record, one.writes, one.parent_id) for one in mine] == [
+                (one.record, one.writes, one.parent_id) for one in copy
+            ]
+            assert [values_of(found) for found in mine] == [values_of(found) for found in copy]
+        assert StateStore(one).history(SID) == StateStore(other).history(SID)
+        assert StateStore(one).get(SID) == StateStore(other).get(SID)
+        other.verify()
