@@ -208,6 +208,50 @@ class Branch(Value, frozen=True, kw_only=True):
     created_at: int
 
 
+class Versions(Value, frozen=True, kw_only=True):
+    """
+    The versions of a message: the messages with the same parent, itself among them. An edit or a new answer makes one.
+
+    Args:
+        ids: Their ids, in the order of their creation.
+        index: Which one is shown, counted from 0; None when no branch has any of them.
+    """
+
+    ids: list[str]
+    index: int | None
+
+    derived: ClassVar[tuple[str, ...]] = ("shown",)
+
+    @property
+    def shown(self) -> str | None:
+        """The id of the one that is shown."""
+        return None if self.index is None else self.ids[self.index]
+
+
+class PageEntry(Value, frozen=True, kw_only=True):
+    """A message of a page, and its versions."""
+
+    message: Message
+    versions: Versions
+
+
+class Page(Value, frozen=True, kw_only=True):
+    """
+    A part of the chain of a branch, as a chat interface shows it.
+
+    Args:
+        chat_id: The chat.
+        branch: The name of the branch.
+        entries: The messages with their versions, oldest first.
+        before: To be given to `get_page` for the page before this one; None when this one begins with a root.
+    """
+
+    chat_id: str
+    branch: str
+    entries: list[PageEntry]
+    before: str | None
+
+
 class Checkpoint(Value, frozen=True, kw_only=True):
     """A name for a message. Setting the name again keeps the `id` and changes `message_id` and `created_at`."""
 

@@ -14,6 +14,7 @@ from .decide_messages import missing_messages
 from .events import (
     Body,
     BranchCreated,
+    BranchDeleted,
     ChatCreated,
     CheckpointSet,
     HeadMoved,
@@ -46,7 +47,7 @@ def decide_import(
 
     What is there stays: a branch that exists only moves forward, when the imported head descends from its head; the active
     branch of an existing chat, its title, its end, its checkpoints, annotations and runs are not touched. So a repeated import
-    has nothing to do.
+    has nothing to do. A new chat has the imported branches alone, `main` only if it is among them.
 
     Args:
         state: The chat as it is, if it is.
@@ -83,7 +84,11 @@ def decide_import(
     if added:
         changed_at = _optional_time(chat.updated_at, "updated_at")
         bodies.append(MessagesAppended(tuple(added), MAIN if main_head else None, None, main_head, changed_at))
-    bodies.extend(_pointers(state, settled, known, new_ids, now))
+    pointers = list(_pointers(state, settled, known, new_ids, now))
+    created = bodies[0] if is_new else None
+    if isinstance(created, ChatCreated) and main is None and pointers and _is_active(pointers[0]):
+        pointers.insert(1, BranchDeleted(created.branch_id, MAIN))  # a chat that was exported without it
+    bodies.extend(pointers)
     return bodies[:limit]
 
 
@@ -116,6 +121,10 @@ def _check_stored(state: ChatState, bodies: Sequence[Body]) -> None:
             continue
         if at is not None and not state.has_message(at):
             raise MessageNotFoundError(at, chat_id=state.chat_id)
+
+
+def _is_active(body: Body) -> bool:
+    return isinstance(body, BranchCreated) and body.is_active
 
 
 def _is_passive(branch: ImportedBranch) -> bool:
@@ -161,7 +170,8 @@ def import_result(chat: ImportedChat, bodies: Sequence[Body]) -> ImportResult:
         is_new=any(isinstance(body, ChatCreated) for body in bodies),
         messages_added=len(added),
         versions_added=sum(message.id not in given for message in added),
-        branches_added=sum(isinstance(body, ChatCreated | BranchCreated) for body in bodies),
+        branches_added=sum(isinstance(body, ChatCreated | BranchCreated) for body in bodies)
+        - sum(isinstance(body, BranchDeleted) for body in bodies),
         heads_moved=sum(isinstance(body, HeadMoved) for body in bodies),
         checkpoints_set=sum(isinstance(body, CheckpointSet) for body in bodies),
         messages_annotated=sum(len(body.message_ids) for body in bodies if isinstance(body, MessagesAnnotated)),

@@ -119,6 +119,23 @@ class CheckpointDeleted(Body, frozen=True):
     name: str
 
 
+class BranchRenamed(Body, frozen=True):
+    """A branch got another name; its id, its head and whether it is active stay."""
+
+    TOPIC: ClassVar[str] = "chatledger.branch_renamed/1"
+    branch_id: str
+    name: str
+    new_name: str
+
+
+class BranchDeleted(Body, frozen=True):
+    """A branch that was not the active one was removed; its messages stay."""
+
+    TOPIC: ClassVar[str] = "chatledger.branch_deleted/1"
+    branch_id: str
+    name: str
+
+
 CHAT_BODIES: tuple[type[Body], ...] = (
     ChatCreated,
     ChatUpdated,
@@ -129,6 +146,8 @@ CHAT_BODIES: tuple[type[Body], ...] = (
     HeadMoved,
     CheckpointSet,
     CheckpointDeleted,
+    BranchRenamed,
+    BranchDeleted,
 )
 
 B = TypeVar("B", bound=Body)

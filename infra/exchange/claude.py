@@ -127,7 +127,7 @@ def _parts(fields: dict[str, Any]) -> list[dict[str, Any]]:
         part = _part(value, block, f"{fields['uuid']}-{number}")
         if part is not None:
             parts.append(part)
-            if block.get("type") == "tool_use":
+            if "toolCallId" in part:
                 calls |= dict.fromkeys((part["toolCallId"], part["toolName"]), part)
     text = fields.get("text")
     if not any(part["type"] == "text" for part in parts) and isinstance(text, str) and text and not parts:

@@ -31,7 +31,7 @@ from chatledger.domain.graph.interchange import (
     decide_import_state,
     exported_state,
 )
-from chatledger.domain.limits import check_id
+from chatledger.domain.limits import check_id, sought_id
 from chatledger.domain.thread.events import AgentCheckpointPut, AgentWritesPut
 from chatledger.domain.thread.interchange import (
     ImportedThread,
@@ -102,9 +102,12 @@ class InterchangeMethods(LedgerPart):
 
         Source: the LMDB index at `position`.
         """
-        check_id(chat_id, "chat_id")
-        with self._store.snapshot(ChatsToRead(chat_id)) as snapshot:
-            return exported_chat(snapshot.chat(chat_id))
+        sought = sought_id(chat_id, "chat_id")
+        with self._store.snapshot(ChatsToRead(sought)) as snapshot:
+            chat = snapshot.chat(sought)
+            if chat.record is None:
+                raise ChatNotFoundError(chat_id)
+            return exported_chat(chat)
 
     def import_thread(self, thread: ImportedThread) -> ThreadImportResult:
         """
@@ -251,16 +254,17 @@ class InterchangeMethods(LedgerPart):
 
     def graph(self, chat_id: str) -> Graph:
         """
-        The whole DAG of a chat: all messages by `created_at` (ties in log order), branches and checkpoints.
+        The whole DAG of a chat: all messages by `created_at` (ties in log order), branches and checkpoints, oldest first.
 
         An unknown chat has none of them. Source: the LMDB index at `position`.
         """
-        check_id(chat_id, "chat_id")
-        with self._store.snapshot(ChatsToRead(chat_id)) as snapshot:
-            chat = snapshot.chat(chat_id)
+        sought = sought_id(chat_id, "chat_id")
+        with self._store.snapshot(ChatsToRead(sought)) as snapshot:
+            chat = snapshot.chat(sought)
             if chat.record is None:
                 return Graph(chat_id=chat_id, nodes=[], branches=[], checkpoints=[])
-            branches, checkpoints = chat.branches(), chat.checkpoints()
+            branches = chat.branches()
+            checkpoints = sorted(chat.checkpoints(), key=lambda checkpoint: (checkpoint.created_at, checkpoint.name))
             with only_new_collected(chat.record.message_count):
                 messages = sorted(chat.chains.all_messages(), key=itemgetter(0))
         return make_graph(chat_id, (message for _, message in messages), branches, checkpoints)

@@ -48,6 +48,8 @@ def _bring_back(ledger: Ledger, chat: ImportedChat) -> None:
             ledger.move_head(chat.id, branch.name, branch.head_message_id, expected=head)
         if branch.is_active and not there[branch.name].is_active:
             ledger.set_active_branch(chat.id, branch.name)
+    for name in there.keys() - {branch.name for branch in chat.branches}:
+        ledger.delete_branch(chat.id, name)
     wanted = {checkpoint.name: checkpoint.message_id for checkpoint in chat.checkpoints}
     for checkpoint in ledger.list_checkpoints(chat.id):
         if checkpoint.name not in wanted:

@@ -522,7 +522,7 @@ def test_since_and_until(ledger: Ledger) -> None:
 
 @pytest.mark.parametrize("is_degraded", [False, True], ids=["ranked", "compared"])
 def test_ps_40_limit_offset_and_pages(ledger: Ledger, *, is_degraded: bool) -> None:
-    """20 by default; 0 is none; None and negative are all; pages tile the answer."""
+    """20 by default; 0 is none; None is all; pages tile the answer."""
     ledger.append("c", [said("cat " * (number % 7 + 1), f"m{number}", at=number % 5) for number in range(75)])
     if is_degraded:
         drop_search(ledger)
@@ -530,7 +530,7 @@ def test_ps_40_limit_offset_and_pages(ledger: Ledger, *, is_degraded: bool) -> N
     assert is_degraded == everything.is_degraded
     assert 75 == len(everything) == len(set(ids(everything)))
     assert everything[:20] == ledger.search("cat")
-    assert everything == ledger.search("cat", limit=-1) == ledger.search("cat", limit=1000)
+    assert everything == ledger.search("cat", limit=1000)
     assert [] == ledger.search("cat", limit=0) == ledger.search("cat", limit=0, offset=3)
     assert everything[70:] == ledger.search("cat", offset=70) == ledger.search("cat", limit=None, offset=70)
     assert [] == ledger.search("cat", offset=75) == ledger.search("cat", offset=10**30)
@@ -670,24 +670,19 @@ def test_words_longer_than_a_key(ledger: Ledger) -> None:
         {"query": 5},
         {"query": ["cat"]},
         {"chat_id": 5},
-        {"chat_id": ""},
-        {"chat_id": "a\0b"},
-        {"chat_id": "\ud800"},
         {"user_id": 5},
-        {"user_id": "x" * 3000},
         {"roles": "user"},
         {"roles": 5},
         {"roles": [5]},
-        {"roles": [""]},
         {"roles": iter(["user"])},
         {"branch": "main"},
         {"branch": 5, "chat_id": "c"},
-        {"branch": "", "chat_id": "c"},
         {"since": "yesterday"},
         {"since": 1.5},
         {"since": True},
         {"until": datetime(2020, 1, 1)},  # noqa: DTZ001 - without a zone on purpose
         {"limit": "5"},
+        {"limit": -1},
         {"limit": 1.0},
         {"limit": True},
         {"offset": -1},
