@@ -1,8 +1,8 @@
 """Search: finding messages by their words."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 import msgspec
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from chatledger.projections.search.search import Found
 
 DEFAULT_LIMIT = 20
+_DEFAULT_FIELDS: Final[tuple[SearchField, ...]] = (TEXT,)
 
 
 class SearchMethods(LedgerPart):
@@ -160,7 +161,9 @@ def _check_roles(roles: object) -> frozenset[str] | None:
     return frozenset(sought_id(role, "a role") for role in cast("Collection[object]", roles)) or None
 
 
-def _check_within(within: object) -> list[SearchField]:
+def _check_within(within: object) -> Sequence[SearchField]:
+    if within == _DEFAULT_FIELDS:
+        return _DEFAULT_FIELDS
     if isinstance(within, str) or not isinstance(within, Collection):
         msg = f"within must be a list of fields, such as ['text', 'tools'], not {type(within).__name__}"
         raise InvalidValueError(msg)
