@@ -312,11 +312,13 @@ class SearchHit(Value, frozen=True, kw_only=True):
         message: The message.
         rank: How well it matches: lower is better. By BM25, over the chats that were searched.
         snippet: The best passage of at most 32 words, with matches between `<mark>` and `</mark>`. Not escaped for HTML.
+        within: What the passage is from: the text of the message, its tools or its reasoning.
     """
 
     message: Message
     rank: float
     snippet: str
+    within: Literal["text", "tools", "reasoning"] = "text"
 
 
 class SearchHits(list[SearchHit]):
