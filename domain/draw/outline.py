@@ -18,12 +18,34 @@ from ..values import Graph, GraphNode
 _ID_CHARACTERS: Final = 8
 # Control characters would break lines, or drive the terminal.
 _BLANKS: Final = dict.fromkeys([*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029], " ")
+_UNSEEN: Final = (
+    *range(0x202A, 0x202F),
+    *range(0x2060, 0x2065),
+    *range(0x2066, 0x2070),
+    *range(0xFFF9, 0xFFFC),
+    *range(0xE0000, 0xE0080),
+    0x00AD,
+    0x180E,
+    0x200B,
+    0xFEFF,
+)
+ESCAPES: Final = {code: f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}" for code in _UNSEEN}
+"""
+Characters that nobody sees, and that let a text look like another one: overrides of the direction, tags, blanks of no width.
+
+Marks that a script needs (U+200C to U+200F) are not among them.
+"""
 _NO_XML: Final = re.compile("[\ud800-\udfff\ufffe\uffff]")
 
 
 def flat(text: str) -> str:
     """A text on one line: line breaks and other control characters become blanks."""
     return text.replace("\r\n", " ").translate(_BLANKS)
+
+
+def escaped(text: str) -> str:
+    """A text on one line as people see it: what nobody sees, and lets it look like another one, is escaped."""
+    return flat(text).translate(ESCAPES)
 
 
 def printable(text: str) -> str:

@@ -18,11 +18,15 @@ import msgspec
 
 from ..errors import InvalidValueError
 from ..values import Graph
-from .outline import COLLAPSE_AFTER, Part, flat, messages_left_out, outline, short_id
+from .outline import COLLAPSE_AFTER, Part, escaped, messages_left_out, outline, short_id
 
 Style = Literal["ascii", "unicode"]
 
 LEGEND: Final = "Legend: * = active branch, {...} = checkpoint"
+FLAT_LEGENDS: Final[dict[Style, str]] = {
+    "unicode": "Legend: ● = on the active branch, * = active branch, {...} = checkpoint",
+    "ascii": "Legend: @ = on the active branch, * = active branch, {...} = checkpoint",
+}
 
 
 class _Strokes(msgspec.Struct, frozen=True):
@@ -38,12 +42,29 @@ _STROKES: Final[dict[Style, _Strokes]] = {
 }
 
 
+class _FlatStrokes(msgspec.Struct, frozen=True, kw_only=True):
+    fork: str
+    bar: str
+    gap: str = "  "
+    active: str
+    other: str
+    skipped: str
+
+
+_FLAT_STROKES: Final[dict[Style, _FlatStrokes]] = {
+    "unicode": _FlatStrokes(fork="├─", bar="│ ", active="● ", other="○ ", skipped="┊ "),
+    "ascii": _FlatStrokes(fork="|-", bar="| ", active="@ ", other="o ", skipped=": "),
+}
+
+
 class DrawnLine(msgspec.Struct, frozen=True, kw_only=True):
     """
     One line of the tree in its parts, so that they can be coloured. `str()` puts them together.
 
     Args:
         prefix: The strokes before it.
+        below, is_root: The strokes before what is written under it and belongs to it, and whether a tree begins with it; only
+            in a flat drawing.
         id, role, content: Of the message as they are shown; empty for collapsed messages.
         branches: Name and whether it is the active one, of the branches whose head this is.
         checkpoints: The names of those on this message.
@@ -53,6 +74,8 @@ class DrawnLine(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     prefix: str
+    below: str = ""
+    is_root: bool = False
     id: str = ""
     role: str = ""
     content: str = ""
@@ -99,7 +122,7 @@ def visualize_graph(graph: Graph, style: Style = "unicode", collapse_after: int 
             same id.
     """
     lines = [str(line) for line in draw_lines(graph, style=style, collapse_after=collapse_after)]
-    head = f"[chat: {flat(graph.chat_id)}]"
+    head = f"[chat: {escaped(graph.chat_id)}]"
     return "\n".join([head, "", *lines, "", LEGEND] if lines else [head, "", "(empty)"])
 
 
@@ -111,6 +134,32 @@ def draw_lines(
         msg = f"style must be 'ascii' or 'unicode', not {style!r}"
         raise InvalidValueError(msg)
     return _lines(outline(graph, collapse_after=collapse_after), _STROKES[style])
+
+
+def draw_flat_lines(
+    graph: Graph, *, style: Style = "unicode", collapse_after: int | None = COLLAPSE_AFTER
+) -> Iterator[DrawnLine]:
+    """
+    The lines of a drawing like that of `git log --graph`: a chain stays in its column, however long it is.
+
+    The last child of a message goes on in the column of the message, and each of the others begins a column beside it, two
+    characters further to the right. So the width follows the forks within forks.
+
+        ● a1f0c2d3 (user): "Plan a weekend in Riga"
+        ├─○ b7e1aa90 (assistant): "Old Town first?"
+        │ ○ c9d2 (user): "Yes" <- [main] {draft}
+        ● d4e5f6a7 (assistant): "Try the coast" <- [main-v2 *]
+    """
+    strokes = _FLAT_STROKES[style]
+    columns = [""]
+    """The strokes before the column of the children, by depth."""
+    for part in outline(graph, collapse_after=collapse_after):
+        column = columns[part.depth]
+        del columns[part.depth + 1 :]
+        connector, below = (column, column) if part.is_last else (column + strokes.fork, column + strokes.bar)
+        columns.append(below)
+        dot = strokes.skipped if part.skipped else strokes.active if part.is_active else strokes.other
+        yield _line(part, connector + dot, below=below + strokes.gap, is_root=part.depth == 0)
 
 
 def _lines(parts: Iterator[Part], strokes: _Strokes) -> Iterator[DrawnLine]:
@@ -130,16 +179,18 @@ def _lines(parts: Iterator[Part], strokes: _Strokes) -> Iterator[DrawnLine]:
         yield _line(part, prefix)
 
 
-def _line(part: Part, prefix: str) -> DrawnLine:
+def _line(part: Part, prefix: str, *, below: str = "", is_root: bool = False) -> DrawnLine:
     if part.node is None:
-        return DrawnLine(prefix=prefix, is_active=part.is_active, skipped=part.skipped)
+        return DrawnLine(prefix=prefix, below=below, is_active=part.is_active, skipped=part.skipped)
     return DrawnLine(
         prefix=prefix,
-        id=short_id(part.node.id),
-        role=flat(part.node.role),
-        content=flat(part.node.content),
-        branches=tuple((flat(name), is_active) for name, is_active in part.branches),
-        checkpoints=tuple(map(flat, part.checkpoints)),
+        below=below,
+        is_root=is_root,
+        id=escaped(short_id(part.node.id)),
+        role=escaped(part.node.role),
+        content=escaped(part.node.content),
+        branches=tuple((escaped(name), is_active) for name, is_active in part.branches),
+        checkpoints=tuple(map(escaped, part.checkpoints)),
         is_active=part.is_active,
         note=part.note,
     )

@@ -47,6 +47,7 @@ class Verification(Value, frozen=True, kw_only=True):
         erased_since_anchor: The chats of the anchor that were deleted after it, by id, in the order of their deletion.
         foreign: Messages that others published into the log, the first 1,000; `chatledger doctor --repair` removes them.
         foreign_count: How many there are.
+        thread_count, state_count: How many threads of agents and states of graphs were compared.
     """
 
     position: int
@@ -57,6 +58,8 @@ class Verification(Value, frozen=True, kw_only=True):
     erased_since_anchor: tuple[str, ...] = ()
     foreign: tuple[ForeignRecord, ...] = ()
     foreign_count: int = 0
+    thread_count: int = 0
+    state_count: int = 0
 
 
 class Difference(Value, frozen=True, kw_only=True):

@@ -8,8 +8,10 @@ from chatledger.domain.proof.verification import Verification
 from chatledger.domain.values import Progress
 
 from ..generations import Generation
+from ..graph.reader import listed_states
 from ..index import Index
 from ..lmdb.environment import INITIAL_MAP_BYTES
+from ..thread.reader import listed_threads
 from .comparing import Comparison
 from .walk import AnchorWatch, Walk, WalkedLog
 
@@ -53,6 +55,9 @@ def verify(
         compared.run()
         walk.finish()
         progress(2 * total, 2 * total)
+        with scratch.env.reading() as txn:
+            thread_count = sum(1 for _ in listed_threads(txn, scratch.tables))
+            state_count = sum(1 for _ in listed_states(txn, scratch.tables))
         return Verification(
             position=walk.state.position,
             event_count=walk.event_count,
@@ -62,6 +67,8 @@ def verify(
             erased_since_anchor=() if watch is None else tuple(watch.erased),
             foreign=tuple(walk.foreign),
             foreign_count=walk.foreign_count,
+            thread_count=thread_count,
+            state_count=state_count,
         )
     finally:
         scratch.env.close()

@@ -1,14 +1,15 @@
 """Looking at a ledger from outside, without changing it: what is wrong, and what can be done."""
 
 import os
+from collections import Counter
 from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 from eventsourcing.persistence import Notification
 
 from chatledger.domain.errors import ChatledgerError, ConfigurationError
+from chatledger.projections.log.kinds import STATES, THREADS, kind_of
 
 from ...log.bookmarks import Bookmark
 from ...log.nats.login import Login
@@ -19,6 +20,7 @@ from ...log.port import READ_PAGE, EventLog
 from ...store.opening.encryption import Encryption
 from ...store.opening.locations import STREAM, LogOnly, open_unshared
 from ...store.opening.nats_locations import without_secrets
+from ...store.opening.presence import sqlite_file
 from .chains import ChainScan
 from .directory_checks import (
     check_format,
@@ -74,12 +76,15 @@ def diagnose(
     options.check_place(text.partition("://")[0] if "://" in text else "path", text)
     look = _Look(found, options)
     scan = look.elsewhere(text) if "://" in text else look.at_directory(DataDirectory(text))
+    kinds = Counter(kind_of(stream).name for stream in ({} if scan is None else scan.heads))
     return Diagnosis(
         location=without_secrets(text) if "://" in text else text,
         findings=found.sorted(),
         event_count=0 if scan is None else scan.event_count,
-        stream_count=0 if scan is None else len(scan.heads),
+        stream_count=kinds.total(),
         position=0 if scan is None else scan.position,
+        thread_count=kinds[THREADS.name],
+        state_count=kinds[STATES.name],
     )
 
 
@@ -208,20 +213,20 @@ class _Look:
     ) -> None:
         add = self._found.add
         for position, stream, why in scan.unreadable[:_SHOWN]:
-            add("error", "event-unreadable", f"position {position}, chat {stream!r}", why, _REPAIR)
+            add("error", "event-unreadable", f"position {position}, {_named(stream)}", why, _REPAIR)
         for broken in list(scan.breaks.values())[:_SHOWN]:
             what = f"event {broken.version} at position {broken.position} does not follow: {broken.why}"
-            add("error", "chain-broken", f"chat {broken.stream!r}", what, _REPAIR)
+            add("error", "chain-broken", _named(broken.stream), what, _REPAIR)
         if len(scan.breaks) > _SHOWN:
-            what = f"so do {len(scan.breaks) - _SHOWN:,} more chats"
+            what = f"so do {len(scan.breaks) - _SHOWN:,} more streams"
             add("error", "chain-broken", "the log", what, _REPAIR)
         for stream in sorted(scan.unerased)[:_SHOWN]:
             what = "it was deleted, and some of its events are still on the log: erasing them was interrupted"
-            add("warning", "erasure-pending", f"chat {stream!r}", what, "open the ledger: that finishes it")
+            add("warning", "erasure-pending", _named(stream), what, "open the ledger: that finishes it")
         for position, stream, why in scan.foreign[:_SHOWN]:
-            where = f"position {position}, chat {stream!r}" if stream else f"position {position}"
+            where = f"position {position}, {_named(stream)}" if stream else f"position {position}"
             what = f"a message that is no event of chatledger: {why}"
-            what += ". The chat is refused because of it" if stream else ". It is passed over"
+            what += ". The {kind_of(stream).name} is refused because of it" if stream else ". It is passed over"
             add("error" if stream else "warning", "foreign-message", where, what, _REMOVE)
         if len(scan.foreign) > _SHOWN:
             add("warning", "foreign-message", "the log", f"so are {len(scan.foreign) - _SHOWN:,} more", _REMOVE)
@@ -261,7 +266,7 @@ class _Look:
                     if is_replaced
                     else f"the index has seen event {version}, the log ends with event {known}"
                 )
-                add("error", "chat-differs", f"chat {stream!r}", what, _REPAIR)
+                add("error", "chat-differs", _named(stream), what, _REPAIR)
 
 
 def _event(store: StoreFiles, position: int) -> str:
@@ -269,12 +274,16 @@ def _event(store: StoreFiles, position: int) -> str:
     record = store.records.get(position)
     if record is None:
         return f"position {position}"
-    return f"event {record.originator_version} of chat {record.originator_id!r} at position {position}"
+    return f"event {record.originator_version} of {_named(str(record.originator_id))} at position {position}"
+
+
+def _named(stream: str) -> str:
+    return kind_of(stream).describe(stream)
 
 
 def require_file(location: str) -> Path:
     """The file of an SQLite log. Raises `ConfigurationError` when there is none, which opening it would make."""
-    file = Path(unquote(urlsplit(location).path.removeprefix("/"))).expanduser().absolute()
+    file = sqlite_file(location)
     if not file.is_file():
         msg = f"there is no ledger at {file}"
         raise ConfigurationError(msg)

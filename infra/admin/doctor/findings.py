@@ -35,7 +35,8 @@ class Diagnosis(Value, frozen=True, kw_only=True):
         location: Where it was looked, without secrets.
         findings: The worst first.
         event_count: How many events could be read.
-        stream_count: How many chats and threads they are of.
+        stream_count: How many chats, threads of agents and states of graphs they are of, deleted ones included.
+        thread_count, state_count: How many of these are threads and states.
         position: The highest log position known to have been assigned.
     """
 
@@ -44,6 +45,8 @@ class Diagnosis(Value, frozen=True, kw_only=True):
     event_count: int = 0
     stream_count: int = 0
     position: int = 0
+    thread_count: int = 0
+    state_count: int = 0
 
     @property
     def is_healthy(self) -> bool:

@@ -23,12 +23,17 @@ VERBS: Final = {
     "export": "transfer",
     "chats": "chats",
     "show": "show",
+    "branches": "pointers",
+    "checkpoints": "pointers",
     "runs": "chats",
+    "threads": "threads",
     "diff": "diff",
     "search": "search",
     "log": "log",
     "replay": "log",
     "rebuild": "log",
+    "edit": "changes",
+    "delete": "changes",
     "sweep": "chats",
     "watch": "feeds",
     "feeds": "feeds",
@@ -38,6 +43,7 @@ VERBS: Final = {
     "restore": "backup",
     "doctor": "doctor",
     "bench": "bench",
+    "completion": "completion",
 }
 """Each verb and the module of its command, `<verb>_command`; in the order of `--help`."""
 

@@ -7,7 +7,7 @@ import click
 from ...admin.backup.checking import check_backup
 from ...admin.backup.restoring import restore
 from ...store.backup.manifest import Backup
-from .options import Settings, keys_given, ledger_at, ledger_options, login_for
+from .options import Settings, keys_given, ledger_at, ledger_options, login_for, require_server
 from .output import count, fields_of, print_json, print_text, progress_bar
 
 _FOLDER = click.Path(file_okay=False, path_type=Path)
@@ -35,7 +35,7 @@ def backup_command(settings: Settings, *, folder: Path, is_check: bool, files_on
             found = check_backup(folder, encryption=keys_given(), files_only=files_only, progress=progress)
         _report(found, "The backup is sound", as_json=as_json)
         return
-    with ledger_at(settings) as ledger, progress_bar("backing up") as progress:
+    with ledger_at(settings, is_whole=True) as ledger, progress_bar("backing up") as progress:
         made = ledger.backup(folder, progress=progress)
     _report(made, f"Added {count(made.added_count, 'event')}, removed {made.erased_count:,}", as_json=as_json)
 
@@ -53,6 +53,7 @@ def restore_command(settings: Settings, *, folder: Path, place: str | None, as_j
     """
     with progress_bar("restoring") as progress:
         target = place or settings.location
+        require_server(target)
         found = restore(folder, target, encryption=keys_given(), login=login_for(target), progress=progress)
     _report(found, "Restored and verified", as_json=as_json)
 
@@ -61,5 +62,5 @@ def _report(found: Backup, what: str, *, as_json: bool) -> None:
     if as_json:
         print_json(fields_of(found))
         return
-    held = f"{count(found.event_count, 'event')} of {count(found.stream_count, 'chat')}"
+    held = f"{count(found.event_count, 'event')} of {count(found.stream_count, 'stream')}"
     print_text(f"{what}: {held} up to position {found.position:,}, {found.size_bytes:,} bytes.")

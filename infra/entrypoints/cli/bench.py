@@ -11,7 +11,7 @@ from rich.table import Table
 from ...admin.bench import Comparison, compare_with_sqlite, generated_chats
 from ...exchange.readers import read_chats
 from ...log.nats_server import Durability
-from .options import json_option
+from .options import WholeNumber, json_option
 from .output import console, print_json, print_text, pulse
 
 _UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
@@ -22,7 +22,7 @@ _UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 @click.option(
     "--chats",
     metavar="N",
-    type=click.IntRange(1, 100_000),
+    type=WholeNumber(1, 100_000),
     default=20,
     show_default=True,
     help="Without FILE: so many chats are made up.",
@@ -30,7 +30,7 @@ _UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 @click.option(
     "--messages",
     metavar="N",
-    type=click.IntRange(1, 100_000),
+    type=WholeNumber(1, 100_000),
     default=500,
     show_default=True,
     help="Without FILE: so many messages in each of them.",

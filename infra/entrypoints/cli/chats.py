@@ -3,29 +3,30 @@
 import contextlib
 import re
 from itertools import islice
-from typing import Literal
 
 import click
 import msgspec
 from rich.text import Text
 
 from chatledger.domain.chat.runs import RUN_STATUSES, MessageRun, RunStatus
-from chatledger.domain.draw.outline import flat
+from chatledger.domain.draw.outline import escaped
 from chatledger.domain.errors import ChatNotFoundError
 from chatledger.domain.values import Chat
 
-from .lookup import require_chat, unknown_chat
-from .options import Settings, chat_argument, ledger_at, ledger_options, limit_option, parsed
+from .lookup import others_of, require_chat, unknown_chat
+from .options import Settings, chat_argument, ledger_at, ledger_options, limit_option, listing_options, parsed
 from .output import (
+    column,
     console,
     count,
-    fields_of,
     format_minute,
     format_time,
     print_json,
-    print_json_list,
     print_lines,
     print_text,
+    print_values,
+    table,
+    table_width,
 )
 
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
@@ -45,7 +46,6 @@ def _metadata_entry(value: str) -> tuple[str, str | float]:
 _FULL_WIDTH = 110
 """In narrower terminals the owner and the time give way."""
 _LEAST_TITLE, _OWNER_WIDTH = 12, 12
-_GAP = "  "
 
 
 @click.command("chats")
@@ -58,7 +58,7 @@ _GAP = "  "
 )
 @limit_option("chats")
 @click.option("--after", metavar="CHAT", help="Only those listed after this chat: the last one of the page before.")
-@ledger_options
+@listing_options
 def chats_command(
     settings: Settings,
     *,
@@ -67,11 +67,13 @@ def chats_command(
     limit: int | None,
     after: str | None,
     as_json: bool,
+    as_csv: bool,
 ) -> None:
     """
     List the chats, those changed last first.
 
-    With --json, an array with one chat a line.
+    Below them stands how many threads of agents and states of graphs there are besides. With --json, an array with one chat
+    a line.
     """
     with ledger_at(settings) as ledger:
         # One more than asked for tells whether there is another page.
@@ -81,15 +83,22 @@ def chats_command(
         except ChatNotFoundError:
             raise unknown_chat(ledger, str(after)) from None
         has_chats = bool(found) or bool(ledger.list_chats(limit=1))
+        others = None if as_json or as_csv else others_of(ledger)
     shown = list(islice(found, limit))
-    if as_json:
-        print_json_list(map(fields_of, shown))
-    elif not found:
-        print_text("No chat matches." if has_chats else "No chats yet: 'chatledger import FILE' takes some in.")
-    else:
+    if others is None:
+        print_values(shown, Chat, as_csv=as_csv)
+        return
+    if found:
         print_lines(chat_rows(shown))
         if limit is not None and shown and len(found) > limit:
             print_text(f"More with --after {shown[-1].id}", "dim")
+    elif has_chats:
+        print_text("No chat matches.")
+    elif not others:
+        print_text("No chats yet: 'chatledger import FILE' takes some in.")
+    if others and not (user_id or meta or after):
+        beside = "Besides: " if has_chats else "No chats, but "
+        print_text(f"{beside}{others}.", "dim" if has_chats else "")
 
 
 def chat_rows(chats: list[Chat]) -> list[Text]:
@@ -98,39 +107,18 @@ def chat_rows(chats: list[Chat]) -> list[Text]:
     width = out.width if out.file.isatty() else None
     is_full = width is None or width >= _FULL_WIDTH
     columns = [
-        _column("chat", [chat.id for chat in chats], style="cyan"),
-        _column("messages", [f"{chat.message_count:,}" for chat in chats], align="right"),
-        _column("branches", [f"{chat.branch_count:,}" for chat in chats], align="right"),
+        column("chat", [chat.id for chat in chats], style="cyan"),
+        column("messages", [f"{chat.message_count:,}" for chat in chats], align="right"),
+        column("branches", [f"{chat.branch_count:,}" for chat in chats], align="right"),
     ]
     if is_full:
         columns += [
-            _column("changed (UTC)", [format_minute(chat.updated_at) for chat in chats], style="dim"),
-            _column("owner", [chat.user_id for chat in chats], width=None if width is None else _OWNER_WIDTH),
+            column("changed (UTC)", [format_minute(chat.updated_at) for chat in chats], style="dim"),
+            column("owner", [chat.user_id for chat in chats], width=None if width is None else _OWNER_WIDTH),
         ]
-    used = sum(column[0].cell_len + len(_GAP) for column in columns)
-    room = None if width is None else max(width - used, _LEAST_TITLE)
-    columns.append(_column("title", [chat.title or "" for chat in chats], width=room))
-    rows = [Text(_GAP).join(cells) for cells in zip(*columns, strict=True)]
-    for row in rows:
-        row.rstrip()
-    return rows
-
-
-def _column(
-    title: str,
-    values: list[str],
-    *,
-    style: str = "",
-    align: Literal["left", "right"] = "left",
-    width: int | None = None,
-) -> list[Text]:
-    """A heading and cells, all equally wide; at most `width`."""
-    cells = [Text(title, style="bold"), *(Text(flat(value), style=style) for value in values)]
-    longest = max(cell.cell_len for cell in cells)
-    for cell in cells:
-        cell.truncate(longest if width is None else min(longest, width), overflow="ellipsis")
-        cell.align(align, longest if width is None else min(longest, width))
-    return cells
+    room = None if width is None else max(width - table_width(columns), _LEAST_TITLE)
+    columns.append(column("title", [chat.title or "" for chat in chats], width=room))
+    return table(columns)
 
 
 def chat_heading(chat: Chat, *, checkpoints: int) -> list[Text]:
@@ -141,7 +129,7 @@ def chat_heading(chat: Chat, *, checkpoints: int) -> list[Text]:
         count(checkpoints, "checkpoint"),
     )
     facts = [f"chat {chat.id}", *([f"owner {chat.user_id}"] if chat.user_id else []), *numbers]
-    return [Text(flat(chat.title or chat.id), style="bold"), Text(flat(" · ".join(facts)), style="dim")]
+    return [Text(escaped(chat.title or chat.id), style="bold"), Text(escaped(" · ".join(facts)), style="dim")]
 
 
 _RUN_STYLES = {"pending": "dim", "running": "yellow", "completed": "green", "error": "bold red"}
@@ -152,7 +140,7 @@ _RUN_STYLES = {"pending": "dim", "running": "yellow", "completed": "green", "err
 @click.option("--thread", "thread_id", metavar="ID", help="Only runs on this agent thread.")
 @click.option("--assistant", "assistant_id", metavar="ID", help="Only runs of this assistant.")
 @click.option("--status", type=click.Choice(RUN_STATUSES), help="Only runs with this status.")
-@ledger_options
+@listing_options
 def runs_command(
     settings: Settings,
     *,
@@ -161,6 +149,7 @@ def runs_command(
     assistant_id: str | None,
     status: RunStatus | None,
     as_json: bool,
+    as_csv: bool,
 ) -> None:
     """
     List the runs of assistants in CHAT, in the order in which they were recorded.
@@ -172,8 +161,8 @@ def runs_command(
         found = ledger.runs(chat_id, thread_id=thread_id, assistant_id=assistant_id, status=status)
         stale = {message_id for message_id, said in ledger.get_annotations(chat_id).items() if said.stale}
         has_runs = bool(found) or bool(ledger.runs(chat_id))
-    if as_json:
-        print_json_list(map(fields_of, found))
+    if as_json or as_csv:
+        print_values(found, MessageRun, as_csv=as_csv)
     elif not found:
         print_text("No run matches." if has_runs else "No runs yet: programs record them with record_run.")
     else:
@@ -181,15 +170,15 @@ def runs_command(
 
 
 def _run_line(run: MessageRun, *, is_stale: bool) -> Text:
-    line = Text(flat(run.run_id), style="bold")
+    line = Text(escaped(run.run_id), style="bold")
     line.append(f"  {run.status:<9}  ", style=f"not bold {_RUN_STYLES[run.status]}")
-    line.append(flat(run.assistant_id), style="not bold cyan")
-    line.append(f"  {flat(_short(run.trigger_message_id))} -> {flat(_short(run.message_id))}", style="not bold")
+    line.append(escaped(run.assistant_id), style="not bold cyan")
+    line.append(f"  {escaped(_short(run.trigger_message_id))} -> {escaped(_short(run.message_id))}", style="not bold")
     if is_stale:
         line.append("  stale", style="not bold red")
     if run.repeats is not None:
-        line.append(f"  repeats {flat(run.repeats)}", style="not bold dim")
-    line.append(f"  thread {flat(run.thread_id)}  {format_time(run.created_at)}", style="not bold dim")
+        line.append(f"  repeats {escaped(run.repeats)}", style="not bold dim")
+    line.append(f"  thread {escaped(run.thread_id)}  {format_time(run.created_at)}", style="not bold dim")
     return line
 
 

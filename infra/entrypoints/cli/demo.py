@@ -15,10 +15,11 @@ from ...ledger.drafts import assistant, user
 from ...ledger.ledger import Ledger
 from ..demo import sample_chats
 from .chats import chat_rows
+from .drawing import best_style, print_tree
 from .events import event_line
 from .options import Settings, ledger_at, location_option
 from .output import count, print_lines, print_text
-from .show import best_style, print_conversation, print_tree, whole_chat
+from .show import print_conversation, whole_chat
 
 CHAT: Final = "riga"
 REWIND_TO: Final = "riga-6"
@@ -91,7 +92,7 @@ def _rewind(ledger: Ledger) -> None:
             [
                 user("Can we do that by bicycle instead of the train?"),
                 assistant(
-                    "One way, yes: 55 km along the Gauja, mostly flat. Take the train back, bicycles ride for 2 €."
+                    "One way, yes: 55 km along the Gauja, mostly escaped. Take the train back, bicycles ride for 2 €."
                 ),
             ],
         )

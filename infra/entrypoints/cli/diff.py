@@ -9,7 +9,7 @@ import click
 from rich.text import Text
 
 from chatledger.domain.chat.interchange import ImportedChat, ImportedMessage
-from chatledger.domain.draw.outline import flat
+from chatledger.domain.draw.outline import escaped
 from chatledger.domain.errors import ChatNotFoundError, NotFoundError
 from chatledger.domain.proof.verification import Comparison, Difference, compare_chats
 from chatledger.domain.values import Branch, Message, preview
@@ -41,7 +41,11 @@ def diff_command(settings: Settings, *, chat_id: str, a: str, b: str, as_json: b
     moments = [name.startswith("@") for name in (a, b)]
     if moments[0] != moments[1]:
         moment, other = (a, b) if moments[0] else (b, a)
-        msg = f"{moment} is a moment and {other} is not; compare two moments, such as {moment} and {_NOW}"
+        example = "@120" if moment == _NOW else moment
+        msg = (
+            f"{moment} is a moment and {other} is not; compare two moments, such as {example} and {_NOW}, "
+            "or two branches, checkpoints or messages"
+        )
         raise click.UsageError(msg, click.get_current_context())
     points = [_moment(name) for name in (a, b)] if moments[0] else None
     with ledger_at(settings) as ledger:
@@ -133,7 +137,7 @@ def _place(ledger: Ledger, chat_id: str, branches: Iterable[Branch], name: str) 
 def _chain_lines(places: Sequence[_Place], common: Message | None, only: Sequence[Sequence[Message]]) -> Iterator[Text]:
     for sign, place, messages in zip("-+", places, only, strict=True):
         place_of = "empty" if place.message_id is None else f"at {place.message_id}"
-        yield Text(f"{sign} {flat(place.kind)} {flat(place.name)}, {flat(place_of)}: ", style="bold").append(
+        yield Text(f"{sign} {escaped(place.kind)} {escaped(place.name)}, {escaped(place_of)}: ", style="bold").append(
             f"{count(len(messages), 'message')} of its own", style="not bold"
         )
     if not any(only):
@@ -149,9 +153,9 @@ def _chain_lines(places: Sequence[_Place], common: Message | None, only: Sequenc
 def _message_line(sign: str, message: Message | ImportedMessage) -> Text:
     colour = {"-": "red", "+": "green"}.get(sign, "dim")
     line = Text(f"{sign} ", style=colour)
-    line.append(f"{flat(message.id)} ", style="dim")
-    line.append(f"({flat(message.name)})", style=role_style(message.name))
-    return line.append(f': "{flat(preview(message.data))}"', style=colour)
+    line.append(f"{escaped(message.id)} ", style="dim")
+    line.append(f"({escaped(message.name)})", style=role_style(message.name))
+    return line.append(f': "{escaped(preview(message.data))}"', style=colour)
 
 
 # Moments
@@ -191,10 +195,10 @@ def _moment_lines(
     found: Comparison,
 ) -> Iterator[Text]:
     title = f"{chat_id} from position {positions[0]} to position {positions[1]}"
-    yield Text(flat(title), style="bold")
+    yield Text(escaped(title), style="bold")
     for state, name in zip(states, names, strict=True):
         if state is None:
-            yield Text(flat(f"  not there {name}"), style="yellow")
+            yield Text(escaped(f"  not there {name}"), style="yellow")
     if found.is_equal:
         yield Text("Nothing differs.")
         return
@@ -211,7 +215,9 @@ def _moment_lines(
 def _difference_line(what: str, difference: Difference, *, is_id: bool) -> Text:
     before = _value(difference.a, is_id=is_id) if difference.in_a else "not there"
     after = _value(difference.b, is_id=is_id) if difference.in_b else "not there"
-    return Text(f"  {flat(what)}: ", style="yellow").append(flat(f"{before} -> {after}"), style="not bold default")
+    return Text(f"  {escaped(what)}: ", style="yellow").append(
+        escaped(f"{before} -> {after}"), style="not bold default"
+    )
 
 
 def _value(value: Any, *, is_id: bool) -> str:

@@ -9,7 +9,7 @@ from ...admin.doctor.diagnosing import diagnose
 from ...admin.doctor.findings import Diagnosis
 from ...admin.doctor.removing import give_up
 from ...admin.replicas import compare_replicas, set_replica_aside
-from .options import Settings, keys_given, ledger_options, login_for
+from .options import Settings, keys_given, ledger_options, login_for, require_server
 from .output import count, fields_of, print_json, print_lines, print_text
 
 _STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}
@@ -53,6 +53,7 @@ def doctor_command(
     when there is nothing to do, 1 when there is.
     """
     _check_usage(is_repairing=is_repairing, backup=backup, given_up=given_up, server=server, store=store)
+    require_server(settings.location)
     if given_up:
         _give_up(settings.location, given_up, as_json=as_json)
         return 0
@@ -123,6 +124,16 @@ def _give_up(location: str, chat_ids: tuple[str, ...], *, as_json: bool) -> None
     print_lines(Text(f"Served again: {one.id!r}, with {one.kept:,} of at least {one.seen:,} events.") for one in done)
 
 
+def _streams(diagnosis: Diagnosis) -> str:
+    others = (
+        (diagnosis.thread_count, "thread of agents", "threads of agents"),
+        (diagnosis.state_count, "state of a graph", "states of graphs"),
+    )
+    chats = diagnosis.stream_count - diagnosis.thread_count - diagnosis.state_count
+    parts = [count(number, *names) for number, *names in others if number]
+    return ", ".join([count(chats, "chat"), *parts] if chats or not parts else parts)
+
+
 def _print(diagnosis: Diagnosis) -> None:
     for finding in diagnosis.findings:
         print_lines(
@@ -131,7 +142,7 @@ def _print(diagnosis: Diagnosis) -> None:
                 Text(f"    {finding.remedy}", style="dim"),
             ]
         )
-    read = f"{count(diagnosis.event_count, 'event')} of {count(diagnosis.stream_count, 'chat')}"
+    read = f"{count(diagnosis.event_count, 'event')} of {_streams(diagnosis)}"
     if diagnosis.is_healthy:
         print_text(f"Healthy: {read} up to position {diagnosis.position:,}.", "bold")
     else:

@@ -6,7 +6,7 @@ from typing import Final, cast
 from rich.text import Text
 
 from chatledger.domain.chat import events as chat
-from chatledger.domain.draw.outline import flat
+from chatledger.domain.draw.outline import escaped
 from chatledger.domain.graph import events as graph
 from chatledger.domain.thread import events as thread
 from chatledger.domain.values import Message, preview
@@ -46,15 +46,15 @@ def event_line(recorded: chat.Recorded, *, with_chat: bool = True) -> Text:
     """Position, time, actor, kind, what happened, what it belongs to and was caused by, and the chat."""
     line = Text(f"{recorded.position:>6}  ", style="bold")
     line.append(f"{format_time(recorded.occurred_at)}  ", style="not bold dim")
-    line.append(f"{flat(recorded.actor or '-'):<6}  ", style="not bold")
+    line.append(f"{escaped(recorded.actor or '-'):<6}  ", style="not bold")
     line.append(f"{recorded.type:<16}  ", style=f"not bold {_STYLES.get(recorded.type, '')}")
-    line.append(flat(describe_event(recorded)), style="not bold")
+    line.append(escaped(describe_event(recorded)), style="not bold")
     event = recorded.event
     for what, given in (("correlation", event.correlation_id), ("causation", event.causation_id)):
         if given is not None:
-            line.append(f"  {what} {flat(given)}", style="not bold dim")
+            line.append(f"  {what} {escaped(given)}", style="not bold dim")
     if with_chat:
-        line.append(f"  [{flat(recorded.chat_id)}]", style="not bold dim")
+        line.append(f"  [{escaped(recorded.chat_id)}]", style="not bold dim")
     return line
 
 

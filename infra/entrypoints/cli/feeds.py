@@ -12,14 +12,14 @@ import click
 from rich.text import Text
 
 from chatledger.domain.chat.events import Recorded
-from chatledger.domain.draw.outline import flat
+from chatledger.domain.draw.outline import escaped
 from chatledger.domain.errors import NotFoundError
 from chatledger.domain.log.codec import BODIES
 
 from ...ledger.feed import Feed, FeedInfo
 from .events import event_line
-from .options import Settings, ledger_at, ledger_options, limit_option, parsed
-from .output import count, fields_of, format_time, print_json, print_json_list, print_lines, print_note, print_text
+from .options import Settings, WholeNumber, ledger_at, ledger_options, limit_option, listing_options, parsed
+from .output import count, fields_of, format_time, print_json, print_lines, print_note, print_text, print_values
 
 
 def _share(value: str) -> tuple[int, int]:
@@ -52,7 +52,7 @@ _TOPICS = sorted(body.TOPIC.removeprefix("chatledger.").rpartition("/")[0] for b
 )
 @click.option(
     "--after",
-    type=click.IntRange(min=0),
+    type=WholeNumber(min=0),
     metavar="POSITION",
     help="Begin after this position on the log: 0 for all there ever were. By default from now on; a new name from 0.",
 )
@@ -90,7 +90,7 @@ def _print_feed(feed: Feed, limit: int | None, *, as_json: bool, with_chat: bool
         for recorded in islice(feed, limit):
             with _uninterrupted():
                 if as_json:
-                    print_json(recorded.to_dict())
+                    print_json(fields_of(recorded))
                 else:
                     print_lines([event_line(recorded, with_chat=with_chat)])
                 sys.stdout.flush()
@@ -119,8 +119,8 @@ def _uninterrupted() -> Generator[None]:
 
 @click.command("feeds")
 @click.option("--forget", "forgotten", metavar="NAME", help="Forget this name: it begins anew.")
-@ledger_options
-def feeds_command(settings: Settings, *, forgotten: str | None, as_json: bool) -> None:
+@listing_options
+def feeds_command(settings: Settings, *, forgotten: str | None, as_json: bool, as_csv: bool) -> None:
     """
     List the named feeds, with what they have handled and how far the log is ahead.
 
@@ -131,8 +131,8 @@ def feeds_command(settings: Settings, *, forgotten: str | None, as_json: bool) -
             msg = f"there is no feed {forgotten!r}; 'chatledger feeds' lists them"
             raise NotFoundError(msg)
         infos = ledger.feeds()
-    if as_json:
-        print_json_list(map(fields_of, infos))
+    if as_json or as_csv:
+        print_values(infos, FeedInfo, as_csv=as_csv)
     elif forgotten is not None:
         print_text(f"Forgot the feed {forgotten}.")
     elif infos:
@@ -145,5 +145,7 @@ def _line(info: FeedInfo) -> Text:
     share = "" if info.share is None else f" {info.share[0]}/{info.share[1]}"
     lag = f"{count(info.lag, 'position')} behind" if info.lag else "up to date"
     return Text.assemble(
-        (flat(f"{info.name}{share}"), "bold"), f"  at {info.position:,}, {lag}  ", (format_time(info.saved_at), "dim")
+        (escaped(f"{info.name}{share}"), "bold"),
+        f"  at {info.position:,}, {lag}  ",
+        (format_time(info.saved_at), "dim"),
     )

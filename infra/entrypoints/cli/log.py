@@ -13,25 +13,30 @@ from chatledger.domain.chat.events import Recorded
 from chatledger.domain.chat.replay import ReplayedChat
 from chatledger.domain.errors import NotFoundError
 from chatledger.domain.values import Graph, make_graph
+from chatledger.domain.wire import iso
+from chatledger.projections.log.kinds import CHATS, kind_of
 
 from ...ledger.ledger import Ledger
 from .chats import chat_heading
-from .events import event_line
+from .drawing import best_style, print_tree
+from .events import describe_event, event_line
 from .lookup import unknown_chat
 from .options import (
     Settings,
+    WholeNumber,
     aware_time,
     chat_argument,
     json_option,
     ledger_at,
     ledger_options,
     limit_option,
+    listing_options,
     location_option,
     parsed,
     until_option,
 )
-from .output import count, print_json, print_lines, print_text, progress_bar
-from .show import best_style, chat_object, print_tree
+from .output import count, fields_of, print_csv, print_json, print_lines, print_text, progress_bar
+from .show import chat_object
 
 
 @click.command("log")
@@ -46,7 +51,7 @@ from .show import best_style, chat_object, print_tree
 )
 @click.option("--actor", metavar="NAME", help="Only what was done in this name.")
 @click.option(
-    "--after", type=click.IntRange(min=0), metavar="POSITION", help="Only events after this position on the log."
+    "--after", type=WholeNumber(min=0), metavar="POSITION", help="Only events after this position on the log."
 )
 @click.option(
     "--since",
@@ -56,7 +61,7 @@ from .show import best_style, chat_object, print_tree
 )
 @until_option
 @limit_option("events, the first ones")
-@ledger_options
+@listing_options
 def log_command(
     settings: Settings,
     *,
@@ -69,6 +74,7 @@ def log_command(
     until: int | datetime | None,
     limit: int | None,
     as_json: bool,
+    as_csv: bool,
 ) -> None:
     """
     Print the history of one chat, or of all.
@@ -89,11 +95,32 @@ def log_command(
             topics=topics or None,
             actor=actor,
         )
+        if as_csv:
+            print_csv(_CSV_COLUMNS, map(_csv_row, islice(events, limit)))
+            return
         for recorded in islice(events, limit):
             if as_json:
-                print_json(recorded.to_dict())
+                print_json(fields_of(recorded))
             else:
                 print_lines([event_line(recorded, with_chat=chat_id is None)])
+
+
+_CSV_COLUMNS = (
+    "position",
+    "occurred_at",
+    "actor",
+    "type",
+    "chat_id",
+    "version",
+    "what",
+    "correlation_id",
+    "causation_id",
+)
+
+
+def _csv_row(recorded: Recorded) -> list[Any]:
+    fields = fields_of(recorded) | {"what": describe_event(recorded)}
+    return [fields[name] for name in _CSV_COLUMNS]
 
 
 def require_history(ledger: Ledger, chat_id: str) -> None:
@@ -119,6 +146,8 @@ def replay_command(
     the chat as 'show --json' prints it.
     """
     with ledger_at(settings) as ledger:
+        if kind_of(chat_id) is not CHATS:
+            raise unknown_chat(ledger, chat_id)
         require_history(ledger, chat_id)
         chat = ReplayedChat(chat_id)
         steps = 0
@@ -156,7 +185,7 @@ def _step_object(recorded: Recorded, chat: ReplayedChat) -> dict[str, Any]:
         "position": recorded.position,
         "version": recorded.version,
         "type": recorded.type,
-        "occurred_at": recorded.occurred_at,
+        "occurred_at": iso(recorded.occurred_at),
         "actor": recorded.actor,
         "messages": 0 if record is None else record.message_count,
         "branches": 0 if record is None else record.branch_count,
@@ -199,7 +228,7 @@ def rebuild_command(settings: Settings, *, only: Literal["search"] | None, as_js
     With --only search, the search index is built anew from the messages in the index; until it is ready searches are coarser.
     """
     part = "the index" if only is None else f"the {only} index"
-    with ledger_at(settings) as ledger:
+    with ledger_at(settings, is_whole=True) as ledger:
         began = time.monotonic()
         with progress_bar(f"rebuilding {part}") as progress:
             ledger.rebuild(only=only, progress=progress)

@@ -1,14 +1,18 @@
 """Finding what an argument names, and saying what it might have meant."""
 
+import contextlib
 from difflib import get_close_matches
-from typing import Final
+from typing import Final, NamedTuple
 
-from chatledger.domain.errors import NotFoundError
+from chatledger.domain.errors import InvalidValueError, NotFoundError
 from chatledger.domain.values import Branch, Chat
+from chatledger.projections.log.kinds import STATES, THREADS, kind_of
 
+from ...ledger.graph.state_store import StateStore
 from ...ledger.ledger import Ledger
+from ...ledger.threads import ThreadInfo, Threads, thread_info
 from ...ledger.view import LedgerView
-from .output import format_time
+from .output import count, format_time
 
 LedgerOrView = Ledger | LedgerView
 """A ledger, or one as it stood at a moment."""
@@ -42,16 +46,86 @@ def describe_beginning(ledger: Ledger, chat_id: str) -> str:
     return f"it is since position {made.position + made.event.rest}, {format_time(made.occurred_at)}"
 
 
+class Others(NamedTuple):
+    """How much a ledger has besides chats; false when nothing."""
+
+    threads: int
+    states: int
+
+    def __bool__(self) -> bool:
+        return bool(self.threads or self.states)
+
+    def __str__(self) -> str:
+        parts = [
+            f"{count(self.threads, 'thread')} of agents ('chatledger threads')" if self.threads else "",
+            count(self.states, "state of a graph", "states of graphs") if self.states else "",
+        ]
+        return " and ".join(filter(None, parts))
+
+
+def others_of(ledger: Ledger) -> Others:
+    """Count the threads of agents and the states of graphs."""
+    return Others(len(Threads(ledger).thread_ids()), len(StateStore(ledger).list()))
+
+
 def unknown_chat(ledger: Ledger, chat_id: str) -> NotFoundError:
-    """Return the error for an unknown chat, with ids that are near."""
+    """Return the error for an unknown chat: what the id is instead, or ids that are near, or what there is."""
+    other = _other_kind(ledger, chat_id)
+    if other is not None:
+        return NotFoundError(f"{chat_id!r} is no chat: {other}")
     ids = [chat.id for chat in ledger.list_chats(limit=_CANDIDATES)]
     begun = [known for known in ids if known.startswith(chat_id)]
     near = (begun or get_close_matches(chat_id, ids))[:_SUGGESTIONS]
     if near:
         hint = f"did you mean {' or '.join(map(repr, near))}?"
+    elif ids:
+        hint = "'chatledger chats' lists them"
     else:
-        hint = "'chatledger chats' lists them" if ids else "the ledger is empty, 'chatledger import FILE' fills it"
+        others = others_of(ledger)
+        hint = f"there are no chats here, but {others}" if others else _nothing_in(ledger)
     return NotFoundError(f"no chat {chat_id!r}; {hint}")
+
+
+def _nothing_in(ledger: Ledger) -> str:
+    if ledger.position:
+        return "there are no chats here any more; 'chatledger log' prints the history"
+    return "the ledger is empty, 'chatledger import FILE' fills it"
+
+
+def _other_kind(ledger: Ledger, given: str) -> str | None:
+    """What an id names that is no chat; None when nothing."""
+    kind = kind_of(given)
+    thread_id = given.removeprefix(THREADS.prefix)
+    if kind is STATES:
+        return f"it is the state of a graph; 'chatledger log {given}' prints its versions"
+    with contextlib.suppress(InvalidValueError), Threads(ledger).reading(thread_id) as thread:
+        if thread.record is not None:
+            stream = THREADS.stream_of(thread_id)
+            return f"it is a thread of agents; 'chatledger show --thread {thread_id}' shows it, 'chatledger log {stream}' its events"
+    if kind is THREADS:
+        return f"there is no thread of agents {thread_id!r}; 'chatledger threads' lists them"
+    with contextlib.suppress(InvalidValueError):
+        stream = STATES.stream_of(given)
+        if any(state.id == given for state in StateStore(ledger).list()):
+            return f"it is the state of a graph; 'chatledger log {stream}' prints its versions"
+    return None
+
+
+def require_thread(ledger: Ledger, thread_id: str) -> ThreadInfo:
+    """The thread. Raises `NotFoundError`, which suggests ids that are near."""
+    threads = Threads(ledger)
+    with threads.reading(thread_id) as thread:
+        if thread.record is not None:
+            return thread_info(thread, thread.record)
+    ids = threads.thread_ids()
+    near = get_close_matches(thread_id, ids, n=_SUGGESTIONS)
+    hint = "there are none in this ledger"
+    if near:
+        hint = f"did you mean {' or '.join(map(repr, near))}?"
+    elif ids:
+        hint = "'chatledger threads' lists them"
+    msg = f"no thread of agents {thread_id!r}; {hint}"
+    raise NotFoundError(msg)
 
 
 def require_branch(ledger: LedgerOrView, chat_id: str, name: str) -> Branch:

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
@@ -17,11 +16,15 @@ from chatledger.domain.errors import ConfigurationError
 from ...ledger.ledger import Ledger
 from ...ledger.open import open as open_ledger
 from ...log.nats.login import Login
+from ...log.nats.reaching import require_answer
 from ...store.opening.encryption import KEY_ENV, Encryption
-from ...store.opening.locations import DEFAULT_LOCATION
+from ...store.opening.locations import DEFAULT_LOCATION, STREAM
+from ...store.opening.nats_locations import read_place
+from ...store.opening.presence import has_ledger
 from .output import progress_bar
 
 LOCATION_ENV: Final = "CHATLEDGER_LOCATION"
+_ON_SERVERS: Final = ("nats://", "tls://")
 F = TypeVar("F", bound=Callable[..., Any])
 R = TypeVar("R")
 
@@ -69,8 +72,33 @@ as_user_option = click.option(
     callback=_keep_user,
     help="Act for this user: what belongs to others is not there.",
 )
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 chat_argument = click.argument("chat_id", metavar="CHAT")
+
+
+class WholeNumber(click.IntRange):
+    """A whole number in a range, called so in errors."""
+
+    name = "whole number"
+
+
+def _only_form(ctx: click.Context, parameter: click.Parameter, value: bool) -> bool:  # noqa: FBT001 - click's signature
+    if value and any(ctx.params.get(name) for name in {"as_json", "as_csv"} - {parameter.name}):
+        msg = "print JSON or CSV, not both"
+        raise click.BadParameter(msg, ctx, parameter)
+    return value
+
+
+json_option = click.option(
+    "--json", "as_json", is_flag=True, callback=_only_form, help="Print JSON, for programs; times in ISO 8601."
+)
+
+
+def listing_options(function: Callable[..., R]) -> Callable[..., R]:
+    """`--csv` besides `ledger_options`, for verbs that print a list."""
+    as_csv = click.option(
+        "--csv", "as_csv", is_flag=True, callback=_only_form, help="Print CSV with a heading, for spreadsheets."
+    )
+    return json_option(as_csv(location_option()(click.pass_obj(function))))
 
 
 def ledger_options(function: Callable[..., R]) -> Callable[..., R]:
@@ -80,7 +108,7 @@ def ledger_options(function: Callable[..., R]) -> Callable[..., R]:
 
 def limit_option(what: str) -> Callable[[F], F]:
     """`--limit`, with what it counts."""
-    return click.option("-n", "--limit", type=click.IntRange(0, sys.maxsize), metavar="N", help=f"At most N {what}.")
+    return click.option("-n", "--limit", type=WholeNumber(0, sys.maxsize), metavar="N", help=f"At most N {what}.")
 
 
 def parsed(parse: Callable[[str], R], fault: str) -> Callable[[click.Context, click.Parameter, str | None], R | None]:
@@ -123,18 +151,31 @@ until_option = click.option(
 
 
 @contextlib.contextmanager
-def ledger_at(settings: Settings, *, create: bool = False, create_stream: bool = False) -> Generator[Ledger]:
+def ledger_at(
+    settings: Settings, *, create: bool = False, create_stream: bool = False, is_whole: bool = False
+) -> Generator[Ledger]:
     """
-    The ledger that the options name, open. `create` is about directories, `create_stream` about servers.
+    The ledger that the options name, open.
+
+    Args:
+        settings: The options.
+        create: Whether a directory or file that is not there is made.
+        create_stream: The same for the stream on a server.
+        is_whole: Whether the verb is about the chats of all users.
 
     Raises:
-        ConfigurationError: It is a directory that does not exist, and the verb would find nothing in a new one.
+        ConfigurationError: There is no ledger, and the verb would find nothing in a new one.
+        LogUnavailableError: It is on a server that does not answer.
     """
     location = settings.location
-    is_path = "://" not in location and location != "memory:"
-    if is_path and not create and not _is_there(location):
+    if is_whole and settings.user_id is not None:
+        context = click.get_current_context()
+        msg = f"{context.info_name} is about the chats of all users; leave out --as-user"
+        raise click.UsageError(msg, context)
+    if not create and not has_ledger(location):
         msg = f"there is no ledger at {location}; 'chatledger import FILE' makes one, --location names another"
         raise ConfigurationError(msg)
+    require_server(location)
     with progress_bar("building the index") as progress:
         ledger = open_ledger(
             location,
@@ -147,6 +188,12 @@ def ledger_at(settings: Settings, *, create: bool = False, create_stream: bool =
         yield ledger if settings.user_id is None else ledger.for_user(settings.user_id)
 
 
+def require_server(location: str) -> None:
+    """Raise `LogUnavailableError` soon where a location is on servers and none of them answers."""
+    if location.startswith(_ON_SERVERS):
+        require_answer(read_place(location, stream=STREAM, login=login_for(location), replicas=None).connect())
+
+
 def keys_given() -> Encryption | None:
     """The keys in the environment. They are never an option of the command line, which every user of the machine can read."""
     return Encryption.from_environment() if KEY_ENV in os.environ else None
@@ -154,11 +201,4 @@ def keys_given() -> Encryption | None:
 
 def login_for(location: str) -> Login | None:
     """The login in the environment, where the location is on a server."""
-    return Login.from_environment() if location.startswith(("nats://", "tls://")) else None
-
-
-def _is_there(path: str) -> bool:
-    try:
-        return Path(path).expanduser().exists()
-    except (OSError, RuntimeError):  # a name that is too long, a user who has no home; opening it says more
-        return True
+    return Login.from_environment() if location.startswith(_ON_SERVERS) else None

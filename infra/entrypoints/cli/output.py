@@ -1,12 +1,13 @@
 """Printing: text for people, JSON for programs, errors and progress on stderr."""
 
 import contextlib
+import csv
 import json
 import re
 import sys
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 from rich.console import Console
@@ -14,15 +15,17 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsed
 from rich.progress import Progress as Bar
 from rich.text import Text
 
-from chatledger.domain.draw.outline import flat
+from chatledger.domain.draw.outline import ESCAPES, escaped
 from chatledger.domain.values import Progress
+from chatledger.domain.wire import Value
 
 ROLE_STYLES: Final = {"user": "cyan", "assistant": "green", "system": "magenta", "tool": "yellow"}
 OTHER_ROLE: Final = "blue"
 HEAD, ACTIVE_HEAD, CHECKPOINT = "yellow", "bold green", "bold magenta"
 _WIDE: Final = 1_000_000
 # Line breaks and tabs stay; what else controls a terminal does not come from a conversation.
-_MULTILINE: Final = {code: " " for code in [*range(0x20), *range(0x7F, 0xA0)] if chr(code) not in "\n\t"}
+_MULTILINE: Final = {code: " " for code in [*range(0x20), *range(0x7F, 0xA0)] if chr(code) not in "\n\t"} | ESCAPES
+_ESCAPED_IN_JSON: Final = re.compile(f"[\x7f-\x9f{''.join(map(chr, ESCAPES))}]")
 _QUICK_EVENTS: Final = 1000
 """So many are done before a bar would be seen."""
 
@@ -68,19 +71,52 @@ def print_lines(lines: Iterable[Text], *, is_cut: bool = False) -> None:
             out.print(line, soft_wrap=True)
 
 
+_GAP: Final = "  "
+
+
+def column(
+    title: str,
+    values: Iterable[str],
+    *,
+    style: str = "",
+    align: Literal["left", "right"] = "left",
+    width: int | None = None,
+) -> list[Text]:
+    """A heading and cells, all equally wide; at most `width`."""
+    cells = [Text(title, style="bold"), *(Text(escaped(value), style=style) for value in values)]
+    longest = max(cell.cell_len for cell in cells)
+    for cell in cells:
+        cell.truncate(longest if width is None else min(longest, width), overflow="ellipsis")
+        cell.align(align, longest if width is None else min(longest, width))
+    return cells
+
+
+def table(columns: Sequence[list[Text]]) -> list[Text]:
+    """Columns side by side, as lines."""
+    rows = [Text(_GAP).join(cells) for cells in zip(*columns, strict=True)]
+    for row in rows:
+        row.rstrip()
+    return rows
+
+
+def table_width(columns: Sequence[list[Text]]) -> int:
+    """How wide columns are, with what is between them and another one."""
+    return sum(cells[0].cell_len + len(_GAP) for cells in columns)
+
+
 def print_text(text: str = "", style: str = "") -> None:
     """Print a sentence for people on stdout."""
-    console().print(Text(flat(text), style=style))
+    console().print(Text(escaped(text), style=style))
 
 
 def print_error(message: str) -> None:
     """Print a mistake on stderr, on one line."""
-    console(stderr=True).print(Text.assemble(("error: ", "bold red"), flat(message)), soft_wrap=True)
+    console(stderr=True).print(Text.assemble(("error: ", "bold red"), escaped(message)), soft_wrap=True)
 
 
 def print_note(message: str) -> None:
     """Print something that is no error on stderr, on one line."""
-    console(stderr=True).print(Text(flat(message), style="yellow"), soft_wrap=True)
+    console(stderr=True).print(Text(escaped(message), style="yellow"), soft_wrap=True)
 
 
 def print_json(value: Any) -> None:
@@ -99,17 +135,45 @@ def print_json_list(values: Iterable[Any]) -> None:
 
 
 def encode_json(value: Any) -> str:
-    """Return a value as JSON on one line, in ASCII where the output cannot show more."""
+    """Return a value as JSON on one line, in ASCII where the output cannot show more; on a terminal nothing is unseen in it."""
     text = msgspec.json.encode(value).decode()
-    encoding = (sys.stdout.encoding or "utf-8").lower()
-    if encoding.startswith("utf"):
-        return text
-    return re.sub(r"[^\x00-\x7f]", lambda found: json.dumps(found[0])[1:-1], text)
+    if not (sys.stdout.encoding or "utf-8").lower().startswith("utf"):
+        return re.sub(r"[^\x00-\x7f]", _as_json_escape, text)
+    return _ESCAPED_IN_JSON.sub(_as_json_escape, text) if sys.stdout.isatty() else text
 
 
-def fields_of(struct: msgspec.Struct) -> dict[str, Any]:
-    """All fields by name, also those that have their default."""
-    return {name: getattr(struct, name) for name in struct.__struct_fields__}
+def _as_json_escape(found: re.Match[str]) -> str:
+    return json.dumps(found[0])[1:-1]
+
+
+def fields_of(value: Value) -> dict[str, Any]:
+    """All fields by name, also those that have their default; times in ISO 8601."""
+    return value.to_dict(times="iso")
+
+
+def print_values(values: Iterable[Value], columns: type[Value], *, as_csv: bool) -> None:
+    """Print a list for programs: a JSON array with one value a line, or CSV whose columns are the fields."""
+    if not as_csv:
+        print_json_list(map(fields_of, values))
+        return
+    names = (*columns.__struct_fields__, *columns.derived)
+    print_csv(names, ([fields.get(name) for name in names] for fields in map(fields_of, values)))
+
+
+def print_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Print CSV with a heading: None is empty, objects and lists are JSON. On a terminal nothing is unseen in it."""
+    is_terminal = sys.stdout.isatty()
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(columns)
+    for row in rows:
+        cells = map(_cell, row)
+        writer.writerow(map(multiline, cells) if is_terminal else cells)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else encode_json(value)
 
 
 def multiline(text: str) -> str:
@@ -168,4 +232,4 @@ def pulse(title: str) -> Generator[Callable[[str], None]]:
     columns = (BarColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
     with Bar(*columns, console=console(stderr=True), transient=True) as bar:
         task = bar.add_task(title, total=None)
-        yield lambda text: bar.update(task, description=flat(text))
+        yield lambda text: bar.update(task, description=escaped(text))

@@ -2,21 +2,31 @@
 
 import re
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 import click
 from rich.padding import Padding
 from rich.text import Text
 
-from chatledger.domain.draw.outline import flat, short_id
+from chatledger.domain.draw.outline import escaped, short_id
 from chatledger.domain.search.fields import FIELDS, TEXT, SearchField, field_text
 from chatledger.domain.values import SearchHit
 
 from ...ledger.ledger import Ledger
 from ...ledger.search import DEFAULT_LIMIT
 from .lookup import require_branch, require_chat
-from .options import Settings, aware_time, ledger_at, ledger_options, limit_option, parsed
-from .output import console, fields_of, format_time, print_json_list, print_lines, print_note, print_text, role_style
+from .options import Settings, WholeNumber, aware_time, ledger_at, limit_option, listing_options, parsed
+from .output import (
+    console,
+    fields_of,
+    format_time,
+    print_csv,
+    print_json_list,
+    print_lines,
+    print_note,
+    print_text,
+    role_style,
+)
 
 _TAG: Final = re.compile("</?mark>")
 _MATCH_STYLE: Final = "bold red"
@@ -47,9 +57,9 @@ _moment: Final = parsed(aware_time, "is not a time, e.g. 2026-02-07 or 2026-02-0
 )
 @click.option("--until", callback=_moment, metavar="TIME", help="Only messages created before this time.")
 @limit_option(f"messages, the best ones; {DEFAULT_LIMIT} by default")
-@click.option("--offset", type=click.IntRange(min=0), default=0, metavar="N", help="Leave out the N best ones.")
+@click.option("--offset", type=WholeNumber(min=0), default=0, metavar="N", help="Leave out the N best ones.")
 @click.option("--include-hidden", is_flag=True, help="Also messages that are hidden or replaced.")
-@ledger_options
+@listing_options
 def search_command(
     settings: Settings,
     *,
@@ -65,6 +75,7 @@ def search_command(
     offset: int,
     include_hidden: bool,
     as_json: bool,
+    as_csv: bool,
 ) -> None:
     """
     Find messages by their words, best first.
@@ -96,8 +107,11 @@ def search_command(
     if found.is_degraded:
         print_note("the search index is being built: of some chats, only messages with exactly this text are found")
     shown = found[:size]
+    if as_csv:
+        print_csv(_CSV_COLUMNS, map(_csv_row, shown))
+        return
     if as_json:
-        print_json_list(fields_of(hit) | {"message": fields_of(hit.message)} for hit in shown)
+        print_json_list(map(fields_of, shown))
         return
     for hit in shown:
         _print_hit(hit, with_chat=chat_id is None)
@@ -120,13 +134,21 @@ def _print_end(query: str, offset: int, size: int, *, found: int) -> None:
         print_text(f"More with --offset {offset + size}", "dim")
 
 
+_CSV_COLUMNS = ("chat_id", "id", "name", "created_at", "rank", "snippet")
+
+
+def _csv_row(hit: SearchHit) -> list[Any]:
+    fields = fields_of(hit.message) | {"rank": hit.rank, "snippet": hit.snippet}
+    return [fields[name] for name in _CSV_COLUMNS]
+
+
 def _print_hit(hit: SearchHit, *, with_chat: bool) -> None:
     """Print author, time and place on one line, and the snippet below."""
     message = hit.message
-    head = Text(flat(message.name), style=f"bold {role_style(message.name)}")
-    head.append(f"  {format_time(message.created_at)}  {short_id(message.id)}", style="not bold dim default")
+    head = Text(escaped(message.name), style=f"bold {role_style(message.name)}")
+    head.append(f"  {format_time(message.created_at)}  {escaped(short_id(message.id))}", style="not bold dim default")
     if with_chat:
-        head.append(f"  [{flat(message.chat_id)}]", style="not bold dim default")
+        head.append(f"  [{escaped(message.chat_id)}]", style="not bold dim default")
     if hit.within != TEXT:
         head.append(f"  in {hit.within}", style="not bold dim default")
     passage = _passage(hit)
@@ -140,7 +162,7 @@ def _print_hit(hit: SearchHit, *, with_chat: bool) -> None:
 
 def _passage(hit: SearchHit) -> Text:
     """The snippet on one line, with its matches in colour instead of between marks."""
-    snippet = " ".join(flat(hit.snippet).split())
+    snippet = " ".join(escaped(hit.snippet).split())
     if _TAG.search(field_text(hit.message.data, hit.within)):
         # The message has such tags itself. Which are ours cannot be told, so all are shown.
         return Text(snippet)

@@ -2,29 +2,26 @@
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
-from itertools import islice
 from typing import Any, Final
 
 import click
-from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
 from chatledger.domain.chat.interchange import ImportedMessage
 from chatledger.domain.draw.diagrams import draw_dot, draw_mermaid
-from chatledger.domain.draw.outline import flat
-from chatledger.domain.draw.tree import LEGEND, DrawnLine, Style, draw_lines
+from chatledger.domain.draw.outline import ESCAPES, escaped
 from chatledger.domain.values import Branch, Chat, Checkpoint, Graph, Message, plain_text
 
 from .chats import chat_heading
+from .drawing import best_style, print_tree
 from .lookup import LedgerOrView, require_branch, require_chat, require_chat_then
-from .options import Settings, at_option, chat_argument, json_option, ledger_at, limit_option, location_option
+from .options import Settings, at_option, json_option, ledger_at, limit_option, location_option
 from .output import (
     ACTIVE_HEAD,
     CHECKPOINT,
-    HEAD,
     console,
     count,
     fields_of,
@@ -35,12 +32,16 @@ from .output import (
     print_text,
     role_style,
 )
+from .threads import show_thread
 
 _TEXTS: Final[dict[str | None, Callable[[Graph], str]]] = {"mermaid": draw_mermaid, "dot": draw_dot}
 
 
 @click.command("show")
-@chat_argument
+@click.argument("chat_id", metavar="[CHAT]", required=False)
+@click.option(
+    "--thread", "thread_id", metavar="ID", help="A thread of agents instead: its steps, and what is to run next."
+)
 @click.option("--graph", "is_graph", is_flag=True, help="The whole DAG; this is the default.")
 @click.option(
     "--format",
@@ -50,7 +51,7 @@ _TEXTS: Final[dict[str | None, Callable[[Graph], str]]] = {"mermaid": draw_merma
 )
 @click.option("--messages", "is_chain", is_flag=True, help="The chain of a branch, to read from the start.")
 @click.option("--branch", "branch_name", metavar="NAME", help="The branch to read, the active one by default.")
-@limit_option("messages of the chain, the newest ones; or lines of the tree, the first ones")
+@limit_option("messages of the chain or steps of a thread, the newest ones; or lines of the tree, the first ones")
 @at_option
 @json_option
 @click.option("--ascii", "ascii_only", is_flag=True, help="Draw the tree with ASCII characters.")
@@ -59,7 +60,8 @@ _TEXTS: Final[dict[str | None, Callable[[Graph], str]]] = {"mermaid": draw_merma
 def show_command(
     settings: Settings,
     *,
-    chat_id: str,
+    chat_id: str | None,
+    thread_id: str | None,
     is_graph: bool,
     drawing: str | None,
     is_chain: bool,
@@ -70,14 +72,21 @@ def show_command(
     ascii_only: bool,
 ) -> None:
     """
-    Show a chat, as a drawing or as a conversation.
+    Show a chat, as a drawing or as a conversation; or a thread of agents.
 
-    The drawing is the whole DAG with branches and checkpoints; a conversation is the chain of one branch. Long runs without forks are collapsed in the drawing. With --json, one object: the chat with all its
+    The drawing is the whole DAG with branches and checkpoints, as 'git log --graph' draws commits: a chain stays in its column,
+    and what was tried beside it stands further to the right. Long runs without forks are collapsed. A conversation is the
+    chain of one branch. Of a thread, the steps are printed, the tasks that are to run, and what they wait for. With --json, one object: the chat with all its
     messages in log order, its branches and checkpoints; with --messages or --branch, the chain. With --format json, the DAG only: messages with a preview of their text, branches and checkpoints.
     """
     dag = f"--format {drawing}" if drawing is not None else "--graph" if is_graph else None
     chain = "--messages" if is_chain else "--branch" if branch_name is not None else None
     _check_usage(dag, chain, has_limit=limit is not None, as_json=as_json, ascii_only=ascii_only)
+    if thread_id is not None or chat_id is None:
+        _check_thread(thread_id, chat_id, others=bool(dag or chain or at is not None or ascii_only))
+        with ledger_at(settings) as ledger:
+            show_thread(ledger, str(thread_id), limit=limit, as_json=as_json)
+        return
     with ledger_at(settings) as ledger, contextlib.ExitStack() as stack:
         reader: LedgerOrView = ledger
         if at is None:
@@ -98,10 +107,11 @@ def show_command(
         elif drawing == "json":
             print_json(reader.graph(chat_id))
         elif drawing in _TEXTS:
-            sys.stdout.write(_TEXTS[drawing](reader.graph(chat_id)) + "\n")
+            text = _TEXTS[drawing](reader.graph(chat_id))
+            sys.stdout.write(f"{text.translate(ESCAPES) if sys.stdout.isatty() else text}\n")
         else:
             heading = chat_heading(chat, checkpoints=len(reader.list_checkpoints(chat_id)))
-            print_lines([heading[0], Text(flat(_times(chat)), style="dim"), Text()])
+            print_lines([heading[0], Text(escaped(_times(chat)), style="dim"), Text()])
             print_tree(reader.graph(chat_id), style=best_style(ascii_only=ascii_only), limit=limit)
 
 
@@ -116,6 +126,18 @@ def _check_usage(dag: str | None, chain: str | None, *, has_limit: bool, as_json
         msg = f"--limit counts lines of the tree or messages; leave it out with {dag}"
     elif ascii_only and (as_json or chain or not is_tree):
         msg = f"--ascii is for the tree; leave it out with {'--json' if as_json else chain or dag}"
+    else:
+        return
+    raise click.UsageError(msg, click.get_current_context())
+
+
+def _check_thread(thread_id: str | None, chat_id: str | None, *, others: bool) -> None:
+    if thread_id is None:
+        msg = "name a chat, or a thread with --thread"
+    elif chat_id is not None:
+        msg = "name either a chat or a thread"
+    elif others:
+        msg = "--thread goes with --limit and --json only"
     else:
         return
     raise click.UsageError(msg, click.get_current_context())
@@ -154,7 +176,8 @@ def chat_object(
 
 def message_object(message: Message | ImportedMessage) -> dict[str, Any]:
     """A message with all its fields; which chat it belongs to is said around it."""
-    return {name: getattr(message, name) for name in ImportedMessage.__struct_fields__}
+    fields = fields_of(message)
+    return {name: fields[name] for name in ImportedMessage.__struct_fields__}
 
 
 def _show_chain(ledger: LedgerOrView, chat: Chat, branch: Branch, *, limit: int | None, as_json: bool) -> None:
@@ -188,79 +211,11 @@ def print_conversation(messages: Sequence[Message], checkpoints: Iterable[Checkp
 
 
 def _message_head(message: Message, checkpoints: Iterable[str]) -> Text:
-    head = Text(flat(message.name), style=f"bold {role_style(message.name)}")
+    head = Text(escaped(message.name), style=f"bold {role_style(message.name)}")
     author = message.sender_id or message.agent_id
     if author is not None and author != message.name:
-        head.append(f" {flat(author)}", style="not bold default")
-    head.append(f"  {format_time(message.created_at)}  {flat(message.id)}", style="not bold dim default")
+        head.append(f" {escaped(author)}", style="not bold default")
+    head.append(f"  {format_time(message.created_at)}  {escaped(message.id)}", style="not bold dim default")
     for name in checkpoints:
-        head.append(f"  {{{flat(name)}}}", style=CHECKPOINT)
+        head.append(f"  {{{escaped(name)}}}", style=CHECKPOINT)
     return head
-
-
-_LEAST_PREVIEW: Final = 4
-
-
-def print_tree(graph: Graph, *, style: Style, limit: int | None = None) -> None:
-    """Draw a chat, or the first lines of the drawing."""
-    print_lines(_drawing(graph, style=style, limit=limit, out=console()), is_cut=True)
-
-
-def best_style(*, ascii_only: bool) -> Style:
-    """ASCII when asked for, or when the output cannot show more."""
-    is_unicode = (sys.stdout.encoding or "").lower().startswith("utf")
-    return "unicode" if is_unicode and not ascii_only else "ascii"
-
-
-def _drawing(graph: Graph, *, style: Style, limit: int | None, out: Console) -> Iterator[Text]:
-    yield Text(f"[chat: {flat(graph.chat_id)}]", style="bold")
-    yield Text()
-    lines = draw_lines(graph, style=style)
-    if not graph.nodes:
-        yield Text("(empty)")
-        return
-    width = out.width if out.file.isatty() else None
-    yield from (colour_line(line, width=width) for line in islice(lines, limit))
-    rest = sum(1 for _ in lines)
-    if rest:
-        yield Text(f"... {count(rest, 'more line')}, --limit cut them", style="dim")
-    yield Text()
-    yield Text(LEGEND, style="dim")
-
-
-def colour_line(line: DrawnLine, *, width: int | None) -> Text:
-    """A line of the tree; the preview gives way when the terminal is narrow."""
-    if line.skipped:
-        return Text(line.prefix, style="dim").append(str(line).removeprefix(line.prefix), style="italic")
-    weight = "" if line.is_active else "dim"
-    text = Text.assemble((line.prefix, "dim"), (line.id, weight or "bold"), " ")
-    text.append(f"({line.role})", style=role_style(line.role))
-    text.append(": ")
-    text.append(f'"{_fit(line, width)}"', style=weight)
-    for part, style in _markers(line):
-        text.append(part, style=style)
-    return text
-
-
-def _fit(line: DrawnLine, width: int | None) -> str:
-    if width is None:
-        return line.content
-    excess = Text(str(line)).cell_len - width
-    if excess <= 0:
-        return line.content
-    shorter = Text(line.content.removesuffix("..."))
-    shorter.truncate(max(shorter.cell_len - excess, _LEAST_PREVIEW), overflow="ellipsis")
-    return shorter.plain
-
-
-def _markers(line: DrawnLine) -> Iterable[tuple[str, str]]:
-    if line.branches:
-        yield " <- [", "dim"
-        for number, (name, is_active) in enumerate(line.branches):
-            yield (", " if number else ""), "dim"
-            yield (f"{name} *", ACTIVE_HEAD) if is_active else (name, HEAD)
-        yield "]", "dim"
-    if line.checkpoints:
-        yield f" {{{', '.join(line.checkpoints)}}}", CHECKPOINT
-    if line.note:
-        yield f" ({line.note})", "red"

@@ -38,7 +38,7 @@ from ...exchange.langgraph_sqlite import import_saver_file, is_saver_file
 from ...exchange.readers import FORMATS, read_all
 from ...ledger.ledger import Ledger
 from .lookup import require_chat
-from .options import Settings, ledger_at, location_option
+from .options import Settings, WholeNumber, ledger_at, location_option
 from .output import console, count, print_error, print_text, pulse
 
 _MIB: Final = 1024 * 1024
@@ -216,7 +216,7 @@ class _Import:
 @click.option(
     "--max-unpacked",
     "max_unpacked_mib",
-    type=click.IntRange(1),
+    type=WholeNumber(1),
     metavar="MIB",
     default=MAX_UNPACKED_BYTES // _MIB,
     show_default=True,

@@ -41,7 +41,7 @@ def verify_command(settings: Settings, *, anchor_file: Path | None, public_key: 
         raise click.UsageError(msg)
     try:
         anchor = None if anchor_file is None else Anchor.from_json(_read(anchor_file))
-        with ledger_at(settings) as ledger, progress_bar("verifying") as progress:
+        with ledger_at(settings, is_whole=True) as ledger, progress_bar("verifying") as progress:
             found = ledger.verify(anchor=anchor, public_key=public_key, progress=progress)
     except (ChainIntegrityError, CorruptStateError) as error:
         if as_json:
@@ -74,11 +74,23 @@ def _object(found: Verification, anchor: Anchor | None, *, is_key_given: bool) -
     return known
 
 
+def _streams(found: Verification) -> str:
+    """What was compared: chats with their messages, and what there is besides."""
+    others = (
+        (found.thread_count, "thread of agents", "threads of agents"),
+        (found.state_count, "state of a graph", "states of graphs"),
+    )
+    parts = [count(number, *names) for number, *names in others if number]
+    if found.chat_count or not parts:
+        parts = [count(found.chat_count, "chat"), count(found.message_count, "message"), *parts]
+    return ", ".join(parts)
+
+
 def _print_report(found: Verification, anchor: Anchor | None, public_key: Path | None) -> None:
     deleted = f", {count(found.deletion_count, 'deletion')}" if found.deletion_count else ""
     lines = [
         f"The log is sound: {count(found.event_count, 'event')} up to position {found.position:,}{deleted}.",
-        f"The index equals it: {count(found.chat_count, 'chat')}, {count(found.message_count, 'message')}.",
+        f"The index equals it: {_streams(found)}.",
     ]
     if anchor is not None:
         erased = len(found.erased_since_anchor)
@@ -120,7 +132,7 @@ def anchor_command(settings: Settings, *, key: Path, out: Path | None) -> None:
     if out is not None and out.exists():
         msg = f"{out} exists; an anchor is not overwritten, choose another name"
         raise ConfigurationError(msg)
-    with ledger_at(settings) as ledger, progress_bar("reading the log") as progress:
+    with ledger_at(settings, is_whole=True) as ledger, progress_bar("reading the log") as progress:
         anchor = ledger.anchor(key, progress=progress)
     if out is None:
         sys.stdout.write(anchor.to_json())

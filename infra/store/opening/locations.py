@@ -38,6 +38,7 @@ from ..temp_folders import Scratch
 from .encryption import Encryption, check_index, index_folder, keyring_of, scratch_beside
 from .memory_index import IndexInMemory, folder_name
 from .nats_locations import check_host, check_replicas, read_place, without_secrets
+from .presence import sqlite_file
 from .registry import SharedStore, acquire, release
 
 DEFAULT_LOCATION: Final = "./chatledger-data"
@@ -331,7 +332,7 @@ def _open_nats(location: str, options: Options) -> OpenedLog:
 def _open_sqlite(location: str, options: Options) -> OpenedLog:
     from ...log.sql import SqliteLog
 
-    path = Path(unquote(urlsplit(location).path.removeprefix("/"))).expanduser().absolute()
+    path = sqlite_file(location)
     check_path(path)  # its index lies beside it
     if path.is_dir() or not path.parent.is_dir():
         msg = f"{path} cannot be an SQLite file: its folder does not exist, or it is a folder"

@@ -46,7 +46,7 @@ def test_runs_for_people(place: Path) -> None:
 @pytest.mark.soak
 def test_runs_for_programs(place: Path) -> None:
     with chatledger.open(place) as ledger:
-        expected = [{name: getattr(one, name) for name in one.__struct_fields__} for one in ledger.runs("c")]
+        expected = [one.to_dict(times="iso") for one in ledger.runs("c")]
 
     def found(*options: str) -> list[dict[str, Any]]:
         answer: list[dict[str, Any]] = ask("runs", "c", *options, at=place)

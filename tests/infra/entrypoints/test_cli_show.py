@@ -9,7 +9,10 @@ from tests.support.cli_world import ask, fails, finish, run, start
 
 import chatledger
 from chatledger import Graph, NewMessage, user
-from chatledger.drawing import draw_dot, draw_mermaid, visualize_graph
+from chatledger.domain.draw.tree import Style, draw_flat_lines
+from chatledger.drawing import draw_dot, draw_mermaid
+
+STYLES: tuple[Style, Style] = "unicode", "ascii"
 
 
 def test_chats_as_a_table(samples: Path) -> None:
@@ -27,7 +30,7 @@ def test_chats_as_json(samples: Path) -> None:
     found = ask("chats", at=samples)
 
     assert [chat["id"] for chat in found] == [chat.id for chat in expected]
-    assert found[0] == {name: getattr(expected[0], name) for name in expected[0].__struct_fields__}
+    assert found[0] == expected[0].to_dict(times="iso")
 
 
 @pytest.mark.matrix
@@ -77,14 +80,16 @@ def test_no_chats(tmp_path: Path, samples: Path) -> None:
 
 def test_show_draws_the_dag(samples: Path) -> None:
     with chatledger.open(samples) as ledger:
-        drawn = visualize_graph(ledger.graph("riga"))
-        ascii_drawn = visualize_graph(ledger.graph("riga"), style="ascii")
+        graph = ledger.graph("riga")
+    drawn, ascii_drawn = ("".join(f"{line}\n" for line in draw_flat_lines(graph, style=style)) for style in STYLES)
     result = run("show", "riga", at=samples)
 
     assert result.exit_code == 0
     assert result.stdout.startswith("A weekend in Riga\nowner ada · 9 messages · 3 branches · created 2026-03-02T18:04")
-    assert result.stdout.endswith(f"\n\n{drawn}\n")
-    assert run("show", "riga", "--graph", "--ascii", at=samples).stdout.endswith(f"\n\n{ascii_drawn}\n")
+    assert f"\n\n[chat: riga]\n\n{drawn}\nLegend: " in result.stdout
+    listed = result.stdout.partition("\n\nBranches (3):\n")[2]
+    assert set(listed.splitlines()) == {"  main     riga-4", "  main-v2  riga-9", "* inland   riga-8"}
+    assert f"\n{ascii_drawn}\nLegend: " in run("show", "riga", "--graph", "--ascii", at=samples).stdout
 
 
 def test_show_draws_for_other_programs(samples: Path) -> None:
@@ -175,7 +180,7 @@ def test_show_limits_the_lines_of_the_tree(samples: Path) -> None:
     lines = run("show", "riga", "-n", "2", at=samples).stdout.splitlines()
 
     assert "... 7 more lines, --limit cut them" in lines
-    assert sum("riga-" in line for line in lines) == 2
+    assert sum("riga-" in line and "(" in line for line in lines) == 2
 
 
 def test_show_reads_a_branch(samples: Path) -> None:

@@ -1,0 +1,80 @@
+"""`branches` and `checkpoints`: what points into a chat."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import click
+
+from chatledger.domain.draw.outline import short_id
+from chatledger.domain.values import Branch, Checkpoint
+
+from ...ledger.ledger import Ledger
+from .lookup import require_chat
+from .options import Settings, chat_argument, ledger_at, limit_option, listing_options
+from .output import ACTIVE_HEAD, CHECKPOINT, HEAD, column, format_time, print_lines, print_text, print_values, table
+
+T = TypeVar("T", Branch, Checkpoint)
+
+
+@click.command("branches")
+@chat_argument
+@limit_option("branches, the oldest ones")
+@listing_options
+def branches_command(settings: Settings, *, chat_id: str, limit: int | None, as_json: bool, as_csv: bool) -> None:
+    """
+    List the branches of CHAT, the oldest first; * is the active one.
+
+    Each with the length of its chain, its head, and when it was made. With --json, an array with one branch a line.
+    """
+    found = _found(settings, chat_id, lambda ledger: ledger.list_branches(chat_id))
+    shown = found[:limit]
+    if as_json or as_csv:
+        print_values(shown, Branch, as_csv=as_csv)
+        return
+    columns = [
+        column(" ", ["*" if branch.is_active else " " for branch in shown], style=ACTIVE_HEAD),
+        column("branch", [branch.name for branch in shown], style=HEAD),
+        column("messages", [f"{branch.message_count:,}" for branch in shown], align="right"),
+        column("head", [short_id(branch.head_message_id or "(empty)") for branch in shown], style="dim"),
+        column("created", [format_time(branch.created_at) for branch in shown], style="dim"),
+    ]
+    print_lines(table(columns))
+    _say_rest(len(found) - len(shown))
+
+
+@click.command("checkpoints")
+@chat_argument
+@limit_option("checkpoints, the oldest ones")
+@listing_options
+def checkpoints_command(settings: Settings, *, chat_id: str, limit: int | None, as_json: bool, as_csv: bool) -> None:
+    """
+    List the checkpoints of CHAT, the oldest first.
+
+    Each with its message, and when it was set. With --json, an array with one checkpoint a line.
+    """
+    found = _found(settings, chat_id, lambda ledger: ledger.list_checkpoints(chat_id))
+    shown = found[:limit]
+    if as_json or as_csv:
+        print_values(shown, Checkpoint, as_csv=as_csv)
+        return
+    if not found:
+        print_text("No checkpoints: set_checkpoint makes them.")
+        return
+    columns = [
+        column("checkpoint", [checkpoint.name for checkpoint in shown], style=CHECKPOINT),
+        column("message", [checkpoint.message_id for checkpoint in shown]),
+        column("set", [format_time(checkpoint.created_at) for checkpoint in shown], style="dim"),
+    ]
+    print_lines(table(columns))
+    _say_rest(len(found) - len(shown))
+
+
+def _found(settings: Settings, chat_id: str, listed: Callable[[Ledger], list[T]]) -> list[T]:
+    with ledger_at(settings) as ledger:
+        require_chat(ledger, chat_id)
+        return listed(ledger)
+
+
+def _say_rest(number: int) -> None:
+    if number > 0:
+        print_text(f"{number:,} more, --limit cut them", "dim")

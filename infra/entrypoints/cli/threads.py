@@ -1,0 +1,313 @@
+"""`threads`, and `show --thread`: the threads of agents, their steps, and what they wait for."""
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Any, Final
+
+import click
+import msgspec
+from rich.text import Text
+
+from chatledger.domain.draw.outline import escaped
+from chatledger.domain.errors import NamespaceError
+from chatledger.domain.thread.events import Serialized
+from chatledger.domain.thread.namespaces import assistant_of
+from chatledger.domain.thread.record import CheckpointRecord
+from chatledger.domain.values import preview
+from chatledger.domain.wire import Value, to_json
+
+from ...ledger.ledger import Ledger
+from ...ledger.threads import ThreadInfo, Threads
+from .lookup import require_thread
+from .options import Settings, ledger_at, limit_option, listing_options
+from .output import (
+    column,
+    console,
+    count,
+    fields_of,
+    format_minute,
+    format_time,
+    print_json,
+    print_lines,
+    print_note,
+    print_text,
+    print_values,
+    table,
+    table_width,
+)
+
+_SHOWN_STEPS: Final = 20
+_FULL_WIDTH: Final = 110
+_LEAST_NAMES, _STEP_WIDTH = 12, 12
+_METADATA_FORMS: Final[dict[str, Callable[[bytes], Any]]] = {
+    "msgpack": msgspec.msgpack.decode,
+    "json": msgspec.json.decode,
+}
+
+
+class ListedThread(Value, frozen=True, kw_only=True):
+    """
+    A thread of agents as `threads` lists it.
+
+    Args:
+        thread_id: Its id.
+        owner: The user whose it is; None when it is nobody's.
+        checkpoint_count: How many checkpoints it has, in all namespaces.
+        assistants: The assistants that have checkpoints on it.
+        namespaces: All its namespaces, in the order in which they came up.
+        last_step, last_source: Of its newest checkpoint, where its framework says them.
+        created_at, updated_at: The times of its first and its last event.
+    """
+
+    thread_id: str
+    owner: str | None
+    checkpoint_count: int
+    assistants: list[str]
+    namespaces: list[str]
+    last_step: int | None
+    last_source: str | None
+    created_at: int
+    updated_at: int
+
+
+class Task(Value, frozen=True, kw_only=True):
+    """A task of the next step: the node, what it waits for, what it failed with, and whether it is done."""
+
+    name: str
+    interrupts: list[Any]
+    error: Any
+    is_done: bool
+
+
+class Step(Value, frozen=True, kw_only=True):
+    """A checkpoint of a thread. `next` and `tasks` are None where LangGraph's library, which tells them, is not installed."""
+
+    namespace: str
+    checkpoint_id: str
+    parent_id: str | None
+    step: int | None
+    source: str | None
+    created_at: int
+    next: list[str] | None
+    tasks: list[Task] | None
+
+
+@click.command("threads")
+@click.option("--user", "user_id", metavar="ID", help="Only threads of this owner.")
+@click.option("--assistant", "assistant_id", metavar="ID", help="Only threads on which this assistant has checkpoints.")
+@limit_option("threads")
+@listing_options
+def threads_command(
+    settings: Settings,
+    *,
+    user_id: str | None,
+    assistant_id: str | None,
+    limit: int | None,
+    as_json: bool,
+    as_csv: bool,
+) -> None:
+    """
+    List the threads of agents, those changed last first.
+
+    Each with its checkpoints, its assistants (or namespaces), and the last step. With --json, an array with one thread a line.
+    """
+    with ledger_at(settings) as ledger:
+        infos = sorted(Threads(ledger).infos(), key=lambda info: (-info.updated_at, info.thread_id))
+        wanted = [
+            info
+            for info in infos
+            if (user_id is None or info.owner == user_id)
+            and (assistant_id is None or assistant_id in _assistants(info.namespaces))
+        ]
+        shown = [_listed(ledger, info) for info in wanted[:limit]]
+    if as_json or as_csv:
+        print_values(shown, ListedThread, as_csv=as_csv)
+    elif not wanted:
+        print_text("No thread matches." if infos else "No threads of agents yet: LedgerSaver keeps LangGraph's here.")
+    else:
+        print_lines(_thread_rows(shown))
+        if len(wanted) > len(shown):
+            print_text(f"{len(wanted) - len(shown):,} more, --limit cut them", "dim")
+
+
+def _listed(ledger: Ledger, info: ThreadInfo) -> ListedThread:
+    with Threads(ledger).reading(info.thread_id) as thread:
+        newest = max(filter(None, map(thread.latest, info.namespaces)), key=lambda one: one.stored_at, default=None)
+    step, source = (None, None) if newest is None else _step_of(newest.metadata)
+    return ListedThread(
+        thread_id=info.thread_id,
+        owner=info.owner,
+        checkpoint_count=info.checkpoint_count,
+        assistants=_assistants(info.namespaces),
+        namespaces=info.namespaces,
+        last_step=step,
+        last_source=source,
+        created_at=info.created_at,
+        updated_at=info.updated_at,
+    )
+
+
+def _assistants(namespaces: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(filter(None, map(_assistant_of, namespaces))))
+
+
+def _assistant_of(namespace: str) -> str | None:
+    try:
+        return assistant_of(namespace)
+    except NamespaceError:
+        return None
+
+
+def _step_of(metadata: Serialized) -> tuple[int | None, str | None]:
+    """The number and the source of a step, where its metadata can be read without the framework that wrote them."""
+    form, data = metadata
+    decode = _METADATA_FORMS.get(form)
+    try:
+        found: Any = {} if decode is None else decode(data)
+    except (msgspec.DecodeError, ValueError):
+        return None, None
+    if not isinstance(found, dict):
+        return None, None
+    fields: dict[Any, Any] = found
+    step, source = fields.get("step"), fields.get("source")
+    return step if isinstance(step, int) else None, source if isinstance(source, str) else None
+
+
+def _thread_rows(threads: list[ListedThread]) -> list[Text]:
+    out = console()
+    width = out.width if out.file.isatty() else None
+    columns = [
+        column("thread", [one.thread_id for one in threads], style="cyan"),
+        column("checkpoints", [f"{one.checkpoint_count:,}" for one in threads], align="right"),
+        column("last step", [_step_text(one.last_step, one.last_source) for one in threads], width=_STEP_WIDTH),
+    ]
+    if width is None or width >= _FULL_WIDTH:
+        columns += [
+            column("changed (UTC)", [format_minute(one.updated_at) for one in threads], style="dim"),
+            column("owner", [one.owner or "" for one in threads]),
+        ]
+    room = None if width is None else max(width - table_width(columns), _LEAST_NAMES)
+    names = [", ".join(one.assistants or filter(None, one.namespaces)) for one in threads]
+    columns.append(column("assistants or namespaces", names, width=room))
+    return table(columns)
+
+
+def _step_text(step: int | None, source: str | None) -> str:
+    return " ".join(("-" if step is None else str(step), source or "")).rstrip()
+
+
+def show_thread(ledger: Ledger, thread_id: str, *, limit: int | None, as_json: bool) -> None:
+    """Print a thread of agents: its steps by namespace, the oldest first, and what is to run or waits at the end of each."""
+    info = require_thread(ledger, thread_id)
+    most = None if limit is None and as_json else _SHOWN_STEPS if limit is None else limit
+    steps = list(_steps(ledger, info, most))
+    live = [] if not steps else _live(ledger, info)
+    if as_json:
+        print_json({"thread": fields_of(info), "steps": list(map(fields_of, steps)), "now": list(map(fields_of, live))})
+        return
+    owner = f"owner {info.owner} · " if info.owner else ""
+    print_text(f"thread {info.thread_id}", "bold")
+    times = f"created {format_time(info.created_at)} · changed {format_time(info.updated_at)}"
+    print_text(f"{owner}{count(info.checkpoint_count, 'checkpoint')} · {times}", "dim")
+    for namespace in info.namespaces:
+        own = [step for step in steps if step.namespace == namespace]
+        now = next((step for step in live if step.namespace == namespace), None)
+        if own or now is not None:
+            print_lines([Text(), *_namespace_lines(namespace, own, now)])
+    if len(steps) < info.checkpoint_count:
+        print_text(f"{info.checkpoint_count - len(steps):,} earlier steps, --limit cut them", "dim")
+    if any(step.next is None for step in live):
+        print_note("what is to run next is told with LangGraph's library: pip install 'chatledger[langgraph]'")
+
+
+def _steps(ledger: Ledger, info: ThreadInfo, limit: int | None) -> Iterator[Step]:
+    """The newest steps of all namespaces, the oldest first."""
+    threads = Threads(ledger)
+    with threads.reading(info.thread_id) as thread:
+        found = [one for name in info.namespaces for one in thread.checkpoints(name) if one.skeleton is None]
+    found.sort(key=lambda one: one.checkpoint_id)
+    yield from map(_step, found if limit is None else found[max(len(found) - limit, 0) :])
+
+
+def _step(record: CheckpointRecord) -> Step:
+    number, source = _step_of(record.metadata)
+    return Step(
+        namespace=record.namespace,
+        checkpoint_id=record.checkpoint_id,
+        parent_id=record.parent_id,
+        step=number,
+        source=source,
+        created_at=record.stored_at,
+        next=None,
+        tasks=None,
+    )
+
+
+def _live(ledger: Ledger, info: ThreadInfo) -> list[Step]:
+    """The newest step of each namespace, with what is to run after it."""
+    with Threads(ledger).reading(info.thread_id) as thread:
+        newest = [_step(found) for found in map(thread.latest, info.namespaces) if found is not None]
+    try:
+        from ..langgraph.saver import LedgerSaver
+    except ImportError:
+        return newest
+    # Values are not shown, so it does not matter which of their classes are not loaded.
+    logging.getLogger("langgraph").setLevel(logging.ERROR)
+    state_of = partial(LedgerSaver(ledger).get_thread_state, info.thread_id)
+    return [_with_tasks(step, state_of(step.namespace)) for step in newest]
+
+
+def _with_tasks(step: Step, state: Any) -> Step:
+    if state is None:
+        return step
+    tasks = [
+        Task(
+            name=task.name,
+            interrupts=[_plain(getattr(one, "value", one)) for one in task.interrupts],
+            error=_plain(task.error),
+            is_done=task.is_done,
+        )
+        for task in state.tasks
+    ]
+    return msgspec.structs.replace(step, next=state.next, tasks=tasks)
+
+
+def _plain(value: Any) -> Any:
+    """A value of an agent as JSON; as text where it is of a class that JSON does not know."""
+    try:
+        return to_json(value)
+    except TypeError:
+        return str(value)
+
+
+def _namespace_lines(namespace: str, steps: list[Step], now: Step | None) -> Iterator[Text]:
+    if namespace:
+        yield Text(escaped(namespace), style="bold cyan")
+    if steps:
+        columns = [
+            column("step", ["-" if step.step is None else str(step.step) for step in steps], align="right"),
+            column("source", [step.source or "-" for step in steps]),
+            column("time (UTC)", [format_time(step.created_at)[:19].replace("T", " ") for step in steps], style="dim"),
+            column("checkpoint", [step.checkpoint_id for step in steps], style="dim"),
+        ]
+        yield from table(columns)
+    if now is None or now.next is None:
+        return
+    yield Text.assemble("next: ", (escaped(", ".join(now.next)) or "nothing, it is finished", "bold"))
+    for task in now.tasks or []:
+        yield from _task_lines(task)
+
+
+def _task_lines(task: Task) -> Iterator[Text]:
+    name = escaped(task.name) or "a task"
+    for interrupt in task.interrupts:
+        yield Text(f"  {name} waits: ", style="yellow").append(escaped(_said(interrupt)), style="default")
+    if task.error is not None:
+        yield Text(f"  {name} failed: ", style="red").append(escaped(_said(task.error)), style="default")
+    if task.is_done:
+        yield Text(f"  {name} is done", style="dim")
+
+
+def _said(value: Any) -> str:
+    return value if isinstance(value, str) else preview(value)

@@ -1,0 +1,72 @@
+"""Whether a server answers at all, told within seconds: for people who wait, and may have mistyped the address."""
+
+import socket
+import time
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import Final
+from urllib.parse import urlsplit
+
+from chatledger.domain.errors import LogUnavailableError
+
+from .endpoint import Endpoint
+
+_PORT: Final = 4222
+PATIENCE_S: Final = 2.0
+
+
+def require_answer(endpoint: Endpoint, *, timeout_s: float = PATIENCE_S) -> None:
+    """
+    Return as soon as one of the servers greets as NATS servers do. Nothing is sent, and nobody logs in.
+
+    Args:
+        endpoint: The servers.
+        timeout_s: How long to wait for all of them together.
+
+    Raises:
+        LogUnavailableError: None does. It says of each why, as far as that is known.
+    """
+    ends_at = time.monotonic() + timeout_s
+    faults = dict.fromkeys(endpoint.urls, f"no answer within {timeout_s:g} s")
+    answers: SimpleQueue[tuple[str, str | None]] = SimpleQueue()
+    for url in endpoint.urls:
+        # Looking up a name has no timeout of its own, so each server has a thread, for which nobody waits in the end.
+        Thread(
+            target=lambda url=url: answers.put((url, _fault(url, ends_at, is_silent=endpoint.tls_first))), daemon=True
+        ).start()
+    for _ in endpoint.urls:
+        try:
+            url, fault = answers.get(timeout=max(ends_at - time.monotonic(), 0.001) + 0.1)
+        except Empty:
+            break
+        if fault is None:
+            return
+        faults[url] = fault
+    what = "; ".join(f"{url.partition('://')[2]}: {fault}" for url, fault in faults.items())
+    msg = f"no NATS server answers at {what}. Start it, or correct the location"
+    raise LogUnavailableError(msg)
+
+
+def _fault(url: str, ends_at: float, *, is_silent: bool) -> str | None:
+    """Why a server cannot be used; None when it greets, or is to be silent until TLS is set up."""
+    parts = urlsplit(url)
+    is_taken = False
+    try:
+        with socket.create_connection((parts.hostname, parts.port or _PORT), timeout=_left(ends_at)) as connection:
+            if is_silent:
+                return None
+            is_taken = True
+            connection.settimeout(_left(ends_at))
+            return None if connection.recv(1) == b"I" else "what listens there is no NATS server"
+    except TimeoutError:
+        return "it takes the connection, and then says nothing" if is_taken else "no answer in time"
+    except ConnectionRefusedError:
+        return "nobody listens there"
+    except socket.gaierror:
+        return "the name of the host is not known"
+    except OSError as error:
+        return error.strerror or str(error)
+
+
+def _left(ends_at: float) -> float:
+    return max(ends_at - time.monotonic(), 0.001)

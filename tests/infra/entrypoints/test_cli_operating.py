@@ -1,0 +1,364 @@
+"""What an operator does: threads, deleting, editing, pointers; and nothing that reading makes or says wrongly."""
+
+import contextlib
+import csv
+import io
+import os
+import pty
+import socket
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any, TypedDict
+
+import pytest
+from langgraph.graph import END, START, StateGraph
+from langgraph.types import interrupt
+from tests.support.cli_world import TIMEOUT_S, ask, ask_lines, fails, finish, run, start
+
+import chatledger
+from chatledger.graph_state import StateStore, initial_state, state_id
+from chatledger.infra.entrypoints.cli.app import VERBS
+from chatledger.langgraph import LedgerSaver
+
+STATE = state_id("ada", "talk")
+
+
+class _State(TypedDict, total=False):
+    n: int
+
+
+def _ask_somebody(state: _State) -> _State:
+    del state
+    return {"n": interrupt("approve the plan?")}
+
+
+def make_agents(location: Path) -> None:
+    """A ledger without a chat: a thread that waits, one of two assistants, and the state of a graph."""
+    graph: Any = StateGraph(_State)
+    graph.add_node("count", lambda state: {"n": 1})
+    graph.add_node("review", _ask_somebody)
+    graph.add_edge(START, "count")
+    graph.add_edge("count", "review")
+    graph.add_edge("review", END)
+    with chatledger.open(location, durability="fast") as ledger:
+        saver = LedgerSaver(ledger)
+        graph.compile(checkpointer=saver).invoke({"n": 0}, {"configurable": {"thread_id": "trick"}})
+        for assistant in ("planner", "critic"):
+            app = graph.compile(checkpointer=saver.for_assistant(assistant))
+            app.invoke({"n": 0}, {"configurable": {"thread_id": "duo"}})
+        StateStore(ledger).put(STATE, initial_state("ada", "hello"), node="start")
+
+
+@pytest.fixture(scope="module")
+def agents(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same one for all who only read."""
+    location = tmp_path_factory.mktemp("agents") / "data"
+    make_agents(location)
+    return location
+
+
+def test_a_ledger_of_threads_is_not_called_empty(agents: Path) -> None:
+    assert run("chats", at=agents).stdout == (
+        "No chats, but 2 threads of agents ('chatledger threads') and 1 state of a graph.\n"
+    )
+    assert ask("chats", at=agents) == []
+    assert "there are no chats here, but 2 threads of agents" in fails(1, "show", "nope", at=agents)
+
+
+@pytest.mark.parametrize("verb", [("show",), ("runs",), ("log",), ("replay",), ("export",), ("branches",)])
+@pytest.mark.parametrize("given", ["trick", "chatledger:thread:duo", STATE])
+def test_what_is_no_chat_is_called_what_it_is(agents: Path, verb: tuple[str, ...], given: str) -> None:
+    """No damage is suspected where there is none."""
+    if verb == ("log",) and given.startswith("chatledger:"):
+        assert run(*verb, given, at=agents).exit_code == 0
+        return
+    said = fails(1, *verb, given, at=agents)
+
+    assert "restore" not in said
+    assert "empty" not in said
+    assert "it is the state of a graph; 'chatledger log" in said or "'chatledger show --thread" in said
+
+
+def test_doctor_and_verify_count_each_kind(agents: Path, tmp_path: Path) -> None:
+    counts = "2 threads of agents, 1 state of a graph"
+
+    assert f" events of {counts} up to position" in run("doctor", at=agents).stdout
+    assert f"The index equals it: {counts}.\n" in run("verify", at=agents).stdout
+    found = ask("verify", at=agents)
+    assert (found["chat_count"], found["thread_count"], found["state_count"]) == (0, 2, 1)
+    diagnosis = ask("doctor", at=agents)
+    assert (diagnosis["stream_count"], diagnosis["thread_count"], diagnosis["state_count"]) == (3, 2, 1)
+    with chatledger.open(tmp_path / "chats", durability="fast") as ledger:
+        ledger.create_chat("a", "ada")
+    assert "1 event of 1 chat up to position" in run("doctor", at=tmp_path / "chats").stdout
+
+
+def test_threads(agents: Path) -> None:
+    table = run("threads", at=agents).stdout.splitlines()
+    found = {thread["thread_id"]: thread for thread in ask("threads", at=agents)}
+
+    assert table[0].split()[:4] == ["thread", "checkpoints", "last", "step"]
+    assert [line.split()[:4] for line in table[1:]] == [["duo", "6", "1", "loop"], ["trick", "3", "1", "loop"]]
+    assert table[1].endswith("planner, critic")
+    assert found["duo"]["assistants"] == ["planner", "critic"]
+    assert found["duo"]["namespaces"] == ["assistant:planner", "assistant:critic"]
+    assert (found["trick"]["last_step"], found["trick"]["last_source"]) == (1, "loop")
+    assert [one["thread_id"] for one in ask("threads", "--assistant", "critic", at=agents)] == ["duo"]
+    assert run("threads", "--user", "nobody", at=agents).stdout == "No thread matches.\n"
+    assert run("threads", "-n", "1", at=agents).stdout.endswith("1 more, --limit cut them\n")
+
+
+def test_show_a_thread(agents: Path) -> None:
+    lines = run("show", "--thread", "trick", at=agents).stdout.splitlines()
+    found = ask("show", "--thread", "duo", at=agents)
+
+    assert lines[0] == "thread trick"
+    assert [line.split()[:2] for line in lines[4:7]] == [["-1", "input"], ["0", "loop"], ["1", "loop"]]
+    assert lines[7:] == ["next: review", "  review waits: approve the plan?"]
+    assert "2 earlier steps" in run("show", "--thread", "trick", "-n", "1", at=agents).stdout
+    assert [now["namespace"] for now in found["now"]] == ["assistant:planner", "assistant:critic"]
+    assert [now["next"] for now in found["now"]] == [["review"], ["review"]]
+    assert found["now"][0]["tasks"] == [
+        {"name": "review", "interrupts": ["approve the plan?"], "error": None, "is_done": False}
+    ]
+    assert len(found["steps"]) == 6
+    assert fails(1, "show", "--thread", "trik", at=agents) == "no thread of agents 'trik'; did you mean 'trick'?"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ((), "name a chat, or a thread with --thread"),
+        (("riga", "--thread", "t"), "either a chat or a thread"),
+        (("--thread", "t", "--messages"), "--thread goes with --limit and --json only"),
+    ],
+)
+def test_show_needs_one_of_both(tmp_path: Path, arguments: tuple[str, ...], reason: str) -> None:
+    assert reason in fails(2, "show", *arguments, at=tmp_path / "none")
+
+
+# Changes
+
+
+def test_delete_needs_a_yes(samples: Path) -> None:
+    assert "give --yes" in fails(2, "delete", "riga", at=samples)
+    assert "name the chats" in fails(2, "delete", "--yes", at=samples)
+    assert "did you mean 'riga'" in fails(1, "delete", "--yes", "sensor", "rigga", at=samples)
+    assert {chat["id"] for chat in ask("chats", at=samples)} >= {"riga", "sensor"}
+
+    assert run("delete", "--yes", "--actor", "ops", "riga", "sensor", at=samples).stdout == (
+        "Deleted chat riga.\nDeleted chat sensor.\n"
+    )
+    assert {"riga", "sensor"}.isdisjoint(chat["id"] for chat in ask("chats", at=samples))
+    assert [line["actor"] for line in ask_lines("log", "riga", at=samples)] == ["ops"]
+
+
+def test_delete_threads(tmp_path: Path) -> None:
+    make_agents(tmp_path / "data")
+
+    assert ask("delete", "--thread", "trick", "--yes", at=tmp_path / "data") == {"chats": [], "threads": ["trick"]}
+    assert [thread["thread_id"] for thread in ask("threads", at=tmp_path / "data")] == ["duo"]
+    assert "no thread of agents 'trick'" in fails(1, "delete", "--thread", "trick", "--yes", at=tmp_path / "data")
+
+
+@pytest.mark.parametrize(("answer", "code"), [("n", 1), ("", 1), ("y", 0)])
+def test_delete_asks_on_a_terminal(samples: Path, answer: str, code: int) -> None:
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "chatledger", "-l", str(samples), "delete", "riga"],
+        stdin=theirs,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    os.close(theirs)
+    os.write(ours, f"{answer}\n".encode())
+    said = process.communicate(timeout=TIMEOUT_S)[1]
+    os.close(ours)
+
+    assert process.returncode == code
+    assert 'chat riga "A weekend in Riga", owner ada, 9 messages\n' in said
+    assert "It cannot be undone [y/N]" in said
+    assert ("riga" in {chat["id"] for chat in ask("chats", at=samples)}) == bool(code)
+
+
+def test_edit(samples: Path) -> None:
+    assert run("edit", "riga", "--title", "Riga", "--actor", "ops", at=samples).stdout == "Changed riga: title.\n"
+    changed = ask(
+        "edit", "riga", "--metadata", 'tags=["a","b"]', "--metadata", "lang=lv", "--expires", "2030-01-01", at=samples
+    )
+    assert changed["metadata"] == {"topic": "travel", "tags": ["a", "b"], "lang": "lv"}
+    assert changed["expires_at"] == "2030-01-01T00:00:00.000Z"
+    again = ask("edit", "riga", "--remove", "tags", "--expires", "never", "--title", "", at=samples)
+    assert "tags" not in again["metadata"]
+    assert again["metadata"]["lang"] == "lv"
+    assert (again["expires_at"], again["title"]) == (None, None)
+    assert "Nothing changed" in run("edit", "riga", "--metadata", "lang=lv", at=samples).stdout
+    assert ask_lines("log", "riga", "--actor", "ops", at=samples)[0]["payload"] == {"changes": {"title": "Riga"}}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ((), "say what to change"),
+        (("--metadata", "tags=[a"), "is not KEY=JSON"),
+        (("--metadata", "tags"), "is not KEY=JSON"),
+        (("--expires", "soon"), "is neither a time"),
+    ],
+)
+def test_edits_that_mean_nothing(tmp_path: Path, arguments: tuple[str, ...], reason: str) -> None:
+    assert reason in fails(2, "edit", "riga", *arguments, at=tmp_path / "none")
+
+
+def test_branches_and_checkpoints(samples: Path) -> None:
+    branches = run("branches", "riga", at=samples).stdout.splitlines()
+
+    assert {tuple(line.split()[:4]) for line in branches[1:]} >= {("*", "inland", "6", "riga-8")}
+    assert {branch["name"] for branch in ask("branches", "riga", at=samples)} == {"main", "main-v2", "inland"}
+    assert [line.split()[:2] for line in run("checkpoints", "riga", at=samples).stdout.splitlines()[1:]] == [
+        [mark["name"], mark["message_id"]] for mark in ask("checkpoints", "riga", at=samples)
+    ]
+    assert run("branches", "riga", "-n", "1", at=samples).stdout.endswith("2 more, --limit cut them\n")
+    assert "did you mean 'riga'" in fails(1, "checkpoints", "rigga", at=samples)
+
+
+# Reading
+
+
+READING = [
+    ("chats",),
+    ("show", "x"),
+    ("threads",),
+    ("branches", "x"),
+    ("search", "x"),
+    ("log",),
+    ("verify",),
+    ("doctor",),
+    ("export",),
+    ("delete", "x", "--yes"),
+]
+
+
+@pytest.mark.parametrize("arguments", READING, ids=" ".join)
+def test_reading_makes_nothing(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    """Neither a file nor a folder, where there is no ledger; and nothing in what belongs to others."""
+    (tmp_path / "empty").mkdir()
+    other = tmp_path / "other.db"
+    with sqlite3.connect(other) as database:
+        database.execute("CREATE TABLE people (name TEXT)")
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+
+    for place in (f"sqlite:///{tmp_path}/typo.db", str(tmp_path / "typo")):
+        result = run("-l", place, *arguments)
+        assert result.exit_code == 1
+        assert "there is no ledger at" in result.stderr
+    if arguments != ("doctor",):
+        for place in (f"sqlite:///{other}", str(tmp_path / "empty")):
+            assert "there is no ledger at" in fails(1, "-l", place, *arguments)
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
+
+
+def test_an_sqlite_ledger_is_found(tmp_path: Path) -> None:
+    place = f"sqlite:///{tmp_path}/a.db"
+    with chatledger.open(place) as ledger:
+        ledger.create_chat("a", "ada")
+        assert '"id":"a"' in run("-l", place, "chats", "--json").stdout
+    assert '"id":"a"' in run("-l", place, "chats", "--json").stdout
+
+
+@pytest.mark.parametrize("kind", ["nobody", "silent", "other"])
+def test_a_server_that_does_not_answer(kind: str) -> None:
+    """Said within three seconds, in words."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+        if kind == "nobody":
+            listening.close()
+        if kind == "other":
+
+            def greet() -> None:
+                connection = listening.accept()[0]
+                with connection, contextlib.suppress(OSError):
+                    connection.sendall(b"HTTP/1.1 400\r\n")
+                    connection.recv(1)
+
+            threading.Thread(target=greet, daemon=True).start()
+        began = time.monotonic()
+        said = fails(1, "-l", f"nats://s3cret@127.0.0.1:{port}/x", "chats")
+        took_s = time.monotonic() - began
+
+    why = {"nobody": "nobody listens there", "silent": "says nothing", "other": "is no NATS server"}[kind]
+    assert said.startswith(f"no NATS server answers at 127.0.0.1:{port}: ")
+    assert why in said
+    assert "Error" not in said
+    assert "s3cret" not in said
+    assert took_s < 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (("--as-user", "bob", "verify"), "verify is about the chats of all users; leave out --as-user"),
+        (("--as-user", "bob", "backup", "x"), "leave out --as-user"),
+        (("chats", "-n", "x"), "'x' is not a valid whole number"),
+        (("diff", "riga", "@now", "main"), "compare two moments, such as @120 and @now, or two branches"),
+        (("chats", "--json", "--csv"), "JSON or CSV, not both"),
+        (("chats", "--csv", "--json"), "JSON or CSV, not both"),
+    ],
+    ids=lambda given: " ".join(given) if isinstance(given, tuple) else "",
+)
+def test_wrong_use_is_told_in_words(samples: Path, arguments: tuple[str, ...], reason: str) -> None:
+    assert reason in fails(2, *arguments, at=samples)
+
+
+def test_times_in_json_are_iso(samples: Path) -> None:
+    times = [
+        ask("chats", at=samples)[0]["created_at"],
+        ask("show", "riga", at=samples)["messages"][0]["created_at"],
+        ask("branches", "riga", at=samples)[0]["created_at"],
+        ask("search", "riga", at=samples)[0]["message"]["created_at"],
+        ask_lines("log", at=samples)[0]["occurred_at"],
+        ask_lines("replay", "riga", at=samples)[0]["occurred_at"],
+    ]
+
+    assert all(isinstance(time, str) and time.endswith("Z") and "T" in time for time in times)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "column"),
+    [
+        (("chats",), "id"),
+        (("branches", "riga"), "name"),
+        (("checkpoints", "riga"), "name"),
+        (("search", "riga"), "snippet"),
+        (("log",), "what"),
+        (("runs", "riga"), "run_id"),
+        (("threads",), "last_step"),
+        (("feeds",), "name"),
+    ],
+)
+def test_lists_as_csv(samples: Path, arguments: tuple[str, ...], column: str) -> None:
+    """With a heading also when there is nothing, and as many lines as there are values in the JSON."""
+    rows = list(csv.DictReader(io.StringIO(run(*arguments, "--csv", at=samples).stdout)))
+    result = run(*arguments, "--json", at=samples).stdout
+    expected = [line for line in result.splitlines() if line.startswith("{")]
+
+    assert column in run(*arguments, "--csv", at=samples).stdout.splitlines()[0].split(",")
+    assert len(rows) == len(expected)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion(shell: str) -> None:
+    script = run("completion", shell).stdout
+    word = "1" if shell != "fish" else "bran"
+    code, out, _ = finish(
+        start(_CHATLEDGER_COMPLETE=f"{shell}_complete", COMP_WORDS="chatledger bran", COMP_CWORD=word)
+    )
+
+    assert "_CHATLEDGER_COMPLETE" in script
+    assert code == 0
+    assert "branches" in out
+    assert VERBS.keys() >= {"branches", "completion"}
