@@ -133,7 +133,9 @@ def adopted(value: Any) -> Any:
     """The fragment of a message that another library made, or that is written as it would be; anything else as it is."""
     if isinstance(value, NewMessage | Message) or is_fragment(value) or not isinstance(value, Mapping | Dumpable):
         return value
-    plain: Any = value.model_dump(mode="json", exclude_unset=True) if isinstance(value, Dumpable) else value
+    plain: Any = cast("Any", value)
+    if isinstance(value, Dumpable):
+        plain = value.model_dump(mode="json", exclude_unset=True)
     message_id = new_id()
     stored = of_an_api(plain, message_id)
     if stored is not None:
