@@ -74,6 +74,41 @@ LIMITS: Final = (
 """What is limited, to how much, and what happens beyond."""
 
 
+ABSENT: Final = """
+## Ids that nothing has
+
+One rule for all methods of `Ledger`, `AsyncLedger` and their views, whether nothing has the id, it belongs to another user, or
+it cannot be anybody's (empty, too long, with NUL):
+
+| the call | answers |
+| --- | --- |
+| asks for one thing: `get_*`, `owner_of` | `None` |
+| asks for several: `list_*`, `get_chain`, `children`, `siblings`, `versions`, `branches_of`, `runs`, `regenerations`, `forks`, `history`, `search`, `graph`, `get_annotations` | nothing: empty |
+| asks whether, or how many: `has_children`, `count_chats` | `False`, 0 |
+| removes: `delete_chat`, `delete_branch`, `delete_checkpoint` | `False`: there is nothing to do |
+| changes or adds something | an error: [`NotFoundError`](errors.md) where nothing has the id, [`InvalidValueError`](errors.md) where it cannot be |
+
+Some reads raise all the same, a [`NotFoundError`](errors.md) each, since an empty answer would be taken for one:
+
+- `get_messages`, `get_page` and `get_context` of an unknown chat, branch or message. A model that is given their answer would begin a
+  conversation anew because of a typing error. Ask `get_chat` first where the id comes from outside.
+- `search(branch=...)`, where the chat is there and has no such branch, likewise.
+- `common_ancestor`, `diff`, `plan_regeneration` and `export_chat`, which compute something of what you name.
+- `before` and `after`, where a page is to begin.
+
+What is no text at all, such as `None` or a number, is a mistake of the program, and an `InvalidValueError` everywhere; `feed`
+refuses an id that cannot be as well, as it would wait for it for ever.
+""".strip()
+TIMES: Final = """
+## Times
+
+Times are whole milliseconds since the Unix epoch, UTC. Where a call takes one (`since`, `until`, `expires_at`, `now`), it is such a
+number or a `datetime` with a time zone; one without is refused, as it would mean another moment on each machine. `since` includes
+its moment. `until` of `history` includes it as well, `until` of `search` does not. In `history` positions on the log have
+arguments of their own: `after` and `up_to`. Only in `as_of` a number is a position.
+""".strip()
+
+
 def limits_page() -> str:
     """Every limit with its value, and the error beyond it."""
     rows = "\n".join(f"| {what} | {most} | {_beyond(then)} |" for what, most, then in LIMITS)
@@ -85,6 +120,8 @@ def limits_page() -> str:
         f"| what | at most | beyond |\n| --- | --- | --- |\n{rows}",
         "There is no limit on the number of chats, of messages, branches and checkpoints of a chat, or of the messages of one "
         f"call: they are spread over events, of which one call writes at most {MAX_COMMIT_EVENTS:,}.",
+        ABSENT,
+        TIMES,
     )
 
 

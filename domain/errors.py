@@ -27,6 +27,7 @@ Everything chatledger raises on purpose, named by what the caller may conclude.
     │  ├─ CheckpointExistsError     the checkpoint id of a thread stands for another content or parent
     │  ├─ RunConflictError          the run id, or that of a regeneration, stands for something else
     │  └─ MessageConflictError      the message id exists with other content, or in another chat
+    ├─ LastBranchError              a chat has one branch at least; nothing was written
     ├─ EmptyChatError               the branch has no stored message yet
     ├─ ConflictError                somebody else was faster; nothing was written, read again and decide anew
     │  ├─ HeadConflictError         the branch moved since it was read
@@ -179,6 +180,17 @@ class WrongChatError(ChatledgerError):
         self.message_id, self.chat_id = message_id, chat_id
 
 
+class LastBranchError(ChatledgerError):
+    """The branch is the only one of its chat, which cannot be without. Nothing was written."""
+
+    def __init__(self, chat_id: str, branch: str) -> None:
+        super().__init__(
+            f"branch {branch!r} is the only one of chat {chat_id!r}; create another one first, or rename it, "
+            "or empty it with move_head"
+        )
+        self.chat_id, self.branch = chat_id, branch
+
+
 class EmptyChatError(ChatledgerError):
     """The branch has no stored message yet."""
 
@@ -303,10 +315,16 @@ class HeadConflictError(ConflictError):
     Nothing was written. Read the chain from `actual` and decide again.
     """
 
-    def __init__(self, chat_id: str, branch: str, *, expected: str | None, actual: str | None) -> None:
-        super().__init__(
-            f"branch {branch!r} of chat {chat_id!r} is at {actual!r}, expected {expected!r}; read it again and retry"
-        )
+    def __init__(
+        self,
+        chat_id: str,
+        branch: str,
+        *,
+        expected: str | None,
+        actual: str | None,
+        advice: str = "read it again and retry",
+    ) -> None:
+        super().__init__(f"branch {branch!r} of chat {chat_id!r} is at {actual!r}, expected {expected!r}; {advice}")
         self.chat_id, self.branch, self.expected, self.actual = chat_id, branch, expected, actual
 
 
@@ -496,6 +514,7 @@ __all__ = (
     "FragmentConversionError",
     "HeadConflictError",
     "InvalidValueError",
+    "LastBranchError",
     "LedgerClosedError",
     "LedgerLockedError",
     "LogFullError",

@@ -51,6 +51,20 @@ def check_id(value: Any, what: str, *, empty: bool = False) -> str:
     return value
 
 
+NO_ID: Final = "\0"
+"""An id that nothing has."""
+
+
+def sought_id(value: Any, what: str, *, empty: bool = False) -> str:
+    """An id to look for: `NO_ID` in place of a text that can be nobody's, which is looked for like any unknown id."""
+    try:
+        return check_id(value, what, empty=empty)
+    except InvalidValueError:
+        if not isinstance(value, str):
+            raise
+        return NO_ID
+
+
 def check_optional_id(value: Any, what: str) -> str | None:
     """Check an optional id."""
     return None if value is None else check_id(value, what)

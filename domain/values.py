@@ -89,7 +89,8 @@ class Chat(Value, frozen=True, kw_only=True):
     """
     A conversation. `message_count` counts the messages of all its branches, `branch_count` its branches.
 
-    `updated_at` is the time of the last change of title or metadata or the last appended message. It never decreases.
+    `updated_at` is the time of the last change of title or metadata or the last appended message; of an imported chat, what its
+    source says of that. It never decreases.
     From `expires_at` on the next sweep deletes it, in ms; None for never.
     """
 
@@ -207,6 +208,50 @@ class Branch(Value, frozen=True, kw_only=True):
     created_at: int
 
 
+class Versions(Value, frozen=True, kw_only=True):
+    """
+    The versions of a message: the messages with the same parent, itself among them. An edit or a new answer makes one.
+
+    Args:
+        ids: Their ids, in the order of their creation.
+        index: Which one is shown, counted from 0; None when no branch has any of them.
+    """
+
+    ids: list[str]
+    index: int | None
+
+    derived: ClassVar[tuple[str, ...]] = ("shown",)
+
+    @property
+    def shown(self) -> str | None:
+        """The id of the one that is shown."""
+        return None if self.index is None else self.ids[self.index]
+
+
+class PageEntry(Value, frozen=True, kw_only=True):
+    """A message of a page, and its versions."""
+
+    message: Message
+    versions: Versions
+
+
+class Page(Value, frozen=True, kw_only=True):
+    """
+    A part of the chain of a branch, as a chat interface shows it.
+
+    Args:
+        chat_id: The chat.
+        branch: The name of the branch.
+        entries: The messages with their versions, oldest first.
+        before: To be given to `get_page` for the page before this one; None when this one begins with a root.
+    """
+
+    chat_id: str
+    branch: str
+    entries: list[PageEntry]
+    before: str | None
+
+
 class Checkpoint(Value, frozen=True, kw_only=True):
     """A name for a message. Setting the name again keeps the `id` and changes `message_id` and `created_at`."""
 
@@ -267,11 +312,13 @@ class SearchHit(Value, frozen=True, kw_only=True):
         message: The message.
         rank: How well it matches: lower is better. By BM25, over the chats that were searched.
         snippet: The best passage of at most 32 words, with matches between `<mark>` and `</mark>`. Not escaped for HTML.
+        within: What the passage is from: the text of the message, its tools or its reasoning.
     """
 
     message: Message
     rank: float
     snippet: str
+    within: Literal["text", "tools", "reasoning"] = "text"
 
 
 class SearchHits(list[SearchHit]):

@@ -15,7 +15,18 @@ from chatledger.domain.errors import DECODE_ERRORS, CorruptStateError, LedgerClo
 from chatledger.domain.values import Chat, Progress, no_progress
 
 from .chat.chains import Place
-from .chat.lists import Cursor, dropped_large, finish_drop, is_large_used, large_digests, list_chats, listed
+from .chat.lists import (
+    ALL_CHATS,
+    ChatList,
+    Cursor,
+    count_chats,
+    dropped_large,
+    finish_drop,
+    is_large_used,
+    large_digests,
+    list_chats,
+    listed,
+)
 from .chat.reader import IndexedChat
 from .generations import Erasure, Generation, Generations, IndexState, RetiredError, read_state
 from .lmdb.environment import INITIAL_MAP_BYTES, Transaction, UncleanStopError
@@ -97,16 +108,14 @@ class Snapshot:
         return chat, found[1]
 
     def list_chats(
-        self,
-        *,
-        user_id: str | None = None,
-        entry: tuple[str, str | float] | None = None,
-        limit: int | None = None,
-        offset: int = 0,
-        after: Cursor | None = None,
+        self, chats: ChatList = ALL_CHATS, *, limit: int | None = None, offset: int = 0, after: Cursor | None = None
     ) -> list[Chat]:
-        """Chats by `updated_at`, newest first, ties by id."""
-        return list_chats(self.txn, self.tables, user_id=user_id, entry=entry, limit=limit, offset=offset, after=after)
+        """A page of a list of chats."""
+        return list_chats(self.txn, self.tables, chats, limit=limit, offset=offset, after=after)
+
+    def count_chats(self, chats: ChatList) -> int:
+        """The number of chats of a list."""
+        return count_chats(self.txn, self.tables, chats)
 
     def tracking(self, application_name: str) -> int | None:
         """Return the tracked position of an application's projection."""

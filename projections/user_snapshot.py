@@ -3,7 +3,7 @@
 from chatledger.domain.values import Chat
 
 from .chat.chains import Place
-from .chat.lists import Cursor
+from .chat.lists import ALL_CHATS, ChatList, Cursor
 from .chat.reader import IndexedChat, chat_at
 from .generations import IndexState
 from .index import Snapshot
@@ -50,17 +50,17 @@ class UserSnapshot:
         return None
 
     def list_chats(
-        self,
-        *,
-        user_id: str | None = None,
-        entry: tuple[str, str | float] | None = None,
-        limit: int | None = None,
-        offset: int = 0,
-        after: Cursor | None = None,
+        self, chats: ChatList = ALL_CHATS, *, limit: int | None = None, offset: int = 0, after: Cursor | None = None
     ) -> list[Chat]:
-        """The user's chats by `updated_at`, newest first, ties by id; none when they are asked for another's."""
-        if user_id not in {None, self.user_id}:
+        """A page of a list of the user's chats; nothing when it is of another's."""
+        if chats.user_id not in {None, self.user_id}:
             return []
         if after is not None:
             after = after._replace(chat_no=self.chat(after.chat_id).chat_no or 0)
-        return self._whole.list_chats(user_id=self.user_id, entry=entry, limit=limit, offset=offset, after=after)
+        return self._whole.list_chats(chats._replace(user_id=self.user_id), limit=limit, offset=offset, after=after)
+
+    def count_chats(self, chats: ChatList) -> int:
+        """The number of chats of a list of the user's; 0 when it is of another's."""
+        if chats.user_id not in {None, self.user_id}:
+            return 0
+        return self._whole.count_chats(chats._replace(user_id=self.user_id))

@@ -130,15 +130,12 @@ def _public(cls: type) -> dict[str, object]:
 
 def test_async_ledger_has_every_method() -> None:
     """`AsyncLedger` offers what `Ledger` does, under the same names."""
-    missing = set(_public(chatledger.Ledger)) - set(_public(chatledger.AsyncLedger))
-
-    # Properties cannot be awaited (`get_position`); `wait` is what the asynchronous feed is made of.
-    assert {"location", "position", "last_position", "wait"} == missing
+    assert set() == set(_public(chatledger.Ledger)) - set(_public(chatledger.AsyncLedger))
 
 
 def test_async_methods_have_the_same_arguments() -> None:
     """Each method takes the same arguments in both."""
-    for name in set(_public(chatledger.Ledger)) & set(_public(chatledger.AsyncLedger)):
+    for name in set(_public(chatledger.Ledger)) & set(_public(chatledger.AsyncLedger)) - {"location", "position"}:
         ours = inspect.signature(getattr(chatledger.Ledger, name)).parameters
         theirs = inspect.signature(getattr(chatledger.AsyncLedger, name)).parameters
 

@@ -102,7 +102,7 @@ def _ids_then(ledger: Ledger, position: int) -> list[str]:
 
 def _fold(ledger: Ledger, position: int) -> dict[str, ReplayedChat]:
     by_chat: defaultdict[str, list[Recorded]] = defaultdict(list)
-    for recorded in ledger.history(until=position):
+    for recorded in ledger.history(up_to=position):
         by_chat[recorded.chat_id].append(recorded)
     return {chat_id: ReplayedChat(chat_id, events) for chat_id, events in by_chat.items()}
 

@@ -2,12 +2,27 @@
 
 from typing import Literal
 
-from ..errors import BranchExistsError, HeadConflictError, MessageNotFoundError, WrongChatError
+from ..errors import (
+    BranchExistsError,
+    HeadConflictError,
+    LastBranchError,
+    MessageNotFoundError,
+    WrongChatError,
+)
 from ..limits import check_id
 from ..values import AnyHead
 from .decide_chats import require_chat
-from .decide_messages import find_branch
-from .events import Body, BranchActivated, BranchCreated, CheckpointDeleted, CheckpointSet, HeadMoved
+from .decide_messages import check_expected, find_branch
+from .events import (
+    Body,
+    BranchActivated,
+    BranchCreated,
+    BranchDeleted,
+    BranchRenamed,
+    CheckpointDeleted,
+    CheckpointSet,
+    HeadMoved,
+)
 from .fork import next_name
 from .state import ChatState
 
@@ -60,6 +75,60 @@ def decide_activate(state: ChatState, name: str) -> list[Body]:
     return [] if branch.is_active else [BranchActivated(branch.id, branch.name)]
 
 
+def decide_rename_branch(state: ChatState, name: str, new_name: str) -> list[Body]:
+    """
+    A branch under another name; nothing when it is the name that it has.
+
+    Raises:
+        ChatNotFoundError, BranchNotFoundError: The chat or the branch is not there.
+        BranchExistsError: The new name is taken.
+    """
+    branch = find_branch(state, check_id(name, "branch"))
+    if check_id(new_name, "branch name") == branch.name:
+        return []
+    if state.branch(new_name) is not None:
+        raise BranchExistsError(state.chat_id, new_name)
+    return [BranchRenamed(branch.id, branch.name, new_name)]
+
+
+def decide_delete_branch(state: ChatState, name: str) -> list[Body]:
+    """
+    A branch removed; nothing when there is none of that name. Of the active one, the one seen last before it becomes active.
+
+    Raises:
+        LastBranchError: The chat has no other branch.
+    """
+    branch = state.branch(check_id(name, "branch"))
+    if branch is None:
+        return []
+    deleted = BranchDeleted(branch.id, branch.name)
+    if not branch.is_active:
+        return [deleted]
+    other = next((seen for seen in state.branches_seen() if seen.name != name), None)
+    if other is None:
+        raise LastBranchError(state.chat_id, name)
+    return [BranchActivated(other.id, other.name), deleted]
+
+
+def decide_show(state: ChatState, message_id: str, *, branch_id: str, created_at: int) -> list[Body]:
+    """
+    The branch seen last that has a message made active; nothing when it is.
+
+    Where no branch has the message, a new one at the newest leaf below it, named as by `decide_fork`.
+
+    Raises:
+        ChatNotFoundError, MessageNotFoundError, WrongChatError: The chat or the message is not there.
+    """
+    require_chat(state)
+    check_target(state, check_id(message_id, "message_id"))
+    for branch in state.branches_seen():
+        head = branch.head_message_id
+        if head is not None and state.is_ancestor(message_id, head):
+            return [] if branch.is_active else [BranchActivated(branch.id, branch.name)]
+    leaf = state.newest_leaf(message_id)
+    return decide_fork(state, leaf, activate=True, branch_id=branch_id, created_at=created_at)
+
+
 def decide_move_head(
     state: ChatState, name: str, message_id: str | None, *, expected: str | Literal[AnyHead.ANY] | None
 ) -> list[Body]:
@@ -70,6 +139,7 @@ def decide_move_head(
         ChatNotFoundError, BranchNotFoundError, MessageNotFoundError, WrongChatError: Something is not there.
         HeadConflictError: The head is neither `expected` nor `ANY` was given.
     """
+    check_expected(expected, "expected")
     branch = find_branch(state, check_id(name, "branch"))
     check_target(state, message_id)
     head = branch.head_message_id
@@ -104,11 +174,5 @@ def decide_set_checkpoint(
 
 
 def decide_delete_checkpoint(state: ChatState, name: str) -> list[Body]:
-    """
-    A checkpoint removed; nothing when there is none of that name.
-
-    Raises:
-        ChatNotFoundError: There is no such chat.
-    """
-    require_chat(state)
+    """A checkpoint removed; nothing when there is none of that name, or no such chat."""
     return [] if state.checkpoint(check_id(name, "checkpoint name")) is None else [CheckpointDeleted(name)]

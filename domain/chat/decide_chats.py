@@ -24,6 +24,8 @@ def decide_create_chat(
     branch_id: str,
     created_at: int | None = None,
     expires_at: int | None = None,
+    updated_at: int | None = None,
+    branch_created_at: int | None = None,
 ) -> list[Body]:
     """
     A new chat with its branch `main`.
@@ -42,7 +44,9 @@ def decide_create_chat(
         check_time(expires_at, "expires_at")
     if state.record is not None:
         raise ChatExistsError(state.chat_id)
-    return [ChatCreated(user_id, title, metadata, branch_id, created_at, expires_at)]
+    return [
+        ChatCreated(user_id, title, metadata, branch_id, created_at, expires_at, updated_at, branch_created_at),
+    ]
 
 
 def decide_upsert_chat(

@@ -8,12 +8,13 @@ import msgspec
 
 from ..errors import InvalidValueError, MessageNotFoundError
 from ..limits import check_id, check_metadata, check_optional_id, check_time
-from ..values import MAIN, Annotation, Branch, NewMessage
+from ..values import MAIN, Annotation, Branch
 from .decide_chats import decide_create_chat, require_chat
 from .decide_messages import missing_messages
 from .events import (
     Body,
     BranchCreated,
+    BranchDeleted,
     ChatCreated,
     CheckpointSet,
     HeadMoved,
@@ -22,7 +23,8 @@ from .events import (
     RegenerationBegun,
     RunRecorded,
 )
-from .interchange import ImportedBranch, ImportedChat, ImportedMessage, ImportedRegeneration, ImportResult
+from .import_versions import Settled, original_id
+from .interchange import ImportedBranch, ImportedChat, ImportedRegeneration, ImportResult, draft_of
 from .runs import RUN_STATUSES, MessageRun
 from .state import ChatState
 
@@ -33,7 +35,7 @@ KnownParents = Mapping[str, str | None]
 
 def decide_import(
     state: ChatState,
-    chat: ImportedChat,
+    chat: ImportedChat | Settled,
     *,
     ids: Sequence[str],
     now: int,
@@ -45,11 +47,12 @@ def decide_import(
 
     What is there stays: a branch that exists only moves forward, when the imported head descends from its head; the active
     branch of an existing chat, its title, its end, its checkpoints, annotations and runs are not touched. So a repeated import
-    has nothing to do.
+    has nothing to do. A new chat has the imported branches alone, `main` only if it is among them.
 
     Args:
         state: The chat as it is, if it is.
-        chat: As an importer read it.
+        chat: As an importer read it; or with its changed messages settled, then branches that end in what new versions
+            take the place of move on to these.
         ids: New ids for branches, checkpoints and runs that have none: one for each event, and one more.
         now: The time, in milliseconds.
         limit: Decide on so many events at most; the rest is decided when called again.
@@ -58,26 +61,34 @@ def decide_import(
 
     Raises:
         ChatNotFoundError: The chat was deleted before the rest of it came.
-        MessageConflictError, ParentNotFoundError, SelfParentError: A message does not fit to what is stored.
+        MessageConflictError: A message is stored with other content, or in another chat.
+        ParentNotFoundError, SelfParentError: A message does not fit to what is stored.
         MessageNotFoundError: A branch, checkpoint, annotation or run names a message that the import does not have.
         InvalidValueError: A value breaks a rule.
     """
     new_ids = iter(ids)
+    settled = Settled(chat) if isinstance(chat, ImportedChat) else chat
+    chat = settled.chat
     known = {message.id: message.parent_id for message in chat.messages}
     if branches_before is not None:
         require_chat(state)
-        rest = list(islice(_pointers(state, chat, known, new_ids, now, first=branches_before), limit))
+        rest = list(islice(_pointers(state, settled, known, new_ids, now, first=branches_before), limit))
         _check_stored(state, rest)
         return rest
     is_new = state.record is None
     main = next((branch for branch in chat.branches if is_new and branch.name == MAIN), None)
     bodies: list[Body] = _create(state, chat, main, new_ids) if is_new else []
-    added = missing_messages(state, [_draft(message) for message in chat.messages], now=now)
+    added = missing_messages(state, [draft_of(message) for message in chat.messages], now=now)
     main_head = None if main is None else main.head_message_id
     _check_known(chat, known, main_head)
     if added:
-        bodies.append(MessagesAppended(tuple(added), MAIN if main_head else None, None, main_head))
-    bodies.extend(_pointers(state, chat, known, new_ids, now))
+        changed_at = _optional_time(chat.updated_at, "updated_at")
+        bodies.append(MessagesAppended(tuple(added), MAIN if main_head else None, None, main_head, changed_at))
+    pointers = list(_pointers(state, settled, known, new_ids, now))
+    created = bodies[0] if is_new else None
+    if isinstance(created, ChatCreated) and main is None and pointers and _is_active(pointers[0]):
+        pointers.insert(1, BranchDeleted(created.branch_id, MAIN))  # a chat that was exported without it
+    bodies.extend(pointers)
     return bodies[:limit]
 
 
@@ -112,13 +123,17 @@ def _check_stored(state: ChatState, bodies: Sequence[Body]) -> None:
             raise MessageNotFoundError(at, chat_id=state.chat_id)
 
 
+def _is_active(body: Body) -> bool:
+    return isinstance(body, BranchCreated) and body.is_active
+
+
 def _is_passive(branch: ImportedBranch) -> bool:
     return not branch.is_active
 
 
 def _pointers(
     state: ChatState,
-    chat: ImportedChat,
+    settled: Settled,
     known: KnownParents,
     new_ids: Iterator[str],
     now: int,
@@ -126,6 +141,7 @@ def _pointers(
     first: int = 0,
 ) -> Iterator[Body]:
     """Yield the missing branches, checkpoints, annotations and runs."""
+    chat = settled.chat
     is_new = state.record is None
     # The active branch comes first, so that it is active also when the rest waits for another commit.
     for number, branch in enumerate(sorted(chat.branches, key=_is_passive), first):
@@ -136,39 +152,31 @@ def _pointers(
         existing = state.branch(branch.name)
         if existing is None:
             yield _branch_created(branch, new_ids, now + number, activate=is_new and branch.is_active)
-        elif _is_behind(state, existing, branch, known):
+        elif _is_behind(state, existing, branch, known) or _is_outdated(
+            state, existing, branch, known, settled.new_ids
+        ):
             yield HeadMoved(existing.id, existing.name, existing.head_message_id, branch.head_message_id)
     yield from _checkpoints(state, chat, known, new_ids, now)
     yield from missing_annotations(state, chat, known)
     yield from missing_runs(state, chat, known, new_ids)
 
 
-def import_result(chat_id: str, bodies: Sequence[Body]) -> ImportResult:
-    """Return the changes that these events of an import made."""
+def import_result(chat: ImportedChat, bodies: Sequence[Body]) -> ImportResult:
+    """Return the changes that these events of the import of a chat made."""
+    given = {message.id for message in chat.messages}
+    added = [message for body in bodies if isinstance(body, MessagesAppended) for message in body.messages]
     return ImportResult(
-        chat_id=chat_id,
+        chat_id=chat.id,
         is_new=any(isinstance(body, ChatCreated) for body in bodies),
-        messages_added=sum(len(body.messages) for body in bodies if isinstance(body, MessagesAppended)),
-        branches_added=sum(isinstance(body, ChatCreated | BranchCreated) for body in bodies),
+        messages_added=len(added),
+        versions_added=sum(message.id not in given for message in added),
+        branches_added=sum(isinstance(body, ChatCreated | BranchCreated) for body in bodies)
+        - sum(isinstance(body, BranchDeleted) for body in bodies),
         heads_moved=sum(isinstance(body, HeadMoved) for body in bodies),
         checkpoints_set=sum(isinstance(body, CheckpointSet) for body in bodies),
         messages_annotated=sum(len(body.message_ids) for body in bodies if isinstance(body, MessagesAnnotated)),
         runs_added=sum(isinstance(body, RunRecorded) for body in bodies),
         regenerations_added=sum(isinstance(body, RegenerationBegun) for body in bodies),
-    )
-
-
-def _draft(message: ImportedMessage) -> NewMessage:
-    return NewMessage(
-        message.name,
-        message.data,
-        id=message.id,
-        type=message.type,
-        parent_id=message.parent_id,
-        created_at=message.created_at,
-        sender_id=message.sender_id,
-        agent_id=message.agent_id,
-        reply_to=message.reply_to,
     )
 
 
@@ -181,6 +189,8 @@ def _create(state: ChatState, chat: ImportedChat, main: ImportedBranch | None, n
         branch_id=(main.id if main is not None else None) or next(new_ids),
         created_at=chat.created_at,
         expires_at=chat.expires_at,
+        updated_at=_optional_time(chat.updated_at, "updated_at"),
+        branch_created_at=None if main is None else _optional_time(main.created_at, "created_at of a branch"),
     )
 
 
@@ -201,6 +211,30 @@ def _is_behind(state: ChatState, existing: Branch, imported: ImportedBranch, kno
         if at == head:
             return True
     return at is not None and at != head and state.is_ancestor(head, at)
+
+
+def _is_outdated(
+    state: ChatState,
+    existing: Branch,
+    imported: ImportedBranch,
+    known: KnownParents,
+    new_ids: Mapping[str, str],
+) -> bool:
+    """Whether the imported head is, or descends from, another version of the message that the branch ends in."""
+    head, at = existing.head_message_id, imported.head_message_id
+    if head is None or at is None or head == at:
+        return False
+    original = original_id(state, head)
+    version = new_ids.get(original, original)
+    if version == head:
+        return False
+    while at is not None and at != version:
+        at = known[at]
+    return at is not None
+
+
+def _optional_time(value: int | None, what: str) -> int | None:
+    return None if value is None else check_time(value, what)
 
 
 def _checkpoints(
@@ -267,18 +301,24 @@ def _begun(chat: ImportedChat, known: KnownParents, regeneration: ImportedRegene
     )
 
 
-def _checked(chat: ImportedChat, known: KnownParents, run: MessageRun) -> MessageRun:
+def check_run(run: MessageRun) -> None:
+    """Raise `InvalidValueError` when a value of a run breaks a rule; the messages that it names are not looked for."""
+    check_id(run.run_id, "run_id")
     for name in ("thread_id", "assistant_id", "runtime"):
         check_id(getattr(run, name), name)
     for name in ("checkpoint_id", "repeats", "regeneration_id"):
         check_optional_id(getattr(run, name), name)
     for name in ("created_at", "updated_at"):
         check_time(getattr(run, name), f"{name} of a run")
-    for message_id in (run.trigger_message_id, run.message_id, *run.references):
-        _check_known(chat, known, message_id)
     if run.status not in RUN_STATUSES:
         msg = f"the status of run {run.run_id!r} is {run.status!r}, not one of {', '.join(RUN_STATUSES)}"
         raise InvalidValueError(msg)
+
+
+def _checked(chat: ImportedChat, known: KnownParents, run: MessageRun) -> MessageRun:
+    check_run(run)
+    for message_id in (run.trigger_message_id, run.message_id, *run.references):
+        _check_known(chat, known, message_id)
     return run
 
 

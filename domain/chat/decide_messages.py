@@ -8,6 +8,7 @@ from msgspec import UNSET, UnsetType
 
 from ..errors import (
     BranchNotFoundError,
+    ChatledgerError,
     ChatNotFoundError,
     HeadConflictError,
     InvalidValueError,
@@ -15,10 +16,11 @@ from ..errors import (
     MessageNotFoundError,
     ParentNotFoundError,
     SelfParentError,
+    WrongChatError,
 )
 from ..limits import check_id, check_time, json_copy, same_json
-from ..values import Branch, Message, NewMessage
-from .decide_chats import require_chat
+from ..values import AnyHead, Branch, Message, NewMessage
+from .decide_chats import decide_update_chat, require_chat
 from .events import Body, MessagesAppended
 from .state import ChatState
 
@@ -30,23 +32,47 @@ def decide_append(
     branch: str | None,
     expected_head: str | UnsetType | None,
     now: int,
+    skips_stored: bool = False,
+    chat_metadata: dict[str, Any] | None = None,
 ) -> list[Body]:
     """
-    Messages chained onto the head of a branch, which moves to the last of them.
+    Messages chained onto the head of a branch, which moves to the last of them; and metadata merged over the chat's.
 
     Drafts have ids. Nothing when all of them are stored already, one after the other, on the branch's chain: so a call
-    that is repeated, because its answer was lost, changes nothing.
+    that is repeated, because its answer was lost, changes nothing. With `skips_stored` each that is on the chain is left out.
 
     Raises:
         ChatNotFoundError, BranchNotFoundError: There is no such chat or branch.
         HeadConflictError: The branch is not at `expected_head`, or not at the parent that the first message names.
+        ParentNotFoundError, WrongChatError: That parent is not stored, or in another chat.
         MessageConflictError: An id is stored with other content or elsewhere.
         InvalidValueError: A value breaks a rule.
     """
+    check_expected(expected_head, "expected_head")
     messages = [check_message(draft, now) for draft in drafts]
     target = find_branch(state, branch)
+    if skips_stored:
+        messages = [message for message in messages if not _is_stored_chain(state, [message], target)]
+    described = [] if chat_metadata is None else decide_update_chat(state, merged_metadata=chat_metadata)
+    if not drafts:
+        return described
     if not messages or _is_stored_chain(state, messages, target):
         return []
+    return [_chained(state, messages, target, expected_head), *described]
+
+
+def check_expected(head: Any, what: str) -> None:
+    """Raise `InvalidValueError` unless it is the id of a message, None for an empty branch, or says that any will do."""
+    if not isinstance(head, str | UnsetType | AnyHead | None):
+        hint = "; give its id" if isinstance(head, Message) else ""
+        msg = f"{what} must be the id of a message, or None for an empty branch, not {type(head).__name__}{hint}"
+        raise InvalidValueError(msg)
+
+
+def _chained(
+    state: ChatState, messages: Sequence[Message], target: Branch, expected_head: str | UnsetType | None
+) -> MessagesAppended:
+    """The messages one after the other on a branch."""
     head = target.head_message_id
     if expected_head is not UNSET and expected_head != head:
         raise HeadConflictError(state.chat_id, target.name, expected=expected_head, actual=head)
@@ -62,7 +88,7 @@ def decide_append(
             raise MessageConflictError(message.id, chat_id=state.chat_id, other_chat=True)
         if message.parent_id is not None and message.parent_id != parent_id:
             if not chained:
-                raise HeadConflictError(state.chat_id, target.name, expected=message.parent_id, actual=head)
+                raise _misplaced(state, message.id, message.parent_id, target)
             msg = (
                 f"message {message.id!r} names the parent {message.parent_id!r}, but append chains it onto {parent_id!r}; "
                 "use add_messages for explicit parents"
@@ -72,7 +98,22 @@ def decide_append(
         chained.append(msgspec.structs.replace(message, parent_id=parent_id))
         seen.add(message.id)
         parent_id = message.id
-    return [MessagesAppended(tuple(chained), target.name, head, parent_id)]
+    return MessagesAppended(tuple(chained), target.name, head, parent_id)
+
+
+def _misplaced(state: ChatState, message_id: str, parent_id: str, target: Branch) -> ChatledgerError:
+    """What is wrong with a message that is to be appended, but names another parent than the head."""
+    if not state.has_message(parent_id):
+        if state.is_elsewhere(parent_id):
+            return WrongChatError(parent_id, chat_id=state.chat_id)
+        return ParentNotFoundError(message_id, parent_id=parent_id, chat_id=state.chat_id)
+    return HeadConflictError(
+        state.chat_id,
+        target.name,
+        expected=parent_id,
+        actual=target.head_message_id,
+        advice="append goes on from the head: read it again if it moved, fork, or use add_messages for other parents",
+    )
 
 
 def decide_add_messages(state: ChatState, drafts: Sequence[NewMessage], *, now: int) -> list[Body]:

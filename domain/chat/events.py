@@ -37,6 +37,8 @@ class ChatCreated(Body, frozen=True):
     branch_id: str
     created_at: int | None = None  # given by importers; the time of the event otherwise
     expires_at: int | None = None
+    updated_at: int | None = None  # given by importers; the time of the event otherwise
+    branch_created_at: int | None = None  # given by importers; that of the chat otherwise
 
 
 class ChatUpdated(Body, frozen=True):
@@ -57,13 +59,18 @@ class ChatDeleted(StreamDeleted, frozen=True):
 
 
 class MessagesAppended(Body, frozen=True):
-    """Messages were added, parents first; with `branch`, its head moved from `from_head` to `to_head`."""
+    """
+    Messages were added, parents first; with `branch`, its head moved from `from_head` to `to_head`.
+
+    `changed_at` says when that was, where they were imported; else that is the time of the event.
+    """
 
     TOPIC: ClassVar[str] = "chatledger.message_appended/1"
     messages: tuple[Message, ...]
     branch: str | None = None
     from_head: str | None = None
     to_head: str | None = None
+    changed_at: int | None = None
 
 
 class BranchCreated(Body, frozen=True):
@@ -112,6 +119,23 @@ class CheckpointDeleted(Body, frozen=True):
     name: str
 
 
+class BranchRenamed(Body, frozen=True):
+    """A branch got another name; its id, its head and whether it is active stay."""
+
+    TOPIC: ClassVar[str] = "chatledger.branch_renamed/1"
+    branch_id: str
+    name: str
+    new_name: str
+
+
+class BranchDeleted(Body, frozen=True):
+    """A branch that was not the active one was removed; its messages stay."""
+
+    TOPIC: ClassVar[str] = "chatledger.branch_deleted/1"
+    branch_id: str
+    name: str
+
+
 CHAT_BODIES: tuple[type[Body], ...] = (
     ChatCreated,
     ChatUpdated,
@@ -122,6 +146,8 @@ CHAT_BODIES: tuple[type[Body], ...] = (
     HeadMoved,
     CheckpointSet,
     CheckpointDeleted,
+    BranchRenamed,
+    BranchDeleted,
 )
 
 B = TypeVar("B", bound=Body)

@@ -17,6 +17,7 @@ from .state import ChatState
 
 _ROOM: Final = 24  # `-v` and the digits of any number
 _GENERATED: Final = re.compile(r"(-v\d+)+$")
+_TWICE_GENERATED: Final = re.compile(r"(.+?)(-v\d+){2,}", re.DOTALL)
 
 
 def bases_of(name: str) -> list[str]:
@@ -33,13 +34,16 @@ def next_name(base: str, *, named_after: Callable[[str], int], is_taken: Callabl
     """
     The name of the next branch made from branch `base`: `<base>-v<N+1>`, or the next free number.
 
-    N counts the branches that are named `base` or start with `<base>-v`. Where forks of forks made a name too long to
-    extend, counting starts over from the name without its generated endings, cut to what leaves room for a number.
+    N counts the branches that are named `base` or start with `<base>-v`, with those that were renamed or deleted since: so
+    the number is free as a rule, and no name is given twice. From a base with two generated endings (`main-v2-v2`) counting
+    goes on at its first name (`main-v7`), so that names stay short. A base that is too long to extend is cut.
     """
-    number = named_after(base) + 1
+    twice = _TWICE_GENERATED.fullmatch(base)
+    if twice is not None:
+        base = twice[1]
     if len(base.encode()) + _ROOM > MAX_ID_BYTES:
         base = _GENERATED.sub("", base).encode()[: MAX_ID_BYTES - _ROOM].decode(errors="ignore")
-        number = named_after(base) + 1
+    number = named_after(base) + 1
     while is_taken(name := f"{base}-v{number}"):
         number += 1
     return name

@@ -7,8 +7,8 @@ from typing import Any, cast
 import msgspec
 
 from ..errors import ChainIntegrityError, InvalidValueError
-from ..limits import MAX_ID_BYTES
 from ..values import Annotation
+from .import_fit import describe_id_fault
 from .import_tree import Linked, Reporter, lost_message, sort_parents_first
 from .interchange import ImportedChat, ImportedMessage, ImportedRegeneration
 from .runs import MessageRun
@@ -60,21 +60,6 @@ def _repaired(chat_id: str, message: ImportedMessage, known: set[str], report: R
     report.unlinked(fault, line=None)
     without = msgspec.structs.replace(annotation, replaced_by=None)
     return msgspec.structs.replace(message, annotation=None if without == Annotation() else without)
-
-
-def describe_id_fault(value: object) -> str | None:
-    """Return what is wrong with an id (1 to 2,048 bytes of UTF-8, no NUL), or None."""
-    if not isinstance(value, str):
-        return "is not a text"
-    if not value:
-        return "is empty"
-    if "\0" in value:
-        return "contains a NUL"
-    try:
-        size = len(value.encode())
-    except UnicodeEncodeError:
-        return "contains a lone surrogate"
-    return f"has {size} bytes, more than {MAX_ID_BYTES}" if size > MAX_ID_BYTES else None
 
 
 def describe_json_fault(value: Any) -> str | None:

@@ -4,14 +4,16 @@ From loose records to a tree: parents first, no cycles, a branch for every leaf.
 All walks are loops, never recursion, and visit each message a bounded number of times: conversations may be deep.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Generic, TypeVar
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 
 from ..errors import ChainIntegrityError, InvalidValueError
 from ..limits import MAX_UNPACKED_BYTES
 from ..values import MAIN
+from .import_fit import describe_id_fault, fit_message
 from .interchange import ImportedBranch, ImportedCheckpoint, ImportedMessage, Problem
 
 T = TypeVar("T")
@@ -67,7 +69,21 @@ class Reporter:
         self._on_problem(problem)
 
 
-Located = tuple[ImportedMessage, int | None]
+class LostMessage(NamedTuple):
+    """What is known of a message that was skipped: enough for those that name it to go to the message before it."""
+
+    id: str
+    parent_id: str | None
+
+
+class LinkedMessages(NamedTuple):
+    """The messages of a chat, parents first, and for each that was skipped the nearest one above it that was kept."""
+
+    messages: tuple[ImportedMessage, ...]
+    instead: Mapping[str, str | None] = {}
+
+
+Located = tuple[ImportedMessage | LostMessage, int | None]
 _SHOWN_IDS = 5
 
 
@@ -128,18 +144,23 @@ class MessageIds:
         return self._chats.setdefault(message_id, chat_id)
 
 
-def link_messages(
-    chat_id: str, records: Iterable[Located], *, ids: MessageIds, report: Reporter
-) -> tuple[ImportedMessage, ...]:
+def link_messages(chat_id: str, records: Iterable[Located], *, ids: MessageIds, report: Reporter) -> LinkedMessages:
     """
-    The messages of one chat, parents first.
+    The messages of one chat, parents first, each of them as a ledger takes it.
 
-    Repeated records are dropped. A record whose id is taken by other content or another chat is reported and dropped; a
+    Repeated records are dropped. A record whose id is taken by other content or another chat, or that holds a value which a
+    ledger refuses, is reported and dropped; what names it as its parent goes to the nearest message above that was kept. A
     message whose parent is missing, and the first member of a cycle, are reported and become roots.
     """
     kept: dict[str, ImportedMessage] = {}
+    lost: dict[str, str | None] = {}
     lines: dict[str, int | None] = {}
-    for message, line in records:
+    for record, line in records:
+        tell_broken = partial(report.broken, line=line)
+        message = None if isinstance(record, LostMessage) else fit_message(chat_id, record, tell_broken)
+        if message is None:
+            lost.setdefault(record.id, record.parent_id)
+            continue
         owner = ids.claim(message.id, chat_id)
         if owner != chat_id:
             report.broken(
@@ -153,11 +174,30 @@ def link_messages(
     def tell(message_id: str, fault: str) -> None:
         report.unlinked(f"{fault}; {message_id!r} becomes a root of chat {chat_id!r}", line=lines[message_id])
 
-    order = sort_parents_first({key: message.parent_id for key, message in kept.items()}, on_fault=tell)
-    return tuple(
-        kept[key] if kept[key].parent_id == parent else msgspec.structs.replace(kept[key], parent_id=parent)
-        for key, parent in order.items()
-    )
+    instead = {key: _nearest_kept(key, kept, lost) for key in lost if key not in kept}
+    parents = {
+        key: None if message.parent_id is None else instead.get(message.parent_id, message.parent_id)
+        for key, message in kept.items()
+    }
+    order = sort_parents_first(parents, on_fault=tell)
+    return LinkedMessages(tuple(_under(kept[key], parent) for key, parent in order.items()), instead)
+
+
+def _nearest_kept(lost_id: str, kept: Container[str], lost: dict[str, str | None]) -> str | None:
+    """The nearest message above a lost one that was kept; the path to it is shortened, so that many lost ones stay cheap."""
+    path: dict[str, None] = {}
+    at: str | None = lost_id
+    while at is not None and at not in kept and at in lost and at not in path:
+        path[at] = None
+        at = lost[at]
+    found = None if at in path else at
+    for step in path:
+        lost[step] = found
+    return found
+
+
+def _under(message: ImportedMessage, parent_id: str | None) -> ImportedMessage:
+    return message if message.parent_id == parent_id else msgspec.structs.replace(message, parent_id=parent_id)
 
 
 def _is_same(message: ImportedMessage, other: ImportedMessage) -> bool:
@@ -181,18 +221,23 @@ def branch_leaves(messages: Sequence[ImportedMessage], *, main_head: str | None)
 def repair_branches(
     chat_id: str,
     branches: Iterable[tuple[ImportedBranch, int | None]],
-    messages: Sequence[ImportedMessage],
+    linked: LinkedMessages,
     *,
     report: Reporter,
 ) -> tuple[ImportedBranch, ...]:
     """Named branches as stored, without those that point nowhere, and with exactly one active."""
+    messages, instead = linked
     known = {message.id for message in messages}
     kept: dict[str, ImportedBranch] = {}
     has_active = False
     for branch, line in branches:
         what = f"branch {branch.name!r} of chat {chat_id!r}"
-        if not branch.name or branch.name in kept:
-            report.broken(f"{what} has an empty or repeated name; skipped", line=line)
+        head = branch.head_message_id
+        if head is not None and head in instead:
+            branch = msgspec.structs.replace(branch, head_message_id=instead[head])  # noqa: PLW2901  # the same branch
+            report.unlinked(f"the head {head!r} of {what} was skipped; it ends at {instead[head]!r}", line=line)
+        if describe_id_fault(branch.name) is not None or branch.name in kept:
+            report.broken(f"{what} has an empty, impossible or repeated name; skipped", line=line)
         elif branch.head_message_id is not None and branch.head_message_id not in known:
             report.unlinked(f"the head {branch.head_message_id!r} of {what} is not there; branch skipped", line=line)
         elif branch.is_active and has_active:
@@ -240,8 +285,8 @@ class Linked(Generic[T]):
         """Keep an item, or report it."""
         what = f"{self._what} {item_id!r} of chat {self._chat_id!r}"
         lost = lost_message(self._known, named)
-        if not item_id or item_id in self.found:
-            self._report.broken(f"{what} has an empty or repeated {self._key}; skipped", line=line)
+        if describe_id_fault(item_id) is not None or item_id in self.found:
+            self._report.broken(f"{what} has an empty, impossible or repeated {self._key}; skipped", line=line)
         elif lost is not None:
             self._report.unlinked(f"the message {lost!r} of {what} is not there; skipped", line=line)
         else:

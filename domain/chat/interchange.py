@@ -5,7 +5,7 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
-from ..values import Annotation
+from ..values import Annotation, NewMessage
 from ..wire import Value
 from .runs import MessageRun, PlannedRun
 
@@ -87,7 +87,12 @@ class ImportedChat(Value, frozen=True, kw_only=True):
 
 
 class ImportResult(Value, frozen=True, kw_only=True):
-    """The changes of an import; a repeated one changes nothing."""
+    """
+    The changes of an import; a repeated one changes nothing.
+
+    `versions_added` counts those of the `messages_added` that are new versions: of messages that were changed at their source
+    since they were imported, and of what follows these.
+    """
 
     chat_id: str
     is_new: bool = False
@@ -98,11 +103,28 @@ class ImportResult(Value, frozen=True, kw_only=True):
     messages_annotated: int = 0
     runs_added: int = 0
     regenerations_added: int = 0
+    versions_added: int = 0
 
 
 def renamed(chat: ImportedChat, chat_id: str, new_ids: Mapping[str, str]) -> ImportedChat:
     """
     Return the conversation under another id and with other message ids, so that it can stand beside the original.
+
+    Branches, checkpoints and runs get new ids too.
+    """
+    copy = with_message_ids(chat, new_ids)
+    return msgspec.structs.replace(
+        copy,
+        id=chat_id,
+        branches=tuple(msgspec.structs.replace(branch, id=None) for branch in copy.branches),
+        checkpoints=tuple(msgspec.structs.replace(checkpoint, id=None) for checkpoint in copy.checkpoints),
+        runs=tuple(msgspec.structs.replace(run, id="") for run in copy.runs),
+    )
+
+
+def with_message_ids(chat: ImportedChat, new_ids: Mapping[str, str]) -> ImportedChat:
+    """
+    Return the conversation with other ids of these messages, wherever they are named.
 
     A UIMessage carries its id in its data too; it is changed there as well.
     """
@@ -112,28 +134,26 @@ def renamed(chat: ImportedChat, chat_id: str, new_ids: Mapping[str, str]) -> Imp
 
     return msgspec.structs.replace(
         chat,
-        id=chat_id,
         messages=tuple(
             msgspec.structs.replace(
                 message,
                 id=new(message.id),
                 parent_id=new(message.parent_id),
                 reply_to=new(message.reply_to),
-                data=_with_id(message, new_ids),
+                data=with_id_in(message.data, message.id, new_ids.get(message.id, message.id)),
                 annotation=message.annotation
                 and msgspec.structs.replace(message.annotation, replaced_by=new(message.annotation.replaced_by)),
             )
             for message in chat.messages
         ),
         branches=tuple(
-            msgspec.structs.replace(branch, id=None, head_message_id=new(branch.head_message_id))
-            for branch in chat.branches
+            msgspec.structs.replace(branch, head_message_id=new(branch.head_message_id)) for branch in chat.branches
         ),
         checkpoints=tuple(
-            msgspec.structs.replace(checkpoint, id=None, message_id=new(checkpoint.message_id))
+            msgspec.structs.replace(checkpoint, message_id=new(checkpoint.message_id))
             for checkpoint in chat.checkpoints
         ),
-        runs=tuple(msgspec.structs.replace(_renamed_run(run, new), id="") for run in chat.runs),
+        runs=tuple(_renamed_run(run, new) for run in chat.runs),
         regenerations=tuple(
             msgspec.structs.replace(
                 regeneration,
@@ -155,12 +175,27 @@ def _renamed_run(run: R, new: _New) -> R:
     )
 
 
-def _with_id(message: ImportedMessage, new_ids: Mapping[str, str]) -> Any:
-    data: Any = message.data
+def draft_of(message: ImportedMessage) -> NewMessage:
+    """Return the imported message as a new one."""
+    return NewMessage(
+        message.name,
+        message.data,
+        id=message.id,
+        type=message.type,
+        parent_id=message.parent_id,
+        created_at=message.created_at,
+        sender_id=message.sender_id,
+        agent_id=message.agent_id,
+        reply_to=message.reply_to,
+    )
+
+
+def with_id_in(data: Any, message_id: str, new_id: str) -> Any:
+    """Return the data of a message with another id where they carry its own."""
     if not isinstance(data, dict):
         return data
     fields = cast("dict[str, Any]", data)
-    return {**fields, "id": new_ids[message.id]} if fields.get("id") == message.id else fields
+    return {**fields, "id": new_id} if fields.get("id") == message_id else fields
 
 
 class Problem(Value, frozen=True, kw_only=True):

@@ -1,5 +1,6 @@
 """Chats replayed from their events in memory: the plain way to read a log, and a check of the index."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 
 import msgspec
@@ -10,7 +11,7 @@ from .events import Recorded
 from .fork import bases_of
 from .run_state import RunChanges
 from .runs import MessageRun, RegenerationRecord
-from .state import BranchRecord, Changes, ChatProfile, ChatRecord, Tombstone, describe_chat, evolve
+from .state import BranchRecord, Changes, ChatProfile, ChatRecord, Tombstone, by_seen, describe_chat, evolve
 
 
 class ReplayedChat:
@@ -29,6 +30,7 @@ class ReplayedChat:
         self.profile: ChatProfile | None = None
         self.tombstone: Tombstone | None = None
         self._branches: dict[str, BranchRecord] = {}
+        self._names: Counter[str] = Counter()
         self._checkpoints: dict[str, Checkpoint] = {}
         self._messages: dict[str, Message] = {}
         self._depths: dict[str, int] = {}
@@ -48,6 +50,7 @@ class ReplayedChat:
         self._check(changes, recorded)
         if changes.record is None:
             self._branches, self._checkpoints, self._messages, self._depths = {}, {}, {}, {}
+            self._names.clear()
             self._runs, self._regenerations = {}, {}
             self.profile = None
         self.record = changes.record
@@ -56,8 +59,11 @@ class ReplayedChat:
         for message in changes.messages:
             self._messages[message.id] = msgspec.structs.replace(message, chat_id=self.chat_id)
             self._depths[message.id] = 0 if message.parent_id is None else self._depths[message.parent_id] + 1
+        if changes.dropped_branch is not None:
+            del self._branches[changes.dropped_branch]
         if changes.branch is not None:
             self._branches[changes.branch.name] = changes.branch
+            self._names.update(bases_of(changes.branch.name) if changes.is_new_name else ())
         if changes.checkpoint is not None:
             self._checkpoints[changes.checkpoint.name] = changes.checkpoint
         if changes.dropped_checkpoint is not None:
@@ -120,6 +126,14 @@ class ReplayedChat:
         """By `created_at`, newest first, ties by name."""
         return sorted(self._checkpoints.values(), key=lambda c: (-c.created_at, c.name))
 
+    def branch_record(self, name: str) -> BranchRecord | None:
+        """The branch of that name as it is kept."""
+        return self._branches.get(name)
+
+    def branches_seen(self) -> list[Branch]:
+        """All branches, the one seen last first; those that were never active last, the newest of them first."""
+        return [branch for kept in by_seen(self._branches.values()) if (branch := self.branch(kept.name))]
+
     def branch(self, name: str) -> Branch | None:
         """The branch of that name."""
         found = self._branches.get(name)
@@ -175,9 +189,16 @@ class ReplayedChat:
         """Whether the chain of `descendant_id` contains `message_id`."""
         return any(message.id == message_id for message in self._upwards(descendant_id))
 
+    def newest_leaf(self, message_id: str) -> str:
+        """The message at which one arrives from a message of this chat by going on to the newest child each time."""
+        newest = {message.parent_id: message.id for message in self._messages.values()}
+        while message_id in newest:
+            message_id = newest[message_id]
+        return message_id
+
     def branches_named_after(self, base: str) -> int:
-        """The number of branches named `base` or starting with `<base>-v`."""
-        return sum(base in bases_of(name) for name in self._branches)
+        """The number of branches named `base` or starting with `<base>-v`, with those renamed or deleted since."""
+        return self._names[base]
 
     def get_chain(self, head_message_id: str) -> list[Message]:
         """The messages from the root to `head_message_id`, oldest first."""

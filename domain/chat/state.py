@@ -6,7 +6,8 @@ from dictionaries. `evolve` says what an event changes in it; whoever keeps a st
 So the projection, replay and time travel share one fold, and none loads a whole chat to change a part of it.
 """
 
-from typing import Protocol
+from collections.abc import Iterable
+from typing import Final, Protocol, TypeVar
 
 import msgspec
 
@@ -19,6 +20,8 @@ from .events import (
     RUN_BODIES,
     BranchActivated,
     BranchCreated,
+    BranchDeleted,
+    BranchRenamed,
     ChatCreated,
     ChatDeleted,
     ChatUpdated,
@@ -30,6 +33,9 @@ from .events import (
     StreamDeleted,
 )
 from .run_state import MisfitError, RunChanges, RunState, fold_runs
+
+_TIMES: Final = ("created_at", "expires_at", "updated_at", "branch_created_at", "changed_at")
+"""The fields of events that say when something was, or will be."""
 
 
 class StreamHead(msgspec.Struct, frozen=True, array_like=True):
@@ -101,12 +107,26 @@ class Tombstone(msgspec.Struct, frozen=True, array_like=True):
 
 
 class BranchRecord(msgspec.Struct, frozen=True, array_like=True):
-    """A branch without what follows from elsewhere (whether it is active, how long its chain is)."""
+    """
+    A branch without what follows from elsewhere (whether it is active, how long its chain is).
+
+    `seen` is the position of the event that last made it the active branch, 0 before there is one. The active branch is the
+    one seen last, so appending to it changes nothing in the order.
+    """
 
     id: str
     name: str
     head_message_id: str | None
     created_at: int
+    seen: int
+
+
+K = TypeVar("K", bound=BranchRecord)
+
+
+def by_seen(branches: Iterable[K]) -> list[K]:
+    """Return branches, the one seen last first; those that were never active last, the newest of them first, ties by name."""
+    return sorted(branches, key=lambda branch: (-branch.seen, -branch.created_at, branch.name))
 
 
 class StreamRecord(Protocol):
@@ -159,6 +179,14 @@ class ChatState(RunState, StreamState, Protocol):
         """The branch of that name."""
         ...
 
+    def branch_record(self, name: str) -> BranchRecord | None:
+        """The branch of that name as it is kept."""
+        ...
+
+    def branches_seen(self) -> list[Branch]:
+        """All branches, the one seen last first; those that were never active last, the newest of them first."""
+        ...
+
     def checkpoint(self, name: str) -> Checkpoint | None:
         """The checkpoint of that name."""
         ...
@@ -175,20 +203,29 @@ class ChatState(RunState, StreamState, Protocol):
         """Whether the chain of `descendant_id` contains `message_id`. Both belong to this chat."""
         ...
 
+    def newest_leaf(self, message_id: str) -> str:
+        """The message at which one arrives from a message of this chat by going on to the newest child each time."""
+        ...
+
     def branches_named_after(self, base: str) -> int:
-        """The number of branches named `base` or starting with `<base>-v`."""
+        """The number of branches named `base` or starting with `<base>-v`, with those renamed or deleted since."""
         ...
 
 
 class Changes(msgspec.Struct, frozen=True, kw_only=True):
-    """The changes of an event: rows to put, and names of rows to drop. `record` None ends the chat and all its rows."""
+    """
+    The changes of an event: rows to put, and names of rows to drop. `record` None ends the chat and all its rows.
+
+    `is_new_name`: the chat had no branch of the name that `branch` has.
+    """
 
     record: ChatRecord | None
     profile: ChatProfile | None = None
     tombstone: Tombstone | None = None
     messages: tuple[Message, ...] = ()
     branch: BranchRecord | None = None
-    is_new_branch: bool = False
+    is_new_name: bool = False
+    dropped_branch: str | None = None
     checkpoint: Checkpoint | None = None
     dropped_checkpoint: str | None = None
     runs: RunChanges | None = None
@@ -216,7 +253,7 @@ def evolve(state: ChatState, recorded: Recorded) -> Changes:
     is_next = event.originator_version == last.version + 1 and event.previous_hash == last.hash
     if not is_next or event.originator_id != state.chat_id:
         check_follows(state, recorded)
-    times = (event.occurred_at, getattr(body, "created_at", None), getattr(body, "expires_at", None))
+    times = (event.occurred_at, *(getattr(body, name, None) for name in _TIMES))
     if not all(time is None or -(2**63) <= time < 2**63 for time in times):
         raise misplaced(recorded, "its time is beyond the calendar")
     head = StreamHead(
@@ -253,19 +290,23 @@ def evolve(state: ChatState, recorded: Recorded) -> Changes:
 def _pointers_changed(state: ChatState, recorded: Recorded, record: ChatRecord) -> Changes:
     body = recorded.body
     if isinstance(body, BranchCreated):
-        if state.branch(body.name) is not None:
-            raise misplaced(recorded, f"there is a branch {body.name!r} already")
+        _check_no_branch(state, recorded, body.name)
         record = msgspec.structs.replace(
             record,
             branch_count=record.branch_count + 1,
             active_branch=body.name if body.is_active else record.active_branch,
         )
-        branch = BranchRecord(body.branch_id, body.name, body.head_message_id, body.created_at)
-        return Changes(record=record, branch=branch, is_new_branch=True)
+        seen = recorded.position if body.is_active else 0
+        branch = BranchRecord(body.branch_id, body.name, body.head_message_id, body.created_at, seen)
+        return Changes(record=record, branch=branch, is_new_name=True)
     if isinstance(body, BranchActivated):
-        if state.branch(body.name) is None:
-            raise misplaced(recorded, f"there is no branch {body.name!r} at that point")
-        return Changes(record=msgspec.structs.replace(record, active_branch=body.name))
+        kept = _kept(state, recorded, body.name)
+        branch = BranchRecord(kept.id, kept.name, kept.head_message_id, kept.created_at, recorded.position)
+        return Changes(record=msgspec.structs.replace(record, active_branch=body.name), branch=branch)
+    if isinstance(body, BranchRenamed):
+        return _renamed(state, recorded, body, record)
+    if isinstance(body, BranchDeleted):
+        return _branch_deleted(state, recorded, body, record)
     if isinstance(body, HeadMoved):
         return Changes(record=record, branch=_moved(state, recorded, body.branch, body.to_head))
     if isinstance(body, CheckpointSet):
@@ -310,7 +351,7 @@ def _created(state: ChatState, recorded: Recorded, body: ChatCreated, head: Stre
         first_version=head.version,
         head=head,
         created_at=created_at,
-        updated_at=max(time, created_at),
+        updated_at=max(time if body.updated_at is None else body.updated_at, created_at),
         message_count=0,
         branch_count=1,
         checkpoint_count=0,
@@ -319,8 +360,14 @@ def _created(state: ChatState, recorded: Recorded, body: ChatCreated, head: Stre
     return Changes(
         record=record,
         profile=ChatProfile(recorded.chat_id, body.user_id, body.title, body.metadata, body.expires_at),
-        branch=BranchRecord(body.branch_id, MAIN, None, created_at),
-        is_new_branch=True,
+        branch=BranchRecord(
+            body.branch_id,
+            MAIN,
+            None,
+            created_at if body.branch_created_at is None else body.branch_created_at,
+            recorded.position,
+        ),
+        is_new_name=True,
     )
 
 
@@ -343,11 +390,12 @@ def _updated(state: ChatState, recorded: Recorded, body: ChatUpdated, record: Ch
 def _appended(
     state: ChatState, recorded: Recorded, body: MessagesAppended, record: ChatRecord, head: StreamHead
 ) -> Changes:
+    changed_at = recorded.event.occurred_at if body.changed_at is None else body.changed_at
     record = msgspec.structs.replace(
         record,
         head=head,
         message_count=record.message_count + len(body.messages),
-        updated_at=max(record.updated_at, recorded.event.occurred_at),
+        updated_at=max(record.updated_at, changed_at),
     )
     branch = None if body.branch is None else _moved(state, recorded, body.branch, body.to_head)
     return Changes(record=record, messages=body.messages, branch=branch)
@@ -361,11 +409,38 @@ def _runs_changed(state: ChatState, recorded: Recorded, record: ChatRecord) -> C
     return Changes(record=msgspec.structs.replace(record, run_count=record.run_count + runs.is_new_run), runs=runs)
 
 
-def _moved(state: ChatState, recorded: Recorded, name: str, to_head: str | None) -> BranchRecord:
-    branch = state.branch(name)
+def _kept(state: ChatState, recorded: Recorded, name: str) -> BranchRecord:
+    branch = state.branch_record(name)
     if branch is None:
         raise misplaced(recorded, f"there is no branch {name!r} at that point")
-    return BranchRecord(branch.id, branch.name, to_head, branch.created_at)
+    return branch
+
+
+def _check_no_branch(state: ChatState, recorded: Recorded, name: str) -> None:
+    if state.branch_record(name) is not None:
+        raise misplaced(recorded, f"there is a branch {name!r} already")
+
+
+def _moved(state: ChatState, recorded: Recorded, name: str, to_head: str | None) -> BranchRecord:
+    branch = _kept(state, recorded, name)
+    return BranchRecord(branch.id, branch.name, to_head, branch.created_at, branch.seen)
+
+
+def _renamed(state: ChatState, recorded: Recorded, body: BranchRenamed, record: ChatRecord) -> Changes:
+    kept = _kept(state, recorded, body.name)
+    _check_no_branch(state, recorded, body.new_name)
+    if record.active_branch == body.name:
+        record = msgspec.structs.replace(record, active_branch=body.new_name)
+    branch = BranchRecord(kept.id, body.new_name, kept.head_message_id, kept.created_at, kept.seen)
+    return Changes(record=record, branch=branch, is_new_name=True, dropped_branch=body.name)
+
+
+def _branch_deleted(state: ChatState, recorded: Recorded, body: BranchDeleted, record: ChatRecord) -> Changes:
+    _kept(state, recorded, body.name)
+    if record.active_branch == body.name:
+        raise misplaced(recorded, f"branch {body.name!r} is the active one at that point")
+    record = msgspec.structs.replace(record, branch_count=record.branch_count - 1)
+    return Changes(record=record, dropped_branch=body.name)
 
 
 def _checkpoint_set(state: ChatState, body: CheckpointSet, record: ChatRecord) -> Changes:

@@ -173,6 +173,6 @@ def _split_messages(body: MessagesAppended, room: int) -> list[Body]:
     *earlier, last = chunks
     # The head moves once, with the last of them: a commit is visible only as a whole.
     return [
-        *(MessagesAppended(messages=tuple(chunk)) for chunk in earlier),
+        *(MessagesAppended(messages=tuple(chunk), changed_at=body.changed_at) for chunk in earlier),
         msgspec.structs.replace(body, messages=tuple(last)),
     ]

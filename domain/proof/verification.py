@@ -3,7 +3,16 @@
 from collections.abc import Callable
 from typing import Any
 
-from ..chat.events import BranchActivated, ChatDeleted, HeadMoved, MessagesAppended, Recorded, StreamDeleted
+from ..chat.events import (
+    BranchActivated,
+    BranchDeleted,
+    BranchRenamed,
+    ChatDeleted,
+    HeadMoved,
+    MessagesAppended,
+    Recorded,
+    StreamDeleted,
+)
 from ..chat.interchange import ImportedChat, ImportedMessage
 from ..chat.state import ChatState, stream_head
 from ..errors import ChainIntegrityError
@@ -132,7 +141,7 @@ def check_event(state: ChatState, recorded: Recorded) -> None:
     elif isinstance(body, HeadMoved):
         _check_head(state, recorded, body.branch, body.from_head)
         _check_branch_id(state, recorded, body.branch, body.branch_id)
-    elif isinstance(body, BranchActivated):
+    elif isinstance(body, BranchActivated | BranchRenamed | BranchDeleted):
         _check_branch_id(state, recorded, body.name, body.branch_id)
     elif isinstance(body, ChatDeleted) and is_next:
         _check_counts(state, recorded, body)

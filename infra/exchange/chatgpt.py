@@ -13,23 +13,19 @@ attachments.
 Dropped: citations, status, weight, feedback and moderation results.
 """
 
-import lzma
-import re
-import zipfile
-import zlib
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
-from struct import error as StructError  # noqa: N812 - it is a class
-from typing import Any, Final, cast
+from typing import Any, cast
 
 import msgspec
 
-from chatledger.domain.chat.import_check import describe_id_fault
+from chatledger.domain.chat.import_fit import describe_id_fault, fit_message
 from chatledger.domain.chat.import_tree import MessageIds, Reporter, branch_leaves, sort_parents_first
 from chatledger.domain.chat.interchange import ImportedChat, ImportedMessage
 from chatledger.domain.errors import InvalidValueError
 
-from .source import Allowance, LimitedStream, decode_json, is_id, read_source, refuse_unreadable
+from .archive import ZIP_MAGIC, open_archive
+from .source import decode_json, is_id, read_source
 
 _DATA_TYPE = "data-chatgpt"
 
@@ -84,28 +80,16 @@ def _data(original: Any) -> dict[str, Any]:
     return {"type": _DATA_TYPE, "data": original}
 
 
-_MEMBER = re.compile(r"conversations(-\d+)?\.json")
 _UNKNOWN_USER = "chatgpt"
 # The end of the year 9999; what lies beyond is no time, and may not even be a finite number.
 _LAST_SECOND = 253_402_300_800
 _KEPT_CHAT_FIELDS = ("default_model_slug", "gizmo_id", "is_archived", "is_starred", "conversation_origin")
-_UNPACKABLE: Final = (
-    zipfile.BadZipFile,
-    zlib.error,
-    lzma.LZMAError,
-    StructError,
-    EOFError,
-    OSError,
-    RuntimeError,
-    ValueError,
-)
-"""RuntimeError is an encrypted member, NotImplementedError (its subclass) an unknown version or compression; ValueError a bad name."""
 
 
 def read_chatgpt(path: Path, report: Reporter) -> Iterator[ImportedChat]:
     """The conversations of an export, in its order. Raises InvalidValueError when the file is no export at all."""
     ids = MessageIds()
-    if read_source(path, 4) == b"PK\x03\x04":
+    if read_source(path, len(ZIP_MAGIC)) == ZIP_MAGIC:
         yield from _read_zip(path, ids, report)
         return
     text = read_source(path, max_unpacked_bytes=report.max_unpacked_bytes)
@@ -118,23 +102,17 @@ def read_chatgpt(path: Path, report: Reporter) -> Iterator[ImportedChat]:
 
 
 def _read_zip(path: Path, ids: MessageIds, report: Reporter) -> Iterator[ImportedChat]:
-    try:
-        archive = zipfile.ZipFile(path)
-    except _UNPACKABLE as error:
-        refuse_unreadable(path, error)
-    with archive:
-        names = [name for name in archive.namelist() if not name.startswith("__MACOSX/")]
-        members = sorted(name for name in names if _MEMBER.fullmatch(PurePosixPath(name).name))
+    with open_archive(path, report) as archive:
+        members = archive.conversations()
         if not members:
             msg = f"{path} holds no conversations.json, so it is no ChatGPT export"
             raise InvalidValueError(msg)
         user_id = _UNKNOWN_USER
-        allowance = Allowance(str(path), report.max_unpacked_bytes)
-        for name in names:
+        for name in archive.names:
             if PurePosixPath(name).name == "user.json":
-                user_id = _read_user(_read_member(archive, name, allowance, report)) or user_id
+                user_id = _read_user(archive.read(name)) or user_id
         for name in members:
-            text = _read_member(archive, name, allowance, report)
+            text = archive.read(name)
             if text is None:
                 continue
             try:
@@ -143,17 +121,6 @@ def _read_zip(path: Path, ids: MessageIds, report: Reporter) -> Iterator[Importe
                 report.within(name).broken(f"{error}; skipped")
                 continue
             yield from _read_conversations(conversations, user_id, ids, report.within(name))
-
-
-def _read_member(archive: zipfile.ZipFile, name: str, allowance: Allowance, report: Reporter) -> bytes | None:
-    try:
-        with archive.open(name) as member:
-            return LimitedStream(member, allowance).read()
-    except InvalidValueError:
-        raise
-    except _UNPACKABLE as error:
-        report.broken(f"{name} cannot be unpacked: {error}; skipped")
-        return None
 
 
 def _read_user(text: bytes | None) -> str | None:
@@ -294,13 +261,14 @@ def _make_message(
         report.broken(f"chat {chat_id!r}: message {key!r} is already in chat {owner!r}; imported as {message_id!r}")
     data: dict[str, Any] = {"id": message_id, "role": role, "parts": make_parts(fields.get("content"))}
     metadata = _keep_metadata(fields, author)
-    return ImportedMessage(
+    made = ImportedMessage(
         id=message_id,
         parent_id=parent_id,
         name=role,
         data=data | ({"metadata": metadata} if metadata else {}),
         created_at=_milliseconds(fields.get("create_time")),
     )
+    return fit_message(chat_id, made, report.broken)
 
 
 def _keep_metadata(fields: dict[str, Any], author: dict[str, Any]) -> dict[str, Any]:

@@ -14,8 +14,14 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, cast
 
-from chatledger.domain.chat.import_check import describe_id_fault
-from chatledger.domain.chat.import_tree import MessageIds, Reporter, link_messages, repair_branches, repair_checkpoints
+from chatledger.domain.chat.import_tree import (
+    LostMessage,
+    MessageIds,
+    Reporter,
+    link_messages,
+    repair_branches,
+    repair_checkpoints,
+)
 from chatledger.domain.chat.interchange import ImportedBranch, ImportedChat, ImportedCheckpoint, ImportedMessage
 from chatledger.domain.errors import InvalidValueError
 
@@ -117,7 +123,8 @@ def _make_chat(row: sqlite3.Row, database: sqlite3.Connection, ids: MessageIds, 
     chat_id: str = row["id"]
     mine = "WHERE chatId = ? ORDER BY rowid"
     rows = (_make_message(chat_id, found, report) for found in _select(database, "messages", mine, chat_id))
-    messages = link_messages(chat_id, ((message, None) for message in rows if message), ids=ids, report=report)
+    linked = link_messages(chat_id, ((message, None) for message in rows if message), ids=ids, report=report)
+    messages = linked.messages
     branches = (
         ImportedBranch(
             id=_text(found["id"]),
@@ -143,7 +150,7 @@ def _make_chat(row: sqlite3.Row, database: sqlite3.Connection, ids: MessageIds, 
         title=_text(row["title"]),
         metadata=_decode_metadata(row, report),
         messages=messages,
-        branches=repair_branches(chat_id, ((branch, None) for branch in branches), messages, report=report),
+        branches=repair_branches(chat_id, ((branch, None) for branch in branches), linked, report=report),
         checkpoints=repair_checkpoints(chat_id, ((mark, None) for mark in checkpoints), messages, report=report),
         created_at=_milliseconds(row["createdAt"]),
         updated_at=_milliseconds(row["updatedAt"]),
@@ -162,22 +169,22 @@ def _decode_metadata(row: sqlite3.Row, report: Reporter) -> dict[str, Any] | Non
     return None
 
 
-def _make_message(chat_id: str, row: sqlite3.Row, report: Reporter) -> ImportedMessage | None:
-    what = f"message {row['id']!r} of chat {chat_id!r}"
-    fault = describe_id_fault(row["id"])
-    if fault is None and row["parentId"] is not None:
-        fault = describe_id_fault(row["parentId"])
-    name = _text(row["name"])
-    if fault is not None or not name:
-        report.broken(f"{what}: {'an id ' + fault if fault else 'no name'}; skipped")
+def _make_message(chat_id: str, row: sqlite3.Row, report: Reporter) -> ImportedMessage | LostMessage | None:
+    message_id, parent_id = row["id"], row["parentId"]
+    what = f"message {message_id!r} of chat {chat_id!r}"
+    if not isinstance(message_id, str):
+        report.broken(f"{what}: its id is not a text; skipped")
         return None
+    if not isinstance(parent_id, str | None):
+        report.broken(f"{what}: the id of its parent is not a text; it becomes a root")
+        parent_id = None
     data = _decode(row["data"], f"data of {what}", report)
     if data is _BROKEN:
-        return None
+        return LostMessage(message_id, parent_id)
     return ImportedMessage(
-        id=row["id"],
-        parent_id=row["parentId"],
-        name=name,
+        id=message_id,
+        parent_id=parent_id,
+        name=_text(row["name"]) or "",
         type=_text(row["type"]),
         data=data,
         created_at=_milliseconds(row["createdAt"]),

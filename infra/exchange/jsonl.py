@@ -177,14 +177,14 @@ class _Draft:
     def finish(self, ids: MessageIds, report: Reporter, *, is_whole: bool) -> Exported | None:
         """Return what was read; None when that is of no use. Of a chat that was cut off some may be."""
         chat_id, found = self.head.id, self.records
-        messages = link_messages(chat_id, found["message"], ids=ids, report=report)
-        messages = repair_annotations(chat_id, messages, report=report)
+        linked = link_messages(chat_id, found["message"], ids=ids, report=report)
+        messages = repair_annotations(chat_id, linked.messages, report=report)
         if not (messages or is_whole):
             return None
         return ImportedChat(
             **msgspec.structs.asdict(self.head),
             messages=messages,
-            branches=repair_branches(chat_id, found["branch"], messages, report=report),
+            branches=repair_branches(chat_id, found["branch"], linked, report=report),
             checkpoints=repair_checkpoints(chat_id, found["checkpoint"], messages, report=report),
             runs=repair_runs(chat_id, found["run"], messages, report=report),
             regenerations=repair_regenerations(chat_id, found["regeneration"], messages, report=report),
@@ -412,8 +412,6 @@ def read_export(stream: IO[bytes], report: Reporter) -> Iterator[Exported]:
         if draft is not None and kind in _BEGINNINGS | _ENDS:
             yield from _close(draft, kind, value, number, ids, report)
             draft = None
-        elif draft is not None and kind == "message" and not value.name:
-            report.broken(f"message {value.id!r} has no name; skipped", line=number)
         elif draft is not None and kind in draft.kinds:
             draft.records[kind].append((value, number))
         elif kind not in _BEGINNINGS | _LAST | {"chatledger"}:
@@ -449,9 +447,7 @@ def _decode(text: bytes, number: int, report: Reporter) -> tuple[str | None, Any
         report.broken(f"a record has one kind, this has {len(given)}; skipped", line=number)
         return None, None
     kind, value = given[0]
-    if kind in {"message", "chat", "thread", "state"} and not is_id(
-        value.id, f"the id of the {kind}", report, line=number
-    ):
+    if kind in {"chat", "thread", "state"} and not is_id(value.id, f"the id of the {kind}", report, line=number):
         return None, None
     return kind, value
 

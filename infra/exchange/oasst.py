@@ -9,18 +9,16 @@ results, labels, emojis, detoxify scores, `model_name`, `synthetic`, `deleted`, 
 """
 
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
 from typing import IO, Any, NamedTuple, cast
 
 from chatledger.domain.chat.import_check import describe_json_fault
-from chatledger.domain.chat.import_tree import MessageIds, Reporter, branch_leaves, link_messages
+from chatledger.domain.chat.import_tree import Located, LostMessage, MessageIds, Reporter, branch_leaves, link_messages
 from chatledger.domain.chat.interchange import ImportedChat, ImportedMessage
 from chatledger.domain.errors import InvalidValueError
 
-from .source import decode_deep, decode_json, is_id, number_lines
+from .source import decode_deep, decode_json, is_id, iso_milliseconds, number_lines
 
 _NAMES = {"prompter": "user", "assistant": "assistant"}
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TITLE_CHARACTERS = 60
 _UNKNOWN_USER = "oasst"
 
@@ -33,6 +31,13 @@ class _Record(NamedTuple):
     lang: str | None
 
 
+class _Tree(NamedTuple):
+    """What was read of one tree: its messages, and what is known of those that were skipped."""
+
+    records: list[_Record]
+    lost: list[tuple[LostMessage, int]]
+
+
 def read_oasst(stream: IO[bytes], report: Reporter) -> Iterator[ImportedChat]:
     """
     The trees of a message or tree file.
@@ -41,7 +46,7 @@ def read_oasst(stream: IO[bytes], report: Reporter) -> Iterator[ImportedChat]:
     the order of their first messages.
     """
     ids = MessageIds()
-    scattered: dict[str, list[_Record]] = {}
+    scattered: dict[str, _Tree] = {}
     for line, text in number_lines(stream, report):
         fields = _decode(text, line, report)
         if fields is None:
@@ -49,13 +54,18 @@ def read_oasst(stream: IO[bytes], report: Reporter) -> Iterator[ImportedChat]:
         if "prompt" in fields:
             tree_id = _tree_id(fields, line, report)
             if tree_id is not None:
-                groups = {tree_id: list(_flatten(fields["prompt"], line, report))}
+                groups = {tree_id: _Tree(list(_flatten(fields["prompt"], line, report)), [])}
                 yield from _make_chats(groups, ids, report)
             continue
         record = _make_record(fields, line, report)
-        tree_id = _tree_id(fields, line, report) if record is not None else None
-        if record is not None and tree_id is not None:
-            scattered.setdefault(tree_id, []).append(record)
+        tree_id = _tree_id(fields, line, report) if record is not None else fields.get("message_tree_id")
+        if not isinstance(tree_id, str):
+            continue
+        tree = scattered.setdefault(tree_id, _Tree([], []))
+        if record is not None:
+            tree.records.append(record)
+        elif isinstance(fields.get("message_id"), str) and isinstance(fields.get("parent_id"), str | None):
+            tree.lost.append((LostMessage(fields["message_id"], fields.get("parent_id")), line))
     yield from _make_chats(scattered, ids, report)
 
 
@@ -110,9 +120,9 @@ def _make_record(fields: dict[str, Any], line: int, report: Reporter) -> _Record
     if not is_id(message_id, "message_id", report, line=line):
         return None
     what = f"message {message_id!r}"
-    if parent_id is not None and not is_id(parent_id, f"parent_id of {what}", report, line=line):
-        return None
-    if name is None:
+    if not isinstance(parent_id, str | None):
+        report.broken(f"parent_id of {what} is not a text; skipped", line=line)
+    elif name is None:
         report.broken(f"role of {what} is neither prompter nor assistant; skipped", line=line)
     elif not isinstance(text, str):
         report.broken(f"text of {what} is not a text; skipped", line=line)
@@ -123,7 +133,7 @@ def _make_record(fields: dict[str, Any], line: int, report: Reporter) -> _Record
             parent_id=parent_id,
             name=name,
             data={"id": message_id, "role": name, "parts": [{"type": "text", "text": text}]},
-            created_at=_milliseconds(fields.get("created_date"), what, line, report),
+            created_at=iso_milliseconds(fields.get("created_date"), f"created_date of {what}", report, line=line),
             sender_id=author if name == "user" else None,
         )
         return _Record(
@@ -136,22 +146,10 @@ def _make_record(fields: dict[str, Any], line: int, report: Reporter) -> _Record
     return None
 
 
-def _milliseconds(date: Any, what: str, line: int, report: Reporter) -> int | None:
-    if date is None:
-        return None
-    try:
-        moment = datetime.fromisoformat(date)
-        # Integer division, because the product of a float timestamp may be off by one.
-        return ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH) // timedelta(milliseconds=1)
-    except (TypeError, ValueError, OverflowError):
-        report.broken(f"created_date of {what} is not an ISO 8601 time; imported without", line=line)
-        return None
-
-
-def _make_chats(groups: dict[str, list[_Record]], ids: MessageIds, report: Reporter) -> Iterator[ImportedChat]:
-    for tree_id, records in groups.items():
-        found = ((record.message, record.line) for record in records)
-        messages = link_messages(tree_id, found, ids=ids, report=report)
+def _make_chats(groups: dict[str, _Tree], ids: MessageIds, report: Reporter) -> Iterator[ImportedChat]:
+    for tree_id, (records, lost) in groups.items():
+        found: list[Located] = [*((record.message, record.line) for record in records), *lost]
+        messages = link_messages(tree_id, found, ids=ids, report=report).messages
         # A tree without a usable message was reported message by message.
         if messages:
             yield _make_chat(tree_id, messages, {record.message.id: record for record in reversed(records)})

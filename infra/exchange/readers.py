@@ -1,35 +1,60 @@
 """Detection of a file's format, and its reader."""
 
-import re
 from collections.abc import Callable, Iterator
 from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
-from typing import Any, cast
+from typing import Final
 
 import msgspec
 
+from chatledger.domain.chat.import_fit import fit_chat
 from chatledger.domain.chat.import_tree import Reporter
 from chatledger.domain.chat.interchange import ImportedChat, Problem
 from chatledger.domain.errors import InvalidValueError
 from chatledger.domain.limits import MAX_UNPACKED_BYTES
 
+from .archive import ZIP_MAGIC, start_of_conversations
 from .chatgpt import read_chatgpt
+from .claude import read_claude
 from .deepagents import read_deepagents
 from .jsonl import Exported, describe, read_export
+from .messages import read_messages
 from .oasst import read_oasst
-from .source import decode_json, number_lines, open_source, read_source
+from .outline import key_paths
+from .sharegpt import read_sharegpt
+from .source import number_lines, open_source, read_source
 
-FORMATS = ("chatgpt", "chatledger", "deepagents", "oasst")
-_SUPPORTED = (
+FORMATS: Final = ("chatgpt", "chatledger", "claude", "deepagents", "messages", "oasst", "sharegpt")
+_SUPPORTED: Final = (
     "supported are: oasst (OpenAssistant message or tree files, .jsonl), chatgpt (conversations.json or the export .zip), "
-    "deepagents (SQLite files of @deepagents/context), chatledger (our own export, .jsonl); each also as .gz"
+    "claude (conversations.json of Claude's export, or its .zip), messages (lists of messages of OpenAI's and Anthropic's APIs, "
+    ".json or .jsonl), sharegpt (.json or .jsonl), deepagents (SQLite files of @deepagents/context), langgraph (SQLite files of "
+    "SqliteSaver, by 'chatledger import'), chatledger (our own export, .jsonl); each but .zip also as .gz"
 )
-_PEEK_BYTES = 65_536
+_PEEK_BYTES: Final = 262_144
+_LINE_BYTES: Final = 1024 * 1024
 # The first lines may be the broken ones.
-_PEEK_LINES = 20
-_SIGNS = {b"SQLite format 3\0": "deepagents", b"PK\x03\x04": "chatgpt"}
-_CHATGPT_KEYS = re.compile(rb'"(mapping|conversations|current_node)"\s*:')
+_PEEK_LINES: Final = 20
+_SIGNS: Final = {b"SQLite format 3\0": "deepagents", ZIP_MAGIC: "chatgpt"}
+_SHAPES: Final[tuple[tuple[str, frozenset[tuple[str, ...]]], ...]] = (
+    ("chatledger", frozenset({("chatledger",), ("chat",)})),
+    ("oasst", frozenset({("message_tree_id",), ("prompt",), ("message_id",)})),
+    ("claude", frozenset({("chat_messages",)})),
+    ("chatgpt", frozenset({("mapping",), ("current_node",), ("conversations", "mapping")})),
+    ("sharegpt", frozenset({("conversations", "from"), ("items", "from")})),
+    ("chatgpt", frozenset({("conversations",)})),
+    ("messages", frozenset({("messages",)})),
+)
+"""The formats of JSON, and what keys tell each; the first that fits counts."""
+_OF_LINES: Final = ("chatledger", "oasst")
+_OF_FILES: Final[dict[str, Callable[[Path, Reporter], Iterator[ImportedChat]]]] = {
+    "chatgpt": read_chatgpt,
+    "claude": read_claude,
+    "deepagents": read_deepagents,
+    "messages": read_messages,
+    "sharegpt": read_sharegpt,
+}
 
 
 def detect_format(path: str | Path, *, max_unpacked_bytes: int = MAX_UNPACKED_BYTES) -> str:
@@ -51,7 +76,10 @@ def detect_format(path: str | Path, *, max_unpacked_bytes: int = MAX_UNPACKED_BY
         raise InvalidValueError(msg)
     for sign, name in _SIGNS.items():
         if start.startswith(sign):
-            return name
+            paths = (
+                key_paths(start_of_conversations(path, _PEEK_BYTES)) if sign == ZIP_MAGIC else set[tuple[str, ...]]()
+            )
+            return "claude" if ("chat_messages",) in paths else name
     found = _detect_json(path, start.removeprefix(b"\xef\xbb\xbf").lstrip(), max_unpacked_bytes)
     if found is None:
         msg = f"{path} has an unknown format; {_SUPPORTED}"
@@ -61,31 +89,25 @@ def detect_format(path: str | Path, *, max_unpacked_bytes: int = MAX_UNPACKED_BY
 
 def _detect_json(path: Path, start: bytes, max_unpacked_bytes: int) -> str | None:
     if start.startswith(b"["):
-        is_export = _CHATGPT_KEYS.search(start) or start[1:].lstrip().startswith(b"]")
-        return "chatgpt" if is_export else None
+        if start[1:].lstrip().startswith(b"]"):
+            return "chatgpt"
+        paths = key_paths(start)
+        found = _shape(paths)
+        return "messages" if found is None and ("role",) in paths else None if found in _OF_LINES else found
     if not start.startswith(b"{"):
         return None
     quiet = Reporter(str(path), strict=False, on_problem=lambda _: None)
     with open_source(path, max_unpacked_bytes) as stream:
         for _, line in islice(number_lines(stream, quiet), _PEEK_LINES):
-            keys = _keys_of(line)
-            if keys & {"chatledger", "chat"}:
-                return "chatledger"
-            if keys & {"message_tree_id", "prompt", "message_id"}:
-                return "oasst"
-            if keys & {"mapping", "conversations"}:
-                return "chatgpt"
+            found = _shape(key_paths(line[:_LINE_BYTES])) if line.startswith(b"{") else None
+            if found is not None:
+                return found
     # A single conversation, indented over many lines.
-    return "chatgpt" if _CHATGPT_KEYS.search(start) else None
+    return _shape(key_paths(start))
 
 
-def _keys_of(line: bytes) -> set[str]:
-    # A tree that is nested too deeply for the decoder still begins with its keys.
-    try:
-        value: Any = decode_json(line)[0]
-    except InvalidValueError:
-        return {"message_tree_id"} if line.startswith(b"{") and b'"message_tree_id"' in line[:_PEEK_BYTES] else set()
-    return set(cast("dict[str, Any]", value)) if isinstance(value, dict) else set()
+def _shape(paths: set[tuple[str, ...]]) -> str | None:
+    return next((name for name, signs in _SHAPES if signs & paths), None)
 
 
 def read_all(
@@ -129,7 +151,7 @@ def read_all(
         msg = f"{path} is empty; {_SUPPORTED}"
         raise InvalidValueError(msg)
     report = Reporter(str(path), strict=strict, on_problem=on_problem, max_unpacked_bytes=max_unpacked_bytes)
-    return _drop_repeated(_read(path, format, report), report)
+    return _drop_repeated(_fitting(_read(path, format, report), report), report)
 
 
 def read_chats(
@@ -146,13 +168,19 @@ def read_chats(
 
 
 def _read(path: Path, name: str, report: Reporter) -> Iterator[Exported]:
-    if name == "chatgpt":
-        yield from read_chatgpt(path, report)
-    elif name == "deepagents":
-        yield from read_deepagents(path, report)
+    reader = _OF_FILES.get(name)
+    if reader is not None:
+        yield from reader(path, report)
     else:
         with open_source(path, report.max_unpacked_bytes) as stream:
             yield from (read_oasst if name == "oasst" else read_export)(stream, report)
+
+
+def _fitting(found: Iterator[Exported], report: Reporter) -> Iterator[Exported]:
+    for one in found:
+        fitted = fit_chat(one, report.broken) if isinstance(one, ImportedChat) else one
+        if fitted is not None:
+            yield fitted
 
 
 def _drop_repeated(found: Iterator[Exported], report: Reporter) -> Iterator[Exported]:

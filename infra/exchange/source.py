@@ -6,17 +6,19 @@ import re
 import zlib
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import IO, Any, Final, NoReturn, TypeGuard, cast
 
 import msgspec
 
-from chatledger.domain.chat.import_check import describe_id_fault
+from chatledger.domain.chat.import_fit import describe_id_fault
 from chatledger.domain.chat.import_tree import Reporter
 from chatledger.domain.errors import InvalidValueError
 from chatledger.domain.limits import MAX_UNPACKED_BYTES
 
 _PIECE_BYTES: Final = 1024 * 1024
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Allowance:
@@ -246,3 +248,16 @@ def is_id(value: object, what: str, report: Reporter, *, line: int | None = None
     if fault is not None:
         report.broken(f"{what} {fault}; skipped", line=line)
     return fault is None
+
+
+def iso_milliseconds(value: Any, what: str, report: Reporter, *, line: int | None = None) -> int | None:
+    """Return an ISO 8601 time, UTC where it names no zone, in milliseconds; None for none, and for what is no time, which is reported."""
+    if value is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(value)
+        # Integer division, because the product of a float timestamp may be off by one.
+        return ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH) // timedelta(milliseconds=1)
+    except (TypeError, ValueError, OverflowError):
+        report.broken(f"{what} is not an ISO 8601 time; imported without", line=line)
+        return None

@@ -6,7 +6,7 @@ from msgspec import UNSET, UnsetType
 
 from chatledger.domain.chat.decide_runs import decide_annotate
 from chatledger.domain.chat.events import MessagesAnnotated
-from chatledger.domain.limits import check_id
+from chatledger.domain.limits import check_id, sought_id
 from chatledger.domain.values import Annotation
 from chatledger.projections.log.kinds import CHATS
 
@@ -66,6 +66,6 @@ class AnnotationMethods(LedgerPart):
 
         Source: the LMDB index at `position`.
         """
-        check_id(chat_id, "chat_id")
+        chat_id = sought_id(chat_id, "chat_id")
         with self._store.snapshot(ChatsToRead(chat_id)) as snapshot:
             return snapshot.chat(chat_id).annotations()

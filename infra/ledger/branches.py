@@ -1,12 +1,29 @@
-"""Branches: create, fork, activate, move."""
+"""Branches: create, fork, activate, rename, move, delete."""
 
+from collections.abc import Iterable
 from typing import Literal
 
-from chatledger.domain.chat.decide_branches import decide_activate, decide_create_branch, decide_fork, decide_move_head
-from chatledger.domain.chat.events import BranchActivated, BranchCreated, HeadMoved, Recorded
-from chatledger.domain.errors import BranchNotFoundError, HeadConflictError, InvalidValueError
-from chatledger.domain.limits import check_id, check_time
+from chatledger.domain.chat.decide_branches import (
+    decide_activate,
+    decide_create_branch,
+    decide_delete_branch,
+    decide_fork,
+    decide_move_head,
+    decide_rename_branch,
+)
+from chatledger.domain.chat.events import (
+    Body,
+    BranchActivated,
+    BranchCreated,
+    BranchDeleted,
+    BranchRenamed,
+    HeadMoved,
+    Recorded,
+)
+from chatledger.domain.errors import BranchExistsError, BranchNotFoundError, HeadConflictError, InvalidValueError
+from chatledger.domain.limits import check_id, check_time, sought_id
 from chatledger.domain.values import AnyHead, Branch
+from chatledger.projections.chat.reader import IndexedChat
 from chatledger.projections.log.kinds import CHATS
 
 from .drafts import new_id
@@ -24,6 +41,7 @@ class BranchMethods(LedgerPart):
         *,
         activate: bool = False,
         created_at: int | None = None,
+        id: str | None = None,  # noqa: A002 - the field's name
     ) -> Branch:
         """
         Create a branch, and make it the active one if asked, in one commit.
@@ -34,29 +52,27 @@ class BranchMethods(LedgerPart):
             head_message_id: A message of the chat; None for an empty branch.
             activate: Whether it becomes the active branch.
             created_at: For imports; the time of the call when None.
+            id: For imports, too; a new random one when None.
 
         Raises:
             ChatNotFoundError, MessageNotFoundError: The chat or the message is not there.
             WrongChatError: The message belongs to another chat.
-            BranchExistsError: The name is taken.
+            BranchExistsError: The name or the id is taken.
         """
         check_id(chat_id, "chat_id")
         if created_at is not None:
             check_time(created_at, "created_at")
-        branch_id = new_id()
-        recorded = self._store.execute(
-            CHATS,
-            chat_id,
-            lambda state, now: decide_create_branch(
-                state,
-                name,
-                head_message_id,
-                activate=activate,
-                branch_id=branch_id,
-                created_at=now if created_at is None else created_at,
-            ),
-            kind=BranchCreated,
-        )
+        branch_id = new_id() if id is None else check_id(id, "branch id")
+
+        def decide(state: IndexedChat, now: int) -> list[Body]:
+            if id is not None and (taken := _with_id(state.branches(), id)) is not None:
+                raise BranchExistsError(chat_id, taken.name)
+            at = now if created_at is None else created_at
+            return decide_create_branch(
+                state, name, head_message_id, activate=activate, branch_id=branch_id, created_at=at
+            )
+
+        recorded = self._store.execute(CHATS, chat_id, decide, kind=BranchCreated)
         return self._created(chat_id, recorded)
 
     def fork(self, chat_id: str, message_id: str, *, activate: bool = True, base: str | None = None) -> Branch:
@@ -104,16 +120,21 @@ class BranchMethods(LedgerPart):
             created_at=body.created_at,
         )
 
-    def get_branch(self, chat_id: str, name: str) -> Branch | None:
-        """The branch of that name, or None."""
-        check_id(chat_id, "chat_id")
-        check_id(name, "branch name")
+    def get_branch(self, chat_id: str, name: str | None = None, *, id: str | None = None) -> Branch | None:  # noqa: A002 - as above
+        """The branch of that name, or of that id, or None. By its id it costs O(branches)."""
+        chat_id = sought_id(chat_id, "chat_id")
+        if (name is None) == (id is None):
+            msg = "give the name of a branch or its id"
+            raise InvalidValueError(msg)
         with self._store.snapshot(ChatsToRead(chat_id)) as snapshot:
-            return snapshot.chat(chat_id).branch(name)
+            chat = snapshot.chat(chat_id)
+            if name is not None:
+                return chat.branch(sought_id(name, "branch name"))
+            return _with_id(chat.branches(), sought_id(id, "branch id"))
 
     def get_active_branch(self, chat_id: str) -> Branch | None:
         """The active branch; None only when there is no such chat."""
-        check_id(chat_id, "chat_id")
+        chat_id = sought_id(chat_id, "chat_id")
         with self._store.snapshot(ChatsToRead(chat_id)) as snapshot:
             chat = snapshot.chat(chat_id)
             return None if chat.record is None else chat.branch(chat.record.active_branch)
@@ -127,8 +148,57 @@ class BranchMethods(LedgerPart):
         """
         check_id(chat_id, "chat_id")
         self._store.execute(CHATS, chat_id, lambda state, now: decide_activate(state, name), kind=BranchActivated)
+        return self._branch_now(chat_id, name)
+
+    def rename_branch(self, chat_id: str, name: str, new_name: str) -> Branch:
+        """
+        Give a branch another name. Its id, its messages and whether it is active stay, as do the names made from the old one.
+
+        Engines and others that go by the old name find no branch of it any more.
+
+        Args:
+            chat_id: The chat.
+            name: The present name; `main` can be renamed too.
+            new_name: Unique in the chat, case-sensitive, 1 to 2,048 bytes. The present one changes nothing.
+
+        Returns:
+            The branch under its new name.
+
+        Raises:
+            ChatNotFoundError, BranchNotFoundError: The chat or the branch is not there.
+            BranchExistsError: The new name is taken.
+        """
+        check_id(chat_id, "chat_id")
+        self._store.execute(
+            CHATS, chat_id, lambda state, _now: decide_rename_branch(state, name, new_name), kind=BranchRenamed
+        )
+        return self._branch_now(chat_id, new_name)
+
+    def delete_branch(self, chat_id: str, name: str) -> bool:
+        """
+        Remove a branch; its messages stay, as versions of others, and `show` makes a branch for them again.
+
+        Of the active branch, the one seen last before it becomes the active one, in the same commit. Automatic names are not given
+        a second time. To erase what was said, delete the chat.
+
+        Returns:
+            Whether there was one of that name.
+
+        Raises:
+            LastBranchError: It is the only branch of the chat.
+        """
+        check_id(chat_id, "chat_id")
+        written = self._store.execute(
+            CHATS,
+            chat_id,
+            lambda state, _now: decide_delete_branch(state, name),
+            kind=(BranchActivated, BranchDeleted),
+        )
+        return bool(written)
+
+    def _branch_now(self, chat_id: str, name: str) -> Branch:
         branch = self.get_branch(chat_id, name)
-        if branch is None:  # the chat was deleted in between
+        if branch is None:  # the chat or the branch was deleted in between
             raise BranchNotFoundError(chat_id, name)
         return branch
 
@@ -182,6 +252,10 @@ class BranchMethods(LedgerPart):
 
         Source: the LMDB index at `position`. Costs O(branches); no chain is walked for the counts.
         """
-        check_id(chat_id, "chat_id")
+        chat_id = sought_id(chat_id, "chat_id")
         with self._store.snapshot(ChatsToRead(chat_id)) as snapshot:
             return snapshot.chat(chat_id).branches()
+
+
+def _with_id(branches: Iterable[Branch], branch_id: str) -> Branch | None:
+    return next((branch for branch in branches if branch.id == branch_id), None)

@@ -1,10 +1,10 @@
 """Chats: create, read, update, list, delete."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -23,9 +23,9 @@ from chatledger.domain.errors import (
     OwnerMismatchError,
     UpdateConflictError,
 )
-from chatledger.domain.limits import check_count, check_id
+from chatledger.domain.limits import check_count, check_id, sought_id
 from chatledger.domain.values import Chat
-from chatledger.projections.chat.lists import Cursor, due_chats
+from chatledger.projections.chat.lists import ChatList, Cursor, Entry, due_chats
 from chatledger.projections.chat.reader import IndexedChat
 from chatledger.projections.log.kinds import CHATS
 
@@ -40,13 +40,17 @@ ChatUpdater = Callable[[Chat], "dict[str, Any] | None"]
 """The present chat to the values to change, `{"title": ..., "metadata": ..., "expires_at": ...}`; None to change nothing."""
 
 
+MetadataFilter = Mapping[str, str | float] | tuple[str, str | float]
+"""Entries that the metadata of a chat are to have: some, or one as `(key, value)`."""
+
+
 class ChatMethods(LedgerPart):
     """The part of a ledger that is about chats as a whole."""
 
     def create_chat(
         self,
-        chat_id: str,
-        user_id: str,
+        chat_id: str | None = None,
+        user_id: str | None = None,
         *,
         title: str | None = None,
         metadata: dict[str, Any] | None = None,
@@ -57,8 +61,8 @@ class ChatMethods(LedgerPart):
         Create a chat with its branch `main`, empty and active.
 
         Args:
-            chat_id: Any text of 1 to 2,048 bytes without NUL.
-            user_id: The owner; may be empty.
+            chat_id: Any text of 1 to 2,048 bytes without NUL; a new random one when None.
+            user_id: The owner; may be empty. Of a ledger that `for_user` made, its user when None.
             title: Any text, also an empty one.
             metadata: A JSON object.
             expires_at: When it ends: the next `sweep` after that deletes it. In ms since the epoch, or a `datetime`.
@@ -68,15 +72,15 @@ class ChatMethods(LedgerPart):
             ChatExistsError: There is a chat of that id.
             InvalidValueError: An id, the title or the metadata break a rule.
         """
-        given = _Given(user_id, title, metadata, new_id(), Ending(expires_at, ttl_seconds))
-        check_id(chat_id, "chat_id")
+        given = self._given(user_id, title, metadata, Ending(expires_at, ttl_seconds))
+        chat_id = new_id() if chat_id is None else check_id(chat_id, "chat_id")
         recorded = self._store.execute(CHATS, chat_id, partial(given.decided, decide_create_chat), kind=ChatCreated)
         return _as_created(recorded[0])
 
     def upsert_chat(
         self,
         chat_id: str,
-        user_id: str,
+        user_id: str | None = None,
         *,
         title: str | None = None,
         metadata: dict[str, Any] | None = None,
@@ -86,11 +90,13 @@ class ChatMethods(LedgerPart):
         """
         Create a chat, or return the one that its owner has under that id unchanged, whatever its title, metadata and end are.
 
+        The owner may be left out as in `create_chat`.
+
         Raises:
             OwnerMismatchError: The chat of that id belongs to another user.
             InvalidValueError: An id, the title or the metadata break a rule.
         """
-        given = _Given(user_id, title, metadata, new_id(), Ending(expires_at, ttl_seconds))
+        given = self._given(user_id, title, metadata, Ending(expires_at, ttl_seconds))
         check_id(chat_id, "chat_id")
         while True:
             try:
@@ -105,13 +111,24 @@ class ChatMethods(LedgerPart):
             if recorded:  # made here, and deleted by somebody else since
                 return _as_created(recorded[0])
 
+    def _given(
+        self, user_id: str | None, title: str | None, metadata: dict[str, Any] | None, ending: Ending
+    ) -> "_Given":
+        if user_id is None:
+            with self._store.snapshot() as snapshot:
+                user_id = snapshot.user_id
+        if user_id is None:
+            msg = "a chat needs an owner: give user_id, or use the ledger that for_user returns"
+            raise InvalidValueError(msg)
+        return _Given(user_id, title, metadata, new_id(), ending)
+
     def get_chat(self, chat_id: str) -> Chat | None:
         """
         The chat with its counts, or None.
 
         Source: the LMDB index at `position`; the log is not read.
         """
-        check_id(chat_id, "chat_id")
+        chat_id = sought_id(chat_id, "chat_id")
         with self._store.snapshot(ChatsToRead(chat_id)) as snapshot:
             return snapshot.chat(chat_id).chat
 
@@ -204,7 +221,9 @@ class ChatMethods(LedgerPart):
         self,
         *,
         user_id: str | None = None,
-        metadata: tuple[str, str | float] | None = None,
+        metadata: MetadataFilter | None = None,
+        order: Literal["updated", "created"] = "updated",
+        ascending: bool = False,
         limit: int | None = None,
         offset: int = 0,
         after: Chat | str | None = None,
@@ -214,35 +233,47 @@ class ChatMethods(LedgerPart):
 
         Args:
             user_id: Only this owner's; None for all, an empty text is an owner like any other.
-            metadata: Only those whose metadata have this top-level entry, `(key, value)`, equal by type: `True` is not `1`.
+            metadata: Only those whose metadata have all of these top-level entries, `{key: value}` or one `(key, value)`,
+                equal by type: `True` is not `1`. With several it costs at most what the shortest of their lists has.
+            order: `created` for `created_at`. The index has that list of all chats and of each owner, but of no metadata.
+            ascending: The same list from its other end, oldest first.
             limit: At most this many; all when None.
             offset: Leave out so many first; costs their number.
             after: The last chat of the page before, or its id; costs the same on every page.
 
         Raises:
             ChatNotFoundError: `after` is the id of no chat.
+            InvalidValueError: A value breaks a rule, or there is no list by creation, as `metadata` are given.
 
         Source: the LMDB index at `position`; the log is not read.
         """
         if limit is not None:
             check_count(limit, "limit")
         check_count(offset, "offset")
-        if user_id is not None:
-            check_id(user_id, "user_id", empty=True)
-        entry = None if metadata is None else _check_entry(metadata)
+        chats = _chat_list(user_id, metadata, order=order, ascending=ascending)
         if isinstance(after, str):
-            after_id: str | None = check_id(after, "after")
+            after_id: str | None = sought_id(after, "after")
         else:
             _check_after(after)
             after_id = None if after is None else after.id
-        with self._store.snapshot(ChatsToRead(after_id, are_all=True, user_id=user_id)) as snapshot:
+        with self._store.snapshot(ChatsToRead(after_id, are_all=True, user_id=chats.user_id)) as snapshot:
             if isinstance(after, str):
-                chat = snapshot.chat(after).chat
+                chat = snapshot.chat(sought_id(after, "after")).chat
                 if chat is None:
                     raise ChatNotFoundError(after)
                 after = chat
-            cursor = None if after is None else Cursor(after.updated_at, after.id)
-            return snapshot.list_chats(user_id=user_id, entry=entry, limit=limit, offset=offset, after=cursor)
+            cursor = None if after is None else Cursor(chats.time_of(after), after.id)
+            return snapshot.list_chats(chats, limit=limit, offset=offset, after=cursor)
+
+    def count_chats(self, *, user_id: str | None = None, metadata: MetadataFilter | None = None) -> int:
+        """
+        Return the number of chats that `list_chats` with these filters gives.
+
+        Source: the LMDB index at `position`. Costs a row of the list for each; no chat is read.
+        """
+        chats = _chat_list(user_id, metadata)
+        with self._store.snapshot(ChatsToRead(are_all=True, user_id=chats.user_id)) as snapshot:
+            return snapshot.count_chats(chats)
 
     def delete_chat(self, chat_id: str, *, user_id: str | None = None) -> bool:
         """
@@ -365,10 +396,34 @@ def _check_changes(changes: Any) -> dict[str, Any]:
     return given
 
 
-def _check_entry(entry: Any) -> tuple[str, str | float]:
+def _chat_list(
+    user_id: str | None, metadata: MetadataFilter | None, *, order: str = "updated", ascending: bool = False
+) -> ChatList:
+    if order not in {"updated", "created"}:
+        msg = f"order must be 'updated' or 'created', not {order!r}: the index has no other lists"
+        raise InvalidValueError(msg)
+    entries = _check_entries(metadata)
+    if entries and order == "created":
+        msg = "the index has no list by creation of chats with some metadata; leave out metadata, or sort what it gives"
+        raise InvalidValueError(msg)
+    return ChatList(
+        user_id=None if user_id is None else sought_id(user_id, "user_id", empty=True),
+        entries=entries,
+        is_by_creation=order == "created",
+        is_ascending=bool(ascending),
+    )
+
+
+def _check_entries(metadata: Any) -> tuple[Entry, ...]:
+    if isinstance(metadata, Mapping):
+        return tuple(_check_entry(entry) for entry in cast("Mapping[Any, Any]", metadata).items())
+    return () if metadata is None else (_check_entry(metadata),)
+
+
+def _check_entry(entry: Any) -> Entry:
     match entry:
         case (str() as key, str() | bool() | int() | float() as value):
             return key, value
         case _:
-            msg = f"metadata must be one (key, value) of a text and a text, number or boolean, not {entry!r}"
+            msg = f"metadata must be {{key: value}}, of texts and texts, numbers or booleans, or one (key, value), not {entry!r}"
             raise InvalidValueError(msg)

@@ -2,7 +2,7 @@
 
 from chatledger.domain.chat.decide_branches import decide_delete_checkpoint, decide_set_checkpoint
 from chatledger.domain.chat.events import CheckpointDeleted, CheckpointSet
-from chatledger.domain.limits import check_id, check_time
+from chatledger.domain.limits import check_id, check_time, sought_id
 from chatledger.domain.values import Checkpoint
 from chatledger.projections.log.kinds import CHATS
 
@@ -13,7 +13,15 @@ from .port import ChatsToRead, LedgerPart
 class CheckpointMethods(LedgerPart):
     """The part of a ledger that is about checkpoints."""
 
-    def set_checkpoint(self, chat_id: str, name: str, message_id: str, *, created_at: int | None = None) -> Checkpoint:
+    def set_checkpoint(
+        self,
+        chat_id: str,
+        name: str,
+        message_id: str,
+        *,
+        created_at: int | None = None,
+        id: str | None = None,  # noqa: A002 - the field's name
+    ) -> Checkpoint:
         """
         Bookmark a message. Setting a name again keeps the checkpoint's id; earlier targets stay in the history.
 
@@ -22,6 +30,7 @@ class CheckpointMethods(LedgerPart):
             name: Unique in the chat, 1 to 2,048 bytes.
             message_id: A message of the chat.
             created_at: For imports; the time of the call when None.
+            id: For imports, too; a new random one when None. One that is set already keeps its own.
 
         Raises:
             ChatNotFoundError, MessageNotFoundError: The chat or the message is not there.
@@ -30,7 +39,7 @@ class CheckpointMethods(LedgerPart):
         check_id(chat_id, "chat_id")
         if created_at is not None:
             check_time(created_at, "created_at")
-        checkpoint_id = new_id()
+        checkpoint_id = new_id() if id is None else check_id(id, "checkpoint id")
         recorded = self._store.execute(
             CHATS,
             chat_id,
@@ -55,24 +64,19 @@ class CheckpointMethods(LedgerPart):
 
     def get_checkpoint(self, chat_id: str, name: str) -> Checkpoint | None:
         """The checkpoint of that name, or None."""
-        check_id(chat_id, "chat_id")
-        check_id(name, "checkpoint name")
+        chat_id = sought_id(chat_id, "chat_id")
+        name = sought_id(name, "checkpoint name")
         with self._store.snapshot(ChatsToRead(chat_id)) as snapshot:
             return snapshot.chat(chat_id).checkpoint(name)
 
     def list_checkpoints(self, chat_id: str) -> list[Checkpoint]:
         """The checkpoints by `created_at`, newest first, ties by name; none when there is no such chat."""
-        check_id(chat_id, "chat_id")
+        chat_id = sought_id(chat_id, "chat_id")
         with self._store.snapshot(ChatsToRead(chat_id)) as snapshot:
             return snapshot.chat(chat_id).checkpoints()
 
     def delete_checkpoint(self, chat_id: str, name: str) -> bool:
-        """
-        Remove a bookmark; its message stays. Returns whether there was one.
-
-        Raises:
-            ChatNotFoundError: There is no such chat.
-        """
+        """Remove a bookmark; its message stays. Returns whether there was one."""
         check_id(chat_id, "chat_id")
         return bool(
             self._store.execute(

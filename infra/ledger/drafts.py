@@ -8,7 +8,7 @@ import msgspec
 
 from chatledger.domain.context.formats.plain import Dumpable
 from chatledger.domain.context.formats.stored import of_an_api
-from chatledger.domain.context.fragments import Fragment
+from chatledger.domain.context.fragments import Fragment, is_fragment
 from chatledger.domain.context.messages import (
     ASSISTANT,
     USER,
@@ -129,15 +129,24 @@ def _draft(value: Any) -> NewMessage:
     return msgspec.structs.replace(value, id=message_id, data=data, metadata=None)
 
 
-def _adopted(value: Any) -> Fragment:
-    """The fragment of a message that another library made, or that is written as it would be."""
-    plain = value.model_dump(mode="json", exclude_unset=True) if isinstance(value, Dumpable) else value
+def adopted(value: Any) -> Any:
+    """The fragment of a message that another library made, or that is written as it would be; anything else as it is."""
+    if isinstance(value, NewMessage | Message) or is_fragment(value) or not isinstance(value, Mapping | Dumpable):
+        return value
+    plain: Any = value.model_dump(mode="json", exclude_unset=True) if isinstance(value, Dumpable) else value
     message_id = new_id()
     stored = of_an_api(plain, message_id)
     if stored is not None:
         return message_fragment(stored["role"], StoredCodec(stored), message_id)
     if is_ui_message(plain):
         return message(plain)
+    return cast("Any", value)
+
+
+def _adopted(value: Any) -> Fragment:
+    found = adopted(value)
+    if isinstance(found, Fragment):
+        return found
     msg = (
         f"expected a message, not {type(value).__name__}: text is made one by chatledger.user(text) or assistant(text), other "
         f"data by NewMessage(name, data), one of LangChain by chatledger.codecs.langchain_message(message); a dict needs a `role`, "

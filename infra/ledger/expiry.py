@@ -1,4 +1,4 @@
-"""When a chat ends: what callers may say, in milliseconds."""
+"""Moments, and when a chat ends: what callers may say, in milliseconds."""
 
 import math
 from datetime import UTC, datetime, timedelta
@@ -10,6 +10,14 @@ from chatledger.domain.errors import InvalidValueError
 from chatledger.domain.limits import check_time
 
 _EPOCH = datetime.fromtimestamp(0, UTC)
+
+
+def bound_ms(moment: Any, what: str, *, up: bool = False) -> int:
+    """A time that others are compared with, in ms, rounded down or `up`; see `moment_ms`. As a number any there is."""
+    if isinstance(moment, datetime):
+        ms = moment_ms(moment, what)
+        return ms + 1 if up and moment.microsecond % 1000 else ms
+    return moment if isinstance(moment, int) and not isinstance(moment, bool) else check_time(moment, what)
 
 
 def moment_ms(moment: Any, what: str) -> int:

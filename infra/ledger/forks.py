@@ -6,8 +6,9 @@ from chatledger.domain.chat.decide_branches import check_target
 from chatledger.domain.chat.decide_chats import require_chat
 from chatledger.domain.chat.events import ChatCreated
 from chatledger.domain.chat.fork import BRANCHED_FROM, BRANCHED_FROM_CHAT, ChatFork, decide_fork_chat
-from chatledger.domain.limits import check_id
+from chatledger.domain.limits import NO_ID, check_id, sought_id
 from chatledger.domain.values import Chat
+from chatledger.projections.chat.lists import ChatList
 from chatledger.projections.log.kinds import CHATS
 
 from .drafts import new_id
@@ -82,10 +83,12 @@ class ForkMethods(LedgerPart):
 
         Source: the LMDB index at `position`, by the metadata of the forks.
         """
-        check_id(chat_id, "chat_id")
+        chat_id = sought_id(chat_id, "chat_id")
         if message_id is not None:
-            check_id(message_id, "message_id")
+            message_id = sought_id(message_id, "message_id")
+        if NO_ID in {chat_id, message_id}:
+            return []
         with self._store.snapshot(ChatsToRead(are_all=True)) as snapshot:
-            found = snapshot.list_chats(entry=(BRANCHED_FROM_CHAT, chat_id))
+            found = snapshot.list_chats(ChatList(entries=((BRANCHED_FROM_CHAT, chat_id),)))
         wanted = [chat for chat in found if message_id in {None, (chat.metadata or {}).get(BRANCHED_FROM)}]
         return sorted(wanted, key=lambda chat: (chat.created_at, chat.id))

@@ -10,6 +10,7 @@ import msgspec
 from chatledger.domain.chat.decide_import import decide_import, import_result, rest_of
 from chatledger.domain.chat.events import Body
 from chatledger.domain.chat.import_check import validate_chat
+from chatledger.domain.chat.import_versions import OnChange, Settled, settle_changes
 from chatledger.domain.chat.interchange import (
     ImportedBranch,
     ImportedChat,
@@ -30,7 +31,7 @@ from chatledger.domain.graph.interchange import (
     decide_import_state,
     exported_state,
 )
-from chatledger.domain.limits import check_id
+from chatledger.domain.limits import check_id, sought_id
 from chatledger.domain.thread.events import AgentCheckpointPut, AgentWritesPut
 from chatledger.domain.thread.interchange import (
     ImportedThread,
@@ -48,7 +49,7 @@ from chatledger.projections.log.kinds import CHATS, STATES, THREADS
 from chatledger.projections.thread.reader import IndexedThread, listed_threads
 
 from ..log.envelope import clock_ms
-from ..store.commands import MAX_COMMIT_EVENTS, Decide
+from ..store.commands import MAX_COMMIT_EVENTS
 from .drafts import new_id
 from .port import ChatsToRead, LedgerPart
 
@@ -59,7 +60,9 @@ T = TypeVar("T", ImportedMessage, ImportedBranch, ImportedCheckpoint, ImportedRe
 class InterchangeMethods(LedgerPart):
     """The part of a ledger that is about whole conversations, threads of agents and graph states."""
 
-    def import_chat(self, chat: ImportedChat, *, chat_id: str | None = None) -> ImportResult:
+    def import_chat(
+        self, chat: ImportedChat, *, chat_id: str | None = None, on_change: OnChange = "version"
+    ) -> ImportResult:
         """
         Take a whole conversation in: what the ledger has of it stays, what it lacks is added. Repeating changes nothing.
 
@@ -69,27 +72,26 @@ class InterchangeMethods(LedgerPart):
             chat: As `chatledger.importers.read_chats` yields it, or `export_chat` returns it.
             chat_id: Import it under this id, with new ids for its messages: a copy, which may stand beside the original.
                 Repeating makes nothing new only without it.
+            on_change: What to do with a message that is stored with other content, because it was changed at its source:
+                take it as a new `version` beside the stored one, with what follows it, and move the branch there; `skip` it;
+                or `refuse` the chat. A branch that was continued here stays where it is.
 
         Raises:
             ChainIntegrityError: The parents form a cycle or are missing. Nothing was written.
-            MessageConflictError: A message id is stored with other content, or in another chat. Nothing was written.
+            MessageConflictError: A message id is stored in another chat, or with `refuse` with other content. Nothing was
+                written.
             InvalidValueError: A value breaks a rule. Nothing was written.
         """
         validate_chat(chat)
         if chat_id is not None:
             chat = renamed(chat, check_id(chat_id, "chat_id"), {message.id: new_id() for message in chat.messages})
-        written: list[Body] = []
-        rest = chat
+        given = _Import(chat, on_change)
         while True:
-            count = _COMMIT_EVENTS if written else len(chat.branches) + len(chat.checkpoints) + len(chat.runs)
-            ids = [new_id() for _ in range(1 + count)]
-            before = len(chat.branches) - len(rest.branches) if written else None
-            recorded = self._store.execute(CHATS, chat.id, _deciding(rest, ids, before), kind=None)
+            recorded = self._store.execute(CHATS, chat.id, given.decide, kind=None)
             bodies = [event.body for event in recorded]
-            written += bodies
+            given.wrote(bodies)
             if len(bodies) < _COMMIT_EVENTS:
-                return import_result(chat.id, written)
-            rest = rest_of(rest, bodies)
+                return import_result(chat, given.written)
 
     def export_chat(self, chat_id: str) -> ImportedChat:
         """
@@ -100,9 +102,12 @@ class InterchangeMethods(LedgerPart):
 
         Source: the LMDB index at `position`.
         """
-        check_id(chat_id, "chat_id")
-        with self._store.snapshot(ChatsToRead(chat_id)) as snapshot:
-            return exported_chat(snapshot.chat(chat_id))
+        sought = sought_id(chat_id, "chat_id")
+        with self._store.snapshot(ChatsToRead(sought)) as snapshot:
+            chat = snapshot.chat(sought)
+            if chat.record is None:
+                raise ChatNotFoundError(chat_id)
+            return exported_chat(chat)
 
     def import_thread(self, thread: ImportedThread) -> ThreadImportResult:
         """
@@ -249,16 +254,17 @@ class InterchangeMethods(LedgerPart):
 
     def graph(self, chat_id: str) -> Graph:
         """
-        The whole DAG of a chat: all messages by `created_at` (ties in log order), branches and checkpoints.
+        The whole DAG of a chat: all messages by `created_at` (ties in log order), branches and checkpoints, oldest first.
 
         An unknown chat has none of them. Source: the LMDB index at `position`.
         """
-        check_id(chat_id, "chat_id")
-        with self._store.snapshot(ChatsToRead(chat_id)) as snapshot:
-            chat = snapshot.chat(chat_id)
+        sought = sought_id(chat_id, "chat_id")
+        with self._store.snapshot(ChatsToRead(sought)) as snapshot:
+            chat = snapshot.chat(sought)
             if chat.record is None:
                 return Graph(chat_id=chat_id, nodes=[], branches=[], checkpoints=[])
-            branches, checkpoints = chat.branches(), chat.checkpoints()
+            branches = chat.branches()
+            checkpoints = sorted(chat.checkpoints(), key=lambda checkpoint: (checkpoint.created_at, checkpoint.name))
             with only_new_collected(chat.record.message_count):
                 messages = sorted(chat.chains.all_messages(), key=itemgetter(0))
         return make_graph(chat_id, (message for _, message in messages), branches, checkpoints)
@@ -297,8 +303,27 @@ def _exported(form: type[T], value: Message | Branch | Checkpoint | Regeneration
     return form(**{field.name: getattr(value, field.name) for field in msgspec.structs.fields(form)})
 
 
-def _deciding(chat: ImportedChat, ids: Sequence[str], branches_before: int | None) -> Decide:
-    def decide(state: IndexedChat, now: int) -> list[Body]:
-        return decide_import(state, chat, ids=ids, now=now, limit=_COMMIT_EVENTS, branches_before=branches_before)
+class _Import:
+    """A conversation that is taken in, in as many commits as it takes."""
 
-    return decide
+    def __init__(self, chat: ImportedChat, on_change: OnChange) -> None:
+        self._chat = chat
+        self._on_change: OnChange = on_change
+        self._rest = Settled(chat)
+        self.written: list[Body] = []
+
+    def decide(self, state: IndexedChat, now: int) -> list[Body]:
+        """Decide on the next commit."""
+        chat = self._chat
+        if self.written:
+            count, before = _COMMIT_EVENTS, len(chat.branches) - len(self._rest.chat.branches)
+        else:
+            self._rest = settle_changes(state, chat, self._on_change)
+            count, before = len(chat.branches) + len(chat.checkpoints) + len(chat.runs), None
+        ids = [new_id() for _ in range(1 + count)]
+        return decide_import(state, self._rest, ids=ids, now=now, limit=_COMMIT_EVENTS, branches_before=before)
+
+    def wrote(self, bodies: Sequence[Body]) -> None:
+        """Note what was written, and go on with the rest."""
+        self.written += bodies
+        self._rest = msgspec.structs.replace(self._rest, chat=rest_of(self._rest.chat, bodies))

@@ -73,6 +73,8 @@ class Ledger(LedgerMethods, TimeTravelMethods):
             release(self._shared)
 
     def __enter__(self) -> Self:
+        if self._is_over():
+            raise LedgerClosedError(_CLOSED)
         return self
 
     def __exit__(

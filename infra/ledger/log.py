@@ -7,7 +7,7 @@ from weakref import WeakSet
 
 from chatledger.domain.chat.events import Recorded
 from chatledger.domain.errors import InvalidValueError
-from chatledger.domain.limits import check_count, check_id
+from chatledger.domain.limits import NO_ID, check_count, sought_id
 from chatledger.domain.values import Progress, no_progress
 
 from ..log.envelope import acting
@@ -32,7 +32,7 @@ class LogMethods(LedgerPart):
         return self.get_position()
 
     def get_position(self) -> int:
-        """Return `position`; a method, for `AsyncLedger` too."""
+        """Return `position`, by a method."""
         with self._store.snapshot() as snapshot:
             return snapshot.state.position
 
@@ -69,8 +69,9 @@ class LogMethods(LedgerPart):
         chat_id: str | None = None,
         *,
         after: int = 0,
+        up_to: int | None = None,
+        since: int | datetime | None = None,
         until: int | datetime | None = None,
-        since: datetime | None = None,
         user_id: str | None = None,
         topics: Collection[str] | None = None,
         actor: str | None = None,
@@ -81,8 +82,9 @@ class LogMethods(LedgerPart):
         Args:
             chat_id: Of one chat, also a deleted one; of all when None.
             after: Only events at later positions.
-            until: Only events up to this position, or up to this time (with a time zone).
-            since: Only events at or after this time (with a time zone).
+            up_to: Only events up to this position.
+            since: Only events at or after this time: ms since the epoch, or an aware datetime.
+            until: Only events up to this time, given likewise.
             user_id: Of this owner's chats only, with the tombstones of those that were deleted.
             topics: Of these types only, e.g. `{"message_appended", "chat_deleted"}`.
             actor: Only what was done in this name, see `context`.
@@ -90,16 +92,19 @@ class LogMethods(LedgerPart):
         Source: the log itself, which is read from `after` on. Of one chat only its own events are read.
         """
         if chat_id is not None:
-            check_id(chat_id, "chat_id")
+            chat_id = sought_id(chat_id, "chat_id")
         check_count(after, "after")
+        if up_to is not None:
+            check_count(up_to, "up_to")
         store = self._store
         keep = HistoryFilter(Owners(store), user_id=user_id, topics=topics, actor=actor, since=since, until=until)
-        return self._history(chat_id, after, keep)
+        return self._history(chat_id, after, up_to, keep)
 
-    def _history(self, chat_id: str | None, after: int, keep: HistoryFilter) -> Iterator[Recorded]:
-        last = keep.last_position
+    def _history(self, chat_id: str | None, after: int, up_to: int | None, keep: HistoryFilter) -> Iterator[Recorded]:
+        if chat_id == NO_ID:
+            return
         for recorded in self._store.events(after, stream_id=chat_id, is_closed=self._is_over):
-            if last is not None and recorded.position > last:
+            if up_to is not None and recorded.position > up_to:
                 return
             if keep(recorded):
                 yield recorded
@@ -181,7 +186,7 @@ class LogMethods(LedgerPart):
 
     def owner_of(self, chat_id: str) -> str | None:
         """The owner of a chat; None when there is no such chat, or no more."""
-        check_id(chat_id, "chat_id")
+        chat_id = sought_id(chat_id, "chat_id")
         for may_lag in (True, False):
             with self._store.snapshot(ChatsToRead(chat_id)) as snapshot:
                 profile = snapshot.chat(chat_id).profile

@@ -1,13 +1,13 @@
 """Messages: append, add, walk chains."""
 
 from collections.abc import Callable, Iterable
+from typing import Any, Literal, NamedTuple, Self
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from chatledger.domain.chat.decide_messages import decide_add_messages, decide_append
-from chatledger.domain.chat.events import MessagesAppended, Recorded
-from chatledger.domain.context.fragments import Fragment
+from chatledger.domain.chat.events import Body, ChatUpdated, MessagesAppended, Recorded
 from chatledger.domain.errors import (
     BranchNotFoundError,
     ChatledgerError,
@@ -16,14 +16,59 @@ from chatledger.domain.errors import (
     MessageNotFoundError,
     WrongChatError,
 )
-from chatledger.domain.limits import check_count, check_id
+from chatledger.domain.limits import check_count, check_id, sought_id
 from chatledger.domain.values import Divergence, Message, NewMessage
 from chatledger.projections.chat.chains import Chains, Place
-from chatledger.projections.chat.reader import IndexedChat
+from chatledger.projections.chat.reader import BranchRow, IndexedChat
 from chatledger.projections.log.kinds import CHATS
 
-from .drafts import as_drafts
+from .drafts import Messages, as_drafts
 from .port import ChatsToRead, LedgerPart, LedgerSnapshot, LedgerStore, store_of
+
+OnExisting = Literal["raise", "skip"]
+
+
+class Appending(NamedTuple):
+    """The arguments of `append`, checked as far as they can be without the chat."""
+
+    drafts: list[NewMessage]
+    branch: str | None
+    expected_head: str | UnsetType | None
+    skips_stored: bool
+    chat_metadata: dict[str, Any] | None
+
+    @classmethod
+    def of(
+        cls,
+        messages: Messages,
+        *,
+        branch: str | None,
+        expected_head: str | UnsetType | None,
+        on_existing: OnExisting,
+        chat_metadata: dict[str, Any] | None,
+    ) -> Self:
+        """See `MessageMethods.append`."""
+        if on_existing not in {"raise", "skip"}:
+            msg = f"on_existing must be 'raise' or 'skip', not {on_existing!r}"
+            raise InvalidValueError(msg)
+        return cls(as_drafts(messages), branch, expected_head, on_existing == "skip", chat_metadata)
+
+    def decided(self, state: IndexedChat, now: int) -> list[Body]:
+        """What is to be written."""
+        return decide_append(
+            state,
+            self.drafts,
+            branch=self.branch,
+            expected_head=self.expected_head,
+            now=now,
+            skips_stored=self.skips_stored,
+            chat_metadata=self.chat_metadata,
+        )
+
+    @property
+    def kind(self) -> type[Body]:
+        """The event that comes first."""
+        return ChatUpdated if self.chat_metadata is not None and not self.drafts else MessagesAppended
 
 
 class MessageMethods(LedgerPart):
@@ -32,19 +77,26 @@ class MessageMethods(LedgerPart):
     def append(
         self,
         chat_id: str,
-        messages: Iterable[NewMessage | Fragment],
+        messages: Messages,
         *,
         branch: str | None = None,
         expected_head: str | UnsetType | None = UNSET,
+        on_existing: OnExisting = "raise",
+        chat_metadata: dict[str, Any] | None = None,
     ) -> list[Message]:
         """
         Chain messages onto a branch and move its head to the last of them: one commit, all or nothing.
 
         Args:
             chat_id: The chat.
-            messages: In order; each becomes the parent of the next. None is fine.
+            messages: One, or several in order, of which each becomes the parent of the next; none is fine. Those without an id
+                get one. Also dictionaries and objects of SDKs, as the APIs of OpenAI, Anthropic and Google have them.
             branch: Its name; the active branch when None.
             expected_head: Only if the branch is still there: a message id, or None for an empty branch.
+            on_existing: With `skip` each message that stands on the branch already with equal content is left out, wherever it
+                stands, and only the others are appended: for callers who hold a whole conversation.
+            chat_metadata: Keys to set in the metadata of the chat, in the same commit, as by `update_chat(metadata=...)`.
+                When all messages are there already they are not set again.
 
         Returns:
             The messages as they are stored. Messages that stand on the branch already with equal content are returned as
@@ -53,28 +105,30 @@ class MessageMethods(LedgerPart):
         Raises:
             ChatNotFoundError, BranchNotFoundError: There is no such chat or branch.
             HeadConflictError: The branch is not at `expected_head`, or not at the parent that the first message names.
+            ParentNotFoundError, WrongChatError: That parent is not stored, or in another chat.
             MessageConflictError: An id is stored with other content, elsewhere in the chat, or in another chat.
             PayloadTooLargeError: A message exceeds the size limit of an event.
             InvalidValueError: A value breaks a rule.
         """
         check_id(chat_id, "chat_id")
-        drafts = as_drafts(messages)
-        store = self._store
-        written = store.execute(
-            CHATS,
-            chat_id,
-            lambda state, now: decide_append(state, drafts, branch=branch, expected_head=expected_head, now=now),
-            kind=MessagesAppended,
+        given = Appending.of(
+            messages,
+            branch=branch,
+            expected_head=expected_head,
+            on_existing=on_existing,
+            chat_metadata=chat_metadata,
         )
-        return _stored(store, chat_id, drafts, written)
+        store = self._store
+        written = store.execute(CHATS, chat_id, given.decided, kind=given.kind)
+        return _stored(store, chat_id, given.drafts, written)
 
-    def add_messages(self, chat_id: str, messages: Iterable[NewMessage | Fragment]) -> list[Message]:
+    def add_messages(self, chat_id: str, messages: Messages) -> list[Message]:
         """
         Add messages with explicit parents (`parent_id`, None for a root) and move no head: one commit, all or nothing.
 
         Args:
             chat_id: The chat.
-            messages: Parents before their children. Those stored already with equal content are left out.
+            messages: One or several, parents before their children. Those stored already with equal content are left out.
 
         Returns:
             The messages as they are stored.
@@ -100,7 +154,7 @@ class MessageMethods(LedgerPart):
 
         Source: the LMDB index at `position`; the log is not read.
         """
-        check_id(message_id, "message_id")
+        message_id = sought_id(message_id, "message_id")
         with self._store.snapshot(ChatsToRead(message_ids=(message_id,))) as snapshot:
             found = snapshot.find(message_id)
             return None if found is None else found[0].chains.message(found[1])
@@ -131,15 +185,10 @@ class MessageMethods(LedgerPart):
 
         Source: the LMDB index at `position`; the log is not read. Costs O(result).
         """
-        check_id(chat_id, "chat_id")
-        with self._store.snapshot(ChatsToRead(chat_id)) as snapshot:
-            chat = snapshot.chat(chat_id)
-            if chat.record is None:
-                raise ChatNotFoundError(chat_id)
-            name = chat.record.active_branch if branch is None else check_id(branch, "branch")
-            row = chat.branch_row(name)
-            if row is None:
-                raise BranchNotFoundError(chat_id, name)
+        sought = sought_id(chat_id, "chat_id")
+        with self._store.snapshot(ChatsToRead(sought)) as snapshot:
+            chat = snapshot.chat(sought)
+            row = branch_at(chat, branch, chat_id=chat_id)
             if row.place is None:
                 return _empty(limit, before)
             return _chain(chat, row.place, limit, before, lazy_data=lazy_data)
@@ -161,38 +210,40 @@ class MessageMethods(LedgerPart):
 
         Source: the LMDB index at `position`; the log is not read. Costs O(result), whatever the length of the chat.
         """
-        check_id(head_message_id, "head_message_id")
+        head_message_id = sought_id(head_message_id, "head_message_id")
         with self._store.snapshot(ChatsToRead(message_ids=(head_message_id,))) as snapshot:
             found = snapshot.find(head_message_id)
             return _empty(limit, before) if found is None else _chain(*found, limit, before, lazy_data=lazy_data)
 
     def has_children(self, message_id: str) -> bool:
         """Whether any message answers this one; False for an unknown one."""
-        check_id(message_id, "message_id")
+        message_id = sought_id(message_id, "message_id")
         with self._store.snapshot(ChatsToRead(message_ids=(message_id,))) as snapshot:
             found = snapshot.find(message_id)
             return found is not None and found[0].chains.has_children(found[1])
 
     def children(self, message_id: str) -> list[Message]:
-        """
-        The messages that answer this one, in the order of their creation.
-
-        Raises:
-            MessageNotFoundError: There is no such message.
-        """
-        with self._store.snapshot(_chats_of(message_id)) as snapshot:
-            chat, place = _find(snapshot, message_id)
-            return _messages(chat.chains, chat.chains.children(place))
+        """The messages that answer this one, in the order of their creation; none when there is no such message."""
+        message_id = sought_id(message_id, "message_id")
+        with self._store.snapshot(ChatsToRead(message_ids=(message_id,))) as snapshot:
+            found = snapshot.find(message_id)
+            if found is None:
+                return []
+            chains = found[0].chains
+            return _messages(chains, chains.children(found[1]))
 
     def siblings(self, message_id: str) -> list[Message]:
         """
         The other messages with the same parent, in the order of their creation; of a root, the other roots.
 
-        Raises:
-            MessageNotFoundError: There is no such message.
+        None when there is no such message.
         """
-        with self._store.snapshot(_chats_of(message_id)) as snapshot:
-            chat, place = _find(snapshot, message_id)
+        message_id = sought_id(message_id, "message_id")
+        with self._store.snapshot(ChatsToRead(message_ids=(message_id,))) as snapshot:
+            found = snapshot.find(message_id)
+            if found is None:
+                return []
+            chat, place = found
             chains = chat.chains
             parent = chains.parent(place)
             family = chains.roots() if parent is None else chains.children(parent)
@@ -232,13 +283,7 @@ class MessageMethods(LedgerPart):
 
 
 def begin_append(
-    ledger: LedgerPart,
-    chat_id: str,
-    drafts: list[NewMessage],
-    *,
-    branch: str | None,
-    expected_head: str | UnsetType | None,
-    on_end: Callable[[], object],
+    ledger: LedgerPart, chat_id: str, given: Appending, *, on_end: Callable[[], object]
 ) -> Callable[[], list[Message] | None]:
     """
     Begin an append in another thread, which calls `on_end` when it is over.
@@ -246,17 +291,12 @@ def begin_append(
     Returns what gives the answer then, or raises what the log said; None when only `append` can tell what is the matter.
     """
     store = store_of(ledger)
-    command = store.submit(
-        chat_id,
-        lambda state, now: decide_append(state, drafts, branch=branch, expected_head=expected_head, now=now),
-        MessagesAppended,
-        on_end,
-    )
+    command = store.submit(chat_id, given.decided, given.kind, on_end)
 
     def end() -> list[Message] | None:
         if command.encoded and isinstance(command.error, ChatledgerError):
             raise command.error
-        return _stored(store, chat_id, drafts, command.written) if command.written else None
+        return _stored(store, chat_id, given.drafts, command.written) if command.written else None
 
     return end
 
@@ -280,18 +320,61 @@ def _stored(store: LedgerStore, chat_id: str, drafts: list[NewMessage], written:
         return [message for message_id in ids if (message := new.get(message_id) or chat.message(message_id))]
 
 
+def branch_at(chat: IndexedChat, name: str | None, *, chat_id: str) -> BranchRow:
+    """
+    The branch of that name, the active one for None, of the chat that was asked for as `chat_id`.
+
+    Raises:
+        ChatNotFoundError, BranchNotFoundError: There is no such chat or branch.
+    """
+    if chat.record is None:
+        raise ChatNotFoundError(chat_id)
+    name = chat.record.active_branch if name is None else name
+    row = chat.branch_row(sought_id(name, "branch"))
+    if row is None:
+        raise BranchNotFoundError(chat_id, name)
+    return row
+
+
+def chain_end(chat: IndexedChat, head: Place | None, before: str | None) -> Place | None:
+    """
+    The last message of a chain, or the one just before `before`; None where there is none.
+
+    Raises:
+        MessageNotFoundError, InvalidValueError: `before` is unknown, or not on the chain.
+    """
+    if before is None:
+        return head
+    place = chat.place(sought_id(before, "before"))
+    if place is None:
+        raise MessageNotFoundError(before, chat_id=chat.chat_id)
+    if head is None or not chat.chains.is_ancestor(place, head):
+        msg = f"message {before!r} is not on the chain; `before` must be an ancestor of its head"
+        raise InvalidValueError(msg)
+    return chat.chains.parent(place)
+
+
+def place_in(chat: IndexedChat, chat_id: str, message_id: str) -> Place:
+    """
+    The place of a message of the chat that was asked for as `chat_id`.
+
+    Raises:
+        ChatNotFoundError, MessageNotFoundError: The chat or the message is not there.
+        WrongChatError: The message belongs to another chat.
+    """
+    if chat.record is None:
+        raise ChatNotFoundError(chat_id)
+    sought = sought_id(message_id, "message_id")
+    place = chat.place(sought)
+    if place is None:
+        raise (WrongChatError if chat.is_elsewhere(sought) else MessageNotFoundError)(message_id, chat_id=chat_id)
+    return place
+
+
 def _chain(chat: IndexedChat, head: Place, limit: int | None, before: str | None, *, lazy_data: bool) -> list[Message]:
     if limit is not None:
         check_count(limit, "limit")
-    end: Place | None = head
-    if before is not None:
-        place = chat.place(check_id(before, "before"))
-        if place is None:
-            raise MessageNotFoundError(before, chat_id=chat.chat_id)
-        if not chat.chains.is_ancestor(place, head):
-            msg = f"message {before!r} is not on the chain; `before` must be an ancestor of its head"
-            raise InvalidValueError(msg)
-        end = chat.chains.parent(place)
+    end = chain_end(chat, head, before)
     return [] if end is None else chat.chains.chain(end, limit, lazy_data=lazy_data)
 
 
@@ -300,16 +383,17 @@ def _empty(limit: int | None, before: str | None) -> list[Message]:
     if limit is not None:
         check_count(limit, "limit")
     if before is not None:
-        raise MessageNotFoundError(check_id(before, "before"))
+        sought_id(before, "before")
+        raise MessageNotFoundError(before)
     return []
 
 
 def _chats_of(*message_ids: str) -> ChatsToRead:
-    return ChatsToRead(message_ids=tuple(check_id(message_id, "message_id") for message_id in message_ids))
+    return ChatsToRead(message_ids=tuple(sought_id(message_id, "message_id") for message_id in message_ids))
 
 
 def _find(snapshot: LedgerSnapshot, message_id: str) -> tuple[IndexedChat, Place]:
-    found = snapshot.find(message_id)
+    found = snapshot.find(sought_id(message_id, "message_id"))
     if found is None:
         raise MessageNotFoundError(message_id)
     return found
@@ -317,7 +401,7 @@ def _find(snapshot: LedgerSnapshot, message_id: str) -> tuple[IndexedChat, Place
 
 def _find_both(snapshot: LedgerSnapshot, a: str, b: str) -> tuple[IndexedChat, Place, Place]:
     chat, place = _find(snapshot, a)
-    other = chat.place(b)
+    other = chat.place(sought_id(b, "message_id"))
     if other is None:
         _find(snapshot, b)
         raise WrongChatError(b, chat_id=chat.chat_id)

@@ -85,7 +85,7 @@ def open(options: Options) -> Ledger:  # noqa: A001, D417 - the arguments are th
 @_taking(Options)
 def open_async(options: Options) -> AsyncLedger:
     """
-    Return a ledger whose methods are awaited. It opens on first use, or on entering `async with`.
+    Return a ledger whose methods are awaited. It opens when it is awaited, on entering `async with`, or on first use.
 
     The arguments, and what opening raises, are those of `chatledger.open`.
     """

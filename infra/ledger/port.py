@@ -8,7 +8,7 @@ from chatledger.domain.chat.events import Recorded
 from chatledger.domain.errors import AccessDeniedError
 from chatledger.domain.values import Chat
 from chatledger.projections.chat.chains import Place
-from chatledger.projections.chat.lists import Cursor
+from chatledger.projections.chat.lists import ChatList, Cursor
 from chatledger.projections.chat.reader import IndexedChat
 from chatledger.projections.generations import IndexState
 from chatledger.projections.lmdb.environment import Transaction
@@ -136,15 +136,13 @@ class LedgerSnapshot(Protocol):
         ...
 
     def list_chats(
-        self,
-        *,
-        user_id: str | None = ...,
-        entry: tuple[str, str | float] | None = ...,
-        limit: int | None = ...,
-        offset: int = ...,
-        after: Cursor | None = ...,
+        self, chats: ChatList = ..., *, limit: int | None = ..., offset: int = ..., after: Cursor | None = ...
     ) -> list[Chat]:
-        """Return chats by `updated_at`, newest first, ties by id."""
+        """Return a page of a list of chats."""
+        ...
+
+    def count_chats(self, chats: ChatList) -> int:
+        """Return the number of chats of a list."""
         ...
 
 

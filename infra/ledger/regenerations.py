@@ -3,8 +3,6 @@
 from collections.abc import Collection
 from typing import Literal
 
-from chatledger.domain.chat.decide_branches import check_target
-from chatledger.domain.chat.decide_chats import require_chat
 from chatledger.domain.chat.events import MessagesAnnotated, RegenerationApproved, RegenerationBegun, RunRecorded
 from chatledger.domain.chat.regeneration import (
     decide_approve,
@@ -17,11 +15,12 @@ from chatledger.domain.chat.regeneration import (
 )
 from chatledger.domain.chat.runs import MAX_CASCADE, MessageRun, Regeneration, RegenerationPlan, RegenerationRecord
 from chatledger.domain.errors import InvalidValueError
-from chatledger.domain.limits import check_id
+from chatledger.domain.limits import check_id, sought_id
 from chatledger.projections.chat.reader import IndexedChat
 from chatledger.projections.log.kinds import CHATS
 
 from .drafts import new_id
+from .messages import place_in
 from .port import ChatsToRead, LedgerPart
 
 
@@ -46,11 +45,10 @@ class RegenerationMethods(LedgerPart):
 
         Source: the LMDB index at `position`. Costs O(runs of the chat).
         """
-        check_id(chat_id, "chat_id")
-        with self._store.snapshot(ChatsToRead(chat_id)) as snapshot:
-            chat = snapshot.chat(chat_id)
-            require_chat(chat)
-            check_target(chat, check_id(message_id, "message_id"))
+        sought = sought_id(chat_id, "chat_id")
+        with self._store.snapshot(ChatsToRead(sought)) as snapshot:
+            chat = snapshot.chat(sought)
+            place_in(chat, chat_id, message_id)
             runs = chat.runs()
         return plan_regeneration(chat_id, message_id, runs, max_cascade=max_cascade)
 
@@ -181,8 +179,8 @@ class RegenerationMethods(LedgerPart):
 
         Source: the LMDB index at `position`.
         """
-        check_id(chat_id, "chat_id")
-        check_id(regeneration_id, "regeneration_id")
+        chat_id = sought_id(chat_id, "chat_id")
+        regeneration_id = sought_id(regeneration_id, "regeneration_id")
         with self._store.snapshot(ChatsToRead(chat_id)) as snapshot:
             chat = snapshot.chat(chat_id)
             record = chat.regeneration(regeneration_id)
@@ -190,7 +188,7 @@ class RegenerationMethods(LedgerPart):
 
     def regenerations(self, chat_id: str) -> list[Regeneration]:
         """The regenerations of a chat by the time when they began, ties by id; none when there is no such chat."""
-        check_id(chat_id, "chat_id")
+        chat_id = sought_id(chat_id, "chat_id")
         with self._store.snapshot(ChatsToRead(chat_id)) as snapshot:
             chat = snapshot.chat(chat_id)
             rows = chat.run_rows

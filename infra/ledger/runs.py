@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from typing import get_args
 
 from chatledger.domain.chat.annotations import for_model
-from chatledger.domain.chat.decide_branches import check_target
-from chatledger.domain.chat.decide_chats import require_chat
 from chatledger.domain.chat.decide_runs import (
     Answer,
     NewRun,
@@ -16,16 +14,16 @@ from chatledger.domain.chat.decide_runs import (
 )
 from chatledger.domain.chat.events import Body, MessagesAppended, RunChanged, RunRecorded
 from chatledger.domain.chat.runs import PYTHON, RUN_STATUSES, MessageRun, RunStatus
-from chatledger.domain.context.fragments import Fragment
 from chatledger.domain.errors import InvalidValueError
-from chatledger.domain.limits import check_count, check_id
-from chatledger.domain.values import Message, NewMessage
+from chatledger.domain.limits import check_count, check_id, sought_id
+from chatledger.domain.values import Message
 from chatledger.projections.chat.reader import IndexedChat
 from chatledger.projections.chat.runs import MESSAGE, THREAD, TRIGGER
 from chatledger.projections.log.kinds import CHATS
 
 from ..store.commands import Decide, EventKind
-from .drafts import as_drafts, new_id
+from .drafts import MessageLike, as_drafts, new_id
+from .messages import place_in
 from .port import ChatsToRead, LedgerPart
 
 
@@ -44,7 +42,7 @@ class RunMethods(LedgerPart):
         runtime: str = PYTHON,
         status: RunStatus | None = None,
         message_id: str | None = None,
-        answer: NewMessage | Fragment | None = None,
+        answer: MessageLike | None = None,
         branch: str | None = None,
         checkpoint_id: str | None = None,
     ) -> MessageRun:
@@ -110,7 +108,7 @@ class RunMethods(LedgerPart):
         run_id: str,
         *,
         message_id: str | None = None,
-        answer: NewMessage | Fragment | None = None,
+        answer: MessageLike | None = None,
         branch: str | None = None,
         checkpoint_id: str | None = None,
     ) -> MessageRun:
@@ -162,8 +160,8 @@ class RunMethods(LedgerPart):
 
     def get_run(self, chat_id: str, run_id: str) -> MessageRun | None:
         """The run of that id, or None."""
-        check_id(chat_id, "chat_id")
-        check_id(run_id, "run_id")
+        chat_id = sought_id(chat_id, "chat_id")
+        run_id = sought_id(run_id, "run_id")
         with self._store.snapshot(ChatsToRead(chat_id)) as snapshot:
             return snapshot.chat(chat_id).run(run_id)
 
@@ -190,14 +188,14 @@ class RunMethods(LedgerPart):
 
         Source: the LMDB index at `position`; looked up by message, trigger or thread where one is given.
         """
-        check_id(chat_id, "chat_id")
+        chat_id = sought_id(chat_id, "chat_id")
         given = {
             "message_id": message_id,
             "trigger_message_id": trigger_message_id,
             "thread_id": thread_id,
             "assistant_id": assistant_id,
         }
-        wanted = {name: check_id(value, name) for name, value in given.items() if value is not None}
+        wanted = {name: sought_id(value, name) for name, value in given.items() if value is not None}
         if status is not None and status not in RUN_STATUSES:
             msg = f"status must be one of {', '.join(get_args(RunStatus))}, not {status!r}"
             raise InvalidValueError(msg)
@@ -228,15 +226,12 @@ class RunMethods(LedgerPart):
 
         Source: the LMDB index at `position`. Costs O(result) where nothing is left out.
         """
-        check_id(chat_id, "chat_id")
+        sought = sought_id(chat_id, "chat_id")
         if last_n is not None:
             check_count(last_n, "last_n")
-        with self._store.snapshot(ChatsToRead(chat_id)) as snapshot:
-            chat = snapshot.chat(chat_id)
-            require_chat(chat)
-            check_target(chat, check_id(message_id, "message_id"))
-            place = chat.place(message_id)
-            assert place is not None, "the message is there"
+        with self._store.snapshot(ChatsToRead(sought)) as snapshot:
+            chat = snapshot.chat(sought)
+            place = place_in(chat, chat_id, message_id)
             length = chat.chains.depth(place) + 1
             taken = length if last_n is None else min(last_n, length)
             while True:
@@ -262,7 +257,7 @@ def _run_id(body: Body) -> str | None:
     return body.run_id if isinstance(body, RunChanged) else None
 
 
-def _answer(message: NewMessage | Fragment | None, branch: str | None) -> Answer | None:
+def _answer(message: MessageLike | None, branch: str | None) -> Answer | None:
     return None if message is None else Answer(draft=as_drafts([message])[0], branch=branch)
 
 

@@ -2,12 +2,13 @@
 
 from collections.abc import Collection
 from datetime import datetime
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import msgspec
 
 from chatledger.domain.errors import BranchNotFoundError, InvalidValueError
-from chatledger.domain.limits import check_count, check_id
+from chatledger.domain.limits import check_count, sought_id
+from chatledger.domain.search.fields import FIELDS, TEXT, SearchField, field_text
 from chatledger.domain.search.query import parse
 from chatledger.domain.search.snippets import Snippets, literal_snippet
 from chatledger.domain.values import SearchHit, SearchHits
@@ -15,7 +16,11 @@ from chatledger.projections.chat.reader import IndexedChat
 from chatledger.projections.lmdb.system_errors import system_errors
 from chatledger.projections.search.ranking import Filter
 
+from .expiry import bound_ms
 from .port import ChatsToRead, LedgerPart, LedgerSnapshot
+
+if TYPE_CHECKING:
+    from chatledger.projections.search.search import Found
 
 DEFAULT_LIMIT = 20
 
@@ -32,6 +37,7 @@ class SearchMethods(LedgerPart):
         user_id: str | None = None,
         roles: Collection[str] | None = None,
         branch: str | None = None,
+        within: Collection[SearchField] = (TEXT,),
         since: int | datetime | None = None,
         until: int | datetime | None = None,
         limit: int | None = DEFAULT_LIMIT,
@@ -41,7 +47,8 @@ class SearchMethods(LedgerPart):
         """
         Find messages by their words, best first; of equally good ones the newest first.
 
-        A message that was written a moment ago is found. What is searched is its text (`Message.text`): no keys, ids or JSON.
+        A message that was written a moment ago is found. What is searched by default is its text (`Message.text`): no keys, ids
+        or JSON, and of a UIMessage no tools and no reasoning.
 
         Args:
             query: Words, of which all must occur; `AND`, `OR`, `NOT`, `"phrases"`, `prefix*` and parentheses. Everything else is
@@ -51,9 +58,12 @@ class SearchMethods(LedgerPart):
             user_id: Only in the chats of this owner. Other chats have no influence on what is found, nor on ranks.
             roles: Only messages of these names; all when None or empty.
             branch: Only messages on the chain of this branch of `chat_id`.
+            within: What is searched of each message, one or more of `"text"`, `"tools"` (strings and numbers in the inputs and
+                outputs of tool parts, and their errors) and `"reasoning"`. A phrase matches inside one of them; words may
+                be spread over those that are given.
             since: Only messages created at or after this time: ms since the epoch, or an aware datetime.
-            until: Only messages created before this time.
-            limit: At most this many; all when None or negative.
+            until: Only messages created before this time; ms or an aware datetime, too.
+            limit: At most this many; all when None.
             offset: How many of the best to leave out, for paging.
             include_hidden: Also messages that are hidden or replaced; see docs/reference/annotations.md.
 
@@ -68,11 +78,15 @@ class SearchMethods(LedgerPart):
         Source: the LMDB index at `position`; the log is not read.
         """
         text = _check_query(query)
-        _check_scope(chat_id, user_id, branch)
-        wanted = None if limit is None or _check_limit(limit) < 0 else limit
+        chat_id, user_id = _sought_scope(chat_id, user_id, branch)
+        if limit is not None:
+            check_count(limit, "limit")
         check_count(offset, "offset")
-        names = _check_roles(roles)
-        times = _check_moment(since, "since"), _check_moment(until, "until")
+        names, fields = _check_roles(roles), _check_within(within)
+        times = [
+            None if given is None else bound_ms(given, what, up=True)
+            for given, what in ((since, "since"), (until, "until"))
+        ]
         # NumPy takes a tenth of a second to import: only for those who search.
         from chatledger.projections.search import search
 
@@ -84,20 +98,23 @@ class SearchMethods(LedgerPart):
             only = Filter(roles=names, since=times[0], until=times[1])
             if branch is not None and chat is not None and chat_nos:
                 only = _on_branch(only, chat, branch)
-            if parsed is None or wanted == 0 or not chat_nos:
+            if parsed is None or limit == 0 or not chat_nos:
                 return SearchHits()
-            scope = search.Scope(snapshot.txn, snapshot.tables, chat_nos, chat)
+            scope = search.Scope(snapshot.txn, snapshot.tables, chat_nos, fields, chat)
             answer = search.ask(
-                scope, parsed, text, only=only, limit=wanted, offset=offset, include_hidden=include_hidden
+                scope, parsed, text, only=only, limit=limit, offset=offset, include_hidden=include_hidden
             )
         snippets = Snippets(parsed)
-        hits = [
-            SearchHit(message=one.message, rank=0.0, snippet=literal_snippet(one.message.text))
-            if one.rank is None
-            else SearchHit(message=one.message, rank=one.rank, snippet=snippets.of(one.message.text, one.known))
-            for one in answer.found
-        ]
+        hits = [_hit(snippets, one) for one in answer.found]
         return SearchHits(hits, is_degraded=answer.is_degraded)
+
+
+def _hit(snippets: Snippets, found: "Found") -> SearchHit:
+    message, field = found.message, found.field
+    text = message.text if field == TEXT else field_text(message.data, field)
+    if found.rank is None:
+        return SearchHit(message=message, rank=0.0, snippet=literal_snippet(text), within=field)
+    return SearchHit(message=message, rank=found.rank, snippet=snippets.of(text, found.known), within=field)
 
 
 def _chat_nos(snapshot: LedgerSnapshot, chat: IndexedChat | None, user_id: str | None) -> list[int]:
@@ -111,20 +128,20 @@ def _chat_nos(snapshot: LedgerSnapshot, chat: IndexedChat | None, user_id: str |
 
 
 def _on_branch(only: Filter, chat: IndexedChat, name: str) -> Filter:
-    row = chat.branch_row(check_id(name, "branch"))
+    row = chat.branch_row(sought_id(name, "branch"))
     if row is None:
         raise BranchNotFoundError(chat.chat_id, name)
     return msgspec.structs.replace(only, runs={} if row.place is None else chat.chains.runs(row.place))
 
 
-def _check_scope(chat_id: str | None, user_id: str | None, branch: str | None) -> None:
-    if chat_id is not None:
-        check_id(chat_id, "chat_id")
-    if user_id is not None:
-        check_id(user_id, "user_id", empty=True)
+def _sought_scope(chat_id: str | None, user_id: str | None, branch: str | None) -> tuple[str | None, str | None]:
     if branch is not None and chat_id is None:
         msg = "a branch is one of a chat: give chat_id too"
         raise InvalidValueError(msg)
+    return (
+        None if chat_id is None else sought_id(chat_id, "chat_id"),
+        None if user_id is None else sought_id(user_id, "user_id", empty=True),
+    )
 
 
 def _check_query(query: object) -> str:
@@ -134,29 +151,21 @@ def _check_query(query: object) -> str:
     return query
 
 
-def _check_limit(limit: object) -> int:
-    if not isinstance(limit, int) or isinstance(limit, bool):
-        msg = f"limit must be a whole number or None, not {limit!r}"
-        raise InvalidValueError(msg)
-    return limit
-
-
 def _check_roles(roles: object) -> frozenset[str] | None:
     if roles is None:
         return None
     if isinstance(roles, str) or not isinstance(roles, Collection):
         msg = f"roles must be a list of names, not {type(roles).__name__}"
         raise InvalidValueError(msg)
-    return frozenset(check_id(role, "a role") for role in cast("Collection[object]", roles)) or None
+    return frozenset(sought_id(role, "a role") for role in cast("Collection[object]", roles)) or None
 
 
-def _check_moment(value: object, what: str) -> int | None:
-    if isinstance(value, datetime):
-        if value.tzinfo is None:
-            msg = f"{what} must be an aware datetime; add a time zone, such as datetime.UTC"
-            raise InvalidValueError(msg)
-        return round(value.timestamp() * 1000)
-    if value is None or (isinstance(value, int) and not isinstance(value, bool)):
-        return value
-    msg = f"{what} must be ms since the epoch or a datetime, not {value!r}"
-    raise InvalidValueError(msg)
+def _check_within(within: object) -> list[SearchField]:
+    if isinstance(within, str) or not isinstance(within, Collection):
+        msg = f"within must be a list of fields, such as ['text', 'tools'], not {type(within).__name__}"
+        raise InvalidValueError(msg)
+    wanted = list(cast("Collection[object]", within))
+    if not wanted or any(one not in FIELDS for one in wanted):
+        msg = f"within must name one or more of {', '.join(map(repr, FIELDS))}, not {wanted!r}"
+        raise InvalidValueError(msg)
+    return [field for field in FIELDS if field in wanted]

@@ -6,6 +6,8 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Concatenate, ParamSpec, Self, TypeVar
 
+from chatledger.domain.errors import LedgerClosedError
+
 from .annotations import AnnotationMethods
 from .backups import BackupMethods
 from .branches import BranchMethods
@@ -23,6 +25,7 @@ from .runs import RunMethods
 from .saves import SaveMethods
 from .scopes.as_of import AsOfEvents, AsOfStore, find_point
 from .search import SearchMethods
+from .versions import VersionMethods
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -32,6 +35,7 @@ class LedgerMethods(
     ChatMethods,
     MessageMethods,
     BranchMethods,
+    VersionMethods,
     CheckpointMethods,
     AnnotationMethods,
     RunMethods,
@@ -94,6 +98,7 @@ class LedgerView:
 
     get_chat = _as_of(LedgerMethods.get_chat)
     list_chats = _as_of(LedgerMethods.list_chats)
+    count_chats = _as_of(LedgerMethods.count_chats)
 
     get_message = _as_of(LedgerMethods.get_message)
     get_messages = _as_of(LedgerMethods.get_messages)
@@ -107,6 +112,10 @@ class LedgerView:
     get_branch = _as_of(LedgerMethods.get_branch)
     get_active_branch = _as_of(LedgerMethods.get_active_branch)
     list_branches = _as_of(LedgerMethods.list_branches)
+
+    get_page = _as_of(LedgerMethods.get_page)
+    versions = _as_of(LedgerMethods.versions)
+    branches_of = _as_of(LedgerMethods.branches_of)
 
     get_checkpoint = _as_of(LedgerMethods.get_checkpoint)
     list_checkpoints = _as_of(LedgerMethods.list_checkpoints)
@@ -135,7 +144,7 @@ class LedgerView:
 
     def get_position(self) -> int:
         """
-        Return `position`; a method, for `AsyncLedgerView` too.
+        Return `position`, by a method.
 
         Of a view of a time, it is looked up on the log. Where clocks of writers differ, some later events may stand before it.
         """
@@ -146,6 +155,9 @@ class LedgerView:
         self._as_of_store.close()
 
     def __enter__(self) -> Self:
+        if self._as_of_store.is_closed:
+            msg = "the view is closed; make another one with as_of"
+            raise LedgerClosedError(msg)
         return self
 
     def __exit__(

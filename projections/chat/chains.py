@@ -15,7 +15,7 @@ import lmdb
 import msgspec
 
 from chatledger.domain.errors import ChainIntegrityError
-from chatledger.domain.values import Annotation, Message
+from chatledger.domain.values import Annotation, Message, PageEntry, Versions
 
 from ..lmdb.checksums import view_without_checksum, without_checksum
 from ..lmdb.environment import Transaction, prefixed
@@ -235,9 +235,10 @@ class Chains:
 
     def _parent_id(self, place: Place) -> str | None:
         parent = self.parent(place)
-        return None if parent is None else self._id_at(parent)
+        return None if parent is None else self.id_at(parent)
 
-    def _id_at(self, place: Place) -> str:
+    def id_at(self, place: Place) -> str:
+        """The id of the message at a place."""
         first, page = self._page(place)
         return _decode_id(bodies_in(page, place[1] - first)[1]).id
 
@@ -327,6 +328,54 @@ class Chains:
         """Return the places of the chat's roots, in the order of their creation."""
         return [(segment, 0) for segment in self._forks((NO_SEGMENT, NO_SEGMENT))]
 
+    def family(self, place: Place) -> list[Place]:
+        """The places of all messages with the parent of this one, which is among them, in the order of their creation."""
+        parent = self.parent(place)
+        return self.roots() if parent is None else self.children(parent)
+
+    def page(self, head: Place, limit: int) -> list[PageEntry]:
+        """The last `limit` messages of the chain of `head`, each with its versions, of which it is the one shown."""
+        messages = self.chain(head, limit)
+        families = (family for run in self._runs_to(head, limit) for family in self._families(*run))
+        entries: list[PageEntry] = []
+        for message, (family, index) in zip(messages, families, strict=True):
+            ids = [message.id if at == index else self.id_at(place) for at, place in enumerate(family)]
+            entries.append(PageEntry(message=message, versions=Versions(ids=ids, index=index)))
+        return entries
+
+    def _families(self, number: int, first: int, last: int) -> Iterator[tuple[list[Place], int]]:
+        """Yield the family of each message of a run, and which place in it is the message's."""
+        if first == 0:
+            family = self.family((number, 0))
+            yield family, family.index((number, 0))
+        below: dict[int, list[Place]] = {}
+        start = max(first, 1)
+        prefix = forks_prefix(self._chat_no, (number, 0))[: -_u32.size]
+        cursor = self._txn.cursor(self._table)
+        found = cursor.set_range(forks_prefix(self._chat_no, (number, start - 1)))
+        while found and (key := cursor.key()).startswith(prefix):
+            offset, segment = _place.unpack_from(key, len(prefix))
+            if offset >= last:
+                break
+            below.setdefault(offset + 1, []).append((segment, 0))
+            found = cursor.next()
+        for offset in range(start, last + 1):
+            yield [(number, offset), *below.get(offset, ())], 0
+
+    def newest_leaf(self, place: Place) -> Place:
+        """The message at which one arrives by going on to the newest child each time."""
+        number, offset = place
+        cursor = self._txn.cursor(self._table)
+        while True:
+            prefix = forks_prefix(self._chat_no, (number, 0))[: -_u32.size]
+            found = cursor.set_range(forks_prefix(self._chat_no, (number, offset)))
+            if not found or not (key := cursor.key()).startswith(prefix):
+                return number, self.segment(number).length - 1
+            forked: int = _u32.unpack_from(key, len(prefix))[0]
+            is_followed = cursor.set_range(forks_prefix(self._chat_no, (number, forked + 1)))
+            _ = cursor.prev() if is_followed else cursor.last()
+            number, offset = _u32.unpack_from(cursor.key(), len(prefix) + _u32.size)[0], 0
+
     def _forks(self, place: Place) -> Iterator[int]:
         prefix = forks_prefix(self._chat_no, place)
         for key, _ in prefixed(self._txn, self._table, prefix):
@@ -389,7 +438,7 @@ class Chains:
         for number, page in self._all_pages():
             if number != at:
                 parent = self.segment(number).parent
-                at, parent_id = number, None if parent is None else self._id_at(parent)
+                at, parent_id = number, None if parent is None else self.id_at(parent)
             for ordinal, message in zip(page.ordinals, _decode_page(page.array), strict=True):
                 _set(message, "chat_id", self._chat_id)
                 _set(message, "parent_id", parent_id)

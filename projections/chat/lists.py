@@ -1,16 +1,17 @@
 """Lists over all chats: the catalogue, newest first; those that are due to end; and those that have large data."""
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import Final, NamedTuple
 
 import msgspec
 
-from chatledger.domain.chat.state import ChatProfile
+from chatledger.domain.chat.state import ChatProfile, ChatRecord
 from chatledger.domain.values import Chat
 
 from ..lmdb.checksums import without_checksum
 from ..lmdb.environment import Transaction, prefixed
-from ..lmdb.keys import Tag, chat_key, number, order_key, scope, to_number
+from ..lmdb.keys import Tag, chat_key, creation_scope, number, order_suffix, scope, to_number
 from ..lmdb.tables import Tables
 from .reader import IndexedChat
 
@@ -18,41 +19,107 @@ _decode_profile = msgspec.msgpack.Decoder(ChatProfile).decode
 
 
 class Cursor(NamedTuple):
-    """A place in the list: just after the chat of that id, which stood there with that `updated_at`."""
+    """A place in the list: just after the chat of that id, which stood there with that time."""
 
-    updated_at: int
+    time: int
     chat_id: str
     chat_no: int | None = None  # looked up when None
 
 
+Entry = tuple[str, str | float]
+"""A top-level entry of the metadata of a chat."""
+
+
+class ChatList(NamedTuple):
+    """
+    A list of chats, newest first, ties by id.
+
+    Args:
+        user_id: Those of this owner; of all when None.
+        entries: Those whose metadata have all of these; none for a list by creation.
+        is_by_creation: By `created_at`, not by `updated_at`.
+        is_ascending: From its other end.
+    """
+
+    user_id: str | None = None
+    entries: tuple[Entry, ...] = ()
+    is_by_creation: bool = False
+    is_ascending: bool = False
+
+    def time_of(self, chat: ChatRecord | Chat) -> int:
+        """The time by which it is ordered."""
+        return chat.created_at if self.is_by_creation else chat.updated_at
+
+
+ALL_CHATS: Final = ChatList()
+_LAST: Final = b"\xff" * 16  # no id begins like this
+_MOST: Final = 2**62
+
+
+class _Listing:
+    """The rows of one list, gone through in one direction."""
+
+    def __init__(self, txn: Transaction, tables: Tables, listing: bytes, *, is_ascending: bool) -> None:
+        self._cursor, self._listing, self._is_ascending = txn.cursor(tables.order), listing, is_ascending
+
+    def seek(self, place: bytes) -> bytes | None:
+        """Go to a place, or the next one there is, and return it; None at the end."""
+        cursor, wanted = self._cursor, self._listing + place
+        found = cursor.set_range(wanted)
+        if self._is_ascending and not (found and cursor.key() == wanted):
+            found = cursor.prev() if found else cursor.last()
+        return self._place(found=found)
+
+    def step(self) -> bytes | None:
+        """Go to the next place, and return it; None at the end."""
+        return self._place(found=self._cursor.prev() if self._is_ascending else self._cursor.next())
+
+    def chat_no(self) -> int:
+        """The number of the chat at this place."""
+        return to_number(self._cursor.value())
+
+    def _place(self, *, found: bool) -> bytes | None:
+        key = bytes(self._cursor.key()) if found else b""
+        return key[len(self._listing) :] if key.startswith(self._listing) and key else None
+
+
+def _chat_nos(txn: Transaction, tables: Tables, chats: ChatList, after: bytes | None = None) -> Iterator[int]:
+    """The numbers of the chats of a list, after a place: where all lists of its entries have the same place."""
+    if chats.is_by_creation:
+        keys = [creation_scope(user_id=chats.user_id)]
+    else:
+        keys = [scope(user_id=chats.user_id, entry=entry) for entry in chats.entries or (None,)]
+    lists = [_Listing(txn, tables, key, is_ascending=chats.is_ascending) for key in keys]
+    place = lists[0].seek((_LAST if chats.is_ascending else b"") if after is None else after)
+    if after is not None and place == after:
+        place = lists[0].step()
+    while place is not None:
+        for other in lists[1:]:
+            theirs = other.seek(place)
+            if theirs != place:
+                place = None if theirs is None else lists[0].seek(theirs)
+                break
+        else:
+            yield lists[0].chat_no()
+            place = lists[0].step()
+
+
+def count_chats(txn: Transaction, tables: Tables, chats: ChatList) -> int:
+    """The number of chats of a list. Costs a row of it for each; no chat is read."""
+    return sum(1 for _ in _chat_nos(txn, tables, chats))
+
+
 def list_chats(
-    txn: Transaction,
-    tables: Tables,
-    *,
-    user_id: str | None,
-    entry: tuple[str, str | float] | None,
-    limit: int | None,
-    offset: int,
-    after: Cursor | None,
+    txn: Transaction, tables: Tables, chats: ChatList, *, limit: int | None, offset: int, after: Cursor | None
 ) -> list[Chat]:
-    """Chats by `updated_at`, newest first, ties by id; those of an owner, with a metadata entry, or both."""
-    listing = scope(user_id=user_id, entry=entry)
-    cursor = txn.cursor(tables.order)
-    start = listing
+    """A page of a list of chats. Costs the page and the offset; with several entries, what the shortest of their lists has."""
+    start = None
     if after is not None:
         chat_no = after.chat_no if after.chat_no is not None else tables.chat_no(txn, after.chat_id) or 0
-        start = order_key(listing, after.updated_at, after.chat_id, chat_no)
-    found = cursor.set_range(start)
-    if after is not None and found and cursor.key() == start:
-        found = cursor.next()
-    chats: list[Chat] = []
-    while found and (limit is None or len(chats) < limit) and cursor.key().startswith(listing):
-        if offset:
-            offset -= 1
-        else:
-            chats.append(_chat(txn, tables, to_number(cursor.value())))
-        found = cursor.next()
-    return chats
+        start = order_suffix(after.time, after.chat_id, chat_no)
+    end = None if limit is None else min(offset + limit, _MOST)
+    found = islice(_chat_nos(txn, tables, chats, start), min(offset, _MOST), end)
+    return [_chat(txn, tables, chat_no) for chat_no in found]
 
 
 def listed(txn: Transaction, tables: Tables, *, user_id: str | None) -> list[int]:

@@ -1,13 +1,14 @@
 """One chat as the index has it at one moment: the state that decisions read, and the source of answers."""
 
+from collections.abc import Iterator
 from typing import Final
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from chatledger.domain.chat.runs import MessageRun, RegenerationRecord
-from chatledger.domain.chat.state import ChatProfile, ChatRecord, Tombstone, describe_chat
-from chatledger.domain.values import Annotation, Branch, Chat, Checkpoint, Message
+from chatledger.domain.chat.state import BranchRecord, ChatProfile, ChatRecord, Tombstone, by_seen, describe_chat
+from chatledger.domain.values import Annotation, Branch, Chat, Checkpoint, Message, Versions
 
 from ..lmdb.checksums import without_checksum
 from ..lmdb.environment import Transaction, prefixed
@@ -17,13 +18,9 @@ from .chains import Chains, Place
 from .runs import REGENERATION, RunRows
 
 
-class BranchRow(msgspec.Struct, frozen=True, array_like=True):
+class BranchRow(BranchRecord, frozen=True, array_like=True):
     """A branch with where its head is and how long its chain."""
 
-    id: str
-    name: str
-    head_message_id: str | None
-    created_at: int
     place: Place | None
     message_count: int
 
@@ -112,6 +109,10 @@ class IndexedChat:
         raw = self._row(Tag.BRANCH, id_key(name))
         return None if raw is None else _decode_branch(without_checksum(raw))
 
+    def branch_record(self, name: str) -> BranchRow | None:
+        """The branch of that name as it is kept."""
+        return self.branch_row(name)
+
     def branch(self, name: str) -> Branch | None:
         """The branch of that name."""
         row = self.branch_row(name)
@@ -119,8 +120,40 @@ class IndexedChat:
 
     def branches(self) -> list[Branch]:
         """By `created_at`, ties by name."""
-        rows = (_decode_branch(without_checksum(value)) for _, value in self._rows(Tag.BRANCH))
-        return sorted(map(self._branch, rows), key=lambda branch: (branch.created_at, branch.name))
+        return sorted(map(self._branch, self._branch_list()), key=lambda branch: (branch.created_at, branch.name))
+
+    def branches_seen(self) -> list[Branch]:
+        """All branches, the one seen last first; those that were never active last, the newest of them first."""
+        return list(map(self._branch, by_seen(self._branch_list())))
+
+    def branches_with(self, place: Place) -> list[Branch]:
+        """The branches whose chains contain a message, the one seen last first."""
+        return [
+            self._branch(row)
+            for row in by_seen(self._branch_list())
+            if row.place is not None and self.chains.is_ancestor(place, row.place)
+        ]
+
+    def versions(self, place: Place) -> Versions:
+        """The messages with the parent of the one at a place, and which of them the branch seen last among theirs has."""
+        chains = self.chains
+        family, depth = chains.family(place), chains.depth(place)
+
+        def shown_on(row: BranchRow | None) -> int | None:
+            if row is None or row.place is None or row.message_count <= depth:
+                return None
+            at = chains.ancestor(row.place, depth)
+            return family.index(at) if at in family else None
+
+        record = self.record
+        index = None if record is None else shown_on(self.branch_row(record.active_branch))
+        if index is None:
+            found = map(shown_on, by_seen(self._branch_list()))
+            index = next((index for index in found if index is not None), None)
+        return Versions(ids=[chains.id_at(one) for one in family], index=index)
+
+    def _branch_list(self) -> Iterator[BranchRow]:
+        return (_decode_branch(without_checksum(value)) for _, value in self._rows(Tag.BRANCH))
 
     def _branch(self, row: BranchRow) -> Branch:
         record = self.record
@@ -135,7 +168,7 @@ class IndexedChat:
         )
 
     def branches_named_after(self, base: str) -> int:
-        """The number of branches named `base` or starting with `<base>-v`."""
+        """The number of branches named `base` or starting with `<base>-v`, with those renamed or deleted since."""
         raw = self._row(Tag.NAME_COUNT, id_key(base))
         return 0 if raw is None else to_number(raw)
 
@@ -179,6 +212,12 @@ class IndexedChat:
         """Whether the chain of `descendant_id` contains `message_id`."""
         place, descendant = self.place(message_id), self.place(descendant_id)
         return place is not None and descendant is not None and self.chains.is_ancestor(place, descendant)
+
+    def newest_leaf(self, message_id: str) -> str:
+        """The message at which one arrives from a message of this chat by going on to the newest child each time."""
+        place = self.place(message_id)
+        assert place is not None, "only a message of this chat has descendants in it"
+        return self.chains.id_at(self.chains.newest_leaf(place))
 
     def command(self, command_id: str) -> tuple[int, int] | None:
         """The positions of the first and the last event of a command that was carried out under that id."""

@@ -20,6 +20,7 @@ from ..lmdb.environment import Transaction, drop_prefixed
 from ..lmdb.keys import (
     NO_SEGMENT,
     Tag,
+    creation_scope,
     fork_key,
     id_key,
     number,
@@ -194,8 +195,11 @@ class ChatWriter(IndexedChat):
         for message in changes.messages:
             self._add(message, ordinal, recorded)
             ordinal += 1
+        if changes.dropped_branch is not None:
+            self._branch_rows.pop(changes.dropped_branch, None)
+            self._txn.delete(self._prefix + Tag.BRANCH + id_key(changes.dropped_branch), db=self._tables.rows)
         if changes.branch is not None:
-            self._put_branch(changes.branch, recorded, is_new=changes.is_new_branch)
+            self._put_branch(changes.branch, recorded, is_new_name=changes.is_new_name)
         if changes.checkpoint is not None or changes.dropped_checkpoint is not None:
             self._put_checkpoints(changes, recorded)
         if changes.runs is not None:
@@ -238,6 +242,10 @@ class ChatWriter(IndexedChat):
         listings = scopes(profile.user_id, profile.metadata)
         if before is not None and listed is not None:
             self._unlist(before, listings if is_described_alike else scopes(listed.user_id, listed.metadata))
+        if before is None:
+            for listing in _creation_lists(profile):
+                place = order_suffix(record.created_at, self.chat_id, self.chat_no)
+                self._txn.put(listing + place, self._prefix, db=self._tables.order)
         if not is_described_alike:
             note_expiry(self._txn, self._tables, self.chat_no, listed, profile)
         place = order_suffix(record.updated_at, self.chat_id, self.chat_no)
@@ -247,7 +255,9 @@ class ChatWriter(IndexedChat):
 
     def _unlist(self, record: ChatRecord, listings: Iterable[bytes]) -> None:
         assert self.chat_no is not None, "only a living chat is listed"
-        place = order_suffix(record.updated_at, self.chat_id, self.chat_no)
+        self._drop(listings, order_suffix(record.updated_at, self.chat_id, self.chat_no))
+
+    def _drop(self, listings: Iterable[bytes], place: bytes) -> None:
         for listing in listings:
             self._txn.delete(listing + place, db=self._tables.order)
 
@@ -275,12 +285,14 @@ class ChatWriter(IndexedChat):
             raise ChainIntegrityError(msg)
         return place
 
-    def _put_branch(self, branch: BranchRecord, recorded: Recorded, *, is_new: bool) -> None:
+    def _put_branch(self, branch: BranchRecord, recorded: Recorded, *, is_new_name: bool) -> None:
         head = branch.head_message_id
         place = None if head is None else self._target(head, recorded)
         length = 0 if place is None else self.chains.depth(place) + 1
-        self._branch_rows[branch.name] = BranchRow(branch.id, branch.name, head, branch.created_at, place, length)
-        if not is_new:
+        self._branch_rows[branch.name] = BranchRow(
+            branch.id, branch.name, head, branch.created_at, branch.seen, place, length
+        )
+        if not is_new_name:
             return
         for base in bases_of(branch.name):
             raw = self._row(Tag.NAME_COUNT, id_key(base))
@@ -322,6 +334,7 @@ class ChatWriter(IndexedChat):
             assert self._listed is not None, "a living chat is listed"
             record, profile = self._listed
             self._unlist(record, scopes(profile.user_id, profile.metadata))
+            self._drop(_creation_lists(profile), order_suffix(record.created_at, self.chat_id, self.chat_no))
             note_expiry(self._txn, self._tables, self.chat_no, profile, None)
             for place, message_id in self.chains.all_places():
                 self._tables.drop_location(self._txn, message_id, self.chat_no, place)
@@ -336,3 +349,7 @@ class ChatWriter(IndexedChat):
     def _put(self, tag: bytes, value: bytes, rest: bytes = b"") -> None:
         assert self.chat_no is not None, "only a living chat has rows"
         self._txn.put(self._prefix + tag + rest, value, db=self._tables.rows)
+
+
+def _creation_lists(profile: ChatProfile) -> tuple[bytes, bytes]:
+    return creation_scope(), creation_scope(user_id=profile.user_id)

@@ -121,14 +121,18 @@ def scope(*, user_id: str | None = None, entry: tuple[str, str | float] | None =
 _ALL_CHATS: Final = scope()
 
 
-def order_key(listing: bytes, updated_at: int, chat_id: str, chat_no: int) -> bytes:
-    """The place of a chat in a list: newest first, ties by id. Ids that share 400 bytes follow in order of creation."""
-    return listing + order_suffix(updated_at, chat_id, chat_no)
+def creation_scope(*, user_id: str | None = None) -> bytes:
+    """The list of all chats, or of those of an owner, by the time of their creation."""
+    return blake2b(_encode(["created", user_id, None, None]), digest_size=_DIGEST_BYTES).digest()
 
 
-def order_suffix(updated_at: int, chat_id: str, chat_no: int) -> bytes:
-    """The part of `order_key` that is the same in all lists."""
+def order_suffix(time: int, chat_id: str, chat_no: int) -> bytes:
+    """
+    The place of a chat in each list that is ordered by that time: newest first, ties by id.
+
+    Ids that share 400 bytes follow in order of creation.
+    """
     encoded = chat_id.encode()
     if len(encoded) > _ORDER_ID_BYTES:
         encoded = encoded[:_ORDER_ID_BYTES] + number(chat_no)
-    return number(_MAX_TIME - (updated_at + _TIME_OFFSET)) + encoded
+    return number(_MAX_TIME - (time + _TIME_OFFSET)) + encoded

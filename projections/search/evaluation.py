@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Final, assert_never
 
 import numpy as np
 
+from chatledger.domain.search.fields import SearchField
 from chatledger.domain.search.query import All, Either, Phrase, Query, Without, Word
 from chatledger.domain.search.snippets import MAX_SNIPPET_TOKENS, KnownWords, sought
 
-from .postings import Postings, is_in
+from .postings import is_in
 from .ranking import K1, B, Filter, Hit, IsLeftOut, rarity
-from .reader import SearchReader
+from .reader import Matches, SearchReader
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -52,10 +53,12 @@ def search(
     if not len(matched):
         return []
     records = reader.records(matched)
-    scores = evaluation.scores(matched, records["length"])
+    lengths = reader.lengths(matched, records)
+    scores = evaluation.scores(matched, sum(lengths[1:], lengths[0]))
     wanted = evaluation.wanted(matched, records, only)
     if wanted is not None:
         matched, records, scores = matched[wanted], records[wanted], scores[wanted]
+        lengths = [of_field[wanted] for of_field in lengths]
     ranked = partial(_best, scores, records["created_at"], matched)
 
     def shown(best: "NDArray[np.int64]") -> "NDArray[np.int64]":
@@ -67,7 +70,7 @@ def search(
 
     best = _best_shown(ranked, shown, None if limit is None else offset + limit)[offset:]
     places, documents = records[best], matched[best].tolist()
-    begins = evaluation.starts(query, documents)
+    passages = evaluation.passages(query, documents, [of_field[best].tolist() for of_field in lengths])
     return list(
         map(
             Hit,
@@ -75,12 +78,7 @@ def search(
             (-scores[best]).tolist(),
             places["segment"].tolist(),
             places["offset"].tolist(),
-            map(
-                KnownWords,
-                places["length"].tolist(),
-                map(begins.__getitem__, documents),
-                map(reader.landmarks, documents, places["length"].tolist()),
-            ),
+            *zip(*passages, strict=True),
         )
     )
 
@@ -88,12 +86,10 @@ def search(
 def _is_possible(reader: SearchReader, query: Query) -> bool:
     """Whether every required term occurs anywhere, which is known at once."""
     if isinstance(query, Word):
-        return bool(reader.source(query.term, is_prefix=query.is_prefix))
+        return reader.has(query.term, is_prefix=query.is_prefix)
     if isinstance(query, Phrase):
         *before, last = query.terms
-        return all(reader.source(term, is_prefix=False) for term in before) and bool(
-            reader.source(last, is_prefix=query.is_prefix)
-        )
+        return all(reader.has(term, is_prefix=False) for term in before) and reader.has(last, is_prefix=query.is_prefix)
     if isinstance(query, Without):
         return _is_possible(reader, query.kept)
     parts = (_is_possible(reader, part) for part in query.parts)
@@ -103,8 +99,8 @@ def _is_possible(reader: SearchReader, query: Query) -> bool:
 class _Evaluation:
     def __init__(self, reader: SearchReader) -> None:
         self._reader = reader
-        self._leaves: list[Postings] = []
-        self._known: dict[Word | Phrase, Postings] = {}
+        self._leaves: list[Matches] = []
+        self._known: dict[Word | Phrase, Matches] = {}
 
     def documents(self, query: Query, *, is_scored: bool = True) -> "Documents":
         if isinstance(query, Word | Phrase):
@@ -131,16 +127,34 @@ class _Evaluation:
             return kept[~is_in(kept, self.documents(query.dropped, is_scored=False))]
         assert_never(query)
 
-    def _matches(self, leaf: Word | Phrase) -> Postings:
+    def _matches(self, leaf: Word | Phrase) -> Matches:
         if leaf not in self._known:
             self._known[leaf] = self._reader.matches(leaf)
         return self._known[leaf]
 
-    def starts(self, query: Query, documents: Sequence[int]) -> Starts:
-        """Return where words and phrases of the query begin, in documents that were found by it."""
+    def passages(
+        self, query: Query, documents: Sequence[int], lengths: Sequence[Sequence[int]]
+    ) -> list[tuple[SearchField, KnownWords]]:
+        """
+        Return the field to show of each document, and what it has of the query; the documents were found by it.
+
+        It is the one with the most different words and phrases of the query, and of equally good ones the first.
+        """
+        fields = self._reader.fields
+        begins = [self._starts(query, documents, at) for at in range(len(fields))]
+        found: list[tuple[SearchField, KnownWords]] = []
+        for row, document in enumerate(documents):
+            at = 0 if len(fields) == 1 else max(range(len(fields)), key=lambda at: _variety(begins[at][document]))
+            count = lengths[at][row]
+            known = KnownWords(count, begins[at][document], fields[at].landmarks(document, count))
+            found.append((fields[at].field, known))
+        return found
+
+    def _starts(self, query: Query, documents: Sequence[int], field: int) -> Starts:
+        """Return where words and phrases of the query begin in a field of documents that were found by it."""
         having: dict[int, list[tuple[NDArray[np.uint32], Word | Phrase]]] = {document: [] for document in documents}
         for leaf in sought(query):
-            matches = self._known[leaf]
+            matches = self._known[leaf].of_fields[field]
             among, counts = matches.documents, matches.counts
             ends = np.cumsum(counts, dtype=np.int64)
             if len(among) > _FEW:
@@ -189,6 +203,10 @@ class _Evaluation:
         return np.isin(owners << 32 | records["role"], np.array(numbered, dtype=np.int64))
 
 
+def _variety(starts: list[tuple[int, Word | Phrase]]) -> int:
+    return len({id(leaf) for _, leaf in starts})  # hashing leaves takes longer
+
+
 def _merged(having: "list[tuple[NDArray[np.uint32], Word | Phrase]]") -> list[tuple[int, Word | Phrase]]:
     """
     Return the positions in a document at which words and phrases begin, in ascending order.
@@ -216,7 +234,7 @@ def _near(anchors: "NDArray[np.int64]", positions: "NDArray[np.uint32]") -> "NDA
     return positions[is_near]
 
 
-def _frequencies(leaf: Postings, documents: "Documents") -> "NDArray[np.uint32]":
+def _frequencies(leaf: Matches, documents: "Documents") -> "NDArray[np.uint32]":
     """Return the frequency of a word or phrase in each of these documents."""
     if leaf.documents is documents or not len(leaf.documents):
         return leaf.counts if len(leaf.documents) else np.zeros(len(documents), np.uint32)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from chatledger.domain.search.fields import TEXT, SearchField, other_texts
 from chatledger.domain.search.tokens import LANDMARK_TERMS, TOKENIZER, landmarks_of, terms_of
 from chatledger.domain.values import Message, Progress
 
@@ -14,9 +15,9 @@ from ..lmdb.tables import Tables
 from .rows import DOCUMENT, SearchRows, SearchState
 
 if TYPE_CHECKING:
-    from .inversion import Batch
+    from .inversion import Batch, Words
 
-VERSION: Final = b"1/" + TOKENIZER
+VERSION: Final = b"2/" + TOKENIZER
 """Changes whenever rows, keys or terms do; a search index of another version is built anew."""
 
 _VERSION, _BEHIND = b"search", b"search behind"
@@ -58,6 +59,87 @@ PENDING_TERMS: Final = 1 << 16
 """More terms at a time do not wait: those that wait are all read again together."""
 
 
+class FieldWriter:
+    """
+    One field of the documents of a chat in a write transaction. What was added is in the tables after `flush`.
+
+    Terms wait until there are enough to invert. With `keeps_lengths` the number of terms of each document is kept too.
+    """
+
+    def __init__(self, rows: SearchRows, *, keeps_lengths: bool) -> None:
+        self._rows, self._keeps_lengths = rows, keeps_lengths
+        self.state = rows.state
+        """The state before what was added since the last flush."""
+        self._documents: list[int] = []
+        self._texts: list[list[str]] = []
+
+    def add(self, document: int, text: str) -> int:
+        """Take in the text of the next document that has the field; returns how many terms it has."""
+        terms = terms_of(text)
+        if len(terms) > LANDMARK_TERMS:
+            self._rows.put_landmarks(document, landmarks_of(text))
+        self._documents.append(document)
+        self._texts.append(terms)
+        return len(terms)
+
+    def flush(self, role_count: int = 0) -> None:
+        """Write what was added since the last flush."""
+        if not self._texts:
+            return
+        documents, texts = self._documents, self._texts
+        if self._keeps_lengths:
+            self._rows.add_lengths(zip(documents, map(len, texts), strict=True))
+        after, may_wait = self._after(len(texts), sum(map(len, texts)), role_count)
+        if may_wait:
+            self._put_pending(documents, texts)
+        else:
+            self._invert_pending(documents, texts)
+            after = after._replace(inverted=after.indexed)
+        self._rows.put_state(after)
+        self.state, self._documents, self._texts = after, [], []
+
+    def take(self, words: "Words", role_count: int = 0) -> None:
+        """Write the next documents, whose terms are numbered already."""
+        from .inversion import add_postings
+
+        assert not self._texts, "what was added is flushed before"
+        before, documents = self.state, words.documents.tolist()
+        for document, landmarks in words.landmarks:
+            self._rows.put_landmarks(document, landmarks)
+        if self._keeps_lengths:
+            self._rows.add_lengths(zip(documents, words.lengths.tolist(), strict=True))
+        after, may_wait = self._after(len(documents), words.term_count, role_count)
+        if may_wait:
+            self._put_pending(documents, words.texts)
+        else:
+            if before.inverted < before.indexed:
+                self._invert_pending([], [])
+            add_postings(self._rows, words.inverted, is_first=not before.indexed)
+            after = after._replace(inverted=after.indexed)
+        self._rows.put_state(after)
+        self.state = after
+
+    def _after(self, count: int, term_count: int, role_count: int) -> tuple[SearchState, bool]:
+        """Return the state after so many documents and terms more, and whether they may wait."""
+        indexed, inverted, terms, _ = self.state
+        after = SearchState(indexed + count, inverted, terms + term_count, role_count)
+        return after, after.indexed - inverted < PENDING_DOCUMENTS and term_count < PENDING_TERMS
+
+    def _put_pending(self, documents: Sequence[int], texts: Sequence[Sequence[str]]) -> None:
+        for document, terms in zip(documents, texts, strict=True):
+            self._rows.put_pending(document, text_of(terms))
+
+    def _invert_pending(self, documents: Sequence[int], texts: Sequence[Sequence[str]]) -> None:
+        """Invert the documents that wait, and those that follow."""
+        # NumPy takes a tenth of a second to import: only for those who write much.
+        from .inversion import add_postings, invert_terms
+
+        waiting = self._rows.pending_documents(self.state)
+        terms = [*map(terms_in, self._rows.pending()), *texts]
+        self._rows.drop_pending(waiting)
+        add_postings(self._rows, invert_terms(terms, [*waiting, *documents]), is_first=not self.state.inverted)
+
+
 class SearchWriter:
     """
     The search index of one chat in a write transaction. What was added is in the tables after `flush`.
@@ -66,21 +148,21 @@ class SearchWriter:
     """
 
     def __init__(self, txn: Transaction, tables: Tables, chat_no: int) -> None:
-        self._txn, self._tables = txn, tables
+        self._txn, self._tables, self._chat_no = txn, tables, chat_no
         self._rows = SearchRows(txn, tables.search, chat_no)
         self._is_current = is_current(txn, tables)
         self._is_behind = False
-        self._before = self._rows.state
-        self._next = self._before.indexed
-        self._texts: list[list[str]] = []
+        self._text = FieldWriter(self._rows, keeps_lengths=False)
+        self._others: dict[SearchField, FieldWriter] = {}
+        self._next = self._text.state.indexed
         self._records: list[bytes] = []
         self._roles: dict[str, int] = {}
-        self._role_count = self._before.roles
+        self._role_count = self._text.state.roles
 
     @property
     def state(self) -> SearchState:
-        """Return the state of the index before the transaction."""
-        return self._before
+        """Return the state of the text before what was added since the last flush."""
+        return self._text.state
 
     def add(self, message: Message, ordinal: int, place: Place) -> None:
         """Take the next message in, which is at that place of the chains."""
@@ -90,64 +172,38 @@ class SearchWriter:
                 self._is_behind = True
             return
         self._next += 1
-        terms = terms_of(message.text)
-        if len(terms) > LANDMARK_TERMS:
-            self._rows.put_landmarks(ordinal, landmarks_of(message.text))
-        self._texts.append(terms)
-        self._records.append(DOCUMENT.pack(len(terms), self._role(message.name), message.created_at, *place))
+        length = self._text.add(ordinal, message.text)
+        self._records.append(DOCUMENT.pack(length, self._role(message.name), message.created_at, *place))
+        for field, text in other_texts(message.data).items():
+            self._other(field).add(ordinal, text)
 
     def flush(self) -> None:
         """Write what was added since the last flush."""
-        if not self._texts:
+        if not self._records:
             return
-        before = self._before
-        self._rows.add_documents(before.indexed, b"".join(self._records))
-        terms = before.terms + sum(map(len, self._texts))
-        after = SearchState(self._next, before.inverted, terms, self._role_count)
-        if after.indexed - after.inverted < PENDING_DOCUMENTS and terms - before.terms < PENDING_TERMS:
-            self._put_pending(self._texts)
-        else:
-            self._invert_pending(self._texts)
-            after = after._replace(inverted=after.indexed)
-        self._rows.put_state(after)
-        self._before = after
-        self._texts, self._records = [], []
+        self._rows.add_documents(self._text.state.indexed, b"".join(self._records))
+        self._records = []
+        self._text.flush(self._role_count)
+        for writer in self._others.values():
+            writer.flush()
 
     def take(self, batch: "Batch") -> None:
-        """Write the next documents, which are inverted already."""
-        from .inversion import add_postings
+        """Write the next documents, whose terms are numbered already."""
+        indexed = self._text.state.indexed
+        assert not self._records, "what was added is flushed before"
+        assert batch.first_document == indexed, "documents follow those that were taken before"
+        self._rows.add_documents(indexed, batch.records([self._role(name) for name in batch.names]))
+        self._text.take(batch.words[TEXT], self._role_count)
+        for field, words in batch.words.items():
+            if field != TEXT:
+                self._other(field).take(words)
+        self._next = self._text.state.indexed
 
-        before = self._before
-        assert not self._texts, "what was added is flushed before"
-        assert batch.first_document == before.indexed, "documents follow those that were taken before"
-        self._rows.add_documents(before.indexed, batch.records([self._role(name) for name in batch.names]))
-        for document, landmarks in batch.landmarks:
-            self._rows.put_landmarks(document, landmarks)
-        end = before.indexed + batch.document_count
-        after = SearchState(end, before.inverted, before.terms + batch.term_count, self._role_count)
-        if after.indexed - after.inverted < PENDING_DOCUMENTS and batch.term_count < PENDING_TERMS:
-            self._put_pending(batch.texts)
-        else:
-            if before.inverted < before.indexed:
-                self._invert_pending([])
-            add_postings(self._rows, batch.inverted, is_first=not batch.first_document)
-            after = after._replace(inverted=after.indexed)
-        self._rows.put_state(after)
-        self._before, self._next = after, end
-
-    def _put_pending(self, texts: Sequence[Sequence[str]]) -> None:
-        for document, terms in enumerate(texts, self._before.indexed):
-            self._rows.put_pending(document, text_of(terms))
-
-    def _invert_pending(self, texts: Sequence[Sequence[str]]) -> None:
-        """Invert the documents that wait, and those that follow."""
-        # NumPy takes a tenth of a second to import: only for those who write much.
-        from .inversion import add_postings, invert_terms
-
-        waiting = [*map(terms_in, self._rows.pending()), *texts]
-        self._rows.drop_pending(self._before.inverted, self._before.indexed)
-        first = self._before.inverted
-        add_postings(self._rows, invert_terms(waiting, first_document=first), is_first=not first)
+    def _other(self, field: SearchField) -> FieldWriter:
+        if field not in self._others:
+            rows = SearchRows(self._txn, self._tables.search, self._chat_no, field)
+            self._others[field] = FieldWriter(rows, keeps_lengths=True)
+        return self._others[field]
 
     def _role(self, name: str) -> int:
         known = self._roles.get(name)

@@ -1,13 +1,14 @@
 """Inverting documents, from the terms of each to the postings of each term, and taking in the messages of chats like that."""
 
 from collections.abc import Iterator, Sequence
-from functools import cached_property, partial
+from functools import partial
 from itertools import chain, islice, repeat
 from operator import add
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
+from chatledger.domain.search.fields import TEXT, SearchField
 from chatledger.domain.search.tokens import LANDMARK_TERMS, landmarks_of
 
 from ..chat.reader import IndexedChat
@@ -18,7 +19,7 @@ from .log_order import LogOrder, Pages, Places
 from .postings import is_first, pack, unpack
 from .reader import RECORD
 from .rows import SearchRows
-from .term_numbers import Vocabulary
+from .term_numbers import Coded, Vocabulary
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -47,7 +48,7 @@ class Inverted(NamedTuple):
 
 
 def invert(
-    codes: "NDArray[np.int32]", lengths: "NDArray[np.int64]", terms: Sequence[str], *, first_document: int
+    codes: "NDArray[np.int32]", lengths: "NDArray[np.int64]", terms: Sequence[str], numbers: "NDArray[np.uint32]"
 ) -> Inverted:
     """
     Put the terms of documents in the order of terms.
@@ -56,11 +57,11 @@ def invert(
         codes: The places of the terms of all documents in `terms`, one document's after the other.
         lengths: How many terms each document has.
         terms: The terms that `codes` stand for, and maybe others.
-        first_document: The number of the first document; the others follow.
+        numbers: Those of the documents, ascending.
     """
     order = _stable_order(codes)
     starts_of = (np.cumsum(lengths) - lengths).astype(np.uint32)
-    documents = np.repeat(np.arange(first_document, first_document + len(lengths), dtype=np.uint32), lengths)
+    documents = np.repeat(numbers, lengths)
     positions = np.arange(len(codes), dtype=np.uint32) - np.repeat(starts_of, lengths)
     ordered = codes[order]
     starts = np.flatnonzero(is_first(ordered))
@@ -68,13 +69,13 @@ def invert(
     return Inverted([terms[code] for code in present], starts, documents[order], positions[order])
 
 
-def invert_terms(texts: Sequence[Sequence[str]], *, first_document: int) -> Inverted:
-    """Invert documents that are lists of terms."""
+def invert_terms(texts: Sequence[Sequence[str]], documents: Sequence[int]) -> Inverted:
+    """Invert documents that are lists of terms, with these numbers."""
     every = list(chain.from_iterable(texts))
-    numbers = {term: number for number, term in enumerate(dict.fromkeys(every))}
-    codes = np.fromiter(map(numbers.__getitem__, every), np.int32, len(every))
+    codes_of = {term: code for code, term in enumerate(dict.fromkeys(every))}
+    codes = np.fromiter(map(codes_of.__getitem__, every), np.int32, len(every))
     lengths = np.fromiter(map(len, texts), np.int64, len(texts))
-    return invert(codes, lengths, list(numbers), first_document=first_document)
+    return invert(codes, lengths, list(codes_of), np.array(documents, dtype=np.uint32))
 
 
 def add_postings(rows: SearchRows, inverted: Inverted, *, is_first: bool) -> None:
@@ -188,6 +189,56 @@ _STEP_MESSAGES: Final = 2_048
 _STEP_BYTES: Final = 1 << 20
 
 
+class Words:
+    """
+    The terms of one field of documents, numbered.
+
+    Args:
+        documents: The numbers of those that have the field, ascending (`uint32`).
+        lengths: How many terms each has (`int64`).
+        landmarks: Of long documents: the number and the landmarks.
+    """
+
+    def __init__(self, coded: Sequence["_CodedTexts"], terms: Sequence[str]) -> None:
+        self.documents = np.concatenate([one.documents for one in coded])
+        self.lengths = np.concatenate([one.coded.lengths for one in coded])
+        self.landmarks = [landmarks for one in coded for landmarks in one.landmarks]
+        self._codes, self._terms = np.concatenate([one.coded.codes for one in coded]), terms
+
+    @property
+    def term_count(self) -> int:
+        """The number of terms in all of them."""
+        return len(self._codes)
+
+    @property
+    def texts(self) -> list[list[str]]:
+        """The terms of each document."""
+        codes: list[int] = self._codes.tolist()
+        terms = iter([self._terms[code] for code in codes])
+        lengths: list[int] = self.lengths.tolist()
+        return [list(islice(terms, length)) for length in lengths]
+
+    @property
+    def inverted(self) -> Inverted:
+        """The postings of the documents."""
+        return invert(self._codes, self.lengths, self._terms, self.documents)
+
+
+class _CodedTexts(NamedTuple):
+    documents: "NDArray[np.uint32]"
+    coded: Coded
+    landmarks: list[tuple[int, list[int]]]
+
+
+def _coded(texts: Sequence[str], documents: "NDArray[np.uint32]", vocabulary: Vocabulary) -> _CodedTexts:
+    coded = vocabulary.code(texts)
+    landmarks = [
+        (int(documents[one]), landmarks_of(texts[one]))
+        for one in np.flatnonzero(coded.lengths > LANDMARK_TERMS).tolist()
+    ]
+    return _CodedTexts(documents, coded, landmarks)
+
+
 class Batch:
     """
     Messages of a chat that follow each other in the order of the log: what the search index keeps of them.
@@ -195,38 +246,32 @@ class Batch:
     Args:
         first_document: The number of the first.
         names: The roles that occur.
+        words: The terms of the text, and of each other field that one of them has.
     """
 
     def __init__(self, order: LogOrder, places: Places, start: int, end: int, vocabulary: Vocabulary) -> None:
         """Read the messages from one of these places to before another; fewer, but one at least, if the vocabulary is full."""
         self.first_document = places.first + start
-        self.landmarks: list[tuple[int, list[int]]] = []
-        """Of long documents: the number and the landmarks."""
         roles: dict[str, int] = {}
         numbers: list[int] = []
         times: list[int] = []
-        codes: list[NDArray[np.int32]] = []
-        lengths: list[NDArray[np.int64]] = []
+        coded: dict[SearchField, list[_CodedTexts]] = {}
         at = start
         while at < end and (at == start or not vocabulary.is_full):
             stop = min(places.fitting(at, _STEP_MESSAGES, _STEP_BYTES), end)
             said = order.said(places, at, stop)
-            coded = vocabulary.code(said.texts)
-            codes.append(coded.codes)
-            lengths.append(coded.lengths)
-            self.landmarks += [
-                (self.first_document + len(numbers) + one, landmarks_of(said.texts[one]))
-                for one in np.flatnonzero(coded.lengths > LANDMARK_TERMS).tolist()
-            ]
+            documents = np.arange(places.first + at, places.first + stop, dtype=np.uint32)
+            coded.setdefault(TEXT, []).append(_coded(said.texts, documents, vocabulary))
+            for field, (having, texts) in said.others.items():
+                coded.setdefault(field, []).append(_coded(texts, documents[having], vocabulary))
             numbers += [roles.setdefault(name, len(roles)) for name in said.names]
             times += said.times
             at = stop
         self.names = list(roles)
-        self._terms = vocabulary.terms
-        self._codes, self._lengths = np.concatenate(codes), np.concatenate(lengths)
+        self.words: dict[SearchField, Words] = {field: Words(parts, vocabulary.terms) for field, parts in coded.items()}
         self._roles = np.array(numbers)
         self._records = np.empty(at - start, RECORD)
-        self._records["length"], self._records["created_at"] = self._lengths, times
+        self._records["length"], self._records["created_at"] = self.words[TEXT].lengths, times
         self._records["segment"], self._records["offset"] = places.segments[start:at], places.offsets[start:at]
 
     @property
@@ -234,28 +279,10 @@ class Batch:
         """The number of messages."""
         return len(self._records)
 
-    @property
-    def term_count(self) -> int:
-        """The number of terms in all of them."""
-        return len(self._codes)
-
     def records(self, roles: Sequence[int]) -> bytes:
         """The records of the documents, with these numbers for `names`."""
         self._records["role"] = np.array(roles)[self._roles]
         return self._records.tobytes()
-
-    @property
-    def texts(self) -> list[list[str]]:
-        """The terms of each document."""
-        codes: list[int] = self._codes.tolist()
-        terms = iter([self._terms[code] for code in codes])
-        lengths: list[int] = self._lengths.tolist()
-        return [list(islice(terms, length)) for length in lengths]
-
-    @cached_property
-    def inverted(self) -> Inverted:
-        """The postings of the documents."""
-        return invert(self._codes, self._lengths, self._terms, first_document=self.first_document)
 
 
 CHUNK_BYTES: Final = 16 << 20

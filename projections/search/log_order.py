@@ -1,5 +1,6 @@
 """The messages of a chat in the order of the log, as the search index takes them in."""
 
+from collections.abc import Sequence
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -7,6 +8,7 @@ import msgspec
 import numpy as np
 
 from chatledger.domain.errors import ChainIntegrityError
+from chatledger.domain.search.fields import SearchField, other_texts
 from chatledger.domain.values import plain_text
 
 from ..chat.chains import Chains
@@ -21,13 +23,17 @@ _u32: Final = Struct(">I")
 _PLACE: Final = Struct(">II")
 
 
-class _TextPart(msgspec.Struct, gc=False):
+class _Part(msgspec.Struct, gc=False, rename="camel", omit_defaults=True):
     type: Any = None
     text: Any = None
+    input: Any = None
+    raw_input: Any = None
+    output: Any = None
+    error_text: Any = None
 
 
 class _UIMessage(msgspec.Struct, gc=False):
-    parts: list[_TextPart]
+    parts: list[_Part]
 
 
 class _Written(msgspec.Struct, gc=False):
@@ -102,11 +108,12 @@ class Places(NamedTuple):
 
 
 class Said(NamedTuple):
-    """The searchable fields of messages: their roles, times and texts."""
+    """The roles, times and texts of messages; and of the other fields which of these messages have them, and what they say."""
 
     names: list[str]
     times: list[int]
     texts: list[str]
+    others: dict[SearchField, tuple[list[int], list[str]]]
 
 
 class LogOrder(Chains):
@@ -178,6 +185,7 @@ class LogOrder(Chains):
             [one.name for one in written],
             [one.created_at for one in written],
             [_text_of(one.data) for one in written],
+            _others_of(written),
         )
 
 
@@ -186,6 +194,28 @@ def _decode(page: bytes) -> "list[_Written] | list[_WrittenAnyhow]":
         return _decode_written(page)
     except msgspec.ValidationError:
         return _decode_any(page)
+
+
+def _others_of(
+    written: "Sequence[_Written | _WrittenAnyhow]",
+) -> dict[SearchField, tuple[list[int], list[str]]]:
+    found: dict[SearchField, tuple[list[int], list[str]]] = {}
+    for at, one in enumerate(written):
+        data = one.data
+        if isinstance(data, str) or (isinstance(data, _UIMessage) and _has_text_only(data.parts)):
+            continue
+        for field, text in other_texts(msgspec.to_builtins(data)).items():
+            having, texts = found.setdefault(field, ([], []))
+            having.append(at)
+            texts.append(text)
+    return found
+
+
+def _has_text_only(parts: list[_Part]) -> bool:
+    for part in parts:  # noqa: SIM110  # twice as fast as `all`
+        if part.type != "text":
+            return False
+    return True
 
 
 def _text_of(data: Any) -> str:

@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from chatledger.domain.search.fields import SearchField
 from chatledger.domain.search.snippets import KnownWords
 
 K1: Final = 1.2
@@ -32,12 +33,17 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Hit(msgspec.Struct, frozen=True, gc=False):
-    """A document: its chat, its rank (lower is better), its place in the chains of the chat, and what it has of the query."""
+    """
+    A document: its chat, its rank (lower is better) and its place in the chains of the chat.
+
+    And the field to show, with what it has of the query.
+    """
 
     chat_no: int
     rank: float
     segment: int
     offset: int
+    field: SearchField
     known: KnownWords
 
 

@@ -1,6 +1,5 @@
-"""Reading the search indexes of chats: where words and phrases occur, and what the documents are."""
+"""Reading the search indexes of chats: what the documents are, and which of them have words and phrases."""
 
-from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -8,29 +7,17 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import lmdb
 import numpy as np
 
+from chatledger.domain.search.fields import TEXT, SearchField
 from chatledger.domain.search.query import Phrase, Word
-from chatledger.domain.search.tokens import LANDMARK_TERMS
 
 from ..lmdb.environment import Transaction
-from .indexer import terms_in
-from .postings import (
-    DOC_SHIFT,
-    Part,
-    Postings,
-    is_first,
-    is_in,
-    occurrences_in,
-    occurrences_of,
-    occurrences_of_each,
-    unpack_each,
-    unpack_parts,
-)
-from .rows import BLOCK_DOCUMENTS, DOCUMENT, SearchRows, document_blocks, postings_of, states
+from .field_reader import Chats, FieldReader
+from .postings import Postings
+from .rows import BLOCK_DOCUMENTS, DOCUMENT, SearchRows, document_blocks, prefix_of, states
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_SHIFT: Final = np.uint64(DOC_SHIFT)
 RECORD: Final = np.dtype(
     [("length", "<u4"), ("role", "<u4"), ("created_at", "<i8"), ("segment", "<u4"), ("offset", "<u4")]
 )
@@ -39,9 +26,21 @@ _SHARE: Final = 150
 """Reading one document takes as long as reading so many in a row."""
 _FEW: Final = 32
 """Reading so many documents one by one takes as long as reading them together."""
-_JOINED_BYTES: Final = 2048
-_MANY_TIMES: Final = 8
-"""When a term occurs so many times as often, few of its occurrences are looked at."""
+
+
+class Matches(NamedTuple):
+    """
+    The documents that have a word or a phrase, in whatever field.
+
+    Args:
+        documents: Ascending (`uint64`).
+        counts: How often each has it, in all fields (`uint32`).
+        of_fields: The occurrences in each field.
+    """
+
+    documents: "NDArray[np.uint64]"
+    counts: "NDArray[np.uint32]"
+    of_fields: Sequence[Postings]
 
 
 class SearchReader:
@@ -52,23 +51,34 @@ class SearchReader:
     is better, which is the later one of a chat, or that of the chat that was named first.
     """
 
-    def __init__(self, txn: Transaction, table: "lmdb._Database", chat_nos: Sequence[int]) -> None:
+    def __init__(
+        self,
+        txn: Transaction,
+        table: "lmdb._Database",
+        chat_nos: Sequence[int],
+        fields: Sequence[SearchField] = (TEXT,),
+    ) -> None:
         self._txn, self._table = txn, table
         self._chat_nos = chat_nos[::-1]
+        self._prefixes = [prefix_of(chat_no, TEXT) for chat_no in self._chat_nos]
         self._rows: dict[int, SearchRows] = {}
-        self._pending: dict[int, list[bytes]] = {}
-        self._sources: dict[tuple[str, bool], list[Part]] = {}
-        self._phrases: dict[Phrase, NDArray[np.uint64]] = {}
-        self.states = states(txn, table, self._chat_nos)
-        """The states of the indexes."""
+        self.states = states(txn, table, self._prefixes)
+        """The states of the texts: every document has one."""
         self._bases = list(accumulate([state.indexed for state in self.states[:-1]], initial=0))
-        # The chats with texts that are not inverted yet.
-        self._waiting = [at for at, state in enumerate(self.states) if state.indexed > state.inverted]
+        self._chats = Chats(txn, table, self._chat_nos, self._bases)
+        self.fields = list(map(self._field, fields))
+        """Those that are searched."""
+
+    def _field(self, field: SearchField) -> FieldReader:
+        if field == TEXT:
+            return FieldReader(self._chats, field, self._prefixes, self.states)
+        prefixes = [prefix_of(chat_no, field) for chat_no in self._chat_nos]
+        return FieldReader(self._chats, field, prefixes, states(self._txn, self._table, prefixes))
 
     def size(self) -> tuple[int, float]:
-        """Return the number of documents, at least one, and the average number of their terms."""
+        """Return the number of documents, at least one, and the average number of their terms in all fields."""
         total = sum([state.indexed for state in self.states])
-        return total, sum([state.terms for state in self.states]) / total
+        return total, sum([field.term_count for field in self.fields]) / total
 
     def chat_no(self, at: int) -> int:
         """The number of a chat."""
@@ -78,92 +88,35 @@ class SearchReader:
         """The number of a role; None when no message of the chat has it."""
         return self._of(at).role(name)
 
+    def owners(self, documents: "NDArray[np.uint64]") -> "NDArray[np.int64]":
+        """The chats that documents are of, as places in the list of all."""
+        return self._chats.owners(documents)
+
     def _of(self, at: int) -> SearchRows:
         rows = self._rows.get(at)
         if rows is None:
             rows = self._rows[at] = SearchRows(self._txn, self._table, self._chat_nos[at])
         return rows
 
-    def source(self, term: str, *, is_prefix: bool) -> list[Part]:
-        """Return the packed occurrences of a term, or of all that begin with it, in the order of chats."""
-        key = term, is_prefix
-        if key not in self._sources:
-            self._sources[key] = self._prefixed(term) if is_prefix else self._exact(term)
-        return self._sources[key]
+    def has(self, term: str, *, is_prefix: bool) -> bool:
+        """Whether a term, or one that begins with it, occurs anywhere."""
+        for field in self.fields:  # noqa: SIM110  # sooner than `any`
+            if field.source(term, is_prefix=is_prefix):
+                return True
+        return False
 
-    def _exact(self, term: str) -> list[Part]:
-        raw = term.encode()
-        rows = postings_of(self._txn, self._table, self._chat_nos, raw)
-        late = self._late(b"\0" + raw + b"\0", term, is_prefix=False)
-        return [
-            Part(self._bases[at], rows.get(at, ()), late.get(at, ()))
-            for at in (sorted({*rows, *late}) if late else rows)
-        ]
+    def matches(self, leaf: Word | Phrase) -> Matches:
+        """Return the documents that have a word or a phrase. The position of a phrase is that of its first term."""
+        return _merged([field.matches(leaf) for field in self.fields])
 
-    def _prefixed(self, term: str) -> list[Part]:
-        raw = term.encode()
-        rows = {at: self._of(at).prefixed_postings(raw) for at in range(len(self._chat_nos))}
-        late = self._late(b"\0" + raw, term, is_prefix=True)
-        return [Part(self._bases[at], found, late.get(at, ())) for at, found in rows.items() if found or at in late]
+    def matches_of_words(self, words: Sequence[Word]) -> list[Matches]:
+        """Return those that have words, none of them a prefix; sooner than one by one."""
+        found = [field.matches_of_words(words) for field in self.fields]
+        return [_merged(of_fields) for of_fields in zip(*found, strict=True)]
 
-    def _late(self, needle: bytes, term: str, *, is_prefix: bool) -> dict[int, list[int]]:
-        """The occurrences in documents that are not inverted yet, by chat."""
-        found: dict[int, list[int]] = {}
-        for at in self._waiting:
-            for document, text in enumerate(self._texts(at), self.states[at].inverted):
-                if needle in text:
-                    found.setdefault(at, []).extend(
-                        (document << DOC_SHIFT) + position
-                        for position, known in enumerate(terms_in(text))
-                        if (known.startswith(term) if is_prefix else known == term)
-                    )
-        return found
-
-    def _texts(self, at: int) -> list[bytes]:
-        if at not in self._pending:
-            self._pending[at] = self._of(at).pending()
-        return self._pending[at]
-
-    def matches(self, leaf: Word | Phrase) -> Postings:
-        """Return the occurrences of a word or a phrase; the position of a phrase is that of its first term."""
-        if isinstance(leaf, Phrase):
-            return _postings(self.starts(leaf))
-        if leaf.is_prefix:
-            return _postings(np.sort(occurrences_of(unpack_parts(self._in_long_rows(leaf.term, is_prefix=True)))))
-        return unpack_parts(self.source(leaf.term, is_prefix=False))
-
-    def matches_of_words(self, words: Sequence[Word]) -> list[Postings]:
-        """Return the occurrences of words, none of them a prefix; sooner than one by one."""
-        return unpack_each([self.source(word.term, is_prefix=False) for word in words])
-
-    def starts(self, phrase: Phrase) -> "NDArray[np.uint64]":
-        """Return the occurrences at which a phrase begins, ascending."""
-        if phrase not in self._phrases:
-            self._phrases[phrase] = self._side_by_side(phrase)
-        return self._phrases[phrase]
-
-    def _side_by_side(self, phrase: Phrase) -> "NDArray[np.uint64]":
-        last = len(phrase.terms) - 1
-        names = [(term, phrase.is_prefix and at == last) for at, term in enumerate(phrase.terms)]
-        terms = [_PhraseTerm(at, self._in_long_rows(*name), is_prefix=name[1]) for at, name in enumerate(names)]
-        # The rare ones first; and prefixes, which are packed in many rows, mostly last.
-        first, second, *others = sorted(terms, key=lambda term: term.size)
-        if second.size < _MANY_TIMES * first.size + _JOINED_BYTES:
-            both = occurrences_of_each([first.parts, second.parts])  # sooner than one by one
-            starts, among = first.starts(both[0]), second.starts(both[1])
-            starts = starts[is_in(starts, among)]
-        else:
-            starts = first.starts(occurrences_of(unpack_parts(first.parts)))
-            others.insert(0, second)
-        for term in others:
-            if len(starts):
-                starts = starts[is_in(starts, term.starts(term.occurrences_near(starts)))]
-        return starts
-
-    def _in_long_rows(self, term: str, is_prefix: bool) -> list[Part]:  # noqa: FBT001  # as in a leaf
-        """Return the occurrences of a term, or of all that begin with it, in rows that are not short."""
-        source = self.source(term, is_prefix=is_prefix)
-        return [part._replace(rows=_joined(part.rows)) for part in source] if is_prefix else source
+    def lengths(self, documents: "NDArray[np.uint64]", records: "NDArray[np.void]") -> "list[NDArray[np.uint32]]":
+        """Return how many terms ascending documents, whose records these are, have in each field."""
+        return [records["length"] if field.field == TEXT else field.lengths(documents) for field in self.fields]
 
     def records(self, documents: "NDArray[np.uint64]") -> "NDArray[np.void]":
         """The records of ascending documents: length, role, created_at, segment, offset."""
@@ -177,15 +130,15 @@ class SearchReader:
         blocks, places = np.divmod(documents.view(np.int64) - np.array(self._bases)[owners], BLOCK_DOCUMENTS)
         is_first = np.append(True, (blocks[1:] != blocks[:-1]) | (owners[1:] != owners[:-1]))
         firsts = np.flatnonzero(is_first)
-        names = zip(map(self.chat_no, owners[firsts].tolist()), blocks[firsts].tolist(), strict=True)
+        names = zip(map(self._prefixes.__getitem__, owners[firsts].tolist()), blocks[firsts].tolist(), strict=True)
         rows = document_blocks(self._txn, self._table, names)
         starts = np.cumsum([0, *map(len, rows[:-1])]) // DOCUMENT.size
         found: NDArray[np.void] = np.frombuffer(b"".join(rows), RECORD).take(starts[np.cumsum(is_first) - 1] + places)
         return found
 
     def _record(self, document: int) -> bytes:
-        at = bisect_right(self._bases, document) - 1
-        block, place = divmod(document - self._bases[at], BLOCK_DOCUMENTS)
+        at, number = self._chats.place(document)
+        block, place = divmod(number, BLOCK_DOCUMENTS)
         start, end = place * DOCUMENT.size, (place + 1) * DOCUMENT.size
         record = self._of(at).documents(block)[start:end]
         if len(record) != DOCUMENT.size:
@@ -193,62 +146,10 @@ class SearchReader:
             raise LookupError(msg)
         return record
 
-    def landmarks(self, document: int, term_count: int) -> Sequence[int]:
-        """Return the landmarks of a document: offsets of terms in its text; none of a short one."""
-        if term_count <= LANDMARK_TERMS:
-            return ()
-        at = bisect_right(self._bases, document) - 1
-        return self._of(at).landmarks(document - self._bases[at])
 
-    def owners(self, documents: "NDArray[np.uint64]") -> "NDArray[np.int64]":
-        """The chats that documents are of, as places in the list of all."""
-        return np.searchsorted(np.array(self._bases, dtype=np.uint64), documents, side="right") - 1
-
-
-class _PhraseTerm(NamedTuple):
-    """A term of a phrase: which one it is, and where it occurs, still packed; of a prefix in the order of terms."""
-
-    at: int
-    parts: Sequence[Part]
-    is_prefix: bool
-
-    @property
-    def size(self) -> int:
-        """About how often it occurs: the bytes of its rows."""
-        return sum(len(row) for part in self.parts for row in part.rows)
-
-    def occurrences_near(self, starts: "NDArray[np.uint64]") -> "NDArray[np.uint64]":
-        """Return its occurrences, at least those in the documents of the starts."""
-        postings = unpack_parts(self.parts)
-        if self.is_prefix or len(postings.documents) <= _MANY_TIMES * len(starts):
-            return occurrences_of(postings)
-        documents = starts >> _SHIFT
-        return occurrences_in(postings, documents[is_first(documents)])
-
-    def starts(self, occurrences: "NDArray[np.uint64]") -> "NDArray[np.uint64]":
-        """Return the starts of a phrase that has these occurrences of the term, ascending."""
-        if self.at:
-            # Those too near the beginning would end up in the document before, and the first of all become the largest.
-            occurrences = occurrences[occurrences.astype(np.uint32) >= self.at] - np.uint64(self.at)
-        return np.sort(occurrences) if self.is_prefix else occurrences
-
-
-def _joined(rows: Sequence[bytes]) -> list[bytes]:
-    """Join rows into fewer and longer ones: chunks that are alike and follow each other are unpacked together."""
-    found: list[bytes] = []
-    waiting: list[bytes] = []
-    size = 0
-    for row in rows:
-        waiting.append(row)
-        size += len(row)
-        if size > _JOINED_BYTES:
-            found.append(b"".join(waiting))
-            waiting, size = [], 0
-    return [*found, b"".join(waiting)]
-
-
-def _postings(occurrences: "NDArray[np.uint64]") -> Postings:
-    documents = occurrences >> _SHIFT
-    firsts = np.flatnonzero(is_first(documents))
-    counts = np.diff(np.append(firsts, len(documents)))
-    return Postings(documents[firsts], counts.astype(np.uint32), occurrences.astype(np.uint32))
+def _merged(of_fields: Sequence[Postings]) -> Matches:
+    if len(of_fields) == 1:
+        return Matches(of_fields[0].documents, of_fields[0].counts, of_fields)
+    documents, places = np.unique(np.concatenate([one.documents for one in of_fields]), return_inverse=True)
+    counts = np.bincount(places, np.concatenate([one.counts for one in of_fields]), len(documents))
+    return Matches(documents, counts.astype(np.uint32), of_fields)

@@ -2,15 +2,21 @@
 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 from struct import Struct
 from typing import Final, NamedTuple
 
 import lmdb
 
+from chatledger.domain.search.fields import REASONING, TEXT, TOOLS, SearchField
+
 from ..lmdb.environment import Transaction, prefixed
 from ..lmdb.keys import id_key, number
 
 _STATE, _ROLE, _DOCUMENTS, _PENDING, _TERM, _LANDMARKS = b"\x01", b"\x02", b"\x03", b"\x04", b"\x05", b"\x06"
+_LENGTHS: Final = b"\x07"
+_FIELDS: Final[dict[SearchField, bytes]] = {TEXT: b"", TOOLS: b"\x11", REASONING: b"\x12"}
+"""Precedes these tags in the keys of a field: each has rows of its own, and those of the text are where they always were."""
 _END: Final = b"\x00"
 """Ends a term in the key of a full block; no term contains it."""
 
@@ -18,17 +24,19 @@ BLOCK_DOCUMENTS: Final = 64
 DOCUMENT: Final = Struct("<IIqII")
 """Of a document: its length in terms, the number of its role, `created_at`, its segment and its offset there."""
 
+LENGTH: Final = Struct("<II")
+"""Of a document that has tools or reasoning: its number, and how many terms they have."""
+
 _u32: Final = Struct(">I")
-_document_key: Final = Struct(">QcI").pack
 _state: Final = Struct(">QQQI")
 
 
 class SearchState(NamedTuple):
     """
-    The state of a chat's search index.
+    The state of one field in a chat's search index.
 
-    The documents before `inverted` are in postings, those from there to before `indexed` still lie as texts. `terms` is how
-    many terms all of them have, and `roles` how many names.
+    `indexed` documents have the field. The first `inverted` of them are in postings, the others still lie as texts. `terms`
+    is how many terms all of them have. Every document has a text; `roles` is noted with it: how many names there are.
     """
 
     indexed: int = 0
@@ -37,17 +45,22 @@ class SearchState(NamedTuple):
     roles: int = 0
 
 
-def states(txn: Transaction, table: "lmdb._Database", chat_nos: Sequence[int]) -> list[SearchState]:
-    """Return the states of the search indexes of chats."""
-    keys = [number(chat_no) + _STATE for chat_no in chat_nos]
+def prefix_of(chat_no: int, field: SearchField) -> bytes:
+    """The beginning of the keys of a field of a chat."""
+    return number(chat_no) + _FIELDS[field]
+
+
+def states(txn: Transaction, table: "lmdb._Database", prefixes: Sequence[bytes]) -> list[SearchState]:
+    """Return the states of fields of chats, given by the beginnings of their keys."""
+    keys = [prefix + _STATE for prefix in prefixes]
     return [SearchState() if raw is None else SearchState._make(_state.unpack(raw)) for raw in _many(txn, table, keys)]
 
 
 def postings_of(
-    txn: Transaction, table: "lmdb._Database", chat_nos: Sequence[int], term: bytes
+    txn: Transaction, table: "lmdb._Database", prefixes: Sequence[bytes], term: bytes
 ) -> dict[int, list[bytes]]:
-    """The rows of a term, in the order of their documents, by the index of the chat; of chats that have it."""
-    keys = [number(chat_no) + _TERM + term for chat_no in chat_nos]
+    """The rows of a term, in the order of their documents, by the index of the prefix; of chats that have it."""
+    keys = [prefix + _TERM + term for prefix in prefixes]
     found: dict[int, list[bytes]] = {}
     cursor = None
     for at, end in enumerate(_many(txn, table, keys)):
@@ -57,10 +70,16 @@ def postings_of(
     return found
 
 
-def document_blocks(txn: Transaction, table: "lmdb._Database", blocks: Iterable[tuple[int, int]]) -> list[bytes]:
-    """Blocks of documents, given by chat number and block number, each once."""
-    keys = [_document_key(chat_no, _DOCUMENTS, block) for chat_no, block in blocks]
-    return [row or b"" for row in _many(txn, table, keys)]
+def document_blocks(txn: Transaction, table: "lmdb._Database", blocks: Iterable[tuple[bytes, int]]) -> list[bytes]:
+    """Blocks of records, given by prefix and block number, each once."""
+    return [
+        row or b"" for row in _many(txn, table, [prefix + _DOCUMENTS + _u32.pack(block) for prefix, block in blocks])
+    ]
+
+
+def length_blocks(txn: Transaction, table: "lmdb._Database", blocks: Iterable[tuple[bytes, int]]) -> list[bytes]:
+    """Blocks of lengths, as `LENGTH` packs them, given by prefix and block number, each once."""
+    return [row or b"" for row in _many(txn, table, [prefix + _LENGTHS + _u32.pack(block) for prefix, block in blocks])]
 
 
 def _many(txn: Transaction, table: "lmdb._Database", keys: Sequence[bytes]) -> list[bytes | None]:
@@ -71,11 +90,12 @@ def _many(txn: Transaction, table: "lmdb._Database", keys: Sequence[bytes]) -> l
 
 
 class SearchRows:
-    """The rows of one chat in one transaction."""
+    """The rows of one field of a chat in one transaction."""
 
-    def __init__(self, txn: Transaction, table: "lmdb._Database", chat_no: int) -> None:
-        self.txn, self.table, self.chat_no = txn, table, chat_no
-        self.prefix = number(chat_no)
+    def __init__(self, txn: Transaction, table: "lmdb._Database", chat_no: int, field: SearchField = TEXT) -> None:
+        self.txn, self.table = txn, table
+        self.field: SearchField = field
+        self.prefix = prefix_of(chat_no, field)
 
     @property
     def state(self) -> SearchState:
@@ -114,6 +134,18 @@ class SearchRows:
         """The records of all documents, one after the other."""
         return b"".join(self._values(self.prefix + _DOCUMENTS))
 
+    def add_lengths(self, lengths: Iterable[tuple[int, int]]) -> None:
+        """Note how many terms documents have, given by ascending numbers, all of them behind those that there are."""
+        for block, added in groupby(lengths, key=lambda one: one[0] // BLOCK_DOCUMENTS):
+            key = self.prefix + _LENGTHS + _u32.pack(block)
+            kept = self.txn.get(key, b"", db=self.table)
+            self.txn.put(key, kept + b"".join([LENGTH.pack(*one) for one in added]), db=self.table)
+
+    def lengths(self, block: int) -> dict[int, int]:
+        """How many terms the documents of a block have that have the field."""
+        stored = self.txn.get(self.prefix + _LENGTHS + _u32.pack(block), b"", db=self.table)
+        return dict(LENGTH.iter_unpack(stored))
+
     def put_landmarks(self, document: int, landmarks: Sequence[int]) -> None:
         """Keep where the terms of a long document are in its text; see `landmarks_of`."""
         self.txn.put(self.prefix + _LANDMARKS + _u32.pack(document), array("I", landmarks).tobytes(), db=self.table)
@@ -127,17 +159,24 @@ class SearchRows:
         self.txn.put(self.prefix + _PENDING + _u32.pack(document), text, db=self.table)
 
     def pending(self) -> list[bytes]:
-        """The documents that are not inverted yet, in order."""
+        """The terms of the documents that are not inverted yet, as texts, in order."""
         return self._values(self.prefix + _PENDING)
 
-    def drop_pending(self, first: int, end: int) -> None:
+    def pending_documents(self, state: SearchState) -> Sequence[int]:
+        """Return the numbers of these documents."""
+        if self.field == TEXT:
+            return range(state.inverted, state.indexed)  # every document has one
+        keys = (key for key, _ in prefixed(self.txn, self.table, self.prefix + _PENDING))
+        return [_u32.unpack(key[-_u32.size :])[0] for key in keys]
+
+    def drop_pending(self, documents: Iterable[int]) -> None:
         """Forget pending documents."""
-        for document in range(first, end):
+        for document in documents:
             self.txn.delete(self.prefix + _PENDING + _u32.pack(document), db=self.table)
 
     def postings(self, term: bytes) -> list[bytes]:
         """The rows of a term, in the order of their documents."""
-        return postings_of(self.txn, self.table, [self.chat_no], term).get(0, [])
+        return postings_of(self.txn, self.table, [self.prefix], term).get(0, [])
 
     def prefixed_postings(self, start: bytes) -> list[bytes]:
         """The rows of all terms that begin with `start`."""

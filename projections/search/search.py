@@ -7,6 +7,7 @@ import msgspec
 
 from chatledger.domain.chat.annotations import is_left_out
 from chatledger.domain.errors import ChatledgerError, CorruptStateError
+from chatledger.domain.search.fields import TEXT, SearchField, field_text
 from chatledger.domain.search.query import Query
 from chatledger.domain.search.snippets import KnownWords
 from chatledger.domain.search.tokens import normalized
@@ -19,13 +20,14 @@ from .evaluation import search
 from .indexer import is_behind, is_current
 from .ranking import Filter
 from .reader import SearchReader
-from .rows import states
+from .rows import prefix_of, states
 
 
 class Found(msgspec.Struct, frozen=True):
-    """A message, how well it matches, and what it has of the query; None of both where it was only compared."""
+    """A message, how well it matches, the field to show and what it has of the query; None of both where it was only compared."""
 
     message: Message
+    field: SearchField
     rank: float | None
     known: KnownWords | None
 
@@ -38,12 +40,17 @@ class Answer(NamedTuple):
 
 
 class Scope:
-    """The chats that are searched, by their numbers; each of them is made up once it is needed."""
+    """The fields of chats that are searched, the chats by their numbers; each of them is made up once it is needed."""
 
     def __init__(
-        self, txn: Transaction, tables: Tables, chat_nos: Sequence[int], known: IndexedChat | None = None
+        self,
+        txn: Transaction,
+        tables: Tables,
+        chat_nos: Sequence[int],
+        fields: Sequence[SearchField],
+        known: IndexedChat | None = None,
     ) -> None:
-        self.txn, self.tables, self.chat_nos = txn, tables, chat_nos
+        self.txn, self.tables, self.chat_nos, self.fields = txn, tables, chat_nos, fields
         self._chats = {} if known is None else {known.chat_no: known}
         self._recent = tables.recent.of(txn.id())
 
@@ -59,7 +66,7 @@ class Scope:
 
     def reader(self, chat_nos: Sequence[int]) -> SearchReader:
         """Reads the search indexes of some of the chats."""
-        return SearchReader(self.txn, self.tables.search, chat_nos)
+        return SearchReader(self.txn, self.tables.search, chat_nos, self.fields)
 
     def message(self, chat_no: int, segment: int, offset: int) -> Message:
         """The message that was found there."""
@@ -103,11 +110,13 @@ def ask(
                 raise
             msg = f"the search index is damaged: {error}; rebuild it, the log is not affected"
             raise CorruptStateError(msg) from error
-        found = [Found(scope.message(hit.chat_no, hit.segment, hit.offset), hit.rank, hit.known) for hit in hits]
+        found = [
+            Found(scope.message(hit.chat_no, hit.segment, hit.offset), hit.field, hit.rank, hit.known) for hit in hits
+        ]
     if not behind:
         return Answer(found, is_degraded=False)
-    scanned = _scan(behind, normalized(text), only, include_hidden=include_hidden)
-    found += [Found(message, None, None) for message in scanned]
+    scanned = _scan(behind, normalized(text), only, scope.fields, include_hidden=include_hidden)
+    found += [Found(message, field, None, None) for message, field in scanned]
     return Answer(found[offset : None if limit is None else offset + limit], is_degraded=True)
 
 
@@ -118,29 +127,37 @@ def _behind(scope: Scope) -> list[IndexedChat]:
     chats = list(map(scope.chat, scope.chat_nos))
     if not is_current(txn, tables):
         return chats
+    prefixes = [prefix_of(chat_no, TEXT) for chat_no in scope.chat_nos]
     return [
         chat
-        for chat, state in zip(chats, states(txn, tables.search, scope.chat_nos), strict=True)
+        for chat, state in zip(chats, states(txn, tables.search, prefixes), strict=True)
         if chat.record is not None and state.indexed < chat.record.message_count
     ]
 
 
-def _scan(chats: Sequence[IndexedChat], text: str, only: Filter, *, include_hidden: bool) -> list[Message]:
-    found: list[tuple[int, int, Message]] = []
+def _scan(
+    chats: Sequence[IndexedChat], text: str, only: Filter, fields: Sequence[SearchField], *, include_hidden: bool
+) -> list[tuple[Message, SearchField]]:
+    """The messages that contain the text, each with the first field that does."""
+    found: list[tuple[int, int, Message, SearchField]] = []
     for chat in chats:
         on_chain = None if only.runs is None else _ids(chat, only.runs)
         found.extend(
-            (message.created_at, ordinal, message)
+            (message.created_at, ordinal, message, field)
             for ordinal, message in chat.chains.all_messages()
             if (only.roles is None or message.name in only.roles)
             and (only.since is None or message.created_at >= only.since)
             and (only.until is None or message.created_at < only.until)
             and (on_chain is None or message.id in on_chain)
-            and text in normalized(message.text)
+            and (field := _field_with(message, text, fields)) is not None
             and (include_hidden or not is_left_out(chat, message.id))
         )
     found.sort(key=lambda one: one[:2], reverse=True)
-    return [message for _, _, message in found]
+    return [(message, field) for _, _, message, field in found]
+
+
+def _field_with(message: Message, text: str, fields: Sequence[SearchField]) -> SearchField | None:
+    return next((field for field in fields if text in normalized(field_text(message.data, field))), None)
 
 
 def _ids(chat: IndexedChat, runs: dict[int, int]) -> set[str]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 import numpy as np
 
+from chatledger.domain.search.fields import FIELDS, TEXT, other_texts
 from chatledger.domain.search.tokens import LANDMARK_TERMS, landmarks_of, terms_of
 from chatledger.domain.values import Message
 
@@ -120,10 +121,10 @@ class SearchCheck:
     """
 
     def __init__(self, tables: Tables, txn: Transaction, chat_no: int) -> None:
-        self._rows = SearchRows(txn, tables.search, chat_no)
+        self._fields = {field: _FieldCheck(SearchRows(txn, tables.search, chat_no, field)) for field in FIELDS}
+        self._rows = self._fields[TEXT].rows
         self.is_behind = not is_current(txn, tables) or is_behind(txn, tables)
         self._block: tuple[int, bytes] = -1, b""
-        self._sum = self._terms = self._count = 0
         self.problem: str | None = None
 
     def take(self, stored: PlacedMessage) -> None:
@@ -133,19 +134,17 @@ class SearchCheck:
             return
         message = _decode_message(stored.body)
         terms = terms_of(message.text)
-        self._count += 1
-        self._terms += len(terms)
         expected = DOCUMENT.pack(
             len(terms), self._rows.role(message.name) or 0, message.created_at, stored.segment, stored.offset
         )
-        if self._document(stored.ordinal) != expected or not self._has_landmarks(stored.ordinal, message, len(terms)):
+        is_right = self._document(stored.ordinal) == expected
+        is_right &= self._fields[TEXT].take(stored.ordinal, message.text, terms)
+        for field, text in other_texts(message.data).items():
+            terms = terms_of(text)
+            is_right &= self._fields[field].take(stored.ordinal, text, terms)
+            is_right &= self._fields[field].has_length(stored.ordinal, len(terms))
+        if not is_right:
             self.problem = f"message {message.id!r} is another one in the search index"
-        self._sum += _sum_of_document(terms, stored.ordinal)
-
-    def _has_landmarks(self, ordinal: int, message: Message, term_count: int) -> bool:
-        """Whether those of a long message are right; an index of before they were kept has none."""
-        kept = self._rows.landmarks(ordinal) if term_count > LANDMARK_TERMS else ()
-        return not kept or list(kept) == landmarks_of(message.text)
 
     def _document(self, ordinal: int) -> bytes:
         number, place = divmod(ordinal, BLOCK_DOCUMENTS)
@@ -157,24 +156,53 @@ class SearchCheck:
         """Return the problem that was found, when all messages were taken; None when there is none."""
         if self.problem is not None:
             return self.problem
-        state = self._rows.state
+        return next((problem for field in self._fields.values() if (problem := field.finish())), None)
+
+
+class _FieldCheck:
+    def __init__(self, rows: SearchRows) -> None:
+        self.rows = rows
+        self._sum = self._terms = self._count = 0
+        self._lengths: tuple[int, dict[int, int]] = -1, {}
+
+    def take(self, ordinal: int, text: str, terms: Sequence[str]) -> bool:
+        """Take the text of a message; returns whether its landmarks are right, as far as there are any."""
+        self._count += 1
+        self._terms += len(terms)
+        self._sum += _sum_of_document(terms, ordinal)
+        kept = self.rows.landmarks(ordinal) if len(terms) > LANDMARK_TERMS else ()
+        return not kept or list(kept) == landmarks_of(text)
+
+    def has_length(self, ordinal: int, length: int) -> bool:
+        """Whether this is noted of a message."""
+        number = ordinal // BLOCK_DOCUMENTS
+        if self._lengths[0] != number:
+            self._lengths = number, self.rows.lengths(number)
+        return self._lengths[1].get(ordinal) == length
+
+    def finish(self) -> str | None:
+        """Return the problem that was found, when all texts were taken; None when there is none."""
+        state, what = self.rows.state, "" if self.rows.field == TEXT else f" of {self.rows.field}"
         if (state.indexed, state.terms) != (self._count, self._terms):
             return (
-                f"the search index has {state.indexed:,} messages with {state.terms:,} words, the chat {self._count:,} with "
-                f"{self._terms:,}"
+                f"the search index{what} has {state.indexed:,} messages with {state.terms:,} words, the chat {self._count:,} "
+                f"with {self._terms:,}"
             )
         found = 0
-        for term, row in self._rows.all_postings():
+        for term, row in self.rows.all_postings():
             if row:
                 occurrences = occurrences_of(unpack([row]))
                 found += _sum(np.full(len(occurrences), _hash(term.decode()), dtype=np.uint64), occurrences)
-        pending = self._rows.pending() if state.indexed > state.inverted else []
+        pending = self.rows.pending() if state.indexed > state.inverted else []
         if len(pending) != state.indexed - state.inverted:
-            return f"{state.indexed - state.inverted:,} messages wait to be inverted in the search index, which has {len(pending):,}"
-        for document, text in enumerate(pending, state.inverted):
+            return (
+                f"{state.indexed - state.inverted:,} messages wait to be inverted in the search index{what}, "
+                f"which has {len(pending):,}"
+            )
+        for document, text in zip(self.rows.pending_documents(state), pending, strict=True):
             found += _sum_of_document(terms_in(text), document)
         if found & _MASK != self._sum & _MASK:
-            return "the search index has other words than the messages of the chat"
+            return f"the search index{what} has other words than the messages of the chat"
         return None
 
 

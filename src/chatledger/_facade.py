@@ -17,8 +17,11 @@ from chatledger.domain.values import (
     GraphNode,
     Message,
     NewMessage,
+    Page,
+    PageEntry,
     SearchHit,
     SearchHits,
+    Versions,
 )
 from chatledger.errors import (
     AccessDeniedError,
@@ -85,6 +88,8 @@ __all__ = [
     "Message",
     "NewMessage",
     "NotFoundError",
+    "Page",
+    "PageEntry",
     "Projection",
     "ProjectionInfo",
     "ProjectionRows",
@@ -96,6 +101,7 @@ __all__ = [
     "SaveResult",
     "SearchHit",
     "SearchHits",
+    "Versions",
     "assistant",
     "assistant_text",
     "message",

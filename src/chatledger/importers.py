@@ -1,6 +1,7 @@
 """Reading conversations from elsewhere, and our own lossless export."""
 
 from chatledger.domain.chat.import_check import validate_chat
+from chatledger.domain.chat.import_versions import OnChange
 from chatledger.domain.chat.interchange import (
     ImportedBranch,
     ImportedChat,
@@ -32,6 +33,7 @@ __all__ = [
     "ImportedThread",
     "ImportedVersion",
     "ImportedWrite",
+    "OnChange",
     "Problem",
     "StateImportResult",
     "ThreadImportResult",

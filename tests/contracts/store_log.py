@@ -115,7 +115,7 @@ class LogContract(Contract):
         assert events[1].event.causation_id == "cause 1"
         assert [event.occurred_at for event in events] == sorted(event.occurred_at for event in events)
         assert list(ledger.history(chat, after=events[2].position)) == events[3:]
-        assert list(ledger.history(chat, until=events[2].position)) == events[:3]
+        assert list(ledger.history(chat, up_to=events[2].position)) == events[:3]
         assert list(ledger.history(chat, until=datetime.fromtimestamp(0, UTC))) == []
         assert [event for event in ledger.history() if event.chat_id == chat] == events
         with pytest.raises(InvalidValueError):

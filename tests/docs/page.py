@@ -4,7 +4,7 @@ Run the examples of a page as a reader would who types along: `python page.py PA
 Python blocks run in order in this process and share their names; `console` and `bash` blocks run in a shell between them.
 Lines below a `$ command` are what it prints, and a `text` block after `<!-- prints -->` is what the Python block before it
 printed. Times, durations and generated ids may differ, `...` stands for anything. A block after `<!-- not run: reason -->`
-is left out.
+is left out, and one after `<!-- file: app.py -->` is written to that file.
 """
 
 import contextlib
@@ -22,6 +22,7 @@ from typing import Final, NamedTuple
 LANGUAGES: Final = ("python", "console", "bash", "text", "mermaid", "json", "toml", "nginx")
 _FENCE: Final = re.compile(r"^```(\w*)$")
 _NOT_RUN: Final = re.compile(r"^<!-- not run: \S.* -->$")
+_FILE: Final = re.compile(r"^<!-- file: (\S+) -->$")
 _PRINTS: Final = "<!-- prints -->"
 _COMMAND_S: Final = 60
 # What differs from run to run, as a pattern and what stands for it.
@@ -41,6 +42,7 @@ class Block(NamedTuple):
     line: int
     is_run: bool
     is_output: bool
+    file: str | None = None
 
 
 class ExampleError(Exception):
@@ -60,7 +62,8 @@ def blocks(text: str) -> Iterator[Block]:
             msg = f"line {number}: a block must say its language, one of {', '.join(LANGUAGES)}"
             raise ExampleError(msg)
         content = [inner for _, inner in takewhile(lambda numbered: numbered[1] != "```", lines)]
-        yield Block(fence[1], "\n".join(content) + "\n", number + 1, not _NOT_RUN.match(mark), mark == _PRINTS)
+        file, text = _FILE.match(mark), "\n".join(content) + "\n"
+        yield Block(fence[1], text, number + 1, not _NOT_RUN.match(mark), mark == _PRINTS, file and file[1])
         mark = ""
 
 
@@ -81,12 +84,15 @@ def _tidy(text: str) -> str:
 def run(page: Path) -> None:
     """Run a page. Raises `ExampleError`, or what its Python raises."""
     names: dict[str, object] = {"__name__": "__main__"}
+    sys.path.insert(0, "")  # as for who types along, in the directory
     printed = ""
     for block in blocks(page.read_text(encoding="utf-8")):
         if block.is_output:
             _compare(block.text, printed, f"line {block.line}")
         elif not block.is_run:
             continue
+        elif block.file is not None:
+            Path(block.file).write_text(block.text, encoding="utf-8")
         elif block.language == "python":
             printed = _run_python(block, page, names)
         elif block.language == "console":

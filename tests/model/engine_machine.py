@@ -115,6 +115,8 @@ class EngineModel:
         return {message_id for head in self.branches.values() for message_id in self.chain(head)}
 
     def new_name(self, base: str) -> str:
+        stem, _, endings = base.partition("-v")
+        base = stem if "-v" in endings else base
         number = 1 + sum(name == base or name.startswith(f"{base}-v") for name in self.branches)
         while f"{base}-v{number}" in self.branches:
             number += 1

@@ -12,8 +12,10 @@ from chatledger.errors import (
     BranchNotFoundError,
     ChatExistsError,
     ChatNotFoundError,
+    LastBranchError,
     MessageConflictError,
     MessageNotFoundError,
+    OwnerMismatchError,
     ParentNotFoundError,
     SelfParentError,
     WrongChatError,
@@ -42,8 +44,20 @@ class ModelChat:
     messages: dict[str, Node] = field(default_factory=dict[str, Node])
     branches: dict[str, str | None] = field(default_factory=lambda: {"main": None})
     active: str = "main"
+    seen: list[str] = field(default_factory=lambda: ["main"])
+    names: list[str] = field(default_factory=lambda: ["main"])
     checkpoints: dict[str, str] = field(default_factory=dict[str, str])
     events: int = 1
+
+    def activate(self, name: str) -> None:
+        """Make a branch the active one; `seen` has those that ever were, the last one last."""
+        self.active = name
+        self.seen = [*(one for one in self.seen if one != name), name]
+
+    def by_seen(self, created: dict[str, int]) -> list[str]:
+        """The branches, the one seen last first; `created` says when each was made."""
+        unseen = sorted(set(self.branches) - set(self.seen), key=lambda name: (-created[name], name))
+        return [*reversed(self.seen), *unseen]
 
     def chain(self, head: str | None) -> list[str]:
         found: list[str] = []
@@ -97,6 +111,8 @@ class Model:
     def upsert(self, chat_id: str, user: str, title: str | None, metadata: dict[str, Any] | None) -> str:
         if chat_id not in self.chats:
             self.create(chat_id, user, title, metadata)
+        if self.chats[chat_id].user != user:
+            raise refuse(OwnerMismatchError)
         return chat_id
 
     def update(self, chat_id: str, changes: dict[str, Any]) -> str:
@@ -182,7 +198,9 @@ class Model:
         if name in chat.branches:
             raise refuse(BranchExistsError)
         chat.branches[name] = head
-        chat.active = name if activate else chat.active
+        chat.names.append(name)
+        if activate:
+            chat.activate(name)
         chat.events += 1
         return [name, head, len(chat.chain(head)), activate]
 
@@ -190,7 +208,10 @@ class Model:
         chat = self.chat(chat_id)
         self.target(chat_id, message_id)
         base = chat.active
-        number = 1 + sum(name == base or name.startswith(f"{base}-v") for name in chat.branches)
+        stem, _, endings = base.partition("-v")
+        if endings.count("-v"):  # `stem-v2-v2`; no other names have such endings here
+            base = stem
+        number = 1 + sum(name == base or name.startswith(f"{base}-v") for name in chat.names)
         while f"{base}-v{number}" in chat.branches:
             number += 1
         return self.create_branch(chat_id, f"{base}-v{number}", message_id, activate=activate)
@@ -198,9 +219,51 @@ class Model:
     def activate(self, chat_id: str, name: str) -> str:
         chat, name = self.branch(chat_id, name)
         if chat.active != name:
-            chat.active = name
+            chat.activate(name)
             chat.events += 1
         return name
+
+    def rename_branch(self, chat_id: str, name: str, new_name: str) -> str:
+        chat, name = self.branch(chat_id, name)
+        if name == new_name:
+            return name
+        if new_name in chat.branches:
+            raise refuse(BranchExistsError)
+        chat.branches[new_name] = chat.branches.pop(name)
+        chat.names.append(new_name)
+        chat.seen = [new_name if one == name else one for one in chat.seen]
+        chat.active = new_name if chat.active == name else chat.active
+        chat.events += 1
+        return new_name
+
+    def delete_branch(self, chat_id: str, name: str, created: dict[str, int]) -> bool:
+        chat = self.chats.get(chat_id)
+        if chat is None or name not in chat.branches:
+            return False
+        if len(chat.branches) == 1:
+            raise refuse(LastBranchError)
+        if chat.active == name:
+            chat.activate(next(one for one in chat.by_seen(created) if one != name))
+            chat.events += 1
+        del chat.branches[name]
+        chat.seen = [one for one in chat.seen if one != name]
+        chat.events += 1
+        return True
+
+    def show(self, message_id: str, created: dict[str, int]) -> str:
+        chat_id = next((chat_id for chat_id, chat in self.chats.items() if message_id in chat.messages), None)
+        if chat_id is None:
+            raise refuse(MessageNotFoundError)
+        chat = self.chats[chat_id]
+        for name in chat.by_seen(created):
+            if message_id in chat.chain(chat.branches[name]):
+                return self.activate(chat_id, name)
+        leaf: str | None = message_id
+        while leaf is not None:
+            message_id = leaf
+            below = [other for other, node in chat.messages.items() if node.parent == leaf]
+            leaf = below[-1] if below else None
+        return str(self.fork(chat_id, message_id, activate=True)[0])
 
     def move(self, chat_id: str, name: str, message_id: str | None, expected: str | None, *, raises: bool) -> bool:
         chat, name = self.branch(chat_id, name)

@@ -44,6 +44,10 @@ class Call:
     kwargs: dict[str, Any]
     model: Callable[[], Any]
     view: Callable[[Any], Any] = lambda answer: answer
+    chat_id: str = ""
+
+    def __post_init__(self) -> None:
+        self.chat_id = self.chat_id or self.args[0]
 
 
 @dataclass
@@ -132,7 +136,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def do(self, call: Call, writer: int, *, is_repeated: bool = False) -> None:
         """Make a call, of every other writer under an id, and compare its outcome with the model's."""
         self.last = call
-        chat_id = call.args[0]
+        chat_id = call.chat_id
         before = self.model.events(chat_id), self.model.tombstones.get(chat_id, 0)
         kwargs = dict(call.kwargs)
         command_id = uuid.uuid4().hex if writer % 2 and not is_repeated else None
@@ -152,7 +156,7 @@ class LedgerMachine(RuleBasedStateMachine):
             self.note(call, command_id, answer)
 
     def note(self, call: Call, command_id: str | None, answer: Any) -> None:
-        chat_id = call.args[0]
+        chat_id = call.chat_id
         if call.method in {"delete_chat", "create_chat", "upsert_chat"}:
             self.commands[chat_id] = []
             self.checkpoint_ids = {key: value for key, value in self.checkpoint_ids.items() if key[0] != chat_id}
@@ -220,7 +224,8 @@ class LedgerMachine(RuleBasedStateMachine):
             changes["title"] = title[0]
         if metadata is not None:
             changes["metadata"] = metadata[0]
-        call = Call("update_chat", [chat_id], changes, lambda: self.model.update(chat_id, changes), itemgetter("id"))
+        given = {"replace_metadata" if name == "metadata" else name: value for name, value in changes.items()}
+        call = Call("update_chat", [chat_id], given, lambda: self.model.update(chat_id, changes), itemgetter("id"))
         self.do(call, writer)
 
     @rule(chat=chats, user=st.none() | users, writer=numbers, is_meant=st.integers(0, 5))
@@ -349,6 +354,51 @@ class LedgerMachine(RuleBasedStateMachine):
         )
         self.do(call, writer)
 
+    @rule(chat=chats, branch=numbers, name=numbers, writer=numbers)
+    def rename_branch(self, chat: int, branch: int, name: int, writer: int) -> None:
+        chat_id = self.chat_id(chat)
+        old, new = self.pick_branch(chat_id, branch), self.branch_name(name)
+        call = Call(
+            "rename_branch",
+            [chat_id, old, new],
+            {},
+            lambda: self.model.rename_branch(chat_id, old, new),
+            itemgetter("name"),
+        )
+        self.do(call, writer)
+
+    @rule(chat=chats, branch=numbers, writer=numbers)
+    def delete_branch(self, chat: int, branch: int, writer: int) -> None:
+        chat_id = self.chat_id(chat)
+        name = self.pick_branch(chat_id, branch)
+        call = Call(
+            "delete_branch",
+            [chat_id, name],
+            {},
+            lambda: self.model.delete_branch(chat_id, name, self.created(chat_id)),
+        )
+        self.do(call, writer)
+
+    @rule(chat=chats, message=numbers, writer=numbers)
+    def show(self, chat: int, message: int, writer: int) -> None:
+        chat_id = self.chat_id(chat)
+        message_id = self.pick(chat_id, message)
+        owner = next((one for one, other in self.model.chats.items() if message_id in other.messages), chat_id)
+        call = Call(
+            "show",
+            [message_id],
+            {},
+            lambda: self.model.show(message_id, self.created(owner)),
+            itemgetter("name"),
+            chat_id=owner,
+        )
+        self.do(call, writer)
+
+    def created(self, chat_id: str) -> dict[str, int]:
+        """When the branches were made, which only the ledger knows."""
+        World.here.sync()
+        return {branch.name: branch.created_at for branch in World.here.list_branches(chat_id)}
+
     @rule(
         chat=chats,
         branch=numbers,
@@ -428,12 +478,15 @@ class LedgerMachine(RuleBasedStateMachine):
     @precondition(lambda self: any(self.commands.values()))
     @rule(number=numbers, writer=numbers)
     def repeat_command(self, number: int, writer: int) -> None:
-        """A command that was carried out, under its id: it has the answer of then, and changes nothing."""
+        """A command that was carried out, under its id: it has the answer of then, if what it is about is there still."""
         known = [command for commands in self.commands.values() for command in commands]
         command = known[number % len(known)]
         call = command.call
         outcome = self.send(writer, call.method, call.args, {**call.kwargs, "command_id": command.command_id})
 
+        if call.method in _OF_A_BRANCH and command.answer not in self.model.chats[call.chat_id].branches:
+            assert outcome[:2] == ["error", "BranchNotFoundError"], outcome
+            return
         assert outcome[0] == "ok", outcome
         assert call.view(outcome[1]) == command.answer
 
@@ -530,6 +583,8 @@ def _branch_view(answer: dict[str, Any]) -> list[Any]:
     return [answer["name"], answer["head_message_id"], answer["message_count"], answer["is_active"]]
 
 
+_OF_A_BRANCH = {"set_active_branch", "rename_branch", "show"}
+"""They answer with the branch as it is now."""
 _BAD_CALLS: list[list[Any]] = [
     ["append", "$chat", [{"name": "", "data": "x", "id": "bad"}]],
     ["append", "$chat", [{"name": "user", "data": "x", "id": ""}]],

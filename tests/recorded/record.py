@@ -15,6 +15,8 @@ from chatledger.domain.chat.events import (
     Body,
     BranchActivated,
     BranchCreated,
+    BranchDeleted,
+    BranchRenamed,
     ChatCreated,
     ChatDeleted,
     ChatUpdated,
@@ -87,6 +89,8 @@ STREAM: list[list[Body]] = [
     [RunChanged("r1", {"status": "completed", "message_id": "m2", "checkpoint_id": "c1"})],
     [MessagesAnnotated(("m1", "m2"), {"stale": True, "replaced_by": None, "hidden": True, "metadata": {"why": "x"}})],
     [RegenerationBegun("g1", "m1", "m2", (PLANNED,), ("r1",)), RegenerationApproved("g1", ("r2",))],
+    [BranchRenamed("b6", "main", "Größe")],
+    [BranchCreated("b7", "try", "m1", 1_700_000_000_005), BranchDeleted("b7", "try")],
 ]
 """One chat from its creation to its third life; each inner list is one commit. New ones go last."""
 

@@ -18,9 +18,11 @@ from chatledger import (
     ChatledgerError,
     ConfigurationError,
     Ledger,
+    LedgerView,
     LogUnavailableError,
     Message,
     NewMessage,
+    PageEntry,
     Recorded,
 )
 from chatledger.domain.chat.replay import ReplayedChat
@@ -124,9 +126,44 @@ def _check_messages(ledger: Ledger, replayed: ReplayedChat) -> None:
         assert ledger.siblings(message.id) == [other for other in children[message.parent_id] if other != message]
     for message in messages[-3:]:
         assert ledger.get_chain(message.id) == replayed.get_chain(message.id)
+        check_versions(ledger, replayed, message)
+    check_pages(ledger, replayed)
     graph = ledger.graph(replayed.chat_id)
     assert {node.id: node.parent_id for node in graph.nodes} == {m.id: m.parent_id for m in messages}
     assert len(graph.nodes) == len(messages)
+
+
+def check_versions(ledger: Ledger | LedgerView, replayed: ReplayedChat, message: Message) -> None:
+    """The versions of a message, and the branches that have it, as a walk over all messages finds them."""
+    family = [other.id for other in replayed.messages if other.parent_id == message.parent_id]
+    heads = [(branch, branch.head_message_id) for branch in replayed.branches_seen()]
+    chains = [(branch, [] if head is None else ids(replayed.get_chain(head))) for branch, head in heads]
+    assert chains[0][0].is_active
+    assert ledger.branches_of(message.id) == [branch for branch, chain in chains if message.id in chain]
+    shown = next((one for _, chain in chains for one in family if one in chain), None)
+    versions = ledger.versions(message.id)
+    assert versions.ids == family
+    assert versions.shown == shown
+
+
+def check_pages(ledger: Ledger | LedgerView, replayed: ReplayedChat, limit: int = 3) -> None:
+    """The pages of the active branch are its chain, and each message is one of its versions."""
+    children: dict[str | None, list[str]] = {}
+    for message in replayed.messages:
+        children.setdefault(message.parent_id, []).append(message.id)
+    entries: list[PageEntry] = []
+    before: str | None = None
+    while True:
+        page = ledger.get_page(replayed.chat_id, limit=limit, before=before)
+        assert len(page.entries) == limit or page.before is None
+        entries[:0] = page.entries
+        before = page.before
+        if before is None:
+            break
+    assert [entry.message for entry in entries] == ledger.get_messages(replayed.chat_id)
+    for entry in entries:
+        assert entry.versions.ids == children[entry.message.parent_id]
+        assert entry.versions.shown == entry.message.id
 
 
 def check_lists(ledger: Ledger, user_id: str, chat_ids: set[str]) -> None:
@@ -151,6 +188,7 @@ def snapshot(ledger: Ledger, chat_ids: list[str]) -> list[Any]:
             ledger.graph(chat_id),
             [ledger.get_messages(chat_id, branch=branch.name) for branch in ledger.list_branches(chat_id)],
             [ledger.get_message(node.id) for node in ledger.graph(chat_id).nodes],
+            [(ledger.versions(node.id), ledger.branches_of(node.id)) for node in ledger.graph(chat_id).nodes],
         ]
         for chat_id in chat_ids
     ]

@@ -11,8 +11,10 @@ from tests.support.stories import Story
 
 from chatledger.domain.chat.events import Recorded
 from chatledger.domain.chat.replay import ReplayedChat
+from chatledger.domain.chat.state import BranchRecord
 from chatledger.domain.values import Message
 from chatledger.projections.chat.chains import Place
+from chatledger.projections.chat.lists import ChatList
 from chatledger.projections.chat.reader import IndexedChat
 from chatledger.projections.generations import Generation
 from chatledger.projections.index import Index
@@ -68,9 +70,12 @@ def answers(index: Index, chat_ids: Sequence[str]) -> dict[str, Any]:
     with index.snapshot() as snapshot:
         return {
             "list": snapshot.list_chats(),
-            "lists": [snapshot.list_chats(user_id=f"user{n}") for n in range(3)],
+            "lists": [snapshot.list_chats(ChatList(user_id=f"user{n}")) for n in range(3)],
+            "by creation": [
+                snapshot.list_chats(ChatList(user_id=user_id, is_by_creation=True)) for user_id in (None, "user0")
+            ],
             "entries": [
-                snapshot.list_chats(entry=entry)
+                snapshot.list_chats(ChatList(entries=(entry,)))
                 for entry in [("flag", True), ("flag", False), *(("n", n) for n in range(8))]
             ],
             **{chat_id: chat_answers(snapshot.chat(chat_id)) for chat_id in chat_ids},
@@ -92,7 +97,16 @@ def chat_answers(chat: IndexedChat) -> dict[str, Any]:
         "messages": ordered,
         "chains": {message.id: chat.chains.chain(place_of(chat, message.id)) for message in ordered},
         "names": {branch.name: chat.branches_named_after(branch.name) for branch in chat.branches()},
+        "seen": chat.branches_seen(),
+        "records": {branch.name: tail_free(chat.branch_record(branch.name)) for branch in chat.branches()},
+        "leaves": {message.id: chat.newest_leaf(message.id) for message in ordered},
     }
+
+
+def tail_free(record: BranchRecord | None) -> tuple[object, ...]:
+    """A branch as the fold knows it, without what the index adds."""
+    assert record is not None
+    return record.id, record.name, record.head_message_id, record.created_at, record.seen
 
 
 def folded_answers(chat: ReplayedChat) -> dict[str, Any]:
@@ -109,6 +123,9 @@ def folded_answers(chat: ReplayedChat) -> dict[str, Any]:
         "messages": chat.messages,
         "chains": {message.id: chat.get_chain(message.id) for message in chat.messages},
         "names": {branch.name: chat.branches_named_after(branch.name) for branch in chat.branches},
+        "seen": chat.branches_seen(),
+        "records": {branch.name: tail_free(chat.branch_record(branch.name)) for branch in chat.branches},
+        "leaves": {message.id: chat.newest_leaf(message.id) for message in chat.messages},
     }
 
 

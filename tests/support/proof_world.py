@@ -43,7 +43,12 @@ def fill(ledger: Ledger, *, chats: str = "abc", messages: int = 6) -> None:
     for name in chats:
         first = ledger.get_messages(name)[0].id
         ledger.fork(name, first)
-        ledger.append(name, [say("on the side")])
+        parts = [
+            {"type": "reasoning", "text": "perhaps leeks"},
+            {"type": "tool-x", "toolCallId": "1", "input": {"about": "leeks"}, "output": ["leeks", 12]},
+            {"type": "text", "text": "on the side"},
+        ]
+        ledger.append(name, [NewMessage("assistant", {"parts": parts})])
         ledger.set_active_branch(name, "main")
         ledger.create_branch(name, "empty", None)
         ledger.move_head(name, "empty", first, expected=None)

@@ -2,20 +2,26 @@
 
 import random
 from collections.abc import Iterator
+from itertools import chain, combinations
 from typing import Any, Final, NamedTuple
 
 from hypothesis import strategies as st
 from tests.support.search_world import check_against_scan, messages_in_log_order
 
 from chatledger import Ledger, Message, NewMessage
+from chatledger.domain.search.fields import FIELDS
 from chatledger.domain.values import SearchHits
 
 OWNERS: Final = {"c0": "ada", "c1": "ada", "c2": "bo"}
 ROLES: Final = ("user", "assistant", "tool")
 WORDS: Final = ("a", "b", "ab", "run", "Running", "runs", "état", "中文字", "中", "x1", "a-b", "the", "c" * 300)
+SELECTIONS: Final = list(chain.from_iterable(combinations(FIELDS, size) for size in (1, 2, 3)))
+"""Any of the fields together."""
 
 
-texts = st.lists(st.sampled_from(WORDS), max_size=8).map(" ".join)
+said = st.lists(st.sampled_from(WORDS), max_size=8).map(" ".join)
+texts = said | st.lists(said, min_size=2, max_size=3).map("|".join)
+"""Of a message: its text, what its tools took and gave, its reasoning."""
 words = st.sampled_from(WORDS)
 phrases = st.lists(words, min_size=1, max_size=3).map(lambda parts: f'"{" ".join(parts)}"')
 simple = words | words.map(lambda word: word + "*") | phrases | phrases.map(lambda phrase: phrase + "*")
@@ -57,6 +63,17 @@ actions = st.lists(
 )
 
 
+def _data(text: str) -> Any:
+    """A string, or a message with tools and maybe reasoning; see `texts`."""
+    if "|" not in text:
+        return text
+    own, tools, *reasoning = text.split("|")
+    first, _, rest = tools.partition(" ")
+    call = {"type": "tool-x", "toolCallId": "run", "input": {"a": first}, "output": [rest] if rest else None}
+    parts = [{"type": "text", "text": own}, call, *({"type": "reasoning", "text": one} for one in reasoning)]
+    return {"parts": parts}
+
+
 class World:
     """A ledger, and what is in it by reading it."""
 
@@ -90,7 +107,7 @@ class World:
         """Few times, so that there are ties."""
         self.count += 1
         name, created_at = self.random.choice(ROLES), self.random.randrange(4)
-        return NewMessage(name, text, id=f"m{self.count}", created_at=created_at)
+        return NewMessage(name, _data(text), id=f"m{self.count}", created_at=created_at)
 
     def scopes(self) -> Iterator[tuple[dict[str, Any], list[Message]]]:
         """The arguments for a scope, and all messages of it: chats that changed later come later where all else is equal."""
@@ -105,19 +122,25 @@ class World:
     def check(self, query: str) -> None:
         """Every scope answers what reading its messages answers."""
         for scope, messages in self.scopes():
-            hits = self.ledger.search(query, limit=None, **scope)
-            check_against_scan(hits, messages, query, {message.id for message in messages})
+            for within in (SELECTIONS[0], self.random.choice(SELECTIONS)):
+                hits = self.ledger.search(query, limit=None, within=within, **scope)
+                check_against_scan(hits, messages, query, {message.id for message in messages}, within)
 
     def check_filters(self, query: str) -> None:
         """Filters leave ranks as they are."""
         for scope, messages in self.scopes():
             roles = self.random.sample(ROLES, 2)
             since, until = sorted(self.random.choices(range(6), k=2))
-            hits = self.ledger.search(query, roles=roles, since=since, until=until, limit=None, **scope)
+            within = self.random.choice(SELECTIONS)
+            hits = self.ledger.search(query, roles=roles, within=within, since=since, until=until, limit=None, **scope)
             wanted = {m.id for m in messages if m.name in roles and since <= m.created_at < until}
-            check_against_scan(hits, messages, query, wanted)
+            check_against_scan(hits, messages, query, wanted, within)
 
     def answers(self, query: str) -> list[tuple[SearchHits, bool]]:
         """All that a query answers, to be compared with what it answers later."""
-        found = [self.ledger.search(query, limit=None, **scope) for scope, _ in self.scopes()]
+        found = [
+            self.ledger.search(query, limit=None, within=within, **scope)
+            for scope, _ in self.scopes()
+            for within in (SELECTIONS[0], FIELDS)
+        ]
         return [(hits, hits.is_degraded) for hits in found]

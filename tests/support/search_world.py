@@ -10,11 +10,13 @@ from tests.support.ledger_world import internals
 from tests.support.search_scan import is_found
 
 from chatledger import Ledger, Message
+from chatledger.domain.search.fields import TEXT, SearchField, field_text
 from chatledger.domain.search.query import All, Either, Phrase, Query, Without, Word, parse
+from chatledger.domain.search.snippets import snippet, sought
 from chatledger.domain.search.tokens import terms_of
-from chatledger.domain.values import SearchHits
+from chatledger.domain.values import SearchHit, SearchHits
 from chatledger.projections.lmdb.environment import Transaction
-from chatledger.projections.search import indexer, inversion, reader, rows
+from chatledger.projections.search import field_reader, indexer, inversion, reader, rows
 
 LEAST_IDF: Final = 1e-6
 
@@ -32,9 +34,9 @@ def ranks(hits: SearchHits) -> dict[str, float]:
 # Search by reading
 
 
-def scan(messages: Iterable[Message], query: str) -> dict[str, float]:
+def scan(messages: Iterable[Message], query: str, within: Sequence[SearchField] = (TEXT,)) -> dict[str, float]:
     """
-    The ranks of the messages that match, by reading all that are in scope.
+    The ranks of the messages that match, by reading the fields `within` of all that are in scope.
 
     BM25 by its formula: of each word and phrase of the query that is not behind a `NOT`, the inverse document frequency times
     how often it occurs, dampened with the length of the message.
@@ -42,18 +44,27 @@ def scan(messages: Iterable[Message], query: str) -> dict[str, float]:
     parsed = parse(query)
     if parsed is None:
         return {}
-    texts = {message.id: terms_of(message.text) for message in messages}
-    average = sum(map(len, texts.values())) / len(texts) if texts else 0.0
+    texts = {message.id: _terms(message, within) for message in messages}
+    lengths = {message_id: len(terms) - terms.count(_BORDER) for message_id, terms in texts.items()}
+    average = sum(lengths.values()) / len(texts) if texts else 0.0
     scored = list(_scored(parsed))
     rarities = [_rarity(sum(_count(leaf, terms) > 0 for terms in texts.values()), len(texts)) for leaf in scored]
     return {
         message_id: -sum(
-            rarity * _dampened(_count(leaf, terms), len(terms) / average)
+            rarity * _dampened(_count(leaf, terms), lengths[message_id] / average)
             for leaf, rarity in zip(scored, rarities, strict=True)
         )
         for message_id, terms in texts.items()
         if is_found(parsed, terms)
     }
+
+
+_BORDER: Final = "\0"
+"""A term that no text has: no phrase goes from one field to the next."""
+
+
+def _terms(message: Message, within: Sequence[SearchField]) -> list[str]:
+    return [term for field in within for term in [*terms_of(field_text(message.data, field)), _BORDER]]
 
 
 def _rarity(having: int, total: int) -> float:
@@ -86,7 +97,13 @@ def _count(leaf: Word | Phrase, terms: Sequence[str]) -> int:
     )
 
 
-def check_against_scan(hits: SearchHits, messages: Collection[Message], query: str, wanted: Collection[str]) -> None:
+def check_against_scan(
+    hits: SearchHits,
+    messages: Collection[Message],
+    query: str,
+    wanted: Collection[str],
+    within: Sequence[SearchField] = (TEXT,),
+) -> None:
     """
     The answer is what reading all messages of the scope finds among the wanted ones, with these ranks and in this order.
 
@@ -95,13 +112,26 @@ def check_against_scan(hits: SearchHits, messages: Collection[Message], query: s
         messages: Those in scope, which the ranks depend on, in the order of the log.
         query: What was searched.
         wanted: The ids of those that pass the filters.
+        within: The fields that were searched.
     """
     assert not hits.is_degraded
-    expected = {message_id: rank for message_id, rank in scan(messages, query).items() if message_id in wanted}
+    expected = {message_id: rank for message_id, rank in scan(messages, query, within).items() if message_id in wanted}
     assert pytest.approx(expected, rel=1e-9) == ranks(hits)
     assert len(expected) == len(hits)
     order = {message.id: number for number, message in enumerate(messages)}
     assert hits == sorted(hits, key=lambda hit: (hit.rank, -hit.message.created_at, -order[hit.message.id]))
+    for hit in hits:
+        _check_snippet(hit, query, within)
+
+
+def _check_snippet(hit: SearchHit, query: str, within: Sequence[SearchField]) -> None:
+    """It is from the first field of those that have most of the words and phrases."""
+    parsed = parse(query)
+    assert parsed is not None
+    terms = {field: terms_of(field_text(hit.message.data, field)) for field in within}
+    having = {field: sum(_count(leaf, terms[field]) > 0 for leaf in sought(parsed)) for field in within}
+    assert hit.within == max(within, key=having.__getitem__)
+    assert hit.snippet == snippet(field_text(hit.message.data, hit.within), parsed)
 
 
 # What the index is in
@@ -121,7 +151,7 @@ def small_blocks(pending_documents: int = 3, block_occurrences: int = 4, block_d
         # The modules are imported above: one that is imported in here would keep these numbers.
         for module in (indexer, inversion):
             patch.setattr(module, "PENDING_DOCUMENTS", pending_documents)
-        for module in (rows, reader):
+        for module in (rows, reader, field_reader):
             patch.setattr(module, "BLOCK_DOCUMENTS", block_documents)
         patch.setattr(inversion, "BLOCK_OCCURRENCES", block_occurrences)
         patch.setattr(inversion, "_END_BYTES", block_occurrences * 6)

@@ -9,10 +9,13 @@ from msgspec import UNSET
 from chatledger.domain.chat.decide_branches import (
     decide_activate,
     decide_create_branch,
+    decide_delete_branch,
     decide_delete_checkpoint,
     decide_fork,
     decide_move_head,
+    decide_rename_branch,
     decide_set_checkpoint,
+    decide_show,
 )
 from chatledger.domain.chat.decide_chats import decide_create_chat, decide_delete_chat, decide_update_chat
 from chatledger.domain.chat.decide_messages import decide_add_messages, decide_append
@@ -57,6 +60,7 @@ KINDS = (
     *("add",) * 3,
     *("fork", "branch", "activate", "move") * 2,
     *("checkpoint", "drop", "update", "delete"),
+    *("rename", "unbranch", "show"),
 )
 small = st.integers(0, 7)
 commands = st.lists(st.tuples(st.sampled_from(KINDS), small, small, small), max_size=30)
@@ -169,6 +173,12 @@ class Story:
             return decide_set_checkpoint(chat, f"cp{c % 3}", target, checkpoint_id=new_id, created_at=self.time)
         if kind == "drop":
             return decide_delete_checkpoint(chat, f"cp{c % 3}")
+        if kind == "rename":
+            return decide_rename_branch(chat, branch, self.new_id("renamed") if c else branch)
+        if kind == "unbranch" and len(branches) > 1:
+            return decide_delete_branch(chat, branch)
+        if kind == "show" and target is not None:
+            return decide_show(chat, target, branch_id=self.new_id("b"), created_at=self.time)
         if kind == "update":
             return decide_update_chat(chat, title=f"t{a}", metadata={"n": b} if c else None)
         if kind == "delete" and c >= 4:

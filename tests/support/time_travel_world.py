@@ -23,6 +23,8 @@ def answers(reader: Reader, message_ids: list[str]) -> dict[str, Any]:
     """What a ledger or a view says to every question there is, ranks of searches included."""
     said: dict[str, Any] = {
         "list_chats": reader.list_chats(),
+        "created": reader.list_chats(order="created"),
+        "count_chats": reader.count_chats(),
         "of ada": reader.list_chats(user_id="ada"),
         "of a mood": reader.list_chats(metadata=("mood", 1)),
         "of a mood of bob": reader.list_chats(user_id="bob", metadata=("mood", True)),
@@ -58,6 +60,7 @@ def answers_of_chat(reader: Reader, chat_id: str) -> dict[str, Any]:
         "graph": reader.graph(chat_id),
         "export_chat": outcome(lambda: reader.export_chat(chat_id)),
         "get_messages": outcome(lambda: reader.get_messages(chat_id)),
+        "get_page": outcome(lambda: reader.get_page(chat_id)),
         "chains": [reader.get_messages(chat_id, branch=branch.name, limit=2) for branch in branches],
         "search": [found(reader, query, chat_id=chat_id) for query in QUERIES],
         "search a branch": outcome(lambda: found(reader, "plan OR boat", chat_id=chat_id, branch="main-v2")),
@@ -72,6 +75,8 @@ def answers_of_message(reader: Reader, message_id: str) -> list[Any]:
         reader.has_children(message_id),
         outcome(lambda: reader.children(message_id)),
         outcome(lambda: reader.siblings(message_id)),
+        reader.versions(message_id),
+        reader.branches_of(message_id),
     ]
 
 

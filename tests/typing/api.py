@@ -14,6 +14,7 @@ from chatledger import (
     Branch,
     Chat,
     Checkpoint,
+    ContextEngine,
     Divergence,
     Feed,
     FeedInfo,
@@ -23,17 +24,21 @@ from chatledger import (
     LedgerView,
     Message,
     NewMessage,
+    Page,
     Projection,
     ProjectionInfo,
     ProjectionRows,
     ProjectionView,
     Recorded,
+    Resolved,
     SearchHit,
     SearchHits,
+    Versions,
     admin,
     assistant,
     user,
 )
+from chatledger.codecs import MessageFormat
 from chatledger.domain.context.fragments import Fragment
 from chatledger.importers import ImportedChat, ImportResult, Problem, detect_format, read_chats
 from chatledger.testing import MemoryLog, check_log, check_projection
@@ -83,6 +88,10 @@ def chats(ledger: Ledger) -> None:
     assert_type(ledger.update_chat("trip", updater=lambda chat: {"title": chat.title}), Chat)
     assert_type(ledger.list_chats(user_id="ada", metadata=("kind", "plan"), limit=10), list[Chat])
     assert_type(ledger.list_chats(after="trip"), list[Chat])
+    assert_type(ledger.list_chats(metadata={"kind": "plan", "year": 2026}, order="created", ascending=True), list[Chat])
+    ledger.list_chats(order="title")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    assert_type(ledger.count_chats(user_id="ada", metadata={"kind": "plan"}), int)
+    assert_type(ledger.create_chat(user_id="ada"), Chat)
     assert_type(ledger.delete_chat("trip", user_id="ada"), bool)
 
 
@@ -102,7 +111,18 @@ def messages(ledger: Ledger) -> None:
     assert_type(ledger.common_ancestor("m1", "m2"), Message | None)
     assert_type(ledger.diff("m1", "m2"), Divergence)
     assert_type(ledger.diff("m1", "m2").common, Message | None)
+    assert_type(ledger.append("trip", {"role": "user", "content": "Hello"}, on_existing="skip"), list[Message])
+    assert_type(ledger.append("trip", [{"role": "user", "content": "Hello"}], chat_metadata={"a": 1}), list[Message])
+    assert_type(ledger.add_messages("trip", [user("Hello"), {"role": "user", "content": "Hello"}]), list[Message])
+    ledger.append("trip", [], on_existing="ignore")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     ledger.append("trip", ["Hello"])  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]
+
+
+def engine(ledger: Ledger, own: MessageFormat) -> None:
+    context = ContextEngine(ledger, "trip", "ada").set(user("Hello"), {"role": "user", "content": "Hello"})
+    assert_type(context.resolve(format="anthropic"), Resolved)
+    assert_type(context.resolve(format=own), Resolved)
+    context.resolve(format="openia")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 def message(found: Message) -> None:
@@ -120,6 +140,14 @@ def branches(ledger: Ledger) -> None:
     assert_type(ledger.get_active_branch("trip"), Branch | None)
     assert_type(ledger.set_active_branch("trip", "main"), Branch)
     assert_type(ledger.list_branches("trip"), list[Branch])
+    assert_type(ledger.rename_branch("trip", "main", "Riga"), Branch)
+    assert_type(ledger.delete_branch("trip", "main"), bool)
+    assert_type(ledger.versions("m1"), Versions)
+    assert_type(ledger.versions("m1").shown, str | None)
+    assert_type(ledger.branches_of("m1"), list[Branch])
+    assert_type(ledger.show("m1"), Branch)
+    assert_type(ledger.get_page("trip", branch="main", limit=10, before="m1"), Page)
+    assert_type(ledger.get_page("trip").entries[0].versions, Versions)
     assert_type(ledger.move_head("trip", "main", "m1", expected=ANY), bool)
     assert_type(ledger.move_head("trip", "main", None, expected="m1", on_conflict="return"), bool)
     ledger.move_head("trip", "main", "m1")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
@@ -148,12 +176,13 @@ def searching(ledger: Ledger) -> None:
 
 
 def the_log(ledger: Ledger) -> None:
-    assert_type(ledger.history("trip", after=1, until=10), Iterator[Recorded])
+    assert_type(ledger.history("trip", after=1, up_to=10), Iterator[Recorded])
     filtered = ledger.history(
         user_id="ada", topics={"chat_deleted"}, actor="bob", since=datetime(2026, 3, 2, tzinfo=UTC)
     )
     assert_type(filtered, Iterator[Recorded])
-    ledger.history(since=5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    assert_type(ledger.history(since=5, until=6), Iterator[Recorded])
+    ledger.history(since="yesterday")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     assert_type(ledger.for_user("ada"), Ledger)
     ledger.for_user(None)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     assert_type(ledger.feed(after=0, topics={"chat_created"}, follow=False), Feed)
@@ -229,8 +258,17 @@ async def asynchronous() -> None:
         assert_type(await ledger.append("trip", [user("Hello")], expected_head=None), list[Message])
         assert_type(await ledger.get_messages("trip", limit=10), list[Message])
         assert_type(await ledger.fork("trip", "m1"), Branch)
+        assert_type(await ledger.delete_branch("trip", "main"), bool)
+        assert_type(await ledger.get_page("trip"), Page)
         assert_type(await ledger.move_head("trip", "main", "m1", expected=ANY), bool)
         assert_type(await ledger.get_position(), int)
+        assert_type(await ledger.position, int)
+        assert_type(await ledger.wait(5, timeout_s=1), bool)
+        assert_type(await chatledger.open_async(), AsyncLedger)
+        assert_type(await ledger.as_of(12), AsyncLedgerView)
+        async with ledger.as_of(12) as past:
+            assert_type(past, AsyncLedgerView)
+            assert_type(await past.position, int)
         assert_type(await ledger.run(lambda sync: sync.position), int)
         assert_type(await ledger.search("riga", user_id="ada"), SearchHits)
         assert_type(await ledger.rebuild(only="search"), None)

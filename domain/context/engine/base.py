@@ -101,7 +101,7 @@ class EngineBase:
 
     def set(self, *fragments: Fragment | Any) -> Self:
         """Add context fragments and messages; see `ContextEngine.set`. Not awaited, for nothing is written."""
-        given = [_checked(fragment) for fragment in as_fragments(fragments)]
+        given = [_checked(fragment) for fragment in as_fragments(map(self._port.adopted, fragments))]
         messages = [fragment for fragment in given if is_message_fragment(fragment)]
         context = self._merged_context(copied(fragment) for fragment in given if not is_message_fragment(fragment))
         for message in messages:

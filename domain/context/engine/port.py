@@ -7,7 +7,7 @@ import msgspec
 
 from ...chat.save import Save, SavePreview, SaveResult
 from ...values import Branch, Chat, Checkpoint, Graph, Message
-from ..formats.message_format import MessageFormat
+from ..formats.message_format import Format, MessageFormat
 from ..fragments import Fragment
 
 
@@ -87,7 +87,11 @@ class Port(Protocol):
         """Evaluate the computed values in context fragments."""
         ...
 
-    def message_format(self, form: str | MessageFormat) -> MessageFormat:
+    def adopted(self, value: Any) -> Any:
+        """Return the fragment of a message as another library has it; anything else as it is."""
+        ...
+
+    def message_format(self, form: Format) -> MessageFormat:
         """Find a format by its name."""
         ...
 

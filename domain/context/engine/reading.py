@@ -13,7 +13,7 @@ from ...render.xml import XmlRenderer
 from ...values import Message
 from ...wire import Value
 from ..estimate import Estimate, Models, Tokenizer, estimate, rough_tokens
-from ..formats.message_format import MessageFormat
+from ..formats.message_format import Format, MessageFormat
 from ..fragments import Fragment, stored_form
 from ..messages import ASSISTANT, fragment_of, is_ui_message
 from ..reminders import prompt_fragments
@@ -44,7 +44,7 @@ class Head(Value, frozen=True, kw_only=True):
 class Reading(PendingMessages):
     """The part of a context engine that reads."""
 
-    async def resolve(self, renderer: Renderer | None = None, *, format: str | MessageFormat = "ui") -> Resolved:  # noqa: A002 - what it is
+    async def resolve(self, renderer: Renderer | None = None, *, format: Format = "ui") -> Resolved:  # noqa: A002 - what it is
         """
         Return the system prompt and the messages for a model. Nothing is stored, but for the chat on first use.
 
@@ -54,8 +54,8 @@ class Reading(PendingMessages):
 
         Args:
             renderer: How the context fragments are written; `XmlRenderer()` when None.
-            format: The form of the messages: `ui` as they are stored, `openai`, `langchain`, or a `MessageFormat`. None of
-                them holds the system prompt.
+            format: The form of the messages: `ui` as they are stored, `openai`, `responses`, `anthropic`, `google`, `langchain`,
+                or a `MessageFormat`. None of them holds the system prompt.
 
         Returns:
             The system prompt, empty without context fragments, and the messages, oldest first.
@@ -69,7 +69,7 @@ class Reading(PendingMessages):
         preview = await self._preview()
         return Resolved(system_prompt=await self._prompt(renderer), messages=_in_form(preview.for_model, form))
 
-    async def get_messages(self, *, format: str | MessageFormat = "ui") -> list[Any]:  # noqa: A002 - as above
+    async def get_messages(self, *, format: Format = "ui") -> list[Any]:  # noqa: A002 - as above
         """
         Return the messages of `resolve`, but for those of the assistant without parts, which models refuse.
 

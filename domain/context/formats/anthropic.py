@@ -127,8 +127,8 @@ def _message(role: str, blocks: list[Any], form: Mapping[str, Any]) -> dict[str,
     return copied({"role": role, "content": content, **object_at(form, "fields")}, "an Anthropic message")
 
 
-def _kind(block: Any) -> Any:
-    return cast("Mapping[str, Any]", block).get("type") if isinstance(block, Mapping) else None
+def _kind(block: Any) -> str | None:
+    return text_at(cast("Mapping[str, Any]", block), "type") if isinstance(block, Mapping) else None
 
 
 def _is_ours(block: Any) -> bool:

@@ -1,7 +1,7 @@
 """The forms that messages have for models, by name, and the codec that stores a message of such a form as a UIMessage."""
 
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -30,6 +30,13 @@ class MessageFormat(msgspec.Struct, frozen=True):
     name: str
     to_model: Callable[[str, Any], list[Any]]
     from_model: Callable[[Any, str], UIMessage] | None = None
+
+
+FormatName = Literal["ui", "openai", "responses", "anthropic", "google", "langchain"]
+"""The names of the forms that are known."""
+
+Format = FormatName | MessageFormat
+"""A form of messages, by its name or as it is."""
 
 
 def fragment_in(form: MessageFormat, given: Any, message_id: str) -> Fragment:

@@ -36,7 +36,7 @@ def recreate(ledger: Ledger, index: Index, heads: Mapping[str, tuple[int, bytes]
 
 
 def _bring_back(ledger: Ledger, chat: ImportedChat) -> None:
-    ledger.import_chat(chat)
+    ledger.import_chat(chat, on_change="refuse")
     now = ledger.get_chat(chat.id)
     assert now is not None, "it was just imported"
     if (now.title, now.metadata) != (chat.title, chat.metadata):
@@ -48,6 +48,8 @@ def _bring_back(ledger: Ledger, chat: ImportedChat) -> None:
             ledger.move_head(chat.id, branch.name, branch.head_message_id, expected=head)
         if branch.is_active and not there[branch.name].is_active:
             ledger.set_active_branch(chat.id, branch.name)
+    for name in there.keys() - {branch.name for branch in chat.branches}:
+        ledger.delete_branch(chat.id, name)
     wanted = {checkpoint.name: checkpoint.message_id for checkpoint in chat.checkpoints}
     for checkpoint in ledger.list_checkpoints(chat.id):
         if checkpoint.name not in wanted:

@@ -15,6 +15,8 @@ from chatledger.domain.chat.events import (
     Body,
     BranchActivated,
     BranchCreated,
+    BranchDeleted,
+    BranchRenamed,
     ChatCreated,
     ChatUpdated,
     CheckpointDeleted,
@@ -49,7 +51,10 @@ LOST_OWNER: Final = "chatledger:lost"
 
 encode_text: Final = msgspec.msgpack.Encoder().encode
 """Data as an event has them."""
-_POINTERS: Final = (BranchActivated, BranchCreated, HeadMoved, CheckpointSet, CheckpointDeleted)
+_POINTERS: Final = (
+    *(BranchActivated, BranchCreated, BranchRenamed, BranchDeleted),
+    *(HeadMoved, CheckpointSet, CheckpointDeleted),
+)
 
 
 def refit_chat(recorded: Recorded, state: ChatState, *, gap: str, new_id: Callable[[], str]) -> list[Body]:
@@ -107,7 +112,8 @@ class _Fit:
         lost = self._placeholders(named, own, before)
         head = None if before is None else before.head_message_id
         if lost or messages:
-            self._bodies.append(MessagesAppended((*lost, *messages), body.branch, head, body.to_head))
+            appended = MessagesAppended((*lost, *messages), body.branch, head, body.to_head, body.changed_at)
+            self._bodies.append(appended)
         elif body.branch is not None:
             self._move(body.branch, body.to_head)
 
@@ -123,6 +129,12 @@ class _Fit:
                     self._activate(body.name)
         elif isinstance(body, BranchActivated):
             self._activate(body.name)
+        elif isinstance(body, BranchRenamed):
+            self._rename(body)
+        elif isinstance(body, BranchDeleted):
+            found = self._state.branch(body.name)
+            if found is not None and not found.is_active:
+                self._bodies.append(BranchDeleted(found.id, found.name))
         elif isinstance(body, HeadMoved):
             self._need_branch(body.branch)
             self._need([body.to_head])
@@ -192,6 +204,14 @@ class _Fit:
         branch = self._need_branch(name)
         if not branch.is_active:
             self._bodies.append(BranchActivated(branch.id, branch.name))
+
+    def _rename(self, body: BranchRenamed) -> None:
+        """A lost branch begins anew under its new name; where both names are there, the other event was read already."""
+        found = self._made.get(body.name) or self._state.branch(body.name)
+        if found is None:
+            self._need_branch(body.new_name)
+        elif self._state.branch(body.new_name) is None:
+            self._bodies.append(BranchRenamed(found.id, body.name, body.new_name))
 
     def _move(self, name: str, to_head: str | None) -> None:
         branch = self._need_branch(name)

@@ -21,6 +21,8 @@ _STYLES: Final = {
     "message_appended": "cyan",
     "branch_created": "yellow",
     "branch_activated": "yellow",
+    "branch_renamed": "yellow",
+    "branch_deleted": "red",
     "head_moved": "yellow",
     "checkpoint_set": "magenta",
     "checkpoint_deleted": "magenta",
@@ -74,8 +76,10 @@ def describe_event(recorded: chat.Recorded) -> str:
             return _join(_quote(messages), f"to {branch}" if branch is not None else "to no branch")
         case chat.BranchCreated(name=name, head_message_id=head, is_active=is_active):
             return _join(f"{name} at {_short(head)}", "active" if is_active else "")
-        case chat.BranchActivated(name=name):
+        case chat.BranchActivated(name=name) | chat.BranchDeleted(name=name):
             return name
+        case chat.BranchRenamed(name=name, new_name=new_name):
+            return f"{name} to {new_name}"
         case chat.HeadMoved(branch=branch, from_head=from_head, to_head=to_head):
             return f"{branch} from {_short(from_head)} to {_short(to_head)}"
         case chat.CheckpointSet(name=name, message_id=message_id):

@@ -88,7 +88,8 @@ def log_command(
         events = ledger.history(
             chat_id,
             after=after or 0,
-            until=until,
+            up_to=None if isinstance(until, datetime) else until,
+            until=until if isinstance(until, datetime) else None,
             since=since,
             user_id=user_id,
             topics=topics or None,
@@ -169,7 +170,7 @@ def replay_command(
 def _history(ledger: Ledger, chat_id: str, until: int | datetime | None) -> Iterator[Recorded]:
     """The events up to a moment, without a hole even where the clocks of two writers disagree."""
     if not isinstance(until, datetime):
-        yield from ledger.history(chat_id, until=until)
+        yield from ledger.history(chat_id, up_to=until)
         return
     last_ms = (until - datetime.fromtimestamp(0, UTC)) // timedelta(milliseconds=1)
     for recorded in ledger.history(chat_id):

@@ -9,6 +9,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from chatledger.domain.draw.outline import escaped, short_id
+from chatledger.domain.search.fields import FIELDS, TEXT, SearchField, field_text
 from chatledger.domain.values import SearchHit
 
 from ...ledger.ledger import Ledger
@@ -41,6 +42,14 @@ _moment: Final = parsed(aware_time, "is not a time, e.g. 2026-02-07 or 2026-02-0
 @click.option("--role", "roles", metavar="NAME", multiple=True, help="Only messages of this role; can be repeated.")
 @click.option("--branch", metavar="NAME", help="Only messages on the chain of this branch; needs --chat.")
 @click.option(
+    "--in",
+    "within",
+    type=click.Choice(FIELDS),
+    multiple=True,
+    default=(TEXT,),
+    help="What is searched of each message, 'text' by default: its text, inputs and outputs of its tools, or its reasoning; can be repeated.",
+)
+@click.option(
     "--since",
     callback=_moment,
     metavar="TIME",
@@ -59,6 +68,7 @@ def search_command(
     user_id: str | None,
     roles: tuple[str, ...],
     branch: str | None,
+    within: tuple[SearchField, ...],
     since: datetime | None,
     until: datetime | None,
     limit: int | None,
@@ -87,6 +97,7 @@ def search_command(
             user_id=user_id,
             roles=roles,
             branch=branch,
+            within=within,
             since=since,
             until=until,
             limit=size + 1,
@@ -138,6 +149,8 @@ def _print_hit(hit: SearchHit, *, with_chat: bool) -> None:
     head.append(f"  {format_time(message.created_at)}  {escaped(short_id(message.id))}", style="not bold dim default")
     if with_chat:
         head.append(f"  [{escaped(message.chat_id)}]", style="not bold dim default")
+    if hit.within != TEXT:
+        head.append(f"  in {hit.within}", style="not bold dim default")
     passage = _passage(hit)
     out = console()
     if out.file.isatty():
@@ -150,7 +163,7 @@ def _print_hit(hit: SearchHit, *, with_chat: bool) -> None:
 def _passage(hit: SearchHit) -> Text:
     """The snippet on one line, with its matches in colour instead of between marks."""
     snippet = " ".join(escaped(hit.snippet).split())
-    if _TAG.search(hit.message.text):
+    if _TAG.search(field_text(hit.message.data, hit.within)):
         # The message has such tags itself. Which are ours cannot be told, so all are shown.
         return Text(snippet)
     passage = Text()

@@ -8,12 +8,13 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from itertools import chain
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Final, get_args
 
 import click
 import msgspec
 from rich.text import Text
 
+from chatledger.domain.chat.import_versions import OnChange
 from chatledger.domain.chat.interchange import ImportedChat, ImportResult, Problem
 from chatledger.domain.draw.outline import flat
 from chatledger.domain.errors import (
@@ -56,6 +57,7 @@ _ABOUT_ONE_CHAT: Final = (
 
 
 _ALSO: Final[tuple[tuple[str, str, str | None, str], ...]] = (
+    ("versions_added", "new version", None, "of changed messages among them"),
     ("heads_moved", "branch", "branches", "moved on"),
     ("checkpoints_set", "checkpoint", None, "set"),
     ("runs_added", "run", None, "recorded"),
@@ -67,8 +69,17 @@ _ALSO: Final[tuple[tuple[str, str, str | None, str], ...]] = (
 class _Import:
     """An import: its options, and the counts so far."""
 
-    def __init__(self, file_format: str | None, user_id: str | None, *, strict: bool, max_unpacked_bytes: int) -> None:
+    def __init__(
+        self,
+        file_format: str | None,
+        user_id: str | None,
+        *,
+        on_change: OnChange,
+        strict: bool,
+        max_unpacked_bytes: int,
+    ) -> None:
         self._format, self._user_id, self._strict = file_format, user_id, strict
+        self._on_change: OnChange = on_change
         self._max_unpacked_bytes = max_unpacked_bytes
         self.counts = Counter[str]()
         self.spooled: Path | None = None
@@ -110,7 +121,7 @@ class _Import:
 
     def _take_one(self, ledger: Ledger, one: Exported) -> None:
         if isinstance(one, ImportedChat):
-            self._count(ledger.import_chat(self._owned(one)))
+            self._count(ledger.import_chat(self._owned(one), on_change=self._on_change))
         elif isinstance(one, ImportedThread):
             added = ledger.import_thread(one).checkpoints_added
             count_all = sum(step.checkpoint is not None for step in one.steps)
@@ -196,6 +207,13 @@ class _Import:
 @click.option("--strict", is_flag=True, help="Stop at the first problem.")
 @click.option("--user", "user_id", metavar="ID", help="The owner of chats whose file names none.")
 @click.option(
+    "--on-change",
+    type=click.Choice(get_args(OnChange)),
+    default="version",
+    show_default=True,
+    help="A message that was changed in the file since: a new version of it, as it is here, or leave out the chat.",
+)
+@click.option(
     "--max-unpacked",
     "max_unpacked_mib",
     type=WholeNumber(1),
@@ -214,13 +232,15 @@ def import_command(
     file_format: str | None,
     strict: bool,
     user_id: str | None,
+    on_change: OnChange,
     max_unpacked_mib: int,
     create: bool,
 ) -> int:
     """
     Take conversations in from files, with all their branches; '-' is standard input.
 
-    Reads OpenAssistant files (oasst), ChatGPT exports (chatgpt), SQLite files of Deep Agents (deepagents) and what
+    Reads data exports of ChatGPT (chatgpt) and Claude (claude), lists of messages of OpenAI's and Anthropic's APIs
+    (messages), ShareGPT files (sharegpt), OpenAssistant files (oasst), SQLite files of Deep Agents (deepagents) and what
     'chatledger export' writes (chatledger: with threads of agents and states of graphs), also as .gz; and threads of
     agents from files of LangGraph's SqliteSaver (langgraph). Doing it again changes nothing: what is here stays, what is new
     is added.
@@ -228,7 +248,8 @@ def import_command(
     A broken record is reported with its line and left out; a message whose parent is missing becomes a root. With
     --strict the import ends there; chats before it stay.
     """
-    run = _Import(file_format, user_id, strict=strict, max_unpacked_bytes=max_unpacked_mib * _MIB)
+    limit = max_unpacked_mib * _MIB
+    run = _Import(file_format, user_id, on_change=on_change, strict=strict, max_unpacked_bytes=limit)
     with _spooled(files) as run.spooled:
         paths = dict.fromkeys(run.spooled if run.spooled and file == _STDIN else file for file in files)
         readable = [path for path in paths if run.is_readable(path)]

@@ -1,30 +1,31 @@
 """`AsyncLedger`: the same ledger for asyncio and trio, each call in a worker thread."""
 
 import asyncio
+import inspect
 import threading
-from collections.abc import AsyncGenerator, Callable, Collection, Iterable
+from collections.abc import AsyncGenerator, Callable, Collection, Generator
 from contextlib import asynccontextmanager
 from datetime import datetime
 from functools import partial, update_wrapper
-from typing import Final, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 import anyio
 import anyio.to_thread
 from msgspec import UNSET, UnsetType
 
-from chatledger.domain.context.fragments import Fragment
-from chatledger.domain.errors import AccessDeniedError, LedgerClosedError
+from chatledger.domain.errors import AccessDeniedError, InvalidValueError, LedgerClosedError
 from chatledger.domain.limits import check_id
-from chatledger.domain.values import Message, NewMessage
+from chatledger.domain.values import Message
 from chatledger.projections.custom.rows import ProjectionView
 
-from ..drafts import as_drafts
+from ...store.store import RETRY_S
+from ..drafts import Messages
 from ..feed import AsyncFeed, Cursor
 from ..ledger import Ledger
-from ..messages import begin_append
+from ..messages import Appending, OnExisting, begin_append
 from ..projections import begin_view
 from ..view import LedgerView
-from .awaiting import AsyncClosing, Runner, awaited, iterated
+from .awaiting import Asked, AsyncClosing, Opening, Runner, awaited, iterated
 
 
 class Waiting:
@@ -57,30 +58,40 @@ class Waiting:
 async def append(
     self: "AsyncLedger",
     chat_id: str,
-    messages: Iterable[NewMessage | Fragment],
+    messages: Messages,
     *,
     branch: str | None = None,
     expected_head: str | UnsetType | None = UNSET,
+    on_existing: OnExisting = "raise",
+    chat_metadata: dict[str, Any] | None = None,
 ) -> list[Message]:
     """Append messages; see `Ledger.append`."""
+
+    def append_now(ledger: Ledger) -> list[Message]:
+        return ledger.append(
+            chat_id,
+            messages,
+            branch=branch,
+            expected_head=expected_head,
+            on_existing=on_existing,
+            chat_metadata=chat_metadata,
+        )
+
     waiting = self.waiting()
     ledger = self.opened
     if waiting is None or ledger is None:
-        return await self.run(
-            lambda ledger: ledger.append(chat_id, messages, branch=branch, expected_head=expected_head)
-        )
+        return await self.run(append_now)
     check_id(chat_id, "chat_id")
-    drafts = as_drafts(messages)
-    future: asyncio.Future[None] = waiting.loop.create_future()
-    end = begin_append(
-        ledger, chat_id, drafts, branch=branch, expected_head=expected_head, on_end=partial(waiting.end, future)
+    given = Appending.of(
+        messages, branch=branch, expected_head=expected_head, on_existing=on_existing, chat_metadata=chat_metadata
     )
+    messages = given.drafts  # with the ids that they have now
+    future: asyncio.Future[None] = waiting.loop.create_future()
+    end = begin_append(ledger, chat_id, given, on_end=partial(waiting.end, future))
     with anyio.CancelScope(shield=True):  # as the outcome is to be known
         await future
     stored = end()
-    if stored is None:
-        return await self.run(lambda ledger: ledger.append(chat_id, drafts, branch=branch, expected_head=expected_head))
-    return stored
+    return await self.run(append_now) if stored is None else stored
 
 
 update_wrapper(append, Ledger.append)
@@ -94,7 +105,7 @@ class AsyncLedgerView(AsyncClosing):
     A `LedgerView` whose methods are awaited. Made by `AsyncLedger.as_of`; use it with `async with`, or close it.
 
     Example:
-        async with await ledger.as_of(120) as view:
+        async with ledger.as_of(120) as view:
             chat = await view.get_chat("trip")
     """
 
@@ -103,6 +114,7 @@ class AsyncLedgerView(AsyncClosing):
 
     get_chat = awaited(LedgerView.get_chat)
     list_chats = awaited(LedgerView.list_chats)
+    count_chats = awaited(LedgerView.count_chats)
 
     get_message = awaited(LedgerView.get_message)
     get_messages = awaited(LedgerView.get_messages)
@@ -116,6 +128,10 @@ class AsyncLedgerView(AsyncClosing):
     get_branch = awaited(LedgerView.get_branch)
     get_active_branch = awaited(LedgerView.get_active_branch)
     list_branches = awaited(LedgerView.list_branches)
+
+    get_page = awaited(LedgerView.get_page)
+    versions = awaited(LedgerView.versions)
+    branches_of = awaited(LedgerView.branches_of)
 
     get_checkpoint = awaited(LedgerView.get_checkpoint)
     list_checkpoints = awaited(LedgerView.list_checkpoints)
@@ -138,6 +154,15 @@ class AsyncLedgerView(AsyncClosing):
 
     history = iterated(LedgerView.history)
 
+    async def __aenter__(self) -> Self:
+        self._view.__enter__()
+        return self
+
+    @property
+    def position(self) -> Asked[int]:
+        """The position of the last event up to then: `await view.position`."""
+        return Asked(self.get_position)
+
     async def run(self, call: Callable[[LedgerView], T]) -> T:
         """The answer of a function of the view that runs in a worker thread: several calls for the price of one hop."""
         return await self._ledger.run(lambda _: call(self._view))
@@ -151,6 +176,18 @@ class AsyncLedgerView(AsyncClosing):
 
 
 _THREADS: Final = 64
+_ASYNCHRONOUS: Final = (
+    "run takes an ordinary function, which gets the blocking Ledger in a worker thread; "
+    "in an asynchronous one await the methods of this ledger instead"
+)
+
+
+def _answer(call: Callable[[Ledger], T], ledger: Ledger) -> T:
+    answer = call(ledger)
+    if inspect.iscoroutine(answer):
+        answer.close()
+        raise InvalidValueError(_ASYNCHRONOUS)
+    return answer
 
 
 class AsyncLedger(AsyncClosing):
@@ -174,6 +211,7 @@ class AsyncLedger(AsyncClosing):
     get_chat = awaited(Ledger.get_chat)
     update_chat = awaited(Ledger.update_chat)
     list_chats = awaited(Ledger.list_chats)
+    count_chats = awaited(Ledger.count_chats)
     delete_chat = awaited(Ledger.delete_chat)
     sweep = awaited(Ledger.sweep)
     due_chats = awaited(Ledger.due_chats)
@@ -196,6 +234,13 @@ class AsyncLedger(AsyncClosing):
     set_active_branch = awaited(Ledger.set_active_branch)
     move_head = awaited(Ledger.move_head)
     list_branches = awaited(Ledger.list_branches)
+    rename_branch = awaited(Ledger.rename_branch)
+    delete_branch = awaited(Ledger.delete_branch)
+
+    get_page = awaited(Ledger.get_page)
+    versions = awaited(Ledger.versions)
+    branches_of = awaited(Ledger.branches_of)
+    show = awaited(Ledger.show)
 
     set_checkpoint = awaited(Ledger.set_checkpoint)
     get_checkpoint = awaited(Ledger.get_checkpoint)
@@ -239,6 +284,7 @@ class AsyncLedger(AsyncClosing):
     graph = awaited(Ledger.graph)
     history = iterated(Ledger.history)
     get_position = awaited(Ledger.get_position)
+    last_position = awaited(Ledger.last_position)
     feeds = awaited(Ledger.feeds)
     forget_feed = awaited(Ledger.forget_feed)
     owner_of = awaited(Ledger.owner_of)
@@ -251,6 +297,20 @@ class AsyncLedger(AsyncClosing):
     backup = awaited(Ledger.backup)
 
     context = staticmethod(Ledger.context)
+
+    @property
+    def position(self) -> Asked[int]:
+        """The position on the log up to which reads know everything: `await ledger.position`."""
+        return Asked(self.get_position)
+
+    @property
+    def location(self) -> str:
+        """The location of the log, without secrets."""
+        return self._location
+
+    async def wait(self, after: int, *, timeout_s: float = RETRY_S) -> bool:
+        """Wait until the log has an event after a position; False when the time is over."""
+        return await self.run(lambda ledger: ledger.wait(after, timeout_s=timeout_s), abandon_on_cancel=True)
 
     def for_user(self, user_id: str) -> "AsyncLedger":
         """Return this ledger limited to what one user owns; see `Ledger.for_user`. Not awaited, for nothing is read."""
@@ -284,9 +344,13 @@ class AsyncLedger(AsyncClosing):
 
         return AsyncFeed(self.run, begin, is_following=follow)
 
-    async def as_of(self, moment: int | datetime) -> AsyncLedgerView:
-        """A read-only view of the ledger as it stood at an earlier moment; see `Ledger.as_of`."""
-        return AsyncLedgerView(self, await self.run(lambda ledger: ledger.as_of(moment)))
+    def as_of(self, moment: int | datetime) -> Opening[AsyncLedgerView]:
+        """A read-only view of the ledger as it stood at an earlier moment, by `async with` or `await`; see `Ledger.as_of`."""
+
+        async def look_back() -> AsyncLedgerView:
+            return AsyncLedgerView(self, await self.run(lambda ledger: ledger.as_of(moment)))
+
+        return Opening(look_back)
 
     @asynccontextmanager
     async def projection(self, name: str) -> AsyncGenerator[ProjectionView]:
@@ -306,13 +370,18 @@ class AsyncLedger(AsyncClosing):
         """
         The answer of a function of the ledger that runs in a worker thread: several calls for the price of one hop.
 
+        Raises:
+            InvalidValueError: It is asynchronous, which a function for another thread cannot be.
+
         Example:
             chat, branches = await ledger.run(lambda l: (l.get_chat("trip"), l.list_branches("trip")))
         """
         if self._limiter is None:
             self._limiter = anyio.CapacityLimiter(_THREADS)
+        if inspect.iscoroutinefunction(call):
+            raise InvalidValueError(_ASYNCHRONOUS)
         return await anyio.to_thread.run_sync(
-            lambda: call(self._open()), abandon_on_cancel=abandon_on_cancel, limiter=self._limiter
+            lambda: _answer(call, self._open()), abandon_on_cancel=abandon_on_cancel, limiter=self._limiter
         )
 
     @property
@@ -346,6 +415,10 @@ class AsyncLedger(AsyncClosing):
             ledger, self._ledger = self._ledger, None
         if ledger is not None:
             await anyio.to_thread.run_sync(ledger.close)
+
+    def __await__(self) -> Generator[Any, Any, Self]:
+        """Open the ledger, if it is not open yet: `ledger = await chatledger.open_async(...)`, which is to be closed."""
+        return self.__aenter__().__await__()
 
     async def __aenter__(self) -> Self:
         await self.run(repr)

@@ -5,10 +5,10 @@ import contextlib
 import functools
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterator
 from concurrent.futures import CancelledError, Future
 from types import TracebackType
-from typing import Any, Concatenate, Final, ParamSpec, Protocol, Self, TypeVar
+from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, Self, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -109,6 +109,16 @@ def iterated(
     return iterate
 
 
+class Asked(Generic[T]):
+    """An answer to be awaited, which is asked for then."""
+
+    def __init__(self, ask: Callable[[], Coroutine[Any, Any, T]]) -> None:
+        self._ask = ask
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        return self._ask().__await__()
+
+
 class AsyncClosing(ABC):
     """Is closed after an `async with`, also where the task was cancelled."""
 
@@ -124,3 +134,21 @@ class AsyncClosing(ABC):
     ) -> None:
         with anyio.CancelScope(shield=True):
             await self.close()
+
+
+C = TypeVar("C", bound=AsyncClosing)
+
+
+class Opening(Asked[C]):
+    """A thing that is opened when this is awaited, or by `async with`, which closes it."""
+
+    _opened: C
+
+    async def __aenter__(self) -> C:
+        self._opened = await self
+        return await self._opened.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._opened.__aexit__(kind, error, trace)

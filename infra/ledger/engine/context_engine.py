@@ -10,10 +10,10 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 from chatledger.domain.context.engine.engine import Engine
 from chatledger.domain.context.fragments import Fragment
 from chatledger.domain.errors import InvalidValueError
-from chatledger.domain.values import Chat
+from chatledger.domain.values import Chat, Message
 
 from ..aio.async_ledger import AsyncLedger
-from ..drafts import new_id
+from ..drafts import MessageLike, new_id
 from ..ledger import Ledger
 from ..open import open_scratch
 from .store_port import LedgerPort
@@ -141,7 +141,7 @@ class ContextEngine:
         """The messages that the next save stores, as they were set."""
         return self._engine.pending
 
-    def set(self, *fragments: Fragment | Any) -> Self:
+    def set(self, *fragments: Message | MessageLike) -> Self:
         """
         Add context fragments to the system prompt, and messages to what the next save stores; both keep their order.
 
@@ -150,7 +150,8 @@ class ContextEngine:
         that; see `save`.
 
         Args:
-            *fragments: Fragments, objects of their shape, `NewMessage` or `Message` values.
+            *fragments: Fragments, objects of their shape, `NewMessage` or `Message` values, or messages as `Ledger.append` takes
+                them: dictionaries and objects of SDKs.
 
         Returns:
             The engine, so that a call can follow: `engine.set(user("Hello")).save()`.

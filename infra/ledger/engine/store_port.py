@@ -6,14 +6,14 @@ from typing import Any, Protocol, TypeVar
 
 from chatledger.domain.chat.save import Save, SaveResult
 from chatledger.domain.context.engine.port import Opened
-from chatledger.domain.context.formats.message_format import MessageFormat
+from chatledger.domain.context.formats.message_format import Format, MessageFormat
 from chatledger.domain.context.fragments import Fragment
 from chatledger.domain.errors import BranchNotFoundError, ChatNotFoundError
 from chatledger.domain.values import Branch, Chat
 
 from ...log.envelope import acting, clock_ms
 from ..aio.awaiting import awaited
-from ..drafts import new_id
+from ..drafts import adopted, new_id
 from ..ledger import Ledger
 from .computed import compute, compute_now, has_computed
 from .formats.by_name import message_format
@@ -109,7 +109,7 @@ class LedgerPort:
             return compute_now(fragments, context=context, sandbox=sandbox)
         return await compute(fragments, context=context, sandbox=sandbox)
 
-    def message_format(self, form: str | MessageFormat) -> MessageFormat:
+    def message_format(self, form: Format) -> MessageFormat:
         """Find a format by its name."""
         return message_format(form)
 
@@ -118,6 +118,7 @@ class LedgerPort:
         _logger.warning("%s: %s", what, type(error).__name__)
 
     new_id = staticmethod(new_id)
+    adopted = staticmethod(adopted)
     clock_ms = staticmethod(clock_ms)
 
 

@@ -1,20 +1,18 @@
 """Filters: which events a history shows, and a feed lets through."""
 
 from collections.abc import Callable, Collection
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, Final, cast
 
 from chatledger.domain.chat.events import Recorded
 from chatledger.domain.errors import InvalidValueError
-from chatledger.domain.limits import check_count, check_id
+from chatledger.domain.limits import check_id, sought_id
 from chatledger.domain.log.codec import BODIES
 
+from ..expiry import bound_ms
 from ..scopes.user_store import Owners
-
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MS: Final = timedelta(milliseconds=1)
 
 
 class HistoryFilter:
@@ -36,20 +34,15 @@ class HistoryFilter:
         user_id: str | None,
         topics: Collection[str] | None,
         actor: str | None,
-        since: datetime | None,
+        since: int | datetime | None,
         until: int | datetime | None,
     ) -> None:
         self._owners = owners
-        self._user_id = None if user_id is None else check_id(user_id, "user_id", empty=True)
+        self._user_id = None if user_id is None else sought_id(user_id, "user_id", empty=True)
         self._has_topic = FeedFilter(owners.is_owner, chat_id=None, user_id=None, topics=topics)
-        self._actor = None if actor is None else check_id(actor, "actor")
-        self._since = None if since is None else -((_EPOCH - _time(since, "since")) // _MS)  # rounded up
-        self._last_time: int | None = None
-        self.last_position: int | None = None
-        if isinstance(until, datetime):
-            self._last_time = (_time(until, "until") - _EPOCH) // _MS
-        elif until is not None:
-            self.last_position = check_count(until, "until")
+        self._actor = None if actor is None else sought_id(actor, "actor")
+        self._since = None if since is None else bound_ms(since, "since", up=True)
+        self._last_time = None if until is None else bound_ms(until, "until")
         self._ended: set[str] = set()
 
     def __call__(self, recorded: Recorded) -> bool:
@@ -70,16 +63,6 @@ class HistoryFilter:
         if recorded.chat_id in self._ended:
             return False
         return self._since is None or recorded.occurred_at >= self._since
-
-
-def _time(value: object, what: str) -> datetime:
-    if not isinstance(value, datetime):
-        msg = f"{what} must be a datetime, not {type(value).__name__}; a position is given as after"
-        raise InvalidValueError(msg)
-    if value.tzinfo is None:
-        msg = f"{what} needs a time zone, e.g. datetime.now(timezone.utc)"
-        raise InvalidValueError(msg)
-    return value
 
 
 MAX_SHARES: Final = 4096

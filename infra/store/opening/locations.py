@@ -5,7 +5,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import closing, contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import Final, Literal, NamedTuple, get_args
+from typing import Any, Final, Literal, NamedTuple, get_args
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import platformdirs
@@ -53,6 +53,13 @@ def _checked_message_limit(limit: int) -> int:
         msg = f"max_message_bytes must be a number from {LARGE_BYTES:,} to {_MOST_MESSAGE_BYTES:,}, not {limit!r}"
         raise ConfigurationError(msg)
     return limit
+
+
+def _checked_timeout(timeout_s: Any) -> float:
+    if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float) or not timeout_s > 0:
+        msg = f"timeout_s must be a number of seconds above 0, not {timeout_s!r}"
+        raise ConfigurationError(msg)
+    return timeout_s
 
 
 class OpenedLog(NamedTuple):
@@ -115,7 +122,7 @@ class Options:
         self.durability: Durability = durability
         self.create = create
         self.progress = progress or no_progress
-        self.timeout_s = timeout_s
+        self.timeout_s = _checked_timeout(timeout_s)
         self.max_event_bytes = max_event_bytes
         self.max_message_bytes = _checked_message_limit(max_message_bytes)
         if not isinstance(encryption, Encryption | None):

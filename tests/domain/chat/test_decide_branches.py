@@ -2,13 +2,22 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from tests.support.stories import CHAT, Story, neighboured
+from tests.support.stories import CHAT, Story, neighboured, user
 
-from chatledger.domain.chat.decide_branches import decide_activate, decide_create_branch, decide_fork, decide_move_head
-from chatledger.domain.chat.events import Body, BranchActivated, BranchCreated, HeadMoved
+from chatledger.domain.chat.decide_branches import (
+    decide_activate,
+    decide_create_branch,
+    decide_delete_branch,
+    decide_fork,
+    decide_move_head,
+    decide_rename_branch,
+    decide_show,
+)
+from chatledger.domain.chat.events import Body, BranchActivated, BranchCreated, BranchDeleted, BranchRenamed, HeadMoved
 from chatledger.domain.chat.fork import bases_of, next_name
 from chatledger.domain.chat.replay import ReplayedChat
 from chatledger.domain.errors import (
@@ -17,6 +26,7 @@ from chatledger.domain.errors import (
     ChatNotFoundError,
     HeadConflictError,
     InvalidValueError,
+    LastBranchError,
     MessageNotFoundError,
     WrongChatError,
 )
@@ -70,6 +80,9 @@ def test_a_bad_branch_name_is_refused(bad: Any) -> None:
     acts: list[Callable[[], object]] = [
         lambda: create(story.chat(), bad),
         lambda: decide_activate(story.chat(), bad),
+        lambda: decide_rename_branch(story.chat(), bad, "idea"),
+        lambda: decide_rename_branch(story.chat(), "main", bad),
+        lambda: decide_delete_branch(story.chat(), bad),
         lambda: decide_move_head(story.chat(), bad, "m1", expected=ANY),
     ]
     for act in acts:
@@ -87,6 +100,7 @@ def test_heads_are_messages_of_the_chat(head: str, error: type[Exception]) -> No
     acts: list[Callable[[], object]] = [
         lambda: create(story.chat(), "idea", head),
         lambda: fork(story.chat(), head),
+        lambda: decide_show(story.chat(), head, branch_id="new", created_at=7),
         lambda: decide_move_head(story.chat(), "main", head, expected=ANY),
     ]
     for act in acts:
@@ -102,6 +116,8 @@ def test_branches_need_a_chat() -> None:
         lambda: create(none, "idea"),
         lambda: fork(none, "m1"),
         lambda: decide_activate(none, "main"),
+        lambda: decide_rename_branch(none, "main", "idea"),
+        lambda: decide_show(none, "m1", branch_id="new", created_at=7),
         lambda: decide_move_head(none, "main", None, expected=ANY),
     ]
     for act in acts:
@@ -134,6 +150,8 @@ def test_unknown_branches_are_refused() -> None:
         decide_activate(story.chat(), "idea")
     with pytest.raises(BranchNotFoundError):
         decide_move_head(story.chat(), "none", "m1", expected=ANY)
+    with pytest.raises(BranchNotFoundError):
+        decide_rename_branch(story.chat(), "none", "idea")
 
     assert (CHAT, "idea") == (caught.value.chat_id, caught.value.branch)
     assert ["main"] == [found.name for found in story.chat().branches if found.is_active]
@@ -176,6 +194,10 @@ def test_move_head_from_elsewhere_is_refused(target: str | None, expected: str |
         (["main", "main-v2", "main-v2-v2"], "main-v2", "main-v2-v3"),
         (["main", "main-v3", "main-v4"], "main", "main-v5"),
         (["main", "main-v-v2"], "main-v", "main-v-v3"),  # the base itself is no branch
+        (["main", "main-v2", "main-v2-v2"], "main-v2-v2", "main-v4"),  # no third ending
+        (["main", "main-v2", "main-v4", "main-v2-v2"], "main-v2-v2", "main-v5"),
+        (["main", "-v2-v3"], "-v2-v3", "-v2-v3-v2"),  # a name is left
+        (["main", "-v2-v3-v4"], "-v2-v3-v4", "-v2-v2"),
     ],
 )
 def test_automatic_names(existing: list[str], base: str, name: str) -> None:
@@ -212,20 +234,24 @@ def test_fork_without_activation() -> None:
     )
 
 
-NAME = st.text("mv-12é", min_size=1, max_size=6)
+NAME = st.text("mv-12é", min_size=1, max_size=6) | st.from_regex(r"m?é?(-v[12]){0,4}", fullmatch=True).filter(bool)
 
 
 @given(st.lists(NAME, unique=True, max_size=12), NAME)
 @example(["main", "main-v3"], "main")
 def test_names_agree_with_the_rule(existing: list[str], base: str) -> None:
     """The count by bases equals the rule of SM-25 as it is written, and the name is free."""
-    counted = sum(name == base or name.startswith(f"{base}-v") for name in existing)
+    first = base
+    while (shorter := first.rpartition("-v"))[0] and shorter[2].isdecimal():
+        first = shorter[0]
+    stem = first if base.count("-v", len(first)) >= 2 else base  # a third ending is not made
+    counted = sum(name == stem or name.startswith(f"{stem}-v") for name in existing)
     number = counted + 1
-    while f"{base}-v{number}" in existing:
+    while f"{stem}-v{number}" in existing:
         number += 1
 
-    assert counted == sum(base in bases_of(name) for name in existing)
-    assert f"{base}-v{number}" == next_name(
+    assert counted == sum(stem in bases_of(name) for name in existing)
+    assert f"{stem}-v{number}" == next_name(
         base, named_after=lambda base: sum(base in bases_of(name) for name in existing), is_taken=existing.__contains__
     )
 
@@ -256,12 +282,122 @@ def test_forks_of_very_long_names_have_valid_names(base: str) -> None:
 
 
 def test_forks_of_forks_without_end() -> None:
-    """A thousand forks, each of the one before, all get names; where a name is full, counting starts over."""
+    """A thousand forks, each of the one before: all names differ and stay short, and each is found at the first try."""
     counts = Counter(bases_of("main"))
     names = ["main"]
+    asked: list[str] = []
+
+    def is_taken(name: str) -> bool:
+        asked.append(name)
+        return name in names
+
     for _ in range(1000):
-        names.append(next_name(names[-1], named_after=counts.__getitem__, is_taken=set(names).__contains__))
+        names.append(next_name(names[-1], named_after=counts.__getitem__, is_taken=is_taken))
         counts.update(bases_of(names[-1]))
 
+    assert names[:8] == ["main", "main-v2", "main-v2-v2", "main-v4", "main-v4-v2", "main-v6", "main-v6-v2", "main-v8"]
     assert 1001 == len(set(names))
-    assert all(len(name.encode()) <= MAX_ID_BYTES for name in names)
+    assert max(map(len, names)) == len("main-v1000-v2")
+    assert 1000 == len(asked)
+
+
+def test_rename_branch() -> None:
+    """The name alone changes, of the active branch too; a name that is taken is refused, the own one changes nothing."""
+    story = told()
+    story.write(create(story.chat(), "idea", "m1"))
+    before = story.chat().branch("main")
+    bodies = decide_rename_branch(story.chat(), "main", "Riga")
+    story.write(bodies)
+    after = story.chat().branch("Riga")
+
+    assert [BranchRenamed("b1", "main", "Riga")] == bodies
+    assert before is not None
+    assert after is not None
+    assert ("Riga", *msgspec.structs.astuple(before)[:2]) == (after.name, *msgspec.structs.astuple(after)[:2])
+    assert (True, "m3", 3) == (after.is_active, after.head_message_id, after.message_count)
+    assert story.chat().branch("main") is None
+    assert [] == decide_rename_branch(story.chat(), "Riga", "Riga")
+    with pytest.raises(BranchExistsError):
+        decide_rename_branch(story.chat(), "idea", "Riga")
+
+
+def test_delete_branch() -> None:
+    """A branch that is not active goes in one event, and its messages stay; of an unknown one nothing is written."""
+    story = told()
+    story.write(create(story.chat(), "idea", "m1"))
+    bodies = decide_delete_branch(story.chat(), "idea")
+    story.write(bodies)
+
+    assert [BranchDeleted("new", "idea")] == bodies
+    assert ["main"] == [branch.name for branch in story.chat().branches]
+    assert 3 == len(story.chat().messages)
+    assert [] == decide_delete_branch(story.chat(), "idea")
+    assert [] == decide_delete_branch(ReplayedChat("none"), "idea")
+
+
+def test_delete_the_active_branch() -> None:
+    """The one seen last before becomes active in the same commit, appending to others aside."""
+    story = told()
+    for name in ("a", "b", "c"):
+        story.write(create(story.chat(), name, "m1", activate=name != "c"))
+    story.write(decide_activate(story.chat(), "a"))
+    story.append(user("m4"), branch="main")
+
+    assert ["a", "b", "main", "c"] == [branch.name for branch in story.chat().branches_seen()]
+    for name, then in (("a", "b"), ("b", "main"), ("main", "c")):
+        bodies = decide_delete_branch(story.chat(), name)
+        story.write(bodies)
+        assert [BranchActivated, BranchDeleted] == [type(body) for body in bodies]
+        assert [then] == [branch.name for branch in story.chat().branches if branch.is_active]
+
+
+def test_the_last_branch_stays() -> None:
+    """A chat has one branch at least."""
+    story = told()
+    with pytest.raises(LastBranchError) as caught:
+        decide_delete_branch(story.chat(), "main")
+
+    assert (CHAT, "main") == (caught.value.chat_id, caught.value.branch)
+
+
+def test_names_are_not_given_twice() -> None:
+    """A deleted or renamed branch counts when the next automatic name is chosen: no name means something else later."""
+    story = told()
+    for expected in ("main-v2", "main-v3", "main-v4"):
+        [body] = fork(story.chat(), "m2", activate=False, base="main")
+        story.write([body])
+        assert isinstance(body, BranchCreated)
+        assert expected == body.name
+        story.write(
+            decide_delete_branch(story.chat(), expected)
+            if expected == "main-v3"
+            else decide_rename_branch(story.chat(), expected, f"was {expected}")
+        )
+
+
+def test_show_goes_to_the_branch_seen_last() -> None:
+    """Of the branches with the message; when it is the active one, nothing happens."""
+    story = told()
+    for name in ("a", "b"):
+        story.write(create(story.chat(), name, "m1", activate=True))
+        story.append(user(f"m-{name}"), branch=name)
+    story.write(decide_activate(story.chat(), "main"))
+
+    assert [] == decide_show(story.chat(), "m1", branch_id="x", created_at=7)
+    assert [BranchActivated("new", "a")] == decide_show(story.chat(), "m-a", branch_id="x", created_at=7)
+    story.write(create(story.chat(), "c", "m-a"))
+    assert [BranchActivated("new", "a")] == decide_show(story.chat(), "m-a", branch_id="x", created_at=7)
+
+
+def test_show_makes_a_branch_where_none_has_the_message() -> None:
+    """It ends at the newest answer to the newest answer."""
+    story = told()
+    story.add(user("n1", parent_id="m1"), user("n2", parent_id="n1"), user("n3", parent_id="n1"))
+    story.add(user("n4", parent_id="n3"), user("n5", parent_id="n2"))
+
+    assert [BranchCreated("x", "main-v2", "n4", 7, is_active=True)] == decide_show(
+        story.chat(), "n1", branch_id="x", created_at=7
+    )
+    assert [BranchCreated("x", "main-v2", "n5", 7, is_active=True)] == decide_show(
+        story.chat(), "n2", branch_id="x", created_at=7
+    )

@@ -1,10 +1,15 @@
 from typing import Any
 
+import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.support.stories import CHAT, Story, user
 
+from chatledger.domain.chat.decide_branches import decide_create_branch
 from chatledger.domain.chat.decide_import import decide_import, import_result, rest_of
 from chatledger.domain.chat.events import Body, HeadMoved, MessagesAppended
+from chatledger.domain.chat.import_versions import OnChange, settle_changes
 from chatledger.domain.chat.interchange import ImportedBranch, ImportedChat, ImportedCheckpoint, ImportedMessage
 from chatledger.domain.chat.replay import ReplayedChat
 from chatledger.domain.errors import (
@@ -56,7 +61,7 @@ def test_a_new_chat_is_as_it_was_imported() -> None:
     }
     assert [("m1", None), ("m2", "m1"), ("m3", "m2"), ("a", "m1")] == [(m.id, m.parent_id) for m in replayed.messages]
     assert [("cp", "m2", 7)] == [(mark.name, mark.message_id, mark.created_at) for mark in replayed.checkpoints]
-    result = import_result(CHAT, bodies)
+    result = import_result(conversation(), bodies)
     assert (True, 4, 2, 0, 1) == (
         result.is_new,
         result.messages_added,
@@ -134,11 +139,149 @@ def test_a_bad_import_is_refused(given: dict[str, Any], error: type[Exception]) 
 
 
 def test_an_import_does_not_overwrite_a_message() -> None:
-    """An id that is stored with other content is refused (SM-6)."""
+    """An id that is stored with other content is refused (SM-6), unless that was settled before."""
     story = Story().chain()
     story.append(user("m1", "other"))
     with pytest.raises(MessageConflictError):
         decide(story.chat(), conversation())
+
+
+# Messages that were changed at their source
+
+
+def again(story: Story, chat: ImportedChat, on_change: OnChange = "version") -> list[Body]:
+    """Take a chat in as a ledger does."""
+    bodies = decide_import(
+        story.chat(),
+        settle_changes(story.chat(), chat, on_change),
+        ids=[story.new_id() for _ in range(20)],
+        now=1_000,
+    )
+    story.write(bodies)
+    return bodies
+
+
+def texts(story: Story, branch: str) -> list[Any]:
+    """The data on a branch, oldest first."""
+    chat = story.chat()
+    found = chat.branch(branch)
+    at, said = None if found is None else found.head_message_id, list[Any]()
+    while at is not None:
+        message = chat.message(at)
+        assert message is not None
+        said.append(message.data)
+        at = message.parent_id
+    return said[::-1]
+
+
+def line(*said: Any, **given: Any) -> ImportedChat:
+    """A conversation on one branch: messages m0, m1, ... with these data."""
+    messages = tuple(message(f"m{n}", f"m{n - 1}" if n else None, data) for n, data in enumerate(said))
+    head = messages[-1].id if messages else None
+    main = ImportedBranch(name="main", head_message_id=head, is_active=True)
+    return conversation(**{"messages": messages, "branches": (main,), "checkpoints": (), **given})
+
+
+def test_a_placeholder_that_was_filled_comes_as_a_new_version() -> None:
+    """The branch moves to it, later turns come in after it, and nothing changes when all of that is imported again."""
+    story = Story()
+    again(story, line("q", ""))
+    for said in (["q", "an answer"], ["q", "an answer", "and?", ""], ["q", "an answer", "and?", "that is all"]):
+        again(story, line(*said))
+
+        assert said == texts(story, "main")
+        assert [] == again(story, line(*said))
+    assert "" == story.chat().messages[1].data
+
+
+def test_what_follows_a_changed_message_follows_its_new_version() -> None:
+    """Also when it was there before; a branch that went on here stays, and so do checkpoints."""
+    story = Story()
+    again(story, line("q", "a", "q2", checkpoints=(ImportedCheckpoint(name="cp", message_id="m1"),)))
+    story.write(
+        decide_create_branch(story.chat(), "mine", "m2", activate=False, branch_id=story.new_id("b"), created_at=1)
+    )
+    again(story, line("Q", "a", "q2", checkpoints=(ImportedCheckpoint(name="new", message_id="m1"),)))
+    chat = story.chat()
+    marks = {mark.name: chat.message(mark.message_id) for mark in chat.checkpoints}
+
+    assert ["Q", "a", "q2"] == texts(story, "main")
+    assert ["q", "a", "q2"] == texts(story, "mine")
+    assert [True, False] == [mark is not None and mark.id == "m1" for mark in (marks["cp"], marks["new"])]
+
+
+def test_a_changed_message_goes_back_to_what_it_was() -> None:
+    """Then its first version counts again; nothing new is written but the move."""
+    story = Story()
+    for said in ("a", "b"):
+        again(story, line("q", said))
+    bodies = again(story, line("q", "a"))
+
+    assert ["q", "a"] == texts(story, "main")
+    assert [HeadMoved] == [type(body) for body in bodies]
+
+
+def test_a_branch_that_went_on_here_does_not_move_to_a_new_version() -> None:
+    """What was said here is not taken from sight."""
+    story = Story()
+    again(story, line("q", ""))
+    story.append(user("mine", "m"))
+    again(story, line("q", "a"))
+
+    assert ["q", "", "m"] == texts(story, "main")
+
+
+def test_a_changed_message_is_skipped_or_refused() -> None:
+    """Skipped, it stays as it is stored, and later turns come in after it."""
+    story = Story()
+    again(story, line("q", ""))
+    again(story, line("q", "a", "q2"), "skip")
+
+    assert ["q", "", "q2"] == texts(story, "main")
+    with pytest.raises(MessageConflictError):
+        again(story, line("q", "a"), "refuse")
+    with pytest.raises(InvalidValueError, match="on_change must be one of version, skip, refuse"):
+        again(story, line("q", "a"), "other")  # type: ignore[arg-type]  # what a caller without types may give
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["add", "add", "edit", "move"]), st.integers(0, 9), st.integers(0, 3)), max_size=12
+    )
+)
+def test_a_source_in_use_can_be_imported_after_every_change(steps: list[tuple[str, int, int]]) -> None:
+    """However messages are added, changed in place, and hung elsewhere: the branch says what the source says, at once and again."""
+    story = Story()
+    source: dict[str, ImportedMessage] = {}
+    head: str | None = None
+    for number, (kind, at, value) in enumerate(steps):
+        ids = list(source)
+        if kind == "add" or not ids:
+            head, parent = f"m{number}", head
+            source[head] = message(head, parent, {"id": head, "n": value})
+        elif kind == "edit":
+            edited = ids[at % len(ids)]
+            source[edited] = msgspec.structs.replace(source[edited], data={"id": edited, "n": value})
+        else:
+            # The newest message is hung on any other one.
+            source[ids[-1]] = msgspec.structs.replace(
+                source[ids[-1]], parent_id=None if len(ids) < 2 else ids[at % (len(ids) - 1)]
+            )
+        main = ImportedBranch(name="main", head_message_id=head, is_active=True)
+        chat = conversation(messages=tuple(source.values()), branches=(main,), checkpoints=())
+        again(story, chat)
+        expected: list[Any] = []
+        key = head
+        while key is not None:
+            expected.append(source[key].data["n"])
+            key = source[key].parent_id
+
+        assert expected[::-1] == [data["n"] for data in texts(story, "main")]
+        assert [] == again(story, chat)
+        assert all(one.data["id"] == one.id for one in story.chat().messages)
+
+
+# An import in parts
 
 
 def test_a_rest_is_decided_without_the_messages() -> None:

@@ -12,6 +12,8 @@ from chatledger.domain.chat.events import (
     Body,
     BranchActivated,
     BranchCreated,
+    BranchDeleted,
+    BranchRenamed,
     ChatCreated,
     ChatDeleted,
     ChatUpdated,
@@ -96,6 +98,8 @@ bodies: st.SearchStrategy[Body] = st.one_of(
     st.builds(MessagesAppended, st.lists(messages, max_size=3).map(tuple), optional_ids, optional_ids, optional_ids),
     st.builds(BranchCreated, ids, ids, optional_ids, times, st.booleans()),
     st.builds(BranchActivated, ids, ids),
+    st.builds(BranchRenamed, ids, ids, ids),
+    st.builds(BranchDeleted, ids, ids),
     st.builds(HeadMoved, ids, ids, optional_ids, optional_ids),
     st.builds(CheckpointSet, ids, ids, ids, times),
     st.builds(CheckpointDeleted, ids),
@@ -138,7 +142,7 @@ def encoded(
 
 def test_every_kind_is_tried() -> None:
     """A new kind of event has to join these tests."""
-    assert 23 == len(BODIES)
+    assert 25 == len(BODIES)
     assert len(BODIES) == len({body.TOPIC for body in BODIES})
 
 

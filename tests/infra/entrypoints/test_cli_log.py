@@ -34,6 +34,8 @@ def story(tmp_path: Path) -> Path:
         ledger.move_head("trip", "main", first.id, expected=second.id)
         ledger.delete_checkpoint("trip", "start")
         ledger.update_chat("trip", title="Weekend")
+        ledger.rename_branch("trip", "main", "Riga")
+        ledger.delete_branch("trip", "main-v2")
         ledger.create_chat("gone", "bob")
         ledger.append("gone", [user("secret")])
         ledger.delete_chat("gone")
@@ -54,7 +56,10 @@ def test_log_tells_what_happened(story: Path) -> None:
         "head_moved",
         "checkpoint_deleted",
         "chat_updated",
+        "branch_renamed",
+        "branch_deleted",
     ]
+    assert told[-2:] == ["main to Riga", "main-v2"]
     assert all(line.split()[2] == "ada" for line in lines)
     assert told[0] == '"Riga", owner ada'
     assert told[1] == 'user "hello", assistant "hi", to main'
@@ -70,7 +75,7 @@ def test_log_of_all_chats_names_them(story: Path) -> None:
     lines = run("log", at=story).stdout.splitlines()
 
     assert len(lines) == len(ask_lines("log", at=story))
-    assert sum(line.endswith("  [trip]") for line in lines) == 9
+    assert sum(line.endswith("  [trip]") for line in lines) == 11
     assert re.search(r"1 message and 1 branch erased, 2 events, last hash [0-9a-f]{12}  \[gone\]$", lines[-1])
 
 
@@ -80,7 +85,7 @@ def test_log_as_json(story: Path) -> None:
 
     found = ask_lines("log", "trip", at=story)
     assert found == expected
-    assert [event["version"] for event in found] == list(range(1, 10))
+    assert [event["version"] for event in found] == list(range(1, 12))
     assert [event["previous_hash"] for event in found[1:]] == [event["hash"] for event in found[:-1]]
 
 
@@ -136,7 +141,7 @@ def test_replay_until_a_position(story: Path) -> None:
     result = run("replay", "trip", "--until", "3", at=story)
     *steps, last = ask_lines("replay", "trip", "--until", "3", at=story)
     with chatledger.open(story) as ledger:
-        drawn = folded_graph(ReplayedChat("trip", ledger.history("trip", until=3)))
+        drawn = folded_graph(ReplayedChat("trip", ledger.history("trip", up_to=3)))
 
     assert [step["position"] for step in steps] == [1, 2, 3]
     assert [branch["name"] for branch in last["branches"]] == ["main"]

@@ -349,3 +349,20 @@ async def test_rebuild_and_search_awaited(notes: Path) -> None:
         with pytest.raises(InvalidValueError):
             await ledger.rebuild(only="words")
     assert [hit.message.id for hit in before] == ["t2", "t1"]
+
+
+def test_fields(tmp_path: Path) -> None:
+    """`--in` names what is searched, one or several; a hit that is not in the text says where it is."""
+    parts = [{"type": "tool-x", "output": "an okapi <mark>"}, {"type": "text", "text": "near the lake"}]
+    with chatledger.open(tmp_path) as ledger:
+        ledger.create_chat("trip", "ada")
+        ledger.append("trip", [NewMessage("assistant", {"parts": parts}, id="m1", created_at=0)])
+
+    assert "No message matches.\n" == run("search", "okapi", at=tmp_path).stdout
+    result = run("search", "okapi", "--in", "tools", "--in", "text", at=tmp_path)
+    assert (
+        "assistant  1970-01-01T00:00:00.000Z  m1  [trip]  in tools\n  an <mark>okapi</mark> <mark>\n" == result.stdout
+    )
+    assert "in tools" not in run("search", "lake", "--in", "text", "--in", "tools", at=tmp_path).stdout
+    assert ["tools"] == [hit["within"] for hit in ask("search", "okapi", "--in", "tools", at=tmp_path)]
+    assert "reasoning" in fails(2, "search", "okapi", "--in", "outputs", at=tmp_path)

@@ -42,6 +42,12 @@ BOMBS: dict[str, Callable[[Path, int], Path]] = {
         folder / "x.jsonl.gz", b'{"message_tree_id": 1}\n', size, fill=b" " * 1023 + b"\n"
     ),
     "chatgpt": lambda folder, size: write_gzip(folder / "x.json.gz", b'[{"mapping": "', size),
+    "claude": lambda folder, size: write_gzip(folder / "x.json.gz", b'[{"chat_messages": "', size),
+    "messages": lambda folder, size: write_gzip(folder / "x.json.gz", b'[{"role": "user"}, "', size),
+    "messages by line": lambda folder, size: write_gzip(
+        folder / "x.jsonl.gz", b'{"messages": 1}\n', size, fill=b" " * 1023 + b"\n"
+    ),
+    "sharegpt": lambda folder, size: write_gzip(folder / "x.json.gz", b'[{"conversations": [{"from": "', size),
     "sqlite": lambda folder, size: write_gzip(folder / "x.db.gz", b"SQLite format 3\0", size),
     "zip": lambda folder, size: write_zip(folder / "x.zip", size // 2),
     "zip of many": lambda folder, size: write_zip(folder / "x.zip", size // 8, members=9),

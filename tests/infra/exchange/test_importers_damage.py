@@ -12,6 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.soak import examples
 
+from chatledger.domain.chat.decide_import import decide_import
+from chatledger.domain.chat.replay import ReplayedChat
 from chatledger.domain.errors import ChainIntegrityError, InvalidValueError, UnsupportedFormatError
 from chatledger.importers import Problem, read_chats, validate_chat, write_chats
 
@@ -33,6 +35,11 @@ def read(content: bytes, *, format: str | None, strict: bool) -> list[Problem]: 
         try:
             for chat in read_chats(path, format=format, strict=strict, on_problem=problems.append):
                 validate_chat(chat)
+                # What a reader yields, a ledger takes.
+                ids = [
+                    f"new{number}" for number in range(1 + len(chat.branches) + len(chat.checkpoints) + len(chat.runs))
+                ]
+                decide_import(ReplayedChat(chat.id), chat, ids=ids, now=1)
         except OURS as error:
             outcome = str(error)
     assert not outcome or str(path) in outcome
@@ -65,13 +72,23 @@ def export() -> list[Any]:
 SAMPLES: dict[str, list[Any]] = {
     "chatgpt": json.loads((DATA / "chatgpt_conversations.json").read_text(encoding="utf-8")),
     "chatledger": export(),
+    "claude": json.loads((DATA / "claude_conversations.json").read_text(encoding="utf-8")),
     "messages": [json.loads(line) for line in (DATA / "oasst_messages.jsonl").read_text(encoding="utf-8").splitlines()],
+    "messages of an api": [
+        json.loads(line) for line in (DATA / "messages_finetuning.jsonl").read_text(encoding="utf-8").splitlines()
+    ],
+    "one list": json.loads((DATA / "messages_openai.json").read_text(encoding="utf-8")),
+    "sharegpt": json.loads((DATA / "sharegpt.json").read_text(encoding="utf-8")),
     "trees": [json.loads(line) for line in (DATA / "oasst_trees.jsonl").read_text(encoding="utf-8").splitlines()],
 }
 
 
+FORMATS = {"messages": "oasst", "trees": "oasst", "messages of an api": "messages", "one list": "messages"}
+LISTS = ("chatgpt", "claude", "one list", "sharegpt")
+
+
 def render(name: str, records: list[Any]) -> bytes:
-    text = json.dumps(records) if name == "chatgpt" else "\n".join(json.dumps(record) for record in records)
+    text = json.dumps(records) if name in LISTS else "\n".join(json.dumps(record) for record in records)
     return text.encode()
 
 
@@ -84,10 +101,9 @@ def test_odd_values_anywhere(name: str, data: st.DataObject) -> None:
         places = list_places(records)
         container, key = places[data.draw(st.integers(0, len(places) - 1))]
         container[key] = copy.deepcopy(data.draw(odd_values))
-    kind = name if name.startswith("chat") else "oasst"
 
     for strict in (False, True):
-        read(render(name, records), format=kind, strict=strict)
+        read(render(name, records), format=FORMATS.get(name, name), strict=strict)
 
 
 @pytest.mark.parametrize("name", sorted(SAMPLES))

@@ -6,57 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.deepagents_files import BRANCHES, CHAT, CHECKPOINTS, MESSAGES, make_file
 from tests.support.imported_files import read
 
 from chatledger.domain.errors import ChainIntegrityError, InvalidValueError
-
-# The columns that @deepagents/context writes, in our words.
-SCHEMA = """
-CREATE TABLE chats (id TEXT PRIMARY KEY, userId TEXT NOT NULL, title TEXT, metadata TEXT,
-    createdAt INTEGER NOT NULL, updatedAt INTEGER NOT NULL);
-CREATE TABLE messages (id TEXT PRIMARY KEY, chatId TEXT NOT NULL, parentId TEXT, name TEXT NOT NULL, type TEXT,
-    data TEXT NOT NULL, createdAt INTEGER NOT NULL);
-CREATE TABLE branches (id TEXT PRIMARY KEY, chatId TEXT NOT NULL, name TEXT NOT NULL, headMessageId TEXT,
-    isActive INTEGER NOT NULL DEFAULT 0, createdAt INTEGER NOT NULL, UNIQUE (chatId, name));
-CREATE TABLE checkpoints (id TEXT PRIMARY KEY, chatId TEXT NOT NULL, name TEXT NOT NULL, messageId TEXT NOT NULL,
-    createdAt INTEGER NOT NULL, UNIQUE (chatId, name));
-"""
-CHAT = ("c1", "ada", "Bread", '{"b": 1, "a": [true, null]}', 1_700_000_000_000, 1_700_000_009_000)
-MESSAGES = [
-    ("m1", "c1", None, "user", "message", '{"role":"user","parts":[{"type":"text","text":"hi"}]}', 1_700_000_000_001),
-    ("m2", "c1", "m1", "assistant", "message", '"plain"', 1_700_000_000_002),
-    ("m3", "c1", "m1", "hint", None, "null", 1_700_000_000_003),
-]
-BRANCHES = [
-    ("b1", "c1", "main", "m2", 0, 1_700_000_000_000),
-    ("b2", "c1", "main-v2", "m3", 1, 1_700_000_000_004),
-    ("b3", "c1", "empty", None, 0, 1_700_000_000_005),
-]
-CHECKPOINTS = [("k1", "c1", "start", "m1", 1_700_000_000_006)]
-
-
-def make_file(
-    path: Path,
-    *,
-    chats: list[Any] | None = None,
-    messages: list[Any] | None = None,
-    branches: list[Any] | None = None,
-    checkpoints: list[Any] | None = None,
-    journal: str = "DELETE",
-) -> Path:
-    with closing(sqlite3.connect(path)) as database:
-        database.execute(f"PRAGMA journal_mode = {journal}")
-        database.executescript(SCHEMA)
-        for table, rows in (
-            ("chats", [CHAT] if chats is None else chats),
-            ("messages", MESSAGES if messages is None else messages),
-            ("branches", BRANCHES if branches is None else branches),
-            ("checkpoints", CHECKPOINTS if checkpoints is None else checkpoints),
-        ):
-            for row in rows:
-                database.execute(f"INSERT INTO {table} VALUES ({', '.join('?' * len(row))})", row)
-        database.commit()
-    return path
 
 
 def test_everything_is_carried_over(tmp_path: Path) -> None:
@@ -143,9 +96,9 @@ def test_broken_links(tmp_path: Path, changes: dict[str, Any], count: int) -> No
         (("m4", "c1", "m2", "user", None, "{", 1), "not valid JSON"),
         (("m4", "c1", "m2", "user", None, "NaN", 1), "not valid JSON"),
         (("m4", "c1", "m2", "user", None, "[" * 100_000, 1), "nested too deeply"),
-        (("m4", "c1", "m2", "", None, "1", 1), "no name"),
-        (("", "c1", "m2", "user", None, "1", 1), "an id is empty"),
-        (("m4", "c1", b"m2", "user", None, "1", 1), "an id is not a text"),
+        (("m4", "c1", "m2", "", None, "1", 1), "its name must not be empty"),
+        (("", "c1", "m2", "user", None, "1", 1), "its id must not be empty"),
+        ((b"m4", "c1", "m2", "user", None, "1", 1), "its id is not a text"),
     ],
 )
 def test_a_broken_row_is_skipped(tmp_path: Path, row: Any, reason: str) -> None:
@@ -170,9 +123,9 @@ def test_damaged_text_is_skipped_and_half_an_emoji_replaced(tmp_path: Path) -> N
         "plain",
         "\ufffd",
     ]
-    words = ["not UTF-8", "surrogates", "head 'm3'", "no active"]
+    words = ["not UTF-8", "surrogates", "head 'm3' of branch 'main-v2' of chat 'c1' was skipped; it ends at 'm1'"]
     assert all(word in problem.message for problem, word in zip(problems, words, strict=True))
-    assert [branch.name for branch in chat.branches if branch.is_active] == ["main"]
+    assert [("main-v2", "m1")] == [(one.name, one.head_message_id) for one in chat.branches if one.is_active]
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,6 @@ values: st.SearchStrategy[Any] = st.recursive(
     st.none()
     | st.booleans()
     | st.integers(-(2**63), 2**64 - 1)
-    | st.integers()
     | st.floats(allow_nan=False, allow_infinity=False)
     | texts,
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(texts, inner, max_size=4),
@@ -48,10 +47,10 @@ times = st.none() | st.integers(-(2**53), 2**53)
 @st.composite
 def chats(draw: st.DrawFn, chat_ids: st.SearchStrategy[str] = ids, prefix: str = "") -> ImportedChat:
     keys = [prefix + key for key in draw(st.lists(ids, unique=True, max_size=8))]
-    names = draw(st.lists(texts.filter(bool), unique=True, min_size=1, max_size=4))
+    names = draw(st.lists(ids, unique=True, min_size=1, max_size=4))
     active = draw(st.integers(0, len(names) - 1))
-    marks = draw(st.lists(texts.filter(bool), unique=True, max_size=3)) if keys else []
-    optional = st.none() | texts
+    marks = draw(st.lists(ids, unique=True, max_size=3)) if keys else []
+    optional = st.none() | ids
     some = st.none() | st.sampled_from(keys) if keys else st.none()
     annotations = st.builds(
         Annotation,
@@ -60,9 +59,9 @@ def chats(draw: st.DrawFn, chat_ids: st.SearchStrategy[str] = ids, prefix: str =
         metadata=st.dictionaries(texts, values, max_size=2),
     )
     reached = {
-        "assistant_id": texts,
-        "runtime": texts,
-        "thread_id": texts,
+        "assistant_id": ids,
+        "runtime": ids,
+        "thread_id": ids,
         "trigger_message_id": some,
         "message_id": some,
         "references": st.lists(st.sampled_from(keys), max_size=2) if keys else st.just([]),
@@ -74,7 +73,7 @@ def chats(draw: st.DrawFn, chat_ids: st.SearchStrategy[str] = ids, prefix: str =
     runs = st.builds(
         MessageRun,
         id=texts,
-        run_id=texts.filter(bool),
+        run_id=ids,
         status=st.sampled_from(["pending", "running", "completed", "error"]),
         created_at=st.integers(0, 2**53),
         updated_at=st.integers(0, 2**53),
@@ -84,7 +83,7 @@ def chats(draw: st.DrawFn, chat_ids: st.SearchStrategy[str] = ids, prefix: str =
     )
     regenerations = st.builds(
         ImportedRegeneration,
-        id=texts.filter(bool),
+        id=ids,
         edited_message_id=st.sampled_from(keys),
         new_message_id=st.sampled_from(keys),
         runs=st.lists(planned, max_size=2).map(tuple),
@@ -93,8 +92,8 @@ def chats(draw: st.DrawFn, chat_ids: st.SearchStrategy[str] = ids, prefix: str =
     )
     return ImportedChat(
         id=draw(chat_ids),
-        user_id=draw(texts),
-        title=draw(optional),
+        user_id=draw(optional) or "",
+        title=draw(st.none() | texts),
         metadata=draw(st.none() | st.dictionaries(texts, values, max_size=4)),
         created_at=draw(times),
         updated_at=draw(times),
@@ -102,13 +101,12 @@ def chats(draw: st.DrawFn, chat_ids: st.SearchStrategy[str] = ids, prefix: str =
             ImportedMessage(
                 id=key,
                 parent_id=draw(st.none() | st.sampled_from(keys[:number])) if number else None,
-                name=draw(texts.filter(bool)),
+                name=draw(ids),
                 type=draw(st.sampled_from(["message", "fragment", None])),
                 data=draw(values),
                 created_at=draw(times),
-                sender_id=draw(optional),
-                agent_id=draw(optional),
-                reply_to=draw(optional),
+                **{draw(st.sampled_from(["sender_id", "agent_id"])): draw(optional)},
+                reply_to=draw(st.none() | st.sampled_from(keys[:number])) if number else None,
                 annotation=draw(st.none() | annotations) if number % 3 == 0 else None,
             )
             for number, key in enumerate(keys)
@@ -287,18 +285,21 @@ def test_a_cut_off_chat_is_kept_as_far_as_it_goes() -> None:
         (b"{", "not a record of this format"),
         (b"\xff", "not a record of this format"),
         (b'{"message": {"id": 1}}', "Expected `str`"),
-        (b'{"message": {"id": "x", "parent_id": null, "name": "", "data": 1}}', "has no name"),
-        (b'{"message": {"id": "", "parent_id": null, "name": "user", "data": 1}}', "is empty"),
+        (b'{"message": {"id": "x", "parent_id": null, "name": "", "data": 1}}', "its name must not be empty"),
+        (b'{"message": {"id": "", "parent_id": null, "name": "user", "data": 1}}', "its id must not be empty"),
         (b'{"message": {"id": "x", "parent_id": null, "name": "user", "data": NaN}}', "malformed"),
         (b'{"message": {"id": "x", "parent_id": null, "name": "user", "data": ' + b"[" * 99_999, "nested too deeply"),
         (b'{"runs": {}}', "unknown field"),
         (b'{"run": {}}', "missing required field"),
         (_line(run=_RUN), "repeated id"),
-        (_line(run={**_RUN, "run_id": ""}), "empty or repeated id"),
+        (_line(run={**_RUN, "run_id": ""}), "empty, impossible or repeated id"),
         (_line(run={**_RUN, "run_id": "other", "references": ["m9"]}), "the message 'm9' of run 'other'"),
         (_line(run={**_RUN, "run_id": "other", "status": "lost"}), "not a record of this format"),
         (_line(regeneration={"id": "g", "edited_message_id": "m1", "new_message_id": "m9"}), "message 'm9' of regen"),
-        (_line(regeneration={"id": "", "edited_message_id": "m1", "new_message_id": "m2"}), "empty or repeated id"),
+        (
+            _line(regeneration={"id": "", "edited_message_id": "m1", "new_message_id": "m2"}),
+            "empty, impossible or repeated id",
+        ),
         (b"{}", "has one kind, this has 0"),
         (b'{"chatledger": 1, "chats": 1}', "has one kind, this has 2"),
         (b'{"branch": {"name": "main", "head_message_id": null}}', "repeated name"),

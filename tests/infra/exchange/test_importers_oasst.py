@@ -98,7 +98,6 @@ def test_deep_and_malformed(tmp_path: Path, end: str) -> None:
         row("x", tree=""),
         row("x", role="critic"),
         row("x", text=None),
-        row("x", ""),
         {"message_tree_id": "u", "prompt": 1},
         r'{"message_id": "\x"}',
     ],

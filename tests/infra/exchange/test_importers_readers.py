@@ -32,6 +32,17 @@ def refuse(problem: object) -> None:
         ('{\n "title": "x",\n "mapping": {}}', "chatgpt"),
         ("[1, 2]", None),
         ('{"role": "user"}\n', None),
+        ('[{"role": "user", "content": "\\"mapping\\": {"}]', "messages"),
+        ('[{"role": "user", "content": {"mapping": 1}}]', "messages"),
+        ('[\n {"messages": [{"role": "user"}]}]', "messages"),
+        ('{"tools": [], "messages": []}\n{"messages": []}\n', "messages"),
+        ('{\n "messages": [{"role": "user", "content": ""}]}', "messages"),
+        ('[{"conversations": [{"from": "human", "value": ""}]}]', "sharegpt"),
+        ('{"id": 1, "conversations": [{"from": "human"}]}\n', "sharegpt"),
+        ('[{"uuid": "a", "chat_messages": []}]', "claude"),
+        ('{"uuid": "a", "name": "messages", "chat_messages": [{"text": "x"}]}', "claude"),
+        ('{"conversations": [{"mapping": {}}]}', "chatgpt"),
+        ('[{"chatledger": 1}]', None),
         ("hello", None),
         ("a,b\n1,2\n", None),
         ("", None),
@@ -47,7 +58,10 @@ def test_detection(tmp_path: Path, content: str, expected: str | None) -> None:
 
     for path in (plain, packed):
         if expected is None:
-            with pytest.raises(InvalidValueError, match=r"supported are: oasst .* chatgpt .* deepagents .* chatledger"):
+            with pytest.raises(
+                InvalidValueError,
+                match=r"supported are: oasst .* chatgpt .* claude .* messages .* sharegpt .* deepagents .* langgraph .* chatledger",
+            ):
                 detect_format(path)
         else:
             assert expected == detect_format(path)

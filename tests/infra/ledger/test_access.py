@@ -43,6 +43,8 @@ def acting(command: str | None, call: Call) -> Call:
 
 QUESTIONS: list[Call] = [
     lambda ledger: ledger.list_chats(),
+    lambda ledger: ledger.list_chats(order="created", ascending=True),
+    lambda ledger: ledger.count_chats(),
     lambda ledger: ledger.due_chats(now=DUE),
     lambda ledger: ledger.due_chats(now=DUE, limit=1),
     lambda ledger: ledger.history(),
@@ -58,6 +60,7 @@ QUESTIONS: list[Call] = [
 OF_CHAT: list[Callable[[Ledger, str], Any]] = [
     Ledger.get_chat,
     Ledger.get_messages,
+    Ledger.get_page,
     Ledger.get_active_branch,
     Ledger.list_branches,
     Ledger.list_checkpoints,
@@ -81,6 +84,8 @@ OF_MESSAGE: list[Callable[[Ledger, str], Any]] = [
     Ledger.has_children,
     Ledger.children,
     Ledger.siblings,
+    Ledger.versions,
+    Ledger.branches_of,
     lambda ledger, message: ledger.common_ancestor("m1", message),
     lambda ledger, message: ledger.diff(message, "m2"),
 ]
@@ -88,6 +93,8 @@ OF_MESSAGE: list[Callable[[Ledger, str], Any]] = [
 
 QUESTIONS_THEN: list[Callable[[LedgerView], Any]] = [
     lambda view: view.list_chats(),
+    lambda view: view.list_chats(order="created", ascending=True),
+    lambda view: view.count_chats(),
     lambda view: view.list_chats(user_id="bob"),
     lambda view: view.history(),
     lambda view: view.search("leek OR riga", limit=None),
@@ -185,6 +192,12 @@ class AccessMachine(RuleBasedStateMachine):
     def move(self, who: str, chat: str, name: str, message: str | None) -> None:
         self.shared.both(who, lambda ledger: ledger.move_head(chat, name, message, expected=chatledger.ANY))
         self.shared.both(who, lambda ledger: ledger.set_active_branch(chat, name))
+
+    @rule(who=users, chat=chats, name=branches, other=branches, message=messages)
+    def rename_delete_and_show(self, who: str, chat: str, name: str, other: str, message: str) -> None:
+        self.shared.both(who, lambda ledger: ledger.rename_branch(chat, name, other))
+        self.shared.both(who, lambda ledger: ledger.delete_branch(chat, name))
+        self.shared.both(who, lambda ledger: ledger.show(message))
 
     @rule(who=users, chat=chats, name=branches, message=messages)
     def checkpoint(self, who: str, chat: str, name: str, message: str) -> None:

@@ -1,14 +1,17 @@
 """The asynchronous face of a ledger, on a real server."""
 
 import threading
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
 
 import chatledger
 from chatledger import AsyncLedger, LedgerClosedError, NewMessage, Recorded, user
-from chatledger.errors import ChatNotFoundError
+from chatledger.errors import ChatNotFoundError, InvalidValueError
 
 
 @pytest.mark.anyio
@@ -27,6 +30,11 @@ async def test_commands_and_questions(tmp_path: Path) -> None:
         assert ["main", "main-v2"] == [branch.name for branch in await ledger.list_branches("trip")]
         assert ["draft"] == [checkpoint.name for checkpoint in await ledger.list_checkpoints("trip")]
         assert 3 == len((await ledger.graph("trip")).nodes)
+        assert [second.id] == (await ledger.versions(second.id)).ids[:1]
+        assert "main" == (await ledger.show(second.id)).name == (await ledger.get_page("trip")).branch
+        assert "Riga" == (await ledger.rename_branch("trip", "main", "Riga")).name
+        assert await ledger.delete_branch("trip", "main-v2")
+        assert ["Riga"] == [branch.name for branch in await ledger.branches_of(first.id)]
         assert await ledger.get_position() == await ledger.sync()
 
 
@@ -139,3 +147,56 @@ async def test_concurrent_first_uses_open_once(tmp_path: Path) -> None:
     followers = [thread for thread in threading.enumerate() if thread.name == "chatledger-follower"]
     assert 1 == len(followers)
     await ledger.close()
+
+
+def _members(kind: type) -> set[str]:
+    return {name for name in dir(kind) if not name.startswith("_")}
+
+
+def test_both_ledgers_have_the_same_members() -> None:
+    """What a `Ledger` has an `AsyncLedger` has too; beside it what only makes sense there."""
+    assert _members(chatledger.Ledger) == _members(AsyncLedger) - {"run", "opened", "waiting"}
+    assert _members(chatledger.LedgerView) == _members(chatledger.AsyncLedgerView) - {"run"}
+
+
+@pytest.mark.anyio
+async def test_a_ledger_opens_when_it_is_awaited() -> None:
+    """Also a user's; awaiting an open one again changes nothing."""
+    ledger = await chatledger.open_async("memory:")
+    assert ledger.opened is not None
+    assert await ledger is ledger
+    assert (await ledger.for_user("ada")).opened is not None
+    await ledger.close()
+    with pytest.raises(LedgerClosedError):
+        await ledger
+
+
+@pytest.mark.anyio
+async def test_what_is_a_property_is_awaited(async_ledger: AsyncLedger) -> None:
+    await async_ledger.create_chat("trip", "ada")
+    assert await async_ledger.position == await async_ledger.last_position() == 1
+    assert async_ledger.location == "memory:"
+    assert await async_ledger.wait(0)
+    assert not await async_ledger.wait(1, timeout_s=0.01)
+    async with async_ledger.as_of(1) as view:
+        assert await view.position == 1
+        assert await view.get_chat("trip")
+    with pytest.raises(LedgerClosedError):
+        await view.get_chat("trip")
+
+
+@pytest.mark.anyio
+async def test_an_asynchronous_function_is_not_run(async_ledger: AsyncLedger) -> None:
+    """Its coroutine would be awaited by nobody."""
+
+    async def ask(ledger: chatledger.Ledger) -> int:
+        return ledger.position
+
+    with pytest.raises(InvalidValueError, match="ordinary function"):
+        _ = await async_ledger.run(ask)
+    with pytest.raises(InvalidValueError, match="ordinary function"):
+        await async_ledger.run(partial(_called, ask))
+
+
+def _called(function: Callable[[chatledger.Ledger], Any], ledger: chatledger.Ledger) -> Any:
+    return function(ledger)

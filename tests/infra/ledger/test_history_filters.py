@@ -80,6 +80,7 @@ def test_since_a_time(ledger: Ledger) -> None:
     since=st.none() | st.integers(0, 20),
     until=st.none() | st.integers(0, 20),
     is_time=st.booleans(),
+    is_ms=st.booleans(),
     moment=st.integers(1, 20),
 )
 def test_filters_combine(
@@ -93,6 +94,7 @@ def test_filters_combine(
     since: int | None,
     until: int | None,
     is_time: bool,
+    is_ms: bool,
     moment: int,
 ) -> None:
     """An event is shown if every filter lets it through; by a view, if it had happened then."""
@@ -115,8 +117,9 @@ def test_filters_combine(
 
     given: dict[str, Any] = {
         "after": after,
-        "until": until if until is None or not is_time else at(until),
-        "since": None if since is None else at(since),
+        "up_to": None if is_time else until,
+        "until": at(until) if is_time and until is not None else None,
+        "since": None if since is None else int(at(since).timestamp() * 1000) if is_ms else at(since),
         "user_id": owner,
         "topics": topics,
         "actor": actor,
@@ -130,16 +133,16 @@ def test_filters_combine(
 @pytest.mark.parametrize(
     "given",
     [
-        {"since": 5},
+        {"since": 2.5},
         {"since": datetime(2026, 3, 2)},  # noqa: DTZ001 - that is the point
         {"until": datetime(2026, 3, 2)},  # noqa: DTZ001 - as above
-        {"until": -1},
+        {"up_to": -1},
         {"topics": "chat_created"},
         {"topics": {"chat_invented"}},
-        {"actor": ""},
+        {"actor": 5},
         {"user_id": 5},
     ],
-    ids=["position", "no zone", "until no zone", "negative", "text", "unknown", "empty actor", "no text"],
+    ids=["no time", "no zone", "until no zone", "negative", "text", "unknown", "no text", "no text either"],
 )
 def test_a_wrong_filter_is_refused_at_once(ledger: Ledger, given: dict[str, Any]) -> None:
     """Before the first event is asked for."""
@@ -157,6 +160,6 @@ async def test_asynchronously(async_ledger: AsyncLedger) -> None:
     found = [event.chat_id async for event in async_ledger.history(user_id="bob", actor="for bob", since=START)]
     assert ["c1"] == found
     assert [] == [event async for event in async_ledger.history(topics={"chat_deleted"})]
-    async with await async_ledger.as_of(1) as view:
+    async with async_ledger.as_of(1) as view:
         assert ["c0"] == [event.chat_id async for event in view.history(topics={"chat_created"}, since=START)]
         assert [] == [event async for event in view.history(user_id="bob")]

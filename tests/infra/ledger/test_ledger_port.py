@@ -18,6 +18,7 @@ from chatledger.infra.ledger.scopes.as_of.store import AsOfRefusals
 from chatledger.infra.ledger.scopes.user_store import UserLog, UserRefusals, UserStore
 from chatledger.infra.log import EventLog
 from chatledger.infra.store.store import Store
+from chatledger.projections.chat.lists import ALL_CHATS
 from chatledger.projections.index import Snapshot
 from chatledger.projections.log.kinds import CHATS, STATES, THREADS
 from chatledger.projections.user_snapshot import UserSnapshot
@@ -66,6 +67,7 @@ SNAPSHOT_CALLS: dict[str, Callable[[LedgerSnapshot], Any]] = {
     "chat_nos": lambda snapshot: snapshot.chat_nos(),
     "find": lambda snapshot: snapshot.find("m"),
     "list_chats": lambda snapshot: snapshot.list_chats(),
+    "count_chats": lambda snapshot: snapshot.count_chats(ALL_CHATS),
     "refuse": lambda snapshot: snapshot.refuse("own"),
     "state": lambda snapshot: snapshot.state,
     "stream": lambda snapshot: snapshot.stream(THREADS, "t"),

@@ -178,7 +178,7 @@ REFUSED: list[tuple[Callable[[Any], Any], type[Exception]]] = [
     (lambda ledger: ledger.complete_run("c", "none"), RunNotFoundError),
     (lambda ledger: ledger.complete_run("c", "known", message_id="there"), WrongChatError),
     (lambda ledger: ledger.runs("c", status="done"), InvalidValueError),
-    (lambda ledger: ledger.runs("c", thread_id=""), InvalidValueError),
+    (lambda ledger: ledger.record_run("c", "r", **{**BASIC, "thread_id": ""}), InvalidValueError),
 ]
 
 

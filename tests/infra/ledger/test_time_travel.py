@@ -203,15 +203,15 @@ def test_nobody_saw_half_a_commit(ledger: Ledger) -> None:
 
 WRITES: Final = {
     "create_chat", "upsert_chat", "update_chat", "delete_chat", "append", "add_messages", "create_branch", "fork",
-    "set_active_branch", "move_head", "set_checkpoint", "delete_checkpoint", "save", "preview_save", "import_chat",
+    "set_active_branch", "rename_branch", "delete_branch", "show", "move_head", "set_checkpoint", "delete_checkpoint", "save", "preview_save", "import_chat",
     "rebuild", "context", "feed", "sync", "wait", "as_of", "for_user", "annotate", "record_run", "start_run", "complete_run",
     "fail_run", "mark_stale", "begin_regeneration", "approve_regeneration", "repeat_run", "fork_chat",
 }  # fmt: skip
 READS: Final = {
-    "get_chat", "list_chats", "get_message", "get_messages", "get_chain", "has_children", "children", "siblings",
+    "get_chat", "list_chats", "count_chats", "get_message", "get_messages", "get_chain", "has_children", "children", "siblings",
     "common_ancestor", "diff", "get_branch", "get_active_branch", "list_branches", "get_checkpoint", "list_checkpoints",
     "search", "export_chat", "graph", "owner_of", "history", "get_position", "get_annotations", "get_run", "runs",
-    "get_context", "plan_regeneration", "get_regeneration", "regenerations", "forks",
+    "get_context", "plan_regeneration", "get_regeneration", "regenerations", "forks", "get_page", "versions", "branches_of",
 }  # fmt: skip
 
 
@@ -613,7 +613,7 @@ async def test_asynchronous_view(async_ledger: AsyncLedger) -> None:
     await async_ledger.create_chat("riga", "ada", title="First")
     await async_ledger.append("riga", [text("plan", id="m")])
     await async_ledger.append("riga", [text("boat")])
-    async with await async_ledger.as_of(2) as view:
+    async with async_ledger.as_of(2) as view:
         assert ["m"] == [message.id for message in await view.get_messages("riga")]
         assert 1 == len(await view.search("plan"))
         assert [] == await view.search("boat")

@@ -395,6 +395,8 @@ DAMAGES: dict[str, Callable[[Ledger], Changes]] = {
         for key, _ in rows_of(ledger, "search")
         if key.startswith(of_b(ledger)) and key[8:].endswith(b"leek")
     ][:1],
+    "tools": lambda ledger: [("search", *replaced(row(ledger, "search", of_b(ledger, b"\x11\x04")), b"leek", b"peak"))],
+    "length of tools": lambda ledger: [("search", *flipped(row(ledger, "search", of_b(ledger, b"\x11\x07")), -1))],
     "document": lambda ledger: [("search", *flipped(row(ledger, "search", of_b(ledger, b"\x03")), -1))],
     "chat": lambda ledger: [("rows", key, None) for key, _ in rows_of(ledger, "rows") if key.startswith(of_b(ledger))],
     "owner": lambda ledger: [("rows", *replaced(row(ledger, "rows", of_b(ledger, Tag.PROFILE)), b"ada", b"eve"))],
@@ -430,7 +432,8 @@ def test_any_changed_row_of_the_index(
     with chatledger.open(file.location) as ledger:
         table = data.draw(st.sampled_from(["rows", "rows", "chat_ids", "message_ids", "order", "search"]))
         key, value = data.draw(st.sampled_from([found for found in rows_of(ledger, table) if found[1]]))
-        assume(table != "search" or key[8:9] in {b"\x03", b"\x04", b"\x05"})
+        tag = key[9:10] if key[8:9] in {b"\x11", b"\x12"} else key[8:9]
+        assume(table != "search" or tag in {b"\x03", b"\x04", b"\x05", b"\x07"})
         assume(table != "rows" or key[8:9] != Tag.SEGMENT)
         at = data.draw(st.integers(0, len(value) - 1))
         changed = value[:at] + bytes([value[at] ^ data.draw(st.integers(1, 255))]) + value[at + 1 :]

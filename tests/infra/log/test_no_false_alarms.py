@@ -48,7 +48,7 @@ def read(ledger: Ledger, rng: random.Random) -> None:
     assert list(ledger.history(chat_id)) == of_chat
     assert list(ledger.feed(after, chat_id=chat_id, follow=False)) == [one for one in of_chat if one.position > after]
     list(ledger.for_user("ada").history(after=after))
-    list(ledger.history(after=after, until=rng.randrange(after, ledger.position + 1)))
+    list(ledger.history(after=after, up_to=rng.randrange(after, ledger.position + 1)))
 
 
 PLACES: dict[str, Callable[[Path], Ledger]] = {

@@ -48,8 +48,10 @@ def _half_erased(log: EventLog, chat_id: str, positions: list[int]) -> None:
 
 def _fill(ledger: Ledger) -> None:
     ledger.create_chat("doomed", "ada")
-    for number in range(10):
+    for number in range(9):
         ledger.append("doomed", [NewMessage("user", f"{SECRET} {number}")])
+    call = {"type": "tool-x", "toolCallId": "1", "input": {"a": SECRET}, "output": [SECRET]}
+    ledger.append("doomed", [NewMessage("assistant", {"parts": [call, {"type": "reasoning", "text": SECRET}]})])
     ledger.create_chat("other", "ada")
     ledger.append("other", [NewMessage("user", "kept")])
 
@@ -138,7 +140,9 @@ def test_files_have_the_living_chats_only(story: list[tuple[str, int, int, int]]
             if action == "append":
                 word = f"w{number:04d}zz"
                 ledger.upsert_chat(name, "ada")
-                ledger.append(name, [NewMessage("user", f"{word} " * (size // 9 + 1)) for _ in range(count)])
+                said = f"{word} " * (size // 9 + 1)
+                tools = {"parts": [{"type": "tool-x", "output": said}, {"type": "reasoning", "text": said}]}
+                ledger.append(name, [NewMessage("user", said if number % 2 else tools) for _ in range(count)])
                 living.setdefault(name, set()).add(word.encode())
             elif action == "delete":
                 assert ledger.delete_chat(name) == (living.pop(name, None) is not None)

@@ -1,3 +1,4 @@
+import itertools
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -11,7 +12,7 @@ from tests.support.stories import Story, user
 
 from chatledger.domain.chat.decide_chats import decide_update_chat
 from chatledger.domain.values import Chat
-from chatledger.projections.chat.lists import Cursor
+from chatledger.projections.chat.lists import ChatList, Cursor
 from chatledger.projections.index import Index
 
 Entry = tuple[str, str | float]
@@ -63,10 +64,17 @@ def matches(chat: Chat, user_id: str | None, entry: Entry | None) -> bool:
 
 
 def ask(index: Index, **options: Any) -> list[Chat]:
+    chats = ChatList(**{name: options.pop(name) for name in ChatList._fields if name in options})
     with index.snapshot() as snapshot:
-        return snapshot.list_chats(**options)
+        return snapshot.list_chats(chats, **options)
 
 
+ORDERS: list[dict[str, Any]] = [
+    {"is_ascending": True},
+    {"is_by_creation": True},
+    {"is_by_creation": True, "is_ascending": True},
+]
+OTHERS: list[Entry] = [("a", 1), ("b", "x"), ("", 1)]
 FILTERS: list[tuple[str | None, Entry | None]] = [
     (user_id, entry)
     for user_id in (None, "", "ada", "eve")
@@ -89,7 +97,28 @@ def test_lists_agree_with_sorting_and_filtering(plan: Any, changes: Any, page: i
         for user_id, entry in FILTERS:
             expected = [chat for chat in whole if matches(chat, user_id, entry)]
 
-            assert expected == ask(index, user_id=user_id, entry=entry)
+            entries = () if entry is None else (entry,)
+            assert expected == ask(index, user_id=user_id, entries=entries)
+            assert expected[::-1] == ask(index, user_id=user_id, entries=entries, is_ascending=True)
+            for other in OTHERS:
+                both = [chat for chat in expected if matches(chat, None, other)]
+                assert both == ask(index, user_id=user_id, entries=(*entries, other))
+                assert both[::-1] == ask(index, user_id=user_id, entries=(other, *entries), is_ascending=True)
+                with index.snapshot() as snapshot:
+                    assert len(both) == snapshot.count_chats(ChatList(user_id, (*entries, other)))
+            created = sorted(
+                [chat for chat in whole if user_id in {None, chat.user_id}],
+                key=lambda chat: (-chat.created_at, chat.id),
+            )
+            assert created == ask(index, user_id=user_id, is_by_creation=True)
+            assert created[::-1] == ask(index, user_id=user_id, is_by_creation=True, is_ascending=True)
+        for chats, size in itertools.product(ORDERS, (1, 2, 5)):
+            listed, order = ask(index, **chats), ChatList(**chats)
+            pages = [ask(index, **chats, limit=size)]
+            while pages[-1]:
+                last = pages[-1][-1]
+                pages.append(ask(index, **chats, limit=size, after=Cursor(order.time_of(last), last.id)))
+            assert listed == [chat for page_ in pages for chat in page_]
         for size in (1, 2, 5):
             by_offset = [ask(index, limit=size, offset=at) for at in range(0, len(whole) + 1, size)]
             by_cursor = [ask(index, limit=size)]

@@ -8,18 +8,19 @@ from tests.support.search_world import small_blocks
 from tests.support.soak import examples
 
 import chatledger
+from chatledger.domain.search.fields import field_text
 from chatledger.domain.search.query import parse
 from chatledger.domain.search.snippets import snippet
 from chatledger.domain.values import SearchHits
-from chatledger.projections.search import evaluation, reader
+from chatledger.projections.search import evaluation, field_reader, reader
 
 
 def check_snippets(hits: SearchHits, query: str) -> None:
-    """Each snippet is the one that the message's text has by itself."""
+    """Each snippet is the one that the text of its field has by itself."""
     parsed = parse(query)
     assert parsed is not None
     for hit in hits:
-        assert snippet(hit.message.text, parsed) == hit.snippet
+        assert snippet(field_text(hit.message.data, hit.within), parsed) == hit.snippet
 
 
 @settings(max_examples=examples(40))
@@ -37,8 +38,8 @@ def test_queries_find_what_reading_finds(
     with small_blocks(), pytest.MonkeyPatch.context() as patch, chatledger.open("memory:") as ledger:
         for module in (evaluation, reader):
             patch.setattr(module, "_FEW", few)
-        patch.setattr(reader, "_MANY_TIMES", alike[0])
-        patch.setattr(reader, "_JOINED_BYTES", alike[1])
+        patch.setattr(field_reader, "_MANY_TIMES", alike[0])
+        patch.setattr(field_reader, "_JOINED_BYTES", alike[1])
         world = World(ledger, seed)
         for action in actions:
             world.carry_out(action)

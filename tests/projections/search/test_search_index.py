@@ -130,8 +130,8 @@ def test_nothing_of_a_deleted_chat_is_kept() -> None:
         world = World(ledger)
         world.carry_out(Append("c0", ["a b c"] * 7))
         alone = search_rows(ledger)
-        world.carry_out(Append("c1", ["secret b"] * 8))
-        world.carry_out(Append("c1", ["late secret"]))
+        world.carry_out(Append("c1", ["secret b|secret tool|secret thought"] * 8))
+        world.carry_out(Append("c1", ["late secret|late tool"]))
         assert len(search_rows(ledger)) > len(alone)
         world.carry_out(Delete("c1"))
 

@@ -56,7 +56,7 @@ def test_postings_are_where_terms_are(env: Any, batches: list[list[list[str]]], 
             for document, terms in enumerate(batch, first):
                 for position, term in enumerate(terms):
                     expected[term].append(document << DOC_SHIFT | position)
-            add_postings(rows, invert_terms(batch, first_document=first), is_first=not first)
+            add_postings(rows, invert_terms(batch, range(first, first + len(batch))), is_first=not first)
             first += len(batch)
 
         assert {term: expected[term] for term in TERMS} == {term: found(rows, term) for term in TERMS}
@@ -67,7 +67,7 @@ def test_terms_are_sorted_whatever_their_number(count: int) -> None:
     """Numbers of more than 16 bits are sorted in two steps."""
     codes = np.concatenate([np.arange(count)[::-1], np.arange(count)]).astype(np.int32)
     terms = [str(number) for number in range(count)]
-    inverted = invert(codes, np.array([count, count]), terms, first_document=5)
+    inverted = invert(codes, np.array([count, count]), terms, np.array([5, 6], np.uint32))
     assert terms == inverted.terms
     assert list(range(0, 2 * count, 2)) == inverted.starts.tolist()
     assert [5, 6] * count == inverted.documents.tolist()

@@ -11,6 +11,7 @@ from tests.support.soak import examples
 
 import chatledger
 from chatledger import ChainIntegrityError, Ledger, NewMessage
+from chatledger.domain.search.fields import other_texts
 from chatledger.projections.lmdb.environment import Transaction
 from chatledger.projections.lmdb.keys import Tag, chat_key
 from chatledger.projections.search.log_order import LogOrder, Places, Said
@@ -23,7 +24,9 @@ json = st.recursive(
     ),
     max_leaves=5,
 )
-parts = st.fixed_dictionaries({}, optional={"type": st.just("text") | json, "text": st.text(max_size=5) | json}) | json
+kinds = st.sampled_from(["text", "reasoning", "tool-x", "dynamic-tool"])
+part_fields = {"text": st.text(max_size=5) | json} | dict.fromkeys(["input", "rawInput", "output", "errorText"], json)
+parts = st.fixed_dictionaries({}, optional={"type": kinds | json, **part_fields}) | json
 ui_messages = st.fixed_dictionaries(
     {"parts": st.lists(parts, max_size=3) | json}, optional={"id": scalars, "role": scalars}
 )
@@ -48,8 +51,17 @@ def test_what_messages_say_comes_in_the_order_of_the_log(drafts: list[tuple[Any,
         at = 0
         for end in sorted({*cuts, count}):
             of = messages[first + at : first + end]
+            found = _said(ledger, places, at, end)
             expected = [one.name for one in of], [one.created_at for one in of], [one.text for one in of]
-            assert expected == _said(ledger, places, at, end)
+            assert expected == found[:3]
+            others = {
+                (place, field): text for place, one in enumerate(of) for field, text in other_texts(one.data).items()
+            }
+            assert others == {
+                (place, field): text
+                for field, (having, texts) in found.others.items()
+                for place, text in zip(having, texts, strict=True)
+            }
             at = end
 
 

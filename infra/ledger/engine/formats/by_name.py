@@ -9,6 +9,7 @@ from chatledger.domain.context.formats.message_format import (
     OPENAI,
     RESPONSES,
     UI,
+    Format,
     MessageFormat,
     fragment_in,
 )
@@ -139,7 +140,7 @@ LANGCHAIN: Final = MessageFormat("langchain", langchain_messages, ui_of_langchai
 _FORMATS: Final = (UI, OPENAI, RESPONSES, ANTHROPIC, GOOGLE, LANGCHAIN)
 
 
-def message_format(value: str | MessageFormat) -> MessageFormat:
+def message_format(value: Format) -> MessageFormat:
     """
     Return the form of messages that goes by a name: `ui`, `openai`, `responses`, `anthropic`, `google` or `langchain`. A
     `MessageFormat` is returned as it is.

@@ -1,16 +1,17 @@
 """Snapshots as of a point: unchanged chats from the live index, the others from an as-of index."""
 
 from collections.abc import Iterator
+from operator import itemgetter
 from typing import Final, NamedTuple, Never
 
 from chatledger.domain.chat.state import Tombstone
 from chatledger.domain.values import Chat
 from chatledger.projections.as_of_index import AsOfChat, AsOfIndex
 from chatledger.projections.chat.chains import Place
-from chatledger.projections.chat.lists import Cursor
+from chatledger.projections.chat.lists import ALL_CHATS, ChatList, Cursor
 from chatledger.projections.chat.reader import IndexedChat
 from chatledger.projections.lmdb.environment import Transaction
-from chatledger.projections.lmdb.keys import order_key, scope
+from chatledger.projections.lmdb.keys import order_suffix, scope
 from chatledger.projections.lmdb.tables import Tables
 
 from ...port import ChatsToRead, LedgerSnapshot, refused
@@ -154,24 +155,31 @@ class AsOfSnapshot(AsOfSnapshotRefusals):
         return None
 
     def list_chats(
-        self,
-        *,
-        user_id: str | None = None,
-        entry: tuple[str, str | float] | None = None,
-        limit: int | None = None,
-        offset: int = 0,
-        after: Cursor | None = None,
+        self, chats: ChatList = ALL_CHATS, *, limit: int | None = None, offset: int = 0, after: Cursor | None = None
     ) -> list[Chat]:
-        """Chats by `updated_at`, newest first, ties by id."""
-        chats = self._all(user_id)
-        if entry is not None:
-            chats = [chat for chat in chats if _has_entry(chat, entry)]
+        """A page of a list of chats."""
+        found = self._listed(chats)
         if after is not None:
             chat_no = after.chat_no if after.chat_no is not None else self.chat(after.chat_id).chat_no or 0
-            start = order_key(b"", after.updated_at, after.chat_id, chat_no)
-            chats = [chat for chat in chats if (_order_of(chat) or b"") > start]
-        page = chats[offset : None if limit is None else offset + limit]
-        return [chat for one in page if (chat := one.chat) is not None]
+            start = order_suffix(after.time, after.chat_id, chat_no)
+            found = [(place, chat) for place, chat in found if (place < start if chats.is_ascending else place > start)]
+        page = found[offset : None if limit is None else offset + limit]
+        return [chat for _, one in page if (chat := one.chat) is not None]
+
+    def count_chats(self, chats: ChatList) -> int:
+        """The number of chats of a list."""
+        return len(self._listed(chats))
+
+    def _listed(self, chats: ChatList) -> list[tuple[bytes, IndexedChat]]:
+        """The chats of a list, with their places in it."""
+        found = [
+            (order_suffix(chats.time_of(chat.record), chat.chat_id, chat.chat_no), chat)
+            for chat in self._all(chats.user_id)
+            if chat.record is not None
+            and chat.chat_no is not None
+            and all(_has_entry(chat, entry) for entry in chats.entries)
+        ]
+        return sorted(found, key=itemgetter(0), reverse=chats.is_ascending)
 
     def _then(self, chat: IndexedChat) -> IndexedChat | ChatToReplay:
         chat_no = chat.chat_no
@@ -206,7 +214,7 @@ def _order_of(chat: IndexedChat) -> bytes | None:
     """The place of a chat in a list; None when there was no such chat."""
     if chat.record is None or chat.chat_no is None:
         return None
-    return order_key(b"", chat.record.updated_at, chat.chat_id, chat.chat_no)
+    return order_suffix(chat.record.updated_at, chat.chat_id, chat.chat_no)
 
 
 def _has_entry(chat: IndexedChat, entry: tuple[str, str | float]) -> bool:

@@ -1,0 +1,98 @@
+"""
+Messages that were changed at their source since they were imported.
+
+Here messages never change. A changed one comes as a new version beside the stored one, under an id that follows from its
+content, so that importing it again changes nothing; what came after it follows it, as versions of their own.
+"""
+
+from collections.abc import Mapping
+from hashlib import blake2b
+from typing import Any, Final, Literal, get_args
+
+import msgspec
+
+from ..errors import InvalidValueError
+from ..limits import MAX_ID_BYTES
+from ..values import Message
+from .decide_messages import check_message, is_same_message
+from .interchange import ImportedChat, ImportedMessage, draft_of, with_id_in, with_message_ids
+from .state import ChatState
+
+OnChange = Literal["version", "skip", "refuse"]
+"""What to do with a message that is stored with other content: take it as a new version, leave what is stored, or refuse the chat."""
+
+_MARK: Final = "~"
+_encode: Final = msgspec.msgpack.Encoder(order="deterministic").encode
+
+
+class Settled(msgspec.Struct, frozen=True):
+    """An imported chat that fits to what is stored, and the new ids of its messages that were changed."""
+
+    chat: ImportedChat
+    new_ids: Mapping[str, str] = {}
+
+
+def settle_changes(state: ChatState, chat: ImportedChat, on_change: OnChange) -> Settled:
+    """
+    Return the chat with its changed messages as new versions, or as they are stored.
+
+    A message is changed when it is stored with another name, type, attribution, data or parent.
+
+    Raises:
+        InvalidValueError: `on_change` is none of `OnChange`, or a value of a changed message breaks a rule.
+    """
+    if on_change not in get_args(OnChange):
+        msg = f"on_change must be one of {', '.join(get_args(OnChange))}, not {on_change!r}"
+        raise InvalidValueError(msg)
+    if state.record is None or on_change == "refuse":
+        return Settled(chat)
+    new_ids: dict[str, str] = {}
+    as_stored: dict[str, ImportedMessage] = {}
+    for given in chat.messages:
+        stored = state.message(given.id)
+        if stored is None:
+            continue
+        message = check_message(draft_of(_following(given, new_ids)), 0)
+        if stored.parent_id == message.parent_id and is_same_message(stored, message):
+            continue
+        if on_change == "version":
+            new_ids[given.id] = _version_id(given.id, message)
+        else:
+            as_stored[given.id] = _with_content_of(stored, given)
+    if as_stored:
+        messages = tuple(as_stored.get(message.id, message) for message in chat.messages)
+        chat = msgspec.structs.replace(chat, messages=messages)
+    return Settled(with_message_ids(chat, new_ids) if new_ids else chat, new_ids)
+
+
+def original_id(state: ChatState, message_id: str) -> str:
+    """Return the id that a version of a message had at its source; of any other message its own."""
+    original, mark, _ = message_id.rpartition(_MARK)
+    message = state.message(message_id) if mark and original else None
+    if message is None:
+        return message_id
+    data = with_id_in(message.data, message_id, original)
+    is_version = message_id == _version_id(original, msgspec.structs.replace(message, data=data))
+    return original if is_version else message_id
+
+
+def _following(message: ImportedMessage, new_ids: Mapping[str, str]) -> ImportedMessage:
+    parent_id, reply_to = (
+        None if one is None else new_ids.get(one, one) for one in (message.parent_id, message.reply_to)
+    )
+    return msgspec.structs.replace(message, parent_id=parent_id, reply_to=reply_to)
+
+
+def _with_content_of(stored: Message, given: ImportedMessage) -> ImportedMessage:
+    content: dict[str, Any] = {
+        name: getattr(stored, name)
+        for name in ("parent_id", "name", "type", "data", "created_at", "sender_id", "agent_id", "reply_to")
+    }
+    return msgspec.structs.replace(given, **content)
+
+
+def _version_id(original: str, message: Message) -> str:
+    content = (message.parent_id, message.name, message.type, message.sender_id, message.agent_id, message.reply_to)
+    digest = blake2b(_encode([original, content, message.data]), digest_size=16).hexdigest()
+    found = f"{original}{_MARK}{digest[:12]}"
+    return found if len(found.encode()) <= MAX_ID_BYTES else digest

@@ -1,0 +1,51 @@
+"""
+ShareGPT files: a list, or JSONL, of `{"id": ..., "conversations": [{"from": "human", "value": "..."}, ...]}`.
+
+`human` and `user` are `user`; `gpt` and the names of other models are `assistant`; `observation` and `function_response` are `tool`,
+and what a `function_call` says is from the assistant. Any other `from` stays as it is. Whatever else a record says is kept in the
+metadata, under `record`.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final, cast
+
+from chatledger.domain.chat.import_tree import Reporter
+from chatledger.domain.chat.interchange import ImportedChat
+from chatledger.domain.context.messages import UIMessage, ui_message
+from chatledger.domain.errors import InvalidValueError
+
+from .documents import object_of, read_documents
+from .linear import make_chat
+
+_SOURCE: Final = "sharegpt"
+_LISTS: Final = ("conversations", "items")
+_ROLES: Final = {
+    "human": "user",
+    **dict.fromkeys(("gpt", "chatgpt", "bing", "bard", "claude", "model", "bot", "function_call"), "assistant"),
+    **dict.fromkeys(("observation", "function_response"), "tool"),
+}
+
+
+def read_sharegpt(path: Path, report: Reporter) -> Iterator[ImportedChat]:
+    """The conversations of a file, in its order."""
+    for document in read_documents(path, report):
+        fields = object_of(document)
+        key = next((key for key in _LISTS if isinstance(fields.get(key), list)), None)
+        if key is None:
+            report.broken(f"conversation {document.number} has no list of turns; skipped", line=document.line)
+            continue
+        rest = {name: value for name, value in fields.items() if name != key}
+        metadata = {"record": rest} if rest else {}
+        chat = make_chat(_SOURCE, document, cast("list[Any]", fields[key]), _convert, metadata, report)
+        if chat is not None:
+            yield chat
+
+
+def _convert(turn: Any, message_id: str) -> UIMessage:
+    fields = cast("dict[str, Any]", turn) if isinstance(turn, dict) else {}
+    speaker, text = fields.get("from"), fields.get("value")
+    if not isinstance(speaker, str) or not isinstance(text, str):
+        msg = "it has no text under 'from' and 'value'"
+        raise InvalidValueError(msg)
+    return ui_message(_ROLES.get(speaker, speaker), text, message_id)

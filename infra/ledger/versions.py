@@ -1,0 +1,127 @@
+"""Versions of messages, as chat interfaces show them: pages of a chain, "2 of 3", and going to another one."""
+
+from chatledger.domain.chat.decide_branches import decide_show
+from chatledger.domain.chat.events import BranchActivated, BranchCreated
+from chatledger.domain.errors import BranchNotFoundError, InvalidValueError, MessageNotFoundError
+from chatledger.domain.limits import check_count, check_id, sought_id
+from chatledger.domain.values import Branch, Page, Versions
+from chatledger.projections.log.kinds import CHATS
+
+from .drafts import new_id
+from .messages import branch_at, chain_end
+from .port import ChatsToRead, LedgerPart
+
+_NO_VERSIONS = Versions(ids=[], index=None)
+_CATCH_UP_S = 30.0
+
+
+class VersionMethods(LedgerPart):
+    """The part of a ledger that is about versions of messages."""
+
+    def get_page(self, chat_id: str, *, branch: str | None = None, limit: int = 50, before: str | None = None) -> Page:
+        """
+        One page of the chain of a branch, newest last, each message with its versions.
+
+        Args:
+            chat_id: The chat.
+            branch: Its name; the active branch when None. Give `Page.branch` with `before`, so that all pages are of one branch.
+            limit: At most this many messages, the newest ones.
+            before: A message of the chain; the page ends just before it. `Page.before` is that of the page before.
+
+        Returns:
+            The page. Each `PageEntry.versions` has the ids of the message's versions, in the order of their creation, and at
+            which `index` the message is among them.
+
+        Raises:
+            ChatNotFoundError, BranchNotFoundError: There is no such chat or branch.
+            MessageNotFoundError, InvalidValueError: `before` is unknown, or not on the chain.
+
+        Source: the LMDB index at `position`, in one transaction; the log is not read. Costs O(messages and versions of the page),
+        whatever the number of branches and the length of the chain.
+        """
+        sought = sought_id(chat_id, "chat_id")
+        if not check_count(limit, "limit"):
+            msg = "limit must be at least 1, for a page has a message"
+            raise InvalidValueError(msg)
+        with self._store.snapshot(ChatsToRead(sought)) as snapshot:
+            chat = snapshot.chat(sought)
+            row = branch_at(chat, branch, chat_id=chat_id)
+            end = chain_end(chat, row.place, before)
+            if end is None:
+                return Page(chat_id=chat_id, branch=row.name, entries=[], before=None)
+            entries = chat.chains.page(end, limit)
+        first = entries[0].message
+        has_more = first.parent_id is not None
+        return Page(chat_id=chat_id, branch=row.name, entries=entries, before=first.id if has_more else None)
+
+    def versions(self, message_id: str) -> Versions:
+        """
+        The versions of a message: all messages with its parent, and which of them is shown.
+
+        Shown is the one on the active branch; where it has none of them, that on the branch seen last which has one. A branch is
+        seen when it becomes the active one. None of them, and no ids, when there is no such message.
+
+        Source: the LMDB index at `position`. Costs O(versions), and O(branches) where the active branch has none of them.
+        """
+        message_id = sought_id(message_id, "message_id")
+        with self._store.snapshot(ChatsToRead(message_ids=(message_id,))) as snapshot:
+            found = snapshot.find(message_id)
+            return _NO_VERSIONS if found is None else found[0].versions(found[1])
+
+    def branches_of(self, message_id: str) -> list[Branch]:
+        """
+        The branches whose chains have a message, the one seen last first; none when there is no such message.
+
+        A branch is seen when it becomes the active one. Those that never were come last, the newest of them first.
+
+        Source: the LMDB index at `position`. Costs O(branches); no chain is walked.
+        """
+        message_id = sought_id(message_id, "message_id")
+        with self._store.snapshot(ChatsToRead(message_ids=(message_id,))) as snapshot:
+            found = snapshot.find(message_id)
+            return [] if found is None else found[0].branches_with(found[1])
+
+    def show(self, message_id: str) -> Branch:
+        """
+        Make a branch with this message the active one: of those that have it, the one seen last.
+
+        Where no branch has it, since it was deleted or pointed elsewhere, one is made, with an automatic name: it ends where one
+        arrives by going on from the message to the newest answer, and to the newest answer of that, until there is none.
+
+        Returns:
+            The active branch.
+
+        Raises:
+            MessageNotFoundError: There is no such message.
+        """
+        chat_id = self._chat_of(check_id(message_id, "message_id"))
+        branch_id = new_id()
+        written = self._store.execute(
+            CHATS,
+            chat_id,
+            lambda state, now: decide_show(state, message_id, branch_id=branch_id, created_at=now),
+            kind=(BranchActivated, BranchCreated),
+        )
+        body = written[0].body if written else None
+        with self._store.snapshot() as snapshot:
+            chat = snapshot.chat(chat_id)
+            name = (
+                body.name
+                if isinstance(body, BranchActivated | BranchCreated)
+                else branch_at(chat, None, chat_id=chat_id).name
+            )
+            branch = chat.branch(name)
+        if branch is None:  # it was deleted or renamed in between
+            raise BranchNotFoundError(chat_id, name)
+        return branch
+
+    def _chat_of(self, message_id: str) -> str:
+        """The id of the chat that has a message; the log is asked whether the index is behind before there is none."""
+        for is_last in (False, True):
+            with self._store.snapshot() as snapshot:
+                found = snapshot.find(message_id)
+            if found is not None:
+                return found[0].chat_id
+            if not is_last:
+                self._store.catch_up(None, _CATCH_UP_S)
+        raise MessageNotFoundError(message_id)

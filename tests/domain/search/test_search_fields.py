@@ -1,0 +1,93 @@
+"""What is searched of a message: its text, what its tools took and gave, its reasoning."""
+
+import json
+from typing import Any, cast
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from chatledger.domain.search.fields import FIELDS, field_text, other_texts
+from chatledger.domain.values import plain_text
+
+scalars = (
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False) | st.text(max_size=5)
+)
+json_values = st.recursive(
+    scalars,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+BASE64 = "iVBORw0KGgo" * 100
+
+
+def call(**fields: Any) -> dict[str, Any]:
+    return {"type": "tool-weather", "toolCallId": "call-1", "state": "output-available", **fields}
+
+
+def message(*parts: Any) -> dict[str, Any]:
+    return {"id": "m1", "role": "assistant", "parts": list(parts)}
+
+
+@pytest.mark.parametrize(
+    ("part", "expected"),
+    [
+        (call(input={"city": "Riga", "days": 3}, output={"sky": ["clear", -1.5]}), "Riga\n3\nclear\n-1.5"),
+        (call(input="Riga", output="clear"), "Riga\nclear"),
+        (call(input={"flags": [True, False, None]}), None),
+        (call(errorText="no such city"), "no such city"),
+        (call(rawInput='{"city": Riga', errorText="not JSON"), '{"city": Riga\nnot JSON'),
+        (call(input={"city": "Riga"}, rawInput='{"city":  "Riga"}'), "Riga"),
+        (call(input={}, output=0), "0"),
+        (call(output={"image": BASE64, "alt": "a map"}), "a map"),
+        (call(output=f"data:image/png;base64,{BASE64}"), None),
+        (call(output="word " * 500), "word " * 500),
+        (call(errorText=7), "7"),
+        ({"type": "dynamic-tool", "toolName": "weather", "input": {"city": "Riga"}}, "Riga"),
+        ({"type": "tool", "input": "hidden"}, None),
+        ({"type": "data-weather", "data": "hidden", "output": "hidden"}, None),
+        ({"type": ["tool-x"], "input": "hidden"}, None),
+        ({"input": "hidden"}, None),
+        ("loose", None),
+    ],
+)
+def test_the_text_of_a_tool_part(part: Any, expected: str | None) -> None:
+    """Strings and numbers of input and output in order, and the error; no keys, ids, names, states and no base64."""
+    assert ({} if expected is None else {"tools": expected}) == other_texts(message(part))
+
+
+def test_the_text_of_reasoning_parts() -> None:
+    """Several are joined by line breaks; those of other forms have none."""
+    parts = [{"type": "reasoning", "text": "first"}, {"type": "reasoning", "text": "then", "state": "done"}]
+
+    assert {"reasoning": "first\nthen"} == other_texts(message(*parts, {"type": "text", "text": "said"}))
+    assert {} == other_texts(message({"type": "reasoning"}, {"type": "reasoning", "text": 7}))
+
+
+@given(json_values)
+@example({"parts": "none"})
+@example({"name": "tool", "content": "a result"})
+def test_other_data_has_a_text_only(data: Any) -> None:
+    """Whatever is not a UIMessage, such as a message of role `tool`, is text."""
+    assert {} == other_texts(data)
+    assert [plain_text(data), "", ""] == [field_text(data, field) for field in FIELDS]
+
+
+@given(json_values, json_values)
+def test_all_strings_and_numbers_of_values_are_there(given_input: Any, output: Any) -> None:
+    """In the order of the JSON text."""
+    found: list[str] = []
+
+    def leaves(value: Any) -> None:
+        if isinstance(value, str) or (isinstance(value, int | float) and not isinstance(value, bool)):
+            found.append(value if isinstance(value, str) else json.dumps(value))
+        elif isinstance(value, list | dict):
+            inner = cast("dict[str, Any]", value).values() if isinstance(value, dict) else cast("list[Any]", value)
+            for one in inner:
+                leaves(one)
+
+    leaves([given_input, output])
+    data = message({"type": "text", "text": "said"}, call(input=given_input, output=output))
+
+    assert "\n".join(found) == field_text(data, "tools")
+    assert "said" == field_text(data, "text") == plain_text(data)
