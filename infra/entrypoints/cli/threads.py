@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import click
 import msgspec
@@ -169,7 +169,7 @@ def _step_of(metadata: Serialized) -> tuple[int | None, str | None]:
         return None, None
     if not isinstance(found, dict):
         return None, None
-    fields: dict[Any, Any] = found
+    fields = cast("dict[Any, Any]", found)
     step, source = fields.get("step"), fields.get("source")
     return step if isinstance(step, int) else None, source if isinstance(source, str) else None
 

@@ -29,11 +29,13 @@ def require_answer(endpoint: Endpoint, *, timeout_s: float = PATIENCE_S) -> None
     ends_at = time.monotonic() + timeout_s
     faults = dict.fromkeys(endpoint.urls, f"no answer within {timeout_s:g} s")
     answers: SimpleQueue[tuple[str, str | None]] = SimpleQueue()
+
+    def look(url: str) -> None:
+        answers.put((url, _fault(url, ends_at, is_silent=endpoint.tls_first)))
+
     for url in endpoint.urls:
         # Looking up a name has no timeout of its own, so each server has a thread, for which nobody waits in the end.
-        Thread(
-            target=lambda url=url: answers.put((url, _fault(url, ends_at, is_silent=endpoint.tls_first))), daemon=True
-        ).start()
+        Thread(target=look, args=(url,), daemon=True).start()
     for _ in endpoint.urls:
         try:
             url, fault = answers.get(timeout=max(ends_at - time.monotonic(), 0.001) + 0.1)

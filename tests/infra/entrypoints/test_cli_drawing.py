@@ -120,10 +120,12 @@ def test_on_a_terminal(tmp_path: Path, width: int) -> None:
     with chatledger.open(tmp_path / "data", durability="fast") as ledger:
         ledger.create_chat("trip", "ada")
         ledger.append("trip", [user("one message that does not fit into a narrow terminal")])
+        head = None
         for _ in range(4):
             head = ledger.append("trip", [user("日本語のメッセージ、とても長いので切られます、きっと")])[-1]
             ledger.append("trip", [user("an answer that does not fit either, being long")])
             ledger.fork("trip", head.id)
+        assert head is not None
         ledger.set_checkpoint("trip", "a checkpoint with a long name", head.id)
     lines = drawn_at(width, "show", "trip", at=tmp_path / "data")
     branches = ask("branches", "trip", at=tmp_path / "data")

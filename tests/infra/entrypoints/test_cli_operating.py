@@ -31,6 +31,11 @@ class _State(TypedDict, total=False):
     n: int
 
 
+def _count(state: _State) -> _State:
+    del state
+    return {"n": 1}
+
+
 def _ask_somebody(state: _State) -> _State:
     del state
     return {"n": interrupt("approve the plan?")}
@@ -39,7 +44,7 @@ def _ask_somebody(state: _State) -> _State:
 def make_agents(location: Path) -> None:
     """A ledger without a chat: a thread that waits, one of two assistants, and the state of a graph."""
     graph: Any = StateGraph(_State)
-    graph.add_node("count", lambda state: {"n": 1})
+    graph.add_node("count", _count)
     graph.add_node("review", _ask_somebody)
     graph.add_edge(START, "count")
     graph.add_edge("count", "review")
@@ -308,7 +313,6 @@ def test_a_server_that_does_not_answer(kind: str) -> None:
         (("chats", "--json", "--csv"), "JSON or CSV, not both"),
         (("chats", "--csv", "--json"), "JSON or CSV, not both"),
     ],
-    ids=lambda given: " ".join(given) if isinstance(given, tuple) else "",
 )
 def test_wrong_use_is_told_in_words(samples: Path, arguments: tuple[str, ...], reason: str) -> None:
     assert reason in fails(2, *arguments, at=samples)
