@@ -134,8 +134,8 @@ def adopted(value: Any) -> Any:
     if isinstance(value, NewMessage | Message) or is_fragment(value) or not isinstance(value, Mapping | Dumpable):
         return value
     plain: Any = cast("Any", value)
-    if isinstance(value, Dumpable):
-        plain = value.model_dump(mode="json", exclude_unset=True)
+    if isinstance(plain, Dumpable):
+        plain = cast("Any", plain.model_dump(mode="json", exclude_unset=True))
     message_id = new_id()
     stored = of_an_api(plain, message_id)
     if stored is not None:

@@ -11,6 +11,7 @@ import pytest
 from tests.contracts.store_world import anything
 from tests.infra.ledger import test_access, test_runs_machine
 from tests.support.access_world import Call, outcome
+from tests.support.agent_threads import put
 
 import chatledger
 from chatledger import (
@@ -28,12 +29,16 @@ from chatledger import (
     user,
 )
 from chatledger.errors import (
+    AlreadyExistsError,
     ChatExistsError,
     ChatNotFoundError,
     MessageConflictError,
     MessageNotFoundError,
+    NotFoundError,
     OwnerMismatchError,
 )
+from chatledger.graph_state import StateStore, state_id
+from chatledger.infra.ledger.threads import Threads
 
 
 def text(content: str, message_id: str) -> NewMessage:
@@ -111,6 +116,7 @@ def test_every_method_was_thought_about() -> None:
         *["close", "context", "for_user", "get_position", "last_position", "location", "position", "sync", "wait"]
     }
     tested_here = {"as_of", "feed", "feeds", "forget_feed", "set_active_branch"}
+    tested_here |= {"export_all", "export_thread", "import_thread", "export_state", "import_state"}
     tested_in_fork_chat = {"forks"}
     source = Path(test_access.__file__).read_text(encoding="utf-8")
     compared = {name for name in dir(Ledger) if f"ledger.{name}(" in source or f"Ledger.{name}," in source}
@@ -121,6 +127,27 @@ def test_every_method_was_thought_about() -> None:
 
     public = {name for name in dir(Ledger) if not name.startswith("_")}
     assert public - refused - of_nobody - tested_here - tested_in_fork_chat - compared == set()
+
+
+def test_threads_and_states_of_others_do_not_travel(whole: Ledger) -> None:
+    """Neither are they exported, nor does an import lay anything over them."""
+    ada, bob = whole.for_user("ada"), whole.for_user("bob")
+    put(Threads(ada), "plan", "1", {"city": "Riga"})
+    StateStore(ada).put(state_id("ada", "talk"), {"city": "Riga"})
+    thread, state = ada.export_thread("plan"), ada.export_state(state_id("ada", "talk"))
+
+    assert [type(one) for one in bob.export_all()] == []
+    with pytest.raises(NotFoundError):
+        bob.export_thread("plan")
+    with pytest.raises((NotFoundError, AccessDeniedError)):
+        bob.export_state(state_id("ada", "talk"))
+    with pytest.raises((AccessDeniedError, AlreadyExistsError)):
+        bob.import_thread(thread)
+    with pytest.raises((AccessDeniedError, AlreadyExistsError)):
+        bob.import_thread(msgspec.structs.replace(thread, owner="bob"))
+    with pytest.raises((AccessDeniedError, AlreadyExistsError)):
+        bob.import_state(state)
+    assert (ada.export_thread("plan"), ada.export_state(state_id("ada", "talk"))) == (thread, state)
 
 
 def test_no_error_names_a_user(whole: Ledger) -> None:
