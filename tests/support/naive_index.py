@@ -132,6 +132,7 @@ def folded_answers(chat: ReplayedChat) -> dict[str, Any]:
 def story_answers(story: Story, chat_ids: Sequence[str]) -> dict[str, Any]:
     """The same, from chats replayed in memory, with lists filtered and sorted the plain way."""
     chats = [chat for chat_id in chat_ids if (chat := story.chat(chat_id).chat) is not None]
+    created = sorted(chats, key=lambda chat: (-chat.created_at, chat.id.encode()))
     chats.sort(key=lambda chat: (-chat.updated_at, chat.id.encode()))
 
     def has(metadata: dict[str, Any] | None, key: str, value: object) -> bool:
@@ -140,6 +141,7 @@ def story_answers(story: Story, chat_ids: Sequence[str]) -> dict[str, Any]:
     return {
         "list": chats,
         "lists": [[chat for chat in chats if chat.user_id == f"user{n}"] for n in range(3)],
+        "by creation": [[chat for chat in created if user_id in {None, chat.user_id}] for user_id in (None, "user0")],
         "entries": [
             [chat for chat in chats if has(chat.metadata, *entry)]
             for entry in [("flag", True), ("flag", False), *(("n", n) for n in range(8))]

@@ -5,6 +5,7 @@ from difflib import get_close_matches
 from typing import Final, NamedTuple
 
 from chatledger.domain.errors import InvalidValueError, NotFoundError
+from chatledger.domain.limits import sought_id
 from chatledger.domain.values import Branch, Chat
 from chatledger.projections.log.kinds import STATES, THREADS, kind_of
 
@@ -94,6 +95,8 @@ def _nothing_in(ledger: Ledger) -> str:
 
 def _other_kind(ledger: Ledger, given: str) -> str | None:
     """What an id names that is no chat; None when nothing."""
+    if sought_id(given, "id") != given:  # an impossible one
+        return None
     kind = kind_of(given)
     thread_id = given.removeprefix(THREADS.prefix)
     if kind is STATES:

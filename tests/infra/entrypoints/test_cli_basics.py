@@ -97,7 +97,8 @@ def test_unknown_chat(samples: Path, verb: str) -> None:
 @pytest.mark.parametrize("verb", ["show", "log", "replay", "export"])
 @pytest.mark.parametrize("chat_id", ["", "x" * 3000, "\udcff"])
 def test_impossible_chat_id(samples: Path, verb: str, chat_id: str) -> None:
-    assert "chat_id" in fails(1, verb, chat_id, at=samples)
+    reason = fails(1, verb, chat_id, at=samples)
+    assert "no chat" in reason or "chat_id" in reason
 
 
 @pytest.mark.parametrize(

@@ -220,10 +220,8 @@ def test_wrong_usage(notes: Path, arguments: tuple[str, ...], reason: str) -> No
     [
         (("--chat", "tri"), "no chat 'tri'; did you mean 'trip'?"),
         (("--chat", "tri", "--json"), "no chat 'tri'; did you mean 'trip'?"),
-        (("--chat", "x" * 3000), "chat_id"),
+        (("--chat", "x" * 3000), "no chat 'xxx"),
         (("--chat", "trip", "--branch", "erly"), "chat 'trip' has no branch 'erly'; it has 'early'"),
-        (("--role", ""), "a role"),
-        (("--user", "\udcff"), "user_id"),
     ],
 )
 def test_impossible_names(notes: Path, arguments: tuple[str, ...], reason: str) -> None:
