@@ -114,6 +114,7 @@ def drawn_at(width: int, *args: str, at: Path) -> list[str]:
     return text.splitlines()
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("width", [40, 80])
 def test_on_a_terminal(tmp_path: Path, width: int) -> None:
     """Nothing is wider than the terminal, every name is there, and the branches are listed with the active one marked."""

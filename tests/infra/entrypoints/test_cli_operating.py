@@ -170,6 +170,7 @@ def test_delete_threads(tmp_path: Path) -> None:
     assert "no thread of agents 'trick'" in fails(1, "delete", "--thread", "trick", "--yes", at=tmp_path / "data")
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(("answer", "code"), [("n", 1), ("", 1), ("y", 0)])
 def test_delete_asks_on_a_terminal(samples: Path, answer: str, code: int) -> None:
     ours, theirs = pty.openpty()
@@ -354,6 +355,7 @@ def test_lists_as_csv(samples: Path, arguments: tuple[str, ...], column: str) ->
     assert len(rows) == len(expected)
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion(shell: str) -> None:
     script = run("completion", shell).stdout

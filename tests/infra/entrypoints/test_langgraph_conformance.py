@@ -58,6 +58,7 @@ def encrypted() -> Generator[chatledger.Ledger]:
         yield ledger
 
 
+@pytest.mark.matrix
 @pytest.mark.usefixtures("in_memory")
 @pytest.mark.parametrize("place", [memory, directory, encrypted])
 @pytest.mark.parametrize("make", [unbound, bound])
