@@ -102,7 +102,7 @@ def _chained(
 
 
 def _misplaced(state: ChatState, message_id: str, parent_id: str, target: Branch) -> ChatledgerError:
-    """What is wrong with a message that is to be appended, but names another parent than the head."""
+    """The error about a message to append that names another parent than the head."""
     if not state.has_message(parent_id):
         if state.is_elsewhere(parent_id):
             return WrongChatError(parent_id, chat_id=state.chat_id)

@@ -70,7 +70,7 @@ class Reporter:
 
 
 class LostMessage(NamedTuple):
-    """What is known of a message that was skipped: enough for those that name it to go to the message before it."""
+    """A message that was skipped, with its parent: those that name it go to that instead."""
 
     id: str
     parent_id: str | None

@@ -19,7 +19,7 @@ from .interchange import ImportedChat, ImportedMessage, draft_of, with_id_in, wi
 from .state import ChatState
 
 OnChange = Literal["version", "skip", "refuse"]
-"""What to do with a message that is stored with other content: take it as a new version, leave what is stored, or refuse the chat."""
+"""The treatment of a message that is stored with other content: add it as a new version, leave the stored one, or refuse the chat."""
 
 _MARK: Final = "~"
 _encode: Final = msgspec.msgpack.Encoder(order="deterministic").encode

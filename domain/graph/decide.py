@@ -151,7 +151,7 @@ def decide_put_state(state: StoredGraphState, draft: StateDraft, moment_ms: int)
 
 
 def _intact(read: Callable[[K], T], key: K) -> T | None:
-    """What is stored. A damaged piece counts as missing, and is stored again; out of a damaged version nothing has grown."""
+    """The stored pieces. A damaged one counts as missing, and is stored again; nothing has grown out of a damaged version."""
     try:
         return read(key)
     except CorruptStateError:

@@ -1,5 +1,6 @@
 """Detection of a file's format, and its reader."""
 
+import re
 from collections.abc import Callable, Iterator
 from hashlib import blake2b
 from itertools import islice
@@ -21,7 +22,6 @@ from .deepagents import read_deepagents
 from .jsonl import Exported, describe, read_export
 from .messages import read_messages
 from .oasst import read_oasst
-from .outline import key_paths
 from .sharegpt import read_sharegpt
 from .source import number_lines, open_source, read_source
 
@@ -77,7 +77,7 @@ def detect_format(path: str | Path, *, max_unpacked_bytes: int = MAX_UNPACKED_BY
     for sign, name in _SIGNS.items():
         if start.startswith(sign):
             paths = (
-                key_paths(start_of_conversations(path, _PEEK_BYTES)) if sign == ZIP_MAGIC else set[tuple[str, ...]]()
+                _key_paths(start_of_conversations(path, _PEEK_BYTES)) if sign == ZIP_MAGIC else set[tuple[str, ...]]()
             )
             return "claude" if ("chat_messages",) in paths else name
     found = _detect_json(path, start.removeprefix(b"\xef\xbb\xbf").lstrip(), max_unpacked_bytes)
@@ -91,7 +91,7 @@ def _detect_json(path: Path, start: bytes, max_unpacked_bytes: int) -> str | Non
     if start.startswith(b"["):
         if start[1:].lstrip().startswith(b"]"):
             return "chatgpt"
-        paths = key_paths(start)
+        paths = _key_paths(start)
         found = _shape(paths)
         return "messages" if found is None and ("role",) in paths else None if found in _OF_LINES else found
     if not start.startswith(b"{"):
@@ -99,11 +99,11 @@ def _detect_json(path: Path, start: bytes, max_unpacked_bytes: int) -> str | Non
     quiet = Reporter(str(path), strict=False, on_problem=lambda _: None)
     with open_source(path, max_unpacked_bytes) as stream:
         for _, line in islice(number_lines(stream, quiet), _PEEK_LINES):
-            found = _shape(key_paths(line[:_LINE_BYTES])) if line.startswith(b"{") else None
+            found = _shape(_key_paths(line[:_LINE_BYTES])) if line.startswith(b"{") else None
             if found is not None:
                 return found
     # A single conversation, indented over many lines.
-    return _shape(key_paths(start))
+    return _shape(_key_paths(start))
 
 
 def _shape(paths: set[tuple[str, ...]]) -> str | None:
@@ -197,3 +197,38 @@ def _drop_repeated(found: Iterator[Exported], report: Reporter) -> Iterator[Expo
             yield chat
         elif known != digest:
             report.broken(f"{describe(chat)} appears again with other content; the first one counts")
+
+
+_TOKENS: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}:,]', re.DOTALL)
+_DEPTH: Final = 2
+
+
+def _key_paths(start: bytes) -> set[tuple[str, ...]]:
+    """
+    Return the keys that stand at the top, and one level below, as paths; lists do not count as a level.
+
+    `[{"messages": [{"role": "user"}]}]` has the paths `("messages",)` and `("messages", "role")`. The text may be cut off, and nested
+    to any depth.
+    """
+    found: set[tuple[str, ...]] = set()
+    above: list[str | None] = []
+    """The key under which each open container stands."""
+    last, key = "", None
+    for token in _TOKENS.finditer(start):
+        text = token[0]
+        if text in {b"{", b"["}:
+            above.append(key)
+            key = None
+        elif text in {b"}", b"]"}:
+            del above[-1:]
+            key = None
+        elif text == b":":
+            key = last
+            path = (*(one for one in above if one is not None), last) if len(above) <= 2 * _DEPTH else ()
+            if 0 < len(path) <= _DEPTH:
+                found.add(path)
+        elif text == b",":
+            key = None
+        else:
+            last = text[1:-1].decode(errors="replace")
+    return found

@@ -72,7 +72,7 @@ class InterchangeMethods(LedgerPart):
             chat: As `chatledger.importers.read_chats` yields it, or `export_chat` returns it.
             chat_id: Import it under this id, with new ids for its messages: a copy, which may stand beside the original.
                 Repeating makes nothing new only without it.
-            on_change: What to do with a message that is stored with other content, because it was changed at its source:
+            on_change: The treatment of a message that is stored with other content, because it was changed at its source:
                 take it as a new `version` beside the stored one, with what follows it, and move the branch there; `skip` it;
                 or `refuse` the chat. A branch that was continued here stays where it is.
 

@@ -74,6 +74,11 @@ class Scope:
         chains.recent = self._recent
         return chains.message((segment, offset))
 
+    @property
+    def has_no_annotations(self) -> bool:
+        """Whether this is one chat of which nothing was annotated, as of nearly all: none of its messages is left out."""
+        return len(self.chat_nos) == 1 and self.chat(self.chat_nos[0]).chains.annotations.is_empty
+
     def is_left_out(self, chat_no: int, segment: int, offset: int) -> bool:
         """Whether the message there is hidden or replaced. In a chat without annotations it costs one look-up."""
         chat = self.chat(chat_no)
@@ -103,7 +108,7 @@ def ask(
                 only=only,
                 limit=wanted,
                 offset=0 if behind else offset,
-                is_left_out=None if include_hidden else scope.is_left_out,
+                is_left_out=None if include_hidden or scope.has_no_annotations else scope.is_left_out,
             )
         except (ValueError, LookupError, OverflowError) as error:
             if isinstance(error, ChatledgerError):

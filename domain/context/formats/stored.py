@@ -19,7 +19,7 @@ _FORMS: Final = (
     (is_responses_item, ui_of_item),
     (is_openai_message, ui_of),
 )
-"""How messages of the APIs are told from each other, and what they are as UIMessages."""
+"""The forms of the APIs' messages: a test for each, and its conversion to a UIMessage; the first that fits counts."""
 
 _SPEAKERS: Final = (("human", "user"), ("ai", "assistant"))
 """Other names that messages of a known role go by: LangChain's."""

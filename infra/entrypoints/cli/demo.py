@@ -184,7 +184,7 @@ _SCENES: Final[tuple[tuple[Callable[[Ledger], None], str, *tuple[str, ...]], ...
         "Every answer so far came from an LMDB index. It is a cache: the log alone is the truth.",
     ),
 )
-"""What is shown, the heading above it, and the lines of explanation under that."""
+"""The scenes: the command, the heading above it, and the lines of explanation under that."""
 
 
 def _what_next(settings: Settings, took_s: float) -> None:

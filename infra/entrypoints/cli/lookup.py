@@ -94,7 +94,7 @@ def _nothing_in(ledger: Ledger) -> str:
 
 
 def _other_kind(ledger: Ledger, given: str) -> str | None:
-    """What an id names that is no chat; None when nothing."""
+    """Return a hint that an id is that of a thread or a state; None when it is neither."""
     if sought_id(given, "id") != given:  # an impossible one
         return None
     kind = kind_of(given)

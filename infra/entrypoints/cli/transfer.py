@@ -16,7 +16,7 @@ from rich.text import Text
 
 from chatledger.domain.chat.import_versions import OnChange
 from chatledger.domain.chat.interchange import ImportedChat, ImportResult, Problem
-from chatledger.domain.draw.outline import flat
+from chatledger.domain.draw.outline import escaped
 from chatledger.domain.errors import (
     AccessDeniedError,
     AlreadyExistsError,
@@ -160,7 +160,7 @@ class _Import:
         self.counts["problems"] += 1
         self.counts["incomplete"] += problem.is_incomplete
         console(stderr=True).print(
-            Text.assemble(("warning: ", "yellow"), flat(self._shown(str(problem)))), soft_wrap=True
+            Text.assemble(("warning: ", "yellow"), escaped(self._shown(str(problem)))), soft_wrap=True
         )
 
     def _owned(self, chat: ImportedChat) -> ImportedChat:
@@ -269,7 +269,7 @@ def import_command(
 
 @contextlib.contextmanager
 def _spooled(files: tuple[Path, ...]) -> Generator[Path | None]:
-    """What comes from standard input as a file, if it is among the files: a format is told by the first bytes."""
+    """Standard input as a temporary file, if it is among the files: the first bytes tell the format, and are read again."""
     if _STDIN not in files:
         yield None
         return
@@ -321,7 +321,7 @@ def export_command(
 def _named(
     ledger: Ledger, chat_ids: tuple[str, ...], thread_ids: tuple[str, ...], state_ids: tuple[str, ...]
 ) -> Iterator[Exported]:
-    """What is named, looked up before anything is written."""
+    """The chats, threads and states that were named, looked up before anything is written."""
     others: list[Exported] = [
         *map(ledger.export_thread, dict.fromkeys(thread_ids)),
         *map(ledger.export_state, dict.fromkeys(state_ids)),

@@ -75,7 +75,7 @@ def _object(found: Verification, anchor: Anchor | None, *, is_key_given: bool) -
 
 
 def _streams(found: Verification) -> str:
-    """What was compared: chats with their messages, and what there is besides."""
+    """The counts of a verification: chats with their messages, threads and states."""
     others = (
         (found.thread_count, "thread of agents", "threads of agents"),
         (found.state_count, "state of a graph", "states of graphs"),

@@ -62,9 +62,19 @@ def test_a_content_comes_back_as_it_was(content: dict[str, Any]) -> None:
     assert same_json(to_google([fragment]), [content])
 
 
+def text_in(message: dict[str, Any]) -> str:
+    content = message["content"]
+    if isinstance(content, str):
+        return content
+    return "\n".join(block["text"] for block in content or [] if isinstance(block, dict) and "text" in block)
+
+
 @given(content=contents)
 def test_every_content_can_be_given_to_openai(content: dict[str, Any]) -> None:
-    to_openai([fragment_in(GOOGLE, content, "m1")])
+    fragment = fragment_in(GOOGLE, content, "m1")
+    made = to_openai([fragment])
+    assert {message["role"] for message in made} <= {"user", "assistant", "tool"}
+    assert plain_text(stored(content)) in "\n".join(text_in(message) for message in made)
 
 
 @pytest.mark.parametrize("style", ["camel", "snake"])

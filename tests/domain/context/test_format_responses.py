@@ -100,8 +100,14 @@ def test_an_item_comes_back_as_it_was(item: dict[str, Any]) -> None:
 @given(item=items)
 def test_every_item_can_be_given_to_the_other_apis(item: dict[str, Any]) -> None:
     fragment = fragment_in(RESPONSES, item, "m1")
-    to_openai([fragment])
-    to_anthropic([fragment])
+    assert {message["role"] for message in to_openai([fragment])} <= {
+        "user",
+        "assistant",
+        "tool",
+        "system",
+        "developer",
+    }
+    assert {message["role"] for message in to_anthropic([fragment])} <= {"user", "assistant", "system"}
 
 
 @pytest.mark.parametrize(
