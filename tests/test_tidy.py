@@ -5,6 +5,10 @@ import functools
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.xdist_group("tidy")  # one worker parses all modules
+
 ROOT = Path(__file__).parent.parent
 LAYERS = ("domain", "projections", "infra")
 MODULES = sorted(

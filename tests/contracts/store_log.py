@@ -15,6 +15,7 @@ from chatledger import ANY, InvalidValueError, Ledger, NewMessage, Recorded
 class LogContract(Contract):
     """The contract: identifiers and the log."""
 
+    @pytest.mark.matrix
     @pytest.mark.parametrize("odd", ODD_IDS, ids=lambda odd: ascii(odd)[:24])
     def test_odd_ids_work_everywhere(self, ledger: Ledger, name: str, odd: str) -> None:
         """Any text of 1 to 2,048 bytes is an id of a chat, a message, a branch, a checkpoint and a user."""

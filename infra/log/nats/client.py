@@ -63,7 +63,12 @@ class LoopThread:
 
     def start(self, function: Callable[[*Args], Awaitable[T]], *args: *Args) -> "Future[T]":
         """Like `call`, without waiting for the result."""
-        return self._running().start_task_soon(function, *args)
+        portal = self._running()
+        try:
+            return portal.start_task_soon(function, *args)
+        except RuntimeError:
+            self.check()  # closed by another thread in between: nothing was started
+            raise
 
     def signal(self, function: Callable[[*Args], object], *args: *Args) -> None:
         """Run a plain function on the loop, soon; do nothing when the loop has ended."""

@@ -1,10 +1,10 @@
 """Messages of the Anthropic API: stored as UIMessages, given back as they were, and made of any other stored message."""
 
+import functools
+from pkgutil import resolve_name
 from typing import Any
 
 import pytest
-from anthropic.types import Message as Answer
-from anthropic.types import MessageParam
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
@@ -19,7 +19,14 @@ from chatledger.domain.errors import InvalidValueError
 from chatledger.domain.limits import same_json
 from chatledger.domain.values import plain_text
 
-API: TypeAdapter[Any] = TypeAdapter(MessageParam)
+pytestmark = pytest.mark.xdist_group("sdks")  # one worker imports them, which takes seconds
+
+
+@functools.cache
+def api() -> TypeAdapter[Any]:
+    return TypeAdapter(resolve_name("anthropic.types:MessageParam"))
+
+
 PNG = {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}
 USE = {"type": "tool_use", "id": "toolu_1", "name": "weather", "input": {"city": "Riga"}}
 RESULT = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "4 °C, rain"}
@@ -81,7 +88,7 @@ def test_every_message_can_be_given_to_openai(message: dict[str, Any]) -> None:
 def test_any_text_becomes_a_message_of_the_api(role: str, text: str, message_id: str) -> None:
     found = to_anthropic([(role, {"id": message_id, "role": role, "parts": [{"type": "text", "text": text}]})])
     assert found == [{"role": "assistant" if role == "assistant" else "user", "content": text}]
-    API.validate_python(found[0])
+    api().validate_python(found[0])
 
 
 def test_blocks_become_the_parts_that_chat_interfaces_know() -> None:
@@ -162,7 +169,7 @@ def test_a_whole_turn_becomes_calls_and_results_in_order() -> None:
         {"role": "assistant", "content": "I cannot tell."},
     ]
     for message in found:
-        API.validate_python(message)
+        api().validate_python(message)
 
 
 def test_an_openai_tool_message_becomes_a_result() -> None:
@@ -171,7 +178,7 @@ def test_an_openai_tool_message_becomes_a_result() -> None:
 
 
 def test_an_answer_of_the_sdk_is_stored_whole_and_goes_back_as_the_api_takes_it() -> None:
-    answer = Answer.model_validate(
+    answer = resolve_name("anthropic.types:Message").model_validate(
         {
             "id": "msg_1",
             "type": "message",

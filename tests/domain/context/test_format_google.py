@@ -1,9 +1,9 @@
 """Contents of Google's Gemini API: stored as UIMessages, given back as they were, and made of any other stored message."""
 
+from pkgutil import resolve_name
 from typing import Any
 
 import pytest
-from google.genai import types
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.json_values import json_values, objects, texts
@@ -16,6 +16,8 @@ from chatledger.domain.context.fragments import content_of, stored_form
 from chatledger.domain.errors import InvalidValueError
 from chatledger.domain.limits import same_json
 from chatledger.domain.values import plain_text
+
+pytestmark = pytest.mark.xdist_group("sdks")  # one worker imports them, which takes seconds
 
 CALL = {"functionCall": {"name": "weather", "args": {"city": "Riga"}}}
 RESPONSE = {"functionResponse": {"name": "weather", "response": {"output": "4 °C, rain"}}}
@@ -79,6 +81,7 @@ def test_every_content_can_be_given_to_openai(content: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("style", ["camel", "snake"])
 def test_objects_of_the_sdk_are_taken(style: str) -> None:
+    types = resolve_name("google.genai.types")
     content = types.Content(
         role="model",
         parts=[
@@ -125,7 +128,7 @@ def test_a_whole_turn_becomes_calls_and_responses_in_order() -> None:
         {"role": "model", "parts": [{"text": "Cold."}]},
     ]
     for content in found:
-        types.Content.model_validate(content)
+        resolve_name("google.genai.types").Content.model_validate(content)
 
 
 @pytest.mark.parametrize("part", [CALL, RESPONSE, IMAGE, {"text": "hi"}, {"inline_data": {}}])

@@ -1,11 +1,12 @@
 """Items of the OpenAI Responses API: stored as UIMessages, given back as they were, and made of any other stored message."""
 
+import functools
+from pkgutil import resolve_name
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from openai.types.responses import ResponseFunctionToolCall, ResponseInputItemParam, ResponseOutputMessage
 from pydantic import TypeAdapter
 from tests.support.json_values import json_values, objects, texts
 from tests.support.soak import examples
@@ -18,7 +19,14 @@ from chatledger.domain.errors import InvalidValueError
 from chatledger.domain.limits import same_json
 from chatledger.domain.values import plain_text
 
-API: TypeAdapter[Any] = TypeAdapter(ResponseInputItemParam)
+pytestmark = pytest.mark.xdist_group("sdks")  # one worker imports them, which takes seconds
+
+
+@functools.cache
+def api() -> TypeAdapter[Any]:
+    return TypeAdapter(resolve_name("openai.types.responses:ResponseInputItemParam"))
+
+
 SAID: dict[str, Any] = {
     "id": "msg_1",
     "type": "message",
@@ -138,8 +146,8 @@ def test_a_turn_of_items_can_be_given_to_other_apis() -> None:
 
 
 def test_objects_of_the_sdk_are_taken() -> None:
-    call = ResponseFunctionToolCall.model_validate(CALL)
-    message = ResponseOutputMessage.model_validate(SAID)
+    call = resolve_name("openai.types.responses:ResponseFunctionToolCall").model_validate(CALL)
+    message = resolve_name("openai.types.responses:ResponseOutputMessage").model_validate(SAID)
     assert to_responses([fragment_in(RESPONSES, call, "m1"), fragment_in(RESPONSES, message, "m2")]) == [
         CALL,
         SAID,
@@ -165,7 +173,7 @@ def test_a_whole_turn_becomes_items_in_order() -> None:
         {"role": "assistant", "content": "Four degrees."},
     ]
     for item in found:
-        API.validate_python(item)
+        api().validate_python(item)
 
 
 @pytest.mark.parametrize("item", [SAID, CALL, OUTPUT, THOUGHT, {"type": "item_reference", "id": "x"}])

@@ -224,6 +224,7 @@ def test_a_thread_with_other_content_is_left_out(mixed: Path, tmp_path: Path) ->
     assert result.stdout.splitlines()[0] == "Read 1 thread of agents: 1 checkpoint added, 0 here already."
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("kept", [1, 2, 3, 4, 5, 6, 7, 8])
 def test_an_export_that_was_cut_off_is_told_and_leaves_no_empty_chat(mixed: Path, tmp_path: Path, kept: int) -> None:
     lines = run("export", at=mixed).stdout.splitlines(keepends=True)

@@ -1,10 +1,10 @@
 """What `append` takes for a message: ours, dicts as the APIs have them, objects of SDKs, one or several."""
 
+from pkgutil import resolve_name
 from typing import Any
 
 import pytest
 from langchain_core.messages import HumanMessage
-from openai.types.responses import ResponseOutputMessage
 
 import chatledger
 from chatledger import InvalidValueError, Ledger, Message, NewMessage, assistant, assistant_text, user
@@ -61,13 +61,19 @@ def test_a_ui_message_keeps_its_id() -> None:
         user("hi"),
         NewMessage("user", "hi"),
         {"role": "user", "content": "hi"},
-        ResponseOutputMessage.model_validate(SAID),
         {"id": "m1", "role": "user", "parts": []},
     ],
 )
 def test_one_message_needs_no_list(given: Any) -> None:
     with chatledger.open("memory:") as ledger:
         assert len(append(ledger, given)) == 1
+
+
+@pytest.mark.xdist_group("sdks")
+def test_an_object_of_an_sdk_needs_no_list() -> None:
+    given = resolve_name("openai.types.responses:ResponseOutputMessage").model_validate(SAID)
+    with chatledger.open("memory:") as ledger:
+        assert [message.text for message in append(ledger, given)] == ["Four degrees."]
 
 
 def test_only_the_words_of_a_dict_are_found() -> None:

@@ -29,7 +29,7 @@ from typing import Final, NamedTuple
 
 import pytest
 from tests.support.search_world import ids
-from tests.support.soak import examples
+from tests.support.soak import IS_SOAK
 
 import chatledger
 from chatledger import Ledger, NewMessage
@@ -40,7 +40,7 @@ pytestmark = pytest.mark.xdist_group("fts5")  # one worker fills the two ledgers
 
 ROOT: Final = Path(__file__).resolve().parents[3]
 FILE: Final = Path(os.environ.get("CHATLEDGER_OASST") or ROOT.parent / "shared" / "data" / "oasst1-en-validation.jsonl")
-QUERIES_PER_FORM: Final = examples(50)
+QUERIES_PER_FORM: Final = 50 if IS_SOAK else 5
 BEST: Final = 10
 SMALL_CHATS: Final = 40
 

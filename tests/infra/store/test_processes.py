@@ -154,7 +154,7 @@ def test_kill_at_any_moment(path: Path, victim: str) -> None:
     found: list[str] = []
     with chatledger.open(path) as ledger:
         ledger.create_chat("c", "u")
-    for turn in range(6 if IS_SOAK else 2):
+    for turn in range(6 if IS_SOAK else 1):
         with Worker(path) as worker:
             worker.ready()
             server = json.loads((path / "endpoint.json").read_bytes())["server_pid"]
