@@ -3,8 +3,8 @@
 from threading import Event, Thread
 
 import pytest
+from eventsourcing.persistence import ProgrammingError
 
-from chatledger.domain.errors import ProgrammingError
 from chatledger.infra.log.nats.client import LoopThread
 
 
