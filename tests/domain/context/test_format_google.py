@@ -65,10 +65,10 @@ def test_a_content_comes_back_as_it_was(content: dict[str, Any]) -> None:
 
 
 def text_in(message: dict[str, Any]) -> str:
-    content = message["content"]
+    content: str | list[dict[str, Any]] | None = message["content"]
     if isinstance(content, str):
         return content
-    return "\n".join(block["text"] for block in content or [] if isinstance(block, dict) and "text" in block)
+    return "\n".join(block["text"] for block in content or [] if "text" in block)
 
 
 @given(content=contents)

@@ -1,4 +1,5 @@
 """The event loop of a NATS client, in a thread of its own."""
+# pyright: reportPrivateUsage=false
 
 from threading import Event, Thread
 
