@@ -31,13 +31,13 @@ def test_the_samples_are_read(target: Target) -> None:
         target.read(seed)
 
 
-def _is_slow(item: Any) -> bool:
-    return cast("str", item.callspec.params["target"]) in SLOW
+def _is_slow(request: Any) -> bool:
+    return cast("str", request.node.callspec.params["target"]) in SLOW
 
 
 @pytest.mark.matrix
 def test_garbage(target: Target, request: pytest.FixtureRequest) -> None:
-    is_slow = _is_slow(request.node)
+    is_slow = _is_slow(request)
     for raw in WILD[:: 5 if is_slow else 1]:
         target.check(raw)
         target.check(target.seeds[0][:3] + raw)
@@ -55,7 +55,7 @@ def test_what_is_nearly_a_sample(target: Target, request: pytest.FixtureRequest)
             return odd_msgpack([seeds[number][at:]]).map(lambda raw: seeds[number][:at] + raw)
 
         inputs |= numbers.flatmap(odd)
-    is_slow = _is_slow(request.node)
+    is_slow = _is_slow(request)
 
     @given(raw=inputs)
     @settings(max_examples=examples(15 if is_slow else 60), deadline=None)
