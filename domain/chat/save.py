@@ -15,7 +15,7 @@ from ..errors import (
     MessageNotFoundError,
     WrongChatError,
 )
-from ..values import Branch, Message, NewMessage
+from ..values import Branch, Chat, Message, NewMessage
 from ..wire import Value
 from .decide_branches import check_target
 from .decide_messages import check_message, find_branch, is_same_message
@@ -80,6 +80,23 @@ class SavePreview(Value, frozen=True, kw_only=True):
     messages: list[Message]
     for_model: list[Message]
     saved: int
+
+
+class Foreseen(Value, frozen=True, kw_only=True):
+    """
+    What a save would add, without the chain that it adds to.
+
+    Args:
+        chat: The chat as it is.
+        read_head: The head that the branch of the save has at this moment.
+        base: The id of the stored message that the first new one follows; None for a new root.
+        new: The messages that are not stored yet, as they would be.
+    """
+
+    chat: Chat
+    read_head: str | None
+    base: str | None
+    new: list[Message]
 
 
 def renamed_data(data: Any, old_id: str, new_id: str) -> Any:

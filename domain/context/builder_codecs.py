@@ -121,6 +121,26 @@ def serialized(value: Any, encode: Callable[[Fragment], Any], depth: int = 0) ->
     return [serialized(item, encode, depth + 1) for item in cast("list[Any]", value)]
 
 
+def held_message(fragment: Fragment) -> Fragment | None:
+    """Return a message that a context fragment holds, at whatever depth; None when there is none."""
+    seen: dict[int, Any] = {}  # with the values: the id of what is gone is given again
+    pending: list[Any] = [fragment]
+    while pending:
+        value = pending.pop()
+        if id(value) in seen:
+            continue
+        seen[id(value)] = value
+        if isinstance(value, Fragment):
+            if value.type == "message":
+                return value
+            pending.append(value.codec.decode() if isinstance(value.codec, BuiltCodec) else value.data)
+        elif isinstance(value, Mapping):
+            pending.extend(cast("Mapping[Any, Any]", value).values())
+        elif isinstance(value, list | tuple):
+            pending.extend(cast("list[Any]", value))
+    return None
+
+
 def _frozen(value: Any) -> Any:
     return tuple(cast("list[Any]", value)) if isinstance(value, list) else value
 

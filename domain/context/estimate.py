@@ -16,7 +16,7 @@ from ..wire import Value
 from .formats.parts import arguments_of, is_tool_part, is_verbatim_call, objects, outcome_of, tool_name
 from .formats.plain import compact, text_at
 from .formats.stored import as_ui_message
-from .fragments import Fragment, is_message_fragment, stored_form
+from .fragments import Fragment, foreign_errors, is_message_fragment, stored_form
 from .messages import as_fragments, object_at
 
 RAW: Final = "raw"
@@ -163,6 +163,7 @@ def estimate(
         ModelNotFoundError: `models` does not have it.
         MissingCodecError: A message fragment is still lazy, or has no codec.
         InvalidValueError: The tokenizer gave no whole number.
+        ResolverError: The tokenizer, or the codec of a message, raised.
     """
     info = models.get(model_id)
     if info is None:
@@ -195,7 +196,8 @@ def _counted(
         uncounted = sum(map(_is_uncounted, parts))
     else:
         text = render(fragment)
-    tokens = check_count(tokenizer(text), "the result of the tokenizer")
+    with foreign_errors("tokenizer", fragment.name, fragment.id):
+        tokens = check_count(tokenizer(text), "the result of the tokenizer")
     return FragmentEstimate(
         id=fragment.id, name=fragment.name, tokens=tokens, cost=info.cost(tokens), uncounted=uncounted
     )

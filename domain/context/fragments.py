@@ -5,14 +5,15 @@ A fragment has a name and data, and data nest: text, numbers, lists, objects, an
 rendered into the system prompt; message fragments carry a codec and are stored in the conversation.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Literal, Protocol, TypeGuard, cast
 
 import msgspec
 from msgspec import UNSET
 
-from ..errors import InvalidValueError, MissingCodecError
+from ..errors import ChatledgerError, InvalidValueError, MissingCodecError, ResolverError
 from ..limits import check_id
 
 FragmentData = Any
@@ -143,10 +144,24 @@ def stored_form(value: Fragment) -> Any:
 
     Raises:
         MissingCodecError: There is no codec, or the fragment is still lazy.
+        ResolverError: The codec raised; its error is chained.
     """
     if value.codec is None or isinstance(value.lazy, Lazy):
         raise MissingCodecError(value.name, fragment_id=value.id)
-    return value.codec.encode()
+    with foreign_errors("codec", value.name, value.id):
+        return value.codec.encode()
+
+
+@contextmanager
+def foreign_errors(what: str, name: str, fragment_id: str | None) -> Generator[None]:
+    """Raise `ResolverError` for what code of users raises, such as a codec, with the fragment or message it was about."""
+    try:
+        yield
+    except ChatledgerError:
+        raise
+    except Exception as error:
+        path = name if fragment_id is None else f"{name} {fragment_id!r}"
+        raise ResolverError(path, f"raised {type(error).__name__}", what=what) from error
 
 
 def _field(value: Any, name: str) -> Any:

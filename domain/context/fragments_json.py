@@ -6,7 +6,7 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from ..errors import FragmentConversionError, InvalidValueError
+from ..errors import FragmentConversionError, InvalidValueError, ResolverError
 from ..limits import MAX_JSON_DEPTH, check_id, json_copy
 from .builder_codecs import TYPE, encode_builder, serialized
 from .builders import BUILDERS
@@ -118,13 +118,17 @@ class Conversions:
             msg = f"fragment {fragment.name!r} is a message; messages are stored in the conversation, not serialized"
             raise FragmentConversionError(msg)
         self._kind(fragment.name, "fragment name")
+        if fragment.codec is None:
+            msg = (
+                f"fragment {fragment.name!r} has no codec, which gives its serialized form; make it by a builder such as "
+                f"chatledger.fragments.hint, or give it one"
+            )
+            raise FragmentConversionError(msg)
         try:
             form = encode_builder(fragment)
-        except InvalidValueError:
-            raise
-        except Exception as error:
-            msg = f"the codec of fragment {fragment.name!r} failed to encode: {type(error).__name__}"
-            raise FragmentConversionError(msg) from error
+        except ResolverError as error:
+            msg = f"the codec of fragment {fragment.name!r} failed to encode: {type(error.__cause__).__name__}"
+            raise FragmentConversionError(msg) from error.__cause__
         self._kind(form[TYPE], "type")
         return form
 

@@ -14,7 +14,7 @@ import msgspec
 from ..errors import InvalidValueError
 from ..limits import check_id
 from ..values import Message, NewMessage
-from .fragments import Codec, Fragment, Lazy, as_fragment, stored_form
+from .fragments import Codec, Fragment, Lazy, as_fragment, copied, stored_form
 
 UIMessage = dict[str, Any]
 """An object with `id`, `role` and `parts`, and `metadata` if it has any."""
@@ -37,6 +37,37 @@ class StoredCodec(msgspec.Struct, frozen=True):
     def decode(self) -> Any:
         """The model form."""
         return self.data if self.to_model is None else self.to_model(self.data["role"], self.data)[0]
+
+
+def with_own_data(fragment: Fragment) -> Fragment:
+    """The fragment with its own lists and objects, those of a stored message included; see `copied`."""
+    own = copied(fragment)
+    if not isinstance(own.codec, StoredCodec):
+        return own
+    return msgspec.structs.replace(own, codec=msgspec.structs.replace(own.codec, data=_json_copy(own.codec.data)))
+
+
+def _json_copy(data: Any) -> Any:
+    """A copy of lists and objects, of any depth and with cycles; what else there is, a save refuses or cannot change."""
+    copies: dict[int, Any] = {}
+    pending: list[Any] = []
+
+    def copy(value: Any) -> Any:
+        if not isinstance(value, list | dict):
+            return value
+        if id(value) not in copies:
+            copies[id(value)] = [] if isinstance(value, list) else {}
+            pending.append(value)
+        return copies[id(value)]
+
+    whole = copy(data)
+    while pending:
+        source = pending.pop()
+        if isinstance(source, list):
+            copies[id(source)].extend(map(copy, cast("list[Any]", source)))
+        else:
+            copies[id(source)].update((key, copy(item)) for key, item in source.items())
+    return whole
 
 
 def object_at(value: Any, *path: str) -> Mapping[str, Any]:

@@ -21,7 +21,7 @@ from ..errors import InvalidValueError
 from ..limits import check_count, check_id
 from ..values import plain_text
 from .messages import UIMessage, object_at
-from .summary import ChainSummary
+from .summary import ChainSummary, Summary
 
 
 class ReminderContext(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,14 +30,14 @@ class ReminderContext(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         now_ms: The time of the save, in ms since the epoch.
-        chain: The conversation before the message.
+        chain: The conversation before the message; an engine reads of it what is asked for.
         usage: The token counts of the chat, from its metadata.
         message: The user message, without reminders.
         reply: The reply that a window such as `within_last_n` looks at, in place of the last assistant message.
     """
 
     now_ms: int
-    chain: ChainSummary = ChainSummary()
+    chain: Summary = ChainSummary()
     usage: Mapping[str, Any] | None = None
     message: UIMessage = {}
     reply: UIMessage | None = None
@@ -293,9 +293,10 @@ def every_of_last_n(n: int, predicate: Predicate) -> Predicate:
     _check_parts((predicate,), "every_of_last_n")
 
     def decide(context: ReminderContext, on_error: OnError) -> Verdict:
-        if len(context.chain.assistant_replies) < n:
+        window = _window(n, context)
+        if len(window) < n:
             return Verdict(holds=False)
-        return _all(judge(predicate, reply, on_error) for reply in _window(n, context))
+        return _all(judge(predicate, reply, on_error) for reply in window)
 
     return Condition("every_of_last_n", (n, predicate), decide)
 

@@ -1,7 +1,8 @@
 """Reminders inside of messages: how they get in, and how they get out again."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 
@@ -11,8 +12,23 @@ from .messages import UIMessage, is_ui_message, object_at
 from .predicates import OnError, ReminderContext
 from .reminders import Fired, Render, fired_reminders
 
+T = TypeVar("T")
+
 RECORDS: Final = "reminders"
 ONCE_IDS: Final = "once_ids"
+ESCAPED: Final = "escaped_tags"
+_OURS: Final = frozenset({RECORDS, ONCE_IDS, ESCAPED})
+_NOT_TAKEN_OVER: Final = _OURS | {"onceIds"}
+"""What a message that is to be saved cannot say of itself: it would keep reminders away."""
+
+_NAME: Final = "system-reminder"
+_TAG: Final = re.compile(rf"<(?=\s*/?\s*{_NAME})", re.IGNORECASE)
+_BEGUN_TAG: Final = re.compile(
+    rf"<(?=\s*/?\s*(?:{_NAME}|(?:{'|'.join(_NAME[:length] for length in range(len(_NAME)))})\Z))", re.IGNORECASE
+)
+"""Also a tag that the next part may go on with."""
+
+_LESS_THAN: Final = "&lt;"
 
 
 class Folded(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -31,6 +47,13 @@ class Folded(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     mode: Literal["inline", "part"]
 
 
+class Escaped(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One entry of `metadata.escaped_tags`: where `<` of a tag that the user typed is `&lt;`, in code points."""
+
+    part_index: int
+    start: int
+
+
 def fold_reminders(
     message: UIMessage,
     reminders: Iterable[Fragment],
@@ -43,31 +66,28 @@ def fold_reminders(
     """
     The message with the reminders whose time has come. Neither it nor what it consists of is changed.
 
-    A message that carries reminders comes back as it is, so that folding it again adds nothing. If somebody has changed
-    its text since, what is left of them goes first. Whatever goes wrong, nothing is raised: the message is more important
-    than a reminder.
+    What it carries of reminders goes first, so that folding twice is as folding once, and nobody can keep reminders out by
+    saying that they are in. Tags of reminders that the user typed are escaped. Whatever goes wrong, nothing is raised: the
+    message is more important than a reminder.
 
     Args:
-        message: The last real user message of a save.
+        message: A real user message of a save.
         reminders: Context fragments; those that are no reminders are passed over.
         context: The conversation before the message. `message` in it is set here.
         render: Gives a fragment as text, in XML by default.
         new_ids: Gives an id for each text that is folded in.
         on_error: Told what could not be asked or folded.
     """
-    records = _records(message)
-    if records and all(_is_in_place(record, message["parts"]) for record in records):
-        return message
-    plain = strip_reminders(message)
+    plain = _without(strip_reminders(message), _NOT_TAKEN_OVER)
     known = msgspec.structs.replace(context, message=plain)
     fired = fired_reminders(reminders, known, render=render, on_error=on_error)
-    if not fired:
-        return plain
     obstacle = _obstacle(plain)
     if obstacle is not None:
-        on_error("folding", InvalidValueError(f"reminders were not folded into a message: {obstacle}"))
+        if fired:
+            on_error("folding", InvalidValueError(f"reminders were not folded into a message: {obstacle}"))
         return plain
-    return _folded(plain, fired, new_ids)
+    parts, escaped = _escaped(plain["parts"])
+    return _folded(plain, parts, escaped, fired, new_ids) if fired or escaped else plain
 
 
 def strip_reminders(message: UIMessage) -> UIMessage:
@@ -75,28 +95,66 @@ def strip_reminders(message: UIMessage) -> UIMessage:
     The message as it was before reminders were folded into it.
 
     Their texts go, the parts that were added for them, and what the metadata say about them; metadata without anything
-    else go too. A text that is not where the metadata say was changed by somebody, and stays. A message that carries no
-    reminders comes back as it is, and so does anything that is no message.
+    else go too. Tags that the user typed are tags again. A text that is not where the metadata say was changed by
+    somebody, and stays. A message that carries no reminders comes back as it is, and so does anything that is no message.
     """
-    records = _records(message)
-    if not records:
+    records, escaped = _listed(message, RECORDS, list[Folded]), _listed(message, ESCAPED, list[Escaped])
+    if not records and not escaped:
         return message
     parts = list(message["parts"])
     for record in reversed(records):  # the last one first, so that places still are what they were at its time
         _take_out(record, parts)
-    metadata = {name: value for name, value in message["metadata"].items() if name not in {RECORDS, ONCE_IDS}}
-    stripped = {**message, "parts": parts, "metadata": metadata}
-    if not metadata:
-        del stripped["metadata"]
-    return stripped
+    for one in reversed(escaped):
+        _unescape(one, parts)
+    return _without({**message, "parts": parts}, _OURS)
 
 
-def _folded(message: UIMessage, fired: list[Fired], new_ids: Iterator[str]) -> UIMessage:
-    parts = list(message["parts"])
+def _without(message: Any, names: frozenset[str]) -> Any:
+    """A message without these entries of its metadata, and without metadata if nothing is left; itself if it has none of them."""
+    metadata = object_at(message, "metadata")
+    if names.isdisjoint(metadata):
+        return message
+    rest = {name: value for name, value in metadata.items() if name not in names}
+    if rest:
+        return {**message, "metadata": rest}
+    return {name: value for name, value in message.items() if name != "metadata"}
+
+
+def _escaped(parts: list[Any]) -> tuple[list[Any], list[Escaped]]:
+    """The parts with tags of reminders escaped, and where that was."""
+    texts = {at: text for at, part in enumerate(parts) if (text := _text_of(part)) is not None}
+    escaped: list[Escaped] = []
+    result = list(parts)
+    for at, text in texts.items():
+        tag = _BEGUN_TAG if at + 1 in texts else _TAG
+        longer = len(_LESS_THAN) - 1
+        found = [Escaped(at, match.start() + longer * number) for number, match in enumerate(tag.finditer(text))]
+        if found:
+            escaped += found
+            result[at] = {**result[at], "text": tag.sub(_LESS_THAN, text)}
+    return result, escaped
+
+
+def _unescape(one: Escaped, parts: list[Any]) -> None:
+    text = _text_of(parts[one.part_index]) if 0 <= one.part_index < len(parts) else None
+    if text is None or one.start < 0 or not text.startswith(_LESS_THAN, one.start):
+        return
+    typed = f"{text[: one.start]}<{text[one.start + len(_LESS_THAN) :]}"
+    if _BEGUN_TAG.match(typed, one.start):
+        parts[one.part_index] = {**parts[one.part_index], "text": typed}
+
+
+def _folded(
+    message: UIMessage, parts: list[Any], escaped: list[Escaped], fired: list[Fired], new_ids: Iterator[str]
+) -> UIMessage:
     # Not a part that was added for a reminder: what is appended there would go with it.
     inline_at = next((at for at in reversed(range(len(parts))) if _text_of(parts[at]) is not None), None)
     records = [_put_in(one, parts, None if one.as_part else inline_at, next(new_ids)) for one in fired]
-    metadata: dict[str, Any] = {**(message.get("metadata") or {}), RECORDS: msgspec.to_builtins(records)}
+    metadata: dict[str, Any] = {**(message.get("metadata") or {})}
+    if escaped:
+        metadata[ESCAPED] = msgspec.to_builtins(escaped)
+    if records:
+        metadata[RECORDS] = msgspec.to_builtins(records)
     once_ids = sorted(frozenset[str]().union(*(one.once_ids for one in fired)))
     if once_ids:
         metadata[ONCE_IDS] = once_ids
@@ -131,11 +189,15 @@ def _take_out(record: Folded, parts: list[Any]) -> None:
 
 def _is_in_place(record: Folded, parts: list[Any]) -> bool:
     text = _text_of(parts[record.part_index]) if 0 <= record.part_index < len(parts) else None
-    return text is not None and text[record.start : record.end] == _tagged(record.text)
+    if text is None:
+        return False
+    # In older messages the tags in the text of a reminder are not escaped.
+    return text[record.start : record.end] in {_tagged(record.text), f"<{_NAME}>{record.text}</{_NAME}>"}
 
 
 def _tagged(text: str) -> str:
-    return f"<system-reminder>{text}</system-reminder>"
+    """The text between tags, of which it cannot close or open another."""
+    return f"<{_NAME}>{_TAG.sub(_LESS_THAN, text)}</{_NAME}>"
 
 
 def _text_of(part: Any) -> str | None:
@@ -144,13 +206,13 @@ def _text_of(part: Any) -> str | None:
     return text if fields.get("type") == "text" and isinstance(text, str) else None
 
 
-def _records(message: Any) -> list[Folded]:
-    """The reminders that a message carries; none if its metadata do not say so in our form."""
-    listed = object_at(message, "metadata").get(RECORDS) if is_ui_message(message) else None
+def _listed(message: Any, name: str, kind: type[T]) -> T | tuple[()]:
+    """A list in the metadata of a message; empty if it is not in our form."""
+    listed = object_at(message, "metadata").get(name) if is_ui_message(message) else None
     try:
-        return msgspec.convert(listed, list[Folded])
+        return msgspec.convert(listed, kind)
     except msgspec.ValidationError:
-        return []
+        return ()
 
 
 def _obstacle(message: Any) -> str | None:
@@ -160,5 +222,4 @@ def _obstacle(message: Any) -> str | None:
     metadata: Any = message.get("metadata")
     if metadata is not None and not isinstance(metadata, Mapping):
         return "its metadata are no object"
-    taken = [name for name in (RECORDS, ONCE_IDS) if name in (metadata or {})]
-    return f"its metadata use the name {taken[0]!r} for something else" if taken else None
+    return None

@@ -1,15 +1,62 @@
 """Summaries of chains, by which reminders are decided."""
 
-from collections.abc import Iterable
-from typing import Any, cast
+from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from functools import cached_property
+from itertools import islice
+from typing import Any, Protocol, cast, overload
 
 import msgspec
 
-from ..values import plain_text
+from ..values import Message, plain_text
 from .messages import ASSISTANT, USER, UIMessage, is_ui_message, object_at
 
 ChainMessage = tuple[str, Any, int]
 """Name, data and `created_at` of a message."""
+
+
+class Summary(Protocol):
+    """A chain in short: the attributes of a `ChainSummary`, which a context engine reads as they are asked for."""
+
+    @property
+    def turn(self) -> int:
+        """How many real user messages there are."""
+        ...
+
+    @property
+    def message_count(self) -> int:
+        """How many messages there are."""
+        ...
+
+    @property
+    def last_message_at(self) -> int | None:
+        """When the last real user message was created, in ms since the epoch."""
+        ...
+
+    @property
+    def last_message(self) -> UIMessage | None:
+        """The last real user message."""
+        ...
+
+    @property
+    def last_assistant_message(self) -> UIMessage | None:
+        """The last message of the assistant."""
+        ...
+
+    @property
+    def assistant_replies(self) -> Sequence[UIMessage]:
+        """What the assistant said after each real user message, oldest first."""
+        ...
+
+    @property
+    def once_ids(self) -> AbstractSet[str]:
+        """The ids of `once` that have fired."""
+        ...
+
+    @property
+    def is_replied(self) -> bool:
+        """Whether the assistant said something since the last real user message."""
+        ...
 
 
 class ChainSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,27 +90,20 @@ class ChainSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 def summarise(messages: Iterable[ChainMessage]) -> ChainSummary:
     """The summary of a chain, root first. Costs O(messages); data that are no UIMessage count with their plain text."""
-    return extended(ChainSummary(), messages)
-
-
-def extended(summary: ChainSummary, messages: Iterable[ChainMessage]) -> ChainSummary:
-    """
-    The summary of a chain that goes on with these messages: the same as of the whole chain.
-
-    Costs O(new messages), and one copy of the list of replies.
-    """
-    turn, message_count = summary.turn, summary.message_count
-    last_message, last_message_at = summary.last_message, summary.last_message_at
-    last_answer = summary.last_assistant_message
-    replies, once_ids = list(summary.assistant_replies), set(summary.once_ids)
-    segments = [replies.pop()] if summary.is_replied else []  # of a reply; they are merged once, when it ends
+    turn = message_count = 0
+    last_message: UIMessage | None = None
+    last_message_at: int | None = None
+    last_answer: UIMessage | None = None
+    replies: list[UIMessage] = []
+    segments: list[UIMessage] = []  # of a reply; they are merged once, when it ends
+    once_ids: set[str] = set()
     for name, data, created_at in messages:
         message_count += 1
         if name == ASSISTANT:
             last_answer = _as_ui_message(name, data)
             segments.append(last_answer)
         elif name == USER:
-            once_ids.update(_once_ids(data))
+            once_ids.update(once_ids_of(name, data))
             if is_real_user_message(name, data):
                 turn += 1
                 last_message, last_message_at = _as_ui_message(name, data), created_at
@@ -81,15 +121,172 @@ def extended(summary: ChainSummary, messages: Iterable[ChainMessage]) -> ChainSu
     )
 
 
-def with_unsaved(summary: ChainSummary, messages: Iterable[tuple[str, Any]]) -> ChainSummary:
-    """
-    The summary with messages, as name and data, that are saved along with the one to be decided on, and before it.
+class StoredChain(Protocol):
+    """A stored chain, which can be asked without reading it from its root. What it says never changes."""
 
-    They count, but the last message and its time remain the stored ones: two messages of one save are no time apart, and
-    the first of them must not hide from the second, which carries the reminders, that a new day has begun.
+    @property
+    def turn(self) -> int:
+        """How many real user messages it has."""
+        ...
+
+    @property
+    def message_count(self) -> int:
+        """How many messages it has."""
+        ...
+
+    def last_turn(self) -> Message | None:
+        """Return the last real user message; None when there is none."""
+        ...
+
+    def first_turn(self) -> Message | None:
+        """Return the first real user message; None when there is none."""
+        ...
+
+    def backwards(self) -> Iterator[Message]:
+        """Yield its messages, the newest first, read as they are taken."""
+        ...
+
+    def has_fired(self, once_id: str) -> bool:
+        """Whether an id of `once` has fired."""
+        ...
+
+    def fired(self) -> frozenset[str]:
+        """Return the ids of `once` that have fired."""
+        ...
+
+
+class LazySummary:
     """
-    count = extended(summary, ((name, data, 0) for name, data in messages))
-    return msgspec.structs.replace(count, last_message=summary.last_message, last_message_at=summary.last_message_at)
+    The summary of a stored chain and of messages that are saved along with the one to be decided on, and before it.
+
+    It reads what it is asked for, and nothing before: mostly the end of the chain, or counts, whatever its length. The
+    unsaved messages count, but the last message and its time remain the stored ones: two messages of one save are no time
+    apart, and the first of them must not hide from the second, which carries the reminders, that a new day has begun.
+
+    Args:
+        stored: The stored chain.
+        unsaved: Name and data of what follows it.
+    """
+
+    def __init__(self, stored: StoredChain, unsaved: Sequence[tuple[str, Any]] = ()) -> None:
+        self._stored, self._unsaved = stored, unsaved
+
+    @cached_property
+    def turn(self) -> int:
+        """How many real user messages there are."""
+        return self._stored.turn + sum(is_real_user_message(*message) for message in self._unsaved)
+
+    @property
+    def message_count(self) -> int:
+        """How many messages there are."""
+        return self._stored.message_count + len(self._unsaved)
+
+    @property
+    def last_message_at(self) -> int | None:
+        """When the last stored real user message was created, in ms since the epoch."""
+        return None if self._last is None else self._last.created_at
+
+    @cached_property
+    def last_message(self) -> UIMessage | None:
+        """The last stored real user message."""
+        return None if self._last is None else _as_ui_message(self._last.name, self._last.data)
+
+    @cached_property
+    def last_assistant_message(self) -> UIMessage | None:
+        """The last message of the assistant."""
+        return next((_as_ui_message(name, data) for name, data in self._backwards() if name == ASSISTANT), None)
+
+    @cached_property
+    def assistant_replies(self) -> "Replies":
+        """What the assistant said after each real user message, oldest first."""
+        return Replies(_replies(self._backwards()))
+
+    @cached_property
+    def once_ids(self) -> "OnceIds":
+        """The ids of `once` that have fired."""
+        return OnceIds(self._stored, frozenset(item for message in self._unsaved for item in once_ids_of(*message)))
+
+    @cached_property
+    def is_replied(self) -> bool:
+        """Whether the assistant said something since the last real user message."""
+        for name, data in self._backwards():
+            if name == ASSISTANT:
+                return True
+            if is_real_user_message(name, data):
+                break
+        return False
+
+    @cached_property
+    def _last(self) -> Message | None:
+        return self._stored.last_turn()
+
+    def _backwards(self) -> Iterator[tuple[str, Any]]:
+        yield from reversed(self._unsaved)
+        for message in self._stored.backwards():
+            yield message.name, message.data
+
+
+class Replies(Sequence[UIMessage]):
+    """The replies of an assistant, oldest first. The last ones, as in `replies[-2:]`, are read without the others."""
+
+    def __init__(self, newest_first: Iterator[UIMessage]) -> None:
+        self._rest, self._read = newest_first, list[UIMessage]()
+
+    def __len__(self) -> int:
+        self._read += self._rest
+        return len(self._read)
+
+    @overload
+    def __getitem__(self, index: int) -> UIMessage: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[UIMessage]: ...
+    def __getitem__(self, index: int | slice) -> UIMessage | Sequence[UIMessage]:
+        first = index
+        if isinstance(index, slice):
+            is_tail = index.stop is None and index.step is None
+            first = index.start if is_tail and index.start is not None else 0
+        self._read += self._rest if first >= 0 else islice(self._rest, max(0, -first - len(self._read)))
+        return tuple(reversed(self._read))[index]
+
+    def __bool__(self) -> bool:
+        self._read += islice(self._rest, 0 if self._read else 1)
+        return bool(self._read)
+
+
+class OnceIds(AbstractSet[str]):
+    """The ids of `once` that have fired; asking for one of them does not read the others."""
+
+    def __init__(self, stored: StoredChain, unsaved: frozenset[str]) -> None:
+        self._stored, self._unsaved = stored, unsaved
+
+    def __contains__(self, once_id: object) -> bool:
+        return once_id in self._unsaved or (isinstance(once_id, str) and self._stored.has_fired(once_id))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all)
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    @classmethod
+    def _from_iterable(cls, it: Iterable[Any]) -> frozenset[Any]:  # of unions and the like
+        return frozenset(it)
+
+    @cached_property
+    def _all(self) -> frozenset[str]:
+        return self._stored.fired() | self._unsaved
+
+
+def _replies(newest_first: Iterable[tuple[str, Any]]) -> Iterator[UIMessage]:
+    """Yield the replies of the assistant, the newest first."""
+    segments: list[UIMessage] = []
+    for name, data in newest_first:
+        if name == ASSISTANT:
+            segments.append(_as_ui_message(name, data))
+        elif is_real_user_message(name, data):
+            yield from _merged(segments[::-1])
+            segments = []
+    yield from _merged(segments[::-1])
 
 
 def is_real_user_message(name: str, data: Any) -> bool:
@@ -110,12 +307,14 @@ def _as_ui_message(name: str, data: Any) -> UIMessage:
     return {"role": name, "parts": [{"type": "text", "text": plain_text(data)}]}
 
 
-def _once_ids(data: Any) -> list[str]:
+def once_ids_of(name: str, data: Any) -> list[str]:
     """
-    What fired with a message.
+    The ids of `once` that fired with a message.
 
     Conversations imported from Deep Agents say `onceIds`, and synthetic messages have them in `synthetic`.
     """
+    if name != USER:
+        return []
     places = [object_at(data, "metadata"), object_at(data, "metadata", "synthetic")]
     listed = [place.get(key) for place in places for key in ("once_ids", "onceIds")]
     return [item for ids in listed if isinstance(ids, list) for item in cast("list[Any]", ids) if isinstance(item, str)]

@@ -1,20 +1,21 @@
 """Saves: new and edited messages in one commit, and what would come of it."""
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec import UNSET
 
 from chatledger.domain.chat.annotations import for_model
 from chatledger.domain.chat.decide_messages import find_branch
 from chatledger.domain.chat.events import Body, BranchCreated, MessagesAppended
-from chatledger.domain.chat.save import Save, SavePreview, SaveResult, decide_save, save_result
+from chatledger.domain.chat.save import Foreseen, Save, SavePreview, SaveResult, decide_save, save_result
 from chatledger.domain.errors import HeadConflictError
 from chatledger.domain.limits import check_id
+from chatledger.domain.values import Message
 from chatledger.projections.chat.reader import IndexedChat
 from chatledger.projections.log.kinds import CHATS
 
 from ..log.envelope import clock_ms
-from .port import LedgerPart
+from .port import LedgerPart, LedgerStore
 
 MAX_LOST_SWAPS: Final = 5
 """The number of times in a row that others may move the head before a save gives up."""
@@ -77,22 +78,51 @@ class SaveMethods(LedgerPart):
         check_id(chat_id, "chat_id")
         with self._store.snapshot() as snapshot:
             chat = snapshot.chat(chat_id)
-            branch = find_branch(chat, save.branch)
-            bodies = decide_save(chat, save, now=clock_ms(), target=branch)
-            created = next((body for body in bodies if isinstance(body, BranchCreated)), None)
-            base = branch.head_message_id if save.after is UNSET else save.after
-            if created is not None:
-                base = created.head_message_id
-            place = None if base is None else chat.place(base)
+            plan = _planned(chat, save)
+            place = None if plan.base is None else chat.place(plan.base)
             stored = [] if place is None else chat.chains.chain(place)
             given = for_model(chat, stored)
-        new = [message for body in bodies if isinstance(body, MessagesAppended) for message in body.messages]
-        messages = [*stored, *new]
+        messages = [*stored, *plan.new]
         return SavePreview(
-            read_head=branch.head_message_id,
-            branch=branch.name if created is None else created.name,
+            read_head=plan.read_head,
+            branch=plan.branch,
             head_message_id=messages[-1].id if messages else None,
             messages=messages,
-            for_model=[*given, *new],
-            saved=len(new),
+            for_model=[*given, *plan.new],
+            saved=len(plan.new),
         )
+
+
+class _Plan(NamedTuple):
+    """What a save would do: the branch it goes to, the message it follows, and what it adds."""
+
+    read_head: str | None
+    branch: str
+    base: str | None
+    new: list[Message]
+
+
+def _planned(chat: IndexedChat, save: Save) -> _Plan:
+    branch = find_branch(chat, save.branch)
+    bodies = decide_save(chat, save, now=clock_ms(), target=branch)
+    created = next((body for body in bodies if isinstance(body, BranchCreated)), None)
+    base = branch.head_message_id if save.after is UNSET else save.after
+    if created is not None:
+        base = created.head_message_id
+    new = [message for body in bodies if isinstance(body, MessagesAppended) for message in body.messages]
+    return _Plan(branch.head_message_id, branch.name if created is None else created.name, base, new)
+
+
+def foresee_save(store: LedgerStore, chat_id: str, save: Save) -> Foreseen:
+    """
+    Return what a save would add at this moment, whatever the length of the chain that it adds to. The errors are those of `save`.
+
+    Source: the LMDB index. The chain is not read.
+    """
+    check_id(chat_id, "chat_id")
+    with store.snapshot() as snapshot:
+        found = snapshot.chat(chat_id)
+        plan = _planned(found, save)
+        chat = found.chat
+    assert chat is not None, "it has the branch of the save"
+    return Foreseen(chat=chat, read_head=plan.read_head, base=plan.base, new=plan.new)

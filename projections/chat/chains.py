@@ -7,6 +7,7 @@ the place it hangs on. A place is (segment, offset). Segments form a tree with s
 random-access stack"), so ancestors are found in O(log forks), and depth is the segment's first depth plus the offset.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from struct import Struct
 from typing import Final, NamedTuple
@@ -19,7 +20,7 @@ from chatledger.domain.values import Annotation, Message, PageEntry, Versions
 
 from ..lmdb.checksums import view_without_checksum, without_checksum
 from ..lmdb.environment import Transaction, prefixed
-from ..lmdb.keys import NO_SEGMENT, Tag, chat_key, forks_prefix, page_key, segment_key
+from ..lmdb.keys import NO_SEGMENT, Tag, chat_key, forks_prefix, once_prefix, page_key, segment_key, turn_key
 from .messages import RecentMessages, StoredMessage
 from .pages import MessagePage, Run, bodies_in, only_new_collected, part_of_page, read_runs, unpack_page
 
@@ -41,6 +42,7 @@ _decode_annotation = msgspec.msgpack.Decoder(tuple[str, Annotation]).decode
 _encode = msgspec.msgpack.Encoder().encode
 _set = msgspec.structs.force_setattr
 _place: Final = Struct(">II")
+_turns: Final = Struct(">III")
 
 
 class Segment(NamedTuple):
@@ -61,10 +63,32 @@ class Segment(NamedTuple):
         return None if self.parent_segment == NO_SEGMENT else (self.parent_segment, self.parent_offset)
 
 
+def pack_turns(turns: "Turns") -> bytes:
+    """The stored form of the turns of a chain."""
+    packed: bytes = _turns.pack(*turns)
+    return packed
+
+
 def pack_segment(segment: Segment) -> bytes:
     """The stored form of a segment."""
     packed: bytes = _LAYOUT.pack(*segment)
     return packed
+
+
+class Turns(NamedTuple):
+    """The turns of a chain: how many messages of it a user wrote, and the place of the last of them."""
+
+    count: int
+    segment: int
+    offset: int
+
+    @property
+    def last(self) -> Place | None:
+        """The last message that a user wrote; None when there is none."""
+        return (self.segment, self.offset) if self.count else None
+
+
+NO_TURNS: Final = Turns(0, NO_SEGMENT, NO_SEGMENT)
 
 
 class Annotations:
@@ -201,6 +225,53 @@ class Chains:
         if segment.parent_segment != top:
             segment = self.segment(self._at_level(number, self.segment(top).level + 1))
         return segment.parent_offset
+
+    def turns(self, place: Place) -> Turns:
+        """
+        The turns of the chain of a message.
+
+        There is a row where each turn and each segment begins, so the nearest one before a message has the answer.
+        """
+        cursor = self._txn.cursor(self._table)
+        wanted = turn_key(self._chat_no, place)
+        if not cursor.set_range(wanted) or cursor.key() != wanted:
+            cursor.prev()
+        key, stored = cursor.item()
+        if key[: -_u32.size] != wanted[: -_u32.size]:
+            raise self._missing(place[0])
+        return Turns._make(_turns.unpack(without_checksum(stored)))
+
+    def first_turn(self, head: Place) -> Place | None:
+        """
+        The place of the first message of a chain that a user wrote; None when there is none.
+
+        Costs O(log depth of that message), mostly two look-ups, whatever the length of the chain.
+        """
+
+        def count(depth: int) -> int:
+            return self.turns(self.ancestor(head, depth)).count
+
+        last = self.depth(head)
+        beyond = 0
+        while not count(beyond):
+            if beyond == last:
+                return None
+            beyond = min(2 * beyond + 1, last)
+        found = self.turns(self.ancestor(head, bisect_left(range(beyond), 1, lo=beyond // 2, key=count)))
+        return found.last
+
+    def has_fired(self, head: Place, once_id: str) -> bool:
+        """Whether an id of `once` has fired on the chain of a message."""
+        return any(self._fired(head, once_prefix(self._chat_no, once_id)))
+
+    def fired(self, head: Place) -> frozenset[str]:
+        """The ids of `once` that have fired on the chain of a message."""
+        return frozenset(self._fired(head, chat_key(self._chat_no, Tag.ONCE)))
+
+    def _fired(self, head: Place, prefix: bytes) -> Iterator[str]:
+        for key, stored in prefixed(self._txn, self._table, prefix):
+            if self.is_ancestor(_place.unpack_from(key, len(key) - _place.size), head):
+                yield without_checksum(stored).decode()
 
     def chain(self, head: Place, limit: int | None = None, *, lazy_data: bool = False) -> list[Message]:
         """The messages from the root to `head`, oldest first; the last `limit` of them, with data that wait to be decoded."""

@@ -11,6 +11,7 @@ from chatledger.domain.chat.events import ChatDeleted, Recorded
 from chatledger.domain.chat.fork import bases_of
 from chatledger.domain.chat.run_state import RunChanges
 from chatledger.domain.chat.state import BranchRecord, Changes, ChatProfile, ChatRecord, evolve
+from chatledger.domain.context.summary import is_real_user_message, once_ids_of
 from chatledger.domain.errors import ChainIntegrityError
 from chatledger.domain.log.large_data import LARGE_BYTES, data_digest, large_data
 from chatledger.domain.values import Message
@@ -24,21 +25,24 @@ from ..lmdb.keys import (
     fork_key,
     id_key,
     number,
+    once_prefix,
     order_suffix,
     page_key,
     scopes,
     segment_key,
     to_number,
+    turn_key,
 )
 from ..lmdb.tables import Tables
 from ..search.indexer import SearchWriter
-from .chains import Chains, Place, Segment, pack_segment
+from .chains import NO_TURNS, Chains, Place, Segment, Turns, pack_segment, pack_turns
 from .lists import forget_large, note_expiry, note_large
 from .pages import PAGE_BYTES, PAGE_MESSAGES, pack_page, split_page, unpack_page
 from .reader import BranchRow, CheckpointRow, IndexedChat
 
 _encode: Final = msgspec.msgpack.Encoder().encode
 _COUNTERS: Final = Struct(">I")
+_PLACE: Final = Struct(">II")
 
 
 Item = tuple[int, bytes]  # the number of a message in log order, and the message
@@ -57,6 +61,7 @@ class ChainWriter(Chains):
         super().__init__(txn, table, chat_no, chat_id)
         self.segment_count = segment_count
         self._added: dict[int, list[Item]] = {}
+        self._turns: dict[int, Turns] = {}  # at the end of each segment that was added to
         self.added_bytes = 0
         """The size of the message that was added last."""
 
@@ -64,11 +69,26 @@ class ChainWriter(Chains):
         """Put a message below its parent, and say where it is."""
         bare = msgspec.structs.replace(message, chat_id="", parent_id=None)  # both follow from the place
         number, segment = self._segment_for(parent)
+        self._note_turn(message, parent, (number, segment.length))
         self._segments[number] = _longer(segment)
         body = _encode(bare)
         self.added_bytes = len(body)
         self._added.setdefault(number, []).append((ordinal, body))
         return number, segment.length
+
+    def _note_turn(self, message: Message, parent: Place | None, place: Place) -> None:
+        """Keep count of the messages that users wrote, and note what `once` fired with them."""
+        is_turn = is_real_user_message(message.name, message.data)
+        is_first = not place[1]
+        if is_turn or is_first:
+            before = None if is_first else self._turns.get(place[0])
+            if before is None:
+                before = NO_TURNS if parent is None else self.turns(parent)
+            turns = self._turns[place[0]] = Turns(before.count + 1, *place) if is_turn else before
+            self._txn.put(turn_key(self._chat_no, place), with_checksum(pack_turns(turns)), db=self._table)
+        for once_id in once_ids_of(message.name, message.data):
+            key = once_prefix(self._chat_no, once_id) + _PLACE.pack(*place)
+            self._txn.put(key, with_checksum(once_id.encode()), db=self._table)
 
     def _segment_for(self, parent: Place | None) -> tuple[int, Segment]:
         if parent is not None and parent[1] + 1 == (segment := self.segment(parent[0])).length:

@@ -64,6 +64,8 @@ class Tag:
     RUN_LIST: Final = b"\x0e"
     REGENERATION: Final = b"\x0f"
     LARGE: Final = b"\x10"
+    TURN: Final = b"\x11"
+    ONCE: Final = b"\x12"
 
 
 def chat_key(chat_no: int, tag: bytes, rest: bytes = b"") -> bytes:
@@ -96,6 +98,16 @@ def fork_key(chat_no: int, parent: tuple[int, int], segment: int) -> bytes:
 def forks_prefix(chat_no: int, parent: tuple[int, int]) -> bytes:
     """Return the prefix of the fork keys of one message."""
     return _fork_prefix(chat_no, Tag.FORK, *parent)
+
+
+def turn_key(chat_no: int, place: tuple[int, int]) -> bytes:
+    """The key of the count of turns at a place."""
+    return _located(chat_no, Tag.TURN, *place)
+
+
+def once_prefix(chat_no: int, once_id: str) -> bytes:
+    """Return the prefix of the keys that say where an id of `once` has fired; a place follows it."""
+    return chat_key(chat_no, Tag.ONCE, sha256(once_id.encode()).digest())
 
 
 def scopes(user_id: str, metadata: dict[str, Any] | None) -> list[bytes]:

@@ -45,6 +45,8 @@ KINDS: Final = {
     Tag.RUN_LIST: "a list of runs",
     Tag.REGENERATION: "a regeneration",
     Tag.LARGE: "what large data it has",
+    Tag.TURN: "the count of its turns",
+    Tag.ONCE: "where an id of `once` has fired",
 }
 
 

@@ -10,9 +10,10 @@ from ...chat.save import Save
 from ...errors import InvalidValueError, OwnerMismatchError
 from ...limits import check_id, check_metadata, check_optional_id, same_json
 from ...values import Branch, Chat
+from ..builder_codecs import held_message
 from ..estimate import add_usage, usage_of
-from ..fragments import Fragment, copied, is_lazy_fragment, is_message_fragment
-from ..messages import as_fragments
+from ..fragments import Fragment, is_lazy_fragment, is_message_fragment
+from ..messages import as_fragments, with_own_data
 from .port import Port
 
 
@@ -91,19 +92,19 @@ class EngineBase:
 
     @property
     def fragments(self) -> list[Fragment]:
-        """The context fragments, which make up the system prompt."""
-        return list(self._context)
+        """The context fragments, which make up the system prompt: copies."""
+        return list(map(with_own_data, self._context))
 
     @property
     def pending(self) -> list[Fragment]:
-        """The messages that the next save stores, as they were set."""
-        return [entry.fragment for entry in self._pending]
+        """The messages that the next save stores, as they were set: copies."""
+        return [with_own_data(entry.fragment) for entry in self._pending]
 
     def set(self, *fragments: Fragment | Any) -> Self:
         """Add context fragments and messages; see `ContextEngine.set`. Not awaited, for nothing is written."""
-        given = [_checked(fragment) for fragment in as_fragments(map(self._port.adopted, fragments))]
+        given = [with_own_data(_checked(fragment)) for fragment in as_fragments(map(self._port.adopted, fragments))]
         messages = [fragment for fragment in given if is_message_fragment(fragment)]
-        context = self._merged_context(copied(fragment) for fragment in given if not is_message_fragment(fragment))
+        context = self._merged_context(fragment for fragment in given if not is_message_fragment(fragment))
         for message in messages:
             if message.id is None and not is_lazy_fragment(message):
                 msg = f"message fragment {message.name!r} has no id; user(), assistant() and message() give it one"
@@ -182,6 +183,13 @@ def _checked(fragment: Fragment) -> Fragment:
     check_optional_id(fragment.id, f"the id of fragment {fragment.name!r}")
     if fragment.type not in ("fragment", "message"):
         msg = f"the type of fragment {fragment.name!r} must be 'fragment' or 'message', not {fragment.type!r}"
+        raise InvalidValueError(msg)
+    message = None if is_message_fragment(fragment) else held_message(fragment)
+    if message is not None:
+        msg = (
+            f"fragment {fragment.name!r} holds message {message.name!r}, which would become part of the system prompt; "
+            "set messages by themselves, or put their text into the fragment"
+        )
         raise InvalidValueError(msg)
     return fragment
 

@@ -1,14 +1,18 @@
 """The port of a context engine: a conversation store, forms of messages, a clock, new ids."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Protocol
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from ...chat.save import Save, SavePreview, SaveResult
+from ...chat.save import Foreseen, Save, SavePreview, SaveResult
 from ...values import Branch, Chat, Checkpoint, Graph, Message
 from ..formats.message_format import Format, MessageFormat
 from ..fragments import Fragment
+from ..summary import StoredChain
+
+T = TypeVar("T")
 
 
 class Opened(msgspec.Struct, frozen=True):
@@ -83,8 +87,16 @@ class Port(Protocol):
         """Read the chain as it would be after a save."""
         ...
 
+    def foresee(self, chat_id: str, save: Save, decide: Callable[[Foreseen, StoredChain], T]) -> Awaitable[T]:
+        """Return the decision of a function on what a save would add, and on the chain that it adds to, which waits to be read."""
+        ...
+
     def compute(self, fragments: Sequence[Fragment], *, context: Any, sandbox: Any) -> Awaitable[list[Fragment]]:
-        """Evaluate the computed values in context fragments."""
+        """Evaluate the computed values in context fragments. After a failure, what succeeded is not evaluated again."""
+        ...
+
+    def alone(self) -> AbstractAsyncContextManager[None]:
+        """Wait until no other task or thread computes values of this engine; none does inside of the block."""
         ...
 
     def adopted(self, value: Any) -> Any:

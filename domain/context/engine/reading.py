@@ -1,12 +1,12 @@
 """Reading: the context that a model gets, what it costs, and all that an engine holds."""
 
-from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, TypeVar
 
 import msgspec
 from msgspec import UNSET
 
-from ...chat.save import SavePreview
+from ...chat.save import Foreseen, SavePreview
 from ...errors import InvalidValueError
 from ...render.prepared import Renderer
 from ...render.xml import XmlRenderer
@@ -14,11 +14,13 @@ from ...values import Message
 from ...wire import Value
 from ..estimate import Estimate, Models, Tokenizer, estimate, rough_tokens
 from ..formats.message_format import Format, MessageFormat
-from ..fragments import Fragment, stored_form
+from ..fragments import Fragment, foreign_errors, stored_form
 from ..messages import ASSISTANT, fragment_of, is_ui_message
 from ..reminders import prompt_fragments
-from ..summary import is_real_user_message
+from ..summary import StoredChain, is_real_user_message
 from .saving import PendingMessages
+
+T = TypeVar("T")
 
 
 class Resolved(Value, frozen=True, kw_only=True):
@@ -104,13 +106,25 @@ class Reading(PendingMessages):
 
     async def first_user_message(self) -> Message | None:
         """Return the first message of the conversation that a user wrote, stored or pending; None when there is none."""
-        preview = await self._preview()
-        return next((one for one in preview.messages if is_real_user_message(one.name, one.data)), None)
+
+        def first(foreseen: Foreseen, chain: StoredChain) -> Message | None:
+            return chain.first_turn() or next(iter(_turns(foreseen.new)), None)
+
+        return await self._foreseen(first)
 
     async def turn_count(self) -> int:
         """Count the user messages, stored and pending, but for those that a program put in (`synthetic` in their metadata)."""
-        preview = await self._preview()
-        return sum(is_real_user_message(message.name, message.data) for message in preview.messages)
+        return await self._foreseen(lambda foreseen, chain: chain.turn + len(_turns(foreseen.new)))
+
+    async def _foreseen(self, decide: Callable[[Foreseen, StoredChain], T]) -> T:
+        """Decide on what a save would add; afterwards the engine has seen the head of its branch."""
+        branch = await self._ready()
+        save = self._save_of(await self._ready_to_save(), branch, on_conflict="rebase")
+        seen, answer = await self._port.foresee(
+            self._chat_id, save, lambda foreseen, chain: (foreseen.read_head, decide(foreseen, chain))
+        )
+        self._read_head = seen
+        return answer
 
     async def _prompt(self, renderer: Renderer | None) -> str:
         context = await self._computed()
@@ -118,10 +132,11 @@ class Reading(PendingMessages):
 
     async def _computed(self) -> list[Fragment]:
         """Replace computed values in the context fragments for good."""
-        before = list(self._context)
-        after = await self._port.compute(before, context=self, sandbox=self._sandbox)
-        computed = {id(old): new for old, new in zip(before, after, strict=True)}
-        self._context = [computed.get(id(fragment), fragment) for fragment in self._context]
+        async with self._port.alone():
+            before = list(self._context)
+            after = await self._port.compute(before, context=self, sandbox=self._sandbox)
+            computed = {id(old): new for old, new in zip(before, after, strict=True)}
+            self._context = [computed.get(id(fragment), fragment) for fragment in self._context]
         return after
 
     async def _preview(self) -> SavePreview:
@@ -144,11 +159,19 @@ def written_by(renderer: Renderer | None) -> Renderer:
 
 
 def _in_form(messages: Sequence[Message], form: MessageFormat) -> list[Any]:
-    return [model for message in messages for model in form.to_model(message.name, message.data)]
+    converted: list[Any] = []
+    for message in messages:
+        with foreign_errors(f"format {form.name!r}", message.name, message.id):
+            converted += form.to_model(message.name, message.data)
+    return converted
 
 
 def _is_hollow(message: Message) -> bool:
     return message.name == ASSISTANT and is_ui_message(message.data) and not message.data["parts"]
+
+
+def _turns(messages: Iterable[Message]) -> list[Message]:
+    return [message for message in messages if is_real_user_message(message.name, message.data)]
 
 
 _NO_MODELS: Final[Models] = {}

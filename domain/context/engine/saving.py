@@ -7,7 +7,7 @@ from typing import Any, Final, cast, get_args
 import msgspec
 from msgspec import UNSET
 
-from ...chat.save import OnConflict, Save, SaveResult
+from ...chat.save import Foreseen, OnConflict, Save, SaveResult
 from ...errors import (
     AccessDeniedError,
     AlreadyExistsError,
@@ -38,7 +38,7 @@ from ..messages import (
 from ..predicates import ReminderContext
 from ..reminders import is_reminder
 from ..reminders_in_messages import fold_reminders
-from ..summary import ChainSummary, is_real_user_message, summarise, with_unsaved
+from ..summary import LazySummary, StoredChain, is_real_user_message
 from .base import Attempt, EngineBase, Pending
 
 _PAGE: Final = 50
@@ -80,39 +80,45 @@ class PendingMessages(EngineBase):
         reminders = [fragment for fragment in self._context if is_reminder(fragment)]
         if not (reminders and any(entry.fragment.name == USER for entry in entries)):
             return entries
-        branch = await self._ready()
-        preview = await self._port.preview_save(self._chat_id, self._save_of(entries, branch, on_conflict="rebase"))
-        stored, new = preview.messages[: -preview.saved], preview.messages[-preview.saved :]
-        if not preview.saved:
-            return entries
-        last = max(
-            (at for at, message in enumerate(new) if is_real_user_message(message.name, message.data)), default=None
+        save = self._save_of(entries, await self._ready(), on_conflict="rebase")
+        return await self._port.foresee(
+            self._chat_id, save, lambda foreseen, chain: self._with_reminders(entries, reminders, foreseen, chain)
         )
-        if last is None:
-            return entries
-        chain = summarise((message.name, message.data, message.created_at) for message in stored)
-        chain = with_unsaved(chain, ((message.name, message.data) for message in new[:last]))
-        saved_as = new[last].id  # its own id or its spare one
-        return [
-            await self._with_reminders(entry, reminders, chain)
-            if saved_as in {entry.fragment.id, entry.spare_id}
-            else entry
-            for entry in entries
-        ]
 
-    async def _with_reminders(self, entry: Pending, reminders: list[Fragment], chain: ChainSummary) -> Pending:
-        chat = await self._port.get_chat(self._chat_id)
-        message = fold_reminders(
-            stored_form(entry.fragment),
-            reminders,
-            ReminderContext(now_ms=self._port.clock_ms(), chain=chain, usage=usage_of(chat)),
-            render=lambda fragment: XmlRenderer().render([fragment]),
-            new_ids=(f"{entry.spare_id}-{number}" for number in count(1)),
-            on_error=self._port.report,
+    def _with_reminders(
+        self, entries: list[Pending], reminders: list[Fragment], foreseen: Foreseen, chain: StoredChain
+    ) -> list[Pending]:
+        """The entries with reminders in the last message that a user wrote; an asynchronous engine asks for it in a thread."""
+        new = {
+            message.id: at
+            for at, message in enumerate(foreseen.new)
+            if is_real_user_message(message.name, message.data)
+        }
+        last = max(new.values(), default=None)
+        context = ReminderContext(
+            now_ms=self._port.clock_ms(),
+            chain=LazySummary(chain, [(message.name, message.data) for message in foreseen.new[:last]]),
+            usage=usage_of(foreseen.chat),
         )
-        return msgspec.structs.replace(
-            entry, fragment=msgspec.structs.replace(entry.fragment, codec=StoredCodec(message))
-        )
+
+        def folded(entry: Pending) -> Pending:
+            # It is saved under its own id or its spare one.
+            at = new.get(entry.spare_id, new.get(entry.fragment.id or ""))
+            if at is None:
+                return entry
+            message = fold_reminders(
+                stored_form(entry.fragment),
+                reminders if at == last else (),
+                context,
+                render=lambda fragment: XmlRenderer().render([fragment]),
+                new_ids=(f"{entry.spare_id}-{number}" for number in count(1)),
+                on_error=self._port.report,
+            )
+            return msgspec.structs.replace(
+                entry, fragment=msgspec.structs.replace(entry.fragment, codec=StoredCodec(message))
+            )
+
+        return list(map(folded, entries))
 
     def _pending_assistant_before(self, lazy: Pending) -> Fragment | None:
         """Return the last pending answer set before the correction."""

@@ -6,8 +6,8 @@ Computed values in fragments: functions, awaitables and iterables, replaced by w
 
 import functools
 import inspect
-from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping
-from typing import Any, Final, cast
+from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine, Iterable, Mapping
+from typing import Any, Final, TypeVar, cast
 
 import anyio
 import anyio.abc
@@ -32,11 +32,53 @@ from .computed_tree import (
     takes_load_context,
 )
 
+T = TypeVar("T")
+
 MAX_ITEMS: Final = 10_000
+
+
+_USED_UP: Final = "was cancelled, and gives its value only once"
 
 
 class RefusedError(Exception):
     """A value that is not evaluated; the text completes `the computed value at <path> ...`."""
+
+
+class _Once:
+    """The result of a value that gives it only once, or the error that it gives instead from now on."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value  # kept, since it is known by its id
+        self.is_settled = anyio.Event()
+        self.result: Any = None
+        self.error: Exception | None = None
+
+
+class Kept:
+    """
+    What computed values gave, for the next evaluation of the same fragments if this one fails.
+
+    A value that can be used only once keeps its result, or its error, at all its places. A function that stands in two places
+    was called twice, and so has two results, which go to the same two calls of the next evaluation.
+    """
+
+    def __init__(self) -> None:
+        self.once: dict[int, _Once] = {}
+        self._given: dict[int, list[tuple[Any, Any]]] = {}  # with the values, which are known by their ids
+        self._rest: dict[int, list[tuple[Any, Any]]] = {}
+
+    def begin(self) -> None:
+        """Begin an evaluation."""
+        self._rest = {key: list(given) for key, given in self._given.items()}
+
+    def take(self, value: Any) -> list[Any]:
+        """Return the result of a value, in a list, if an earlier evaluation has one for this place; else an empty list."""
+        rest = self._rest.get(id(value))
+        return [rest.pop()[1]] if rest else []
+
+    def put(self, value: Any, result: Any) -> None:
+        """Keep the result of a value."""
+        self._given.setdefault(id(value), []).append((value, result))
 
 
 class Resolver:
@@ -47,9 +89,9 @@ class Resolver:
     cancellation does not wait for it.
     """
 
-    def __init__(self, load: LoadContext) -> None:
-        self._load = load
-        self._once: dict[int, _Once] = {}
+    def __init__(self, load: LoadContext, kept: Kept) -> None:
+        self._load, self._kept = load, kept
+        kept.begin()
         self._is_stopped = False
         self._given: list[Any] = []
 
@@ -61,29 +103,43 @@ class Resolver:
             RefusedError: It needs a sandbox and there is none, or gives too many items.
             Exception: Whatever it raises.
         """
-        if callable(value) and not inspect.isawaitable(value):
-            value = await self._called(value)
-        if inspect.isawaitable(value):
-            value = await self._only_once(value, _awaited)
-        if is_iterable(value):
-            value = await (self._only_once(value, self._items) if is_one_shot(value) else self._items(value))
-        self._given.append(value)
-        return value
+        if found := self._kept.take(value):
+            return found[0]
+        result = value
+        if callable(result) and not inspect.isawaitable(result):
+            result = await self._called(result)
+        if inspect.isawaitable(result):
+            result = await self._only_once(result, _awaited)
+        if is_iterable(result):
+            result = await (self._only_once(result, self._items) if is_one_shot(result) else self._items(result))
+        self._given.append(result)
+        if not is_one_shot(value):
+            self._kept.put(value, result)
+        return result
 
-    def stop(self, others: Iterable[Any]) -> None:
-        """End threads as soon as they notice, and close the coroutines in what was given so far and in these others."""
+    def stop(self) -> None:
+        """End threads as soon as they notice."""
         self._is_stopped = True
+
+    def discard(self, others: Iterable[Any]) -> None:
+        """Close the coroutines in what was given so far and in these others."""
         discard([*others, *self._given])
 
     async def _only_once(self, value: Any, settle: Callable[[Any], Awaitable[Any]]) -> Any:
-        """Settle a one-shot value once, also for others that hold it."""
-        once = self._once.get(id(value))
-        if once is not None:
-            await once.is_settled.wait()
-            return once.result
-        once = self._once[id(value)] = _Once(value)
-        once.result = await settle(value)  # where this fails, the whole evaluation ends, and whoever waits with it
-        once.is_settled.set()
+        """Settle a one-shot value once, also for others that hold it, and for later evaluations."""
+        once = self._kept.once.get(id(value))
+        if once is None:
+            once = self._kept.once[id(value)] = _Once(value)
+            try:
+                once.result = await settle(value)
+            except BaseException as error:
+                once.error = error if isinstance(error, Exception) else RefusedError(_USED_UP)
+                raise
+            finally:
+                once.is_settled.set()
+        await once.is_settled.wait()
+        if once.error is not None:
+            raise once.error
         return once.result
 
     async def _called(self, function: Callable[..., Any]) -> Any:
@@ -140,15 +196,8 @@ class Resolver:
             result, error = None, raised
         self._given.append(result)
         if self._is_stopped:  # nobody waits any more
-            discard(self._given)
+            discard([result])
         return result, error
-
-
-class _Once:
-    def __init__(self, value: Any) -> None:
-        self.value = value  # kept, since it is known by its id
-        self.is_settled = anyio.Event()
-        self.result: Any = None
 
 
 def discard(values: Iterable[Any]) -> None:
@@ -205,8 +254,12 @@ async def compute(
     if cancellation is not None and not callable(getattr(cancellation, "is_set", None)):
         msg = f"cancellation must have a method `is_set`, as threading.Event has, not {type(cancellation).__name__}"
         raise InvalidValueError(msg)
-    given = _as_list(fragments)
-    return await _Evaluation(given, LoadContext(context, sandbox, cancellation)).run()
+    evaluation = _Evaluation(_as_list(fragments), LoadContext(context, sandbox, cancellation), Kept())
+    try:
+        return await evaluation.run()
+    except BaseException:
+        evaluation.discard()
+        raise
 
 
 def compute_now(
@@ -225,11 +278,24 @@ def compute_now(
     given = _as_list(fragments)
     if not has_computed(given):
         return given
-    call = functools.partial(compute, given, context=context, sandbox=sandbox, cancellation=cancellation)
+    return run_now(functools.partial(compute, given, context=context, sandbox=sandbox, cancellation=cancellation))
+
+
+def run_now(call: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Return what a coroutine function gives, in an event loop of its own."""
     if not _is_loop_running():
         return anyio.run(call)
     with start_blocking_portal() as portal:
         return portal.call(call)
+
+
+async def compute_again(fragments: Iterable[Fragment], load: LoadContext, kept: Kept) -> list[Fragment]:
+    """
+    Compute fragments as `compute` does, so that it can be done again after a failure: what succeeded is in `kept`.
+
+    Where a value fails, those that give their value only once are awaited, since they could not be begun again.
+    """
+    return await _Evaluation(list(fragments), load, kept, is_repeatable=True).run()
 
 
 def has_computed(fragments: Iterable[Fragment]) -> bool:
@@ -238,21 +304,24 @@ def has_computed(fragments: Iterable[Fragment]) -> bool:
 
 
 class _Evaluation:
-    def __init__(self, given: list[Fragment], load: LoadContext) -> None:
-        self._given, self._load = given, load
+    def __init__(self, given: list[Fragment], load: LoadContext, kept: Kept, *, is_repeatable: bool = False) -> None:
+        self._given, self._load, self._is_repeatable = given, load, is_repeatable
         self._tree = Tree(given)
-        self._resolver = Resolver(load)
+        self._resolver = Resolver(load, kept)
         self._tasks: anyio.abc.TaskGroup
         self._running: dict[int, Path | None] = {}
+        self._restartable: list[anyio.CancelScope] = []
         self._failure: ResolverError | None = None
 
     async def run(self) -> list[Fragment]:
         try:
             await self._evaluate()
-        except BaseException:
-            self._resolver.stop([*self._given, *self._tree.decoded])
-            raise
+        finally:
+            self._resolver.stop()
         return self._tree.closed()
+
+    def discard(self) -> None:
+        self._resolver.discard([*self._given, *self._tree.decoded])
 
     async def _evaluate(self) -> None:
         found = list(self._tree.roots())
@@ -275,10 +344,22 @@ class _Evaluation:
         if gap.depth > MAX_DEPTH:
             self._fail(gap.path, f"is nested in more than {MAX_DEPTH} others")
             return
-        self._running[id(gap)] = gap.path
-        self._tasks.start_soon(self._resolve, value, gap)
+        if self._failure is None:
+            self._running[id(gap)] = gap.path
+            self._tasks.start_soon(self._resolve, value, gap)
 
     async def _resolve(self, value: Any, gap: Gap) -> None:
+        if is_one_shot(value):
+            await self._resolve_to_end(value, gap)
+            return
+        if self._failure is not None:
+            del self._running[id(gap)]
+            return
+        with anyio.CancelScope() as scope:
+            self._restartable.append(scope)
+            await self._resolve_to_end(value, gap)
+
+    async def _resolve_to_end(self, value: Any, gap: Gap) -> None:
         try:
             result = await self._resolver.resolve(value)
         except RefusedError as refusal:
@@ -316,7 +397,10 @@ class _Evaluation:
     def _end(self, error: ResolverError) -> None:
         if self._failure is None:
             self._failure = error
-        self._tasks.cancel_scope.cancel()
+        if not self._is_repeatable:
+            self._tasks.cancel_scope.cancel()
+        for scope in self._restartable:
+            scope.cancel()
 
 
 def _as_list(fragments: Any) -> list[Fragment]:

@@ -133,20 +133,20 @@ class ContextEngine:
 
     @property
     def fragments(self) -> list[Fragment]:
-        """The context fragments, which make up the system prompt."""
+        """The context fragments, which make up the system prompt: copies."""
         return self._engine.fragments
 
     @property
     def pending(self) -> list[Fragment]:
-        """The messages that the next save stores, as they were set."""
+        """The messages that the next save stores, as they were set: copies."""
         return self._engine.pending
 
     def set(self, *fragments: Message | MessageLike) -> Self:
         """
         Add context fragments to the system prompt, and messages to what the next save stores; both keep their order.
 
-        Context fragments are copied, and one with the id of another takes its place. Of pending messages with the same id
-        the last one counts. Nothing is written. A message with the id of a stored one, but other content, is an edit of
+        All are copied, so that later changes by the caller have no effect. A context fragment with the id of another takes its
+        place; of pending messages with the same id the last one counts. Nothing is written. A message with the id of a stored one, but other content, is an edit of
         that; see `save`.
 
         Args:
@@ -157,7 +157,7 @@ class ContextEngine:
             The engine, so that a call can follow: `engine.set(user("Hello")).save()`.
 
         Raises:
-            InvalidValueError: Something is no fragment; then none of them is set.
+            InvalidValueError: Something is no fragment, or a context fragment holds a message; then none of them is set.
         """
         self._engine.set(*fragments)
         return self

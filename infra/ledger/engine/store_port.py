@@ -2,12 +2,14 @@
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol, TypeVar
 
-from chatledger.domain.chat.save import Save, SaveResult
+from chatledger.domain.chat.save import Foreseen, Save, SaveResult
 from chatledger.domain.context.engine.port import Opened
 from chatledger.domain.context.formats.message_format import Format, MessageFormat
 from chatledger.domain.context.fragments import Fragment
+from chatledger.domain.context.summary import StoredChain
 from chatledger.domain.errors import BranchNotFoundError, ChatNotFoundError
 from chatledger.domain.values import Branch, Chat
 
@@ -15,8 +17,12 @@ from ...log.envelope import acting, clock_ms
 from ..aio.awaiting import awaited
 from ..drafts import adopted, new_id
 from ..ledger import Ledger
-from .computed import compute, compute_now, has_computed
+from ..port import store_of
+from ..saves import foresee_save
+from .computed_tree import LoadContext
+from .computing import Computing
 from .formats.by_name import message_format
+from .stored_chain import ChainReader
 
 T = TypeVar("T")
 _logger = logging.getLogger("chatledger.engine")
@@ -41,7 +47,7 @@ class LedgerPort:
 
     def __init__(self, run: RunOnLedger, *, is_blocking: bool) -> None:
         self.run = run
-        self._is_blocking = is_blocking
+        self._computing = Computing(is_blocking=is_blocking)
 
     async def open_chat(self, chat_id: str, user_id: str, metadata: dict[str, Any] | None) -> Opened:
         """Create the chat unless it is there; an existing one is left as it is, also when another user owns it."""
@@ -101,13 +107,23 @@ class LedgerPort:
 
         return await self.run(call)
 
+    async def foresee(self, chat_id: str, save: Save, decide: Callable[[Foreseen, StoredChain], T]) -> T:
+        """Return the decision of a function on what a save would add, and on the chain that it adds to."""
+
+        def call(ledger: Ledger) -> T:
+            store = store_of(ledger)
+            foreseen = foresee_save(store, chat_id, save)
+            return decide(foreseen, ChainReader(store, foreseen.base))
+
+        return await self.run(call)
+
     async def compute(self, fragments: Sequence[Fragment], *, context: Any, sandbox: Any) -> list[Fragment]:
         """Evaluate the computed values in context fragments."""
-        if not has_computed(fragments):
-            return list(fragments)
-        if self._is_blocking:
-            return compute_now(fragments, context=context, sandbox=sandbox)
-        return await compute(fragments, context=context, sandbox=sandbox)
+        return await self._computing.compute(fragments, LoadContext(context, sandbox))
+
+    def alone(self) -> AbstractAsyncContextManager[None]:
+        """Wait until no other task or thread computes values of this engine, and compute them."""
+        return self._computing.alone()
 
     def message_format(self, form: Format) -> MessageFormat:
         """Find a format by its name."""

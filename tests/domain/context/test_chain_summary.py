@@ -1,5 +1,6 @@
 """The summary of a chain (CE-31)."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -9,12 +10,11 @@ from tests.support.json_values import json_values
 
 from chatledger.domain.context.summary import (
     ChainMessage,
-    ChainSummary,
-    extended,
+    LazySummary,
     is_real_user_message,
     summarise,
-    with_unsaved,
 )
+from chatledger.domain.values import Message
 
 
 def ui(role: str, text: str, **metadata: Any) -> dict[str, Any]:
@@ -125,15 +125,88 @@ def test_real_user_messages(name: str, data: Any, *, is_real: bool) -> None:
     assert is_real == is_real_user_message(name, data)
 
 
-@given(st.lists(messages, max_size=8), st.integers(0, 8))
-def test_extending_is_summarising_the_whole(chain: list[ChainMessage], at: int) -> None:
-    """A summary can be carried on from anywhere, any data, and nothing that it was given changes."""
-    whole = summarise(chain)
-    start = summarise(chain[:at])
-    before = repr(start)
+class ListedChain:
+    """A stored chain in a list, which notes how many of its messages were taken from its end."""
 
-    assert whole == extended(start, chain[at:])
-    assert before == repr(start)
+    def __init__(self, chain: list[ChainMessage]) -> None:
+        self.messages = [
+            Message(id=str(at), name=name, data=data, created_at=time) for at, (name, data, time) in enumerate(chain)
+        ]
+        self.summary = summarise(chain)
+        self.turn, self.message_count = self.summary.turn, self.summary.message_count
+        self.read = 0
+
+    def turns(self) -> list[Message]:
+        return [message for message in self.messages if is_real_user_message(message.name, message.data)]
+
+    def last_turn(self) -> Message | None:
+        return next(reversed(self.turns()), None)
+
+    def first_turn(self) -> Message | None:
+        return next(iter(self.turns()), None)
+
+    def backwards(self) -> Iterator[Message]:
+        for message in reversed(self.messages):
+            self.read += 1
+            yield message
+
+    def has_fired(self, once_id: str) -> bool:
+        return once_id in self.summary.once_ids
+
+    def fired(self) -> frozenset[str]:
+        return self.summary.once_ids
+
+
+@given(st.lists(messages, max_size=8), st.integers(0, 8))
+def test_a_lazy_summary_says_what_a_whole_one_says(chain: list[ChainMessage], at: int) -> None:
+    """Whatever of the chain is stored; but the last message remains the stored one."""
+    stored, unsaved = chain[:at], [(name, data) for name, data, _ in chain[at:]]
+    whole, before = summarise(chain), summarise(stored)
+    lazy = LazySummary(ListedChain(stored), unsaved)
+
+    assert (whole.turn, whole.message_count) == (lazy.turn, lazy.message_count)
+    assert (before.last_message, before.last_message_at) == (lazy.last_message, lazy.last_message_at)
+    assert whole.last_assistant_message == lazy.last_assistant_message
+    assert whole.is_replied == lazy.is_replied
+    assert whole.assistant_replies == tuple(lazy.assistant_replies)
+    assert whole.once_ids == lazy.once_ids
+    assert len(whole.once_ids) == len(lazy.once_ids)
+    assert whole.once_ids | {"new"} == lazy.once_ids | {"new"}
+    assert all(once_id in lazy.once_ids for once_id in whole.once_ids)
+
+
+@given(
+    st.lists(messages, max_size=8),
+    st.one_of(st.integers(-9, 9), st.slices(9), st.builds(slice, st.none() | st.integers(-9, 9), st.none(), st.none())),
+)
+def test_replies_are_a_sequence(chain: list[ChainMessage], index: Any) -> None:
+    """Any index or slice gives what it gives of a tuple, also as the first that is asked."""
+    whole = summarise(chain).assistant_replies
+    assert bool(whole) == bool(LazySummary(ListedChain(chain)).assistant_replies)
+
+    lazy = LazySummary(ListedChain(chain)).assistant_replies
+    try:
+        expected: Any = whole[index]
+    except IndexError:
+        with pytest.raises(IndexError):
+            lazy[index]
+    else:
+        assert expected == lazy[index]
+    assert len(whole) == len(lazy)
+
+
+def test_only_what_is_asked_for_is_read() -> None:
+    """The last reply and the last answer are at the end; counts and the last message take no reading at all."""
+    chain = ListedChain([one for at in range(50) for one in (user("a", at), assistant("b", at))])
+    lazy = LazySummary(chain)
+    assert (50, 100, 49) == (lazy.turn, lazy.message_count, lazy.last_message_at)
+    assert not chain.read
+
+    assert ui("assistant", "b") == lazy.last_assistant_message
+    assert lazy.is_replied
+    assert 2 == chain.read
+    assert 2 == len(lazy.assistant_replies[-2:])
+    assert 7 >= chain.read
 
 
 @given(st.lists(messages, max_size=8))
@@ -149,17 +222,17 @@ def test_counts_agree_with_the_chain(chain: list[ChainMessage]) -> None:
 
 def test_unsaved_messages_count_but_are_no_time_apart() -> None:
     """The last message and its time remain the stored ones; turns, replies and fired ids go on."""
-    stored = summarise([user("a", 1), assistant("b", 2)])
-
-    summary = with_unsaved(stored, [("user", ui("user", "c", once_ids=["w"])), ("assistant", ui("assistant", "d"))])
+    stored = ListedChain([user("a", 1), assistant("b", 2)])
+    unsaved = [("user", ui("user", "c", once_ids=["w"])), ("assistant", ui("assistant", "d"))]
+    summary = LazySummary(stored, unsaved)
 
     assert (2, 4) == (summary.turn, summary.message_count)
     assert (1, ui("user", "a")) == (summary.last_message_at, summary.last_message)
     assert ui("assistant", "d") == summary.last_assistant_message
-    assert frozenset({"w"}) == summary.once_ids
+    assert summary.once_ids == {"w"}
 
 
 def test_unsaved_messages_of_a_new_conversation_have_no_earlier_message() -> None:
-    summary = with_unsaved(ChainSummary(), [("user", ui("user", "a"))])
+    summary = LazySummary(ListedChain([]), [("user", ui("user", "a"))])
 
     assert (1, None, None) == (summary.turn, summary.last_message_at, summary.last_message)

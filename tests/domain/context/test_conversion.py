@@ -14,8 +14,8 @@ from tests.support.json_values import json_values
 from chatledger.domain.context.builders import BUILDERS
 from chatledger.domain.context.fragments import Fragment, as_fragment, fragment
 from chatledger.domain.context.messages import StoredCodec, last_assistant_message, message_fragment
-from chatledger.domain.errors import FragmentConversionError, InvalidValueError, MissingCodecError
-from chatledger.fragments import Conversions, from_fragment, glossary, hint, policy, role, to_fragment
+from chatledger.domain.errors import FragmentConversionError, InvalidValueError
+from chatledger.fragments import Conversions, from_fragment, glossary, hint, policy, principle, role, to_fragment
 
 MESSAGE = message_fragment("user", StoredCodec({"role": "user", "parts": []}), "m1")
 
@@ -239,9 +239,13 @@ def test_what_was_raised_is_chained_and_not_repeated() -> None:
 
     assert isinstance(raised.value.__cause__, KeyError)
     assert "secret" not in str(raised.value)
-    with pytest.raises(FragmentConversionError) as raised:
+
+
+def test_a_fragment_that_no_builder_made_has_no_serialized_form() -> None:
+    with pytest.raises(FragmentConversionError, match=r"fragment 'hint' has no codec.*make it by a builder"):
         from_fragment(Fragment("hint", "x"))
-    assert isinstance(raised.value.__cause__, MissingCodecError)
+    with pytest.raises(FragmentConversionError, match="fragment 'hint' has no codec"):
+        from_fragment(principle("title", "description", policies=[Fragment("hint", "x")]))
 
 
 def test_a_mapping_of_the_shape_is_a_fragment() -> None:

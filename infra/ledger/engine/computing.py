@@ -1,0 +1,62 @@
+"""Computing the context of one engine: one evaluation at a time, and what succeeded is kept where another value fails."""
+
+import threading
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager, nullcontext
+from contextvars import ContextVar
+from functools import partial
+from typing import Final
+
+import anyio
+
+from chatledger.domain.context.fragments import Fragment
+from chatledger.domain.errors import InvalidValueError
+
+from .computed import Kept, compute_again, has_computed, run_now
+from .computed_tree import LoadContext
+
+_under_way: Final[ContextVar[frozenset[int]]] = ContextVar("chatledger_computing", default=frozenset())
+"""The ids of the `Computing` objects that compute the value which runs here, which may be in another task or thread."""
+
+
+class Computing:
+    """
+    The evaluations of one engine.
+
+    Args:
+        is_blocking: Whether nothing may be awaited, because the caller is synchronous.
+    """
+
+    def __init__(self, *, is_blocking: bool) -> None:
+        self._is_blocking = is_blocking
+        self._thread_lock, self._task_lock = threading.Lock(), anyio.Lock()
+        self._kept = Kept()
+
+    @asynccontextmanager
+    async def alone(self) -> AsyncGenerator[None]:
+        """
+        Wait for the evaluation that is under way in another thread or task, and let none begin until this block ends.
+
+        Raises:
+            InvalidValueError: A value that is being computed asks for what it is part of.
+        """
+        outer = _under_way.get()
+        if id(self) in outer:
+            msg = "a computed value cannot ask for the context that it is part of; it may read messages"
+            raise InvalidValueError(msg)
+        async with nullcontext() if self._is_blocking else self._task_lock:
+            with self._thread_lock if self._is_blocking else nullcontext():
+                token = _under_way.set(outer | {id(self)})
+                try:
+                    yield
+                finally:
+                    _under_way.reset(token)
+
+    async def compute(self, fragments: Sequence[Fragment], load: LoadContext) -> list[Fragment]:
+        """Evaluate the computed values in fragments; to be called alone. After a failure it goes on where that one ended."""
+        if not has_computed(fragments):
+            return list(fragments)
+        call = partial(compute_again, fragments, load, self._kept)
+        computed = run_now(call) if self._is_blocking else await call()
+        self._kept = Kept()
+        return computed
