@@ -5,7 +5,7 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from ..errors import FragmentConversionError
+from ..errors import FragmentConversionError, InvalidValueError
 from ..limits import MAX_JSON_DEPTH
 from .fragments import Fragment, stored_form
 
@@ -121,8 +121,13 @@ def serialized(value: Any, encode: Callable[[Fragment], Any], depth: int = 0) ->
     return [serialized(item, encode, depth + 1) for item in cast("list[Any]", value)]
 
 
-def held_message(fragment: Fragment) -> Fragment | None:
-    """Return a message that a context fragment holds, at whatever depth; None when there is none."""
+def check_holds_no_message(fragment: Fragment) -> None:
+    """
+    Refuse a context fragment that holds a message, at whatever depth.
+
+    Raises:
+        InvalidValueError: It does.
+    """
     seen: dict[int, Any] = {}  # with the values: the id of what is gone is given again
     pending: list[Any] = [fragment]
     while pending:
@@ -132,13 +137,16 @@ def held_message(fragment: Fragment) -> Fragment | None:
         seen[id(value)] = value
         if isinstance(value, Fragment):
             if value.type == "message":
-                return value
+                msg = (
+                    f"fragment {fragment.name!r} holds message {value.name!r}, which would become part of the system prompt; "
+                    "set messages by themselves, or put their text into the fragment"
+                )
+                raise InvalidValueError(msg)
             pending.append(value.codec.decode() if isinstance(value.codec, BuiltCodec) else value.data)
         elif isinstance(value, Mapping):
             pending.extend(cast("Mapping[Any, Any]", value).values())
         elif isinstance(value, list | tuple):
             pending.extend(cast("list[Any]", value))
-    return None
 
 
 def _frozen(value: Any) -> Any:

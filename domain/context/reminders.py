@@ -7,6 +7,7 @@ import msgspec
 
 from ..errors import InvalidValueError
 from ..limits import utf8_bytes
+from .builder_codecs import check_holds_no_message
 from .fragments import Fragment, as_fragment, copied, is_fragment, is_lazy_fragment, is_message_fragment
 from .predicates import OnError, Predicate, ReminderContext, ask, check_function, judge
 
@@ -137,5 +138,6 @@ def _checked(content: Any) -> str | TextFunction | Fragment:
         if is_message_fragment(fragment) or is_lazy_fragment(fragment) or is_reminder(fragment):
             msg = f"the content of a reminder must be a context fragment, not the {fragment.name} {fragment.id or ''}"
             raise InvalidValueError(msg.rstrip())
+        check_holds_no_message(fragment)
         return copied(fragment)
     return check_function(content, "the content of a reminder, unless text or a fragment,")

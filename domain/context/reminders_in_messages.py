@@ -78,7 +78,7 @@ def fold_reminders(
         new_ids: Gives an id for each text that is folded in.
         on_error: Told what could not be asked or folded.
     """
-    plain = _without(strip_reminders(message), _NOT_TAKEN_OVER)
+    plain: UIMessage = _without(strip_reminders(message), _NOT_TAKEN_OVER)
     known = msgspec.structs.replace(context, message=plain)
     fired = fired_reminders(reminders, known, render=render, on_error=on_error)
     obstacle = _obstacle(plain)
@@ -106,7 +106,8 @@ def strip_reminders(message: UIMessage) -> UIMessage:
         _take_out(record, parts)
     for one in reversed(escaped):
         _unescape(one, parts)
-    return _without({**message, "parts": parts}, _OURS)
+    stripped: UIMessage = _without({**message, "parts": parts}, _OURS)
+    return stripped
 
 
 def _without(message: Any, names: frozenset[str]) -> Any:

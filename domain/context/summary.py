@@ -241,10 +241,11 @@ class Replies(Sequence[UIMessage]):
     @overload
     def __getitem__(self, index: slice) -> Sequence[UIMessage]: ...
     def __getitem__(self, index: int | slice) -> UIMessage | Sequence[UIMessage]:
-        first = index
-        if isinstance(index, slice):
-            is_tail = index.stop is None and index.step is None
-            first = index.start if is_tail and index.start is not None else 0
+        first = 0
+        if not isinstance(index, slice):
+            first = index
+        elif index.start is not None and index.stop is None and index.step is None:
+            first = index.start
         self._read += self._rest if first >= 0 else islice(self._rest, max(0, -first - len(self._read)))
         return tuple(reversed(self._read))[index]
 

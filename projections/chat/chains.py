@@ -78,14 +78,14 @@ def pack_segment(segment: Segment) -> bytes:
 class Turns(NamedTuple):
     """The turns of a chain: how many messages of it a user wrote, and the place of the last of them."""
 
-    count: int
+    number: int
     segment: int
     offset: int
 
     @property
     def last(self) -> Place | None:
         """The last message that a user wrote; None when there is none."""
-        return (self.segment, self.offset) if self.count else None
+        return (self.segment, self.offset) if self.number else None
 
 
 NO_TURNS: Final = Turns(0, NO_SEGMENT, NO_SEGMENT)
@@ -249,7 +249,7 @@ class Chains:
         """
 
         def count(depth: int) -> int:
-            return self.turns(self.ancestor(head, depth)).count
+            return self.turns(self.ancestor(head, depth)).number
 
         last = self.depth(head)
         beyond = 0

@@ -84,7 +84,7 @@ class ChainWriter(Chains):
             before = None if is_first else self._turns.get(place[0])
             if before is None:
                 before = NO_TURNS if parent is None else self.turns(parent)
-            turns = self._turns[place[0]] = Turns(before.count + 1, *place) if is_turn else before
+            turns = self._turns[place[0]] = Turns(before.number + 1, *place) if is_turn else before
             self._txn.put(turn_key(self._chat_no, place), with_checksum(pack_turns(turns)), db=self._table)
         for once_id in once_ids_of(message.name, message.data):
             key = once_prefix(self._chat_no, once_id) + _PLACE.pack(*place)

@@ -10,7 +10,7 @@ from ...chat.save import Save
 from ...errors import InvalidValueError, OwnerMismatchError
 from ...limits import check_id, check_metadata, check_optional_id, same_json
 from ...values import Branch, Chat
-from ..builder_codecs import held_message
+from ..builder_codecs import check_holds_no_message
 from ..estimate import add_usage, usage_of
 from ..fragments import Fragment, is_lazy_fragment, is_message_fragment
 from ..messages import as_fragments, with_own_data
@@ -184,13 +184,8 @@ def _checked(fragment: Fragment) -> Fragment:
     if fragment.type not in ("fragment", "message"):
         msg = f"the type of fragment {fragment.name!r} must be 'fragment' or 'message', not {fragment.type!r}"
         raise InvalidValueError(msg)
-    message = None if is_message_fragment(fragment) else held_message(fragment)
-    if message is not None:
-        msg = (
-            f"fragment {fragment.name!r} holds message {message.name!r}, which would become part of the system prompt; "
-            "set messages by themselves, or put their text into the fragment"
-        )
-        raise InvalidValueError(msg)
+    if not is_message_fragment(fragment):
+        check_holds_no_message(fragment)
     return fragment
 
 

@@ -286,7 +286,8 @@ def run_now(call: Callable[[], Coroutine[Any, Any, T]]) -> T:
     if not _is_loop_running():
         return anyio.run(call)
     with start_blocking_portal() as portal:
-        return portal.call(call)
+        result: T = portal.call(call)
+        return result
 
 
 async def compute_again(fragments: Iterable[Fragment], load: LoadContext, kept: Kept) -> list[Fragment]:

@@ -30,7 +30,7 @@ class ChainReader:
     @cached_property
     def turn(self) -> int:
         """How many messages of it a user wrote."""
-        return self._asked(lambda chains, head: chains.turns(head).count, default=0)
+        return self._asked(lambda chains, head: chains.turns(head).number, default=0)
 
     @cached_property
     def message_count(self) -> int:
