@@ -2,6 +2,7 @@
 
 import itertools
 import uuid
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -19,15 +20,18 @@ from chatledger import (
     message,
     user,
 )
+from chatledger.codecs import MessageFormat
 from chatledger.domain.log.large_data import MAX_MESSAGE_BYTES
 from chatledger.errors import (
     AmbiguousEditError,
     MissingCodecError,
     OwnerMismatchError,
     PayloadTooLargeError,
+    ResolverError,
     WrongChatError,
 )
 from chatledger.fragments import hint, last_assistant_message
+from chatledger.tokens import ModelInfo
 
 
 def five() -> list[Fragment]:
@@ -430,3 +434,80 @@ def test_lazy_content_that_is_no_text_is_refused(world: EngineWorld) -> None:
     anything: Any = 5
     with pytest.raises(InvalidValueError, match="must be text, not int"):
         last_assistant_message(anything)
+
+
+def test_what_was_set_is_the_engines_own(world: EngineWorld) -> None:
+    """Neither what was given nor what an engine shows of it is a way to change it."""
+    given: dict[str, Any] = {
+        "role": "user",
+        "parts": [{"type": "text", "text": "one", "meta": {"a": [1]}}],
+        "metadata": {"b": [1]},
+    }
+    fragments = [user(given, id="m1"), Fragment("rules", {"a": [1]}, id="r", metadata={"c": 1})]
+    drafts = [NewMessage("assistant", {**given, "role": "assistant"}, id="a1")]
+    before = deepcopy((given, drafts[0].data))
+    engine = world.engine().set(*fragments, *drafts)
+    given["parts"][0]["meta"]["a"].append("HACK")
+    for held in (*fragments, *engine.pending, *engine.fragments):
+        if held.codec is not None:
+            held.codec.decode()["parts"][0]["text"] = "HACK"
+            held.codec.decode()["metadata"]["b"].append("HACK")
+        else:
+            held.data["a"].append("HACK")
+        held.metadata["c"] = "HACK"
+    drafts[0].data["parts"].clear()
+    shown, prompt = engine.resolve().messages, engine.resolve().system_prompt
+    engine.save()
+
+    assert shown == [{"id": "m1", **before[0]}, before[1]]
+    assert prompt == "<rules>\n  <a>\n    <a>1</a>\n  </a>\n</rules>"
+    assert [world.message(one).data for one in ("m1", "a1")] == shown
+    assert engine.fragments == [Fragment("rules", {"a": [1]}, id="r", metadata={"c": 1})]
+
+
+class BrokenCodec:
+    """A codec that fails until it is mended."""
+
+    is_broken = True
+
+    def encode(self) -> Any:
+        if self.is_broken:
+            msg = "secret"
+            raise ZeroDivisionError(msg)
+        return {"role": "user", "parts": []}
+
+    decode = encode
+
+
+@pytest.mark.parametrize("method", ["save", "resolve", "get_messages", "turn_count"])
+def test_errors_of_message_codecs_are_ours(world: EngineWorld, method: str) -> None:
+    """They say which message it was, quote nothing, and what was pending is pending."""
+    codec = BrokenCodec()
+    odd = Fragment("user", id="m2", type="message", persist=True, codec=codec)
+    engine = world.saved(user("one", id="m1")).set(odd, assistant("answer", "a1"))
+    with world.nothing_happens(engine), pytest.raises(ResolverError, match="codec at user 'm2' raised Zero") as raised:
+        getattr(engine, method)()
+    assert (raised.value.path, type(raised.value.__cause__)) == ("user 'm2'", ZeroDivisionError)
+    assert "secret" not in str(raised.value)
+    codec.is_broken = False
+    engine.save()
+
+    assert world.chain() == ["m1", "m2", "a1"]
+
+
+def test_errors_of_tokenizers_and_formats_are_ours(world: EngineWorld) -> None:
+    """With the fragment or message they were about; errors of ours stay what they are."""
+
+    def broken(*_: Any) -> Any:
+        msg = "secret"
+        raise KeyError(msg)
+
+    engine = world.saved(user("one", id="m1")).set(Fragment("rules", "x", id="r"))
+    models = {"m": ModelInfo(provider="p", input_price=1.0, context=10, output=10)}
+    with pytest.raises(ResolverError, match="the tokenizer at rules 'r' raised KeyError") as raised:
+        engine.estimate("m", models=models, tokenizer=broken)
+    assert isinstance(raised.value.__cause__, KeyError)
+    with pytest.raises(InvalidValueError, match="the result of the tokenizer"):
+        engine.estimate("m", models=models, tokenizer=lambda _: -1)
+    with pytest.raises(ResolverError, match="the format 'mine' at user 'm1' raised KeyError"):
+        engine.resolve(format=MessageFormat("mine", broken))
