@@ -10,7 +10,7 @@ Everything chatledger raises on purpose, named by what the caller may conclude.
     │  ├─ NamespaceError            the namespace or the id of an assistant is malformed
     │  ├─ UnknownLazyTypeError      nobody knows how to resolve such a lazy fragment
     │  └─ FragmentConversionError   a fragment cannot be converted to or from its serialized form
-    ├─ ResolverError                a computed value inside a fragment failed
+    ├─ ResolverError                a computed value failed, or your codec, format or tokenizer
     ├─ NotFoundError                there is no such thing, or it is not yours to see             (also LookupError)
     │  ├─ ChatNotFoundError
     │  ├─ MessageNotFoundError
