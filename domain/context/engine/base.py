@@ -102,7 +102,7 @@ class EngineBase:
 
     def set(self, *fragments: Fragment | Any) -> Self:
         """Add context fragments and messages; see `ContextEngine.set`. Not awaited, for nothing is written."""
-        given = [with_own_data(_checked(fragment)) for fragment in as_fragments(map(self._port.adopted, fragments))]
+        given = [_checked(with_own_data(fragment)) for fragment in as_fragments(map(self._port.adopted, fragments))]
         messages = [fragment for fragment in given if is_message_fragment(fragment)]
         context = self._merged_context(fragment for fragment in given if not is_message_fragment(fragment))
         for message in messages:

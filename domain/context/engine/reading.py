@@ -64,7 +64,7 @@ class Reading(PendingMessages):
 
         Raises:
             OwnerMismatchError: The chat belongs to another user.
-            ResolverError: A computed value failed.
+            ResolverError: A computed value failed, or the codec or the format of a message.
             AmbiguousEditError, WrongChatError, UnknownLazyTypeError, MissingCodecError: What a save would raise.
         """
         form = self._port.message_format(format)

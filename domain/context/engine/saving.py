@@ -201,6 +201,7 @@ class Saving(PendingMessages):
             HeadConflictError: The branch moved and `on_conflict` is `raise`, or it moved five times in a row.
             WrongChatError: The id of a message is used in another chat.
             PayloadTooLargeError: A message exceeds the size limit of an event.
+            ResolverError: The codec of a message raised.
             UnknownLazyTypeError, MissingCodecError, InvalidValueError: A message cannot be stored as it is.
         """
         _check_on_conflict(on_conflict)

@@ -9,6 +9,7 @@ from typing import Final
 
 import anyio
 
+from chatledger.domain.context.builder_codecs import check_holds_no_message
 from chatledger.domain.context.fragments import Fragment
 from chatledger.domain.errors import InvalidValueError
 
@@ -53,10 +54,18 @@ class Computing:
                     _under_way.reset(token)
 
     async def compute(self, fragments: Sequence[Fragment], load: LoadContext) -> list[Fragment]:
-        """Evaluate the computed values in fragments; to be called alone. After a failure it goes on where that one ended."""
+        """
+        Evaluate the computed values in context fragments; to be called alone. After a failure it goes on where that one ended.
+
+        Raises:
+            ResolverError: As of `chatledger.fragments.compute`.
+            InvalidValueError: A value gave a message.
+        """
         if not has_computed(fragments):
             return list(fragments)
         call = partial(compute_again, fragments, load, self._kept)
         computed = run_now(call) if self._is_blocking else await call()
+        for fragment in computed:
+            check_holds_no_message(fragment)
         self._kept = Kept()
         return computed

@@ -244,3 +244,7 @@ def test_a_message_inside_of_context_is_refused(world: EngineWorld) -> None:
             engine.set(hint("x"), given)
     with pytest.raises(InvalidValueError, match="holds message 'user'"):
         reminder(fragment("a", held))
+    engine.set(fragment("a", lambda: held))
+    for _ in range(2):
+        with pytest.raises(InvalidValueError, match="fragment 'a' holds message 'user'"):
+            engine.resolve()
