@@ -111,12 +111,10 @@ class XmlRenderer(Renderer):
         return "\n".join(text for text in written if text)
 
     def _unwrapped(self, named: Named) -> _Content:
-        """The content of a top-level element: a list of one item stands for the item."""
+        """The content of a top-level element: a list of one item stands for the item, unless that is a list."""
         value = named.value
-        if isinstance(value, list) and len(value) == 1:
+        if isinstance(value, list) and len(value) == 1 and not isinstance(value[0], list):
             value = value[0]
-            if isinstance(value, list):
-                return self._listed(_Element(singular(named.name), value, _Role.ITEM), value)
         if isinstance(value, Named):
             return self._dissolved(value)
         return self._content(_Element(named.name, value, _Role.DATA))
