@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, Protocol, TypeAlias, cast
 
 import msgspec
 
@@ -286,10 +286,20 @@ def joined_scalars(items: Sequence[Value]) -> str | None:
     return ",".join(scalar_text(item) for item in items if not isinstance(item, Named | list | dict))
 
 
+class Rendering(Protocol):
+    """Whatever writes fragments as text: a `Renderer`, or anything else with this method."""
+
+    def render(self, fragments: list[Fragment], /) -> str:
+        """The fragments, in order, as one text."""
+        ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class Renderer(ABC):
     """
     Writes fragments as the text of a prompt. A value without state: share it between engines and threads.
+
+    A subclass has a method `document`, which is given plain values.
 
     Args:
         group_fragments: Put fragments of one name, in the data list of a fragment, under the plural of the name.
@@ -305,12 +315,16 @@ class Renderer(ABC):
         TOON 200 levels of lists and objects.
 
         Raises:
-            InvalidValueError: A value is neither a fragment nor JSON, and the message names its path; or it is nested too
-                deeply for TOML or TOON.
+            InvalidValueError: A value is neither a fragment nor JSON, nor stands for such, and the message names its path;
+                or it is nested too deeply for TOML or TOON.
             MissingCodecError: A message without a codec, or a fragment that is still lazy.
         """
-        return self._document(prepare(fragments))
+        return self.document(prepare(fragments))
 
     @abstractmethod
-    def _document(self, fragments: Sequence[Named]) -> str:
-        """The text of prepared fragments."""
+    def document(self, fragments: Sequence[Named]) -> str:
+        """
+        The text of fragments whose data are plain values: codecs were asked, and nothing is None or contains itself.
+
+        Places may share a list or object: do not change it.
+        """

@@ -106,7 +106,8 @@ class XmlRenderer(Renderer):
     grows with the square of the depth.
     """
 
-    def _document(self, fragments: Sequence[Named]) -> str:
+    def document(self, fragments: Sequence[Named]) -> str:
+        """See `Renderer.document`."""
         written = [self._written(named.name, self._unwrapped(named)) for named in fragments]
         return "\n".join(text for text in written if text)
 
