@@ -69,7 +69,7 @@ class Fragment(_FragmentContent, frozen=True, kw_only=True):
     type: Literal["fragment", "message"] = "fragment"
     persist: bool = False
     codec: Codec | None = None
-    metadata: dict[str, Any] = {}
+    metadata: dict[str, Any] = {}  # noqa: RUF012 - msgspec makes a new one for each
     lazy: Lazy | None = None
 
     def with_id(self, fragment_id: str) -> "Fragment":

@@ -180,7 +180,10 @@ class _Preparation:
             return int(value)
         if isinstance(value, float):
             return float(value)
-        reason = why_not_items(value) or f"is a {type(value).__name__}, which is not a JSON value; convert it to text or a list"
+        reason = (
+            why_not_items(value)
+            or f"is a {type(value).__name__}, which is not a JSON value; convert it to text or a list"
+        )
         msg = f"{self._path()} {reason}"
         raise InvalidValueError(msg)
 

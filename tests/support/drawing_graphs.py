@@ -161,7 +161,9 @@ def active_chain(drawn: Graph) -> set[str]:
     return found
 
 
-_UNSEEN = re.compile("[\u00ad\u180e\u200b\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]")
+_UNSEEN = re.compile(
+    "[\u00ad\u180e\u200b\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
+)
 
 
 def one_line(text: str) -> str:

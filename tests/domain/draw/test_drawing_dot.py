@@ -7,7 +7,17 @@ from typing import NamedTuple
 import pydot
 import pytest
 from hypothesis import given, settings
-from tests.support.drawing_graphs import TRIP, active_chain, chain, graph, hostile_graphs, in_order, name_shown, node, one_line
+from tests.support.drawing_graphs import (
+    TRIP,
+    active_chain,
+    chain,
+    graph,
+    hostile_graphs,
+    in_order,
+    name_shown,
+    node,
+    one_line,
+)
 from tests.support.soak import examples
 
 from chatledger.domain.draw.diagrams import draw_dot

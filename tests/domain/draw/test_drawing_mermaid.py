@@ -14,8 +14,8 @@ from tests.support.drawing_graphs import (
     hostile_graphs,
     hostile_texts,
     in_order,
-    node,
     name_shown,
+    node,
     one_line,
     shapes,
 )

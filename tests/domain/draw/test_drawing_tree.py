@@ -87,14 +87,17 @@ def test_no_name_looks_like_a_marker() -> None:
     drawn = visualize_graph(
         graph(
             node("a"),
-            branches=(("main *", "a", False), ("b] {draft", "a", True), ("c, d", "a", False), ("plain-name", "a", False)),
+            branches=(
+                ("main *", "a", False),
+                ("b] {draft", "a", True),
+                ("c, d", "a", False),
+                ("plain-name", "a", False),
+            ),
             checkpoints=(('x"} <- [y *]', "a"), ("v1", "a")),
         )
     )
 
-    assert body(drawn) == [
-        'a (user): "hi" <- ["main *", "b] {draft" *, "c, d", plain-name] {"x\\"} <- [y *]", v1}'
-    ]
+    assert body(drawn) == ['a (user): "hi" <- ["main *", "b] {draft" *, "c, d", plain-name] {"x\\"} <- [y *]", v1}']
 
 
 def comb(turns: int, *, is_first_kept: bool) -> Graph:
@@ -107,7 +110,9 @@ def comb(turns: int, *, is_first_kept: bool) -> Graph:
             node(f"a{turn}", f"u{turn}", role="assistant", content="an answer"),
             node(f"b{turn}", f"u{turn}", role="assistant", content="another one"),
         ]
-    return graph(*nodes, branches=[(f"main-v{turn}", f"{'ba'[not is_first_kept]}{turn}", False) for turn in range(turns)])
+    return graph(
+        *nodes, branches=[(f"main-v{turn}", f"{'ba'[not is_first_kept]}{turn}", False) for turn in range(turns)]
+    )
 
 
 @pytest.mark.parametrize("is_first_kept", [False, True])

@@ -205,7 +205,11 @@ blocks = st.lists(st.sampled_from(_LINES), max_size=8).flatmap(
 )
 block_data = st.recursive(
     blocks,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(blocks, inner, max_size=3) | st.builds(Fragment, st.just("n"), inner),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(blocks, inner, max_size=3)
+        | st.builds(Fragment, st.just("n"), inner)
+    ),
     max_leaves=6,
 )
 
@@ -221,8 +225,11 @@ Items = list["Items"]
 
 
 def _as_parsed(text: str) -> tuple[list[str], list[Items]]:
-    """The tags of the headings; and for each the items below it, each the list of those inside of it. What is in quotes and
-    ordered lists, which the renderer never writes, belongs to the texts."""
+    """
+    The tags of the headings; and for each the items below it, each the list of those inside of it.
+
+    What is in quotes and ordered lists, which the renderer never writes, belongs to the texts.
+    """
     headings: list[str] = []
     found: list[Items] = []
     open_items: list[Items] = []

@@ -164,7 +164,16 @@ def test_the_list_of_a_fragment_has_its_fragments_last() -> None:
         (Fragment("rows", [[1, 2]]), lines("<rows>", "  <row>1,2</row>", "</rows>")),  # neither is a list
         (
             Fragment("rows", [["a", {"k": 1}]]),
-            lines("<rows>", "  <row>", "    <row>a</row>", "    <row>", "      <k>1</k>", "    </row>", "  </row>", "</rows>"),
+            lines(
+                "<rows>",
+                "  <row>",
+                "    <row>a</row>",
+                "    <row>",
+                "      <k>1</k>",
+                "    </row>",
+                "  </row>",
+                "</rows>",
+            ),
         ),
         (Fragment("rows", [[]]), ""),
         (

@@ -108,7 +108,9 @@ def test_a_dataclass_that_contains_itself_ends() -> None:
     trip = Trip("Riga")
     trip.stops += [trip, "x"]
 
-    assert XmlRenderer().render([Fragment("n", {"to": "Riga", "days": 2, "stops": ["x"]})]) == XmlRenderer().render([Fragment("n", trip)])
+    assert XmlRenderer().render([Fragment("n", {"to": "Riga", "days": 2, "stops": ["x"]})]) == XmlRenderer().render(
+        [Fragment("n", trip)]
+    )
     assert compute_now([Fragment("n", [trip, lambda: 1])])[0].data == [{"to": "Riga", "days": 2, "stops": ["x"]}, 1]
 
 
@@ -133,7 +135,7 @@ class Pages:
 
 def test_what_is_iterated_over_is_computed() -> None:
     assert [0, 1] == compute_now([Fragment("n", Pages(2))])[0].data
-    with pytest.raises(InvalidValueError, match="^n is a Pages"):
+    with pytest.raises(InvalidValueError, match=r"^n is a Pages"):
         XmlRenderer().render([Fragment("n", Pages(2))])
 
 
