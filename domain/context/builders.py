@@ -6,12 +6,13 @@ decodes to the data. What is optional and empty is left out. Each raises `Invali
 for values of other types. What is passed is copied.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NoReturn, Self, cast
 
 from ..errors import InvalidValueError
 from .builder_codecs import BuiltCodec, GlossaryCodec, ObjectCodec, TextCodec
-from .fragments import Fragment, as_fragment, is_fragment
+from .fragments import Fragment, as_fragment
 
 
 class Fields:
@@ -60,17 +61,26 @@ class Fields:
         """A fragment whose data are this text."""
         return built(TextCodec(self._builder, field, self._text(field, value)))
 
-    def terms(self, field: str, value: Mapping[str, str]) -> Fragment:
+    def terms(self, field: str, value: Mapping[str, str] | Sequence[Mapping[str, str]]) -> Fragment:
         """A fragment whose data are a list of these terms."""
-        if not isinstance(value, Mapping):
-            self._refuse(field, "an object of text", value)
-        entries = {self._text(f"a term in {field}", term): expression for term, expression in value.items()}
-        return built(
-            GlossaryCodec(
-                self._builder,
-                tuple((term, self._text(f"{field}[{term!r}]", expression)) for term, expression in entries.items()),
-            )
-        )
+        if isinstance(value, Mapping):
+            entries = [
+                (self._text(f"a term in {field}", term), self._text(f"{field}[{term!r}]", expression))
+                for term, expression in cast("Mapping[Any, Any]", value).items()
+            ]
+        else:
+            items = self._items(field, value, "an object of text, or a list of {term, expression}")
+            entries = [self._term(f"{field}[{place}]", item) for place, item in enumerate(items)]
+        twice = [term for term, count in Counter(term for term, _ in entries).items() if count > 1]
+        if twice:
+            msg = f"{field} of {self._builder}() has the term {twice[0]!r} more than once; give each one expression"
+            raise InvalidValueError(msg)
+        return built(GlossaryCodec(self._builder, tuple(entries)))
+
+    def _term(self, field: str, value: Any) -> tuple[str, str]:
+        if not isinstance(value, Mapping) or set(cast("Mapping[Any, Any]", value)) != {"term", "expression"}:
+            self._refuse(field, "an object of the two texts term and expression", value)
+        return self._text(f"{field}.term", value["term"]), self._text(f"{field}.expression", value["expression"])
 
     def _text(self, field: str, value: Any) -> str:
         if not isinstance(value, str):
@@ -89,9 +99,11 @@ class Fields:
     def _policy(self, field: str, value: Any) -> str | Fragment:
         if isinstance(value, str):
             return str.__str__(value)
-        if not is_fragment(value):
-            self._refuse(field, "text or a fragment", value)
-        return as_fragment(value)
+        try:
+            return as_fragment(value)
+        except InvalidValueError as error:
+            msg = f"{field} of {self._builder}() must be text or a fragment: {error}"
+            raise InvalidValueError(msg) from error
 
     def _refuse(self, field: str, expected: str, value: Any) -> NoReturn:
         msg = f"{field} of {self._builder}() must be {expected}, not {type(value).__name__}"
@@ -217,8 +229,13 @@ def analogy(
     return fields.optional(insight=insight, therefore=therefore, pitfall=pitfall).fragment()
 
 
-def glossary(entries: Mapping[str, str]) -> Fragment:
-    """Return how terms are computed or queried, by term. Its data are a list of `{term, expression}`."""
+def glossary(entries: Mapping[str, str] | Sequence[Mapping[str, str]]) -> Fragment:
+    """
+    Return how terms are computed or queried.
+
+    Args:
+        entries: The expressions by their terms, or a list of `{term, expression}`, which is also what its data are.
+    """
     return Fields("glossary").terms("entries", entries)
 
 

@@ -15,9 +15,13 @@ from msgspec import UNSET
 
 from ..errors import ChatledgerError, InvalidValueError, MissingCodecError, ResolverError
 from ..limits import check_id
+from .plain_data import Unit, plain_form
 
 FragmentData = Any
-"""`str | int | float | bool | None | Fragment | list[FragmentData] | dict[str, FragmentData]`."""
+"""
+`str | int | float | bool | None | Fragment | list[FragmentData] | dict[str, FragmentData]`, and what stands for such: tuples,
+sets, pydantic models, dataclasses, `msgspec.Struct`, enumerations, dates, times, UUIDs and decimals.
+"""
 
 
 class Codec(Protocol):
@@ -39,7 +43,7 @@ class Lazy(msgspec.Struct, frozen=True):
     content: Any
 
 
-class _FragmentContent(msgspec.Struct, frozen=True):
+class _FragmentContent(Unit, frozen=True):
     name: str
     data: FragmentData = UNSET
 
@@ -66,7 +70,7 @@ class Fragment(_FragmentContent, frozen=True, kw_only=True):
     type: Literal["fragment", "message"] = "fragment"
     persist: bool = False
     codec: Codec | None = None
-    metadata: dict[str, Any] = {}
+    metadata: dict[str, Any] = {}  # noqa: RUF012 - msgspec makes a new one for each
     lazy: Lazy | None = None
 
     def with_id(self, fragment_id: str) -> "Fragment":
@@ -90,40 +94,56 @@ def fragment(name: str, *children: FragmentData) -> Fragment:
     return Fragment(name, list(children))
 
 
-def is_fragment(value: Any) -> bool:
-    """Whether this is a `Fragment`, or a mapping of its shape: a text `name`, and `data` or a `codec`."""
-    return isinstance(value, Fragment) or _is_fragment_shaped(value)
+def is_fragment(value: Any) -> TypeGuard[Fragment]:
+    """Whether this is a `Fragment`. A mapping with the same fields is data; `as_fragment` makes a fragment of it."""
+    return isinstance(value, Fragment)
 
 
 def is_fragment_object(value: Any) -> TypeGuard[Mapping[Any, Any]]:
-    """Whether this is a plain mapping: neither a list nor a fragment nor a scalar."""
-    return isinstance(value, Mapping) and not _is_fragment_shaped(value)
+    """Whether this is a mapping: neither a list nor a fragment nor a scalar."""
+    return isinstance(value, Mapping)
 
 
 def is_message_fragment(value: Any) -> bool:
     """Whether this is a fragment that a save stores in the conversation."""
-    return is_fragment(value) and _field(value, "type") == "message"
+    return isinstance(value, Fragment) and value.type == "message"
 
 
 def is_lazy_fragment(value: Any) -> bool:
     """Whether this fragment waits to be resolved."""
-    return isinstance(value, Fragment | Mapping) and isinstance(_field(value, "lazy"), Lazy)
+    return isinstance(value, Fragment) and isinstance(value.lazy, Lazy)
 
 
-def as_fragment(value: Any) -> Fragment:
+def as_fragment(value: Fragment | Mapping[str, Any]) -> Fragment:
     """
-    The fragment that a value is or, being a mapping of that shape, describes.
+    Make the fragment of a mapping of its fields: `as_fragment({"name": "hint", "data": "Use UTC"})`.
+
+    What takes fragments, such as `Renderer.render`, takes mappings in their place and does this. Inside of data, a mapping is
+    an object, whatever its keys.
+
+    Args:
+        value: A mapping with a text `name`, with `data` or a `codec`, and no keys but the fields of `Fragment`. A fragment
+            is returned as it is.
 
     Raises:
         InvalidValueError: It is neither.
     """
     if isinstance(value, Fragment):
         return value
-    if not _is_fragment_shaped(value):
-        msg = f"expected a fragment, not {type(value).__name__}; chatledger.fragments has helpers that make them"
+    given: Any = value
+    mapping = cast("Mapping[Any, Any]", given) if isinstance(given, Mapping) else {}
+    if not isinstance(mapping.get("name"), str) or ("data" not in mapping and "codec" not in mapping):
+        msg = f"expected a fragment, not {type(given).__name__}; chatledger.fragments has helpers that make them"
         raise InvalidValueError(msg)
-    fields = {key: value[key] for key in Fragment.__struct_fields__ if key in value}
-    return Fragment(**fields)
+    others = [key for key in mapping if key not in Fragment.__struct_fields__]
+    if others:
+        msg = f"expected a fragment, not a mapping with the key {others[0]!r}; put the data below the key 'data'"
+        raise InvalidValueError(msg)
+    codec = mapping.get("codec")
+    if codec is not None and not callable(getattr(codec, "decode", None)):
+        msg = f"the codec of fragment {mapping['name']!r} cannot decode; give it one with encode() and decode()"
+        raise InvalidValueError(msg)
+    return Fragment(**mapping)
 
 
 def content_of(value: Fragment) -> Any:
@@ -164,27 +184,15 @@ def foreign_errors(what: str, name: str, fragment_id: str | None) -> Generator[N
         raise ResolverError(path, f"raised {type(error).__name__}", what=what) from error
 
 
-def _field(value: Any, name: str) -> Any:
-    if isinstance(value, Fragment):
-        return getattr(value, name)
-    return cast("Mapping[str, Any]", value).get(name)
-
-
-def _is_fragment_shaped(value: Any) -> TypeGuard[Mapping[str, Any]]:
-    if not isinstance(value, Mapping):
-        return False
-    mapping = cast("Mapping[Any, Any]", value)
-    return isinstance(mapping.get("name"), str) and ("data" in mapping or "codec" in mapping)
-
-
 def copied(fragment: Fragment) -> Fragment:
     """
     The fragment with its own lists and objects, so that later changes by the caller have no effect.
 
-    Shared references stay shared and cycles stay cycles; anything that is no list, object or fragment is taken as it is.
-    Nothing recurses, so any depth will do.
+    Shared references stay shared and cycles stay cycles. Models, dataclasses and sets become objects and lists; anything
+    else is taken as it is, also what will be refused when it is rendered. Nothing recurses, so any depth will do.
     """
     copies: dict[int, Any] = {}
+    forms: list[Any] = []  # kept, since what is in them is known by its id
     pending: list[Callable[[], None]] = []
 
     def copy(value: Any) -> Any:
@@ -193,10 +201,12 @@ def copied(fragment: Fragment) -> Fragment:
         while isinstance(value, Fragment) and id(value) not in copies:
             chain.append(value)
             value = value.data
-        result = copies[id(value)] if id(value) in copies else _container(value)
+        form = value if id(value) in copies else _plain(value)
+        result = copies[id(value)] if id(value) in copies else _container(form)
         if result is not value and id(value) not in copies:
+            forms.append((value, form))
             copies[id(value)] = result
-            pending.append(partial(_fill, result, value, copy))
+            pending.append(partial(_fill, result, form, copy))
         for outer in reversed(chain):
             result = msgspec.structs.replace(outer, data=result, metadata=dict(outer.metadata))
             copies[id(outer)] = result
@@ -206,6 +216,13 @@ def copied(fragment: Fragment) -> Fragment:
     while pending:
         pending.pop()()
     return cast("Fragment", whole)
+
+
+def _plain(value: Any) -> Any:
+    try:
+        return plain_form(value)
+    except InvalidValueError:  # a renderer knows the path to it
+        return value
 
 
 def _container(value: Any) -> Any:
@@ -218,5 +235,5 @@ def _container(value: Any) -> Any:
 def _fill(target: Any, source: Any, copy: Callable[[Any], Any]) -> None:
     if isinstance(target, list):
         cast("list[Any]", target).extend(copy(item) for item in source)
-    else:
+    elif isinstance(target, dict):
         target.update((key, copy(item)) for key, item in cast("Mapping[Any, Any]", source).items())

@@ -10,7 +10,7 @@ from ..errors import FragmentConversionError, InvalidValueError, ResolverError
 from ..limits import MAX_JSON_DEPTH, check_id, json_copy
 from .builder_codecs import TYPE, encode_builder, serialized
 from .builders import BUILDERS
-from .fragments import Fragment, as_fragment, is_fragment, is_message_fragment
+from .fragments import Fragment, as_fragment, is_message_fragment
 
 
 class _Kind(msgspec.Struct, frozen=True):
@@ -72,12 +72,8 @@ class Conversions:
             FragmentConversionError: It, or a fragment in it, is a message, has no codec or an unknown name, or its codec
                 fails or gives no JSON object with a `type`.
         """
-        given: Any = fragment
-        if not is_fragment(given):
-            msg = f"expected a fragment, not {type(given).__name__}"
-            raise FragmentConversionError(msg)
         try:
-            known = as_fragment(given)
+            known = as_fragment(fragment)
             form = serialized(known, self._encoded)
             return cast("dict[str, Any]", json_copy(form, f"the serialized form of fragment {known.name!r}"))
         except FragmentConversionError:
@@ -110,8 +106,7 @@ class Conversions:
             for item in cast("list[Any]", value):
                 items.append(self._nested(item, depth + 1))  # noqa: PERF401 - a comprehension is one more frame per level
             return items
-        is_serialized = isinstance(value, Mapping) and not is_fragment(value)
-        return self._fragment(value, depth) if is_serialized else cast("Any", value)
+        return self._fragment(value, depth) if isinstance(value, Mapping) else cast("Any", value)
 
     def _encoded(self, fragment: Fragment) -> Mapping[str, Any]:
         if is_message_fragment(fragment):

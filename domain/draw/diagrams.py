@@ -8,7 +8,7 @@ import msgspec
 
 from ..errors import InvalidValueError
 from ..values import Graph
-from .outline import COLLAPSE_AFTER, Part, messages_left_out, outline, printable, short_id
+from .outline import COLLAPSE_AFTER, Part, marker, messages_left_out, outline, printable, short_id
 
 Kind = Literal["user", "assistant", "system", "tool", "other", "collapsed", "branch", "active", "checkpoint"]
 
@@ -97,7 +97,8 @@ def _box(part: Part, key: str) -> Box:
 
 
 def _pointer(key: str, target: str, kind: Kind, name: str, *, is_active: bool = False) -> Iterator[Box | Arrow]:
-    label = f"{printable(name)} *" if is_active else printable(name)
+    shown = printable(marker(name))
+    label = f"{shown} *" if is_active else shown
     yield Box(key=key, kind=kind, lines=(label,), is_active=is_active)
     yield Arrow(tail=key, head=target, is_pointer=True, is_active=is_active)
 

@@ -5,6 +5,7 @@ Long runs without forks and markers are collapsed, and nothing here recurses: th
 forks, branches and checkpoints, not the length of the chains.
 """
 
+import json
 import re
 from collections.abc import Iterator
 from itertools import count
@@ -35,6 +36,7 @@ Characters that nobody sees, and that let a text look like another one: override
 
 Marks that a script needs (U+200C to U+200F) are not among them.
 """
+_NOT_BARE: Final = re.compile(r'[][{}*,"]|^\s|\s$|^$')
 _NO_XML: Final = re.compile("[\ud800-\udfff\ufffe\uffff]")
 
 
@@ -49,8 +51,14 @@ def escaped(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    """Flatten a text; characters that neither XML nor UTF-8 can hold become U+FFFD."""
-    return _NO_XML.sub("\ufffd", flat(text))
+    """A text as `escaped` gives it; characters that neither XML nor UTF-8 can hold become U+FFFD."""
+    return _NO_XML.sub("\ufffd", escaped(text))
+
+
+def marker(name: str) -> str:
+    """The name of a branch or checkpoint, in quotes if it could be read as more than one, or as the sign of the active one."""
+    shown = escaped(name)
+    return json.dumps(shown, ensure_ascii=False) if _NOT_BARE.search(shown) else shown
 
 
 def short_id(message_id: str) -> str:

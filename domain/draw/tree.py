@@ -9,6 +9,9 @@ The DAG of a chat as a tree of lines.
     └── d4e5f6a7 (assistant): "Try the coast" <- [main-v2 *]
 
     Legend: * = active branch, {...} = checkpoint
+
+A line has the strokes of at most 16 levels, and what is deeper the number of those left out, so that the size of a drawing is
+in proportion to the number of its lines.
 """
 
 from collections.abc import Iterator
@@ -18,11 +21,13 @@ import msgspec
 
 from ..errors import InvalidValueError
 from ..values import Graph
-from .outline import COLLAPSE_AFTER, Part, escaped, messages_left_out, outline, short_id
+from .outline import COLLAPSE_AFTER, Part, escaped, marker, messages_left_out, outline, short_id
 
 Style = Literal["ascii", "unicode"]
 
 LEGEND: Final = "Legend: * = active branch, {...} = checkpoint"
+STROKES_IN_A_ROW: Final = 16
+"""Levels further down begin at the left margin again, with the number of those that are left out: `(+16) `."""
 FLAT_LEGENDS: Final[dict[Style, str]] = {
     "unicode": "Legend: ● = on the active branch, * = active branch, {...} = checkpoint",
     "ascii": "Legend: @ = on the active branch, * = active branch, {...} = checkpoint",
@@ -151,15 +156,20 @@ def draw_flat_lines(
         ● d4e5f6a7 (assistant): "Try the coast" <- [main-v2 *]
     """
     strokes = _FLAT_STROKES[style]
-    columns = [""]
-    """The strokes before the column of the children, by depth."""
+    columns = [("", 0)]
+    """The strokes before the column of the children and the number of bars to the left of it, by depth."""
     for part in outline(graph, collapse_after=collapse_after):
-        column = columns[part.depth]
+        column, bars = columns[part.depth]
         del columns[part.depth + 1 :]
         connector, below = (column, column) if part.is_last else (column + strokes.fork, column + strokes.bar)
-        columns.append(below)
+        columns.append((column, bars) if part.is_last else (_begun_again(below, bars + 1), bars + 1))
         dot = strokes.skipped if part.skipped else strokes.active if part.is_active else strokes.other
         yield _line(part, connector + dot, below=below + strokes.gap, is_root=part.depth == 0)
+
+
+def _begun_again(strokes: str, levels: int) -> str:
+    """The strokes of so many levels; none of them where a row is full, so that lines do not grow with the depth."""
+    return f"(+{levels}) " if levels and levels % STROKES_IN_A_ROW == 0 else strokes
 
 
 def _lines(parts: Iterator[Part], strokes: _Strokes) -> Iterator[DrawnLine]:
@@ -175,7 +185,7 @@ def _lines(parts: Iterator[Part], strokes: _Strokes) -> Iterator[DrawnLine]:
             indents[part.depth] = ""  # nobody else stands there, and in long chains these take room
         else:
             prefix, below = indent + strokes.fork, indent + strokes.bar
-        indents.append(below)
+        indents.append(_begun_again(below, part.depth))
         yield _line(part, prefix)
 
 
@@ -189,8 +199,8 @@ def _line(part: Part, prefix: str, *, below: str = "", is_root: bool = False) ->
         id=escaped(short_id(part.node.id)),
         role=escaped(part.node.role),
         content=escaped(part.node.content),
-        branches=tuple((escaped(name), is_active) for name, is_active in part.branches),
-        checkpoints=tuple(map(escaped, part.checkpoints)),
+        branches=tuple((marker(name), is_active) for name, is_active in part.branches),
+        checkpoints=tuple(map(marker, part.checkpoints)),
         is_active=part.is_active,
         note=part.note,
     )

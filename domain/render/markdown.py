@@ -1,6 +1,7 @@
 """Fragments as Markdown."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -16,6 +17,8 @@ class _ListItem(NamedTuple):
     name: str | None
     value: Value
     depth: int
+    is_apart: bool = False
+    """Whether an empty line goes before it: else it would run into the object before it, or underline the key above."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,15 +26,17 @@ class MarkdownRenderer(Renderer):
     """
     Writes fragments as Markdown: a heading per fragment, and nested lists below it.
 
-    Text is written as it is, not escaped: it may contain Markdown. docs/reference/renderers/markdown.md shows each rule.
+    Text is written as it is, and may contain Markdown; but what would begin a heading or an item of a list gets a backslash,
+    so no text adds fragments or entries. docs/reference/renderers/markdown.md shows each rule.
     """
 
-    def _document(self, fragments: Sequence[Named]) -> str:
+    def document(self, fragments: Sequence[Named]) -> str:
+        """See `Renderer.document`."""
         return "\n\n".join(f"## {title(named.name)}\n{self._body(named.value)}" for named in fragments)
 
     def _body(self, value: Value) -> str:
         if not isinstance(value, Named | list | dict):
-            return scalar_text(value)
+            return _harmless_body(scalar_text(value))
         lines: list[str] = []
         pending = self._top(value)[::-1]
         while pending:
@@ -49,19 +54,34 @@ class MarkdownRenderer(Renderer):
 
 
 def _write(item: _ListItem, lines: list[str]) -> list[_ListItem]:
-    """Write the line of an item. Returns what comes below it."""
-    name, value, depth = item
-    head = _INDENT * depth + ("-" if name is None else f"- **{name}**:")
+    """Write the lines of an item. Returns what comes below it."""
+    name, value, depth, is_apart = item
     if isinstance(value, dict) and name is None:
-        return _inner(value, depth)
+        return _entries(value, depth, is_apart=is_apart)
+    if is_apart:
+        lines.append("")
+    head = _INDENT * depth + ("-" if name is None else f"- **{' '.join(name.splitlines())}**:")
     text = joined_scalars(value) if isinstance(value, list) and name is None else _text(value)
     if text is not None:
-        lines.append(f"{head} {text}")
+        first, *others = _harmless_item(text, is_named=name is not None)
+        lines.append(f"{head} {first}")
+        lines += [line and f"{_INDENT * (depth + 1)}{line}" for line in others]
         return []
     lines.append(head)
     if isinstance(value, dict) and not value:
         lines.append("")
-    return _inner(value, depth + 1)
+    inner = _inner(value, depth + 1)
+    if name is not None and inner and _is_only_a_dash(inner[0]):
+        inner[0] = inner[0]._replace(is_apart=True)
+    return inner
+
+
+def _is_only_a_dash(item: _ListItem) -> bool:
+    """Whether nothing stands behind the dash of an item. Below a line of text, such a dash makes that a heading."""
+    if item.name is not None or isinstance(item.value, dict):
+        return False
+    text = joined_scalars(item.value) if isinstance(item.value, list) else _text(item.value)
+    return text is None or not text.strip(" \t\r\n")
 
 
 def _text(value: Value) -> str | None:
@@ -73,9 +93,105 @@ def _inner(value: Value, depth: int) -> list[_ListItem]:
     if isinstance(value, Named):
         return [_item(None, value, depth)]
     if isinstance(value, dict):
-        return [_item(key, inner, depth) for key, inner in value.items()]
-    return [_item(None, inner, depth) for inner in value] if isinstance(value, list) else []
+        return _entries(value, depth)
+    return list(_items(value, depth)) if isinstance(value, list) else []
+
+
+def _entries(value: dict[str, Value], depth: int, *, is_apart: bool = False) -> list[_ListItem]:
+    items = [_item(key, inner, depth) for key, inner in value.items()]
+    return [items[0]._replace(is_apart=True), *items[1:]] if is_apart and items else items
+
+
+def _items(values: list[Value], depth: int) -> Iterator[_ListItem]:
+    """The items of a list. Two objects side by side are told apart if it takes more than one line to write them."""
+    before: Value = ""
+    for value in values:
+        if value == {}:
+            continue  # an object is written as its entries
+        is_apart = isinstance(value, dict) and isinstance(before, dict) and max(len(value), len(before)) > 1
+        yield _item(None, value, depth)._replace(is_apart=is_apart)
+        before = value
 
 
 def _item(name: str | None, value: Value, depth: int) -> _ListItem:
     return _ListItem(value.name, value.value, depth) if isinstance(value, Named) else _ListItem(name, value, depth)
+
+
+# What follows keeps text in its place, as a parser of CommonMark sees it. Where it must, it writes a backslash before the
+# character that would begin something, which such a parser does not show.
+
+_LINE_BREAK: Final = re.compile(r"\r\n?|\n")
+_BEGINS: Final = re.compile(r"([ \t]{0,3})(?=#{1,6}(?:[ \t]|$)|[-+*](?:[ \t]|$))")
+"""A heading, or an item of a bullet list."""
+_UNDERLINES: Final = re.compile(r"([ \t]{0,3})(?=(?:=+|-+)[ \t]*$)")
+"""Below a line of text it makes that a heading."""
+_SWALLOWS: Final = re.compile(r"([ \t]{0,3})(?=`{3,}[^`]*$|~{3}|<(?:script|pre|style|textarea)|<[!?])", re.IGNORECASE)
+"""Code or HTML that goes on until it is ended, over the headings of what comes next."""
+_FENCE: Final = re.compile(r"`{3,}(?=[^`]*$)|~{3,}")
+"""At the start of a line, it begins a block of code."""
+_RULE: Final = re.compile(r"([ \t]*)(?=-[- \t]*$)")
+"""After the dash of an item it makes the line a thematic break."""
+
+
+def _harmless_item(text: str, *, is_named: bool) -> list[str]:
+    """
+    The lines of a text in an item of a list.
+
+    They are indented, so nothing in them goes on after the item; code stays as it is. A named item begins inside of a line.
+    """
+    first, *others = _LINE_BREAK.split(text)
+    if not is_named:
+        while others and not first.strip(" \t"):
+            first, *others = others  # an item that begins with empty lines would end with them
+        first = first.lstrip(" \t") if others else first
+        first = _escaped(_RULE if _RULE.match(first) else _BEGINS, first)
+    lines = [first]
+    is_below_text = is_named or bool(first.strip(" \t"))
+    for line in others:
+        lines.append(_escaped_line(line, is_below_text=is_below_text))
+        is_below_text = bool(line.strip(" \t"))
+    return lines
+
+
+def _harmless_body(text: str) -> str:
+    """A text below a heading. Blocks of code in it that are ended stay as they are."""
+    given = _LINE_BREAK.split(text)
+    lines: list[str] = []
+    endless: set[str] = set()
+    is_below_text = is_below_html = False
+    while len(lines) < len(given):
+        line = given[len(lines)]
+        if not is_below_html and (end := _end_of_code(given, len(lines), endless)):
+            lines += given[len(lines) : end]
+            is_below_text = False
+            continue
+        lines.append(_escaped(_SWALLOWS, _escaped_line(line, is_below_text=is_below_text)))
+        is_below_text = bool(line.strip(" \t"))
+        is_below_html = is_below_text and (is_below_html or line.lstrip(" \t").startswith("<"))
+    return "\n".join(lines)
+
+
+def _end_of_code(lines: list[str], start: int, endless: set[str]) -> int:
+    """
+    The number of the line after the block of code that begins here; 0 if none does, or it has no end.
+
+    Fences without an end are put into `endless`, so that no text is searched for each of them.
+    """
+    fence = _FENCE.match(lines[start])
+    if fence is None or any(fence[0].startswith(each) for each in endless):
+        return 0
+    closing = re.compile(rf" {{0,3}}{re.escape(fence[0])}{re.escape(fence[0][0])}*[ \t]*$")
+    for number in range(start + 1, len(lines)):
+        if closing.match(lines[number]):
+            return number + 1
+    endless.add(fence[0])
+    return 0
+
+
+def _escaped_line(line: str, *, is_below_text: bool) -> str:
+    return _escaped(_UNDERLINES if is_below_text and _UNDERLINES.match(line) else _BEGINS, line)
+
+
+def _escaped(pattern: re.Pattern[str], line: str) -> str:
+    found = pattern.match(line)
+    return f"{found[1]}\\{line[found.end() :]}" if found else line

@@ -10,11 +10,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, Protocol, TypeAlias, cast
 
 import msgspec
 
-from ..context.fragments import Fragment, as_fragment, content_of, is_fragment
+from ..context.fragments import Fragment, as_fragment, content_of
+from ..context.plain_data import plain_form, why_not_items
 from ..errors import InvalidValueError
 
 _LONE_SURROGATES: Final = re.compile("[\ud800-\udfff]")
@@ -37,11 +38,12 @@ def prepare(fragments: Iterable[Fragment | Mapping[str, Any]]) -> list[Named]:
     """
     The fragments as plain values; the inputs are not changed.
 
-    - `codec.decode()` wins over `data`; mappings of the shape of a fragment are fragments, wherever they stand.
+    - `codec.decode()` wins over `data`. Fragments may be given as mappings of their fields; inside of data these are objects.
     - None is removed from lists and objects, and a fragment whose data is None vanishes.
     - A value that contains itself is dropped at the inner place. The same object twice side by side stays twice.
-    - Mappings become dicts, tuples lists, and subclasses of text and numbers what they are subclasses of. A lone
-      surrogate in a text becomes U+FFFD, so that every output can be encoded.
+    - Mappings become dicts, tuples lists, and subclasses of text and numbers what they are subclasses of; models,
+      dataclasses, sets, dates and the like are their `plain_form`. A lone surrogate in a text becomes U+FFFD, so that every
+      output can be encoded.
 
     Any depth works. What is shared in the input is shared in the result, so the cost is that of the distinct values. An
     output repeats it at each place: ten lists, each of which holds the next one ten times, render to 10**10 leaves. The
@@ -118,8 +120,8 @@ class _Preparation:
             frame.lowest = min(frame.lowest, self._depths[key])
         elif key in self._done:
             frame.put(self._done[key][1])
-        elif (inner := self._opened(child)) is None:
-            frame.put(self._scalar(child))
+        elif (inner := self._opened(child, form := self._plain(child))) is None:
+            frame.put(self._scalar(form))
         else:
             self._depths[key] = len(self._frames)
             self._frames.append(inner)
@@ -136,15 +138,22 @@ class _Preparation:
         parent.lowest = min(parent.lowest, frame.lowest)
         parent.put(frame.result)
 
-    def _opened(self, value: Any) -> _Frame | None:
-        if isinstance(value, list | tuple):
-            return _Frame(value, iter(enumerate(cast("Sequence[Any]", value))), [])
-        if is_fragment(value):
-            fragment = self._fragment(value)
-            return _Frame(value, iter([(None, self._content(fragment))]), None, fragment.name)
-        if isinstance(value, Mapping):
-            return _Frame(value, self._entries(cast("Mapping[Any, Any]", value)), {})
+    def _opened(self, value: Any, form: Any) -> _Frame | None:
+        """The frame of a value that has inner values: it is known by its identity, and `form` has the inner ones."""
+        if isinstance(form, list | tuple):
+            return _Frame(value, iter(enumerate(cast("Sequence[Any]", form))), [])
+        if isinstance(form, Fragment):
+            return _Frame(value, iter([(None, self._content(form))]), None, form.name)
+        if isinstance(form, Mapping):
+            return _Frame(value, self._entries(cast("Mapping[Any, Any]", form)), {})
         return None
+
+    def _plain(self, value: Any) -> Any:
+        try:
+            return plain_form(value)
+        except InvalidValueError as error:
+            msg = f"{self._path()} {error}"
+            raise InvalidValueError(msg) from error
 
     def _entries(self, mapping: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:
         for key, value in mapping.items():
@@ -156,19 +165,9 @@ class _Preparation:
                 raise InvalidValueError(msg)
             yield str.__str__(key), value
 
-    def _fragment(self, value: Any) -> Fragment:
-        try:
-            return as_fragment(value)
-        except InvalidValueError as error:
-            msg = f"{self._path()} has the shape of a fragment, but is none: {error}"
-            raise InvalidValueError(msg) from error
-
     def _content(self, fragment: Fragment) -> Any:
         if fragment.codec is not None and not callable(getattr(fragment.codec, "decode", None)):
-            msg = (
-                f"{self._path()} has the shape of a fragment, a name and a codec, but its codec cannot decode; "
-                "give it a codec with encode() and decode(), or rename the key"
-            )
+            msg = f"{self._path()} is fragment {fragment.name!r}, whose codec cannot decode; give it encode() and decode()"
             raise InvalidValueError(msg)
         return content_of(fragment)
 
@@ -181,7 +180,11 @@ class _Preparation:
             return int(value)
         if isinstance(value, float):
             return float(value)
-        msg = f"{self._path()} is a {type(value).__name__}, which is not a JSON value; convert it to text or a list"
+        reason = (
+            why_not_items(value)
+            or f"is a {type(value).__name__}, which is not a JSON value; convert it to text or a list"
+        )
+        msg = f"{self._path()} {reason}"
         raise InvalidValueError(msg)
 
     def _path(self) -> str:
@@ -197,10 +200,14 @@ class _Preparation:
 
 def _fragments_only(values: Iterable[Any]) -> Iterator[tuple[int, Fragment]]:
     for index, value in enumerate(values):
-        if not is_fragment(value):
+        if not isinstance(value, Fragment | Mapping):
             msg = f"fragments[{index}] is a {type(value).__name__}, not a fragment; make one with fragment(name, ...)"
             raise InvalidValueError(msg)
-        yield index, value
+        try:
+            yield index, as_fragment(cast("Fragment | Mapping[str, Any]", value))
+        except InvalidValueError as error:
+            msg = f"fragments[{index}]: {error}"
+            raise InvalidValueError(msg) from error
 
 
 def _step(step: int | str) -> str:
@@ -282,10 +289,20 @@ def joined_scalars(items: Sequence[Value]) -> str | None:
     return ",".join(scalar_text(item) for item in items if not isinstance(item, Named | list | dict))
 
 
+class Rendering(Protocol):
+    """Whatever writes fragments as text: a `Renderer`, or anything else with this method."""
+
+    def render(self, fragments: list[Fragment], /) -> str:
+        """The fragments, in order, as one text."""
+        ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class Renderer(ABC):
     """
     Writes fragments as the text of a prompt. A value without state: share it between engines and threads.
+
+    A subclass has a method `document`, which is given plain values.
 
     Args:
         group_fragments: Put fragments of one name, in the data list of a fragment, under the plural of the name.
@@ -301,12 +318,16 @@ class Renderer(ABC):
         TOON 200 levels of lists and objects.
 
         Raises:
-            InvalidValueError: A value is neither a fragment nor JSON, and the message names its path; or it is nested too
-                deeply for TOML or TOON.
+            InvalidValueError: A value is neither a fragment nor JSON, nor stands for such, and the message names its path;
+                or it is nested too deeply for TOML or TOON.
             MissingCodecError: A message without a codec, or a fragment that is still lazy.
         """
-        return self._document(prepare(fragments))
+        return self.document(prepare(fragments))
 
     @abstractmethod
-    def _document(self, fragments: Sequence[Named]) -> str:
-        """The text of prepared fragments."""
+    def document(self, fragments: Sequence[Named]) -> str:
+        """
+        The text of fragments whose data are plain values: codecs were asked, and nothing is None or contains itself.
+
+        Places may share a list or object: do not change it.
+        """

@@ -120,7 +120,8 @@ class TomlRenderer(Renderer):
     At most 200 levels of arrays and tables are rendered; beyond that, `InvalidValueError` is raised.
     """
 
-    def _document(self, fragments: Sequence[Named]) -> str:
+    def document(self, fragments: Sequence[Named]) -> str:
+        """See `Renderer.document`."""
         try:
             import tomli_w
         except ImportError as error:
@@ -147,7 +148,8 @@ class ToonRenderer(Renderer):
     At most 200 levels of arrays and objects are rendered; beyond that, `InvalidValueError` is raised.
     """
 
-    def _document(self, fragments: Sequence[Named]) -> str:
+    def document(self, fragments: Sequence[Named]) -> str:
+        """See `Renderer.document`."""
         try:
             import toon_format
         except ImportError as error:

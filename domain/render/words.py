@@ -59,7 +59,13 @@ def singular(name: str) -> str:
 
 
 def plural(name: str) -> str:
-    """The plural of the last word of a name: `policy` gives `policies`. What is plural already stays as it is."""
+    """
+    The plural of the last word of a name: `policy` gives `policies`. What is plural already stays as it is.
+
+    A name that ends in a digit gets an `s`: `step1` gives `step1s`.
+    """
+    if name[-1:].isdecimal():
+        return f"{name}s"
     stem, word = _last_word(name)
     return stem + _plural_word(word)
 

@@ -106,17 +106,16 @@ class XmlRenderer(Renderer):
     grows with the square of the depth.
     """
 
-    def _document(self, fragments: Sequence[Named]) -> str:
+    def document(self, fragments: Sequence[Named]) -> str:
+        """See `Renderer.document`."""
         written = [self._written(named.name, self._unwrapped(named)) for named in fragments]
         return "\n".join(text for text in written if text)
 
     def _unwrapped(self, named: Named) -> _Content:
-        """The content of a top-level element: a list of one item stands for the item."""
+        """The content of a top-level element: a list of one item stands for the item, unless that is a list."""
         value = named.value
-        if isinstance(value, list) and len(value) == 1:
+        if isinstance(value, list) and len(value) == 1 and not isinstance(value[0], list):
             value = value[0]
-            if isinstance(value, list):
-                return self._listed(_Element(singular(named.name), value, _Role.ITEM), value)
         if isinstance(value, Named):
             return self._dissolved(value)
         return self._content(_Element(named.name, value, _Role.DATA))

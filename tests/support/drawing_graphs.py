@@ -1,5 +1,6 @@
 """What the tests of the drawings share: making graphs, hostile texts, and the order of drawing as the definition has it."""
 
+import re
 from collections.abc import Sequence
 
 from hypothesis import strategies as st
@@ -160,9 +161,23 @@ def active_chain(drawn: Graph) -> set[str]:
     return found
 
 
+_UNSEEN = re.compile(
+    "[\u00ad\u180e\u200b\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
+)
+
+
 def one_line(text: str) -> str:
-    """What a box shows of a text: line breaks and other control characters as blanks."""
+    """What a box shows of a text: line breaks and other control characters as blanks, what nobody sees as escapes."""
     kept = "".join(
         " " if c < " " or "\x7f" <= c < "\xa0" or c in "\u2028\u2029" else c for c in text.replace("\r\n", " ")
     )
-    return kept.replace("\ufffe", "\ufffd").replace("\uffff", "\ufffd")
+    shown = _UNSEEN.sub(lambda c: f"\\u{ord(c[0]):04x}" if c[0] < "\U00010000" else f"\\U{ord(c[0]):08x}", kept)
+    return shown.replace("\ufffe", "\ufffd").replace("\uffff", "\ufffd")
+
+
+def name_shown(name: str) -> str:
+    """What a drawing shows of the name of a branch or checkpoint: quoted where its characters mean something there."""
+    shown = one_line(name)
+    if shown == shown.strip() and shown and not set(shown) & set('[]{}*,"'):
+        return shown
+    return '"' + shown.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -1,6 +1,6 @@
 """
 Fragments of every shape for property tests: nested at will, with shared values, values that contain themselves, codecs,
-mappings of the shape of a fragment, and text that looks like the syntax of each format.
+mappings with the fields of a fragment (fragments at the top, data elsewhere), and text that looks like the syntax of each format.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,6 +1,7 @@
 """Reading: the context that a model gets, what it costs, and all that an engine holds."""
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -8,7 +9,7 @@ from msgspec import UNSET
 
 from ...chat.save import Foreseen, SavePreview
 from ...errors import InvalidValueError
-from ...render.prepared import Renderer
+from ...render.prepared import Rendering
 from ...render.xml import XmlRenderer
 from ...values import Message
 from ...wire import Value
@@ -46,7 +47,7 @@ class Head(Value, frozen=True, kw_only=True):
 class Reading(PendingMessages):
     """The part of a context engine that reads."""
 
-    async def resolve(self, renderer: Renderer | None = None, *, format: Format = "ui") -> Resolved:  # noqa: A002 - what it is
+    async def resolve(self, renderer: Rendering | None = None, *, format: Format = "ui") -> Resolved:  # noqa: A002 - what it is
         """
         Return the system prompt and the messages for a model. Nothing is stored, but for the chat on first use.
 
@@ -55,7 +56,8 @@ class Reading(PendingMessages):
         left out, and replaced ones replaced; see docs/reference/annotations.md.
 
         Args:
-            renderer: How the context fragments are written; `XmlRenderer()` when None.
+            renderer: How the context fragments are written: a `Renderer`, or anything else with `render(fragments) -> str`.
+                `XmlRenderer()` when None.
             format: The form of the messages: `ui` as they are stored, `openai`, `responses`, `anthropic`, `google`, `langchain`,
                 or a `MessageFormat`. None of them holds the system prompt.
 
@@ -126,9 +128,9 @@ class Reading(PendingMessages):
         self._read_head = seen
         return answer
 
-    async def _prompt(self, renderer: Renderer | None) -> str:
+    async def _prompt(self, renderer: Rendering | None) -> str:
         context = await self._computed()
-        return written_by(renderer).render(prompt_fragments(context))
+        return written_by(renderer)(prompt_fragments(context))
 
     async def _computed(self) -> list[Fragment]:
         """Replace computed values in the context fragments for good."""
@@ -148,14 +150,22 @@ class Reading(PendingMessages):
         return preview
 
 
-def written_by(renderer: Renderer | None) -> Renderer:
-    """The renderer that is meant: XML when None."""
+def written_by(renderer: Rendering | None) -> Callable[[list[Fragment]], str]:
+    """The way to write fragments that is meant: XML when None."""
     if renderer is None:
-        return XmlRenderer()
-    if not isinstance(renderer, Renderer):
-        msg = f"a renderer is a value such as chatledger.renderers.XmlRenderer(), not {renderer!r}"
+        return XmlRenderer().render
+    if isinstance(renderer, type) or not callable(getattr(renderer, "render", None)):
+        msg = f"a renderer is a value with a method render(fragments), such as XmlRenderer(), not {renderer!r}"
         raise InvalidValueError(msg)
-    return renderer
+    return partial(_text_by, renderer)
+
+
+def _text_by(renderer: Rendering, fragments: list[Fragment]) -> str:
+    text: Any = renderer.render(fragments)
+    if not isinstance(text, str):
+        msg = f"render() of the renderer {type(renderer).__name__} must return text, not {type(text).__name__}"
+        raise InvalidValueError(msg)
+    return text
 
 
 def _in_form(messages: Sequence[Message], form: MessageFormat) -> list[Any]:
@@ -183,7 +193,7 @@ class Inspecting(Reading):
     async def estimate(
         self,
         model_id: str,
-        renderer: Renderer | None = None,
+        renderer: Rendering | None = None,
         *,
         models: Models = _NO_MODELS,
         tokenizer: Tokenizer = rough_tokens,
@@ -207,7 +217,7 @@ class Inspecting(Reading):
     async def inspect(
         self,
         model_id: str | None = None,
-        renderer: Renderer | None = None,
+        renderer: Rendering | None = None,
         *,
         models: Models = _NO_MODELS,
         tokenizer: Tokenizer = rough_tokens,
@@ -240,9 +250,9 @@ class Inspecting(Reading):
             costs = msgspec.to_builtins(_estimate(context, preview.for_model, model_id, renderer, models, tokenizer))
         return {
             "estimate": costs,
-            "rendered": written.render(prompt_fragments(context)),
+            "rendered": written(prompt_fragments(context)),
             "fragments": {
-                "context": [{"id": one.id, "name": one.name, "rendered": written.render([one])} for one in context],
+                "context": [{"id": one.id, "name": one.name, "rendered": written([one])} for one in context],
                 "pending": [_described(entry.fragment) for entry in entries],
                 "persisted": [_described(fragment_of(message)) for message in stored.messages],
             },
@@ -255,7 +265,7 @@ def _estimate(
     context: Iterable[Fragment],
     messages: Iterable[Message],
     model_id: str,
-    renderer: Renderer | None,
+    renderer: Rendering | None,
     models: Models,
     tokenizer: Tokenizer,
 ) -> Estimate:
@@ -265,7 +275,7 @@ def _estimate(
         model_id,
         models=models,
         tokenizer=tokenizer,
-        render=lambda fragment: written.render([fragment]),
+        render=lambda fragment: written([fragment]),
     )
 
 

@@ -15,6 +15,7 @@ import anyio.to_thread
 from anyio.from_thread import start_blocking_portal
 
 from chatledger.domain.context.fragments import Fragment, as_fragment
+from chatledger.domain.context.plain_data import why_not_items
 from chatledger.domain.errors import InvalidValueError, ResolverError
 
 from .computed_tree import (
@@ -100,7 +101,8 @@ class Resolver:
         Return the result of a computed value.
 
         Raises:
-            RefusedError: It needs a sandbox and there is none, or gives too many items.
+            RefusedError: It needs a sandbox and there is none, gives too many items, or gives a file or another iterable
+                of which the items are not what it says.
             Exception: Whatever it raises.
         """
         if found := self._kept.take(value):
@@ -111,6 +113,8 @@ class Resolver:
         if inspect.isawaitable(result):
             result = await self._only_once(result, _awaited)
         if is_iterable(result):
+            if (reason := why_not_items(result)) is not None:
+                raise RefusedError(reason)
             result = await (self._only_once(result, self._items) if is_one_shot(result) else self._items(result))
         self._given.append(result)
         if not is_one_shot(value):
@@ -249,7 +253,7 @@ async def compute(
     Raises:
         ResolverError: A value raised (its error is chained), needs a sandbox and there is none, was cancelled, gives more
             than 10,000 items, or is nested in more than 10 others. No fragment is computed then.
-        InvalidValueError: They are no fragments.
+        InvalidValueError: They are no fragments, or hold a file, or another iterable of which the items are not what it says.
     """
     if cancellation is not None and not callable(getattr(cancellation, "is_set", None)):
         msg = f"cancellation must have a method `is_set`, as threading.Event has, not {type(cancellation).__name__}"
@@ -301,7 +305,7 @@ async def compute_again(fragments: Iterable[Fragment], load: LoadContext, kept: 
 
 def has_computed(fragments: Iterable[Fragment]) -> bool:
     """Whether `compute` may find something to do. Also True for codecs other than our own: they are not asked for data."""
-    return any(isinstance(leaf, Fragment | Mapping) or is_computed(leaf) for leaf in leaves(fragments, decode=False))
+    return any(isinstance(leaf, Fragment) or is_computed(leaf) for leaf in leaves(fragments, decode=False))
 
 
 class _Evaluation:
@@ -381,6 +385,8 @@ class _Evaluation:
         try:
             for value, inner in list(self._tree.fill(gap, result)):
                 self._begin(value, inner)
+        except InvalidValueError as error:
+            self._fail(gap.path, f"gave a value that cannot be rendered: {error}", error)
         except ResolverError as error:
             self._end(error)
 

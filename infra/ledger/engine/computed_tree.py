@@ -10,12 +10,15 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar, cast
 import msgspec
 
 from chatledger.domain.context.builder_codecs import BuiltCodec, ObjectCodec
-from chatledger.domain.context.fragments import Fragment, as_fragment, is_fragment, is_message_fragment
+from chatledger.domain.context.fragments import Fragment, is_message_fragment
 from chatledger.domain.context.messages import StoredCodec
+from chatledger.domain.context.plain_data import is_model, plain_form, why_not_items
 from chatledger.domain.errors import InvalidValueError, ResolverError
 
 _SANDBOXED: Final = "__chatledger_requires_sandbox__"
-_PLAIN: Final = (str, bytes, bytearray, memoryview, int, float, NoneType, list, tuple, Mapping, Fragment)
+_PLAIN: Final = (
+    str, bytes, bytearray, memoryview, int, float, NoneType, list, tuple, set, frozenset, Mapping, Fragment,
+)  # fmt: skip
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -69,8 +72,8 @@ def needs_sandbox(function: Any) -> bool:
 
 
 def is_plain(value: Any) -> bool:
-    """Whether this is text, a number, None, a list, an object or a fragment: nothing to compute at this place."""
-    return isinstance(value, _PLAIN)
+    """Whether this is text, a number, None, a list, a set, an object or a fragment: nothing to compute at this place."""
+    return isinstance(value, _PLAIN) or is_model(value)
 
 
 def is_computed(value: Any) -> bool:
@@ -176,6 +179,7 @@ class Tree:
 
         Raises:
             ResolverError: A codec cannot decode.
+            InvalidValueError: A value is a file, or another iterable of which the items are not what it says.
         """
         active = set(gap.inside)
         # What is to be copied; and, as bare ids, the containers that are left once all before is done.
@@ -189,6 +193,7 @@ class Tree:
             if id(inner) in active:
                 self._put(place, _ABSENT, is_change=True)
             elif is_computed(inner):
+                _check_items(inner, place.path)
                 place.node.has_changed = True
                 yield inner, place._replace(depth=gap.depth + 1, inside=frozenset(active))
             elif (opened := self._opened(inner, place)) is None:
@@ -213,17 +218,17 @@ class Tree:
         """Return the items of a container, with their places in its copy; None of anything else."""
         if is_message_fragment(value):
             return None
-        if isinstance(value, Fragment) or (is_fragment(value) and value.get("codec") is not None):
-            fragment = as_fragment(value)
-            path = Path(gap.path, f".{fragment.name}")
-            node = self._node(fragment, [None], gap)
-            return [(self._data(fragment, path), Gap(node, 0, path, 0, frozenset()))]
-        if isinstance(value, Mapping):
-            mapping = cast("Mapping[Any, Any]", value)
+        if isinstance(value, Fragment):
+            path = Path(gap.path, f".{value.name}")
+            node = self._node(value, [None], gap)
+            return [(self._data(value, path), Gap(node, 0, path, 0, frozenset()))]
+        form = _plain(value, gap.path)
+        if isinstance(form, Mapping):
+            mapping = cast("Mapping[Any, Any]", form)
             node = self._node(value, dict.fromkeys(mapping), gap)
             return [(item, Gap(node, key, Path(gap.path, f".{key}"), 0, frozenset())) for key, item in mapping.items()]
-        if isinstance(value, list | tuple):
-            items = cast("list[Any]", value)
+        if isinstance(form, list | tuple):
+            items = cast("list[Any]", form)
             node = self._node(value, [None] * len(items), gap)
             return [
                 (item, Gap(node, index, path, 0, frozenset()))
@@ -263,7 +268,7 @@ def leaves(values: Iterable[Any], *, decode: bool) -> Iterator[Any]:
         if id(value) in seen or is_message_fragment(value):
             continue
         seen[id(value)] = value
-        codec = value.codec if isinstance(value, Fragment) else value.get("codec") if is_fragment(value) else None
+        codec = value.codec if isinstance(value, Fragment) else None
         if codec is not None:
             is_ours = isinstance(codec, BuiltCodec | StoredCodec)
             if is_ours or decode:
@@ -272,12 +277,14 @@ def leaves(values: Iterable[Any], *, decode: bool) -> Iterator[Any]:
                 yield value
         elif isinstance(value, Fragment):
             pending.append(value.data)
-        elif isinstance(value, Mapping):
-            pending.extend(cast("Mapping[Any, Any]", value).values())
-        elif isinstance(value, list | tuple):
-            pending.extend(cast("list[Any]", value))
         else:
-            yield value
+            form = value if is_computed(value) else _plain_or_itself(value)
+            if isinstance(form, Mapping):
+                pending.extend(cast("Mapping[Any, Any]", form).values())
+            elif isinstance(form, list | tuple):
+                pending.extend(cast("list[Any]", form))
+            else:
+                yield value
 
 
 def _decoded(codec: Any) -> list[Any]:
@@ -285,6 +292,30 @@ def _decoded(codec: Any) -> list[Any]:
         return [codec.decode()]
     except Exception:  # noqa: BLE001 - whoever needs the data reports it
         return []
+
+
+def _plain(value: Any, path: Path | None) -> Any:
+    try:
+        return plain_form(value)
+    except InvalidValueError as error:
+        msg = f"{path} {error}"
+        raise InvalidValueError(msg) from error
+
+
+def _plain_or_itself(value: Any) -> Any:
+    try:
+        return plain_form(value)
+    except InvalidValueError:  # whoever needs the data reports it
+        return list(cast("set[Any]", value)) if isinstance(value, set | frozenset) else value
+
+
+def _check_items(value: Any, path: Path | None) -> None:
+    if callable(value) or inspect.isawaitable(value):
+        return
+    reason = why_not_items(value)
+    if reason is not None:
+        msg = f"{path} {reason}"
+        raise InvalidValueError(msg)
 
 
 def _paths(items: list[Any], around: Path | None) -> list[Path | None]:

@@ -33,6 +33,7 @@ from chatledger.fragments import (
     role,
     style_guide,
     term,
+    to_fragment,
     workflow,
 )
 
@@ -135,6 +136,14 @@ def test_glossary() -> None:
     assert {"type": "glossary", "entries": {"LTV": "Lifetime Value", "AOV": "sum / count"}} == stored_form(made)
 
 
+def test_a_glossary_takes_the_form_of_its_data() -> None:
+    """CE-8, and the same in its serialized form."""
+    entries = {"LTV": "Lifetime Value", "AOV": "sum / count"}
+    made = glossary(entries)
+
+    assert made == glossary(made.data) == to_fragment({"type": "glossary", "entries": made.data})
+
+
 def test_the_table_is_complete() -> None:
     """CE-8."""
     named = {case.partition(",")[0] for case in OBJECTS} | {"hint", "role", "glossary"}
@@ -183,8 +192,36 @@ WRONG: list[tuple[Make, dict[str, Any], str]] = [
     (workflow, {"task": "t", "steps": "a"}, "steps of workflow() must be a list of text, not str"),
     (workflow, {"task": "t", "steps": ["a", None]}, "steps[1] of workflow() must be text, not NoneType"),
     (policy, {"rule": "r", "policies": "x"}, "policies of policy() must be a list of text and fragments, not str"),
-    (policy, {"rule": "r", "policies": ["x", {}]}, "policies[1] of policy() must be text or a fragment, not dict"),
-    (glossary, {"entries": [("a", "b")]}, "entries of glossary() must be an object of text, not list"),
+    (
+        policy,
+        {"rule": "r", "policies": ["x", {}]},
+        "policies[1] of policy() must be text or a fragment: expected a fragment, not dict; chatledger.fragments has helpers that make them",
+    ),
+    (
+        glossary,
+        {"entries": 5},
+        "entries of glossary() must be an object of text, or a list of {term, expression}, not int",
+    ),
+    (
+        glossary,
+        {"entries": [("a", "b")]},
+        "entries[0] of glossary() must be an object of the two texts term and expression, not tuple",
+    ),
+    (
+        glossary,
+        {"entries": [{"term": "a"}]},
+        "entries[0] of glossary() must be an object of the two texts term and expression, not dict",
+    ),
+    (
+        glossary,
+        {"entries": [{"term": "a", "expression": 5}]},
+        "entries[0].expression of glossary() must be text, not int",
+    ),
+    (
+        glossary,
+        {"entries": [{"term": "a", "expression": "b"}] * 2},
+        "entries of glossary() has the term 'a' more than once; give each one expression",
+    ),
     (glossary, {"entries": {"a": None}}, "entries['a'] of glossary() must be text, not NoneType"),
     (glossary, {"entries": {1: "b"}}, "a term in entries of glossary() must be text, not int"),
 ]

@@ -7,7 +7,17 @@ from typing import NamedTuple
 import pydot
 import pytest
 from hypothesis import given, settings
-from tests.support.drawing_graphs import TRIP, active_chain, chain, graph, hostile_graphs, in_order, node, one_line
+from tests.support.drawing_graphs import (
+    TRIP,
+    active_chain,
+    chain,
+    graph,
+    hostile_graphs,
+    in_order,
+    name_shown,
+    node,
+    one_line,
+)
 from tests.support.soak import examples
 
 from chatledger.domain.draw.diagrams import draw_dot
@@ -152,8 +162,8 @@ def test_reads_back(drawn: Graph) -> None:
         for message, parent in messages
         if parent is not None
     ]
-    pointers = [(one_line(b.name) + " *" * b.is_active, keys[b.head_message_id or ""]) for b in drawn.branches]
-    pointers += [(one_line(mark.name), keys[mark.message_id]) for mark in drawn.checkpoints]
+    pointers = [(name_shown(b.name) + " *" * b.is_active, keys[b.head_message_id or ""]) for b in drawn.branches]
+    pointers += [(name_shown(mark.name), keys[mark.message_id]) for mark in drawn.checkpoints]
     assert sorted(parents) == sorted(arrow for arrow in read.arrows if arrow[0][0] == "n")
     assert sorted(pointers) == sorted(
         ("".join(read.boxes[tail].lines), head) for tail, head, style in read.arrows if style == "style=dashed"

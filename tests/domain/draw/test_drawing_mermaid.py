@@ -14,6 +14,7 @@ from tests.support.drawing_graphs import (
     hostile_graphs,
     hostile_texts,
     in_order,
+    name_shown,
     node,
     one_line,
     shapes,
@@ -258,11 +259,11 @@ def test_pointers_read_back(drawn: Graph) -> None:
 
     expected = [
         (
-            Node("([", [one_line(b.name) + " *" * b.is_active], "active" if b.is_active else "branch"),
+            Node("([", [name_shown(b.name) + " *" * b.is_active], "active" if b.is_active else "branch"),
             keys[b.head_message_id or ""],
         )
         for b in drawn.branches
-    ] + [(Node("{{", [one_line(mark.name)], "checkpoint"), keys[mark.message_id]) for mark in drawn.checkpoints]
+    ] + [(Node("{{", [name_shown(mark.name)], "checkpoint"), keys[mark.message_id]) for mark in drawn.checkpoints]
     found = [(read.nodes[tail], head) for tail, kind, head in read.links if kind == "-.->"]
     assert sorted(expected) == sorted(found)
     assert len(read.nodes) == max(len(keys), not keys) + len(expected)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.drawing_graphs import TRIP, active_chain, chain, graph, node, shapes
 
-from chatledger.domain.draw.tree import draw_lines, visualize_graph
+from chatledger.domain.draw.tree import draw_flat_lines, draw_lines, visualize_graph
 from chatledger.domain.errors import InvalidValueError
 from chatledger.domain.values import Graph, GraphNode
 
@@ -73,6 +73,70 @@ def test_control_characters_become_blanks() -> None:
     )
 
     assert body(drawn) == ['a  (us er): "x y z [31m  " {c d}']
+
+
+def test_what_nobody_sees_is_escaped() -> None:
+    """An override of the direction would show a text other than it is."""
+    drawn = visualize_graph(graph(node("a", content="x\u202ey"), branches=(("m\u2066n", "a", False),)))
+
+    assert body(drawn) == ['a (user): "x\\u202ey" <- [m\\u2066n]']
+
+
+def test_no_name_looks_like_a_marker() -> None:
+    """Names that hold the signs of a drawing are quoted."""
+    drawn = visualize_graph(
+        graph(
+            node("a"),
+            branches=(
+                ("main *", "a", False),
+                ("b] {draft", "a", True),
+                ("c, d", "a", False),
+                ("plain-name", "a", False),
+            ),
+            checkpoints=(('x"} <- [y *]', "a"), ("v1", "a")),
+        )
+    )
+
+    assert body(drawn) == ['a (user): "hi" <- ["main *", "b] {draft" *, "c, d", plain-name] {"x\\"} <- [y *]", v1}']
+
+
+def comb(turns: int, *, is_first_kept: bool) -> Graph:
+    """Each answer is regenerated once, and the chat goes on from one of the two."""
+    nodes: list[GraphNode] = []
+    for turn in range(turns):
+        kept = "ab"[not is_first_kept]
+        nodes += [
+            node(f"u{turn}", f"{kept}{turn - 1}" if turn else None, content=f"question {turn}"),
+            node(f"a{turn}", f"u{turn}", role="assistant", content="an answer"),
+            node(f"b{turn}", f"u{turn}", role="assistant", content="another one"),
+        ]
+    return graph(
+        *nodes, branches=[(f"main-v{turn}", f"{'ba'[not is_first_kept]}{turn}", False) for turn in range(turns)]
+    )
+
+
+@pytest.mark.parametrize("is_first_kept", [False, True])
+def test_a_drawing_grows_with_the_forks_and_not_with_their_square(is_first_kept: bool) -> None:  # noqa: FBT001
+    """CE-58: 3,000 forks, each inside of the one before, are drawn in less than a million bytes."""
+    drawn = comb(3_000, is_first_kept=is_first_kept)
+
+    assert len(visualize_graph(drawn).encode()) < 1_000_000
+    assert sum(len(f"{line}\n".encode()) for line in draw_flat_lines(drawn)) < 1_000_000
+
+
+def test_far_below_lines_begin_again_at_the_left() -> None:
+    """With the number of the levels that are left out, until the drawing is back above."""
+    lines = body(visualize_graph(comb(10, is_first_kept=True), style="ascii"))
+
+    assert lines[16] == "|       " * 7 + '|   +-- u8 (user): "question 8"'
+    assert lines[17:22] == [
+        '(+16) |-- a8 (assistant): "an answer"',
+        '(+16) |   +-- u9 (user): "question 9"',
+        '(+16) |       |-- a9 (assistant): "an answer"',
+        '(+16) |       +-- b9 (assistant): "another one" <- [main-v9]',
+        '(+16) +-- b8 (assistant): "another one" <- [main-v8]',
+    ]
+    assert lines[22] == "|       " * 7 + '+-- b7 (assistant): "another one" <- [main-v7]'
 
 
 def test_long_run_is_collapsed() -> None:

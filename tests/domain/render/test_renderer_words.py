@@ -32,7 +32,7 @@ def test_singulars(many: str, one: str) -> None:
         ("hint", "hints"), ("policy", "policies"), ("child", "children"), ("index", "indices"), ("box", "boxes"),
         ("status", "statuses"), ("mixed", "mixed"), ("series", "series"), ("axis", "axes"), ("basis", "bases"),
         ("analogy", "analogies"), ("quirk", "quirks"), ("persona", "personas"), ("alias", "aliases"), ("id", "ids"),
-        ("metadata", "metadata"), ("a", "as"), ("os", "os"),
+        ("metadata", "metadata"), ("a", "as"), ("os", "os"), ("l2", "l2s"), ("step1", "step1s"),
     ],
 )  # fmt: skip
 def test_plurals(one: str, many: str) -> None:

@@ -132,7 +132,7 @@ KINDS: dict[str, tuple[Callable[[], Any], Any]] = {
     "iterable": (Rows, ["x", "y"]),
     "async iterable": (AsyncRows, ["x", "y"]),
     "range": (lambda: range(3), [0, 1, 2]),
-    "set": (lambda: {"x"}, ["x"]),
+    "function that gives a set": (lambda: lambda: {"b", "a"}, ["a", "b"]),
     "deque": (lambda: deque(["x", "y"]), ["x", "y"]),
     "values of an object": ({"a": "x"}.values, ["x"]),
     "nothing": (lambda: lambda: None, None),
@@ -153,12 +153,8 @@ PLACES: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     "deep": (lambda value: {"a": [{"b": [[value]]}]}, lambda data: data["a"][0]["b"][0][0]),
     "fragment": (lambda value: Fragment("b", value), lambda data: data.data),
     "children": (lambda value: [fragment("b", "x", value)], lambda data: data[0].data[1]),
-    "mapping of the shape": (lambda value: {"name": "b", "data": value}, lambda data: data["data"]),
+    "object with the keys of a fragment": (lambda value: {"name": "b", "data": value}, lambda data: data["data"]),
     "codec": (lambda value: Fragment("b", codec=StoredCodec([value])), lambda data: content_of(data)[0]),
-    "codec in a mapping": (
-        lambda value: {"name": "b", "codec": StoredCodec([value])},
-        lambda data: content_of(data)[0],
-    ),
     "policies": (
         lambda value: principle("t", "d", policies=[Fragment("b", value)]),
         lambda data: content_of(data)["policies"][0].data,
@@ -737,12 +733,13 @@ def test_no_coroutine_is_left_behind_by_abandoned_functions() -> None:
         (principle("t", "d", policies=[hint("x")]), False),
         (object(), False),
         (Fragment("b", codec=Plain()), True),
-        ({"name": "b", "codec": Plain()}, True),
+        ({"name": "b", "codec": Plain()}, False),
         (coroutine, True),
         ([{"a": [coroutine]}], True),
         (principle("t", "d", policies=[Fragment("b", coroutine)]), True),
         (range(3), True),
-        ({"x"}, True),
+        ({"x"}, False),
+        ({coroutine}, True),
     ],
 )
 def test_has_computed(value: Any, *, is_one: bool) -> None:

@@ -277,6 +277,27 @@ def test_what_is_no_renderer_is_refused(world: EngineWorld, method: str, bad: An
         getattr(engine, method)(renderer=bad)
 
 
+class Names:
+    """A renderer that shares nothing with those of the library."""
+
+    def render(self, fragments: list[Fragment]) -> str:
+        return ", ".join(fragment.name for fragment in fragments)
+
+
+class Mute:
+    def render(self, fragments: list[Fragment]) -> None:
+        pass
+
+
+def test_whatever_renders_is_a_renderer(world: EngineWorld) -> None:
+    """`render(fragments) -> str` is all that is asked for (CE-35)."""
+    engine = world.engine().set(role("You plan trips."), hint("Use UTC"))
+
+    assert engine.resolve(Names()).system_prompt == engine.inspect(renderer=Names())["rendered"] == "role, hint"
+    with pytest.raises(InvalidValueError, match="renderer Mute must return text, not NoneType"):
+        engine.resolve(anything(Mute()))
+
+
 def test_openai_format(world: EngineWorld) -> None:
     """The same messages in another form, stored or pending."""
     engine = world.saved(user("one", id="m1")).set(assistant("two", "m2"))
