@@ -185,17 +185,36 @@ def rough_tokens(text: str) -> int:
     return math.ceil(len(text) / _CHARACTERS_PER_TOKEN)
 
 
+def tokens_of_text(text: str, tokenizer: Tokenizer) -> int:
+    """
+    Count the tokens of a text.
+
+    Raises:
+        InvalidValueError: The tokenizer gave no whole number.
+    """
+    return check_count(tokenizer(text), "the result of the tokenizer")
+
+
+def tokens_of_message(name: str, data: Any, tokenizer: Tokenizer) -> tuple[int, int]:
+    """
+    Count the tokens of a stored message, by its name and data, and those of its parts whose tokens only a provider knows.
+
+    Raises:
+        InvalidValueError: The tokenizer gave no whole number.
+    """
+    parts = objects(as_ui_message(name, data)["parts"])
+    text = "\n".join(line for part in parts for line in _lines(part))
+    return tokens_of_text(text, tokenizer), sum(map(_is_uncounted, parts))
+
+
 def _counted(
     fragment: Fragment, tokenizer: Tokenizer, render: Callable[[Fragment], str], info: ModelInfo
 ) -> FragmentEstimate:
     uncounted = 0
     if is_message_fragment(fragment):
-        parts = objects(as_ui_message(fragment.name, stored_form(fragment))["parts"])
-        text = "\n".join(line for part in parts for line in _lines(part))
-        uncounted = sum(map(_is_uncounted, parts))
+        tokens, uncounted = tokens_of_message(fragment.name, stored_form(fragment), tokenizer)
     else:
-        text = render(fragment)
-    tokens = check_count(tokenizer(text), "the result of the tokenizer")
+        tokens = tokens_of_text(render(fragment), tokenizer)
     return FragmentEstimate(
         id=fragment.id, name=fragment.name, tokens=tokens, cost=info.cost(tokens), uncounted=uncounted
     )
