@@ -528,6 +528,7 @@ __all__ = (
     "CheckpointNotFoundError",
     "ConfigurationError",
     "ConflictError",
+    "ContextTooLargeError",
     "CorruptStateError",
     "EmptyChatError",
     "FragmentConversionError",

@@ -125,25 +125,28 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
         for at in turn_starts(messages, is_whole=is_whole):
             counts = [self._count(message) for message in messages[at:end]]
             tokens, uncounted = tokens + sum(one for one, _ in counts), uncounted + sum(one for _, one in counts)
-            end, excess = at, self._excess(len(messages) - at, tokens)
-            if excess is not None and best is None:
-                name, size, limit = excess
-                raise ContextTooLargeError(name, size=size, limit=limit, system_tokens=self.system_tokens)
-            if excess is not None:
+            end, is_over = at, self._is_over(len(messages) - at, tokens, may_raise=best is None)
+            if is_over:
                 return best
             best = Window(at, None if self.max_tokens is None else tokens, uncounted)
         if is_whole:
+            self._is_over(0, 0, may_raise=best is None)
             return best or Window(0, None if self.max_tokens is None else 0, 0)
         tokens += sum(self._count(message)[0] for message in messages[:end])
-        return None if best is None or self._excess(len(messages), tokens) is None else best
+        return best if best is not None and self._is_over(len(messages), tokens, may_raise=False) else None
 
-    def _excess(self, count: int, tokens: int) -> tuple[str, int, int] | None:
-        """The limit that is exceeded, if one is: its name, the size, and the limit itself."""
-        if self.last_n is not None and count > self.last_n:
-            return "last_n", count, self.last_n
-        if self.max_tokens is not None and tokens + self.system_tokens > self.max_tokens:
-            return "max_tokens", tokens + self.system_tokens, self.max_tokens
-        return None
+    def _is_over(self, count: int, tokens: int, *, may_raise: bool) -> bool:
+        """Whether a limit is exceeded; an error, if that is so of the newest turn."""
+        for name, size, limit in (
+            ("last_n", count, self.last_n),
+            ("max_tokens", tokens + self.system_tokens, self.max_tokens),
+        ):
+            if limit is not None and size > limit:
+                if may_raise:
+                    share = self.system_tokens if name == "max_tokens" else 0
+                    raise ContextTooLargeError(name, size=size, limit=limit, system_tokens=share)
+                return True
+        return False
 
     def _count(self, message: Message) -> tuple[int, int]:
         if self.max_tokens is None:

@@ -16,9 +16,9 @@ from ...log.envelope import acting, clock_ms
 from ..aio.awaiting import awaited
 from ..drafts import adopted, new_id
 from ..ledger import Ledger
+from ..tokenizers import as_tokenizer
 from .computed import compute, compute_now, has_computed
 from .formats.by_name import message_format
-from ..tokenizers import as_tokenizer
 
 T = TypeVar("T")
 _logger = logging.getLogger("chatledger.engine")
