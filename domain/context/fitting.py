@@ -82,7 +82,7 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         last_n: At most this many messages; any number when None.
         max_tokens: At most this many tokens, those of the system prompt included; any number when None.
-        counter: Counts the tokens of a text.
+        counter: Counts the tokens of a text; of some texts twice, so give one that remembers if it is slow.
         system_tokens: What the system prompt takes of `max_tokens`.
 
     Raises:
@@ -93,7 +93,6 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
     max_tokens: int | None = None
     counter: Tokenizer = rough_tokens
     system_tokens: int = 0
-    counted: dict[str, tuple[int, int]] = {}
 
     def __post_init__(self) -> None:
         for name, limit in (("last_n", self.last_n), ("max_tokens", self.max_tokens)):
@@ -149,11 +148,7 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
         return False
 
     def _count(self, message: Message) -> tuple[int, int]:
-        if self.max_tokens is None:
-            return 0, 0
-        if message.id not in self.counted:
-            self.counted[message.id] = tokens_of_message(message.name, message.data, self.counter)
-        return self.counted[message.id]
+        return (0, 0) if self.max_tokens is None else tokens_of_message(message.name, message.data, self.counter)
 
 
 def turn_starts(messages: Sequence[Message], *, is_whole: bool) -> Iterator[int]:

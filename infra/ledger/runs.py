@@ -1,6 +1,7 @@
 """Runs: what triggered an assistant, and what it produced."""
 
 from collections.abc import Sequence
+from functools import cache
 from typing import get_args
 
 from chatledger.domain.chat.decide_runs import (
@@ -247,7 +248,7 @@ class RunMethods(LedgerPart):
             check_count(last_n, "last_n")
         fit: Limit | None = None if last_n is None else LastMessages(last_n)
         if max_tokens is not None:
-            fit = Fit(last_n=last_n, max_tokens=max_tokens, counter=as_tokenizer(counter))
+            fit = Fit(last_n=last_n, max_tokens=max_tokens, counter=cache(as_tokenizer(counter)))
         with self._store.snapshot(ChatsToRead(sought)) as snapshot:
             chat = snapshot.chat(sought)
             place = place_in(chat, chat_id, message_id)

@@ -11,7 +11,7 @@ from chatledger.domain.context.estimate import (
     estimate,
     rough_tokens,
 )
-from chatledger.domain.context.fitting import Omitted
+from chatledger.domain.context.fitting import Fit, Omitted
 from chatledger.infra.ledger.tokenizers import Encoding, tokenizer, tokens_of
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "CacheTurn",
     "Encoding",
     "Estimate",
+    "Fit",
     "FragmentEstimate",
     "Limits",
     "ModelInfo",

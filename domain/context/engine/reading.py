@@ -1,6 +1,7 @@
 """Reading: the context that a model gets, what it costs, and all that an engine holds."""
 
 from collections.abc import Iterable, Sequence
+from functools import cache as remembered
 from typing import Any, Final
 
 import msgspec
@@ -98,7 +99,7 @@ class Reading(PendingMessages):
             AmbiguousEditError, WrongChatError, UnknownLazyTypeError, MissingCodecError: What a save would raise.
         """
         form, provider = self._port.message_format(format), check_provider(cache)
-        count = self._port.tokenizer(counter)
+        count = remembered(self._port.tokenizer(counter))
         fit = (
             None if last_n is None and max_tokens is None else Fit(last_n=last_n, max_tokens=max_tokens, counter=count)
         )

@@ -187,7 +187,12 @@ def test_a_record_comes_and_goes() -> None:
     """It is put beside what metadata there are, and leaves them as they were; damaged ones count as none."""
     record = planned([RULES], [say(0)]).record
     for metadata in (None, {"a": 1}, {"chatledger": {"name": "x"}}):
-        data = {"id": "m", "role": "assistant", "parts": [], **({} if metadata is None else {"metadata": metadata})}
+        data: dict[str, Any] = {
+            "id": "m",
+            "role": "assistant",
+            "parts": [],
+            **({} if metadata is None else {"metadata": metadata}),
+        }
         carried = with_record(data, record)
         assert msgspec.to_builtins(record_of(carried)) is not None
         assert without_record(carried) == data

@@ -56,9 +56,8 @@ def test_marks(world: EngineWorld) -> None:
     assert engine.turn_count() == 1
 
 
-@pytest.mark.parametrize("is_async", [False, True])
-def test_function_of_the_messages(world: EngineWorld, is_async: bool) -> None:
-    """It gets what is summed up, oldest first, without what is hidden."""
+def test_function_of_the_messages(world: EngineWorld) -> None:
+    """Asynchronous or not, it gets what is summed up, oldest first, without what is hidden."""
     engine, seen = talk(world, 4), list[str]()
     world.ledger.annotate(world.chat, "a0", hidden=True)
 
@@ -69,10 +68,13 @@ def test_function_of_the_messages(world: EngineWorld, is_async: bool) -> None:
     async def summary_async(messages: list[Message]) -> str:
         return summary(messages)
 
-    engine.compact(summary_async if is_async else summary)
+    for function in (summary, summary_async):
+        engine.switch_branch("main")
+        seen.clear()
+        engine.compact(function)
 
-    assert seen == ["q0", "q1", "a1", "q2", "a2"]
-    assert shown(engine) == [f"{HEADING}So far.", "question 3", "answer 3"]
+        assert seen == ["q0", "q1", "a1", "q2", "a2"]
+        assert shown(engine) == [f"{HEADING}So far.", "question 3", "answer 3"]
 
 
 def test_again_and_again(world: EngineWorld) -> None:
@@ -82,11 +84,10 @@ def test_again_and_again(world: EngineWorld) -> None:
     engine.set(user("more"), assistant("sure")).save()
     engine.set(user("pending"))
 
-    seen: list[str] = []
-    engine.compact(lambda messages: seen.extend(message.text for message in messages) or "Second.")
+    engine.compact(lambda messages: " | ".join(message.text for message in messages))
 
-    assert seen == [f"{HEADING}First.", "question 2", "answer 2"]
-    assert shown(engine) == [f"{HEADING}Second.", "more", "sure", "pending"]
+    summary = f"{HEADING}{HEADING}First. | question 2 | answer 2"
+    assert shown(engine) == [summary, "more", "sure", "pending"]
     engine.save()
     assert texts(engine.resolve(last_n=1).messages) == ["pending"]
 
@@ -113,7 +114,7 @@ def test_nothing_kept(world: EngineWorld) -> None:
 REFUSED: Final[list[tuple[Callable[[ContextEngine], Any], type[Exception]]]] = [
     (lambda engine: engine.compact(""), InvalidValueError),
     (lambda engine: engine.compact(" \n"), InvalidValueError),
-    (lambda engine: engine.compact(None), InvalidValueError),
+    (lambda engine: engine.compact(None), InvalidValueError),  # type: ignore[arg-type]
     (lambda engine: engine.compact(lambda _messages: 7), InvalidValueError),
     (lambda engine: engine.compact(lambda _messages: 1 / 0), ResolverError),
     (lambda engine: engine.compact("x", keep_last=-1), InvalidValueError),
