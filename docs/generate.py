@@ -35,6 +35,7 @@ from chatledger.domain.chat import events
 from chatledger.domain.chat.events import Event, Recorded
 from chatledger.domain.chat.runs import MAX_CASCADE
 from chatledger.domain.context.engine.base import ChatUpdates, EngineBase
+from chatledger.domain.context.engine.compacting import Compacting
 from chatledger.domain.context.engine.engine import Branching, Engine
 from chatledger.domain.context.engine.reading import Inspecting, Reading
 from chatledger.domain.context.engine.saving import Saving
@@ -96,7 +97,8 @@ MODULES: Final = {
     "[TOML](renderers/toml.md), [TOON](renderers/toon.md).",
     reminders: "[When each predicate holds](reminders.md), and [how to use them](../how-to/reminders.md).",
     codecs: "[How to store messages of OpenAI, Anthropic, Google and LangChain](../how-to/messages-of-other-apis.md).",
-    tokens: "[How to estimate tokens and cost](../how-to/estimate-cost.md).",
+    tokens: "How to [estimate tokens and cost](../how-to/estimate-cost.md), [fit the context](../how-to/fit-the-context.md) and "
+    "[make use of a prompt cache](../how-to/prompt-caching.md).",
     drawing: "[How to draw a conversation](../how-to/draw-a-conversation.md).",
     graph_state: "[Fields, reducers and observers in tables](graph-state.md), and [how to use them](../how-to/graph-state.md).",
     importers: "[How to import and export](../how-to/import-conversations.md), [how to move a ledger](../how-to/move-a-ledger.md), "
@@ -131,6 +133,7 @@ ENGINE_AREAS: Final = {
     Reading: "What the model gets",
     Saving: "Saving",
     Branching: "Branches and checkpoints",
+    Compacting: "Compaction",
     ChatUpdates: "The chat",
     Inspecting: "Looking into the engine",
 }

@@ -5,6 +5,7 @@ Everything chatledger raises on purpose, named by what the caller may conclude.
     ├─ InvalidValueError            the call cannot succeed as written; nothing was written        (also ValueError)
     │  ├─ SelfParentError           a message names itself as its parent
     │  ├─ PayloadTooLargeError      an event would exceed the size limit
+    │  ├─ ContextTooLargeError      the newest turn, with the system prompt, does not fit the model
     │  ├─ AmbiguousEditError        one save edits messages that do not lie on one chain
     │  ├─ MissingCodecError         a message fragment has no codec, or is still lazy
     │  ├─ NamespaceError            the namespace or the id of an assistant is malformed
@@ -266,6 +267,24 @@ class PayloadTooLargeError(InvalidValueError):
         self.chat_id, self.size_bytes, self.limit_bytes = chat_id, size_bytes, limit_bytes
 
 
+class ContextTooLargeError(InvalidValueError):
+    """
+    The newest turn of a conversation, with the system prompt, exceeds the limit of a context. Nothing is cut.
+
+    `argument` is the limit that is exceeded, `last_n` or `max_tokens`; `size` and `limit` are messages or tokens;
+    `system_tokens` is the share of the system prompt.
+    """
+
+    def __init__(self, argument: str, *, size: int, limit: int, system_tokens: int = 0) -> None:
+        taken = f"has {size:,} messages" if argument == "last_n" else f"takes {size:,} tokens"
+        share = f" with the {system_tokens:,} of the system prompt" if system_tokens else ""
+        super().__init__(
+            f"the newest turn {taken}{share}, {size - limit:,} more than {argument}={limit}; turns are given whole, so raise "
+            "the limit, or shorten what was said"
+        )
+        self.argument, self.size, self.limit, self.system_tokens = argument, size, limit, system_tokens
+
+
 class AmbiguousEditError(InvalidValueError):
     """One save edits messages that do not lie on one chain. Nothing was written."""
 
@@ -509,6 +528,7 @@ __all__ = (
     "CheckpointNotFoundError",
     "ConfigurationError",
     "ConflictError",
+    "ContextTooLargeError",
     "CorruptStateError",
     "EmptyChatError",
     "FragmentConversionError",

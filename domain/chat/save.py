@@ -6,6 +6,8 @@ from typing import Any, Literal, cast, get_args
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from ..context.caching import without_record
+from ..context.fitting import Omitted
 from ..context.reminders_in_messages import strip_reminders
 from ..errors import (
     AmbiguousEditError,
@@ -72,6 +74,9 @@ class SavePreview(Value, frozen=True, kw_only=True):
     The chain as it would be after a save; `saved` of its messages, the last ones, are not stored yet.
 
     `for_model` are those of it that a model gets: without hidden ones, and with others in place of replaced ones. `read_head` is the head that the branch of the save has at this moment.
+
+    Where the chain was to fit a model, both begin with the window that does, `omitted` says what comes before it, `tokens`
+    are those of its messages if there was a limit of them, and `uncounted` the parts whose tokens only a provider knows.
     """
 
     read_head: str | None
@@ -80,6 +85,9 @@ class SavePreview(Value, frozen=True, kw_only=True):
     messages: list[Message]
     for_model: list[Message]
     saved: int
+    omitted: Omitted | None = None
+    tokens: int | None = None
+    uncounted: int = 0
 
 
 class Foreseen(Value, frozen=True, kw_only=True):
@@ -183,11 +191,13 @@ def _stored(state: ChatState, message: Message) -> Message | None:
 
 
 def _says_the_same(stored: Message, message: Message) -> bool:
-    """Whether this is the stored message, with or without its reminders."""
+    """Whether this is the stored message, with or without its reminders and the record of its prompt."""
     if is_same_message(stored, message):
         return True
-    stripped = strip_reminders(stored.data)
-    return stripped is not stored.data and is_same_message(msgspec.structs.replace(stored, data=stripped), message)
+    bare = msgspec.structs.replace(message, data=without_record(message.data))
+    stripped = without_record(strip_reminders(stored.data))
+    is_told = stripped is not stored.data or bare.data is not message.data
+    return is_told and is_same_message(msgspec.structs.replace(stored, data=stripped), bare)
 
 
 def _check_save(save: Save) -> None:

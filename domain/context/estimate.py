@@ -186,18 +186,42 @@ def rough_tokens(text: str) -> int:
     return math.ceil(len(text) / _CHARACTERS_PER_TOKEN)
 
 
+def tokens_of_text(text: str, tokenizer: Tokenizer, *, of: str, part_id: str | None = None) -> int:
+    """
+    Count the tokens of a text, which is that of a named part of the prompt.
+
+    Raises:
+        InvalidValueError: The tokenizer gave no whole number.
+        ResolverError: The tokenizer raised; its error is chained.
+    """
+    with foreign_errors("tokenizer", of, part_id):
+        return check_count(tokenizer(text), "the result of the tokenizer")
+
+
+def tokens_of_message(
+    name: str, data: Any, tokenizer: Tokenizer, *, message_id: str | None = None
+) -> tuple[int, int]:
+    """
+    Count the tokens of a stored message, by its name and data, and those of its parts whose tokens only a provider knows.
+
+    Raises:
+        InvalidValueError: The tokenizer gave no whole number.
+        ResolverError: The tokenizer raised; its error is chained.
+    """
+    parts = objects(as_ui_message(name, data)["parts"])
+    text = "\n".join(line for part in parts for line in _lines(part))
+    return tokens_of_text(text, tokenizer, of=name, part_id=message_id), sum(map(_is_uncounted, parts))
+
+
 def _counted(
     fragment: Fragment, tokenizer: Tokenizer, render: Callable[[Fragment], str], info: ModelInfo
 ) -> FragmentEstimate:
     uncounted = 0
     if is_message_fragment(fragment):
-        parts = objects(as_ui_message(fragment.name, stored_form(fragment))["parts"])
-        text = "\n".join(line for part in parts for line in _lines(part))
-        uncounted = sum(map(_is_uncounted, parts))
+        stored = stored_form(fragment)
+        tokens, uncounted = tokens_of_message(fragment.name, stored, tokenizer, message_id=fragment.id)
     else:
-        text = render(fragment)
-    with foreign_errors("tokenizer", fragment.name, fragment.id):
-        tokens = check_count(tokenizer(text), "the result of the tokenizer")
+        tokens = tokens_of_text(render(fragment), tokenizer, of=fragment.name, part_id=fragment.id)
     return FragmentEstimate(
         id=fragment.id, name=fragment.name, tokens=tokens, cost=info.cost(tokens), uncounted=uncounted
     )

@@ -77,6 +77,14 @@ class Fragment(_FragmentContent, frozen=True, kw_only=True):
         """Return the fragment under an id, by which `ContextEngine.unset` removes it and another one replaces it."""
         return msgspec.structs.replace(self, id=check_id(fragment_id, "fragment_id"))
 
+    def with_metadata(self, **metadata: Any) -> "Fragment":
+        """
+        Return the fragment with more metadata, which are never rendered.
+
+        `volatile=True` says that it may differ from one request to the next: `ContextEngine.resolve(cache=...)` puts it last.
+        """
+        return msgspec.structs.replace(self, metadata={**self.metadata, **metadata})
+
     def __post_init__(self) -> None:
         check_id(self.name, "name of a fragment")
         if self.data is UNSET and self.codec is None and self.lazy is None:

@@ -1,9 +1,9 @@
 """Runs: what triggered an assistant, and what it produced."""
 
 from collections.abc import Sequence
+from functools import cache
 from typing import get_args
 
-from chatledger.domain.chat.annotations import for_model
 from chatledger.domain.chat.decide_runs import (
     Answer,
     NewRun,
@@ -14,6 +14,8 @@ from chatledger.domain.chat.decide_runs import (
 )
 from chatledger.domain.chat.events import Body, MessagesAppended, RunChanged, RunRecorded
 from chatledger.domain.chat.runs import PYTHON, RUN_STATUSES, MessageRun, RunStatus
+from chatledger.domain.context.estimate import Tokenizer, rough_tokens
+from chatledger.domain.context.fitting import Fit, LastMessages, Limit
 from chatledger.domain.errors import InvalidValueError
 from chatledger.domain.limits import check_count, check_id, sought_id
 from chatledger.domain.values import Message
@@ -23,8 +25,10 @@ from chatledger.projections.log.kinds import CHATS
 
 from ..store.commands import Decide, EventKind
 from .drafts import MessageLike, as_drafts, new_id
+from .fitting import read_for_model
 from .messages import place_in
 from .port import ChatsToRead, LedgerPart
+from .tokenizers import as_tokenizer
 
 
 class RunMethods(LedgerPart):
@@ -207,7 +211,15 @@ class RunMethods(LedgerPart):
             if status in {None, run.status} and all(getattr(run, name) == value for name, value in wanted.items())
         ]
 
-    def get_context(self, chat_id: str, message_id: str, last_n: int | None = None) -> list[Message]:
+    def get_context(
+        self,
+        chat_id: str,
+        message_id: str,
+        last_n: int | None = None,
+        *,
+        max_tokens: int | None = None,
+        counter: Tokenizer | str = rough_tokens,
+    ) -> list[Message]:
         """
         Return the chain up to a message, as context for a run that it triggers: root first, that message last.
 
@@ -219,27 +231,28 @@ class RunMethods(LedgerPart):
             chat_id: The chat.
             message_id: The trigger.
             last_n: At most this many, the last ones. All when None.
+            max_tokens: At most this many tokens, in whole turns, as of `ContextEngine.resolve`; `last_n`, if given, is in whole
+                turns then, too. What is left out shows in the `parent_id` of the first message.
+            counter: Counts the tokens of a text: a function, or the name of an encoding. By default an estimate.
 
         Raises:
             ChatNotFoundError, MessageNotFoundError: The chat or the message is not there.
             WrongChatError: The message belongs to another chat.
+            ContextTooLargeError: The turn of the trigger alone exceeds `max_tokens`.
+            InvalidValueError: A limit is no count, or there is no such encoding.
 
         Source: the LMDB index at `position`. Costs O(result) where nothing is left out.
         """
         sought = sought_id(chat_id, "chat_id")
         if last_n is not None:
             check_count(last_n, "last_n")
+        fit: Limit | None = None if last_n is None else LastMessages(last_n)
+        if max_tokens is not None:
+            fit = Fit(last_n=last_n, max_tokens=max_tokens, counter=cache(as_tokenizer(counter)))
         with self._store.snapshot(ChatsToRead(sought)) as snapshot:
             chat = snapshot.chat(sought)
             place = place_in(chat, chat_id, message_id)
-            length = chat.chains.depth(place) + 1
-            taken = length if last_n is None else min(last_n, length)
-            while True:
-                chain = chat.chains.chain(place, taken)
-                shown = for_model(chat, chain, always=message_id)
-                if last_n is None or len(shown) >= last_n or taken == length:
-                    return shown if last_n is None else shown[len(shown) - min(last_n, len(shown)) :]
-                taken = min(taken * 2, length)
+            return read_for_model(chat, place, fit=fit, always=message_id).for_model
 
     def _change(self, chat_id: str, run_id: str, decide: Decide, *, kind: EventKind) -> MessageRun:
         check_id(chat_id, "chat_id")

@@ -4,10 +4,10 @@ from typing import Final, NamedTuple
 
 from msgspec import UNSET
 
-from chatledger.domain.chat.annotations import for_model
 from chatledger.domain.chat.decide_messages import find_branch
 from chatledger.domain.chat.events import Body, BranchCreated, MessagesAppended
 from chatledger.domain.chat.save import Foreseen, Save, SavePreview, SaveResult, decide_save, save_result
+from chatledger.domain.context.fitting import Fit
 from chatledger.domain.errors import HeadConflictError
 from chatledger.domain.limits import check_id
 from chatledger.domain.values import Message
@@ -15,6 +15,7 @@ from chatledger.projections.chat.reader import IndexedChat
 from chatledger.projections.log.kinds import CHATS
 
 from ..log.envelope import clock_ms
+from .fitting import read_for_model
 from .port import LedgerPart, LedgerStore
 
 MAX_LOST_SWAPS: Final = 5
@@ -69,9 +70,17 @@ class SaveMethods(LedgerPart):
             save, [recorded.event.body for recorded in written], head_message_id=heads[-1] if heads else None
         )
 
-    def preview_save(self, chat_id: str, save: Save) -> SavePreview:
+    def preview_save(self, chat_id: str, save: Save, *, fit: Fit | None = None) -> SavePreview:
         """
         The chain as it would be after a save at this moment. Nothing is written; the arguments and errors are those of `save`.
+
+        Args:
+            chat_id: The chat.
+            save: What would be saved.
+            fit: The size that the chain may have for a model; all of it when None.
+
+        Raises:
+            ContextTooLargeError: The newest turn does not fit.
 
         Source: the LMDB index at `position`. Costs O(result).
         """
@@ -80,16 +89,17 @@ class SaveMethods(LedgerPart):
             chat = snapshot.chat(chat_id)
             plan = _planned(chat, save)
             place = None if plan.base is None else chat.place(plan.base)
-            stored = [] if place is None else chat.chains.chain(place)
-            given = for_model(chat, stored)
-        messages = [*stored, *plan.new]
+            read = read_for_model(chat, place, fit=fit, new=plan.new)
         return SavePreview(
             read_head=plan.read_head,
             branch=plan.branch,
-            head_message_id=messages[-1].id if messages else None,
-            messages=messages,
-            for_model=[*given, *plan.new],
+            head_message_id=plan.new[-1].id if plan.new else plan.base,
+            messages=read.chain,
+            for_model=read.for_model,
             saved=len(plan.new),
+            omitted=read.omitted,
+            tokens=read.tokens,
+            uncounted=read.uncounted,
         )
 
 

@@ -1,5 +1,6 @@
-"""The number of tokens in a context, and its price."""
+"""The number of tokens in a context, its price, and what a provider's cache can keep of it."""
 
+from chatledger.domain.context.caching import Breakpoint, CachePlan, CacheTurn, cache_report
 from chatledger.domain.context.estimate import (
     Estimate,
     FragmentEstimate,
@@ -10,16 +11,23 @@ from chatledger.domain.context.estimate import (
     estimate,
     rough_tokens,
 )
-from chatledger.infra.ledger.engine.tokenizers import Encoding, tokenizer, tokens_of
+from chatledger.domain.context.fitting import Fit, Omitted
+from chatledger.infra.ledger.tokenizers import Encoding, tokenizer, tokens_of
 
 __all__ = [
+    "Breakpoint",
+    "CachePlan",
+    "CacheTurn",
     "Encoding",
     "Estimate",
+    "Fit",
     "FragmentEstimate",
     "Limits",
     "ModelInfo",
     "Models",
+    "Omitted",
     "Tokenizer",
+    "cache_report",
     "estimate",
     "rough_tokens",
     "tokenizer",

@@ -13,15 +13,19 @@ from ...values import Branch, Chat
 from ..builder_codecs import check_holds_no_message
 from ..estimate import add_usage, usage_of
 from ..fragments import Fragment, is_lazy_fragment, is_message_fragment
-from ..messages import as_fragments, with_own_data
+from ..messages import ASSISTANT, as_fragments, with_own_data
 from .port import Port
 
 
 class Pending(msgspec.Struct, frozen=True):
-    """A message that waits for a save, and the id it gets if its own is taken by a message it edits."""
+    """
+    A message that waits for a save, the id it gets if its own is taken by a message it edits, and the record of the prompt
+    that it answers, if that was planned for a cache.
+    """
 
     fragment: Fragment
     spare_id: str
+    record: Mapping[str, Any] | None = None
 
 
 class Attempt(msgspec.Struct, frozen=True):
@@ -59,6 +63,7 @@ class EngineBase:
         self._branch: str | None = None
         self._read_head: str | UnsetType | None = UNSET
         self._after: str | UnsetType | None = UNSET
+        self._record: Mapping[str, Any] | None = None
 
     @property
     def chat_id(self) -> str:
@@ -110,7 +115,10 @@ class EngineBase:
                 msg = f"message fragment {message.name!r} has no id; user(), assistant() and message() give it one"
                 raise InvalidValueError(msg)
         self._context = context
-        self._pending.extend(Pending(message, self._port.new_id()) for message in messages)
+        for message in messages:
+            record = self._record if message.name == ASSISTANT else None
+            self._record = None if record is not None else self._record
+            self._pending.append(Pending(message, self._port.new_id(), record))
         return self
 
     def unset(self, fragment_id: str) -> bool:
@@ -170,7 +178,7 @@ class EngineBase:
 
     def _forget(self) -> None:
         """Forget all that the next save would do."""
-        self._pending, self._unsettled, self._after = [], None, UNSET
+        self._pending, self._unsettled, self._after, self._record = [], None, UNSET, None
 
     def _drop(self, saved: Sequence[Pending]) -> None:
         """Drop saved messages from the queue; those set meanwhile stay."""

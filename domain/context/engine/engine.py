@@ -12,8 +12,8 @@ from ...errors import (
 from ...values import Branch, Checkpoint, Message
 from ..answers import answered_message
 from .base import ChatUpdates, EngineBase
+from .compacting import Compacting
 from .reading import Inspecting
-from .saving import Saving
 
 
 class Branching(EngineBase):
@@ -158,7 +158,7 @@ class Branching(EngineBase):
         return head
 
 
-class Engine(Saving, Inspecting, Branching, ChatUpdates):
+class Engine(Compacting, Inspecting, Branching, ChatUpdates):
     """
     A context engine over a port. Its methods are awaited; over a port that answers at once they never suspend.
 

@@ -8,6 +8,8 @@ import msgspec
 
 from ...chat.save import Foreseen, Save, SavePreview, SaveResult
 from ...values import Branch, Chat, Checkpoint, Graph, Message
+from ..estimate import Tokenizer
+from ..fitting import Fit
 from ..formats.message_format import Format, MessageFormat
 from ..fragments import Fragment
 from ..summary import StoredChain
@@ -83,8 +85,8 @@ class Port(Protocol):
         """Carry out a save, once per command id."""
         ...
 
-    def preview_save(self, chat_id: str, save: Save) -> Awaitable[SavePreview]:
-        """Read the chain as it would be after a save."""
+    def preview_save(self, chat_id: str, save: Save, *, fit: Fit | None = None) -> Awaitable[SavePreview]:
+        """Read the chain as it would be after a save, or as much of it as fits."""
         ...
 
     def foresee(self, chat_id: str, save: Save, decide: Callable[[Foreseen, StoredChain], T]) -> Awaitable[T]:
@@ -105,6 +107,10 @@ class Port(Protocol):
 
     def message_format(self, form: Format) -> MessageFormat:
         """Find a format by its name."""
+        ...
+
+    def tokenizer(self, counter: Tokenizer | str) -> Tokenizer:
+        """Find a tokenizer by the name of its encoding; a function is returned as it is."""
         ...
 
     def report(self, what: str, error: Exception) -> None:

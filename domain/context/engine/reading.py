@@ -1,6 +1,7 @@
 """Reading: the context that a model gets, what it costs, and all that an engine holds."""
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache as remembered
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -13,7 +14,9 @@ from ...render.prepared import Rendering
 from ...render.xml import XmlRenderer
 from ...values import Message
 from ...wire import Value
-from ..estimate import Estimate, Models, Tokenizer, estimate, rough_tokens
+from ..caching import CachePlan, CacheProvider, Prompt, as_computed, check_provider, plan_cache, stable_first
+from ..estimate import Estimate, Models, Tokenizer, estimate, rough_tokens, tokens_of_text
+from ..fitting import Fit, Omitted
 from ..formats.message_format import Format, MessageFormat
 from ..fragments import Fragment, foreign_errors, stored_form
 from ..messages import ASSISTANT, fragment_of, is_ui_message
@@ -31,10 +34,18 @@ class Resolved(Value, frozen=True, kw_only=True):
     Args:
         system_prompt: The context fragments, rendered.
         messages: The conversation, oldest first, in the form of the chosen format.
+        omitted: The older messages that `last_n` or `max_tokens` left out; None when all are there.
+        tokens: What system prompt and messages take, if `max_tokens` was given.
+        uncounted: Files and other parts among them that are not in `tokens`, for only a provider knows what they take.
+        cache: The breakpoints for a provider's cache, if `cache` was given.
     """
 
     system_prompt: str
     messages: list[Any]
+    omitted: Omitted | None = None
+    tokens: int | None = None
+    uncounted: int = 0
+    cache: CachePlan | None = None
 
 
 class Head(Value, frozen=True, kw_only=True):
@@ -47,7 +58,16 @@ class Head(Value, frozen=True, kw_only=True):
 class Reading(PendingMessages):
     """The part of a context engine that reads."""
 
-    async def resolve(self, renderer: Rendering | None = None, *, format: Format = "ui") -> Resolved:  # noqa: A002 - what it is
+    async def resolve(
+        self,
+        renderer: Rendering | None = None,
+        *,
+        format: Format = "ui",  # noqa: A002 - what it is
+        last_n: int | None = None,
+        max_tokens: int | None = None,
+        counter: Tokenizer | str = rough_tokens,
+        cache: CacheProvider | None = None,
+    ) -> Resolved:
         """
         Return the system prompt and the messages for a model. Nothing is stored, but for the chat on first use.
 
@@ -55,23 +75,58 @@ class Reading(PendingMessages):
         in place of what it edits, without what came after that. After `regenerate` they end with the question. Hidden ones are
         left out, and replaced ones replaced; see docs/reference/annotations.md.
 
+        With `last_n` or `max_tokens` they are the last whole turns that fit: a turn begins with a message of a user, and no
+        result of a tool comes without its call. What is left out is neither read nor cut silently: `omitted` tells it.
+
         Args:
             renderer: How the context fragments are written: a `Renderer`, or anything else with `render(fragments) -> str`.
                 `XmlRenderer()` when None.
             format: The form of the messages: `ui` as they are stored, `openai`, `responses`, `anthropic`, `google`, `langchain`,
                 or a `MessageFormat`. None of them holds the system prompt.
+            last_n: At most this many stored and pending messages (>= 1), in whole turns. All when None.
+            max_tokens: At most this many tokens (>= 1), the system prompt included. What a provider adds is not counted: the
+                few tokens that frame a message, definitions of tools, and files.
+            counter: Counts the tokens of a text for `max_tokens` and `cache`: a function, or the name of an encoding, as for
+                `chatledger.tokens.tokenizer`. By default an estimate, a quarter of the characters.
+            cache: Arrange the prompt for the cache of `anthropic` or `openai`: fragments that are computed, or whose metadata
+                say `volatile`, come last in the system prompt, and the breakpoints are told. Messages in the form `anthropic`
+                get their `cache_control`. The next answer that is set and saved carries the hashes; see `cache_report`.
 
         Returns:
             The system prompt, empty without context fragments, and the messages, oldest first.
 
         Raises:
+            ContextTooLargeError: The newest turn alone does not fit, with the system prompt.
             OwnerMismatchError: The chat belongs to another user.
-            ResolverError: A computed value failed, or the codec or the format of a message.
+            ResolverError: A computed value failed, or the codec or the format of a message, or the counter.
+            InvalidValueError: A limit is no whole number of at least 1, or there is no such provider, encoding or format.
             AmbiguousEditError, WrongChatError, UnknownLazyTypeError, MissingCodecError: What a save would raise.
         """
-        form = self._port.message_format(format)
-        preview = await self._preview()
-        return Resolved(system_prompt=await self._prompt(renderer), messages=_in_form(preview.for_model, form))
+        form, provider = self._port.message_format(format), check_provider(cache)
+        count = remembered(self._port.tokenizer(counter))
+        fit = (
+            None if last_n is None and max_tokens is None else Fit(last_n=last_n, max_tokens=max_tokens, counter=count)
+        )
+        await self._ready()
+        prompt = await self._prompt(renderer, is_cached=provider is not None)
+        system_tokens = 0 if max_tokens is None else tokens_of_text(prompt.text, count, of="the system prompt")
+        if fit is not None:
+            fit = msgspec.structs.replace(fit, system_tokens=system_tokens)
+        preview = await self._preview(fit)
+        planned = None
+        if provider is not None:
+            planned = plan_cache(
+                provider, prompt, preview.for_model, form, counter=count, render=written_by(renderer)
+            )
+        self._record = None if planned is None else planned.record
+        return Resolved(
+            system_prompt=prompt.text,
+            messages=_in_form(preview.for_model, form) if planned is None else planned.messages,
+            omitted=preview.omitted,
+            tokens=None if preview.tokens is None else preview.tokens + system_tokens,
+            uncounted=preview.uncounted,
+            cache=None if planned is None else planned.plan,
+        )
 
     async def get_messages(self, *, format: Format = "ui") -> list[Any]:  # noqa: A002 - as above
         """
@@ -128,24 +183,26 @@ class Reading(PendingMessages):
         self._read_head = seen
         return answer
 
-    async def _prompt(self, renderer: Rendering | None) -> str:
-        context = await self._computed()
-        return written_by(renderer)(prompt_fragments(context))
+    async def _prompt(self, renderer: Rendering | None, *, is_cached: bool) -> Prompt:
+        fragments, render = prompt_fragments(await self._computed()), written_by(renderer)
+        return stable_first(fragments, render) if is_cached else Prompt(fragments, render(fragments), 0)
 
     async def _computed(self) -> list[Fragment]:
         """Replace computed values in the context fragments for good."""
         async with self._port.alone():
             before = list(self._context)
             after = await self._port.compute(before, context=self, sandbox=self._sandbox)
+            after = [new if new is old else as_computed(new) for old, new in zip(before, after, strict=True)]
             computed = {id(old): new for old, new in zip(before, after, strict=True)}
             self._context = [computed.get(id(fragment), fragment) for fragment in self._context]
         return after
 
-    async def _preview(self) -> SavePreview:
-        """The chain as it would be after a save; afterwards the engine has seen the head of its branch."""
+    async def _preview(self, fit: Fit | None = None) -> SavePreview:
+        """The chain as it would be after a save, or what fits; afterwards the engine has seen the head of its branch."""
         branch = await self._ready()
         entries = await self._ready_to_save()
-        preview = await self._port.preview_save(self._chat_id, self._save_of(entries, branch, on_conflict="rebase"))
+        save = self._save_of(entries, branch, on_conflict="rebase")
+        preview = await self._port.preview_save(self._chat_id, save, fit=fit)
         self._read_head = preview.read_head
         return preview
 

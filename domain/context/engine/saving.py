@@ -19,6 +19,7 @@ from ...errors import (
     WrongChatError,
 )
 from ...render.xml import XmlRenderer
+from ..caching import with_record
 from ..estimate import usage_of
 from ..fragments import Fragment, Lazy, is_message_fragment, stored_form
 from ..messages import (
@@ -49,7 +50,7 @@ class PendingMessages(EngineBase):
 
     async def _resolved(self) -> list[Pending]:
         """The pending messages with lazy ones resolved, and the last one of each id at the place of the first."""
-        entries = [await self._resolve_lazy(entry) for entry in self._pending]
+        entries = [_recorded(await self._resolve_lazy(entry)) for entry in self._pending]
         if self._unsettled is not None:
             # The spare ids of a save whose outcome is unknown may be stored already.
             entries = [msgspec.structs.replace(entry, spare_id=self._port.new_id()) for entry in entries]
@@ -150,6 +151,14 @@ class PendingMessages(EngineBase):
             branch_id=self._port.new_id(),
             after=self._after,
         )
+
+
+def _recorded(entry: Pending) -> Pending:
+    """The entry with the record of its prompt in the data that are stored."""
+    if entry.record is None:
+        return entry
+    data = with_record(stored_form(entry.fragment), entry.record)
+    return msgspec.structs.replace(entry, fragment=msgspec.structs.replace(entry.fragment, codec=StoredCodec(data)))
 
 
 def _assistant(lazy: Lazy, message_id: str, metadata: dict[str, Any]) -> Fragment:

@@ -26,6 +26,7 @@ VERBS: Final = {
     "branches": "pointers",
     "checkpoints": "pointers",
     "runs": "chats",
+    "cache-report": "cache",
     "threads": "threads",
     "diff": "diff",
     "search": "search",
@@ -63,7 +64,9 @@ class LedgerGroup(click.Group):
         del ctx
         if cmd_name not in VERBS:
             return None
-        command: click.Command = getattr(import_module(f".{VERBS[cmd_name]}", __package__), f"{cmd_name}_command")
+        command: click.Command = getattr(
+            import_module(f".{VERBS[cmd_name]}", __package__), f"{cmd_name.replace('-', '_')}_command"
+        )
         return command
 
     def resolve_command(

@@ -188,6 +188,7 @@ class ContextEngine:
     refresh = _at_once(Engine.refresh)
     checkpoint = _at_once(Engine.checkpoint)
     restore = _at_once(Engine.restore)
+    compact = _at_once(Engine.compact)
     update_chat = _at_once(Engine.update_chat)
     track_usage = _at_once(Engine.track_usage)
     estimate = _at_once(Engine.estimate)

@@ -7,6 +7,7 @@ from typing import Any, Protocol, TypeVar
 
 from chatledger.domain.chat.save import Foreseen, Save, SaveResult
 from chatledger.domain.context.engine.port import Opened
+from chatledger.domain.context.estimate import Tokenizer
 from chatledger.domain.context.formats.message_format import Format, MessageFormat
 from chatledger.domain.context.fragments import Fragment
 from chatledger.domain.context.summary import StoredChain
@@ -19,6 +20,7 @@ from ..drafts import adopted, new_id
 from ..ledger import Ledger
 from ..port import store_of
 from ..saves import foresee_save
+from ..tokenizers import as_tokenizer
 from .computed_tree import LoadContext
 from .computing import Computing
 from .formats.by_name import message_format
@@ -128,6 +130,10 @@ class LedgerPort:
     def message_format(self, form: Format) -> MessageFormat:
         """Find a format by its name."""
         return message_format(form)
+
+    def tokenizer(self, counter: Tokenizer | str) -> Tokenizer:
+        """Find a tokenizer by the name of its encoding; a function is returned as it is."""
+        return as_tokenizer(counter)
 
     def report(self, what: str, error: Exception) -> None:
         """Log a failure that does not stop anything; without its message, which may quote content."""

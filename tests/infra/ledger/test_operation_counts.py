@@ -17,7 +17,7 @@ from tests.support.agent_threads import tree_of
 from tests.support.operation_counting import counting
 
 import chatledger
-from chatledger import Ledger, user
+from chatledger import ContextEngine, Ledger, user
 from chatledger.domain.thread.decide import CheckpointPut
 from chatledger.infra.ledger.threads import Threads
 
@@ -67,6 +67,11 @@ COMMANDS: Final[dict[str, Command]] = {
     "list_chats": lambda chat, _: chat.ledger.list_chats(limit=1),
     "list_branches": lambda chat, _: chat.ledger.list_branches(chat.id),
     "get_message": lambda chat, number: chat.ledger.get_message(chat.middle(number)),
+    "resolve of the last messages": lambda chat, _: ContextEngine(chat.ledger, chat.id, "ada").resolve(last_n=20),
+    "resolve of some tokens": lambda chat, _: ContextEngine(chat.ledger, chat.id, "ada").resolve(max_tokens=200),
+    "get_context of some tokens": lambda chat, number: chat.ledger.get_context(
+        chat.id, chat.middle(number), max_tokens=200
+    ),
     "tail": lambda chat, _: chat.ledger.get_messages(chat.id, limit=50),
     "common_ancestor": lambda chat, number: chat.ledger.common_ancestor(chat.middle(number), chat.ids[-1]),
 }

@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatledger.domain.errors import ConfigurationError, InvalidValueError
-from chatledger.infra.ledger.engine import tokenizers
-from chatledger.infra.ledger.engine.tokenizers import ENCODINGS, tokenizer, tokens_of
+from chatledger.infra.ledger import tokenizers
+from chatledger.infra.ledger.tokenizers import ENCODINGS, tokenizer, tokens_of
 
 # bpe-openai says so when it is imported, which these tests may do before chatledger, which silences it.
 pytestmark = pytest.mark.filterwarnings("ignore:open_binary is deprecated:DeprecationWarning")

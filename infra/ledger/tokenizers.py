@@ -47,6 +47,22 @@ def tokenizer(encoding: str = "o200k_base") -> Tokenizer:
     return lambda text: sum(len(encode(piece)) for piece in _pieces(text))
 
 
+def as_tokenizer(counter: Tokenizer | str) -> Tokenizer:
+    """
+    Return the tokenizer that goes by the name of its encoding; a function is returned as it is.
+
+    Raises:
+        InvalidValueError: There is no such encoding, or it is neither a name nor a function.
+        ConfigurationError: The extra is not installed: `pip install 'chatledger[tokens]'`.
+    """
+    if isinstance(counter, str):
+        return tokenizer(counter)
+    if not callable(counter):
+        msg = f"a counter is a function of a text or the name of an encoding, not {type(counter).__name__}"
+        raise InvalidValueError(msg)
+    return counter
+
+
 def tokens_of(encoding: Encoding) -> Tokenizer:
     """
     Return the tokenizer of an encoding that you have, such as `tiktoken.get_encoding("o200k_base")`.

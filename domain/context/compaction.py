@@ -1,0 +1,61 @@
+"""Compaction: a conversation that begins anew with a summary of what was said, and goes on with its last turns."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from ..chat.save import renamed_data
+from ..errors import InvalidValueError
+from ..values import Message, NewMessage
+from .messages import USER, is_ui_message, object_at, ui_message, with_metadata
+
+SUMMARY: Final = "summary"
+COPIED_FROM: Final = "copied_from"
+_HEADING: Final = "Summary of the conversation so far:"
+
+Summarise = Callable[[list[Message]], Any]
+"""Gives the summary of messages, oldest first: text, or an awaitable of it."""
+
+
+def is_summary(message: Message) -> bool:
+    """Whether this message stands for others, which it sums up."""
+    return bool(object_at(message.data, "metadata", SUMMARY))
+
+
+def compacted(
+    summed_up: Sequence[Message], kept: Sequence[Message], summary: Any, *, new_id: Callable[[], str]
+) -> list[NewMessage]:
+    """
+    Return the messages of the new chain: the summary, then copies of what is kept.
+
+    The summary is a message of the user that no user wrote: `synthetic` in its metadata, beside `summary`, which says how many
+    messages it stands for and which was the first and the last. A copy has a new id and names the original in `copied_from`, if
+    its data have a place for metadata.
+
+    Raises:
+        InvalidValueError: The summary is no text, or blank.
+    """
+    if not isinstance(summary, str) or not summary.strip():
+        found = "blank text" if isinstance(summary, str) else type(summary).__name__
+        msg = f"a summary must be text, or a function that gives text, not {found}"
+        raise InvalidValueError(msg)
+    first = new_id()
+    stands_for = {"count": len(summed_up), "first_id": summed_up[0].id, "last_id": summed_up[-1].id}
+    data = ui_message(USER, f"{_HEADING}\n\n{summary}", first) | {"metadata": {"synthetic": True, SUMMARY: stands_for}}
+    new_ids = {message.id: new_id() for message in kept}
+    return [NewMessage(USER, data, id=first), *(_copy(message, new_ids) for message in kept)]
+
+
+def _copy(message: Message, new_ids: dict[str, str]) -> NewMessage:
+    own_id, data = new_ids[message.id], message.data
+    if is_ui_message(data) or isinstance(data, str):
+        data = with_metadata(data, {COPIED_FROM: message.id}, role=message.name, message_id=message.id)
+    return NewMessage(
+        message.name,
+        renamed_data(data, message.id, own_id),
+        id=own_id,
+        type=message.type,
+        created_at=message.created_at,
+        sender_id=message.sender_id,
+        agent_id=message.agent_id,
+        reply_to=None if message.reply_to is None else new_ids.get(message.reply_to, message.reply_to),
+    )

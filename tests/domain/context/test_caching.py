@@ -1,0 +1,200 @@
+"""Prompt caching: what comes first, where a prefix ends, its hash, and what a report says of two prompts."""
+
+import hashlib
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.support.soak import examples
+
+from chatledger.domain.context.caching import (
+    CacheTurn,
+    cache_report,
+    plan_cache,
+    record_of,
+    stable_first,
+    with_record,
+    without_record,
+)
+from chatledger.domain.context.estimate import rough_tokens
+from chatledger.domain.context.formats.message_format import ANTHROPIC, OPENAI, UI, MessageFormat
+from chatledger.domain.context.fragments import Fragment
+from chatledger.domain.render.prepared import Renderer
+from chatledger.domain.values import Message
+from chatledger.renderers import MarkdownRenderer, TomlRenderer, XmlRenderer
+
+RULES = Fragment("rules", "Be brief.")
+NOW = Fragment("now", "10:00").with_metadata(volatile=True)
+
+
+def say(number: int, text: str | None = None, record: dict[str, Any] | None = None) -> Message:
+    """Messages of the user have even numbers, answers have odd ones."""
+    name = ("user", "assistant")[number % 2]
+    data = {"id": f"m{number}", "role": name, "parts": [{"type": "text", "text": text or f"text {number}"}]}
+    data = data if record is None else with_record(data, record)
+    return Message(id=f"m{number}", chat_id="c", parent_id=None, name=name, data=data, created_at=0)
+
+
+def planned(
+    fragments: list[Fragment],
+    messages: list[Message],
+    provider: Any = "anthropic",
+    form: MessageFormat = ANTHROPIC,
+    renderer: Renderer | None = None,
+) -> Any:
+    render = (renderer or XmlRenderer()).render
+    prompt = stable_first(fragments, render)
+    return plan_cache(provider, prompt, messages, form, counter=rough_tokens, render=render)
+
+
+def test_volatile_fragments_come_last() -> None:
+    """Each kind in its order; the system prompt is the blocks one after another, and the mark is on the stable one."""
+    plan = planned([NOW, RULES, Fragment("role", "You plan trips.")], []).plan
+
+    first, second = plan.system
+    assert first == {
+        "type": "text",
+        "text": "<rules>Be brief.</rules>\n<role>You plan trips.</role>",
+        "cache_control": {"type": "ephemeral"},
+    }
+    assert second == {"type": "text", "text": "\n<now>10:00</now>"}
+    assert [point.messages for point in plan.breakpoints] == [0]
+
+
+@pytest.mark.parametrize("renderer", [XmlRenderer(), MarkdownRenderer(), TomlRenderer()], ids=repr)
+def test_blocks_are_the_prompt(renderer: Renderer) -> None:
+    """In every form; where stable fragments do not come out first, as in TOML, there is no breakpoint among them."""
+    table = Fragment("table", {"a": 1})
+    prompt = stable_first([NOW, table], renderer.render)
+    plan = planned([NOW, table], [], renderer=renderer).plan
+
+    assert "".join(block["text"] for block in plan.system) == prompt.text == renderer.render([table, NOW])
+    assert (
+        bool(plan.breakpoints)
+        == ("cache_control" in plan.system[0])
+        == prompt.text.startswith(renderer.render([table]))
+    )
+
+
+def test_openai_needs_no_marks() -> None:
+    """Its cache finds prefixes by itself: the breakpoints are the same."""
+    messages = [say(number) for number in range(5)]
+    plan, marked = planned([RULES, NOW], messages, "openai", OPENAI), planned([RULES, NOW], messages)
+
+    assert all("cache_control" not in block for block in plan.plan.system)
+    assert "cache_control" not in str(plan.messages)
+    assert [point.messages for point in plan.plan.breakpoints] == [0, 3, 5]
+    assert str(marked.messages).count("cache_control") == 2
+
+
+def test_marks_stand_in_the_last_block_that_can_carry_one() -> None:
+    """Not in thinking, and not in an empty text; the stored messages are not changed."""
+    blocks: list[dict[str, Any]] = [
+        {"type": "text", "text": "hm"},
+        {"type": "thinking", "thinking": "so", "signature": "x"},
+        {"type": "text", "text": ""},
+    ]
+    assert ANTHROPIC.from_model is not None
+    data = ANTHROPIC.from_model({"role": "assistant", "content": blocks}, "m1")
+    answer = Message(id="m1", chat_id="c", parent_id=None, name="assistant", data=data, created_at=0)
+    before = msgspec.json.encode(answer)
+
+    first, second = planned([], [say(0), answer]).messages
+
+    assert first["content"] == [{"type": "text", "text": "text 0", "cache_control": {"type": "ephemeral"}}]
+    assert ["cache_control" in block for block in second["content"]] == [True, False, False]
+    assert msgspec.json.encode(answer) == before
+
+
+@settings(max_examples=examples(100))
+@given(st.integers(0, 12), st.lists(st.sampled_from([RULES, NOW, Fragment("role", "You.")]), max_size=4))
+def test_prefixes(length: int, fragments: list[Fragment]) -> None:
+    """Each is the hash of all before it, grows, and depends on nothing after it; at most three, which leaves one for tools."""
+    messages = [say(number) for number in range(length)]
+    plan = planned(fragments, messages, "openai", UI)
+    prompt = stable_first(fragments, XmlRenderer().render)
+
+    assert len(plan.plan.breakpoints) <= 3
+    tokens = [point.tokens for point in plan.plan.breakpoints]
+    assert tokens == sorted(tokens)
+    for point in plan.plan.breakpoints:
+        text = prompt.text[: prompt.stable] if not point.messages else prompt.text
+        written = [text.encode(), *(msgspec.json.encode(one.data) for one in messages[: point.messages])]
+        assert point.prefix == hashlib.sha256(b"\n".join(written)).hexdigest()
+
+
+def conversation(*prompts: list[Fragment], **changes: Any) -> list[CacheTurn]:
+    """What is reported of a conversation with one answer to each of these prompts."""
+    messages: list[Message] = []
+    for number, fragments in enumerate(prompts):
+        messages.append(say(2 * number))
+        sent = changes.get(f"sent_{number}", lambda messages: messages)(messages)
+        provider, form = changes.get(f"to_{number}", ("anthropic", ANTHROPIC))
+        messages.append(say(2 * number + 1, record=planned(fragments, sent, provider, form).record))
+    return cache_report(messages)
+
+
+def test_a_prefix_that_is_kept() -> None:
+    found = conversation([RULES], [RULES], [RULES])
+
+    assert [(turn.message_id, turn.is_kept) for turn in found] == [("m1", True), ("m3", True), ("m5", True)]
+    assert cache_report([say(0), say(1)]) == []
+
+
+LATER = Fragment("now", "11:00").with_metadata(volatile=True)
+HINT = Fragment("hint", "a", id="h1")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "fragment", "reason"),
+    [
+        ([RULES], [Fragment("rules", "Be long.")], "rules", "fragment rules changed"),
+        ([RULES, NOW], [RULES, LATER], "now", "volatile fragment now changed"),
+        ([RULES], [RULES, HINT], "hint (h1)", "fragment hint (h1) was added"),
+        ([RULES, NOW], [RULES, HINT, NOW], "hint (h1)", "fragment hint (h1) was added"),
+        ([RULES, HINT], [RULES], "hint (h1)", "volatile fragment hint (h1) was removed"),
+        ([HINT, RULES], [RULES], "hint (h1)", "fragment hint (h1) was removed"),
+        ([HINT, RULES], [RULES, HINT], "rules", "fragment rules moved forward"),
+        ([RULES], [HINT], "hint (h1)", "fragment hint (h1) took the place of rules"),
+    ],
+)
+def test_which_fragment_changed(before: list[Fragment], after: list[Fragment], fragment: str, reason: str) -> None:
+    turn = conversation(before, after)[1]
+
+    assert (turn.is_kept, turn.part, turn.fragment) == (False, "system", fragment)
+    assert turn.reason == reason
+
+
+@pytest.mark.parametrize(
+    ("changes", "part", "words"),
+    [
+        ({"to_1": ("openai", OPENAI)}, "provider", "'anthropic'"),
+        ({"to_1": ("anthropic", UI)}, "format", "'anthropic'"),
+        ({"sent_1": lambda messages: messages[2:]}, "messages", "begins with another message"),
+        ({"sent_1": lambda messages: [say(0, "edited"), *messages[1:]]}, "messages", "edited"),
+    ],
+)
+def test_what_else_changes(changes: Any, part: str, words: str) -> None:
+    turn = conversation([RULES], [RULES], **changes)[1]
+
+    assert (turn.is_kept, turn.part, turn.fragment) == (False, part, None)
+    assert words in turn.reason
+
+
+def test_a_record_comes_and_goes() -> None:
+    """It is put beside what metadata there are, and leaves them as they were; damaged ones count as none."""
+    record = planned([RULES], [say(0)]).record
+    for metadata in (None, {"a": 1}, {"chatledger": {"name": "x"}}):
+        data: dict[str, Any] = {
+            "id": "m",
+            "role": "assistant",
+            "parts": [],
+            **({} if metadata is None else {"metadata": metadata}),
+        }
+        carried = with_record(data, record)
+        assert msgspec.to_builtins(record_of(carried)) is not None
+        assert without_record(carried) == data
+    assert with_record("text", record) == "text"
+    assert record_of({"metadata": {"chatledger": {"cache": {"provider": 1}}}}) is None
