@@ -198,9 +198,7 @@ def tokens_of_text(text: str, tokenizer: Tokenizer, *, of: str, part_id: str | N
         return check_count(tokenizer(text), "the result of the tokenizer")
 
 
-def tokens_of_message(
-    name: str, data: Any, tokenizer: Tokenizer, *, message_id: str | None = None
-) -> tuple[int, int]:
+def tokens_of_message(name: str, data: Any, tokenizer: Tokenizer, *, message_id: str | None = None) -> tuple[int, int]:
     """
     Count the tokens of a stored message, by its name and data, and those of its parts whose tokens only a provider knows.
 

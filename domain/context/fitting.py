@@ -148,8 +148,10 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
         return False
 
     def _count(self, message: Message) -> tuple[int, int]:
-        return (0, 0) if self.max_tokens is None else tokens_of_message(
-            message.name, message.data, self.counter, message_id=message.id
+        return (
+            (0, 0)
+            if self.max_tokens is None
+            else tokens_of_message(message.name, message.data, self.counter, message_id=message.id)
         )
 
 

@@ -115,9 +115,7 @@ class Reading(PendingMessages):
         preview = await self._preview(fit)
         planned = None
         if provider is not None:
-            planned = plan_cache(
-                provider, prompt, preview.for_model, form, counter=count, render=written_by(renderer)
-            )
+            planned = plan_cache(provider, prompt, preview.for_model, form, counter=count, render=written_by(renderer))
         self._record = None if planned is None else planned.record
         return Resolved(
             system_prompt=prompt.text,
