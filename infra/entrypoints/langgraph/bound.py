@@ -2,7 +2,6 @@
 
 import copy
 import logging
-import os
 from collections.abc import Collection
 from functools import cached_property
 from typing import Any, Final, Self, cast
@@ -17,10 +16,8 @@ from chatledger.domain.thread.record import CheckpointRecord
 
 from ...ledger.aio.async_ledger import AsyncLedger
 from ...ledger.ledger import Ledger
-from ...ledger.open import open_async
 from ...ledger.threads import StoredCheckpoint, Threads
 from .expectations import Expectations
-from .opening import SaverOpening
 from .packing import unpack
 from .reader import Decoded, Reader
 from .serializer import StateSerializer, checked_classes
@@ -106,39 +103,6 @@ class BoundSaver(BaseCheckpointSaver[Any]):
     def namespace(self) -> str | None:
         """The namespace of the assistant that this saver is bound to; None when it is not."""
         return self._root
-
-    @classmethod
-    def from_conn_string(
-        cls,
-        location: str | os.PathLike[str],
-        *,
-        serde: SerializerProtocol | None = None,
-        allow: Collection[type] = (),
-        is_fenced: bool = True,
-        by_assistant: bool = False,
-        runtime: str = RUNTIME,
-        **options: Any,
-    ) -> SaverOpening[Self]:
-        """
-        A saver with a ledger of its own, which is opened by `with` or `async with` and closed at the end of it.
-
-        Args:
-            location: Where the ledger is, as of `chatledger.open`.
-            serde: As of the saver, like those that follow.
-            allow: Classes that may be loaded besides.
-            is_fenced: Refuse runs that go on where another one did.
-            by_assistant: Keep assistants apart.
-            runtime: What is recorded as the writer.
-            options: The others of `chatledger.open`, such as `durability` and `encryption`.
-
-        Raises:
-            ConfigurationError: An argument is none of the kind that it should be.
-
-        Opening raises what `chatledger.open` does.
-        """
-        ledger = open_async(location, **options)
-        saver = cls(ledger, serde=serde, allow=allow, is_fenced=is_fenced, by_assistant=by_assistant, runtime=runtime)
-        return SaverOpening(saver, ledger)
 
     def for_assistant(self, assistant_id: str) -> Self:
         """

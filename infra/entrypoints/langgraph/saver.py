@@ -1,8 +1,9 @@
 """`LedgerSaver`: LangGraph's checkpoints as events on a ledger."""
 
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+import os
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
@@ -15,6 +16,7 @@ from langgraph.checkpoint.base import (
     get_checkpoint_id,
     get_checkpoint_metadata,
 )
+from langgraph.checkpoint.serde.base import SerializerProtocol
 from msgspec import UNSET
 
 from chatledger.domain.content import Tree
@@ -29,8 +31,10 @@ from chatledger.domain.thread.record import CheckpointRecord
 from chatledger.projections.chat.pages import only_new_collected
 
 from ...ledger.aio.awaiting import in_thread
-from .bound import VALUES, thread_id_of
+from ...ledger.open import open_async
+from .bound import RUNTIME, VALUES, thread_id_of
 from .expectations import begin_flow, need_flow
+from .opening import SaverOpening
 from .packing import next_version, pack, versions_of
 from .pruning import plan_prune, plan_removal
 from .reader import delta_history
@@ -57,6 +61,39 @@ class LedgerSaver(ThreadQueries):  # pyright: ignore[reportIncompatibleVariableO
             as `for_assistant` does. Where it names none, the only assistant of the thread is meant.
         runtime: What is recorded as the writer; checkpoints of others are not resumed.
     """
+
+    @classmethod
+    def from_conn_string(
+        cls,
+        location: str | os.PathLike[str],
+        *,
+        serde: SerializerProtocol | None = None,
+        allow: Collection[type] = (),
+        is_fenced: bool = True,
+        by_assistant: bool = False,
+        runtime: str = RUNTIME,
+        **options: Any,
+    ) -> SaverOpening[Self]:
+        """
+        A saver with a ledger of its own, which is opened by `with` or `async with` and closed at the end of it.
+
+        Args:
+            location: Where the ledger is, as of `chatledger.open`.
+            serde: As of the saver, like those that follow.
+            allow: Classes that may be loaded besides.
+            is_fenced: Refuse runs that go on where another one did.
+            by_assistant: Keep assistants apart.
+            runtime: What is recorded as the writer.
+            options: The others of `chatledger.open`, such as `durability` and `encryption`.
+
+        Raises:
+            ConfigurationError: An argument is none of the kind that it should be.
+
+        Opening raises what `chatledger.open` does.
+        """
+        ledger = open_async(location, **options)
+        saver = cls(ledger, serde=serde, allow=allow, is_fenced=is_fenced, by_assistant=by_assistant, runtime=runtime)
+        return SaverOpening(saver, ledger)
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """

@@ -84,7 +84,10 @@ class StateSerializer(JsonPlusSerializer):
         make = _MAKERS.get(code)
         if make is None:
             return _msgpack_ext_hook(code, data)  # it has no class of a user: an array, or a moment
-        module, name, given, *_ = self._unpack(data)
+        try:
+            module, name, given, *_ = self._unpack(data)
+        except (TypeError, ValueError):
+            return None  # no serializer has written this; LangGraph's takes it so too
         if not self._may_load(module, name):
             return given
         try:
@@ -96,7 +99,9 @@ class StateSerializer(JsonPlusSerializer):
                 )
             return given
 
-    def _may_load(self, module: str, name: str) -> bool:
+    def _may_load(self, module: Any, name: Any) -> bool:
+        if not (isinstance(module, str) and isinstance(name, str)):
+            return False
         key = (module, name)
         if key in SAFE_MSGPACK_TYPES or key in self._allowed:
             return True

@@ -14,19 +14,25 @@ from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import Annotated, Any, Generic, Literal, NamedTuple, NotRequired, TypedDict, TypeVar
 
+import hypothesis.strategies as st
+import ormsgpack
 import pytest
+from hypothesis import given, settings
 from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage, ToolMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.event_hooks import SerdeEvent, register_serde_event_listener
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.func import entrypoint, task
 from langgraph.graph import START, StateGraph
 from langgraph.prebuilt import create_react_agent
 from langgraph.types import Command, Send, interrupt
 from pydantic import BaseModel, SecretStr
 from tests.support.langgraph_programs import CountingModel
+from tests.support.soak import examples
 
 import chatledger
+from chatledger.infra.entrypoints.langgraph.serializer import StateSerializer
 from chatledger.langgraph import LedgerSaver
 
 T = TypeVar("T")
@@ -349,10 +355,46 @@ def test_what_nobody_names_is_not_loaded(ledger: chatledger.Ledger, caplog: pyte
     assert loose(LedgerSaver(ledger, allow=[Unnamed])).get_state(CONFIG).values["anything"] == [Unnamed(x=1)]
 
 
+_names = st.sampled_from(["Plan", "Step", "Unnamed", "datetime", "Decimal", "set", "Send", "no\nname", ""])
+_modules = st.sampled_from([__name__, "datetime", "decimal", "builtins", "langgraph.types", "antigravity", "no.such"])
+
+
+def _extended(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """Objects as they are stored, of classes that take such data and of others, within each other."""
+    named = st.tuples(_modules, _names, inner, st.just("fromisoformat")).map(list)
+    data = named.map(lambda value: ormsgpack.packb(value, option=ormsgpack.OPT_NON_STR_KEYS))
+    extension = st.builds(ormsgpack.Ext, st.integers(0, 6), data)
+    return st.lists(inner, max_size=3) | extension | st.dictionaries(st.text("ab", max_size=2), inner, max_size=2)
+
+
+_stored = st.recursive(st.none() | st.integers(0, 9) | st.text("ab", max_size=2), _extended, max_leaves=8)
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(_stored, st.booleans())
+def test_objects_are_made_as_langgraph_makes_them(value: Any, is_allowed: bool) -> None:  # noqa: FBT001
+    """Its own strict serializer gives the same objects and data for any content."""
+    classes = [Plan, Step] if is_allowed else []
+    data = "msgpack", ormsgpack.packb(value, option=ormsgpack.OPT_NON_STR_KEYS)
+
+    theirs = JsonPlusSerializer(allowed_msgpack_modules=classes or None)
+    assert repr(StateSerializer(classes).loads_typed(data)) == repr(theirs.loads_typed(data))
+
+
+@given(st.integers(0, 9), st.binary(max_size=9))
+def test_what_no_serializer_wrote_makes_no_object(code: int, data: bytes) -> None:
+    """It may be refused too, but by the error that says that bytes are wrong."""
+    try:
+        found = StateSerializer().loads_typed(("msgpack", ormsgpack.packb(ormsgpack.Ext(code, data))))
+    except ValueError:
+        return
+    assert (
+        found is None or isinstance(found, bool | int | float | str | bytes | list | dict) or code == 7
+    )  # a snapshot of it
+
+
 def test_a_class_that_only_a_module_has_is_not_even_imported(ledger: chatledger.Ledger) -> None:
     """What the stored data name is looked up in nothing but the list."""
-    import ormsgpack
-
     saver = LedgerSaver(ledger)
     data = ormsgpack.packb(ormsgpack.Ext(0, ormsgpack.packb(("antigravity", "geohash", "x"))))
 
