@@ -296,6 +296,7 @@ def test_values_have_their_classes_as_in_memory(
     assert caplog.messages == []
 
 
+@pytest.mark.matrix
 @entries
 def test_values_have_their_classes_in_tasks_too(ledger: chatledger.Ledger, make: Make, given: Any) -> None:
     """The asynchronous methods decode in threads, where no graph calls."""
