@@ -1,27 +1,53 @@
 """The base of a saver: threads, a serializer, and the assistant that it may be bound to."""
 
 import copy
+import logging
 from collections.abc import Collection
+from functools import cached_property
 from typing import Any, Final, Self, cast
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver, Checkpoint, CheckpointTuple
 from langgraph.checkpoint.serde.base import SerializerProtocol
-from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from chatledger.domain.errors import ConfigurationError, InvalidValueError
-from chatledger.domain.thread.namespaces import assistant_namespace, is_within
+from chatledger.domain.thread.namespaces import ASSISTANT, assistant_namespace, is_within
 from chatledger.domain.thread.record import CheckpointRecord
 
+from ...ledger.aio.async_ledger import AsyncLedger
 from ...ledger.ledger import Ledger
 from ...ledger.threads import StoredCheckpoint, Threads
 from .expectations import Expectations
 from .packing import unpack
-from .reader import Makers, Reader
+from .reader import Decoded, Reader
+from .serializer import StateSerializer, checked_classes
 from .values import Values
 
 RUNTIME: Final = "python"
 VALUES: Final = "channel_values"
+ASSISTANT_ID: Final = "assistant_id"
+"""The key in `configurable`, and in the metadata, which LangGraph makes of it."""
+
+_logger = logging.getLogger(__name__)
+_MAX_MIXED: Final = 10_000
+
+
+class AssistantThread(str):
+    """
+    The id of a thread, with the assistant whose checkpoint it was read of.
+
+    Where LangGraph asks for the state of a subgraph, the id of the thread is all that it takes from the config of the checkpoint.
+    """
+
+    __slots__ = ("assistant_id",)
+
+    assistant_id: str
+
+    def __new__(cls, thread_id: str, assistant_id: str = "") -> Self:
+        """Without an assistant in a copy, which gets it afterwards."""
+        made = super().__new__(cls, thread_id)
+        made.assistant_id = assistant_id
+        return made
 
 
 class BoundSaver(BaseCheckpointSaver[Any]):
@@ -29,22 +55,28 @@ class BoundSaver(BaseCheckpointSaver[Any]):
 
     def __init__(
         self,
-        ledger: Ledger,
+        ledger: Ledger | AsyncLedger,
         *,
         serde: SerializerProtocol | None = None,
         allow: Collection[type] = (),
         is_fenced: bool = True,
+        by_assistant: bool = False,
         runtime: str = RUNTIME,
     ) -> None:
-        if not isinstance(ledger, Ledger):
+        if not isinstance(ledger, Ledger | AsyncLedger):
             msg = (
-                f"LedgerSaver needs a Ledger, not {type(ledger).__name__}: open one with chatledger.open(location), beside an "
-                "AsyncLedger of the same location if need be; the async methods of the saver run in worker threads"
+                f"LedgerSaver needs a Ledger or an AsyncLedger, not {type(ledger).__name__}: open one with "
+                "chatledger.open(location), or both at once with LedgerSaver.from_conn_string(location)"
             )
             raise ConfigurationError(msg)
-        super().__init__(serde=serde or JsonPlusSerializer(allowed_msgpack_modules=list(allow) or None))
-        self._threads = Threads(ledger)
+        classes = checked_classes(allow)
+        if serde is not None and classes:
+            msg = "allow= is for the default serializer; tell the one that you give as serde= which classes it may load"
+            raise ConfigurationError(msg)
+        super().__init__(serde=serde or StateSerializer(classes))
+        self._ledger = ledger
         self._expectations, self._is_fenced = Expectations(), is_fenced
+        self._by_assistant, self._mixed = by_assistant, set[str]()
         self._runtime = runtime
         self._root: str | None = None
 
@@ -56,12 +88,16 @@ class BoundSaver(BaseCheckpointSaver[Any]):
     @serde.setter
     def serde(self, serde: SerializerProtocol) -> None:  # pyright: ignore[reportIncompatibleVariableOverride]
         self._serde = serde
-        self._values, self._makers = Values(serde), Makers()
+        self._values, self._decoded = Values(serde), Decoded()
 
     @property
     def ledger(self) -> Ledger:
-        """The ledger that the checkpoints are on."""
-        return self._threads.ledger
+        """The ledger that the checkpoints are on. Of an `AsyncLedger` the one behind it, which is opened now if it is not yet."""
+        return self._ledger if isinstance(self._ledger, Ledger) else self._ledger.blocking()
+
+    @cached_property
+    def _threads(self) -> Threads:
+        return Threads(self.ledger)
 
     @property
     def namespace(self) -> str | None:
@@ -78,7 +114,7 @@ class BoundSaver(BaseCheckpointSaver[Any]):
             NamespaceError: The id is empty or contains `|`.
         """
         bound = copy.copy(self)
-        bound._root = assistant_namespace(assistant_id)  # noqa: SLF001 - of its own class
+        bound._root, bound._by_assistant = assistant_namespace(assistant_id), False  # noqa: SLF001 - of its own class
         return bound
 
     def with_allowlist(self, extra_allowlist: Collection[tuple[str, ...]]) -> Self:
@@ -106,36 +142,115 @@ class BoundSaver(BaseCheckpointSaver[Any]):
             else [],
         )
 
+    def _learn(self) -> None:
+        """Take note of the classes of the graph that calls; before another thread decodes for it, where nobody calls."""
+        if isinstance(self._serde, StateSerializer):
+            self._serde.learn(self._decoded.forget)
+
     def _reader(self) -> Reader:
         """One reading of values that belong together."""
-        return Reader(self._serde, self._makers)
+        self._learn()
+        return Reader(self._serde, self._decoded.makers)
 
     def _metadata(self, record: CheckpointRecord) -> Any:
         return self.serde.loads_typed(record.metadata)
 
     def _config(self, thread_id: str, namespace: str, checkpoint_id: str) -> RunnableConfig:
-        return {
-            "configurable": {
-                "thread_id": thread_id,
-                "checkpoint_ns": self._shown(namespace),
-                "checkpoint_id": checkpoint_id,
-            }
+        configurable = {
+            "thread_id": thread_id,
+            "checkpoint_ns": self._shown(namespace),
+            "checkpoint_id": checkpoint_id,
         }
+        assistant_id = root_of(namespace).removeprefix(ASSISTANT)
+        if self._by_assistant and assistant_id:
+            configurable |= {"thread_id": AssistantThread(thread_id, assistant_id), ASSISTANT_ID: assistant_id}
+        return {"configurable": configurable}
 
     def _place(self, config: RunnableConfig) -> tuple[str, str]:
         """The thread, and the namespace as it is stored."""
-        return thread_id_of(config), self._stored(config.get("configurable", {}).get("checkpoint_ns") or "")
+        thread_id, namespace = thread_id_of(config), config.get("configurable", {}).get("checkpoint_ns") or ""
+        root = self._root_for(config)
+        if root is None:
+            return thread_id, namespace
+        return thread_id, f"{root}|{namespace}" if namespace else root
 
-    def _stored(self, namespace: str) -> str:
-        if self._root is None:
-            return namespace
-        return f"{self._root}|{namespace}" if namespace else self._root
+    def _root_for(self, config: RunnableConfig) -> str | None:
+        """
+        The namespace of the assistant whose checkpoints a config is about; None when it is about those of none.
+
+        Raises:
+            InvalidValueError: The saver goes by assistants, the config names none, and the thread has not just one.
+        """
+        assistant_id = self._assistant_in(config)
+        if not self._by_assistant or assistant_id:
+            return assistant_namespace(assistant_id) if assistant_id else self._root
+        thread_id = thread_id_of(config)
+        root = self._only_root(thread_id, config.get("configurable", {}).get("checkpoint_ns") or "")
+        if root is None:
+            msg = (
+                f"a LedgerSaver with by_assistant=True needs to know whose thread {thread_id!r} is: "
+                "{'configurable': {'thread_id': ..., 'assistant_id': '...'}}"
+            )
+            raise InvalidValueError(msg)
+        return root or None
+
+    def _assistant_in(self, config: RunnableConfig) -> str | None:
+        """The assistant that a config names; None where it names none, or the saver does not go by assistants."""
+        if not self._by_assistant:
+            return None
+        configurable = config.get("configurable", {})
+        thread_id = configurable.get("thread_id")
+        if configurable.get(ASSISTANT_ID):
+            return str(configurable[ASSISTANT_ID])
+        return thread_id.assistant_id if isinstance(thread_id, AssistantThread) else None
+
+    def _only_root(self, thread_id: str, shown: str = "") -> str | None:
+        """
+        The only assistant's namespace of a thread, `""` for none's; None of an empty thread.
+
+        Where it has several it is the one that has a subgraph's namespace, which has unique ids in it.
+        """
+        names = self._threads.namespaces(thread_id)
+        roots = list(dict.fromkeys(map(root_of, names)))
+        if len(roots) > 1 and shown:
+            roots = [root for root in roots if f"{root}|{shown}".removeprefix("|") in names] or roots
+        if len(roots) > 1:
+            msg = (
+                f"thread {thread_id!r} has the namespaces {', '.join(map(repr, roots))}: name one, use for_assistant, "
+                "or give the assistant_id of a saver with by_assistant=True"
+            )
+            raise InvalidValueError(msg)
+        return roots[0] if roots else None
 
     def _shown(self, namespace: str) -> str:
-        return namespace if self._root is None else namespace[len(self._root) + 1 :]
+        root = root_of(namespace) if self._by_assistant else self._root
+        return namespace[len(root) + 1 :] if root else namespace
 
     def _is_ours(self, namespace: str) -> bool:
         return self._root is None or is_within(namespace, self._root)
+
+    def _note_assistant(self, config: RunnableConfig, found: CheckpointTuple) -> None:
+        """Say, once of each thread, that an assistant goes on with what another one left."""
+        if self._root is not None or self._by_assistant:
+            return
+        asking, wrote = config.get("configurable", {}).get(ASSISTANT_ID), found.metadata.get(ASSISTANT_ID)
+        thread_id = thread_id_of(config)
+        if not asking or not wrote or str(asking) == str(wrote) or thread_id in self._mixed:
+            return
+        if len(self._mixed) < _MAX_MIXED:
+            self._mixed.add(thread_id)
+            _logger.warning(
+                "the assistants %r and %r share one state on thread %r; to keep theirs apart, use "
+                "LedgerSaver(ledger, by_assistant=True), or for_assistant(...) for each",
+                str(wrote),
+                str(asking),
+                thread_id,
+            )
+
+
+def root_of(namespace: str) -> str:
+    """The namespace of the assistant that it belongs to; `""` when it is none's."""
+    return namespace.partition("|")[0] if namespace.startswith(ASSISTANT) else ""
 
 
 def thread_id_of(config: RunnableConfig) -> str:

@@ -133,6 +133,17 @@ class Makers:
         self._nodes.put(digest, make, children * 8 + 500)
 
 
+class Decoded:
+    """What the savers that share a serializer have decoded. Who reads keeps the cache that was there when it began."""
+
+    def __init__(self) -> None:
+        self.makers = Makers()
+
+    def forget(self) -> None:
+        """Begin with an empty cache, as the serializer would decode differently now."""
+        self.makers = Makers()
+
+
 class Reader:
     """One reading of values that belong together; each gives objects of its own."""
 

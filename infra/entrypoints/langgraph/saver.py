@@ -1,8 +1,9 @@
 """`LedgerSaver`: LangGraph's checkpoints as events on a ledger."""
 
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+import os
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
@@ -15,6 +16,7 @@ from langgraph.checkpoint.base import (
     get_checkpoint_id,
     get_checkpoint_metadata,
 )
+from langgraph.checkpoint.serde.base import SerializerProtocol
 from msgspec import UNSET
 
 from chatledger.domain.content import Tree
@@ -29,8 +31,10 @@ from chatledger.domain.thread.record import CheckpointRecord
 from chatledger.projections.chat.pages import only_new_collected
 
 from ...ledger.aio.awaiting import in_thread
-from .bound import VALUES, thread_id_of
+from ...ledger.open import open_async
+from .bound import RUNTIME, VALUES, thread_id_of
 from .expectations import begin_flow, need_flow
+from .opening import SaverOpening
 from .packing import next_version, pack, versions_of
 from .pruning import plan_prune, plan_removal
 from .reader import delta_history
@@ -45,14 +49,51 @@ class LedgerSaver(ThreadQueries):  # pyright: ignore[reportIncompatibleVariableO
     overwritten. Safe for threads and tasks; the async methods run in worker threads.
 
     Args:
-        ledger: The ledger, which stays open as long as the saver is used and is not closed by it.
+        ledger: A `Ledger` or an `AsyncLedger`, which stays open as long as the saver is used and is not closed by it.
+            `from_conn_string` makes a saver that opens and closes its own.
         serde: The serializer. By default LangGraph's own, and strict: it loads plain data, messages and other types that
-            LangGraph knows to be safe, and `allow`; of other classes the data remain.
-        allow: Classes that may be loaded besides, of the state of your graphs.
+            LangGraph knows to be safe, the classes that the schemas of the graphs name which use the saver, and `allow`.
+            Of objects of other classes the data remain, and the log of `chatledger` says so.
+        allow: Classes that may be loaded besides. Only for the default serializer.
         is_fenced: Refuse to go on from a checkpoint from which another writer, or a run at the same time, went on since it was read
             as the latest one.
+        by_assistant: Keep what each assistant has on a thread apart: of the one that `configurable` names as `assistant_id`,
+            as `for_assistant` does. Where it names none, the only assistant of the thread is meant.
         runtime: What is recorded as the writer; checkpoints of others are not resumed.
     """
+
+    @classmethod
+    def from_conn_string(
+        cls,
+        location: str | os.PathLike[str],
+        *,
+        serde: SerializerProtocol | None = None,
+        allow: Collection[type] = (),
+        is_fenced: bool = True,
+        by_assistant: bool = False,
+        runtime: str = RUNTIME,
+        **options: Any,
+    ) -> SaverOpening[Self]:
+        """
+        A saver with a ledger of its own, which is opened by `with` or `async with` and closed at the end of it.
+
+        Args:
+            location: Where the ledger is, as of `chatledger.open`.
+            serde: As of the saver, like those that follow.
+            allow: Classes that may be loaded besides.
+            is_fenced: Refuse runs that go on where another one did.
+            by_assistant: Keep assistants apart.
+            runtime: What is recorded as the writer.
+            options: The others of `chatledger.open`, such as `durability` and `encryption`.
+
+        Raises:
+            ConfigurationError: An argument is none of the kind that it should be.
+
+        Opening raises what `chatledger.open` does.
+        """
+        ledger = open_async(location, **options)
+        saver = cls(ledger, serde=serde, allow=allow, is_fenced=is_fenced, by_assistant=by_assistant, runtime=runtime)
+        return SaverOpening(saver, ledger)
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """
@@ -60,6 +101,7 @@ class LedgerSaver(ThreadQueries):  # pyright: ignore[reportIncompatibleVariableO
 
         Raises:
             RuntimeMismatchError: Another runtime wrote it.
+            InvalidValueError: The config names no thread; or no assistant, and the saver needs to know which one.
         """
         begin_flow()
         thread_id, namespace = self._place(config)
@@ -74,7 +116,9 @@ class LedgerSaver(ThreadQueries):  # pyright: ignore[reportIncompatibleVariableO
             raise RuntimeMismatchError(
                 thread_id, found.record.checkpoint_id, found=found.record.runtime, expected=self._runtime
             )
-        return self._tuple(found, reader)
+        tuple_ = self._tuple(found, reader)
+        self._note_assistant(config, tuple_)
+        return tuple_
 
     def list(
         self,
@@ -88,7 +132,8 @@ class LedgerSaver(ThreadQueries):  # pyright: ignore[reportIncompatibleVariableO
         Checkpoints, newest first: of all threads, of a thread, of a namespace of it, or one.
 
         Args:
-            config: `thread_id`, and `checkpoint_ns` and `checkpoint_id` when given. None: of all threads.
+            config: `thread_id`, and `checkpoint_ns` and `checkpoint_id` when given. None: of all threads. With `by_assistant`
+                also `assistant_id`; without one, of all assistants.
             filter: What the metadata must equal, key by key.
             before: Only checkpoints with smaller ids than this one's.
             limit: At most so many; none when 0 or negative.
@@ -111,21 +156,25 @@ class LedgerSaver(ThreadQueries):  # pyright: ignore[reportIncompatibleVariableO
     ) -> Iterator[CheckpointTuple]:
         if limit is not None and limit <= 0:
             return
-        configurable = {} if config is None else config.get("configurable", {})
         thread_id = None if config is None else thread_id_of(config)
-        namespace = configurable.get("checkpoint_ns")
+        wanted_ns = None if config is None else config.get("configurable", {}).get("checkpoint_ns")
+        is_of_all = config is None or (self._by_assistant and not self._assistant_in(config))
+        within = self._root if config is None or is_of_all else self._root_for(config)
+        namespace = None if config is None or is_of_all or wanted_ns is None else self._place(config)[1]
         only = None if config is None else get_checkpoint_id(config) or None
         bound = None if before is None else get_checkpoint_id(before) or None
 
         def keep(_thread_id: str, record: CheckpointRecord) -> bool:
+            if is_of_all and wanted_ns is not None and self._shown(record.namespace) != wanted_ns:
+                return False
             metadata: dict[str, Any] = self.serde.loads_typed(record.metadata) if wanted else {}
             return all(metadata.get(key) == value for key, value in (wanted or {}).items())
 
         reader = self._reader()
         for found in self._threads.checkpoints(
             thread_id,
-            None if namespace is None else self._stored(namespace),
-            within=self._root,
+            namespace,
+            within=within,
             before=bound,
             only=only,
             keep=keep,
@@ -138,7 +187,7 @@ class LedgerSaver(ThreadQueries):  # pyright: ignore[reportIncompatibleVariableO
             yield self._tuple(found, reader)
         if bound is not None and thread_id is not None and namespace is not None:
             # A graph that is replayed looks so for what a subgraph had then, and begins it anew when that was nothing.
-            self._expectations.note(thread_id, self._stored(namespace), None, is_named=True)
+            self._expectations.note(thread_id, namespace, None, is_named=True)
 
     def put(
         self,
@@ -332,6 +381,7 @@ class LedgerSaver(ThreadQueries):  # pyright: ignore[reportIncompatibleVariableO
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Asynchronous version of `get_tuple`."""
         begin_flow()
+        self._learn()
         return await in_thread(lambda: self.get_tuple(config))
 
     async def alist(
@@ -343,6 +393,7 @@ class LedgerSaver(ThreadQueries):  # pyright: ignore[reportIncompatibleVariableO
         limit: int | None = None,
     ) -> AsyncIterator[CheckpointTuple]:
         """Asynchronous version of `list`."""
+        self._learn()
         found = self.list(config, filter=filter, before=before, limit=limit)
         while (one := await in_thread(lambda: next(found, None))) is not None:
             yield one
@@ -384,4 +435,5 @@ class LedgerSaver(ThreadQueries):  # pyright: ignore[reportIncompatibleVariableO
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> Mapping[str, DeltaChannelHistory]:
         """Asynchronous version of `get_delta_channel_history`."""
+        self._learn()
         return await in_thread(lambda: self.get_delta_channel_history(config=config, channels=channels))

@@ -389,6 +389,17 @@ class AsyncLedger(AsyncClosing):
         """The ledger, if it is open."""
         return self._ledger
 
+    def blocking(self) -> Ledger:
+        """
+        The blocking ledger behind this one, for code that runs in other threads; it is opened now if it is not yet.
+
+        It is the same ledger: closing either closes both.
+
+        Raises:
+            LedgerClosedError: This ledger was closed.
+        """
+        return self._open()
+
     def waiting(self) -> Waiting | None:
         """The tasks of this event loop that wait for other threads; None where the loop is not asyncio's."""
         try:

@@ -17,7 +17,6 @@ from tests.support.encrypted_world import found_in
 from tests.support.soak import examples
 
 import chatledger
-from chatledger.domain.errors import ConfigurationError
 from chatledger.infra.testing.savers import Calls
 from chatledger.langgraph import LedgerSaver
 from chatledger.projections.lmdb.cache import Remembered
@@ -187,13 +186,6 @@ def test_what_is_asked_for_stays_longer_than_what_is_not() -> None:
         assert remembered.get(0) == 0
         remembered.put(key, key, 1)
     assert remembered.get(1) is None
-
-
-@pytest.mark.anyio
-async def test_a_ledger_of_the_wrong_kind_is_refused_at_once() -> None:
-    async with chatledger.open_async("memory:") as ledger:
-        with pytest.raises(ConfigurationError, match=r"needs a Ledger, not AsyncLedger: open one"):
-            LedgerSaver(ledger)  # type: ignore[arg-type]  # what is tested
 
 
 def test_a_serializer_that_is_set_later_serializes_everything(tmp_path: Path) -> None:

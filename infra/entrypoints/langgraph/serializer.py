@@ -1,0 +1,167 @@
+"""LangGraph's serializer, loading only the classes that are allowed or that a graph names."""
+
+import logging
+import threading
+import weakref
+from collections.abc import Callable, Iterable
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+import ormsgpack
+from langgraph.checkpoint.serde._msgpack import SAFE_MSGPACK_TYPES
+from langgraph.checkpoint.serde.event_hooks import emit_serde_event
+from langgraph.checkpoint.serde.jsonplus import (
+    EXT_CONSTRUCTOR_KW_ARGS,
+    EXT_CONSTRUCTOR_POS_ARGS,
+    EXT_CONSTRUCTOR_SINGLE_ARG,
+    EXT_DELTA_SNAPSHOT,
+    EXT_PYDANTIC_V1,
+    EXT_PYDANTIC_V2,
+    JsonPlusSerializer,
+    _msgpack_ext_hook,  # pyright: ignore[reportPrivateUsage]  # there under this name "in case anyone imported it"
+)
+from langgraph.checkpoint.serde.types import _DeltaSnapshot  # pyright: ignore[reportPrivateUsage]  # its only name
+
+from chatledger.domain.errors import ConfigurationError
+
+from .classes import calling_graph, classes_of
+
+if TYPE_CHECKING:
+    from .classes import Graph
+
+_logger = logging.getLogger(__name__)
+_MAX_TOLD: Final = 1_000
+
+Names = Iterable[tuple[str, ...] | type]
+
+
+class StateSerializer(JsonPlusSerializer):
+    """
+    LangGraph's own serializer, which loads a class only if a graph names it, or the caller does.
+
+    Besides these it loads what LangGraph knows to be safe. Of an object of another class it gives the data, and the log says
+    so once. Safe for threads.
+
+    Args:
+        allow: Classes that are loaded whatever the graphs name, or their modules and names.
+    """
+
+    def __init__(self, allow: Names = ()) -> None:
+        self._allowed = set(map(_name_of, allow))
+        self._graphs = weakref.WeakSet["Graph"]()
+        self._learning = threading.Lock()
+        self._told: set[tuple[str, str]] = set()
+        super().__init__(allowed_msgpack_modules=list(self._allowed) or None, __unpack_ext_hook__=self._revive)
+
+    def learn(self, on_more: Callable[[], None]) -> None:
+        """
+        Allow the classes of the graph that calls, if it is one that was not seen yet.
+
+        `on_more` is called when there are new ones, before other threads may decode with them.
+        """
+        graph = calling_graph()
+        if graph is None or graph in self._graphs:
+            return
+        names = set(map(_name_of, classes_of(graph)))
+        with self._learning:
+            if not names <= self._allowed:
+                self._allowed = self._allowed | names
+                on_more()
+            self._graphs.add(graph)
+
+    def with_msgpack_allowlist(self, extra_allowlist: Names) -> "StateSerializer":
+        """Return a serializer that loads these classes too; this one when it loads them already."""
+        names = set(map(_name_of, extra_allowlist))
+        return self if names <= self._allowed else StateSerializer([*self._allowed, *names])
+
+    def _unpack(self, data: bytes) -> Any:
+        return ormsgpack.unpackb(data, ext_hook=self._revive, option=ormsgpack.OPT_NON_STR_KEYS)
+
+    def _revive(self, code: int, data: bytes) -> Any:
+        """The object of an extension of msgpack; its data when its class may not be loaded, or does not take them."""
+        if code == EXT_DELTA_SNAPSHOT:
+            return _DeltaSnapshot(self._unpack(data))
+        make = _MAKERS.get(code)
+        if make is None:
+            return _msgpack_ext_hook(code, data)  # it has no class of a user: an array, or a moment
+        try:
+            module, name, given, *_ = self._unpack(data)
+        except (TypeError, ValueError):
+            return None  # no serializer has written this; LangGraph's takes it so too
+        if not self._may_load(module, name):
+            return given
+        try:
+            return make(getattr(import_module(module), name), given)
+        except Exception as error:  # noqa: BLE001 - a class may raise anything
+            if self._is_first(module, name):
+                _logger.warning(
+                    "%r cannot be made from its data any more, which are given instead: %r", f"{module}.{name}", error
+                )
+            return given
+
+    def _may_load(self, module: Any, name: Any) -> bool:
+        if not (isinstance(module, str) and isinstance(name, str)):
+            return False
+        key = (module, name)
+        if key in SAFE_MSGPACK_TYPES or key in self._allowed:
+            return True
+        emit_serde_event({"kind": "msgpack_blocked", "module": module, "name": name})
+        if self._is_first(module, name):
+            _logger.warning(
+                "a checkpoint has an object of %r, which is not loaded: neither the schema of a graph that used this saver "
+                "names the class nor allow=; its data are given instead. To load it: LedgerSaver(ledger, allow=[%s])",
+                f"{module}.{name}",
+                name if name.isidentifier() else "...",
+            )
+        return False
+
+    def _is_first(self, module: str, name: str) -> bool:
+        """Whether nothing was said of this class yet."""
+        if (module, name) in self._told or len(self._told) >= _MAX_TOLD:
+            return False
+        self._told.add((module, name))
+        return True
+
+
+def checked_classes(allow: Any) -> list[type]:
+    """
+    The classes of an `allow=`.
+
+    Raises:
+        ConfigurationError: It is not a collection of classes.
+    """
+    is_collection = isinstance(allow, Iterable) and not isinstance(allow, str | bytes | type)
+    listed: list[Any] = list(allow) if is_collection else [allow]
+    wrong = [one for one in listed if not isinstance(one, type)]
+    if wrong or not is_collection:
+        msg = f"allow takes a list of classes, as in allow=[Plan], not {(wrong or [allow])[0]!r}"
+        raise ConfigurationError(msg)
+    return listed
+
+
+def _name_of(one: tuple[str, ...] | type) -> tuple[str, ...]:
+    return (one.__module__, one.__name__) if isinstance(one, type) else tuple(one)
+
+
+def _make_from_values(kind: Any, given: Any) -> Any:
+    if (kind.__module__, kind.__name__) == ("langgraph.types", "Send") and len(given) > 2:
+        return kind(*given[:2], timeout=given[2])
+    return kind(*given)
+
+
+def _make_model(kind: Any, given: Any) -> Any:
+    """A model of Pydantic; without its checks where these refuse what was stored."""
+    try:
+        return kind(**given)
+    except Exception:  # noqa: BLE001 - validators may raise anything
+        construct = kind.model_construct if hasattr(kind, "model_construct") else kind.construct
+        return construct(**given)
+
+
+_MAKERS: Final[dict[int, Callable[[Any, Any], Any]]] = {
+    EXT_CONSTRUCTOR_SINGLE_ARG: lambda kind, given: kind(given),
+    EXT_CONSTRUCTOR_POS_ARGS: _make_from_values,
+    EXT_CONSTRUCTOR_KW_ARGS: lambda kind, given: kind(**given),
+    EXT_PYDANTIC_V1: _make_model,
+    EXT_PYDANTIC_V2: _make_model,
+}
