@@ -72,12 +72,13 @@ def _is_sqlite_ledger(file: Path) -> bool:
 def _is_postgres_ledger(location: str) -> bool:
     try:
         import psycopg
+        from psycopg.conninfo import make_conninfo
     except ImportError:
         return True
     place = {name.removeprefix("POSTGRES_").lower(): value for name, value in postgres_settings(location).items()}
     schema = place.pop("schema")
     try:
-        with psycopg.connect(**place, connect_timeout=_PATIENCE_S) as connection:
+        with psycopg.connect(make_conninfo(**place, connect_timeout=_PATIENCE_S)) as connection:
             names = connection.execute(
                 "SELECT 1 FROM pg_tables WHERE schemaname = %s AND tablename = %s", (schema, _POSTGRES_TABLE)
             )
