@@ -121,7 +121,7 @@ def from_ui_message(
         InvalidValueError: It is no UIMessage.
     """
     if not is_ui_message(value):
-        msg = f"expected text or a UIMessage, an object with `role` and `parts`, not {type(value).__name__}"
+        msg = f"expected text or a UIMessage, an object with `role` and `parts`, not {type(value).__name__}; messages of other APIs go to `append` and `set` as they are, or through chatledger.codecs"
         raise InvalidValueError(msg)
     mapping = cast("Mapping[str, Any]", value)
     name = mapping["role"] if role is None else role

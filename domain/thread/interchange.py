@@ -1,6 +1,6 @@
 """A whole thread of agents as exports hand it out and imports hand it in, and the decision that takes it in."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, Protocol
 
 import msgspec
@@ -98,12 +98,16 @@ class ListedThreadState(ThreadState, Protocol):
         ...
 
 
+def no_thread(thread_id: str) -> NotFoundError:
+    """The error when there is no such thread."""
+    return NotFoundError(f"no thread {thread_id!r}")
+
+
 def exported_thread(state: ListedThreadState) -> ImportedThread:
     """Return a whole thread. Raises `NotFoundError` when there is none."""
     record = state.record
     if record is None:
-        msg = f"no thread {state.thread_id!r}"
-        raise NotFoundError(msg)
+        raise no_thread(state.thread_id)
     pieces = PieceExport(state.content, f"thread {state.thread_id!r}")
     before: dict[tuple[str, str], bytes] = {}
     steps: list[ImportedStep] = []
@@ -271,15 +275,26 @@ def _check_acyclic(steps: dict[CheckpointKey, CheckedStep]) -> None:
         sound |= path
 
 
-def check_same_thread(state: ListedThreadState, thread: CheckedThread) -> None:
+WriteKey = tuple[CheckpointKey, str, int]
+"""A pending write: its checkpoint, its task, and its place there."""
+
+
+def check_same_thread(state: ListedThreadState, thread: CheckedThread) -> dict[WriteKey, StoredWrite]:
     """
     Check that a thread can be taken in: there is none of its id, or one of the two goes on where the other one ends.
+
+    Writes below slot 0, such as interrupts and answers to them, are replaced when an agent goes on, so the longer one has the
+    newer ones.
+
+    Returns:
+        The writes that are here, and that the export replaces.
 
     Raises:
         AlreadyExistsError: There is one with other content, or each has what the other lacks.
     """
     if state.record is None:
-        return
+        return {}
+    replaced: dict[WriteKey, StoredWrite] = {}
     here = [(name, found) for name in state.namespaces() for found in state.checkpoint_ids(name)]
     only_here: CheckpointKey | None = next((key for key in here if key not in thread.steps), None)
     only_there: CheckpointKey | None = None
@@ -287,6 +302,7 @@ def check_same_thread(state: ListedThreadState, thread: CheckedThread) -> None:
         known, writes = state.checkpoint(*key), state.writes(*key)
         if _differs(step, known, writes):
             raise _other_content(state.thread_id, f"checkpoint {key[1]!r} (namespace {key[0]!r}) differs")
+        replaced |= _replaced(key, step.writes, writes)
         slots, known_slots = len(step.writes), len(writes)
         common = len(_slots(step.writes) & _slots(writes))
         if common < known_slots or (known is not None and step.record is None):
@@ -298,6 +314,27 @@ def check_same_thread(state: ListedThreadState, thread: CheckedThread) -> None:
         if only_here == only_there:
             why = f"each has writes at checkpoint {only_here[1]!r} that the other lacks"
         raise _other_content(state.thread_id, why)
+    if replaced and only_here is None and only_there is None:
+        (_, checkpoint_id), _, _ = next(iter(replaced))
+        why = f"both end at checkpoint {checkpoint_id!r} with other writes, and nothing says which are newer"
+        raise _other_content(state.thread_id, why)
+    return replaced if only_there is not None else {}
+
+
+def _replaced(
+    key: CheckpointKey, writes: Sequence[StoredWrite], known: Sequence[StoredWrite]
+) -> dict[WriteKey, StoredWrite]:
+    """The known writes below slot 0 in whose places others stand."""
+    by_slot = _by_slot(writes)
+    return {
+        (key, write.task_id, write.index): write
+        for write in known
+        if write.index < 0 and by_slot.get((write.task_id, write.index), write) != write
+    }
+
+
+def _by_slot(writes: Sequence[StoredWrite]) -> dict[tuple[str, int], StoredWrite]:
+    return {(write.task_id, write.index): write for write in writes}
 
 
 def _slots(writes: Sequence[StoredWrite]) -> set[tuple[str, int]]:
@@ -305,13 +342,16 @@ def _slots(writes: Sequence[StoredWrite]) -> set[tuple[str, int]]:
 
 
 def _differs(step: CheckedStep, known: CheckpointRecord | None, writes: Sequence[StoredWrite]) -> bool:
-    """Whether what both have of a checkpoint and its writes is not the same. When it was stored does not matter."""
+    """
+    Whether what both have of a checkpoint and its lasting writes, from slot 0 on, is not the same. When it was stored does not
+    matter.
+    """
     if step.record is not None and known is not None:
         record = msgspec.structs.replace(step.record, stored_at=known.stored_at)
         if record != known:
             return True
-    by_slot = {(write.task_id, write.index): write for write in writes}
-    return any(by_slot.get((write.task_id, write.index), write) != write for write in step.writes)
+    by_slot = _by_slot(writes)
+    return any(by_slot.get((write.task_id, write.index), write) != write for write in step.writes if write.index >= 0)
 
 
 def _other_content(thread_id: str, why: str) -> AlreadyExistsError:
@@ -323,10 +363,17 @@ def _other_content(thread_id: str, why: str) -> AlreadyExistsError:
 
 
 def decide_import_thread(
-    state: ThreadState, thread: CheckedThread, steps: Sequence[CheckedStep], *, limit: int
+    state: ThreadState,
+    thread: CheckedThread,
+    steps: Sequence[CheckedStep],
+    *,
+    replaced: Mapping[WriteKey, StoredWrite],
+    limit: int,
 ) -> tuple[list[Body], int]:
     """
     Return what the thread lacks of the first of some steps, in up to `limit` events, and how many of them are done with that.
+
+    Of writes that are there with other content, those of `replaced` are written anew, as long as they are what it says.
 
     Raises:
         AlreadyExistsError: One of them is there and differs.
@@ -335,7 +382,7 @@ def decide_import_thread(
     written: dict[bytes, Piece] = {}
     done = used_bytes = 0
     for step in steps:
-        more = list(_added(state, thread, step, written))
+        more = list(_added(state, thread, step, written, replaced))
         size = sum(size_of(getattr(body, "pieces", ())) for body in more)
         if bodies and (len(bodies) + len(more) > limit or used_bytes + size > _MOST_COMMIT_BYTES):
             break
@@ -349,15 +396,21 @@ def decide_import_thread(
     return bodies, done
 
 
-def _added(state: ThreadState, thread: CheckedThread, step: CheckedStep, written: dict[bytes, Piece]) -> Iterator[Body]:
+def _added(
+    state: ThreadState,
+    thread: CheckedThread,
+    step: CheckedStep,
+    written: dict[bytes, Piece],
+    replaced: Mapping[WriteKey, StoredWrite],
+) -> Iterator[Body]:
     """Yield what the thread lacks of a step; `written` are the pieces that came in the same commit."""
     key = step.namespace, step.checkpoint_id
     known, writes = state.checkpoint(*key), state.writes(*key)
     if _differs(step, known, writes):
         raise _other_content(state.thread_id, f"checkpoint {key[1]!r} (namespace {key[0]!r}) differs")
     record = step.record if known is None else None
-    taken = _slots(writes)
-    new = [write for write in step.writes if (write.task_id, write.index) not in taken]
+    here = _by_slot(writes)
+    new = [write for write in step.writes if _is_new(write, here, replaced.get((key, write.task_id, write.index)))]
     found: dict[bytes, Piece] = {}
     for digest in [*(record.channels.values() if record is not None else ()), *(write.digest for write in new)]:
         thread.pieces.missing(digest, lambda at: at in written or state.has_content(at), found)
@@ -369,3 +422,8 @@ def _added(state: ThreadState, thread: CheckedThread, step: CheckedStep, written
     if record is not None and (record.is_orphan or record.skeleton is not None):
         bare = () if record.skeleton is None else (Skeleton(*key, record.skeleton),)
         yield AgentCheckpointsDeleted("pruned", skeletons=bare, orphans=(key,) if record.is_orphan else ())
+
+
+def _is_new(write: StoredWrite, here: Mapping[tuple[str, int], StoredWrite], replaced: StoredWrite | None) -> bool:
+    known = here.get((write.task_id, write.index))
+    return known is None or (known == replaced and known != write)

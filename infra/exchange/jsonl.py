@@ -22,8 +22,7 @@ The lossless export of chatledger: one JSON object a line.
 The counts show a file that was cut off, wherever the cut is. Binary content is base64.
 """
 
-import contextlib
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import IO, Any, ClassVar, Final
 
 import msgspec
@@ -195,9 +194,25 @@ class _Draft:
         return tuple(value for value, _ in self.records[kind])
 
 
-class _ThreadDraft(_Draft):
-    """What was read of a thread. An agent would go on from an earlier step of it, so that less than all is of no use."""
+class _WholeDraft(_Draft):
+    """What was read of a thread or a state. An agent would go on from an earlier step, so that less than all is of no use."""
 
+    def whole(self) -> ImportedThread | ImportedState:
+        """Return all that was read. Raises `InvalidValueError` when it is damaged."""
+        raise NotImplementedError
+
+    def finish(self, ids: MessageIds, report: Reporter, *, is_whole: bool) -> Exported | None:
+        del ids
+        if not is_whole:
+            return None
+        try:
+            return self.whole()
+        except InvalidValueError as error:
+            report.incomplete(f"{self.name} is left out: {error}", line=self.line)
+            return None
+
+
+class _ThreadDraft(_WholeDraft):
     kinds = frozenset({"piece", "step"})
     end_kind = "thread_end"
 
@@ -210,22 +225,14 @@ class _ThreadDraft(_Draft):
         writes = sum(len(step.writes) for step in steps)
         return _ThreadEnd(thread_id=self.head.id, pieces=len(self.records["piece"]), steps=len(steps), writes=writes)
 
-    def finish(self, ids: MessageIds, report: Reporter, *, is_whole: bool) -> Exported | None:
-        del ids
-        if not is_whole:
-            return None
-        thread = ImportedThread(
-            id=self.head.id, owner=self.head.owner, pieces=self.values("piece"), steps=self.values("step")
-        )
-        with _left_out(self, report):
-            check_thread(thread)
-            return thread
-        return None
+    def whole(self) -> ImportedThread:
+        head = self.head
+        thread = ImportedThread(id=head.id, owner=head.owner, pieces=self.values("piece"), steps=self.values("step"))
+        check_thread(thread)
+        return thread
 
 
-class _StateDraft(_Draft):
-    """What was read of a state of a graph. As with threads, less than all is of no use."""
-
+class _StateDraft(_WholeDraft):
     kinds = frozenset({"piece", "version"})
     end_kind = "state_end"
 
@@ -237,32 +244,14 @@ class _StateDraft(_Draft):
         versions = len(self.records["version"])
         return _StateEnd(state_id=self.head.id, pieces=len(self.records["piece"]), versions=versions)
 
-    def finish(self, ids: MessageIds, report: Reporter, *, is_whole: bool) -> Exported | None:
-        del ids
-        if not is_whole:
-            return None
-        state = ImportedState(
-            id=self.head.id,
-            expires_at=self.head.expires_at,
-            pieces=self.values("piece"),
-            versions=self.values("version"),
-        )
-        with _left_out(self, report):
-            check_state(state)
-            return state
-        return None
+    def whole(self) -> ImportedState:
+        head, pieces, versions = self.head, self.values("piece"), self.values("version")
+        state = ImportedState(id=head.id, expires_at=head.expires_at, pieces=pieces, versions=versions)
+        check_state(state)
+        return state
 
 
 _DRAFTS: Final[dict[str, type[_Draft]]] = {"chat": _Draft, "thread": _ThreadDraft, "state": _StateDraft}
-
-
-@contextlib.contextmanager
-def _left_out(draft: _Draft, report: Reporter) -> Generator[None]:
-    """Report that what was read is damaged."""
-    try:
-        yield
-    except InvalidValueError as error:
-        report.incomplete(f"{draft.name} is left out: {error}", line=draft.line)
 
 
 def write_header(stream: IO[bytes]) -> None:

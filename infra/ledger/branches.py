@@ -1,6 +1,7 @@
 """Branches: create, fork, activate, rename, move, delete."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from contextlib import closing
 from typing import Literal
 
 from chatledger.domain.chat.decide_branches import (
@@ -27,7 +28,8 @@ from chatledger.projections.chat.reader import IndexedChat
 from chatledger.projections.log.kinds import CHATS
 
 from .drafts import new_id
-from .port import ChatsToRead, LedgerPart
+from .port import ChatsToRead, LedgerPart, LedgerStore
+from .scopes.as_of import AsOfStore, find_point
 
 
 class BranchMethods(LedgerPart):
@@ -147,8 +149,10 @@ class BranchMethods(LedgerPart):
             ChatNotFoundError, BranchNotFoundError: The chat or the branch is not there; the active branch stays.
         """
         check_id(chat_id, "chat_id")
-        self._store.execute(CHATS, chat_id, lambda state, now: decide_activate(state, name), kind=BranchActivated)
-        return self._branch_now(chat_id, name)
+        recorded = self._store.execute(
+            CHATS, chat_id, lambda state, _now: decide_activate(state, name), kind=BranchActivated
+        )
+        return branch_after(self._store, chat_id, recorded, name)
 
     def rename_branch(self, chat_id: str, name: str, new_name: str) -> Branch:
         """
@@ -169,10 +173,10 @@ class BranchMethods(LedgerPart):
             BranchExistsError: The new name is taken.
         """
         check_id(chat_id, "chat_id")
-        self._store.execute(
+        recorded = self._store.execute(
             CHATS, chat_id, lambda state, _now: decide_rename_branch(state, name, new_name), kind=BranchRenamed
         )
-        return self._branch_now(chat_id, new_name)
+        return branch_after(self._store, chat_id, recorded, new_name)
 
     def delete_branch(self, chat_id: str, name: str) -> bool:
         """
@@ -195,12 +199,6 @@ class BranchMethods(LedgerPart):
             kind=(BranchActivated, BranchDeleted),
         )
         return bool(written)
-
-    def _branch_now(self, chat_id: str, name: str) -> Branch:
-        branch = self.get_branch(chat_id, name)
-        if branch is None:  # the chat or the branch was deleted in between
-            raise BranchNotFoundError(chat_id, name)
-        return branch
 
     def move_head(
         self,
@@ -255,6 +253,34 @@ class BranchMethods(LedgerPart):
         chat_id = sought_id(chat_id, "chat_id")
         with self._store.snapshot(ChatsToRead(chat_id)) as snapshot:
             return snapshot.chat(chat_id).branches()
+
+
+def branch_after(store: LedgerStore, chat_id: str, recorded: Sequence[Recorded], name: str) -> Branch:
+    """
+    Return the branch that a commit activated, made or renamed; the one of that name when nothing was written.
+
+    It is as it is now, also under a newer name. Where it was deleted since, as may be when a command is repeated, it is as the
+    commit left it.
+
+    Raises:
+        BranchNotFoundError: The chat was deleted since.
+    """
+    bodies = [one.body for one in recorded if isinstance(one.body, BranchActivated | BranchCreated | BranchRenamed)]
+    branch_id = bodies[0].branch_id if bodies else None
+    with store.snapshot() as snapshot:
+        chat = snapshot.chat(chat_id)
+        branch = chat.branch(name)
+        if branch_id is not None and (branch is None or branch.id != branch_id):
+            branch = _with_id(chat.branches(), branch_id)
+    if branch is None and branch_id is not None:
+        with (
+            closing(AsOfStore(lambda: store, find_point(store, recorded[-1].position))) as then,
+            then.snapshot(ChatsToRead(chat_id)) as snapshot,
+        ):
+            branch = _with_id(snapshot.chat(chat_id).branches(), branch_id)
+    if branch is None:
+        raise BranchNotFoundError(chat_id, name)
+    return branch
 
 
 def _with_id(branches: Iterable[Branch], branch_id: str) -> Branch | None:

@@ -22,7 +22,7 @@ from chatledger.domain.chat.interchange import (
 )
 from chatledger.domain.chat.runs import RegenerationRecord
 from chatledger.domain.errors import AccessDeniedError, ChatNotFoundError, NotFoundError
-from chatledger.domain.graph.events import StateDeleted, StatePut, parse_state_id, shown_id
+from chatledger.domain.graph.events import StateDeleted, StatePut, shown_id
 from chatledger.domain.graph.interchange import (
     ImportedState,
     StateImportResult,
@@ -31,7 +31,7 @@ from chatledger.domain.graph.interchange import (
     decide_import_state,
     exported_state,
 )
-from chatledger.domain.limits import check_id, sought_id
+from chatledger.domain.limits import NO_ID, check_id, sought_id
 from chatledger.domain.thread.events import AgentCheckpointPut, AgentWritesPut
 from chatledger.domain.thread.interchange import (
     ImportedThread,
@@ -40,6 +40,7 @@ from chatledger.domain.thread.interchange import (
     check_thread,
     decide_import_thread,
     exported_thread,
+    no_thread,
 )
 from chatledger.domain.values import Branch, Checkpoint, Graph, Message, make_graph
 from chatledger.projections.chat.pages import only_new_collected
@@ -130,7 +131,7 @@ class InterchangeMethods(LedgerPart):
                 msg = f"thread {given.id!r} cannot be made for another user by a ledger that is limited to one"
                 raise AccessDeniedError(msg)
             known = snapshot.stream(THREADS, given.id)
-            check_same_thread(known, given)
+            replaced = check_same_thread(known, given)
             is_new = known.record is None
         steps = [*given.steps.values()]
         done = count = 0
@@ -138,7 +139,7 @@ class InterchangeMethods(LedgerPart):
 
         def decide(state: IndexedThread, _now: int) -> list[Body]:
             nonlocal count
-            bodies, count = decide_import_thread(state, given, steps[done:], limit=_COMMIT_EVENTS)
+            bodies, count = decide_import_thread(state, given, steps[done:], replaced=replaced, limit=_COMMIT_EVENTS)
             return bodies
 
         while True:
@@ -162,7 +163,8 @@ class InterchangeMethods(LedgerPart):
 
         Source: the LMDB index at `position`.
         """
-        check_id(thread_id, "thread_id")
+        if sought_id(thread_id, "thread_id") == NO_ID:
+            raise no_thread(thread_id)
         with self._store.snapshot() as snapshot:
             return exported_thread(snapshot.stream(THREADS, thread_id))
 
@@ -212,13 +214,11 @@ class InterchangeMethods(LedgerPart):
 
         Raises:
             NotFoundError: There is no such state, or it has expired.
-            InvalidValueError: The id is none of a state.
 
         Source: the LMDB index at `position`.
         """
-        parse_state_id(state_id)
         with self._store.snapshot() as snapshot:
-            state = snapshot.stream(STATES, state_id)
+            state = snapshot.stream(STATES, sought_id(state_id, "state_id"))
             if state.record is None:
                 msg = f"no state {shown_id(state_id)!r}"
                 raise NotFoundError(msg)

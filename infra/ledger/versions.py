@@ -2,11 +2,12 @@
 
 from chatledger.domain.chat.decide_branches import decide_show
 from chatledger.domain.chat.events import BranchActivated, BranchCreated
-from chatledger.domain.errors import BranchNotFoundError, InvalidValueError, MessageNotFoundError
+from chatledger.domain.errors import InvalidValueError, MessageNotFoundError
 from chatledger.domain.limits import check_count, check_id, sought_id
 from chatledger.domain.values import Branch, Page, Versions
 from chatledger.projections.log.kinds import CHATS
 
+from .branches import branch_after
 from .drafts import new_id
 from .messages import branch_at, chain_end
 from .port import ChatsToRead, LedgerPart
@@ -103,17 +104,12 @@ class VersionMethods(LedgerPart):
             kind=(BranchActivated, BranchCreated),
         )
         body = written[0].body if written else None
-        with self._store.snapshot() as snapshot:
-            chat = snapshot.chat(chat_id)
-            name = (
-                body.name
-                if isinstance(body, BranchActivated | BranchCreated)
-                else branch_at(chat, None, chat_id=chat_id).name
-            )
-            branch = chat.branch(name)
-        if branch is None:  # it was deleted or renamed in between
-            raise BranchNotFoundError(chat_id, name)
-        return branch
+        if isinstance(body, BranchActivated | BranchCreated):
+            name = body.name
+        else:
+            with self._store.snapshot() as snapshot:
+                name = branch_at(snapshot.chat(chat_id), None, chat_id=chat_id).name
+        return branch_after(self._store, chat_id, written, name)
 
     def _chat_of(self, message_id: str) -> str:
         """The id of the chat that has a message; the log is asked whether the index is behind before there is none."""

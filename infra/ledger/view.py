@@ -83,7 +83,8 @@ class LedgerView:
     """
     A ledger as it stood at an earlier moment. Made by `Ledger.as_of`; use it as a context manager, or close it.
 
-    It has the methods of `Ledger` that read, and none that write. They return what they returned at that moment, whatever
+    It has the methods of `Ledger` that read chats, and none that write. Threads of agents and states of graphs list their earlier
+    versions themselves. The methods return what they returned at that moment, whatever
     was written since; but of a chat that was deleted since nothing is left. Safe for threads.
 
     A chat that has not changed since the moment is read from the index, at the cost of reading it now. Any other one is replayed

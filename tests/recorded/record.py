@@ -91,8 +91,16 @@ STREAM: list[list[Body]] = [
     [RegenerationBegun("g1", "m1", "m2", (PLANNED,), ("r1",)), RegenerationApproved("g1", ("r2",))],
     [BranchRenamed("b6", "main", "Größe")],
     [BranchCreated("b7", "try", "m1", 1_700_000_000_005), BranchDeleted("b7", "try")],
+    [ChatDeleted(19, 11, 2, 1, 0)],
+    [ChatCreated("ada", None, None, "b8", 1_600_000_000_000, None, 1_600_000_000_009, 1_600_000_000_001)],
+    [MessagesAppended((ROOT, REPLY), "main", None, "m2", 1_600_000_000_008)],
+    [MessagesAppended((msgspec.structs.replace(ROOT, id="m3", parent_id="m2"),), "main", "m2", "m3")],
+    [
+        RunRecorded(RUN),
+        RegenerationBegun("g2", "m1", "m2", (PLANNED,), ("r1",), 1_600_000_000_007),
+    ],
 ]
-"""One chat from its creation to its third life; each inner list is one commit. New ones go last."""
+"""One chat from its creation to its last life; each inner list is one commit. New ones go last."""
 
 
 def make_samples(

@@ -211,8 +211,9 @@ def outcome_of(part: Mapping[str, Any]) -> Outcome | None:
         return Outcome(output if isinstance(output, str) else compact(output), is_error=False)
     if state == "output-error":
         return Outcome(text_at(part, "errorText") or "", is_error=True)
-    if state == "output-denied":
-        return Outcome(text_at(object_at(part, "approval"), "reason") or DENIED, is_error=True)
+    approval = object_at(part, "approval")
+    if state == "output-denied" or (state == "approval-responded" and approval.get("approved") is False):
+        return Outcome(text_at(approval, "reason") or DENIED, is_error=True)
     return None
 
 

@@ -76,7 +76,7 @@ def watch_command(
     By whatever process they are made. With --json, one object a line. To go on later, use --name, or give --after the last
     position printed.
     """
-    with contextlib.suppress(KeyboardInterrupt), ledger_at(settings, create=True) as ledger:
+    with contextlib.suppress(KeyboardInterrupt), ledger_at(settings) as ledger:
         feed = ledger.feed(after, name=name, share=share, chat_id=chat_id, user_id=user_id, topics=topics or None)
         if sys.stderr.isatty():
             print_note(f"watching {ledger.location}, Ctrl-C ends it")

@@ -16,7 +16,7 @@ from chatledger.domain.errors import ConfigurationError
 from ...ledger.ledger import Ledger
 from ...ledger.open import open as open_ledger
 from ...log.nats.login import Login
-from ...log.nats.reaching import require_answer
+from ...log.nats.reaching import require_jetstream
 from ...store.opening.encryption import KEY_ENV, Encryption
 from ...store.opening.locations import DEFAULT_LOCATION, STREAM
 from ...store.opening.nats_locations import read_place
@@ -189,9 +189,10 @@ def ledger_at(
 
 
 def require_server(location: str) -> None:
-    """Raise `LogUnavailableError` soon where a location is on servers and none of them answers."""
+    """Raise `LogUnavailableError` within 3 s where a location is on NATS servers that do not answer."""
     if location.startswith(_ON_SERVERS):
-        require_answer(read_place(location, stream=STREAM, login=login_for(location), replicas=None).connect())
+        place = read_place(location, stream=STREAM, login=login_for(location), replicas=None)
+        require_jetstream(place.connect, place.stream)
 
 
 def keys_given() -> Encryption | None:

@@ -1,18 +1,56 @@
-"""Whether a server answers at all, told within seconds: for people who wait, and may have mistyped the address."""
+"""Whether a server and its JetStream answer at all, told within seconds: for people who wait, and may have mistyped the address."""
 
 import socket
 import time
+from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from threading import Thread
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit
+
+from eventsourcing.persistence import OperationalError, PersistenceError
 
 from chatledger.domain.errors import LogUnavailableError
 
+from .client import JetStreamClient
 from .endpoint import Endpoint
+from .errors import ApiError, NoAnswerError
 
 _PORT: Final = 4222
 PATIENCE_S: Final = 2.0
+
+
+def require_jetstream(connect: Callable[[], Endpoint], stream: str, *, timeout_s: float = PATIENCE_S) -> None:
+    """
+    Return as soon as one of the servers greets, and its JetStream says anything of a stream, also that there is none.
+
+    Args:
+        connect: Names the servers and the login.
+        stream: The name of the stream.
+        timeout_s: How long to wait for both together; a server that greets late gets half of it more.
+
+    Raises:
+        LogUnavailableError: No server greets, or JetStream does not answer. Refusals are left to whoever opens the log.
+    """
+    ends_at = time.monotonic() + timeout_s
+    endpoint = connect()
+    require_answer(endpoint, timeout_s=timeout_s)
+    client = JetStreamClient(connect, timeout_s=max(timeout_s / 2, ends_at - time.monotonic()))
+    try:
+        client.api(f"STREAM.INFO.{stream}", None, dict[str, Any], client.deadline())
+    except OperationalError as error:
+        if error.__cause__ is None or isinstance(error.__cause__, ApiError):
+            return
+        server = ", ".join(url.partition("://")[2] for url in endpoint.urls)
+        if isinstance(error.__cause__, NoAnswerError):
+            msg = f"the NATS server at {server} has no JetStream, which keeps the log: start it with --jetstream"
+        else:
+            msg = f"the NATS server at {server} greets, but its JetStream does not answer. Try again, and look at the server's log"
+        raise LogUnavailableError(msg) from error
+    except PersistenceError:
+        return
+    finally:
+        client.close()
 
 
 def require_answer(endpoint: Endpoint, *, timeout_s: float = PATIENCE_S) -> None:

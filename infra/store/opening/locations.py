@@ -6,7 +6,7 @@ from contextlib import closing, contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, get_args
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import urlsplit
 
 import platformdirs
 from eventsourcing.persistence import JSONTranscoder
@@ -38,7 +38,7 @@ from ..temp_folders import Scratch
 from .encryption import Encryption, check_index, index_folder, keyring_of, scratch_beside
 from .memory_index import IndexInMemory, folder_name
 from .nats_locations import check_host, check_replicas, read_place, without_secrets
-from .presence import sqlite_file
+from .presence import postgres_settings, sqlite_file
 from .registry import SharedStore, acquire, release
 
 DEFAULT_LOCATION: Final = "./chatledger-data"
@@ -344,18 +344,9 @@ def _open_sqlite(location: str, options: Options) -> OpenedLog:
 def _open_postgres(location: str, options: Options) -> OpenedLog:
     from ...log.sql import PostgresLog
 
-    parts = urlsplit(location)
-    if parts.netloc.rpartition("@")[2]:  # without one it is a local socket, or named by ?host=
+    if urlsplit(location).netloc.rpartition("@")[2]:  # without one it is a local socket, or named by ?host=
         check_host(location)
-    settings = {
-        "POSTGRES_DBNAME": unquote(parts.path.strip("/")) or "postgres",
-        "POSTGRES_HOST": parse_qs(parts.query).get("host", [parts.hostname or "localhost"])[0],
-        "POSTGRES_PORT": str(parts.port or 5432),
-        "POSTGRES_USER": unquote(parts.username or ""),
-        "POSTGRES_PASSWORD": unquote(parts.password or ""),
-        "POSTGRES_SCHEMA": parse_qs(parts.query).get("schema", ["public"])[0],
-    }
-    log = PostgresLog(settings, timeout_s=options.timeout_s, mapper=options.mapper)
+    log = PostgresLog(postgres_settings(location), timeout_s=options.timeout_s, mapper=options.mapper)
     return options.with_witness(log, _cache(log.identity))
 
 

@@ -4,9 +4,14 @@ import contextlib
 import sqlite3
 from pathlib import Path
 from typing import Final
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import parse_qs, quote, unquote, urlsplit
+
+from chatledger.domain.errors import LogUnavailableError
 
 _EVENTS_TABLE: Final = "stored_events"
+_POSTGRES_TABLE: Final = "chatledger_log"
+POSTGRES_SCHEMES: Final = ("postgresql", "postgres")
+_PATIENCE_S: Final = 2
 _HAS_TABLE: Final = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
 
 
@@ -15,15 +20,34 @@ def sqlite_file(location: str) -> Path:
     return Path(unquote(urlsplit(location).path.removeprefix("/"))).expanduser().absolute()
 
 
+def postgres_settings(location: str) -> dict[str, str]:
+    """The parts of a location on PostgreSQL, by the names that the library's factory has for them."""
+    parts = urlsplit(location)
+    query = parse_qs(parts.query)
+    return {
+        "POSTGRES_DBNAME": unquote(parts.path.strip("/")) or "postgres",
+        "POSTGRES_HOST": query.get("host", [parts.hostname or "localhost"])[0],
+        "POSTGRES_PORT": str(parts.port or 5432),
+        "POSTGRES_USER": unquote(parts.username or ""),
+        "POSTGRES_PASSWORD": unquote(parts.password or ""),
+        "POSTGRES_SCHEMA": query.get("schema", ["public"])[0],
+    }
+
+
 def has_ledger(location: str) -> bool:
     """
     Whether opening a location finds a ledger rather than makes one. Nothing is written.
 
-    True also where opening it says more: for servers, and for a path at which something else is.
+    True also where opening it says more: for NATS servers, and for a path at which something else is.
+
+    Raises:
+        LogUnavailableError: No PostgreSQL server answers.
     """
     try:
         if location.startswith("sqlite://"):
             return _is_sqlite_ledger(sqlite_file(location))
+        if location.partition("://")[0] in POSTGRES_SCHEMES:
+            return _is_postgres_ledger(location)
         if "://" in location or location == "memory:":
             return True
         path = Path(location).expanduser()
@@ -42,4 +66,28 @@ def _is_sqlite_ledger(file: Path) -> bool:
         with contextlib.closing(sqlite3.connect(f"file:{quote(str(file))}?mode=ro&immutable=1", uri=True)) as found:
             return found.execute(_HAS_TABLE, (_EVENTS_TABLE,)).fetchone() is not None
     except sqlite3.Error:
+        return True
+
+
+def _is_postgres_ledger(location: str) -> bool:
+    try:
+        import psycopg
+        from psycopg.conninfo import make_conninfo
+    except ImportError:
+        return True
+    place = {name.removeprefix("POSTGRES_").lower(): value for name, value in postgres_settings(location).items()}
+    schema = place.pop("schema")
+    try:
+        with psycopg.connect(make_conninfo(**place, connect_timeout=_PATIENCE_S)) as connection:
+            names = connection.execute(
+                "SELECT 1 FROM pg_tables WHERE schemaname = %s AND tablename = %s", (schema, _POSTGRES_TABLE)
+            )
+            return names.fetchone() is not None
+    except psycopg.OperationalError as error:
+        server = f"{place['host']}, port {place['port']}"
+        msg = (
+            f"PostgreSQL at {server} cannot be used: {' '.join(str(error).split())}. Start it, or correct the location"
+        )
+        raise LogUnavailableError(msg) from error
+    except psycopg.Error:
         return True

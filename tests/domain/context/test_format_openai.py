@@ -130,11 +130,18 @@ def test_nothing_is_lost(message: dict[str, Any], message_id: str) -> None:
     assert fragment.name == stored["role"]
 
 
-STATES = ("input-streaming", "input-available", "output-available", "output-error", "output-denied")
+STATES = (
+    "input-streaming", "input-available", "approval-requested", "approval-responded", "output-available", "output-error",
+    "output-denied",
+)  # fmt: skip
 ui_parts = st.one_of(
     shape(type=st.sampled_from(["text", "reasoning"]), text=texts),
     st.just({"type": "step-start"}),
     st.just({"type": "source-url", "sourceId": "s", "url": "https://example.org"}),
+    st.just({"type": "source-document", "sourceId": "s", "mediaType": "text/plain", "title": "T"}),
+    st.just({"type": "reasoning-file", "mediaType": "image/png", "url": PNG}),
+    st.just({"type": "custom", "kind": "openai.compaction"}),
+    st.just({"type": "steering-message", "id": "s", "parts": [{"type": "text", "text": "And Oslo?"}]}),
     st.just({"type": "file", "mediaType": "image/png", "url": PNG}),
     st.just({"type": "file", "mediaType": "video/mp4", "url": "https://example.org/a.mp4"}),
     shape(type=st.just("data-weather"), data=json_values),
@@ -146,6 +153,7 @@ ui_parts = st.one_of(
         input=json_values,
         output=json_values,
         errorText=st.just("failed"),
+        approval=shape(id=st.just("a"), approved=st.booleans(), reason=texts),
     ),
     json_values,
 )
@@ -347,6 +355,23 @@ def test_a_turn_becomes_calls_and_results() -> None:
         {"role": "tool", "tool_call_id": "c3", "content": "too dear"},
         {"role": "assistant", "content": "It is 12 °C."},
     ] == to_openai([turn])
+
+
+@pytest.mark.parametrize(
+    ("approval", "results"),
+    [
+        ({"id": "a"}, []),
+        ({"id": "a", "approved": True}, []),
+        ({"id": "a", "approved": False}, ["Tool execution denied."]),
+        ({"id": "a", "approved": False, "reason": "too dear"}, ["too dear"]),
+    ],
+)
+def test_a_call_that_was_just_denied_has_a_result(approval: dict[str, Any], results: list[str]) -> None:
+    """As in the AI SDK, the model gets it with the next request; a call that is approved, or not yet, has none."""
+    part = {"type": "tool-book", "toolCallId": "c1", "state": "approval-responded", "input": {}, "approval": approval}
+    messages = to_openai([{"role": "assistant", "parts": [part]}])
+
+    assert results == [message["content"] for message in messages if message["role"] == "tool"]
 
 
 def test_results_in_a_message_of_a_tool() -> None:

@@ -3,8 +3,10 @@
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -12,6 +14,7 @@ import pytest
 from docs.command_line import command_line_page
 from tests.support.cli_world import fails, finish, run, start
 
+import chatledger
 from chatledger.infra.entrypoints.cli import cli
 from chatledger.infra.entrypoints.cli.app import VERBS
 
@@ -103,13 +106,48 @@ def test_impossible_chat_id(samples: Path, verb: str, chat_id: str) -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [("chats",), ("show", "riga"), ("log",), ("replay", "riga"), ("rebuild",), ("export",), ("search", "fox")],
+    [
+        ("chats",),
+        ("show", "riga"),
+        ("log",),
+        ("replay", "riga"),
+        ("rebuild",),
+        ("export",),
+        ("search", "fox"),
+        ("watch",),
+        ("feeds",),
+    ],
 )
 def test_reading_makes_no_ledger(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     place = tmp_path / "nothing"
 
     assert f"there is no ledger at {place}" in fails(1, *arguments, at=place)
     assert not place.exists()
+
+
+@pytest.mark.matrix
+def test_reading_makes_no_tables(new_postgres_database: Callable[[], str]) -> None:
+    place = new_postgres_database()
+    psycopg = pytest.importorskip("psycopg")
+    for verb in ("chats", "watch", "verify"):
+        assert f"there is no ledger at {place}" in fails(1, "-l", place, verb)
+    with psycopg.connect(place) as connection:
+        tables = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'").fetchall()
+    chatledger.open(place).close()
+
+    assert not tables
+    assert "No chats yet" in run("-l", place, "chats").output
+
+
+def test_a_postgres_server_that_does_not_answer() -> None:
+    """Said at once, in words, without the password."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+    said = fails(1, "-l", f"postgresql://ada:s3cret@127.0.0.1:{port}/x", "chats")
+
+    assert said.startswith(f"PostgreSQL at 127.0.0.1, port {port} cannot be used: ")
+    assert "refused" in said
+    assert "s3cret" not in said
 
 
 @pytest.mark.parametrize("verb", ["chats", "rebuild", "log", "watch"])

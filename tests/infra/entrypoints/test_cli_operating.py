@@ -3,6 +3,7 @@
 import contextlib
 import csv
 import io
+import json
 import os
 import pty
 import socket
@@ -18,10 +19,14 @@ import pytest
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import interrupt
 from tests.support.cli_world import TIMEOUT_S, ask, ask_lines, fails, finish, run, start
+from tests.support.jetstream_world import eventually, nats_server, url_of
 
 import chatledger
+from chatledger.errors import LogUnavailableError
 from chatledger.graph_state import StateStore, initial_state, state_id
 from chatledger.infra.entrypoints.cli.app import VERBS
+from chatledger.infra.log.nats.endpoint import Endpoint
+from chatledger.infra.log.nats.reaching import require_jetstream
 from chatledger.langgraph import LedgerSaver
 
 STATE = state_id("ada", "talk")
@@ -303,6 +308,45 @@ def test_a_server_that_does_not_answer(kind: str) -> None:
     assert "Error" not in said
     assert "s3cret" not in said
     assert took_s < 3
+
+
+def _serve_without_answers(listening: socket.socket) -> None:
+    """Greet, take the login, and say nothing of JetStream."""
+    with contextlib.suppress(OSError):
+        connection = listening.accept()[0]
+        with connection:
+            info = {"server_id": "x", "server_name": "x", "version": "2.12.0", "headers": True, "max_payload": 1 << 20}
+            connection.sendall(b"INFO " + json.dumps(info).encode() + b"\r\n")
+            while data := connection.recv(1 << 16):
+                connection.sendall(b"PONG\r\n" * data.count(b"PING\r\n"))
+
+
+def test_a_server_whose_jetstream_does_not_answer() -> None:
+    """Said within the time that is given, in words, and without the login."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        url = f"nats://127.0.0.1:{listening.getsockname()[1]}"
+        for _ in range(2):  # the first look is at the greeting alone
+            threading.Thread(target=_serve_without_answers, args=(listening,), daemon=True).start()
+        with pytest.raises(LogUnavailableError, match="greets, but its JetStream does not answer") as caught:
+            require_jetstream(lambda: Endpoint(urls=(url,), token="s3cret"), "x", timeout_s=0.4)
+    assert url.removeprefix("nats://") in str(caught.value)
+    assert "s3cret" not in str(caught.value)
+
+
+def test_a_server_without_jetstream(tmp_path: Path) -> None:
+    """The words name the option; a stream that is not there is left to whoever opens the log."""
+    config = tmp_path / "nats.conf"
+    config.write_text("host: 127.0.0.1\nport: -1\n")
+    process = nats_server(config)
+    try:
+        url = eventually(lambda: url_of(process, tmp_path))
+        with pytest.raises(
+            LogUnavailableError, match="has no JetStream, which keeps the log: start it with --jetstream"
+        ):
+            require_jetstream(lambda: Endpoint(urls=(url,)), "x", timeout_s=0.4)
+    finally:
+        process.terminate()
+        process.wait(30)
 
 
 @pytest.mark.parametrize(

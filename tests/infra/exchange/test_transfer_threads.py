@@ -16,7 +16,7 @@ from tests.support.agent_threads import put, tree_of, values_of
 from tests.support.soak import examples
 
 import chatledger
-from chatledger import AlreadyExistsError, InvalidValueError, Ledger
+from chatledger import AlreadyExistsError, InvalidValueError, Ledger, NotFoundError
 from chatledger.domain.chat.import_tree import Reporter
 from chatledger.graph_state import StateStore, state_id
 from chatledger.importers import (
@@ -34,6 +34,7 @@ from chatledger.infra.ledger.threads import Threads
 from chatledger.langgraph import LedgerSaver
 
 Made = tuple[Ledger, Ledger]
+texts = st.text("ab", max_size=2)
 
 
 @pytest.fixture
@@ -135,6 +136,82 @@ def test_a_thread_goes_on_where_it_ends_here(pair: Made) -> None:
     assert (result.is_new, result.checkpoints_added) == (False, 1)
     assert one.export_thread("trip") == other.export_thread("trip")
     assert other.import_thread(early).checkpoints_added == 0
+
+
+def interrupt(ledger: Ledger, checkpoint_id: str, value: str) -> None:
+    """Write as LangGraph writes an interrupt: below slot 0, in the place of an earlier one."""
+    writes = [(-3, "__interrupt__", tree_of(value))]
+    Threads(ledger).put_writes("trip", "", checkpoint_id, task_id="t", task_path="", writes=writes)
+
+
+def test_a_later_stage_brings_the_writes_that_it_replaced(pair: Made) -> None:
+    """An agent that was resumed has another interrupt in the place of the one that was exported; an earlier stage has older ones."""
+    one, other = pair
+    put(Threads(one), "trip", "1", {"c": "one"})
+    interrupt(one, "1", "first question")
+    early = one.export_thread("trip")
+    other.import_thread(early)
+    interrupt(one, "1", "second question")
+    put(Threads(one), "trip", "2", {"c": "two"}, parent_id="1")
+    late = one.export_thread("trip")
+    result = other.import_thread(late)
+    position = other.last_position()
+
+    assert (result.checkpoints_added, result.writes_added) == (1, 1)
+    assert other.export_thread("trip") == late
+    assert other.import_thread(early) == other.import_thread(late)
+    assert other.last_position() == position
+    other.verify()
+
+
+def test_replaced_writes_of_one_stage_are_refused(pair: Made) -> None:
+    """Where neither goes on, nothing says which write is newer."""
+    one, other = pair
+    for ledger, value in ((one, "here"), (other, "there")):
+        put(Threads(ledger), "trip", "1", {"c": "one"})
+        interrupt(ledger, "1", value)
+    position = other.last_position()
+
+    with pytest.raises(AlreadyExistsError, match="both end at checkpoint '1' with other writes"):
+        other.import_thread(one.export_thread("trip"))
+    assert position == other.last_position()
+
+
+@given(st.lists(st.tuples(st.sampled_from("pw"), st.integers(-2, 1), texts), min_size=1, max_size=12), st.data())
+@settings(max_examples=examples(20), deadline=None)
+def test_any_stage_of_a_thread_is_taken_or_refused_whole(done: list[tuple[str, int, str]], data: st.DataObject) -> None:
+    """After a later stage was imported over an earlier one both are equal, or it was refused and nothing changed."""
+    with two_ledgers() as (one, other):
+        stages: list[ImportedThread] = []
+        for number, (kind, index, value) in enumerate(done):
+            if kind == "p" or not stages:
+                parent = stages[-1].steps[-1].checkpoint_id if stages else None
+                put(Threads(one), "trip", f"{number:03}", {"c": value}, parent_id=parent)
+            else:
+                at = stages[-1].steps[-1].checkpoint_id
+                writes = [(index, "c", tree_of(value))]
+                Threads(one).put_writes("trip", "", at, task_id="t", task_path="", writes=writes)
+            stages.append(one.export_thread("trip"))
+        other.import_thread(data.draw(st.sampled_from(stages)))
+        before = other.export_thread("trip")
+        try:
+            other.import_thread(stages[-1])
+        except AlreadyExistsError:
+            assert other.export_thread("trip") == before
+            assert len(before.steps) == len(stages[-1].steps)
+        else:
+            assert other.export_thread("trip") == stages[-1]
+
+
+def test_ids_that_nothing_has(pair: Made) -> None:
+    """An id that cannot be is as unknown as any other."""
+    one, _ = pair
+    for absent in ("nothing", "", "\0", "x" * 3000):
+        for export_one in (one.export_thread, one.export_state, one.for_user("ada").export_thread):
+            with pytest.raises(NotFoundError):
+                export_one(absent)
+    with pytest.raises(InvalidValueError):
+        one.export_thread(b"trip")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 def test_a_thread_with_other_content_is_refused_and_stays(pair: Made) -> None:
@@ -322,7 +399,6 @@ async def test_the_same_for_asyncio() -> None:
         assert [found async for found in other.export_all()] == [found async for found in one.export_all()]
 
 
-texts = st.text("ab", max_size=2)
 contents = st.recursive(
     texts, lambda inner: st.lists(inner, max_size=8) | st.dictionaries(texts, inner, max_size=3), max_leaves=12
 )

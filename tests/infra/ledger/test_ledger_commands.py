@@ -9,7 +9,7 @@ from tests.contracts.store_world import anything, together
 from tests.support.ledger_world import check_chat, length, text
 
 import chatledger
-from chatledger import ConfigurationError, InvalidValueError, Ledger, NewMessage
+from chatledger import Branch, ConfigurationError, InvalidValueError, Ledger, NewMessage
 from chatledger.domain.chat.interchange import ImportedBranch, ImportedChat, ImportedMessage
 from chatledger.errors import ChatExistsError, PayloadTooLargeError
 
@@ -61,6 +61,36 @@ def test_a_repeated_command_has_its_first_answer(ledger: Ledger, name: str, late
 
     assert again == first
     assert length(ledger, "c") == events
+
+
+BRANCH_COMMANDS: dict[str, Callable[[Ledger], Branch]] = {
+    "set_active_branch": lambda ledger: ledger.set_active_branch("c", "side"),
+    "rename_branch": lambda ledger: ledger.rename_branch("c", "side", "other"),
+    "show": lambda ledger: ledger.show("z"),
+    "fork": lambda ledger: ledger.fork("c", "a"),
+}
+
+
+@pytest.mark.parametrize("is_limited", [False, True])
+@pytest.mark.parametrize("name", BRANCH_COMMANDS)
+def test_a_repeated_command_on_a_branch_that_is_gone(ledger: Ledger, name: str, *, is_limited: bool) -> None:
+    """It answers as it did the first time, also once the branch has another name, or was deleted; and writes nothing."""
+    acting = ledger.for_user("u") if is_limited else ledger
+    ledger.append("c", [text("z", id="z")], branch="side")
+    with acting.context(command_id="command 1"):
+        first = BRANCH_COMMANDS[name](acting)
+    ledger.set_active_branch("c", "main")
+    ledger.rename_branch("c", first.name, "renamed")
+    with acting.context(command_id="command 1"):
+        renamed = BRANCH_COMMANDS[name](acting)
+    ledger.delete_branch("c", "renamed")
+    position = ledger.last_position()
+    with acting.context(command_id="command 1"):
+        again = BRANCH_COMMANDS[name](acting)
+
+    assert renamed.id == first.id
+    assert again == first
+    assert ledger.last_position() == position
 
 
 def test_create_chat_is_a_command(ledger: Ledger) -> None:
