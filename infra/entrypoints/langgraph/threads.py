@@ -10,7 +10,7 @@ from langgraph.checkpoint.serde.types import _DeltaSnapshot  # pyright: ignore[r
 
 from chatledger.domain.errors import InvalidValueError
 from chatledger.domain.limits import check_count
-from chatledger.domain.thread.namespaces import ASSISTANT
+from chatledger.domain.thread.namespaces import root_of
 from chatledger.domain.thread.record import StoredWrite
 from chatledger.domain.wire import Value
 
@@ -246,7 +246,7 @@ class ThreadQueries(BoundSaver):
     amigrate_namespace = threaded(migrate_namespace)
 
     def _only_root(self, thread_id: str) -> str | None:
-        roots = list(dict.fromkeys(map(_root_of, self._threads.namespaces(thread_id))))
+        roots = list(dict.fromkeys(map(root_of, self._threads.namespaces(thread_id))))
         if len(roots) > 1:
             msg = f"thread {thread_id!r} has the namespaces {', '.join(map(repr, roots))}: say which one, or use for_assistant"
             raise InvalidValueError(msg)
@@ -267,8 +267,3 @@ class ThreadQueries(BoundSaver):
             stored_at=record.stored_at,
             is_live=is_live,
         )
-
-
-def _root_of(namespace: str) -> str:
-    """The namespace of the assistant that it belongs to; `""` when it is none's."""
-    return namespace.partition("|")[0] if namespace.startswith(ASSISTANT) else ""
