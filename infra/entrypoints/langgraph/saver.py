@@ -382,9 +382,7 @@ class LedgerSaver(ThreadQueries):  # pyright: ignore[reportIncompatibleVariableO
         """Asynchronous version of `copy_thread`."""
         await in_thread(lambda: self.copy_thread(source_thread_id, target_thread_id))
 
-    async def aprune(
-        self, thread_ids: Sequence[str], *, strategy: str = "keep_latest", keep_last: int = 1
-    ) -> None:
+    async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest", keep_last: int = 1) -> None:
         """Asynchronous version of `prune`."""
         await in_thread(lambda: self.prune(thread_ids, strategy=strategy, keep_last=keep_last))
 

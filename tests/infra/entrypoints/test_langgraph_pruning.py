@@ -142,7 +142,12 @@ def test_content_that_nothing_needs_leaves_the_index(ledger: chatledger.Ledger) 
 
     with saver.saver._threads.reading("t") as found:
         stored = [bytes(value) for key, value in found._txn.cursor(found._tables.agent_content) if key[:1] == b"p"]
-    assert [any(str(number).encode() * 1_000 in one for one in stored) for number in range(4)] == [False, False, True, True]
+    assert [any(str(number).encode() * 1_000 in one for one in stored) for number in range(4)] == [
+        False,
+        False,
+        True,
+        True,
+    ]
 
 
 def test_the_command_line_prunes(tmp_path: Any) -> None:

@@ -52,9 +52,7 @@ def damage_sqlite(file: Path, change: Change) -> None:
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-def test_all_is_read_and_the_damage_is_told(
-    change: Change, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_all_is_read_and_the_damage_is_told(change: Change, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The ledger opens, reads every version from the index and takes new ones; `verify` and the history name the damage."""
     location, index = f"sqlite:///{tmp_path}/log.db", tmp_path / "index"
     fill(location, index)
