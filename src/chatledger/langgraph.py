@@ -4,6 +4,7 @@ from chatledger.domain.errors import ConfigurationError
 
 try:
     from chatledger.infra.entrypoints.langgraph.answers import config_of_answer, record_answer
+    from chatledger.infra.entrypoints.langgraph.observing import observe
     from chatledger.infra.entrypoints.langgraph.pruning import Migration
     from chatledger.infra.entrypoints.langgraph.saver import LedgerSaver
     from chatledger.infra.entrypoints.langgraph.threads import ThreadState, ThreadTask
@@ -22,5 +23,6 @@ __all__ = [
     "ThreadState",
     "ThreadTask",
     "config_of_answer",
+    "observe",
     "record_answer",
 ]
