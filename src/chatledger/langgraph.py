@@ -7,6 +7,7 @@ try:
     from chatledger.infra.entrypoints.langgraph.observing import observe
     from chatledger.infra.entrypoints.langgraph.pruning import Migration
     from chatledger.infra.entrypoints.langgraph.saver import LedgerSaver
+    from chatledger.infra.entrypoints.langgraph.searching import ThreadHit
     from chatledger.infra.entrypoints.langgraph.threads import ThreadState, ThreadTask
 except ImportError as error:
     if (error.name or "").startswith("chatledger"):
@@ -19,6 +20,7 @@ from chatledger.infra.ledger.threads import ThreadInfo
 __all__ = [
     "LedgerSaver",
     "Migration",
+    "ThreadHit",
     "ThreadInfo",
     "ThreadState",
     "ThreadTask",
