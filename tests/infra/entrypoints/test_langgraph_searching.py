@@ -3,6 +3,7 @@
 # pyright: reportUnknownMemberType=false, reportUnknownLambdaType=false
 
 import asyncio
+from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
 import pytest
@@ -12,6 +13,7 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, RemoveM
 from langgraph.channels.delta import DeltaChannel
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.graph import START, StateGraph
+from tests.support.cli_world import ask, fails, run
 from tests.support.langgraph_programs import react
 from tests.support.langgraph_world import open_calls
 from tests.support.soak import examples
@@ -219,3 +221,23 @@ def test_it_can_be_awaited_and_refuses_what_it_cannot_take(ledger: chatledger.Le
         with pytest.raises(InvalidValueError):
             saver.search(**arguments)
 
+
+def test_the_command_line_finds_messages_of_a_thread(tmp_path: Path) -> None:
+    with chatledger.open(tmp_path) as ledger:
+        calls = Calls(LedgerSaver(ledger).for_assistant("guide"), is_async=False)
+        first = calls.put(
+            "t", {"messages": [HumanMessage("Where is the castle?"), AIMessage("The castle? Above.", id="a")]}
+        )
+    shown = run("search", "castle", "--thread", "t", at=tmp_path).stdout
+
+    assert f"ai  checkpoint {first}  assistant:guide" in shown
+    assert "Where is the castle?" in shown
+    found = ask("search", "castle", "--thread", "t", "--limit", "1", at=tmp_path)
+    assert [("a", first, "assistant:guide")] == [
+        (one["message_id"], one["checkpoint_id"], one["checkpoint_ns"]) for one in found
+    ]
+    rows = run("search", "castle", "--thread", "t", "--offset", "1", "--csv", at=tmp_path).stdout.splitlines()
+    assert (2, "thread_id,checkpoint_ns") == (len(rows), ",".join(rows[0].split(",")[:2]))
+    assert "No message matches" in run("search", "bridge", "--thread", "t", at=tmp_path).stdout
+    assert "'u'" in fails(1, "search", "castle", "--thread", "u", at=tmp_path)
+    assert "--thread" in fails(2, "search", "castle", "--thread", "t", "--role", "ai", at=tmp_path)
