@@ -9,11 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.encrypted_world import in_memory
 
 import chatledger
-from chatledger import user
+from chatledger import Encryption, user
 from chatledger.errors import ChatledgerError, CorruptStateError, LogRegressedError
 from chatledger.graph_state import StateStore, state_id
+
+__all__ = ["in_memory"]
 
 STATE = state_id("ada", "c")
 Change = Callable[[bytes], bytes]
@@ -30,9 +33,9 @@ def _of_its_form(state: bytes) -> bytes:
 CHANGES = {"a value": _of_a_value, "its form": _of_its_form}
 
 
-def fill(location: str, index: Path) -> None:
+def fill(location: str, index: Path | None, **options: Any) -> None:
     """Four versions of a state; the last one is the last event."""
-    with chatledger.open(location, index=index) as ledger:
+    with chatledger.open(location, index=index, **options) as ledger:
         ledger.upsert_chat("chat", "ada")
         ledger.append("chat", [user("before")])
         for number in range(4):
@@ -100,6 +103,20 @@ def test_a_log_that_lost_its_end_and_grew_again_is_refused(tmp_path: Path) -> No
     shutil.move(tmp_path / "witness", tmp_path / "log.db-witness")
     with pytest.raises(LogRegressedError):
         chatledger.open(location, index=index)
+
+
+def test_an_encrypted_event_that_is_damaged_is_told_from_a_wrong_key(tmp_path: Path, in_memory: Path) -> None:
+    """Damage is served around, as the key opens other events; a wrong key of that name is refused, and writes nothing."""
+    location, old, new = f"sqlite:///{tmp_path}/log.db", Encryption.new_key("k1"), Encryption.new_key("k2")
+    fill(location, None, encryption=Encryption([old]))
+    damage_sqlite(tmp_path / "log.db", lambda state: bytes((*state[:-1], state[-1] ^ 1)))
+    with chatledger.open(location, encryption=Encryption([new, old])) as ledger:
+        assert [f"number {number}" for number in range(4)] == read(ledger)
+        StateStore(ledger).update(STATE, {"generated_text": "more"}, node="write")
+        position = ledger.position
+    with pytest.raises(CorruptStateError) as caught:
+        chatledger.open(location, encryption=Encryption([Encryption.new_key("k2"), old]))
+    assert caught.value.position == position
 
 
 @pytest.mark.soak
