@@ -3,7 +3,7 @@
 import logging
 import re
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 from rich.padding import Padding
@@ -12,7 +12,7 @@ from rich.text import Text
 from chatledger.domain.draw.outline import escaped, short_id
 from chatledger.domain.errors import ConfigurationError
 from chatledger.domain.search.fields import FIELDS, TEXT, SearchField, field_text
-from chatledger.domain.values import SearchHit
+from chatledger.domain.values import SearchHit, SearchHits
 
 from ...ledger.ledger import Ledger
 from ...ledger.search import DEFAULT_LIMIT
@@ -29,9 +29,6 @@ from .output import (
     print_text,
     role_style,
 )
-
-if TYPE_CHECKING:
-    from ..langgraph.searching import ThreadHit
 
 _TAG: Final = re.compile("</?mark>")
 _MATCH_STYLE: Final = "bold red"
@@ -97,10 +94,7 @@ def search_command(
     size = DEFAULT_LIMIT if limit is None else limit
     if thread_id is not None:
         _refuse_for_threads(chat_id, user_id, roles, branch, since, until)
-        with ledger_at(settings) as ledger:
-            require_thread(ledger, thread_id)
-            in_thread = _search_thread(ledger, query, thread_id, size + 1, offset)
-        _print_of_thread(in_thread, query, offset, size, as_json=as_json, as_csv=as_csv)
+        _show_of_thread(settings, query, thread_id, size, offset, as_json=as_json, as_csv=as_csv)
         return
     with ledger_at(settings) as ledger:
         _require_place(ledger, chat_id, branch)
@@ -118,6 +112,12 @@ def search_command(
             offset=offset,
             include_hidden=include_hidden,
         )
+    _print_found(found, query, offset, size, with_chat=chat_id is None, as_json=as_json, as_csv=as_csv)
+
+
+def _print_found(
+    found: SearchHits, query: str, offset: int, size: int, *, with_chat: bool, as_json: bool, as_csv: bool
+) -> None:
     if found.is_degraded:
         print_note("the search index is being built: of some chats, only messages with exactly this text are found")
     shown = found[:size]
@@ -128,7 +128,7 @@ def search_command(
         print_json_list(map(fields_of, shown))
         return
     for hit in shown:
-        _print_hit(hit, with_chat=chat_id is None)
+        _print_hit(hit, with_chat=with_chat)
     _print_end(query, offset, size, found=len(found))
 
 
@@ -138,7 +138,9 @@ def _refuse_for_threads(*given: object) -> None:
         raise click.UsageError(msg, click.get_current_context())
 
 
-def _search_thread(ledger: Ledger, query: str, thread_id: str, size: int, offset: int) -> "list[ThreadHit]":
+def _show_of_thread(
+    settings: Settings, query: str, thread_id: str, size: int, offset: int, *, as_json: bool, as_csv: bool
+) -> None:
     try:
         from ..langgraph.saver import LedgerSaver
     except ImportError as error:
@@ -146,12 +148,9 @@ def _search_thread(ledger: Ledger, query: str, thread_id: str, size: int, offset
         raise ConfigurationError(msg) from error
     # It warns of classes that are not loaded, and only messages are shown.
     logging.getLogger("langgraph").setLevel(logging.ERROR)
-    return LedgerSaver(ledger).search(query, thread_id=thread_id, limit=offset + size)[offset:]
-
-
-def _print_of_thread(
-    found: "list[ThreadHit]", query: str, offset: int, size: int, *, as_json: bool, as_csv: bool
-) -> None:
+    with ledger_at(settings) as ledger:
+        require_thread(ledger, thread_id)
+        found = LedgerSaver(ledger).search(query, thread_id=thread_id, limit=offset + size + 1)[offset:]
     shown = found[:size]
     if as_csv:
         print_csv(_THREAD_COLUMNS, ([fields_of(hit)[name] for name in _THREAD_COLUMNS] for hit in shown))

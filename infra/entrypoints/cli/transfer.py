@@ -112,8 +112,9 @@ class _Import:
         say(f"reading {self._shown(str(path)) if isinstance(path, Path) else without_secrets(path)}")
         if isinstance(path, str) or self._is_of_saver(path):
             with self._leaving_out(InvalidValueError):
-                is_file = isinstance(path, Path)
-                taken = import_saver_file(ledger, path) if is_file else import_saver_database(ledger, path)
+                taken = (
+                    import_saver_database(ledger, path) if isinstance(path, str) else import_saver_file(ledger, path)
+                )
                 self.counts.update(threads=taken.threads, agent_checkpoints=taken.checkpoints, known=taken.known)
             return
         found = self._read(path, self._report, strict=self._strict)

@@ -150,16 +150,16 @@ def _flat(value: Any) -> Iterator[Any]:
 
 
 def _matching(value: Any, query: Query, checkpoint_id: str, channel: str) -> Iterator[FoundMessage]:
+    role: Any
     if isinstance(value, BaseMessage):
         role, message_id, text = value.type, value.id, str(value.text)
     elif isinstance(value, Mapping):
         message = cast("Mapping[str, Any]", value)
-        role, given, text = message.get("role"), message.get("id"), _text_of(message.get("content"))
-        message_id = given if isinstance(given, str) else None
+        role, message_id, text = message.get("role"), message.get("id"), _text_of(message.get("content"))
     else:
         return
     if isinstance(role, str) and is_found(query, terms_of(text)):
-        yield FoundMessage(checkpoint_id, channel, role, message_id, text)
+        yield FoundMessage(checkpoint_id, channel, role, message_id if isinstance(message_id, str) else None, text)
 
 
 def _text_of(content: Any) -> str:

@@ -1,6 +1,6 @@
 """Databases of LangGraph's PostgresSaver: all of it is here afterwards, once, and graphs go on."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ CONFIG: Any = {"configurable": {"thread_id": "t"}}
 
 
 @pytest.fixture
-def database(new_postgres_database: Callable[[], str]) -> Iterator[str]:
+def database(new_postgres_database: Callable[[], str]) -> str:
     """The location of an empty database with the tables of a saver."""
     location = new_postgres_database()
     with PostgresSaver.from_conn_string(location) as saver:

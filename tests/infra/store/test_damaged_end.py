@@ -43,7 +43,13 @@ def fill(location: str, index: Path | None, **options: Any) -> None:
 
 
 def read(ledger: chatledger.Ledger) -> list[str]:
-    return [StateStore(ledger).get(STATE, version)["generated_text"] for version in (1, 2, 3, 4)]
+    return [text(ledger, version) for version in (1, 2, 3, 4)]
+
+
+def text(ledger: chatledger.Ledger, version: int | None = None) -> str:
+    state = StateStore(ledger).get(STATE, version)
+    assert state is not None
+    return str(state["generated_text"])
 
 
 def damage_sqlite(file: Path, change: Change) -> None:
@@ -74,7 +80,7 @@ def test_all_is_read_and_the_damage_is_told(change: Change, tmp_path: Path, capl
             list(ledger.history(after=position - 1))
         assert StateStore(ledger).update(STATE, {"generated_text": "more"}, node="write").version == 5
     with chatledger.open(location, index=index) as ledger:
-        assert StateStore(ledger).get(STATE)["generated_text"] == "more"
+        assert text(ledger) == "more"
 
 
 def test_without_the_index_what_cannot_be_read_is_named(tmp_path: Path) -> None:
