@@ -211,9 +211,9 @@ class _Source(click.Path):
     def __init__(self) -> None:
         super().__init__(path_type=Path)
 
-    def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> Any:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Implement `click.ParamType.convert`; a location is no path, which would lose a slash."""
-        return value if is_database(value) else super().convert(value, parameter, context)
+        return value if is_database(value) else super().convert(value, param, ctx)
 
 
 @click.command("import")

@@ -132,7 +132,8 @@ def _marked(returned: Any, mark: Mapping[str, Any]) -> Any:
         is_of_pairs = all(isinstance(part, tuple) for part in parts)
         return [*parts, (_METADATA, dict(mark)) if is_of_pairs else {_METADATA: dict(mark)}]
     given: Mapping[str, Any] = returned or {}
-    return {**given, _METADATA: {**(given.get(_METADATA) or {}), **mark}}
+    metadata: Mapping[str, Any] = given.get(_METADATA) or {}
+    return {**given, _METADATA: {**metadata, **mark}}
 
 
 def _reducers_of(builder: "StateGraph[Any, Any, Any, Any]") -> Reducers:
@@ -141,7 +142,8 @@ def _reducers_of(builder: "StateGraph[Any, Any, Any, Any]") -> Reducers:
     from langgraph.channels.delta import DeltaChannel
 
     reducers: dict[str, Reducer] = {}
-    for name, channel in builder.channels.items():
+    channels: Mapping[str, Any] = cast("Any", builder).channels
+    for name, channel in channels.items():
         if isinstance(channel, BinaryOperatorAggregate):
             reducers[name] = _overwritable(channel.operator)
         elif isinstance(channel, DeltaChannel):

@@ -167,5 +167,5 @@ def _text_of(content: Any) -> str:
     if not isinstance(content, list):
         return content if isinstance(content, str) else ""
     parts = cast("list[Any]", content)
-    texts = [part.get("text") if isinstance(part, Mapping) else part for part in parts]
+    texts = [cast("Mapping[str, Any]", part).get("text") if isinstance(part, Mapping) else part for part in parts]
     return "".join(text for text in texts if isinstance(text, str))

@@ -1,7 +1,7 @@
 """LangGraph graphs of an `AgentState` that are observed: marks in the state, callbacks and differences, however they run."""
 
 # Graphs take functions of states that pyright knows nothing of.
-# pyright: reportUnknownMemberType=false, reportUnknownLambdaType=false
+# pyright: reportUnknownMemberType=false, reportUnknownLambdaType=false, reportUnknownArgumentType=false
 
 import asyncio
 import operator
@@ -37,7 +37,7 @@ def research() -> Any:
 def seen_by(observers: StateObservers) -> list[tuple[Any, Any, str, Any]]:
     """A list to which each transition is added."""
     seen: list[tuple[Any, Any, str, Any]] = []
-    observers.on_state_change(lambda *change: seen.append(change))
+    observers.on_state_change(lambda old, new, node, diff: seen.append((old, new, node, diff)))
     return seen
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from langgraph.checkpoint.postgres import PostgresSaver
 from langgraph.types import Command, Send
@@ -66,8 +67,8 @@ def test_packets_from_before_they_were_part_of_a_checkpoint(database: str) -> No
         first = calls.put("t", {"a": 1})
         calls.writes("t", first, [("__pregel_tasks", Send("node", {"x": 1})), ("__pregel_tasks", Send("node", 2))])
         old = calls.put("t", {"a": 2}, parent=first)
-        with theirs._cursor() as cursor:
-            cursor.execute("UPDATE checkpoints SET checkpoint = jsonb_set(checkpoint, '{v}', '3')")
+        with psycopg.connect(database) as connection:
+            connection.execute("UPDATE checkpoints SET checkpoint = jsonb_set(checkpoint, '{v}', '3')")
         import_saver_database(ledger, database)
 
         found = LedgerSaver(ledger).get_tuple({"configurable": {"thread_id": "t", "checkpoint_id": old}})
@@ -122,7 +123,7 @@ def test_a_database_without_such_tables_is_refused(
 def test_a_broken_row_is_named(database: str, ledger: chatledger.Ledger) -> None:
     with PostgresSaver.from_conn_string(database) as theirs:
         Calls(theirs, is_async=False).put("t", {"a": [1]})
-        with theirs._cursor() as cursor:
-            cursor.execute("UPDATE checkpoint_blobs SET blob = 'xc1'")
+    with psycopg.connect(database) as connection:
+        connection.execute("UPDATE checkpoint_blobs SET blob = 'xc1'")
     with pytest.raises(InvalidValueError, match="of thread 't'"):
         import_saver_database(ledger, database)

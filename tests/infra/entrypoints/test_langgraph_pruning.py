@@ -1,5 +1,7 @@
 """Pruning down to the last checkpoints: what is kept reads as before, whatever the history was."""
 
+# pyright: reportPrivateUsage=false
+
 from typing import Any
 
 import pytest
@@ -36,16 +38,18 @@ STEPS = st.lists(
 
 def build(saver: Calls, steps: list[dict[str, Any]]) -> dict[str, list[str]]:
     """A thread `t` of such steps: below one of the newest four of the namespace, with a plain channel and one of deltas."""
-    made: dict[str, list[str]] = {name: [] for name in NAMESPACES}
+    made: dict[str, list[str]] = {name: list[str]() for name in NAMESPACES}
     for number, step in enumerate(steps):
-        name, known = step["namespace"], made[step["namespace"]]
+        name = str(step["namespace"])
+        known = made[name]
         values: dict[str, Any] = {"plain": [f"text {at}" for at in range(number)]}
         if step["has_snapshot"]:
             values["log"] = _DeltaSnapshot([f"seed {number}"])
         metadata: dict[str, Any] = {"parents": {"": made[""][-1]}} if name and made[""] else {}
         if step["is_delta"]:
             metadata["counters_since_delta_snapshot"] = {"log": [1, 1]}
-        parent = known[-1 - step["parent"]] if step["parent"] < len(known) else None
+        back = int(step["parent"])
+        parent = known[-1 - back] if back < len(known) else None
         versions = {"plain": number + 1, "log": number + 1}
         known.append(saver.put("t", values, parent=parent, ns=name, versions=versions, metadata=metadata))
         for task in range(step["writes"]):
@@ -57,7 +61,7 @@ def all_read(saver: Calls) -> dict[tuple[str, str], tuple[CheckpointTuple, Any]]
     """Every checkpoint that is listed, as it reads by its id, with what its deltas are made of."""
     found: dict[tuple[str, str], tuple[CheckpointTuple, Any]] = {}
     for one in saver.list(thread("t")):
-        place = one.config["configurable"]
+        place = one.config.get("configurable", {})
         key = (place["checkpoint_ns"], place["checkpoint_id"])
         # A checkpoint that has the value itself, or no deltas, is not read by its history.
         counted = (one.metadata.get("counters_since_delta_snapshot") or {}).keys()

@@ -1,6 +1,6 @@
 """Messages of threads, found by their words in the checkpoint from which on the state has them."""
 
-# pyright: reportUnknownMemberType=false, reportUnknownLambdaType=false
+# pyright: reportUnknownMemberType=false, reportUnknownLambdaType=false, reportUnknownArgumentType=false
 
 import asyncio
 from pathlib import Path
