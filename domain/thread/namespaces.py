@@ -44,6 +44,11 @@ def assistant_of(namespace: str) -> str | None:
     return assistant
 
 
+def root_of(namespace: str) -> str:
+    """The namespace of the assistant that it belongs to; `""` when it is none's."""
+    return namespace.partition(_SEPARATOR)[0] if namespace.startswith(ASSISTANT) else ""
+
+
 def is_within(namespace: str, root: str) -> bool:
     """Whether a namespace is `root` or below it."""
     return namespace == root or namespace.startswith(root + _SEPARATOR)

@@ -176,6 +176,12 @@ class UnknownKeyError(UnreadableRecordError):
     """The record names a key that was not given."""
 
 
+def key_named(record: bytes) -> bytes | None:
+    """The id of the key that a record names; None where it is not encrypted."""
+    start = len(MARK) + 1
+    return record[start : start + record[start - 1]] if record.startswith(MARK) and len(record) >= start else None
+
+
 def is_encrypted(record: bytes) -> bool:
     """Whether a record says that it is encrypted."""
     return record.startswith(MARK)

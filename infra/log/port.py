@@ -9,13 +9,13 @@ from typing import Final, TypeVar
 from eventsourcing.persistence import ApplicationRecorder, IntegrityError, Notification
 
 from chatledger.domain.chat.events import Recorded
-from chatledger.domain.errors import ChatledgerError, ConfigurationError, LogUnavailableError
+from chatledger.domain.errors import ChatledgerError, ConfigurationError, CorruptStateError, LogUnavailableError
 from chatledger.domain.log.codec import EncodedEvent
 
 from .blob_storage import BlobStorage
 from .blobs import Blobs, MissingBlobError
 from .bookmarks import Bookmark
-from .cipher import RecordCipher, is_encrypted
+from .cipher import RecordCipher, is_encrypted, key_named
 from .errors import translated
 from .mapper import StructMapper
 
@@ -252,7 +252,12 @@ class EventLog(ABC):
             return
         if is_encrypted(first.state):
             self._if_there(first, self._mapper.read_strictly)
-            self.event_at(self.last_position())
+            last = self.last_position()
+            try:
+                self.event_at(last)
+            except CorruptStateError:
+                if not self._is_key_proven(last, first):
+                    raise
         elif self.cipher is None:
             self._mapper.is_in_clear = True
         else:
@@ -261,6 +266,24 @@ class EventLog(ABC):
                 "export its chats and import them into a new, encrypted ledger"
             )
             raise ConfigurationError(msg)
+
+    def _is_key_proven(self, position: int, first: Notification) -> bool:
+        """Whether the key that the event at a position names opens another one, so that it is the event that is damaged."""
+        with self.translated("the log"):
+            page = self._recorder.select_notifications(
+                max(position - READ_PAGE, 0), READ_PAGE, inclusive_of_start=False
+            )
+        if not page or page[-1].id != position:
+            return False
+        named = key_named(page[-1].state)
+        for other in (first, *page[-2::-1]):
+            if named is not None and other.id != position and key_named(other.state) == named:
+                try:
+                    self._mapper.read_strictly(other)
+                except (ChatledgerError, MissingBlobError):
+                    continue
+                return True
+        return False
 
     def _first_event(self) -> Notification | None:
         """The first record that is not plainly a foreign message."""

@@ -8,7 +8,7 @@ from typing import Self
 
 from chatledger.domain.chat.events import Recorded, StreamDeleted
 from chatledger.domain.chat.state import StreamHead, stream_head
-from chatledger.domain.errors import ChainIntegrityError
+from chatledger.domain.errors import ChainIntegrityError, CorruptStateError
 from chatledger.domain.log.tombstones import is_foreign
 from chatledger.projections.index import Index, Snapshot
 from chatledger.projections.log.entries import Compared, LogEntry, compare, compare_stream, living_stream
@@ -95,6 +95,30 @@ class CheckedReading:
             if kept or not page:
                 return kept
             after = page[-1].position
+
+    def is_indexed(self, position: int, event_hash: bytes) -> bool:
+        """
+        Return whether the index has applied the event of a position last, and the log has that event, damaged, and no other one.
+
+        Another one has another time, even where it is of the same version of the same chat: a log that lost its end grew again.
+        """
+        try:
+            there = self._log.event_at(position)
+        except CorruptStateError as error:
+            stream_id, version, time = error.chat_id, error.version, None
+        else:
+            if there is None:
+                return False
+            stream_id, version, time = there.chat_id, there.version, there.occurred_at
+        if stream_id is None:
+            return False
+        with self._index.snapshot() as snapshot:
+            state, head = snapshot.state, _head(snapshot, stream_id)
+        return (
+            (state.position, head.position, head.version) == (position, position, version)
+            and event_hash in {b"", state.hash}
+            and time in {None, head.occurred_at}
+        )
 
     def _known(self, stream_id: str | None) -> int:
         """The position of the last event that the index has seen."""

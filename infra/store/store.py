@@ -16,6 +16,7 @@ from chatledger.domain.errors import (
     CorruptStateError,
     InvalidValueError,
     LedgerClosedError,
+    LogRegressedError,
     LogUnavailableError,
     UpdateConflictError,
 )
@@ -85,6 +86,7 @@ class Store:
         self._commits = GroupCommit(log, index, self.projector, limits, note=self._note)
         self._on_close = on_close
         self._pid = os.getpid()
+        self._damaged: set[int] = set()
         self._closing = threading.Event()
         self._eraser = Eraser(
             log,
@@ -106,11 +108,11 @@ class Store:
 
     @system_errors("the index cannot be opened")
     def _open(self, progress: Progress) -> None:
-        for seen in [] if self._witness is None else self._witness.last_seen():
-            self._refuse_if_regressed(seen)
         reason = self.index.open()
+        for seen in [] if self._witness is None else self._witness.last_seen():
+            self._refuse_if_regressed(seen, is_indexed=reason is None)
         if reason is not None:
-            self._refuse_if_regressed(self.index.last_seen())
+            self._refuse_if_regressed(self.index.last_seen(), is_indexed=False)
             _logger.info("building the index: %s", reason)
             self.rebuild(progress, unless_open=True)
         self._refuse_if_regressed(self.index.state)
@@ -126,9 +128,22 @@ class Store:
         if reason is not None:  # the old index may have known of data that were to be erased
             self.sweep_large()
 
-    def _refuse_if_regressed(self, seen: LastSeen | IndexState | None) -> None:
-        if seen is not None:
+    def _refuse_if_regressed(self, seen: LastSeen | IndexState | None, *, is_indexed: bool = True) -> None:
+        """Refuse a log that lost its end. One whose last event is there, though damaged, is served from the index, which has it."""
+        if seen is None:
+            return
+        try:
             refuse_if_regressed(self.log, position=seen.position, event_hash=seen.hash)
+        except (LogRegressedError, CorruptStateError):
+            if not is_indexed or not self._reading.is_indexed(seen.position, seen.hash):
+                raise
+            if seen.position not in self._damaged:
+                self._damaged.add(seen.position)
+                _logger.warning(
+                    "the last event of the log, at position %d, is damaged; the index has what it says. Restore the log from a "
+                    "backup, or export what is here, before the index is lost; 'chatledger verify' names the event",
+                    seen.position,
+                )
 
     def _note(self, last: Recorded) -> None:
         if self._witness is not None:

@@ -4,8 +4,10 @@ from chatledger.domain.errors import ConfigurationError
 
 try:
     from chatledger.infra.entrypoints.langgraph.answers import config_of_answer, record_answer
+    from chatledger.infra.entrypoints.langgraph.observing import observe
     from chatledger.infra.entrypoints.langgraph.pruning import Migration
     from chatledger.infra.entrypoints.langgraph.saver import LedgerSaver
+    from chatledger.infra.entrypoints.langgraph.searching import ThreadHit
     from chatledger.infra.entrypoints.langgraph.threads import ThreadState, ThreadTask
 except ImportError as error:
     if (error.name or "").startswith("chatledger"):
@@ -18,9 +20,11 @@ from chatledger.infra.ledger.threads import ThreadInfo
 __all__ = [
     "LedgerSaver",
     "Migration",
+    "ThreadHit",
     "ThreadInfo",
     "ThreadState",
     "ThreadTask",
     "config_of_answer",
+    "observe",
     "record_answer",
 ]

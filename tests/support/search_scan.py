@@ -1,31 +1,13 @@
-"""Search without an index: what a query finds in a text, term by term; and SQLite's FTS5, with which ours is compared."""
+"""Search without the index: the parts of a query, and SQLite's FTS5, with which ours is compared."""
 
 import sqlite3
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing, contextmanager
 
+from chatledger.domain.search.matching import is_found
 from chatledger.domain.search.query import All, Either, Phrase, Query, Without, Word
 
-
-def is_found(query: Query, terms: list[str]) -> bool:
-    """Whether a text with these terms is one that the query asks for."""
-    match query:
-        case Word(term, is_prefix):
-            return any(found.startswith(term) for found in terms) if is_prefix else term in terms
-        case Phrase():
-            return any(_is_at(query, terms, index) for index in range(len(terms) - len(query.terms) + 1))
-        case All(parts):
-            return all(is_found(part, terms) for part in parts)
-        case Either(parts):
-            return any(is_found(part, terms) for part in parts)
-        case Without(kept, dropped):
-            return is_found(kept, terms) and not is_found(dropped, terms)
-
-
-def _is_at(phrase: Phrase, terms: list[str], index: int) -> bool:
-    *before, last = terms[index : index + len(phrase.terms)]
-    fits = last.startswith(phrase.terms[-1]) if phrase.is_prefix else last == phrase.terms[-1]
-    return fits and tuple(before) == phrase.terms[:-1]
+__all__ = ["Fts5", "depth", "fts5", "is_found", "leaves", "terms_in_fts5"]
 
 
 def depth(query: Query) -> int:

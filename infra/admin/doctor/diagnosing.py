@@ -251,7 +251,10 @@ class _Look:
             what = f"the index has seen position {state.position}, and the last event of the log is at {scan.position}"
             add("error", "log-regressed", f"position {state.position}", what, _REPAIR)
         elif state.position == scan.hash_position and state.hash != scan.hash:
-            what = "the event there is not the one that the index has seen: the end was lost, and positions given out again"
+            what = (
+                "the event there is not the one that the index has seen: it was damaged, or the end was lost and its positions "
+                "were given out again"
+            )
             add("error", "position-reused", f"position {state.position}", what, _REPAIR)
         shown = 0
         for stream, (version, digest) in witness.heads.items():

@@ -35,6 +35,7 @@ VERBS: Final = {
     "rebuild": "log",
     "edit": "changes",
     "delete": "changes",
+    "prune": "prune",
     "sweep": "chats",
     "watch": "feeds",
     "feeds": "feeds",

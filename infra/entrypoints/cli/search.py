@@ -1,5 +1,6 @@
 """`search`: messages found by their words."""
 
+import logging
 import re
 from datetime import datetime
 from typing import Any, Final
@@ -9,12 +10,13 @@ from rich.padding import Padding
 from rich.text import Text
 
 from chatledger.domain.draw.outline import escaped, short_id
+from chatledger.domain.errors import ConfigurationError
 from chatledger.domain.search.fields import FIELDS, TEXT, SearchField, field_text
-from chatledger.domain.values import SearchHit
+from chatledger.domain.values import SearchHit, SearchHits
 
 from ...ledger.ledger import Ledger
 from ...ledger.search import DEFAULT_LIMIT
-from .lookup import require_branch, require_chat
+from .lookup import require_branch, require_chat, require_thread
 from .options import Settings, WholeNumber, aware_time, ledger_at, limit_option, listing_options, parsed
 from .output import (
     console,
@@ -38,6 +40,7 @@ _moment: Final = parsed(aware_time, "is not a time, e.g. 2026-02-07 or 2026-02-0
 @click.command("search")
 @click.argument("words", metavar="QUERY...", nargs=-1, required=True)
 @click.option("--chat", "chat_id", metavar="ID", help="Only in this chat.")
+@click.option("--thread", "thread_id", metavar="ID", help="In this thread of agents, instead of chats; newest first.")
 @click.option("--user", "user_id", metavar="ID", help="Only in the chats of this owner.")
 @click.option("--role", "roles", metavar="NAME", multiple=True, help="Only messages of this role; can be repeated.")
 @click.option("--branch", metavar="NAME", help="Only messages on the chain of this branch; needs --chat.")
@@ -65,6 +68,7 @@ def search_command(
     *,
     words: tuple[str, ...],
     chat_id: str | None,
+    thread_id: str | None,
     user_id: str | None,
     roles: tuple[str, ...],
     branch: str | None,
@@ -81,13 +85,17 @@ def search_command(
     Find messages by their words, best first.
 
     All words must occur, in any form: 'fox' finds 'Foxes'. There are AND, OR, NOT in capitals, "phrases", prefix* and
-    parentheses; quote them for the shell. A query that begins with a minus comes after '--'. With --json, an array with one hit a line: message, rank (lower is better), and the snippet with its marks.
+    parentheses; quote them for the shell. With --thread, messages of LangChain in a thread are found. A query that begins with a minus comes after '--'. With --json, an array with one hit a line: message, rank (lower is better), and the snippet with its marks.
     """
     if branch is not None and chat_id is None:
         msg = "--branch is one of a chat; give --chat too"
         raise click.UsageError(msg, click.get_current_context())
     query = " ".join(words)
     size = DEFAULT_LIMIT if limit is None else limit
+    if thread_id is not None:
+        _refuse_for_threads(chat_id, user_id, roles, branch, since, until)
+        _show_of_thread(settings, query, thread_id, size, offset, as_json=as_json, as_csv=as_csv)
+        return
     with ledger_at(settings) as ledger:
         _require_place(ledger, chat_id, branch)
         # One more than asked for tells whether there is another page.
@@ -104,6 +112,12 @@ def search_command(
             offset=offset,
             include_hidden=include_hidden,
         )
+    _print_found(found, query, offset, size, with_chat=chat_id is None, as_json=as_json, as_csv=as_csv)
+
+
+def _print_found(
+    found: SearchHits, query: str, offset: int, size: int, *, with_chat: bool, as_json: bool, as_csv: bool
+) -> None:
     if found.is_degraded:
         print_note("the search index is being built: of some chats, only messages with exactly this text are found")
     shown = found[:size]
@@ -114,7 +128,41 @@ def search_command(
         print_json_list(map(fields_of, shown))
         return
     for hit in shown:
-        _print_hit(hit, with_chat=chat_id is None)
+        _print_hit(hit, with_chat=with_chat)
+    _print_end(query, offset, size, found=len(found))
+
+
+def _refuse_for_threads(*given: object) -> None:
+    if any(given):
+        msg = "--thread goes with --limit, --offset, --json and --csv; the other options are about chats"
+        raise click.UsageError(msg, click.get_current_context())
+
+
+def _show_of_thread(
+    settings: Settings, query: str, thread_id: str, size: int, offset: int, *, as_json: bool, as_csv: bool
+) -> None:
+    try:
+        from ..langgraph.saver import LedgerSaver
+    except ImportError as error:
+        msg = "messages of threads are read with LangGraph's library: pip install 'chatledger[langgraph]'"
+        raise ConfigurationError(msg) from error
+    # It warns of classes that are not loaded, and only messages are shown.
+    logging.getLogger("langgraph").setLevel(logging.ERROR)
+    with ledger_at(settings) as ledger:
+        require_thread(ledger, thread_id)
+        found = LedgerSaver(ledger).search(query, thread_id=thread_id, limit=offset + size + 1)[offset:]
+    shown = found[:size]
+    if as_csv:
+        print_csv(_THREAD_COLUMNS, ([fields_of(hit)[name] for name in _THREAD_COLUMNS] for hit in shown))
+        return
+    if as_json:
+        print_json_list(map(fields_of, shown))
+        return
+    for hit in shown:
+        head = Text(escaped(hit.role), style=f"bold {role_style(hit.role)}")
+        place = f"{hit.checkpoint_id}  {escaped(hit.checkpoint_ns)}".rstrip()
+        head.append(f"  checkpoint {place}", style="not bold dim default")
+        _print_passage(head, _passage(hit.snippet, hit.text))
     _print_end(query, offset, size, found=len(found))
 
 
@@ -134,6 +182,7 @@ def _print_end(query: str, offset: int, size: int, *, found: int) -> None:
         print_text(f"More with --offset {offset + size}", "dim")
 
 
+_THREAD_COLUMNS = ("thread_id", "checkpoint_ns", "checkpoint_id", "role", "message_id", "snippet")
 _CSV_COLUMNS = ("chat_id", "id", "name", "created_at", "rank", "snippet")
 
 
@@ -151,7 +200,10 @@ def _print_hit(hit: SearchHit, *, with_chat: bool) -> None:
         head.append(f"  [{escaped(message.chat_id)}]", style="not bold dim default")
     if hit.within != TEXT:
         head.append(f"  in {hit.within}", style="not bold dim default")
-    passage = _passage(hit)
+    _print_passage(head, _passage(hit.snippet, field_text(hit.message.data, hit.within)))
+
+
+def _print_passage(head: Text, passage: Text) -> None:
     out = console()
     if out.file.isatty():
         print_lines([head])
@@ -160,10 +212,10 @@ def _print_hit(hit: SearchHit, *, with_chat: bool) -> None:
         print_lines([head, Text("  ").append_text(passage)])
 
 
-def _passage(hit: SearchHit) -> Text:
-    """The snippet on one line, with its matches in colour instead of between marks."""
-    snippet = " ".join(escaped(hit.snippet).split())
-    if _TAG.search(field_text(hit.message.data, hit.within)):
+def _passage(snippet: str, text: str) -> Text:
+    """The snippet of a text on one line, with its matches in colour instead of between marks."""
+    snippet = " ".join(escaped(snippet).split())
+    if _TAG.search(text):
         # The message has such tags itself. Which are ours cannot be told, so all are shown.
         return Text(snippet)
     passage = Text()

@@ -161,17 +161,20 @@ def _assistant_of(namespace: str) -> str | None:
 
 def _step_of(metadata: Serialized) -> tuple[int | None, str | None]:
     """The number and the source of a step, where its metadata can be read without the framework that wrote them."""
+    fields = decode_metadata(metadata) or {}
+    step, source = fields.get("step"), fields.get("source")
+    return step if isinstance(step, int) else None, source if isinstance(source, str) else None
+
+
+def decode_metadata(metadata: Serialized) -> dict[str, Any] | None:
+    """The metadata of a checkpoint, where they can be read without the framework that wrote them; None otherwise."""
     form, data = metadata
     decode = _METADATA_FORMS.get(form)
     try:
-        found: Any = {} if decode is None else decode(data)
+        found: Any = None if decode is None else decode(data)
     except (msgspec.DecodeError, ValueError):
-        return None, None
-    if not isinstance(found, dict):
-        return None, None
-    fields = cast("dict[Any, Any]", found)
-    step, source = fields.get("step"), fields.get("source")
-    return step if isinstance(step, int) else None, source if isinstance(source, str) else None
+        return None
+    return cast("dict[str, Any]", found) if isinstance(found, dict) else None
 
 
 def _thread_rows(threads: list[ListedThread]) -> list[Text]:

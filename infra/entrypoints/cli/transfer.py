@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from itertools import chain
 from pathlib import Path
-from typing import IO, Final, get_args
+from typing import IO, Any, Final, get_args
 
 import click
 import msgspec
@@ -33,10 +33,12 @@ from chatledger.domain.limits import MAX_UNPACKED_BYTES
 from chatledger.domain.thread.interchange import ImportedThread
 
 from ...exchange.jsonl import ExportCounts, Exported, describe, write_all
-from ...exchange.langgraph_sqlite import FORMAT as LANGGRAPH
+from ...exchange.langgraph_postgres import import_saver_database, is_database
+from ...exchange.langgraph_savers import FORMAT as LANGGRAPH
 from ...exchange.langgraph_sqlite import import_saver_file, is_saver_file
 from ...exchange.readers import FORMATS, read_all
 from ...ledger.ledger import Ledger
+from ...store.opening.nats_locations import without_secrets
 from .lookup import require_chat
 from .options import Settings, WholeNumber, ledger_at, location_option
 from .output import console, count, print_error, print_text, pulse
@@ -95,20 +97,24 @@ class _Import:
         """Whether threads of agents or states of graphs were read."""
         return bool(self.counts["threads"] or self.counts["states"])
 
-    def is_readable(self, path: Path) -> bool:
+    def is_readable(self, path: Path | str) -> bool:
         """Return whether a file is there and of a known format, before a ledger is made for nothing."""
+        if isinstance(path, str):
+            return True
         with self._leaving_out(InvalidValueError):
             if not self._is_of_saver(path):
                 self._read(path, lambda _: None)
             return True
         return False
 
-    def take(self, ledger: Ledger, path: Path, say: Callable[[str], None]) -> None:
-        """Take in the content of one file. Errors that are about one chat, or the file, stop the rest only if strict."""
-        say(f"reading {self._shown(str(path))}")
-        if self._is_of_saver(path):
+    def take(self, ledger: Ledger, path: Path | str, say: Callable[[str], None]) -> None:
+        """Take in the content of one file or database. Errors that are about one chat, or one of these, stop the rest only if strict."""
+        say(f"reading {self._shown(str(path)) if isinstance(path, Path) else without_secrets(path)}")
+        if isinstance(path, str) or self._is_of_saver(path):
             with self._leaving_out(InvalidValueError):
-                taken = import_saver_file(ledger, path)
+                taken = (
+                    import_saver_database(ledger, path) if isinstance(path, str) else import_saver_file(ledger, path)
+                )
                 self.counts.update(threads=taken.threads, agent_checkpoints=taken.checkpoints, known=taken.known)
             return
         found = self._read(path, self._report, strict=self._strict)
@@ -199,8 +205,19 @@ class _Import:
             yield f"{count(found['failures'], 'file or chat', 'files or chats')} left out; see the errors."
 
 
+class _Source(click.Path):
+    """A file, or the location of a database as text."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Implement `click.ParamType.convert`; a location is no path, which would lose a slash."""
+        return value if is_database(value) else super().convert(value, param, ctx)
+
+
 @click.command("import")
-@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=_Source())
 @click.option(
     "--format", "file_format", type=click.Choice((*FORMATS, LANGGRAPH)), help="The format; found out by default."
 )
@@ -228,7 +245,7 @@ class _Import:
 def import_command(
     settings: Settings,
     *,
-    files: tuple[Path, ...],
+    files: tuple[Path | str, ...],
     file_format: str | None,
     strict: bool,
     user_id: str | None,
@@ -242,8 +259,8 @@ def import_command(
     Reads data exports of ChatGPT (chatgpt) and Claude (claude), lists of messages of OpenAI's and Anthropic's APIs
     (messages), ShareGPT files (sharegpt), OpenAssistant files (oasst), SQLite files of Deep Agents (deepagents) and what
     'chatledger export' writes (chatledger: with threads of agents and states of graphs), also as .gz; and threads of
-    agents from files of LangGraph's SqliteSaver (langgraph). Doing it again changes nothing: what is here stays, what is new
-    is added.
+    agents from files of LangGraph's SqliteSaver, and from databases of its PostgresSaver, named as postgresql://host/database
+    (langgraph). Doing it again changes nothing: what is here stays, what is new is added.
 
     A broken record is reported with its line and left out; a message whose parent is missing becomes a root. With
     --strict the import ends there; chats before it stay.
@@ -268,7 +285,7 @@ def import_command(
 
 
 @contextlib.contextmanager
-def _spooled(files: tuple[Path, ...]) -> Generator[Path | None]:
+def _spooled(files: tuple[Path | str, ...]) -> Generator[Path | None]:
     """Standard input as a temporary file, if it is among the files: the first bytes tell the format, and are read again."""
     if _STDIN not in files:
         yield None

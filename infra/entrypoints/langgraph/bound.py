@@ -11,7 +11,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver, Checkpoint, Checkpoin
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from chatledger.domain.errors import ConfigurationError, InvalidValueError
-from chatledger.domain.thread.namespaces import ASSISTANT, assistant_namespace, is_within
+from chatledger.domain.thread.namespaces import ASSISTANT, assistant_namespace, is_within, root_of
 from chatledger.domain.thread.record import CheckpointRecord
 
 from ...ledger.aio.async_ledger import AsyncLedger
@@ -246,11 +246,6 @@ class BoundSaver(BaseCheckpointSaver[Any]):
                 str(asking),
                 thread_id,
             )
-
-
-def root_of(namespace: str) -> str:
-    """The namespace of the assistant that it belongs to; `""` when it is none's."""
-    return namespace.partition("|")[0] if namespace.startswith(ASSISTANT) else ""
 
 
 def thread_id_of(config: RunnableConfig) -> str:

@@ -1,12 +1,13 @@
 """Pruning and migration: which checkpoints may be removed, and which go into the namespace of their assistant."""
 
 from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import Any
 
 from chatledger.domain.errors import NamespaceError
 from chatledger.domain.thread.copies import Reemission
 from chatledger.domain.thread.events import CheckpointKey, Skeleton
-from chatledger.domain.thread.namespaces import ASSISTANT, assistant_namespace
+from chatledger.domain.thread.namespaces import ASSISTANT, assistant_namespace, root_of
 from chatledger.domain.thread.record import CheckpointRecord, ancestors
 from chatledger.domain.wire import Value
 from chatledger.projections.thread.reader import IndexedThread
@@ -17,43 +18,40 @@ _COUNTERS = "counters_since_delta_snapshot"
 MetadataOf = Callable[[CheckpointRecord], Any]
 
 
-def plan_prune(thread: IndexedThread, is_ours: Callable[[str], bool], metadata_of: MetadataOf) -> Removal:
+def plan_prune(
+    thread: IndexedThread, is_ours: Callable[[str], bool], metadata_of: MetadataOf, *, keep_last: int = 1
+) -> Removal:
     """
-    All but the newest checkpoint of each namespace.
+    All but the newest checkpoints of each namespace, `keep_last` of them.
 
-    The namespace of a call of a subgraph (`node:task_id`) goes as a whole when the root checkpoint that it started from does:
-    nothing will resume it.
+    The checkpoints of a call of a subgraph (`node:task_id`) go with the root checkpoint that the call started from: nothing
+    will resume it. Of a subgraph with a memory, what it had before each root checkpoint that stays but the newest stays
+    too, as going back to that one reads it.
     """
     names = [name for name in thread.namespaces() if is_ours(name)]
     records = {name: list(thread.checkpoints(name)) for name in names}
-    kept: dict[str, CheckpointRecord] = {}
+    readable = {name: [record for record in found if record.skeleton is None] for name, found in records.items()}
+    kept = {(name, record.checkpoint_id) for name in names for record in readable[name][:keep_last]}
     for name in names:
-        newest = next((record for record in records[name] if record.skeleton is None), None)
-        if newest is not None:
-            kept[name] = newest
-    gone = {
-        (name, record.checkpoint_id)
-        for name in names
-        for record in records[name]
-        if name not in kept or record.checkpoint_id != kept[name].checkpoint_id
-    }
-    for name, newest in list(kept.items()):
-        if _is_over(name, newest, gone, names, metadata_of):
-            gone.add((name, newest.checkpoint_id))
-            del kept[name]
+        root = root_of(name)
+        if name == root or root not in records:
+            continue
+        if ":" in name[len(root) :]:
+            roots = {record.checkpoint_id for record in records[root]}
+            started = {record.checkpoint_id: _started_from(record, metadata_of) for record in readable[name]}
+            kept -= {(name, one) for one, at in started.items() if at in roots and (root, at) not in kept}
+        else:
+            for past in readable[root][1:keep_last]:
+                before = (record for record in readable[name] if record.checkpoint_id < past.checkpoint_id)
+                kept |= {(name, record.checkpoint_id) for record in islice(before, 1)}
+    gone = {(name, record.checkpoint_id) for name in names for record in records[name]} - kept
     return _with_skeletons(thread, gone, metadata_of)
 
 
-def _is_over(
-    name: str, newest: CheckpointRecord, gone: set[CheckpointKey], names: list[str], metadata_of: MetadataOf
-) -> bool:
-    """Whether a namespace belongs to a call that began at a checkpoint which is removed."""
-    if ":" not in name.rpartition("|")[2] or (name.startswith("assistant:") and "|" not in name):
-        return False
-    parents: dict[str, str] = metadata_of(newest).get("parents") or {}
-    # The root of a bound saver is stored under its assistant.
-    roots = [other for other in names if other == "" or (name.startswith(f"{other}|") and "|" not in other)]
-    return any((root, parents.get("")) in gone for root in roots)
+def _started_from(record: CheckpointRecord, metadata_of: MetadataOf) -> str | None:
+    """The root checkpoint that the call which made a checkpoint started from."""
+    parents: dict[str, str] = metadata_of(record).get("parents") or {}
+    return parents.get("")
 
 
 def plan_removal(thread: IndexedThread, keys: Iterable[CheckpointKey], metadata_of: MetadataOf) -> Removal:
@@ -62,14 +60,21 @@ def plan_removal(thread: IndexedThread, keys: Iterable[CheckpointKey], metadata_
 
 
 def _with_skeletons(thread: IndexedThread, gone: set[CheckpointKey], metadata_of: MetadataOf) -> Removal:
+    """The removal of these, of which skeletons stay where later checkpoints need them; those that are so already stay so."""
     needed: dict[CheckpointKey, set[str]] = {}
+    bare: dict[CheckpointKey, tuple[str, ...]] = {}
     for namespace in dict.fromkeys(namespace for namespace, _ in gone):
         records = {record.checkpoint_id: record for record in thread.checkpoints(namespace)}
         for record in records.values():
-            if (namespace, record.checkpoint_id) not in gone and record.skeleton is None:
+            if record.skeleton is not None:
+                bare[namespace, record.checkpoint_id] = record.skeleton
+            elif (namespace, record.checkpoint_id) not in gone:
                 _note_needs(record, records, needed, metadata_of)
     skeletons = [Skeleton(*key, tuple(sorted(needed[key]))) for key in sorted(gone) if key in needed]
-    return Removal([key for key in sorted(gone) if key not in needed], skeletons)
+    return Removal(
+        [key for key in sorted(gone) if key not in needed],
+        [one for one in skeletons if bare.get((one.namespace, one.checkpoint_id)) != one.channels],
+    )
 
 
 def _note_needs(

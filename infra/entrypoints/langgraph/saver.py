@@ -26,6 +26,7 @@ from chatledger.domain.errors import (
     InvalidValueError,
     RuntimeMismatchError,
 )
+from chatledger.domain.limits import check_count
 from chatledger.domain.thread.decide import CheckpointPut
 from chatledger.domain.thread.record import CheckpointRecord
 from chatledger.projections.chat.pages import only_new_collected
@@ -336,18 +337,20 @@ class LedgerSaver(ThreadQueries):  # pyright: ignore[reportIncompatibleVariableO
         if any(map(self._is_ours, self._threads.namespaces(source))):
             self._threads.copy(source, target, within=self._root)
 
-    def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+    def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest", keep_last: int = 1) -> None:
         """
         Remove old checkpoints of threads.
 
         Args:
             thread_ids: The threads; unknown ones are no error.
-            strategy: `keep_latest` keeps the newest of each namespace and whatever it needs: its writes, interrupted
-                subgraphs, what its delta channels are made from. `delete` keeps nothing.
+            strategy: `keep_latest` keeps the newest of each namespace and whatever they need: their writes, interrupted
+                subgraphs, what their delta channels are made from. `delete` keeps nothing.
+            keep_last: How many checkpoints of each namespace `keep_latest` keeps. They read as before, except that the
+                oldest of them may have no parent any more.
 
         Raises:
             TypeError: `thread_ids` is text.
-            ValueError: There is no such strategy.
+            ValueError: There is no such strategy, or `keep_last` is no number above 0.
         """
         if isinstance(thread_ids, str):
             msg = "thread_ids must be a list of ids, not text"
@@ -355,11 +358,14 @@ class LedgerSaver(ThreadQueries):  # pyright: ignore[reportIncompatibleVariableO
         if strategy not in {"keep_latest", "delete"}:
             msg = f"strategy must be 'keep_latest' or 'delete', not {strategy!r}"
             raise InvalidValueError(msg)
+        if check_count(keep_last, "keep_last") == 0:
+            msg = "keep_last must be at least 1; the strategy 'delete' keeps nothing"
+            raise InvalidValueError(msg)
         for thread_id in map(str, thread_ids):
             if strategy == "delete":
                 self.delete_thread(thread_id)
                 continue
-            plan = partial(plan_prune, is_ours=self._is_ours, metadata_of=self._metadata)
+            plan = partial(plan_prune, is_ours=self._is_ours, metadata_of=self._metadata, keep_last=keep_last)
             self._threads.remove(thread_id, plan, reason="pruned")
 
     def get_delta_channel_history(
@@ -427,9 +433,9 @@ class LedgerSaver(ThreadQueries):  # pyright: ignore[reportIncompatibleVariableO
         """Asynchronous version of `copy_thread`."""
         await in_thread(lambda: self.copy_thread(source_thread_id, target_thread_id))
 
-    async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+    async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest", keep_last: int = 1) -> None:
         """Asynchronous version of `prune`."""
-        await in_thread(lambda: self.prune(thread_ids, strategy=strategy))
+        await in_thread(lambda: self.prune(thread_ids, strategy=strategy, keep_last=keep_last))
 
     async def aget_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]

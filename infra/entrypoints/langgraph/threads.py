@@ -1,6 +1,6 @@
 """Questions about threads that LangGraph's interface does not have, and what is done to whole namespaces."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -10,6 +10,8 @@ from langgraph.checkpoint.serde.types import _DeltaSnapshot  # pyright: ignore[r
 
 from chatledger.domain.errors import InvalidValueError
 from chatledger.domain.limits import check_count
+from chatledger.domain.search.query import Query, parse
+from chatledger.domain.search.snippets import Snippets
 from chatledger.domain.thread.record import StoredWrite
 from chatledger.domain.wire import Value
 
@@ -17,6 +19,7 @@ from ...ledger.aio.awaiting import threaded
 from ...ledger.threads import StoredCheckpoint, ThreadInfo
 from .bound import BoundSaver
 from .pruning import Migration, plan_migration
+from .searching import MESSAGES, FoundMessage, ThreadHit, find_messages
 
 _BRANCH, _JOIN, _HIDDEN = "branch:to:", "join:", "__"
 _START, _SENDS = "__start__", "__pregel_tasks"
@@ -215,6 +218,62 @@ class ThreadQueries(BoundSaver):
         return list(map(self._thread_state, found)) if limit != 0 else []
 
     aget_thread_history = threaded(get_thread_history)
+
+    def search(
+        self,
+        query: str,
+        *,
+        thread_id: str | None = None,
+        checkpoint_ns: str | None = None,
+        channels: Collection[str] = MESSAGES,
+        limit: int | None = 20,
+    ) -> list[ThreadHit]:
+        """
+        Find messages of threads by their words, those of the newest checkpoints first.
+
+        There is no index of them: each different message is read once. With `thread_id` it costs O(messages and
+        checkpoints of that thread), whatever else the ledger has; without one O(those of all threads that the saver sees).
+        What was deleted or pruned is not found.
+
+        Args:
+            query: As for `Ledger.search`: words, of which all must occur, operators, `"phrases"` and `prefix*`.
+            thread_id: Only in this thread; an unknown one has no messages.
+            checkpoint_ns: Only in this namespace, as it is stored.
+            channels: Of the state, those that hold messages, LangChain's or dicts with `role` and `content`.
+            limit: At most so many; all when None.
+
+        Raises:
+            InvalidValueError: An argument breaks a rule.
+        """
+        if not isinstance(query, str) or isinstance(channels, str):
+            msg = "query must be text, and channels a list of names"
+            raise InvalidValueError(msg)
+        if limit is not None:
+            check_count(limit, "limit")
+        parsed = parse(query)
+        if parsed is None or limit == 0:
+            return []
+        threads = self._threads.thread_ids() if thread_id is None else [str(thread_id)]
+        found = [one for each in threads for one in self._found_in(each, checkpoint_ns, parsed, channels)]
+        found.sort(key=lambda one: one[2].checkpoint_id, reverse=True)
+        snippets = Snippets(parsed)
+        return [
+            ThreadHit(thread_id=owner, checkpoint_ns=name, **one._asdict(), snippet=snippets.of(one.text))
+            for owner, name, one in found[:limit]
+        ]
+
+    asearch = threaded(search)
+
+    def _found_in(
+        self, thread_id: str, checkpoint_ns: str | None, query: Query, channels: Collection[str]
+    ) -> Iterator[tuple[str, str, FoundMessage]]:
+        """The messages of one thread that match, as (thread, namespace, message), the last one of a checkpoint first."""
+        reader = self._reader()
+        with self._threads.reading(thread_id) as thread:
+            for name in thread.namespaces():
+                if self._is_ours(name) and checkpoint_ns in {None, name}:
+                    found = list(find_messages(thread, name, query, channels, reader, self._runtime))
+                    yield from ((thread_id, name, one) for one in reversed(found))
 
     def delete_namespace(self, thread_id: str, checkpoint_ns: str) -> None:
         """

@@ -45,6 +45,11 @@ def taken_apart(value: Any) -> tuple[str, list[Any]] | None:
     return None
 
 
+def is_snapshot(form: str) -> bool:
+    """Whether a form is that of a snapshot of a delta channel."""
+    return form == _SNAPSHOT
+
+
 def put_together(form: str, parts: list[Any]) -> Any:
     """
     The value again.

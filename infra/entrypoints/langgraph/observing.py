@@ -1,0 +1,162 @@
+"""Observing the state of a LangGraph graph: callbacks after each node, and the node that wrote last as part of the state."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
+
+from chatledger.domain.errors import InvalidValueError
+from chatledger.domain.graph.reducers import Reducer, Reducers, reduce_state
+from chatledger.domain.graph.transition import Transition, get_state_diff, transition
+
+from ...ledger.graph.observers import StateObservers
+
+if TYPE_CHECKING:
+    from langgraph.graph import StateGraph
+
+_METADATA: Final = "metadata"
+Update = Mapping[str, Any] | None
+
+
+def observe(
+    builder: "StateGraph[Any, Any, Any, Any]",
+    observers: StateObservers | None = None,
+    *,
+    ends: Collection[str] | None = None,
+) -> StateObservers:
+    """
+    Observe every node of a graph, however it is run: invoked or streamed, synchronously or not.
+
+    What a node returns is completed by `metadata.current_node` and `metadata.is_final_state`, before reducers and checkpoints
+    see it; a schema without `metadata` does without. Then the observers are called with what `transition` makes of it.
+    Nodes of one step that run beside each other are observed each by itself, from the state before the step on.
+
+    Args:
+        builder: The graph, before `compile` and after `add_node`: its nodes are replaced.
+        observers: What to tell of transitions; new ones when None.
+        ends: The end nodes. None: those with an edge to `END`.
+
+    Returns:
+        The observers; callbacks may be added at any time. Coroutine functions need `ainvoke` or `astream`.
+
+    Raises:
+        InvalidValueError: `builder` is no `StateGraph`, or has no nodes. While it runs: a node returns neither a dict nor a `Command` nor None.
+    """
+    from langgraph.graph import END, StateGraph
+
+    if not isinstance(builder, StateGraph) or not builder.nodes:
+        msg = "observe needs a StateGraph, before compile and with its nodes"
+        raise InvalidValueError(msg)
+    told = StateObservers() if observers is None else observers
+
+    def is_end(name: str) -> bool:
+        return (name, END) in builder.edges if ends is None else name in ends
+
+    for name, spec in builder.nodes.items():
+        if not spec.is_error_handler:
+            runnable = cast("Runnable[Any, Any]", spec.runnable)
+            observed = _observed(name, runnable, told, _reducers_of(builder), is_end)
+            builder.nodes[name] = replace(spec, runnable=cast("Any", observed))
+    return told
+
+
+def _observed(
+    name: str, node: Runnable[Any, Any], told: StateObservers, reducers: Reducers, is_end: Callable[[str], bool]
+) -> Runnable[Any, Any]:
+    """A node that tells of its transition. It is a lambda with the node in it, in which LangGraph finds subgraphs."""
+
+    def run(state: Any, config: RunnableConfig) -> Any:
+        returned, change = _step(state, node.invoke(state, config), name, reducers, is_end=is_end(name))
+        if change is not None:
+            told.notify(change)
+        return returned
+
+    async def run_async(state: Any, config: RunnableConfig) -> Any:
+        returned, change = _step(state, await node.ainvoke(state, config), name, reducers, is_end=is_end(name))
+        if change is not None:
+            await told.notify_async(change)
+        return returned
+
+    return RunnableLambda(run, run_async, name="observed")
+
+
+def _step(
+    state: Any, returned: Any, node: str, reducers: Reducers, *, is_end: bool
+) -> tuple[Any, Transition[dict[str, Any]] | None]:
+    """What a node returned, with its mark, and the transition; None where it wrote to another graph only."""
+    updates = _updates(returned, node)
+    if updates is None:
+        return returned, None
+    mark = {"current_node": node, "is_final_state": is_end}
+    before = dict(state)
+    reduced = before
+    for update in updates[:-1]:
+        reduced = reduce_state(reduced, update, reducers=reducers)
+    last = transition(reduced, updates[-1] if updates else None, node, is_end=is_end, reducers=reducers)
+    change = Transition(old=before, new=last.new, node=node, diff=get_state_diff(before, last.new))
+    return _marked(returned, mark), change
+
+
+def _updates(returned: Any, node: str) -> list[Update] | None:
+    """What a node returned, one update after another; None where all of it is for the parent of the graph."""
+    from langgraph.types import Command
+
+    if returned is None or isinstance(returned, Mapping):
+        return [cast("Update", returned)]
+    if isinstance(returned, Command):
+        command = cast("Command[Any]", returned)
+        if command.graph == Command.PARENT:
+            return None
+        update: Any = command.update
+        if isinstance(update, list | tuple):
+            return [{field: value} for field, value in cast("Sequence[tuple[str, Any]]", update)]
+        return _updates(update, node)
+    if isinstance(returned, list | tuple):
+        found = [_updates(one, node) for one in cast("Sequence[Any]", returned)]
+        own = [one for one in found if one is not None]
+        return [update for one in own for update in one] if own or not found else None
+    msg = f"node {node!r} returned {type(returned).__name__}; a graph that is observed takes a dict, a Command or None"
+    raise InvalidValueError(msg)
+
+
+def _marked(returned: Any, mark: Mapping[str, Any]) -> Any:
+    from langgraph.types import Command
+
+    if isinstance(returned, Command):
+        command = cast("Command[Any]", returned)
+        return replace(command, update=_marked(command.update, mark))
+    if isinstance(returned, list | tuple):
+        parts = cast("Sequence[Any]", returned)
+        is_of_pairs = all(isinstance(part, tuple) for part in parts)
+        return [*parts, (_METADATA, dict(mark)) if is_of_pairs else {_METADATA: dict(mark)}]
+    given: Mapping[str, Any] = returned or {}
+    metadata: Mapping[str, Any] = given.get(_METADATA) or {}
+    return {**given, _METADATA: {**metadata, **mark}}
+
+
+def _reducers_of(builder: "StateGraph[Any, Any, Any, Any]") -> Reducers:
+    """The reducers of the channels of a graph."""
+    from langgraph.channels import BinaryOperatorAggregate
+    from langgraph.channels.delta import DeltaChannel
+
+    reducers: dict[str, Reducer] = {}
+    channels: Mapping[str, Any] = cast("Any", builder).channels
+    for name, channel in channels.items():
+        if isinstance(channel, BinaryOperatorAggregate):
+            reducers[name] = _overwritable(channel.operator)
+        elif isinstance(channel, DeltaChannel):
+            reducers[name] = _overwritable(partial(_reduced_by, channel.reducer))
+    return reducers
+
+
+def _reduced_by(reducer: Callable[[Any, Sequence[Any]], Any], old: Any, new: Any) -> Any:
+    return reducer(old, [new])
+
+
+def _overwritable(reducer: Reducer) -> Reducer:
+    """The reducer, except for values that LangGraph is told to take as they are."""
+    from langgraph.types import Overwrite
+
+    return lambda old, new: new.value if isinstance(new, Overwrite) else reducer(old, new)
