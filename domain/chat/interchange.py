@@ -7,7 +7,7 @@ import msgspec
 
 from ..values import Annotation, NewMessage
 from ..wire import Value
-from .runs import MessageRun, PlannedRun
+from .runs import CarryOver, MessageRun, PlannedRun
 
 R = TypeVar("R", MessageRun, PlannedRun)
 _New = Callable[[str | None], str | None]
@@ -32,6 +32,7 @@ class ImportedMessage(Value, frozen=True, kw_only=True):
     agent_id: str | None = None
     reply_to: str | None = None
     annotation: Annotation | None = None
+    copied_from: str | None = None
 
 
 class ImportedBranch(Value, frozen=True, kw_only=True):
@@ -54,7 +55,7 @@ class ImportedCheckpoint(Value, frozen=True, kw_only=True):
 
 
 class ImportedRegeneration(Value, frozen=True, kw_only=True):
-    """The repetition of runs after an edit: of which runs, and which of them a human approved."""
+    """The repetition of runs after an edit: of which runs, which of them a human approved, and which branch it builds."""
 
     id: str
     edited_message_id: str
@@ -62,6 +63,13 @@ class ImportedRegeneration(Value, frozen=True, kw_only=True):
     runs: tuple[PlannedRun, ...] = ()
     approved: tuple[str, ...] = ()
     created_at: int | None = None
+    carries: CarryOver | None = None
+
+    @property
+    def message_ids(self) -> list[str | None]:
+        """The messages that it names, besides those of its runs."""
+        passages = () if self.carries is None else self.carries.passages
+        return [self.edited_message_id, self.new_message_id, *(one for p in passages for one in (p.first, p.last))]
 
 
 class ImportedChat(Value, frozen=True, kw_only=True):
@@ -126,7 +134,8 @@ def with_message_ids(chat: ImportedChat, new_ids: Mapping[str, str]) -> Imported
     """
     Return the conversation with other ids of these messages, wherever they are named.
 
-    A UIMessage carries its id in its data too; it is changed there as well.
+    A UIMessage carries its id in its data too; it is changed there as well. Regenerations build no branches any more: the ids
+    of copies follow from those of their originals.
     """
 
     def new(message_id: str | None) -> str | None:
@@ -140,6 +149,7 @@ def with_message_ids(chat: ImportedChat, new_ids: Mapping[str, str]) -> Imported
                 id=new(message.id),
                 parent_id=new(message.parent_id),
                 reply_to=new(message.reply_to),
+                copied_from=new(message.copied_from),
                 data=with_id_in(message.data, message.id, new_ids.get(message.id, message.id)),
                 annotation=message.annotation
                 and msgspec.structs.replace(message.annotation, replaced_by=new(message.annotation.replaced_by)),
@@ -160,6 +170,7 @@ def with_message_ids(chat: ImportedChat, new_ids: Mapping[str, str]) -> Imported
                 edited_message_id=new(regeneration.edited_message_id),
                 new_message_id=new(regeneration.new_message_id),
                 runs=tuple(_renamed_run(run, new) for run in regeneration.runs),
+                carries=None,
             )
             for regeneration in chat.regenerations
         ),
@@ -187,6 +198,7 @@ def draft_of(message: ImportedMessage) -> NewMessage:
         sender_id=message.sender_id,
         agent_id=message.agent_id,
         reply_to=message.reply_to,
+        copied_from=message.copied_from,
     )
 
 
