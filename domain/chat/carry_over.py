@@ -44,7 +44,7 @@ def lay_out(
     """
     The passages of the branch that takes the place of a chain.
 
-    A run stands where its answer stood, or after its trigger where it had none, but never before the runs that it needs. What
+    A run stands where its answer stood, but never before the runs that it needs; one without an answer after its trigger. What
     the same agent said right before a stale answer is left out with it: calls of tools and their results, which no run
     produced by themselves.
 
@@ -83,9 +83,13 @@ def _levels(edited_message_id: str, chain: Sequence[Message], runs: Sequence[Pla
     for run in runs:
         floor = max((floors.get(one, 0) for one in (run.trigger_message_id, *run.references) if one), default=0)
         made = None if run.message_id == edited_message_id else run.message_id
-        place = places.get(run.trigger_message_id or "") if run.message_id is None else places.get(made or "")
-        if place is not None:
-            floor = max(floor, place)
+        # A run that had no answer stands after its trigger, or what it refers to where it has none.
+        asked = run.references if run.trigger_message_id is None else [run.trigger_message_id]
+        stood = [
+            places[one] for one in (asked if run.message_id is None else [made]) if one is not None and one in places
+        ]
+        if stood:
+            floor = max(floor, *stood)
             found[floor].append(run.run_id)
         if made is not None:
             floors[made] = max(floors.get(made, 0), floor)
@@ -326,9 +330,8 @@ class _Copying:
                     trigger_message_id=self._new(run.trigger_message_id),
                     references=[self._known(reference) for reference in run.references],
                     message_id=message_id,
-                    repeats=None,
+                    repeats=run.run_id,
                     regeneration_id=None,
-                    copied_from=run.run_id,
                 )
             )
         )

@@ -307,7 +307,7 @@ def check_run(run: MessageRun) -> None:
     check_id(run.run_id, "run_id")
     for name in ("thread_id", "assistant_id", "runtime"):
         check_id(getattr(run, name), name)
-    for name in ("checkpoint_id", "repeats", "regeneration_id", "copied_from"):
+    for name in ("checkpoint_id", "repeats", "regeneration_id"):
         check_optional_id(getattr(run, name), name)
     for name in ("created_at", "updated_at"):
         check_time(getattr(run, name), f"{name} of a run")

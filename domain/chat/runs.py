@@ -36,9 +36,9 @@ class MessageRun(Value, frozen=True, kw_only=True, omit_defaults=True):
         checkpoint_id: Of its thread: where to fork or replay from.
         status: `pending`, `running`, `completed` or `error`. The last two are final.
         created_at, updated_at: When it was recorded, and when its status changed last.
-        repeats: The run id of the run that this one repeats after an edit.
+        repeats: The run id of the run that this one repeats after an edit. Without a `regeneration_id` it was not executed: its
+            message is a copy of what that run produced, which was carried over.
         regeneration_id: The regeneration that this is a step of.
-        copied_from: The run id of the run that produced the original of `message_id`, which a regeneration carried over.
     """
 
     # `chat_id` has a default so that records inside one chat need not repeat it; answers always carry it.
@@ -57,7 +57,6 @@ class MessageRun(Value, frozen=True, kw_only=True, omit_defaults=True):
     updated_at: int
     repeats: str | None = None
     regeneration_id: str | None = None
-    copied_from: str | None = None
 
     @property
     def is_ended(self) -> bool:

@@ -368,7 +368,7 @@ def _names(chat: ImportedChat) -> Iterator[str | None]:
         yield from (checkpoint.name, checkpoint.id)
     for run in chat.runs:
         yield from (run.id, run.run_id, run.thread_id, run.assistant_id, run.runtime)
-        yield from (run.checkpoint_id, run.repeats, run.regeneration_id, run.copied_from)
+        yield from (run.checkpoint_id, run.repeats, run.regeneration_id)
     for regeneration in chat.regenerations:
         yield from (regeneration.id, *regeneration.approved)
         if regeneration.carries is not None:

@@ -178,8 +178,6 @@ def _run_line(run: MessageRun, *, is_stale: bool) -> Text:
         line.append("  stale", style="not bold red")
     if run.repeats is not None:
         line.append(f"  repeats {escaped(run.repeats)}", style="not bold dim")
-    if run.copied_from is not None:
-        line.append(f"  copied from {escaped(run.copied_from)}", style="not bold dim")
     line.append(f"  thread {escaped(run.thread_id)}  {format_time(run.created_at)}", style="not bold dim")
     return line
 

@@ -99,8 +99,7 @@ def _describe_runs(recorded: chat.Recorded) -> str:
             trigger = run.trigger_message_id
             what = "" if trigger is None else f"triggered by {_short(trigger)}"
             repeats = "" if run.repeats is None else f"repeats {run.repeats}"
-            copied = "" if run.copied_from is None else f"copied from {run.copied_from}"
-            return _join(f"{run.run_id} of {run.assistant_id}", run.status, what, repeats, copied)
+            return _join(f"{run.run_id} of {run.assistant_id}", run.status, what, repeats)
         case chat.RunChanged(run_id=run_id, changes=changes):
             made = changes.get("message_id")
             return _join(run_id, str(changes.get("status", "")), "" if made is None else f"answer {_short(made)}")
