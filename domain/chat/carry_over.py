@@ -1,14 +1,13 @@
 """
 Carrying a conversation over to the branch of an edit: what followed the edited message, without what the edit makes stale.
 
-The branch is laid out when a regeneration begins, in passages: messages that are carried over, then the runs whose answers
-follow them. A passage is copied when all runs of the passages before it are completed, so that the branch grows in order.
+The branch is laid out when a regeneration begins, in stretches: messages that are carried over, then the runs whose answers
+follow them. A stretch is copied when all runs of the stretches before it are completed, so that the branch grows in order.
 The id of a copy follows from that of its original, so that nothing is carried over twice.
 """
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
-from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -20,7 +19,7 @@ from .decide_branches import decide_fork
 from .decide_messages import find_branch
 from .events import Body, BranchCreated, MessagesAnnotated, MessagesAppended, RunRecorded
 from .interchange import with_id_in
-from .runs import CarryOver, MessageRun, Passage, PlannedRun, RegenerationPlan, RegenerationRecord
+from .runs import CarryOver, MessageRun, PlannedRun, RegenerationPlan, RegenerationRecord, Stretch, copy_id
 from .state import ChatState
 
 _ON_THE_WAY: Final = frozenset({"assistant", "tool"})
@@ -29,20 +28,11 @@ _MAX_EVENTS: Final = 400
 """Of runs and annotations in one commit, so that it stays below what a log takes at once."""
 
 
-def copy_id(regeneration_id: str, original_id: str) -> str:
-    """The id of the copy of a message or a run that a regeneration carries over."""
-    digest = blake2b(digest_size=16)
-    for part in (regeneration_id.encode(), original_id.encode()):
-        digest.update(b"%d:%s" % (len(part), part))
-    found = digest.hexdigest()
-    return "-".join((found[:8], found[8:12], found[12:16], found[16:20], found[20:]))
-
-
 def lay_out(
     edited_message_id: str, chain: Sequence[Message], runs: Sequence[PlannedRun], produced: Container[str]
-) -> tuple[Passage, ...]:
+) -> tuple[Stretch, ...]:
     """
-    The passages of the branch that takes the place of a chain.
+    The stretches of the branch that takes the place of a chain.
 
     A run stands where its answer stood, but never before the runs that it needs; one without an answer after its trigger. What
     the same agent said right before a stale answer is left out with it: calls of tools and their results, which no run
@@ -56,8 +46,8 @@ def lay_out(
     """
     by_level = _levels(edited_message_id, chain, runs)
     left_out = _left_out(chain, runs, produced)
-    passages: list[Passage] = []
-    now = Passage()
+    stretches: list[Stretch] = []
+    now = Stretch()
     is_cut = False
     for level in range(len(chain) + 1):
         message_id = chain[level - 1].id if level else None
@@ -65,13 +55,13 @@ def lay_out(
             is_cut = True
         elif message_id is not None:
             if now.run_ids or (is_cut and now.first is not None):
-                passages.append(now)
-                now = Passage()
-            now = Passage(first=message_id if now.first is None else now.first, last=message_id)
+                stretches.append(now)
+                now = Stretch()
+            now = Stretch(first=message_id if now.first is None else now.first, last=message_id)
             is_cut = False
         if level in by_level:
             now = msgspec.structs.replace(now, run_ids=(*now.run_ids, *by_level[level]))
-    return (*passages, now) if now != Passage() else tuple(passages)
+    return (*stretches, now) if now != Stretch() else tuple(stretches)
 
 
 def _levels(edited_message_id: str, chain: Sequence[Message], runs: Sequence[PlannedRun]) -> Mapping[int, list[str]]:
@@ -150,9 +140,9 @@ def decide_target(
     found = named or next(iter(ending), None)
     chain = [] if source is None else _chain(state, edited, source.head_message_id)
     produced = {run.message_id for run in state.runs() if run.message_id is not None}
-    passages = lay_out(edited, chain, plan.runs, produced)
+    stretches = lay_out(edited, chain, plan.runs, produced)
     if found is not None:
-        return Target(CarryOver(branch_id=found.id, passages=passages), found.name, found.head_message_id)
+        return Target(CarryOver(branch_id=found.id, stretches=stretches), found.name, found.head_message_id)
     (made,) = decide_fork(
         state,
         new_message_id,
@@ -161,7 +151,7 @@ def decide_target(
         created_at=now,
         base=None if source is None else source.name,
     )
-    return Target(CarryOver(branch_id=branch_id, passages=passages), made.name, new_message_id, (made,))
+    return Target(CarryOver(branch_id=branch_id, stretches=stretches), made.name, new_message_id, (made,))
 
 
 def _contains(state: ChatState, branch: Branch, message_id: str) -> bool:
@@ -179,11 +169,18 @@ def _chain(state: ChatState, after: str, head: str | None) -> list[Message]:
     return found[::-1]
 
 
-def branch_of(state: ChatState, record: RegenerationRecord) -> Branch | None:
-    """The branch that a regeneration builds, under the name that it has now; None when it builds none, or that is deleted."""
+def branch_of(
+    state: ChatState, record: RegenerationRecord, *, branches: Sequence[Branch] | None = None
+) -> Branch | None:
+    """
+    The branch that a regeneration builds, under the name that it has now; None when it builds none, or that is deleted.
+
+    `branches` are those of the chat, where they are known. Costs O(branches).
+    """
     if record.carries is None:
         return None
-    return next((one for one in state.branches_seen() if one.id == record.carries.branch_id), None)
+    branches = state.branches_seen() if branches is None else branches
+    return next((one for one in branches if one.id == record.carries.branch_id), None)
 
 
 def replacements(record: RegenerationRecord, attempts: Sequence[MessageRun]) -> dict[str, str]:
@@ -205,14 +202,14 @@ def completed(attempts: Sequence[MessageRun]) -> set[str]:
 
 
 def last_open(record: RegenerationRecord, done: Container[str], has_message: Callable[[str], bool]) -> int:
-    """The number of the last passage whose runs may be repeated: its messages are there, and all before it is done."""
-    passages = () if record.carries is None else record.carries.passages
-    for number, passage in enumerate(passages):
-        if passage.last is not None and not has_message(copy_id(record.id, passage.last)):
+    """The number of the last stretch whose runs may be repeated: its messages are there, and all before it is done."""
+    stretches = () if record.carries is None else record.carries.stretches
+    for number, stretch in enumerate(stretches):
+        if stretch.last is not None and not has_message(copy_id(record.id, stretch.last)):
             return number - 1
-        if not all(run_id in done for run_id in passage.run_ids):
+        if not all(run_id in done for run_id in stretch.run_ids):
             return number
-    return len(passages)
+    return len(stretches)
 
 
 def decide_carry_over(
@@ -247,15 +244,15 @@ def decide_carry_over(
 
 
 def _next_messages(state: ChatState, record: RegenerationRecord, done: Container[str]) -> Iterator[Message]:
-    for passage in () if record.carries is None else record.carries.passages:
-        yield from _uncopied(state, record.id, passage)
-        if not all(run_id in done for run_id in passage.run_ids):
+    for stretch in () if record.carries is None else record.carries.stretches:
+        yield from _uncopied(state, record.id, stretch)
+        if not all(run_id in done for run_id in stretch.run_ids):
             return
 
 
-def _uncopied(state: ChatState, regeneration_id: str, passage: Passage) -> list[Message]:
-    """The messages of a passage that have no copies yet."""
-    first, at = passage.first, passage.last
+def _uncopied(state: ChatState, regeneration_id: str, stretch: Stretch) -> list[Message]:
+    """The messages of a stretch that have no copies yet."""
+    first, at = stretch.first, stretch.last
     if first is None or at is None or not (state.has_message(first) and state.has_message(at)):
         return []
     if state.has_message(copy_id(regeneration_id, at)) or not state.is_ancestor(first, at):

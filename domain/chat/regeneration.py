@@ -12,6 +12,7 @@ from ..errors import (
     RunStatusError,
 )
 from ..limits import check_count, check_id
+from ..values import Branch
 from .carry_over import branch_of, completed, decide_carry_over, decide_target, last_open, replacements, successor
 from .decide_branches import check_target
 from .decide_chats import require_chat
@@ -107,9 +108,11 @@ def _of(numbers: dict[str, list[int]], message_ids: Iterable[str]) -> Iterable[i
     return (number for message_id in message_ids for number in numbers.get(message_id, ()))
 
 
-def regeneration_of(state: ChatState, record: RegenerationRecord) -> Regeneration:
-    """A regeneration of a chat with its steps, see `describe_regeneration`."""
-    branch = branch_of(state, record)
+def regeneration_of(
+    state: ChatState, record: RegenerationRecord, *, branches: Sequence[Branch] | None = None
+) -> Regeneration:
+    """A regeneration of a chat with its steps, see `describe_regeneration`; `branches` are those of the chat, where they are known."""
+    branch = branch_of(state, record, branches=branches)
     return describe_regeneration(
         state.chat_id,
         record,
@@ -143,8 +146,8 @@ def describe_regeneration(
     """
     last = {attempt.repeats: attempt for attempt in attempts}
     replaced = replacements(record, attempts)
-    passages = () if record.carries is None or branch is None else record.carries.passages
-    numbers = {run_id: number for number, passage in enumerate(passages) for run_id in passage.run_ids}
+    stretches = () if record.carries is None or branch is None else record.carries.stretches
+    numbers = {run_id: number for number, stretch in enumerate(stretches) for run_id in stretch.run_ids}
     opened = last_open(record, completed(attempts), has_message)
 
     def new(message_id: str) -> str:

@@ -1,5 +1,6 @@
 """Records of runs, and of their regeneration. All are frozen; times are integer milliseconds since the epoch."""
 
+from hashlib import blake2b
 from typing import Any, Final, Literal, Self, get_args
 
 import msgspec
@@ -109,7 +110,7 @@ class RegenerationPlan(Value, frozen=True, kw_only=True):
     needs_approval: bool
 
 
-class Passage(Value, frozen=True, kw_only=True, omit_defaults=True):
+class Stretch(Value, frozen=True, kw_only=True, omit_defaults=True):
     """
     A part of the branch that a regeneration builds: messages that are carried over, then answers of repeated runs.
 
@@ -125,11 +126,11 @@ class CarryOver(Value, frozen=True, kw_only=True):
     """The branch that a regeneration builds, and what is to stand on it after the new message."""
 
     branch_id: str
-    passages: tuple[Passage, ...]
+    stretches: tuple[Stretch, ...]
 
     def places(self, run_id: str | None) -> bool:
         """Whether the answer of the run that repeats this one has a place on the branch."""
-        return any(run_id in passage.run_ids for passage in self.passages)
+        return any(run_id in stretch.run_ids for stretch in self.stretches)
 
 
 class RegenerationRecord(msgspec.Struct, frozen=True, array_like=True):
@@ -188,6 +189,15 @@ class Regeneration(Value, frozen=True, kw_only=True):
     def is_done(self) -> bool:
         """Whether every run has been repeated to its end."""
         return all(step.status == "completed" for step in self.steps)
+
+
+def copy_id(regeneration_id: str, original_id: str) -> str:
+    """The id of the copy of a message or a run that a regeneration carries over."""
+    digest = blake2b(digest_size=16)
+    for part in (regeneration_id.encode(), original_id.encode()):
+        digest.update(b"%d:%s" % (len(part), part))
+    found = digest.hexdigest()
+    return "-".join((found[:8], found[8:12], found[12:16], found[16:20], found[20:]))
 
 
 class RunMetadata(Value, frozen=True, kw_only=True, tag_field="event", tag="metadata"):

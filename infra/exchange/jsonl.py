@@ -373,7 +373,7 @@ def _names(chat: ImportedChat) -> Iterator[str | None]:
         yield from (regeneration.id, *regeneration.approved)
         if regeneration.carries is not None:
             yield regeneration.carries.branch_id
-            yield from (run_id for passage in regeneration.carries.passages for run_id in passage.run_ids)
+            yield from (run_id for stretch in regeneration.carries.stretches for run_id in stretch.run_ids)
         for planned in regeneration.runs:
             yield from (planned.run_id, planned.assistant_id, planned.runtime, planned.checkpoint_id, planned.thread_id)
             yield from (planned.trigger_message_id, planned.message_id, *planned.references)

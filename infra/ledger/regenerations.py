@@ -212,7 +212,9 @@ class RegenerationMethods(LedgerPart):
         with self._store.snapshot(ChatsToRead(chat_id)) as snapshot:
             chat = snapshot.chat(chat_id)
             rows = chat.run_rows
-            return [] if rows is None else [regeneration_of(chat, record) for record in rows.regenerations()]
+            branches = chat.branches()
+            records = [] if rows is None else rows.regenerations()
+            return [regeneration_of(chat, record, branches=branches) for record in records]
 
     def _require_regeneration(self, chat_id: str, regeneration_id: str) -> Regeneration:
         found = self.get_regeneration(chat_id, regeneration_id)

@@ -69,5 +69,5 @@ def test_recorded_events_are_one_stream() -> None:
     chat = ReplayedChat("trip/漢", map(recorded, RECORDED)).chat
 
     assert chat is not None
-    assert ("", None, 1_700_000_000_016, 2) == (chat.user_id, chat.title, chat.created_at, chat.message_count)
+    assert ("", None, 1_700_000_000_016, 3) == (chat.user_id, chat.title, chat.created_at, chat.message_count)
     assert chat.expires_at == 1_900_000_000_000

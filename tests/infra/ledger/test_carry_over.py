@@ -163,7 +163,7 @@ def stale_runs(slots: list[Slot], edited: int) -> set[str]:
     return stale
 
 
-@settings(max_examples=examples(200), deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(conversations(), st.data())
 def test_the_branch_of_an_edit_reads_as_a_conversation(ledger: Ledger, slots: list[Slot], data: st.DataObject) -> None:
     """Whatever runs refer to, and in whatever order they are repeated: the branch grows in order, up to the model's."""
@@ -217,7 +217,7 @@ names = st.sampled_from([f"m{n}" for n in range(6)])
 graphs = st.lists(st.tuples(st.none() | names, st.none() | names, st.lists(names, max_size=2)), max_size=8)
 
 
-@settings(max_examples=examples(200), deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(graphs, st.integers(0, 5), st.integers(0, 5), st.data())
 def test_whatever_refers_to_what(ledger: Ledger, graph: Any, edited: int, fork: int, data: st.DataObject) -> None:
     """Circles, answers before their triggers, runs on other branches: it comes to its end, and nothing is lost or doubled."""
