@@ -124,7 +124,8 @@ class Message(Value, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     One immutable node of a conversation; `parent_id` is its only edge, None marks a root.
 
     `name` is the role or fragment name, `data` any JSON value. `sender_id` names a human, `agent_id` an agent (at most one
-    of them), `reply_to` another message of the chat. `annotation` is what was said of it later, None for nothing.
+    of them), `reply_to` another message of the chat. `copied_from` is the message that it is a copy of. `annotation` is what was
+    said of it later, None for nothing.
     """
 
     # `chat_id` has a default so that records inside one chat need not repeat it (`omit_defaults`); answers always carry it.
@@ -139,6 +140,7 @@ class Message(Value, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     sender_id: str | None = None
     agent_id: str | None = None
     reply_to: str | None = None
+    copied_from: str | None = None
     annotation: Annotation | None = None
 
     derived: ClassVar[tuple[str, ...]] = ("text", "is_stale", "is_hidden")
@@ -184,6 +186,7 @@ class NewMessage(_DraftContent, frozen=True, kw_only=True):
         sender_id, agent_id: The human or the agent it comes from; at most one of them.
         reply_to: Another message of the same chat, whatever the parent is.
         metadata: An object for the `metadata` of `data`, beside what is there. Text becomes a UIMessage, which has a place for it.
+        copied_from: The message that it is a copy of.
     """
 
     id: str | None = None
@@ -194,6 +197,7 @@ class NewMessage(_DraftContent, frozen=True, kw_only=True):
     agent_id: str | None = None
     reply_to: str | None = None
     metadata: dict[str, Any] | None = None
+    copied_from: str | None = None
 
 
 class Branch(Value, frozen=True, kw_only=True):

@@ -287,8 +287,8 @@ def _changes(annotation: Annotation) -> dict[str, Any]:
 
 
 def _begun(chat: ImportedChat, known: KnownParents, regeneration: ImportedRegeneration) -> Body:
-    _check_known(chat, known, regeneration.edited_message_id)
-    _check_known(chat, known, regeneration.new_message_id)
+    for message_id in regeneration.message_ids:
+        _check_known(chat, known, message_id)
     return RegenerationBegun(
         regeneration.id,
         regeneration.edited_message_id,
@@ -298,6 +298,7 @@ def _begun(chat: ImportedChat, known: KnownParents, regeneration: ImportedRegene
         None
         if regeneration.created_at is None
         else check_time(regeneration.created_at, "created_at of a regeneration"),
+        regeneration.carries,
     )
 
 

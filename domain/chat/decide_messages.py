@@ -164,7 +164,7 @@ def check_message(draft: Any, now: int) -> Message:
     if draft.sender_id is not None and draft.agent_id is not None:
         msg = f"{what} has both sender_id and agent_id; it comes from a human or from an agent"
         raise InvalidValueError(msg)
-    for field in ("parent_id", "type", "sender_id", "agent_id", "reply_to"):
+    for field in ("parent_id", "type", "sender_id", "agent_id", "reply_to", "copied_from"):
         value = getattr(draft, field)
         if value is not None:
             check_id(value, f"{field} of {what}")
@@ -178,6 +178,7 @@ def check_message(draft: Any, now: int) -> Message:
         sender_id=draft.sender_id,
         agent_id=draft.agent_id,
         reply_to=draft.reply_to,
+        copied_from=draft.copied_from,
     )
 
 

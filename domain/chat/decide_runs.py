@@ -8,12 +8,13 @@ from msgspec import UNSET, UnsetType
 
 from ..errors import InvalidValueError, RunConflictError, RunNotFoundError, RunStatusError
 from ..limits import check_id, check_metadata, check_optional_id, same_json
-from ..values import Annotation, NewMessage
+from ..values import Annotation, Branch, NewMessage
+from .carry_over import branch_of, decide_carry_over
 from .decide_branches import check_target
 from .decide_chats import require_chat
-from .decide_messages import decide_append
-from .events import Body, MessagesAnnotated, RunChanged, RunRecorded
-from .runs import PYTHON, MessageRun, RunStatus
+from .decide_messages import decide_add_messages, decide_append
+from .events import Body, MessagesAnnotated, MessagesAppended, RunChanged, RunRecorded
+from .runs import PYTHON, MessageRun, RegenerationRecord, RunStatus
 from .state import ChatState
 
 
@@ -35,7 +36,7 @@ class NewRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """A message that a run produced, to be appended to a branch, the active one when None."""
+    """A message that a run produced, to be appended to a branch: when None the one that its regeneration builds, or the active one."""
 
     draft: NewMessage
     branch: str | None = None
@@ -110,6 +111,8 @@ def decide_complete_run(
     """
     A run ends with what it produced, which takes the place of what the run produced that it repeats. Nothing when it did.
 
+    On the branch that its regeneration builds, what is to follow the answer is carried over.
+
     Raises:
         ChatNotFoundError, RunNotFoundError, BranchNotFoundError, MessageNotFoundError, WrongChatError: Something is not there.
         RunStatusError: It ended before, otherwise.
@@ -125,11 +128,26 @@ def decide_complete_run(
     changed = _moved(state, run, {"status": "completed", **produced})
     if answer is None:
         check_target(state, message_id)
-    return [
-        *_appended(state, answer, run.trigger_message_id, run.assistant_id, now),
-        changed,
-        *_replaced(state, run, message_id),
-    ]
+    building = _building(state, run)
+    appended = _answered(state, run, answer, building, now)
+    bodies = [*appended, changed, *_replaced(state, run, message_id)]
+    if building is not None:
+        record, branch = building
+        head = next((body.to_head for body in appended if body.branch == branch.name), branch.head_message_id)
+        ended = msgspec.structs.replace(run, status="completed", message_id=message_id)
+        attempts = [ended if one.run_id == run_id else one for one in state.runs(regeneration_id=record.id)]
+        bodies += decide_carry_over(state, record, head=head, branch=branch.name, attempts=attempts)
+    return bodies
+
+
+def decide_carry_on(state: ChatState, regeneration_id: str | None) -> list[Body]:
+    """What is left to carry over on the branch of a regeneration, so far; nothing when there is none. See `decide_carry_over`."""
+    record = None if regeneration_id is None else state.regeneration(regeneration_id)
+    branch = None if record is None else branch_of(state, record)
+    if record is None or branch is None:
+        return []
+    attempts = state.runs(regeneration_id=record.id)
+    return decide_carry_over(state, record, head=branch.head_message_id, branch=branch.name, attempts=attempts)
 
 
 def require_run(state: ChatState, run_id: str) -> MessageRun:
@@ -200,21 +218,55 @@ def _given(**values: str | None) -> dict[str, str]:
     return {name: value for name, value in values.items() if value is not None}
 
 
+def _building(state: ChatState, run: MessageRun) -> tuple[RegenerationRecord, Branch] | None:
+    """The regeneration that a run is a step of, and the branch that it builds, if it builds one."""
+    record = None if run.regeneration_id is None else state.regeneration(run.regeneration_id)
+    branch = None if record is None else branch_of(state, record)
+    return None if record is None or branch is None else (record, branch)
+
+
+def _answered(
+    state: ChatState,
+    run: MessageRun,
+    answer: Answer | None,
+    building: tuple[RegenerationRecord, Branch] | None,
+    now: int,
+) -> list[MessagesAppended]:
+    """Append the answer of a run; of one that has no place on the branch being built, as a version below its trigger."""
+    if answer is None:
+        return []
+    trigger = run.trigger_message_id
+    if answer.branch is None and building is not None:
+        record, branch = building
+        is_placed = record.carries is not None and record.carries.places(run.repeats)
+        if not is_placed and trigger is not None and isinstance(answer.draft, NewMessage):
+            draft = msgspec.structs.replace(answer.draft, parent_id=trigger)
+            added = decide_add_messages(state, [_signed(draft, trigger, run.assistant_id)], now=now)
+            return [body for body in added if isinstance(body, MessagesAppended)]
+        answer = msgspec.structs.replace(answer, branch=branch.name)
+    return _appended(state, answer, trigger, run.assistant_id, now)
+
+
 def _appended(
     state: ChatState, answer: Answer | None, trigger_message_id: str | None, assistant_id: str, now: int
-) -> list[Body]:
+) -> list[MessagesAppended]:
     """Append the answer to its branch, from the assistant and as a reply to the trigger."""
     if answer is None:
         return []
-    draft = answer.draft
-    if isinstance(draft, NewMessage):
-        is_unsigned = draft.agent_id is None and draft.sender_id is None
-        draft = msgspec.structs.replace(
-            draft,
-            agent_id=assistant_id if is_unsigned else draft.agent_id,
-            reply_to=trigger_message_id if draft.reply_to is None else draft.reply_to,
-        )
-    return decide_append(state, [draft], branch=answer.branch, expected_head=UNSET, now=now)
+    draft = _signed(answer.draft, trigger_message_id, assistant_id)
+    bodies = decide_append(state, [draft], branch=answer.branch, expected_head=UNSET, now=now)
+    return [body for body in bodies if isinstance(body, MessagesAppended)]
+
+
+def _signed(draft: NewMessage, trigger_message_id: str | None, assistant_id: str) -> NewMessage:
+    if not isinstance(draft, NewMessage):
+        return draft  # refused where it is decided on
+    is_unsigned = draft.agent_id is None and draft.sender_id is None
+    return msgspec.structs.replace(
+        draft,
+        agent_id=assistant_id if is_unsigned else draft.agent_id,
+        reply_to=trigger_message_id if draft.reply_to is None else draft.reply_to,
+    )
 
 
 def _replaced(state: ChatState, run: MessageRun, message_id: str | None) -> list[Body]:

@@ -11,7 +11,7 @@ import msgspec
 
 from ..values import Message
 from ..wire import Times, Value, iso
-from .runs import MessageRun, PlannedRun
+from .runs import CarryOver, MessageRun, PlannedRun
 
 
 class Body(msgspec.Struct, frozen=True, array_like=True):
@@ -279,7 +279,8 @@ class RegenerationBegun(Body, frozen=True):
     """
     Runs are to be repeated, because `new_message_id` takes the place of `edited_message_id`.
 
-    `created_at` says when that was decided, where it was imported; else that is the time of the event.
+    `created_at` says when that was decided, where it was imported; else that is the time of the event. `carries` says which
+    branch is built meanwhile, if one is.
     """
 
     TOPIC: ClassVar[str] = "chatledger.regeneration_begun/1"
@@ -289,6 +290,7 @@ class RegenerationBegun(Body, frozen=True):
     runs: tuple[PlannedRun, ...]
     approved: tuple[str, ...]
     created_at: int | None = None
+    carries: CarryOver | None = None
 
 
 class RegenerationApproved(Body, frozen=True):

@@ -46,7 +46,7 @@ def repair_regenerations(
     """Regenerations as stored, without those whose messages are not there."""
     kept = Linked[ImportedRegeneration]("regeneration", chat_id, messages, report)
     for one, line in regenerations:
-        kept.take(one.id, one, [one.edited_message_id, one.new_message_id], line)
+        kept.take(one.id, one, one.message_ids, line)
     return tuple(kept.found.values())
 
 
@@ -153,7 +153,7 @@ def _check_pointers(where: str, chat: ImportedChat) -> None:
             if message.annotation is not None
         ),
         *((f"run {run.run_id!r}", [run.trigger_message_id, run.message_id, *run.references]) for run in chat.runs),
-        *((f"regeneration {one.id!r}", [one.edited_message_id, one.new_message_id]) for one in chat.regenerations),
+        *((f"regeneration {one.id!r}", one.message_ids) for one in chat.regenerations),
     ]
     for what, message_ids in named:
         lost = lost_message(known, message_ids)

@@ -35,7 +35,7 @@ Tell = Callable[[str], None]
 """Takes what is wrong with a record, and what became of it."""
 
 _MIN_INT, _MAX_INT = -(2**63), 2**64 - 1
-_ATTRIBUTES: Final = ("type", "sender_id", "agent_id", "reply_to")
+_ATTRIBUTES: Final = ("type", "sender_id", "agent_id", "reply_to", "copied_from")
 _encode: Final = msgspec.msgpack.Encoder().encode
 S = TypeVar("S", ImportedBranch, ImportedCheckpoint, ImportedRegeneration)
 T = TypeVar("T")

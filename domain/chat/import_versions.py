@@ -86,7 +86,17 @@ def _following(message: ImportedMessage, new_ids: Mapping[str, str]) -> Imported
 def _with_content_of(stored: Message, given: ImportedMessage) -> ImportedMessage:
     content: dict[str, Any] = {
         name: getattr(stored, name)
-        for name in ("parent_id", "name", "type", "data", "created_at", "sender_id", "agent_id", "reply_to")
+        for name in (
+            "parent_id",
+            "name",
+            "type",
+            "data",
+            "created_at",
+            "sender_id",
+            "agent_id",
+            "reply_to",
+            "copied_from",
+        )
     }
     return msgspec.structs.replace(given, **content)
 

@@ -7,7 +7,7 @@ import msgspec
 
 from ..values import Annotation, NewMessage
 from ..wire import Value
-from .runs import MessageRun, PlannedRun
+from .runs import CarryOver, MessageRun, PlannedRun, copy_id
 
 R = TypeVar("R", MessageRun, PlannedRun)
 _New = Callable[[str | None], str | None]
@@ -32,6 +32,7 @@ class ImportedMessage(Value, frozen=True, kw_only=True):
     agent_id: str | None = None
     reply_to: str | None = None
     annotation: Annotation | None = None
+    copied_from: str | None = None
 
 
 class ImportedBranch(Value, frozen=True, kw_only=True):
@@ -54,7 +55,7 @@ class ImportedCheckpoint(Value, frozen=True, kw_only=True):
 
 
 class ImportedRegeneration(Value, frozen=True, kw_only=True):
-    """The repetition of runs after an edit: of which runs, and which of them a human approved."""
+    """The repetition of runs after an edit: of which runs, which of them a human approved, and which branch it builds."""
 
     id: str
     edited_message_id: str
@@ -62,6 +63,13 @@ class ImportedRegeneration(Value, frozen=True, kw_only=True):
     runs: tuple[PlannedRun, ...] = ()
     approved: tuple[str, ...] = ()
     created_at: int | None = None
+    carries: CarryOver | None = None
+
+    @property
+    def message_ids(self) -> list[str | None]:
+        """The messages that it names, besides those of its runs."""
+        stretches = () if self.carries is None else self.carries.stretches
+        return [self.edited_message_id, self.new_message_id, *(one for p in stretches for one in (p.first, p.last))]
 
 
 class ImportedChat(Value, frozen=True, kw_only=True):
@@ -113,10 +121,22 @@ def renamed(chat: ImportedChat, chat_id: str, new_ids: Mapping[str, str]) -> Imp
     Branches, checkpoints and runs get new ids too.
     """
     copy = with_message_ids(chat, new_ids)
+    built = {one.carries.branch_id for one in copy.regenerations if one.carries is not None}
     return msgspec.structs.replace(
         copy,
         id=chat_id,
-        branches=tuple(msgspec.structs.replace(branch, id=None) for branch in copy.branches),
+        branches=tuple(
+            msgspec.structs.replace(branch, id=copy_id(chat_id, branch.id) if branch.id in built else None)
+            for branch in copy.branches
+        ),
+        regenerations=tuple(
+            one
+            if one.carries is None
+            else msgspec.structs.replace(
+                one, carries=msgspec.structs.replace(one.carries, branch_id=copy_id(chat_id, one.carries.branch_id))
+            )
+            for one in copy.regenerations
+        ),
         checkpoints=tuple(msgspec.structs.replace(checkpoint, id=None) for checkpoint in copy.checkpoints),
         runs=tuple(msgspec.structs.replace(run, id="") for run in copy.runs),
     )
@@ -126,8 +146,10 @@ def with_message_ids(chat: ImportedChat, new_ids: Mapping[str, str]) -> Imported
     """
     Return the conversation with other ids of these messages, wherever they are named.
 
-    A UIMessage carries its id in its data too; it is changed there as well.
+    A UIMessage carries its id in its data too; it is changed there as well. What a regeneration carried over gets the id that
+    follows from that of its original.
     """
+    new_ids = _with_copies(chat, new_ids)
 
     def new(message_id: str | None) -> str | None:
         return None if message_id is None else new_ids.get(message_id, message_id)
@@ -140,6 +162,7 @@ def with_message_ids(chat: ImportedChat, new_ids: Mapping[str, str]) -> Imported
                 id=new(message.id),
                 parent_id=new(message.parent_id),
                 reply_to=new(message.reply_to),
+                copied_from=new(message.copied_from),
                 data=with_id_in(message.data, message.id, new_ids.get(message.id, message.id)),
                 annotation=message.annotation
                 and msgspec.structs.replace(message.annotation, replaced_by=new(message.annotation.replaced_by)),
@@ -160,10 +183,32 @@ def with_message_ids(chat: ImportedChat, new_ids: Mapping[str, str]) -> Imported
                 edited_message_id=new(regeneration.edited_message_id),
                 new_message_id=new(regeneration.new_message_id),
                 runs=tuple(_renamed_run(run, new) for run in regeneration.runs),
+                carries=_renamed_carries(regeneration.carries, new),
             )
             for regeneration in chat.regenerations
         ),
     )
+
+
+def _with_copies(chat: ImportedChat, new_ids: Mapping[str, str]) -> Mapping[str, str]:
+    found = dict(new_ids)
+    building = [one.id for one in chat.regenerations if one.carries is not None]
+    for message in chat.messages:
+        original = message.copied_from
+        if original is not None and message.id in found:
+            for regeneration_id in building:
+                if message.id == copy_id(regeneration_id, original):
+                    found[message.id] = copy_id(regeneration_id, found.get(original, original))
+    return found
+
+
+def _renamed_carries(carries: CarryOver | None, new: _New) -> CarryOver | None:
+    if carries is None:
+        return None
+    stretches = tuple(
+        msgspec.structs.replace(one, first=new(one.first), last=new(one.last)) for one in carries.stretches
+    )
+    return msgspec.structs.replace(carries, stretches=stretches)
 
 
 def _renamed_run(run: R, new: _New) -> R:
@@ -187,6 +232,7 @@ def draft_of(message: ImportedMessage) -> NewMessage:
         sender_id=message.sender_id,
         agent_id=message.agent_id,
         reply_to=message.reply_to,
+        copied_from=message.copied_from,
     )
 
 

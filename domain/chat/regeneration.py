@@ -1,7 +1,7 @@
 """Regenerations: which runs an edit makes stale, how far their repetition is, and the decisions on it."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from ..errors import (
     InvalidValueError,
@@ -12,6 +12,8 @@ from ..errors import (
     RunStatusError,
 )
 from ..limits import check_count, check_id
+from ..values import Branch
+from .carry_over import branch_of, completed, decide_carry_over, decide_target, last_open, replacements, successor
 from .decide_branches import check_target
 from .decide_chats import require_chat
 from .decide_runs import NewRun, annotations, decide_record_run
@@ -106,33 +108,67 @@ def _of(numbers: dict[str, list[int]], message_ids: Iterable[str]) -> Iterable[i
     return (number for message_id in message_ids for number in numbers.get(message_id, ()))
 
 
-def describe_regeneration(chat_id: str, record: RegenerationRecord, attempts: Sequence[MessageRun]) -> Regeneration:
+def regeneration_of(
+    state: ChatState, record: RegenerationRecord, *, branches: Sequence[Branch] | None = None
+) -> Regeneration:
+    """A regeneration of a chat with its steps, see `describe_regeneration`; `branches` are those of the chat, where they are known."""
+    branch = branch_of(state, record, branches=branches)
+    return describe_regeneration(
+        state.chat_id,
+        record,
+        state.runs(regeneration_id=record.id),
+        branch=None if branch is None else branch.name,
+        has_message=state.has_message,
+    )
+
+
+def describe_regeneration(
+    chat_id: str,
+    record: RegenerationRecord,
+    attempts: Sequence[MessageRun],
+    *,
+    branch: str | None = None,
+    has_message: Callable[[str], bool] = lambda _: False,
+) -> Regeneration:
     """
     A regeneration with its steps.
 
     A step is ready when it is approved and the earlier steps whose messages it needs are done. What later steps produce,
-    where runs refer to each other in circles, is not waited for.
+    where runs refer to each other in circles, is not waited for. On the branch that is built, it also waits for the answers
+    that stand before its own.
 
     Args:
         chat_id: The chat.
         record: What was written down when it began.
         attempts: The runs of this regeneration, in the order in which they were recorded.
+        branch: The name of the branch that it builds; None when there is none.
+        has_message: Tells whether the chat has a message.
     """
     last = {attempt.repeats: attempt for attempt in attempts}
-    replaced = {record.edited_message_id: record.new_message_id}
-    for planned in record.runs:
-        attempt = last.get(planned.run_id)
-        if planned.message_id is not None and attempt is not None and attempt.message_id is not None:
-            # The edited message stays what it was edited to, also where a circle leads back to it.
-            replaced.setdefault(planned.message_id, attempt.message_id)
+    replaced = replacements(record, attempts)
+    stretches = () if record.carries is None or branch is None else record.carries.stretches
+    numbers = {run_id: number for number, stretch in enumerate(stretches) for run_id in stretch.run_ids}
+    opened = last_open(record, completed(attempts), has_message)
+
+    def new(message_id: str) -> str:
+        if branch is None:
+            return replaced.get(message_id, message_id)
+        return successor(has_message, record.id, replaced, message_id)
+
     undone: set[str] = set()
     steps: list[RegenerationStep] = []
     for planned in record.runs:
         attempt = last.get(planned.run_id)
-        status = _status(planned, attempt, undone, is_approved=planned.run_id in record.approved)
+        status = _status(
+            planned,
+            attempt,
+            undone,
+            is_approved=planned.run_id in record.approved,
+            is_open=numbers.get(planned.run_id, opened) <= opened,
+        )
         if status != "completed" and planned.message_id is not None and planned.message_id != record.edited_message_id:
             undone.add(planned.message_id)
-        steps.append(_step(planned, status, attempt, replaced))
+        steps.append(_step(planned, status, attempt, new))
     return Regeneration(
         id=record.id,
         chat_id=chat_id,
@@ -140,28 +176,31 @@ def describe_regeneration(chat_id: str, record: RegenerationRecord, attempts: Se
         new_message_id=record.new_message_id,
         created_at=record.created_at,
         steps=steps,
+        branch=branch,
     )
 
 
-def _status(planned: PlannedRun, attempt: MessageRun | None, undone: set[str], *, is_approved: bool) -> StepStatus:
+def _status(
+    planned: PlannedRun, attempt: MessageRun | None, undone: set[str], *, is_approved: bool, is_open: bool
+) -> StepStatus:
     if attempt is not None:
         return attempt.status
     if not is_approved:
         return "awaiting_approval"
-    return "waiting" if not undone.isdisjoint([planned.trigger_message_id or "", *planned.references]) else "ready"
+    is_free = is_open and undone.isdisjoint([planned.trigger_message_id or "", *planned.references])
+    return "ready" if is_free else "waiting"
 
 
 def _step(
-    planned: PlannedRun, status: StepStatus, attempt: MessageRun | None, replaced: Mapping[str, str]
+    planned: PlannedRun, status: StepStatus, attempt: MessageRun | None, new: Callable[[str], str]
 ) -> RegenerationStep:
-    run, new = (planned, replaced) if attempt is None else (attempt, dict[str, str]())
-    trigger = run.trigger_message_id
+    trigger, references = planned.trigger_message_id, planned.references
+    if attempt is None:
+        trigger, references = None if trigger is None else new(trigger), [new(reference) for reference in references]
+    else:
+        trigger, references = attempt.trigger_message_id, attempt.references
     return RegenerationStep(
-        repeats=planned,
-        status=status,
-        trigger_message_id=None if trigger is None else new.get(trigger, trigger),
-        references=[new.get(reference, reference) for reference in run.references],
-        run=attempt,
+        repeats=planned, status=status, trigger_message_id=trigger, references=list(references), run=attempt
     )
 
 
@@ -179,13 +218,32 @@ def decide_mark_stale(state: ChatState, plan: RegenerationPlan) -> list[Body]:
 
 
 def decide_begin_regeneration(
-    state: ChatState, plan: RegenerationPlan, *, regeneration_id: str, new_message_id: str
+    state: ChatState,
+    plan: RegenerationPlan,
+    *,
+    regeneration_id: str,
+    new_message_id: str,
+    branch: str | None,
+    branch_id: str,
+    now: int,
 ) -> list[Body]:
     """
     Runs are to be repeated for a message that takes the place of the edited one. Nothing when this was begun already.
 
+    What comes before the first stale answer is carried over to the branch of the new message, see `carry_over`.
+
+    Args:
+        state: The chat.
+        plan: The runs.
+        regeneration_id: A new id.
+        new_message_id: The message.
+        branch: The branch to build; None to find or to make one.
+        branch_id: The id of a branch that is made.
+        now: The time in ms.
+
     Raises:
         ChatNotFoundError, MessageNotFoundError, WrongChatError: The chat or the new message is not there.
+        BranchNotFoundError, InvalidValueError: The branch is not there, or does not contain the new message.
         RunConflictError: A regeneration of another message has this id.
         PlanOutdatedError: Planning now gives another plan.
     """
@@ -207,10 +265,12 @@ def decide_begin_regeneration(
         # Where runs refer to each other in circles it may be among those that were just marked as not replaced.
         is_marked = edited in plan.stale_message_ids
         bodies += [MessagesAnnotated((edited,), replaced)] if is_marked else annotations(state, [edited], replaced)
-    return [
-        *bodies,
-        RegenerationBegun(regeneration_id, edited, new_message_id, tuple(plan.runs), tuple(plan.automatic)),
-    ]
+    target = decide_target(state, plan, new_message_id=new_message_id, branch=branch, branch_id=branch_id, now=now)
+    runs, automatic = tuple(plan.runs), tuple(plan.automatic)
+    bodies.append(RegenerationBegun(regeneration_id, edited, new_message_id, runs, automatic, carries=target.carries))
+    record = RegenerationRecord(regeneration_id, edited, new_message_id, runs, automatic, now, target.carries)
+    follows = decide_carry_over(state, record, head=target.head_message_id, branch=target.name)
+    return [*bodies, *target.bodies, *follows]
 
 
 def decide_approve(state: ChatState, regeneration_id: str, run_ids: Collection[str] | None) -> list[Body]:
@@ -300,9 +360,7 @@ def require_regeneration(state: ChatState, regeneration_id: str) -> Regeneration
 
 def require_step(state: ChatState, regeneration_id: str, repeats: str) -> RegenerationStep:
     """The step of a regeneration that repeats this run. Raises as `require_regeneration`, and `RunNotFoundError`."""
-    record = require_regeneration(state, regeneration_id)
-    regeneration = describe_regeneration(state.chat_id, record, state.runs(regeneration_id=regeneration_id))
-    for step in regeneration.steps:
+    for step in regeneration_of(state, require_regeneration(state, regeneration_id)).steps:
         if step.repeats.run_id == repeats:
             return step
     raise RunNotFoundError(state.chat_id, repeats)

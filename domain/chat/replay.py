@@ -171,10 +171,13 @@ class ReplayedChat:
         """The run of that id."""
         return self._runs.get(run_id)
 
-    def runs(self, *, regeneration_id: str | None = None) -> list[MessageRun]:
-        """The runs in the order in which they were recorded: all, or those of one regeneration."""
-        runs = self._runs.values()
-        return [run for run in runs if regeneration_id is None or run.regeneration_id == regeneration_id]
+    def runs(self, *, regeneration_id: str | None = None, message_id: str | None = None) -> list[MessageRun]:
+        """The runs in the order in which they were recorded: all, or those of one regeneration or that produced one message."""
+        return [
+            run
+            for run in self._runs.values()
+            if regeneration_id in {None, run.regeneration_id} and message_id in {None, run.message_id}
+        ]
 
     def regeneration(self, regeneration_id: str) -> RegenerationRecord | None:
         """The regeneration of that id."""

@@ -29,8 +29,8 @@ class RunState(Protocol):
         """The run of that id."""
         ...
 
-    def runs(self, *, regeneration_id: str | None = None) -> Sequence[MessageRun]:
-        """The runs in the order in which they were recorded: all, or those of one regeneration."""
+    def runs(self, *, regeneration_id: str | None = None, message_id: str | None = None) -> Sequence[MessageRun]:
+        """The runs in the order in which they were recorded: all, or those of one regeneration or that produced one message."""
         ...
 
     def regeneration(self, regeneration_id: str) -> RegenerationRecord | None:
@@ -104,6 +104,7 @@ def _regeneration(state: RunState, body: Body, now: int) -> RegenerationRecord:
             body.runs,
             body.approved,
             now if body.created_at is None else body.created_at,
+            body.carries,
         )
     assert isinstance(body, RegenerationApproved), body
     known = state.regeneration(body.regeneration_id)

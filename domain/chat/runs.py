@@ -1,5 +1,6 @@
 """Records of runs, and of their regeneration. All are frozen; times are integer milliseconds since the epoch."""
 
+from hashlib import blake2b
 from typing import Any, Final, Literal, Self, get_args
 
 import msgspec
@@ -36,7 +37,8 @@ class MessageRun(Value, frozen=True, kw_only=True, omit_defaults=True):
         checkpoint_id: Of its thread: where to fork or replay from.
         status: `pending`, `running`, `completed` or `error`. The last two are final.
         created_at, updated_at: When it was recorded, and when its status changed last.
-        repeats: The run id of the run that this one repeats after an edit.
+        repeats: The run id of the run that this one repeats after an edit. Without a `regeneration_id` it was not executed: its
+            message is a copy of what that run produced, which was carried over.
         regeneration_id: The regeneration that this is a step of.
     """
 
@@ -108,6 +110,29 @@ class RegenerationPlan(Value, frozen=True, kw_only=True):
     needs_approval: bool
 
 
+class Stretch(Value, frozen=True, kw_only=True, omit_defaults=True):
+    """
+    A part of the branch that a regeneration builds: messages that are carried over, then answers of repeated runs.
+
+    The messages are those from `first` to `last`, which is `first` or follows it; None where there are only answers.
+    """
+
+    first: str | None = None
+    last: str | None = None
+    run_ids: tuple[str, ...] = ()
+
+
+class CarryOver(Value, frozen=True, kw_only=True):
+    """The branch that a regeneration builds, and what is to stand on it after the new message."""
+
+    branch_id: str
+    stretches: tuple[Stretch, ...]
+
+    def places(self, run_id: str | None) -> bool:
+        """Whether the answer of the run that repeats this one has a place on the branch."""
+        return any(run_id in stretch.run_ids for stretch in self.stretches)
+
+
 class RegenerationRecord(msgspec.Struct, frozen=True, array_like=True):
     """The stored record of a regeneration; its progress follows from the records of its runs."""
 
@@ -117,6 +142,7 @@ class RegenerationRecord(msgspec.Struct, frozen=True, array_like=True):
     runs: tuple[PlannedRun, ...]
     approved: tuple[str, ...]
     created_at: int
+    carries: CarryOver | None = None
 
 
 class RegenerationStep(Value, frozen=True, kw_only=True):
@@ -126,7 +152,8 @@ class RegenerationStep(Value, frozen=True, kw_only=True):
     Args:
         repeats: The run as it was before the edit.
         status: `awaiting_approval`; `waiting` for earlier steps; `ready` to be repeated; or the status of the new run.
-        trigger_message_id: What triggers the new run: the new message, or what was produced anew, as far as it is there.
+        trigger_message_id: What triggers the new run: the new message, what was produced anew, or the copy of the old trigger,
+            as far as it is there.
         references: The same of the references.
         run: The record of the new run, the last one when it was attempted several times.
     """
@@ -139,7 +166,11 @@ class RegenerationStep(Value, frozen=True, kw_only=True):
 
 
 class Regeneration(Value, frozen=True, kw_only=True):
-    """The repetition of runs after an edit: which are done, and what is next."""
+    """
+    The repetition of runs after an edit: which are done, and what is next.
+
+    `branch` is the one that it builds, by its present name; None when it builds none, or that was deleted.
+    """
 
     id: str
     chat_id: str
@@ -147,6 +178,7 @@ class Regeneration(Value, frozen=True, kw_only=True):
     new_message_id: str
     created_at: int
     steps: list[RegenerationStep]
+    branch: str | None = None
 
     @property
     def ready(self) -> list[RegenerationStep]:
@@ -157,6 +189,15 @@ class Regeneration(Value, frozen=True, kw_only=True):
     def is_done(self) -> bool:
         """Whether every run has been repeated to its end."""
         return all(step.status == "completed" for step in self.steps)
+
+
+def copy_id(regeneration_id: str, original_id: str) -> str:
+    """The id of the copy of a message or a run that a regeneration carries over."""
+    digest = blake2b(digest_size=16)
+    for part in (regeneration_id.encode(), original_id.encode()):
+        digest.update(b"%d:%s" % (len(part), part))
+    found = digest.hexdigest()
+    return "-".join((found[:8], found[8:12], found[12:16], found[16:20], found[20:]))
 
 
 class RunMetadata(Value, frozen=True, kw_only=True, tag_field="event", tag="metadata"):

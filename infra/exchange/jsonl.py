@@ -343,7 +343,14 @@ def write_chats(stream: IO[bytes], chats: Iterable[ImportedChat]) -> int:
 
 def _names(chat: ImportedChat) -> Iterator[str | None]:
     for message in chat.messages:
-        yield from (message.name, message.type, message.sender_id, message.agent_id, message.reply_to)
+        yield from (
+            message.name,
+            message.type,
+            message.sender_id,
+            message.agent_id,
+            message.reply_to,
+            message.copied_from,
+        )
     for branch in chat.branches:
         yield from (branch.name, branch.id)
     for checkpoint in chat.checkpoints:
@@ -353,6 +360,9 @@ def _names(chat: ImportedChat) -> Iterator[str | None]:
         yield from (run.checkpoint_id, run.repeats, run.regeneration_id)
     for regeneration in chat.regenerations:
         yield from (regeneration.id, *regeneration.approved)
+        if regeneration.carries is not None:
+            yield regeneration.carries.branch_id
+            yield from (run_id for stretch in regeneration.carries.stretches for run_id in stretch.run_ids)
         for planned in regeneration.runs:
             yield from (planned.run_id, planned.assistant_id, planned.runtime, planned.checkpoint_id, planned.thread_id)
             yield from (planned.trigger_message_id, planned.message_id, *planned.references)

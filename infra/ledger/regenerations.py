@@ -3,25 +3,25 @@
 from collections.abc import Collection
 from typing import Literal
 
+from chatledger.domain.chat.decide_runs import decide_carry_on
 from chatledger.domain.chat.events import MessagesAnnotated, RegenerationApproved, RegenerationBegun, RunRecorded
 from chatledger.domain.chat.regeneration import (
     decide_approve,
     decide_begin_regeneration,
     decide_mark_stale,
     decide_repeat_run,
-    describe_regeneration,
     plan_regeneration,
+    regeneration_of,
     require_step,
 )
-from chatledger.domain.chat.runs import MAX_CASCADE, MessageRun, Regeneration, RegenerationPlan, RegenerationRecord
+from chatledger.domain.chat.runs import MAX_CASCADE, MessageRun, Regeneration, RegenerationPlan
 from chatledger.domain.errors import InvalidValueError
 from chatledger.domain.limits import check_id, sought_id
-from chatledger.projections.chat.reader import IndexedChat
 from chatledger.projections.log.kinds import CHATS
 
 from .drafts import new_id
 from .messages import place_in
-from .port import ChatsToRead, LedgerPart
+from .port import ChatsToRead, LedgerPart, LedgerStore
 
 
 class RegenerationMethods(LedgerPart):
@@ -67,37 +67,57 @@ class RegenerationMethods(LedgerPart):
         return list(plan.stale_message_ids)
 
     def begin_regeneration(
-        self, plan: RegenerationPlan, *, new_message_id: str, regeneration_id: str | None = None
+        self,
+        plan: RegenerationPlan,
+        *,
+        new_message_id: str,
+        regeneration_id: str | None = None,
+        branch: str | None = None,
     ) -> Regeneration:
         """
-        Write a plan down, to carry it out step by step, and mark its messages stale: one commit.
+        Write a plan down, to carry it out step by step, mark its messages stale, and begin to build the branch: one commit.
 
         Then, until `Regeneration.is_done`: `repeat_run` for each step in `ready`, execute it, and `complete_run`. Wherever
         that is interrupted, `get_regeneration` tells how to go on.
+
+        What followed the edited message on the branch seen last that has it is carried over to the branch of the new one, as
+        copies: now what comes before the first stale answer, and with each `complete_run` what follows the new answer.
+        `Message.copied_from` names the original. Nothing is carried over when the new message comes after the edited one on
+        the same chain.
 
         Args:
             plan: As `plan_regeneration` made it; its automatic runs are approved.
             new_message_id: The message that takes the place of the edited one.
             regeneration_id: Any id; a new one when None. Beginning it again changes nothing.
+            branch: The branch to build, which contains the new message. When None the one that ends with it, else a new one.
 
         Raises:
-            ChatNotFoundError, MessageNotFoundError: The chat or a message is not there.
+            ChatNotFoundError, BranchNotFoundError, MessageNotFoundError: The chat, the branch or a message is not there.
             WrongChatError: A message belongs to another chat.
+            InvalidValueError: The branch does not contain the new message.
             PlanOutdatedError: Runs of the chat changed since it was planned.
             RunConflictError: A regeneration after another edit has this id.
         """
         chat_id = _check_plan(plan).chat_id
-        wanted = new_id() if regeneration_id is None else regeneration_id
+        wanted, branch_id = new_id() if regeneration_id is None else regeneration_id, new_id()
         written = self._store.execute(
             CHATS,
             chat_id,
-            lambda state, _now: decide_begin_regeneration(
-                state, plan, regeneration_id=wanted, new_message_id=new_message_id
+            lambda state, now: decide_begin_regeneration(
+                state,
+                plan,
+                regeneration_id=wanted,
+                new_message_id=new_message_id,
+                branch=branch,
+                branch_id=branch_id,
+                now=now,
             ),
             kind=(MessagesAnnotated, RegenerationBegun),
         )
         begun = [one.body.regeneration_id for one in written if isinstance(one.body, RegenerationBegun)]
-        return self._require_regeneration(chat_id, begun[0] if begun else wanted)
+        regeneration_id = begun[0] if begun else wanted
+        carry_on(self._store, chat_id, regeneration_id)
+        return self._require_regeneration(chat_id, regeneration_id)
 
     def approve_regeneration(
         self, chat_id: str, regeneration_id: str, run_ids: Collection[str] | None = None
@@ -184,7 +204,7 @@ class RegenerationMethods(LedgerPart):
         with self._store.snapshot(ChatsToRead(chat_id)) as snapshot:
             chat = snapshot.chat(chat_id)
             record = chat.regeneration(regeneration_id)
-            return None if record is None else _described(chat, record)
+            return None if record is None else regeneration_of(chat, record)
 
     def regenerations(self, chat_id: str) -> list[Regeneration]:
         """The regenerations of a chat by the time when they began, ties by id; none when there is no such chat."""
@@ -192,7 +212,9 @@ class RegenerationMethods(LedgerPart):
         with self._store.snapshot(ChatsToRead(chat_id)) as snapshot:
             chat = snapshot.chat(chat_id)
             rows = chat.run_rows
-            return [] if rows is None else [_described(chat, record) for record in rows.regenerations()]
+            branches = chat.branches()
+            records = [] if rows is None else rows.regenerations()
+            return [regeneration_of(chat, record, branches=branches) for record in records]
 
     def _require_regeneration(self, chat_id: str, regeneration_id: str) -> Regeneration:
         found = self.get_regeneration(chat_id, regeneration_id)
@@ -200,8 +222,13 @@ class RegenerationMethods(LedgerPart):
         return found
 
 
-def _described(chat: IndexedChat, record: RegenerationRecord) -> Regeneration:
-    return describe_regeneration(chat.chat_id, record, chat.runs(regeneration_id=record.id))
+def carry_on(store: LedgerStore, chat_id: str, regeneration_id: str | None) -> None:
+    """Carry over what was too much for one commit, or was left by a call that was interrupted; mostly nothing."""
+    while regeneration_id is not None:
+        with store.snapshot() as snapshot:
+            if not decide_carry_on(snapshot.chat(chat_id), regeneration_id):
+                return
+        store.execute(CHATS, chat_id, lambda state, _now: decide_carry_on(state, regeneration_id))
 
 
 def _check_plan(plan: RegenerationPlan) -> RegenerationPlan:

@@ -28,6 +28,7 @@ from .drafts import MessageLike, as_drafts, new_id
 from .fitting import read_for_model
 from .messages import place_in
 from .port import ChatsToRead, LedgerPart
+from .regenerations import carry_on
 from .tokenizers import as_tokenizer
 
 
@@ -125,11 +126,14 @@ class RunMethods(LedgerPart):
             message_id: The stored message that it produced; None where it has none to show.
             answer: Instead, that message itself. It is appended to the head of `branch` as by `append`; where it does not say
                 otherwise it replies to the trigger, and comes from the assistant. Give it an id if you may repeat the call.
-            branch: Where the answer goes; the active branch when None.
+            branch: Where the answer goes. When None the branch that its regeneration builds, if it is a step of one, else the
+                active branch.
             checkpoint_id: The checkpoint of its thread after the answer.
 
         Returns:
-            The run. If it repeats another one, what that produced is now replaced by this answer.
+            The run. If it repeats another one, what that produced is now replaced by this answer, and on the branch that is
+            built copies of the messages follow that followed the old one. An answer that stood on another branch than the
+            one that was carried over becomes a version below its trigger, and no branch moves.
 
         Raises:
             ChatNotFoundError, RunNotFoundError, BranchNotFoundError, MessageNotFoundError: Something is not there.
@@ -138,7 +142,7 @@ class RunMethods(LedgerPart):
             InvalidValueError: A value breaks a rule.
         """
         said = _answer(answer, branch)
-        return self._change(
+        run = self._change(
             chat_id,
             run_id,
             lambda state, now: decide_complete_run(
@@ -146,6 +150,8 @@ class RunMethods(LedgerPart):
             ),
             kind=(MessagesAppended, RunChanged),
         )
+        carry_on(self._store, chat_id, run.regeneration_id)
+        return run
 
     def fail_run(self, chat_id: str, run_id: str, *, checkpoint_id: str | None = None) -> MessageRun:
         """

@@ -31,7 +31,7 @@ from chatledger.domain.chat.events import (
     RunChanged,
     RunRecorded,
 )
-from chatledger.domain.chat.runs import MessageRun, PlannedRun
+from chatledger.domain.chat.runs import CarryOver, MessageRun, PlannedRun, Stretch
 from chatledger.domain.log.codec import Envelope, encode_events
 from chatledger.domain.values import Message
 
@@ -66,6 +66,8 @@ PLANNED = PlannedRun(
     references=["m1"],
 )
 
+CARRIES = CarryOver(branch_id="b6", stretches=(Stretch(run_ids=("r1",)), Stretch(first="m1", last="m2")))
+
 STREAM: list[list[Body]] = [
     [ChatCreated("ada", "Trip", {"flag": True, "n": 1}, "b1")],
     [MessagesAppended((ROOT, REPLY), "main", None, "m2")],
@@ -99,6 +101,8 @@ STREAM: list[list[Body]] = [
         RunRecorded(RUN),
         RegenerationBegun("g2", "m1", "m2", (PLANNED,), ("r1",), 1_600_000_000_007),
     ],
+    [RegenerationBegun("g3", "m1", "m2", (PLANNED,), (), carries=CARRIES)],
+    [MessagesAppended((msgspec.structs.replace(ROOT, id="m4", copied_from="m1"),))],
 ]
 """One chat from its creation to its last life; each inner list is one commit. New ones go last."""
 

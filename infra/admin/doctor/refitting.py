@@ -158,7 +158,8 @@ class _Fit:
             self._need([body.changes.get("message_id")])
             self._bodies.append(body)
         elif isinstance(body, RegenerationBegun) and state.regeneration(body.regeneration_id) is None:
-            self._need([body.edited_message_id, body.new_message_id])
+            stretches = () if body.carries is None else body.carries.stretches
+            self._need([body.edited_message_id, body.new_message_id, *(p.last for p in stretches)])
             time = self._recorded.occurred_at if body.created_at is None else body.created_at
             self._bodies.append(structs.replace(body, created_at=time))
         elif isinstance(body, RegenerationApproved) and state.regeneration(body.regeneration_id) is not None:

@@ -177,7 +177,8 @@ def _run_line(run: MessageRun, *, is_stale: bool) -> Text:
     if is_stale:
         line.append("  stale", style="not bold red")
     if run.repeats is not None:
-        line.append(f"  repeats {escaped(run.repeats)}", style="not bold dim")
+        what = "repeats" if run.regeneration_id is not None else "carried over from"
+        line.append(f"  {what} {escaped(run.repeats)}", style="not bold dim")
     line.append(f"  thread {escaped(run.thread_id)}  {format_time(run.created_at)}", style="not bold dim")
     return line
 

@@ -98,7 +98,8 @@ def _describe_runs(recorded: chat.Recorded) -> str:
         case chat.RunRecorded(run=run):
             trigger = run.trigger_message_id
             what = "" if trigger is None else f"triggered by {_short(trigger)}"
-            repeats = "" if run.repeats is None else f"repeats {run.repeats}"
+            how = "repeats" if run.regeneration_id is not None else "carried over from"
+            repeats = "" if run.repeats is None else f"{how} {run.repeats}"
             return _join(f"{run.run_id} of {run.assistant_id}", run.status, what, repeats)
         case chat.RunChanged(run_id=run_id, changes=changes):
             made = changes.get("message_id")

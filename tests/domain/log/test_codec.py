@@ -29,7 +29,7 @@ from chatledger.domain.chat.events import (
     RunChanged,
     RunRecorded,
 )
-from chatledger.domain.chat.runs import RUN_STATUSES, MessageRun, PlannedRun
+from chatledger.domain.chat.runs import RUN_STATUSES, CarryOver, MessageRun, PlannedRun, Stretch
 from chatledger.domain.errors import CorruptStateError, PayloadTooLargeError, UnsupportedFormatError
 from chatledger.domain.limits import MAX_ID_BYTES
 from chatledger.domain.log.codec import (
@@ -59,6 +59,7 @@ messages = st.builds(
     sender_id=optional_ids,
     agent_id=optional_ids,
     reply_to=optional_ids,
+    copied_from=optional_ids,
 )
 id_lists = st.lists(ids, max_size=2)
 runs = st.builds(
@@ -91,6 +92,8 @@ planned_runs = st.builds(
     thread_id=ids,
     references=id_lists,
 )
+stretches = st.builds(Stretch, first=optional_ids, last=optional_ids, run_ids=id_lists.map(tuple))
+carries = st.builds(CarryOver, branch_id=ids, stretches=st.lists(stretches, max_size=3).map(tuple))
 bodies: st.SearchStrategy[Body] = st.one_of(
     st.builds(ChatCreated, ids, st.none() | texts, st.none() | objects, ids, st.none() | times),
     st.builds(ChatUpdated, st.fixed_dictionaries({}, optional={"title": st.none() | texts, "metadata": objects})),
@@ -106,7 +109,16 @@ bodies: st.SearchStrategy[Body] = st.one_of(
     st.builds(MessagesAnnotated, st.lists(ids, max_size=3).map(tuple), objects),
     st.builds(RunRecorded, runs),
     st.builds(RunChanged, ids, objects),
-    st.builds(RegenerationBegun, ids, ids, ids, st.lists(planned_runs, max_size=2).map(tuple), id_lists.map(tuple)),
+    st.builds(
+        RegenerationBegun,
+        ids,
+        ids,
+        ids,
+        st.lists(planned_runs, max_size=2).map(tuple),
+        id_lists.map(tuple),
+        st.none() | times,
+        st.none() | carries,
+    ),
     st.builds(RegenerationApproved, ids, id_lists.map(tuple)),
 )
 events = st.builds(

@@ -43,6 +43,23 @@ def test_runs_for_people(place: Path) -> None:
     assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT.*Z", time) for _, time in times)
 
 
+def test_a_run_whose_answer_was_carried_over(tmp_path: Path) -> None:
+    """It was not executed again, and both lists say so."""
+    path = tmp_path / "data"
+    with chatledger.open(path, durability="fast") as ledger:
+        ledger.create_chat("c", "ada")
+        ledger.append("c", [user("hello", id="q"), user("and you?", id="q2")])
+        ledger.record_run(
+            "c", "r1", thread_id="t", assistant_id="a", trigger_message_id="q2", answer=NewMessage("assistant", "fine")
+        )
+        ledger.add_messages("c", [user("hello!", id="new")])
+        ledger.begin_regeneration(ledger.plan_regeneration("c", "q"), new_message_id="new")
+
+    for command in ("runs", "log"):
+        (line,) = [line for line in run(command, "c", at=path).stdout.splitlines() if "carried over from" in line]
+        assert "carried over from r1" in re.sub(r"\s+", " ", line)
+
+
 @pytest.mark.soak
 def test_runs_for_programs(place: Path) -> None:
     with chatledger.open(place) as ledger:

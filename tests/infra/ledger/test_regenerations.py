@@ -115,8 +115,9 @@ def test_a_regeneration_from_begin_to_end(ledger: Ledger) -> None:
     )  # fmt: skip
     ledger.complete_run("c", "R1b", answer=answer_with("M2b"), branch="edited")
     second = ledger.repeat_run("c", "g", "R3", status="pending")
+    assert second.trigger_message_id is not None
     assert ("critic", "M5", ["M2b"], "pending") == (
-        second.assistant_id, second.trigger_message_id, second.references, second.status,
+        second.assistant_id, ledger.get_message(second.trigger_message_id).copied_from, second.references, second.status,
     )  # fmt: skip
     ledger.start_run("c", second.run_id)
     ledger.complete_run("c", second.run_id, answer=answer_with("M6b"), branch="edited")
@@ -132,7 +133,9 @@ def test_a_regeneration_from_begin_to_end(ledger: Ledger) -> None:
         "M2": Annotation(stale=True, replaced_by="M2b"),
         "M6": Annotation(stale=True, replaced_by="M6b"),
     } == ledger.get_annotations("c")
-    assert ["M1b", "M2b", "M6b"] == [message.id for message in ledger.get_messages("c", branch="edited")]
+    assert ["M1b", "M2b", "M3", "M4", "M5", "M6b"] == [
+        message.copied_from or message.id for message in ledger.get_messages("c", branch="edited")
+    ]
     answered = next(ledger.feed(0, topics={"message_annotated"}, follow=False))
     assert "message_annotated" == answered.type
 
@@ -344,9 +347,14 @@ def test_a_crash_in_between(killed_after: int, tmp_path: Path) -> None:
         done = ledger.get_regeneration("c", "g")
         assert done is not None
         assert done.is_done
-        assert ["R1", "R2", "R3", "R1b", "R3b"] == [run.run_id for run in ledger.runs("c")]
+        assert ["R1", "R2", "R3", "R1b", "the copy of R2", "R3b"] == [
+            "the copy of R2" if (run.repeats, run.regeneration_id) == ("R2", None) else run.run_id
+            for run in ledger.runs("c")
+        ]
         recorded = [one.type for one in ledger.history("c") if one.type.startswith(("run", "regeneration"))]
-        assert 5 + 3 + 3 + 2 == len(recorded)
+        assert 6 + 3 + 3 + 2 == len(recorded)
+        built = ledger.get_messages("c", branch="edited")
+        assert ["M1b", "M3", "M4", "M5"] == [message.copied_from or message.id for message in built]
         assert Annotation(stale=True, replaced_by="M6b") == ledger.get_annotations("c")["M6"]
         ledger.rebuild()
         assert done == ledger.get_regeneration("c", "g")

@@ -10,7 +10,7 @@ from tests.support.access_world import Call, Shared, outcome
 from tests.support.soak import examples
 
 from chatledger import Ledger, LedgerView, NewMessage
-from chatledger.domain.chat.regeneration import describe_regeneration
+from chatledger.domain.chat.regeneration import regeneration_of
 from chatledger.domain.chat.replay import ReplayedChat
 from chatledger.errors import ChatNotFoundError
 
@@ -212,8 +212,7 @@ class RunsMachine(RuleBasedStateMachine):
         assert [messages[message.id] for message in whole.get_messages(chat)] == whole.get_messages(chat)
         for regeneration_id in REGENERATIONS:
             record = replayed.regeneration(regeneration_id)
-            attempts = replayed.runs(regeneration_id=regeneration_id)
-            expected = None if record is None else describe_regeneration(chat, record, attempts)
+            expected = None if record is None else regeneration_of(replayed, record)
             assert expected == whole.get_regeneration(chat, regeneration_id)
 
 

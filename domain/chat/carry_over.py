@@ -1,0 +1,364 @@
+"""
+Carrying a conversation over to the branch of an edit: what followed the edited message, without what the edit makes stale.
+
+The branch is laid out when a regeneration begins, in stretches: messages that are carried over, then the runs whose answers
+follow them. A stretch is copied when all runs of the stretches before it are completed, so that the branch grows in order.
+The id of a copy follows from that of its original, so that nothing is carried over twice.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from msgspec import to_builtins
+
+from ..errors import InvalidValueError, MessageConflictError
+from ..values import Branch, Message
+from .decide_branches import decide_fork
+from .decide_messages import find_branch
+from .events import Body, BranchCreated, MessagesAnnotated, MessagesAppended, RunRecorded
+from .interchange import with_id_in
+from .runs import CarryOver, MessageRun, PlannedRun, RegenerationPlan, RegenerationRecord, Stretch, copy_id
+from .state import ChatState
+
+_ON_THE_WAY: Final = frozenset({"assistant", "tool"})
+"""The names of messages that an agent writes before its answer: calls of tools, and their results."""
+_MAX_EVENTS: Final = 400
+"""Of runs and annotations in one commit, so that it stays below what a log takes at once."""
+
+
+def lay_out(
+    edited_message_id: str, chain: Sequence[Message], runs: Sequence[PlannedRun], produced: Container[str]
+) -> tuple[Stretch, ...]:
+    """
+    The stretches of the branch that takes the place of a chain.
+
+    A run stands where its answer stood, but never before the runs that it needs; one without an answer after its trigger. What
+    the same agent said right before a stale answer is left out with it: calls of tools and their results, which no run
+    produced by themselves.
+
+    Args:
+        edited_message_id: The message that was edited.
+        chain: The messages that followed it, oldest first.
+        runs: The runs to repeat, in the order in which they were recorded.
+        produced: The messages that any run of the chat produced.
+    """
+    by_level = _levels(edited_message_id, chain, runs)
+    left_out = _left_out(chain, runs, produced)
+    stretches: list[Stretch] = []
+    now = Stretch()
+    is_cut = False
+    for level in range(len(chain) + 1):
+        message_id = chain[level - 1].id if level else None
+        if message_id in left_out:
+            is_cut = True
+        elif message_id is not None:
+            if now.run_ids or (is_cut and now.first is not None):
+                stretches.append(now)
+                now = Stretch()
+            now = Stretch(first=message_id if now.first is None else now.first, last=message_id)
+            is_cut = False
+        if level in by_level:
+            now = msgspec.structs.replace(now, run_ids=(*now.run_ids, *by_level[level]))
+    return (*stretches, now) if now != Stretch() else tuple(stretches)
+
+
+def _levels(edited_message_id: str, chain: Sequence[Message], runs: Sequence[PlannedRun]) -> Mapping[int, list[str]]:
+    """The runs that stand after the n-th message of a chain; 0 is before the first."""
+    places = {message.id: number for number, message in enumerate(chain, 1)}
+    places[edited_message_id] = 0
+    floors: dict[str, int] = {}
+    found: defaultdict[int, list[str]] = defaultdict(list)
+    for run in runs:
+        floor = max((floors.get(one, 0) for one in (run.trigger_message_id, *run.references) if one), default=0)
+        made = None if run.message_id == edited_message_id else run.message_id
+        # A run that had no answer stands after its trigger, or what it refers to where it has none.
+        asked = run.references if run.trigger_message_id is None else [run.trigger_message_id]
+        stood = [
+            places[one] for one in (asked if run.message_id is None else [made]) if one is not None and one in places
+        ]
+        if stood:
+            floor = max(floor, *stood)
+            found[floor].append(run.run_id)
+        if made is not None:
+            floors[made] = max(floors.get(made, 0), floor)
+    return found
+
+
+def _left_out(chain: Sequence[Message], runs: Sequence[PlannedRun], produced: Container[str]) -> set[str]:
+    agents: defaultdict[str, set[str | None]] = defaultdict(lambda: {None})
+    for run in runs:
+        if run.message_id is not None:
+            agents[run.message_id].add(run.assistant_id)
+    found: set[str] = set()
+    speaking: Collection[str | None] = ()
+    for message in reversed(chain):
+        if message.id in agents:
+            speaking = {*agents[message.id], message.agent_id}
+        elif message.name not in _ON_THE_WAY or message.id in produced or message.agent_id not in speaking:
+            speaking = ()
+            continue
+        found.add(message.id)
+    return found
+
+
+class Target(NamedTuple):
+    """The branch to build, and what makes it if it is new. `carries` is None where nothing is carried over."""
+
+    carries: CarryOver | None = None
+    name: str = ""
+    head_message_id: str | None = None
+    bodies: tuple[BranchCreated, ...] = ()
+
+
+def decide_target(
+    state: ChatState, plan: RegenerationPlan, *, new_message_id: str, branch: str | None, branch_id: str, now: int
+) -> Target:
+    """
+    Find the branch that a regeneration builds, or make one, and lay out what it carries over.
+
+    That is the branch named, else the one that ends with the new message, else a new one there. What it carries over is what
+    followed the edited message on the branch seen last that has it. Nothing where the new message comes after the edited one
+    on the same chain: there the conversation stands already.
+
+    Raises:
+        BranchNotFoundError: There is no branch of the name given.
+        InvalidValueError: It does not contain the new message.
+    """
+    edited = plan.edited_message_id
+    named = None if branch is None else find_branch(state, branch)
+    if named is not None and not _contains(state, named, new_message_id):
+        msg = f"branch {branch!r} of chat {state.chat_id!r} does not contain the new message {new_message_id!r}"
+        raise InvalidValueError(msg)
+    if edited != new_message_id and state.is_ancestor(edited, new_message_id):
+        return Target()
+    seen = state.branches_seen()
+    ending = [one for one in seen if one.head_message_id == new_message_id]
+    sources = [one for one in seen if _contains(state, one, edited) and (named is None or one.name != named.name)]
+    source = next((one for one in sources if one.head_message_id != edited), None)
+    found = named or next(iter(ending), None)
+    chain = [] if source is None else _chain(state, edited, source.head_message_id)
+    produced = {run.message_id for run in state.runs() if run.message_id is not None}
+    stretches = lay_out(edited, chain, plan.runs, produced)
+    if found is not None:
+        return Target(CarryOver(branch_id=found.id, stretches=stretches), found.name, found.head_message_id)
+    (made,) = decide_fork(
+        state,
+        new_message_id,
+        activate=False,
+        branch_id=branch_id,
+        created_at=now,
+        base=None if source is None else source.name,
+    )
+    return Target(CarryOver(branch_id=branch_id, stretches=stretches), made.name, new_message_id, (made,))
+
+
+def _contains(state: ChatState, branch: Branch, message_id: str) -> bool:
+    return branch.head_message_id is not None and state.is_ancestor(message_id, branch.head_message_id)
+
+
+def _chain(state: ChatState, after: str, head: str | None) -> list[Message]:
+    """The messages that follow one on the chain of `head`, oldest first."""
+    found: list[Message] = []
+    while head is not None and head != after:
+        message = state.message(head)
+        assert message is not None, "a chain is without holes"
+        found.append(message)
+        head = message.parent_id
+    return found[::-1]
+
+
+def branch_of(
+    state: ChatState, record: RegenerationRecord, *, branches: Sequence[Branch] | None = None
+) -> Branch | None:
+    """
+    The branch that a regeneration builds, under the name that it has now; None when it builds none, or that is deleted.
+
+    `branches` are those of the chat, where they are known. Costs O(branches).
+    """
+    if record.carries is None:
+        return None
+    branches = state.branches_seen() if branches is None else branches
+    return next((one for one in branches if one.id == record.carries.branch_id), None)
+
+
+def replacements(record: RegenerationRecord, attempts: Sequence[MessageRun]) -> dict[str, str]:
+    """What took the place of the edited message, and of the answers of the runs that have been repeated."""
+    last = {attempt.repeats: attempt for attempt in attempts}
+    found = {record.edited_message_id: record.new_message_id}
+    for planned in record.runs:
+        attempt = last.get(planned.run_id)
+        if planned.message_id is not None and attempt is not None and attempt.message_id is not None:
+            # The edited message stays what it was edited to, also where a circle leads back to it.
+            found.setdefault(planned.message_id, attempt.message_id)
+    return found
+
+
+def completed(attempts: Sequence[MessageRun]) -> set[str]:
+    """The run ids of the planned runs that have been repeated to their end."""
+    last = {attempt.repeats: attempt for attempt in attempts}
+    return {repeats for repeats, attempt in last.items() if repeats is not None and attempt.status == "completed"}
+
+
+def last_open(record: RegenerationRecord, done: Container[str], has_message: Callable[[str], bool]) -> int:
+    """The number of the last stretch whose runs may be repeated: its messages are there, and all before it is done."""
+    stretches = () if record.carries is None else record.carries.stretches
+    for number, stretch in enumerate(stretches):
+        if stretch.last is not None and not has_message(copy_id(record.id, stretch.last)):
+            return number - 1
+        if not all(run_id in done for run_id in stretch.run_ids):
+            return number
+    return len(stretches)
+
+
+def decide_carry_over(
+    state: ChatState,
+    record: RegenerationRecord,
+    *,
+    head: str | None,
+    branch: str,
+    attempts: Sequence[MessageRun] = (),
+) -> list[Body]:
+    """
+    Copies of the messages that come next on the branch of a regeneration, of what was said of them, and of their runs.
+
+    Nothing when all that may follow so far is there. Of a great many, some: what is left follows when this is decided again.
+
+    Args:
+        state: The chat.
+        record: The regeneration.
+        head: The message that they follow.
+        branch: The branch.
+        attempts: The runs of the regeneration, as they will be.
+
+    Raises:
+        MessageConflictError: Another chat has a message of the id that a copy gets.
+    """
+    copying = _Copying(state, record.id, replacements(record, attempts))
+    for message in _next_messages(state, record, completed(attempts)):
+        head = copying.take(message, head)
+        if copying.is_full:
+            break
+    return copying.bodies(branch)
+
+
+def _next_messages(state: ChatState, record: RegenerationRecord, done: Container[str]) -> Iterator[Message]:
+    for stretch in () if record.carries is None else record.carries.stretches:
+        yield from _uncopied(state, record.id, stretch)
+        if not all(run_id in done for run_id in stretch.run_ids):
+            return
+
+
+def _uncopied(state: ChatState, regeneration_id: str, stretch: Stretch) -> list[Message]:
+    """The messages of a stretch that have no copies yet."""
+    first, at = stretch.first, stretch.last
+    if first is None or at is None or not (state.has_message(first) and state.has_message(at)):
+        return []
+    if state.has_message(copy_id(regeneration_id, at)) or not state.is_ancestor(first, at):
+        return []
+    found: list[Message] = []
+    while at is not None and not state.has_message(copy_id(regeneration_id, at)):
+        message = state.message(at)
+        assert message is not None, "a chain is without holes"
+        found.append(message)
+        at = None if at == first else message.parent_id
+    return found[::-1]
+
+
+class _Copying:
+    """Copies that are being made for one commit."""
+
+    def __init__(self, state: ChatState, regeneration_id: str, replaced: Mapping[str, str]) -> None:
+        self._state, self._regeneration_id, self._replaced = state, regeneration_id, replaced
+        self._messages: list[Message] = []
+        self._ids: set[str] = set()
+        self._runs: list[Body] = []
+        self._said: dict[bytes, tuple[dict[str, Any], list[str]]] = {}
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the rest is for another commit."""
+        return len(self._runs) + len(self._said) >= _MAX_EVENTS
+
+    def take(self, message: Message, parent_id: str | None) -> str:
+        """Copy a message with what belongs to it; returns the id of the copy."""
+        state, new_id = self._state, copy_id(self._regeneration_id, message.id)
+        if state.is_elsewhere(new_id):
+            raise MessageConflictError(new_id, chat_id=state.chat_id, other_chat=True)
+        self._ids.add(new_id)
+        self._messages.append(
+            msgspec.structs.replace(
+                message,
+                id=new_id,
+                chat_id="",
+                parent_id=parent_id,
+                data=with_id_in(message.data, message.id, new_id),
+                reply_to=self._new(message.reply_to),
+                copied_from=message.id,
+                annotation=None,
+            )
+        )
+        self._annotate(message.id, new_id)
+        for run in state.runs(message_id=message.id):
+            self._copy_run(run, new_id)
+        return new_id
+
+    def _annotate(self, message_id: str, new_id: str) -> None:
+        annotation = self._state.annotation(message_id)
+        if annotation is None:
+            return
+        said = msgspec.structs.replace(annotation, replaced_by=self._new(annotation.replaced_by))
+        changes: dict[str, Any] = to_builtins(said)
+        if said.replaced_by != new_id and changes:
+            self._said.setdefault(msgspec.msgpack.encode(changes), (changes, []))[1].append(new_id)
+
+    def _copy_run(self, run: MessageRun, message_id: str) -> None:
+        run_id = copy_id(self._regeneration_id, run.run_id)
+        if self._state.run(run_id) is not None:
+            return
+        self._runs.append(
+            RunRecorded(
+                msgspec.structs.replace(
+                    run,
+                    id=copy_id(self._regeneration_id, run.id),
+                    run_id=run_id,
+                    chat_id="",
+                    trigger_message_id=self._new(run.trigger_message_id),
+                    references=[self._known(reference) for reference in run.references],
+                    message_id=message_id,
+                    repeats=run.run_id,
+                    regeneration_id=None,
+                )
+            )
+        )
+
+    def _new(self, message_id: str | None) -> str | None:
+        return None if message_id is None else self._known(message_id)
+
+    def _known(self, message_id: str) -> str:
+        found = copy_id(self._regeneration_id, message_id)
+        return (
+            found
+            if found in self._ids
+            else successor(self._state.has_message, self._regeneration_id, self._replaced, message_id)
+        )
+
+    def bodies(self, branch: str) -> list[Body]:
+        """What is to be written."""
+        if not self._messages:
+            return []
+        first, last = self._messages[0], self._messages[-1]
+        said = [MessagesAnnotated(tuple(message_ids), changes) for changes, message_ids in self._said.values()]
+        appended = MessagesAppended(tuple(self._messages), branch, first.parent_id, last.id)
+        return [appended, *said, *self._runs]
+
+
+def successor(
+    has_message: Callable[[str], bool], regeneration_id: str, replaced: Mapping[str, str], message_id: str
+) -> str:
+    """What stands for a message where a regeneration builds: its replacement, its copy, or itself where there is neither."""
+    if message_id in replaced:
+        return replaced[message_id]
+    found = copy_id(regeneration_id, message_id)
+    return found if has_message(found) else message_id
