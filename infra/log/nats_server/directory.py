@@ -27,6 +27,8 @@ from chatledger.domain.errors import DECODE_ERRORS, ConfigurationError, Unsuppor
 from chatledger.projections.lmdb.environment import check_path
 from chatledger.projections.lmdb.system_errors import explained
 
+from ..nats.live import is_live_stream
+
 FORMAT = 1
 FORMAT_FILE = "format.json"
 RESERVE_BYTES = 4 * 1024 * 1024
@@ -129,8 +131,10 @@ class DataDirectory:
         return self.log / "jetstream" / "$G" / "streams"
 
     def stream_folders(self) -> list[Path]:
-        """Return the folders of the streams in the store, by name."""
-        return sorted(folder for folder in self.streams.glob("*") if folder.is_dir())
+        """Return the folders of the streams in the store, by name. Live streams are left out: they may be lost."""
+        return sorted(
+            folder for folder in self.streams.glob("*") if folder.is_dir() and not is_live_stream(folder.name)
+        )
 
     def read_endpoint(self) -> EndpointRecord | None:
         """Return the endpoint of the owner; None when there is none, it is not ready, or its file is not readable to us."""
