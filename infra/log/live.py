@@ -126,7 +126,7 @@ class LiveStreams:
 
     def all(self, chat_id: str | None = None) -> Iterator[FoundLive]:
         """Yield all streams, or those of a chat."""
-        for key in self.storage.keys(None if chat_id is None else chat_key(chat_id)):
+        for key in self.storage.list_keys(None if chat_id is None else chat_key(chat_id)):
             found = self.find(key)
             if found is not None:
                 yield found
@@ -142,7 +142,7 @@ class LiveStreams:
 
     def drop_chat(self, chat_id: str, *, before: int) -> None:
         """Remove the streams of a chat that began before a position: of a new chat under the same id they stay."""
-        for key in self.storage.keys(chat_key(chat_id)):
+        for key in self.storage.list_keys(chat_key(chat_id)):
             found = self.find(key)
             if found is None or found.start.born < before:
                 self.storage.drop(key)
@@ -150,7 +150,7 @@ class LiveStreams:
     def drop_due(self) -> int:
         """Remove the streams whose time is over; how many there were."""
         count = 0
-        for key in self.storage.keys():
+        for key in self.storage.list_keys():
             found = self.find(key)
             if is_due(found.stream) if found is not None else self._is_empty(key):
                 self.storage.drop(key)

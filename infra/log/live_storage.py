@@ -90,7 +90,7 @@ class LiveStorage(Protocol):
         """Read the entries above a position, and wait for more."""
         ...
 
-    def keys(self, chat: str | None = None) -> list[LiveKey]:
+    def list_keys(self, chat: str | None = None) -> list[LiveKey]:
         """Return the keys of all streams, or of those of one chat."""
         ...
 
@@ -152,8 +152,8 @@ class MemoryLiveStorage:
         """Implement `LiveStorage.open`."""
         return _MemoryReading(self, key, after)
 
-    def keys(self, chat: str | None = None) -> list[LiveKey]:
-        """Implement `LiveStorage.keys`."""
+    def list_keys(self, chat: str | None = None) -> list[LiveKey]:
+        """Implement `LiveStorage.list_keys`."""
         with self.changed:
             return [key for key in self.streams if chat in {None, key.chat}]
 
@@ -278,8 +278,8 @@ class SqlLiveStorage:
         )
         return [_stored(row) for row in rows]
 
-    def keys(self, chat: str | None = None) -> list[LiveKey]:
-        """Implement `LiveStorage.keys`."""
+    def list_keys(self, chat: str | None = None) -> list[LiveKey]:
+        """Implement `LiveStorage.list_keys`."""
         if chat is None:
             rows = self.ask("SELECT DISTINCT chat, stream FROM {live}")
         else:

@@ -140,7 +140,8 @@ class LiveMethods(LedgerPart):
         Any number of readers may read it, in any process that has the ledger, also after it ended, for half a minute.
 
         Args:
-            chat_id, id: The stream.
+            chat_id: The chat.
+            id: The id of the stream.
             after: Only chunks with larger numbers: 0 for all, or the `position` of an earlier reader.
             follow: Whether to wait for more; else only what is there now is read.
 

@@ -3,8 +3,9 @@
 import hashlib
 import re
 import threading
+import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from datetime import datetime
 from typing import Any, Final
@@ -36,6 +37,8 @@ LIVE: Final = "-live"
 _NAME: Final = re.compile(rf".+{LIVE}-[0-9a-f]{{32}}-[0-9a-f]{{32}}")
 _DOING: Final = "a live stream"
 _ATTEMPT_S: Final = 1.0
+GONE_S = 3.0
+"""Longer than the writers of live streams are quiet."""
 _WANTED: Final = 256
 _WANTED_BYTES: Final = 16 * 1024 * 1024
 _HEADER_BYTES: Final = 4 * 1024
@@ -127,8 +130,9 @@ class JetStreamLiveStorage:
 
     def add(self, key: LiveKey, record: bytes, *, expected: int) -> int:
         """Implement `LiveStorage.add`."""
-        message_id = hashlib.sha256(record).hexdigest()
-        message = Message(self._subject(key), record, {MESSAGE_ID: message_id}, expected)
+        subject = self._subject(key)
+        message_id = hashlib.sha256(b"%s %d %s" % (subject.encode(), expected, record)).hexdigest()
+        message = Message(subject, record, {MESSAGE_ID: message_id}, expected)
         with translated(_DOING):
             try:
                 return self._append(self._stream(key), message)
@@ -194,10 +198,11 @@ class JetStreamLiveStorage:
 
     def open(self, key: LiveKey, *, after: int) -> LiveReading:
         """Implement `LiveStorage.open`."""
-        return _JetStreamReading(self._client, self._stream(key), self._subject(key), after)
+        is_gone = (lambda: self.ends(key) is None) if self._is_shared else (lambda: False)
+        return _JetStreamReading(self._client, self._stream(key), self._subject(key), after, is_gone)
 
-    def keys(self, chat: str | None = None) -> list[LiveKey]:
-        """Implement `LiveStorage.keys`."""
+    def list_keys(self, chat: str | None = None) -> list[LiveKey]:
+        """Implement `LiveStorage.list_keys`."""
         with translated(_DOING):
             return self._shared_keys(chat) if self._is_shared else self._own_keys(chat)
 
@@ -249,10 +254,17 @@ def _stored(found: _At | None) -> StoredEntry | None:
 
 
 class _JetStreamReading:
-    """A task on the client's loop fetches ahead, across restarts of the server."""
+    """
+    A task on the client's loop fetches ahead, across restarts of the server.
 
-    def __init__(self, client: JetStreamClient, stream: str, subject: str, after: int) -> None:
+    A consumer ends with its stream, but does not learn that its subject was purged: `is_gone` says so after a while without news.
+    """
+
+    def __init__(
+        self, client: JetStreamClient, stream: str, subject: str, after: int, is_gone: Callable[[], bool]
+    ) -> None:
         self._client, self._stream, self._subject, self._position = client, stream, subject, after
+        self._is_gone, self._checked_s = is_gone, time.monotonic()
         self._ready: deque[StoredEntry] = deque()
         self._changed = threading.Condition()
         self._error: BaseException | None = None
@@ -266,10 +278,18 @@ class _JetStreamReading:
                 self._changed.wait(timeout_s)
             if self._ready:
                 found, self._ready = list(self._ready), deque()
+                self._checked_s = time.monotonic()
                 return found
-            if self._error is None or self._is_closed:
-                return []
             error = self._error
+        if self._is_closed:
+            return []
+        if error is None:
+            if time.monotonic() - self._checked_s < GONE_S:
+                return []
+            self._checked_s = time.monotonic()
+            if not self._is_gone():
+                return []
+            raise LiveAbsentError
         if isinstance(error, StreamAbsentError):
             raise LiveAbsentError
         with translated(_DOING):
