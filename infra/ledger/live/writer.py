@@ -34,7 +34,7 @@ from ..port import LedgerStore
 from .committing import append_answer
 from .pump import LivePump
 
-_LINGER_S: Final = 1.0
+LINGER_S = 1.0
 """So long a dropped stream stays, for readers to see that it was."""
 _RECORD_BYTES: Final = 1024
 _JOIN_S: Final = 2 * BEAT_S
@@ -228,6 +228,6 @@ class LiveAnswer:
 
 
 def _drop_soon(streams: LiveStreams, stream: LiveStream) -> None:
-    time.sleep(_LINGER_S)
+    time.sleep(LINGER_S)
     with contextlib.suppress(ChatledgerError):
         streams.drop([live_key(stream.chat_id, stream.id)])

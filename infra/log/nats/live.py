@@ -36,7 +36,7 @@ LIVE: Final = "-live"
 """Follows the name of the log's stream in those of its live streams."""
 _NAME: Final = re.compile(rf".+{LIVE}-[0-9a-f]{{32}}-[0-9a-f]{{32}}")
 _DOING: Final = "a live stream"
-_ATTEMPT_S: Final = 1.0
+_ATTEMPT_S: Final = 0.5
 GONE_S = 3.0
 """Longer than the writers of live streams are quiet."""
 _WANTED: Final = 256

@@ -15,6 +15,7 @@ from chatledger.domain.chat.live import LiveKey, live_key
 from chatledger.infra.log.live_storage import (
     LiveAbsentError,
     LiveChangedError,
+    LiveReading,
     LiveStorage,
     MemoryLiveStorage,
     StoredEntry,
@@ -142,6 +143,12 @@ def test_a_reader_waits_for_what_comes(storage: LiveStorage, key: LiveKey) -> No
     assert RECORDS[:100] == [entry.record for entry in found]
 
 
+def await_nothing(reading: LiveReading) -> None:
+    """Wait for entries, of which there are none."""
+    for _ in range(100):
+        assert [] == list(reading.next(0.1))
+
+
 def test_a_dropped_stream_is_gone(place: tuple[Path, EventLog], key: LiveKey, monkeypatch: pytest.MonkeyPatch) -> None:
     """For writers, readers and the files; another one under the same key begins anew."""
     monkeypatch.setattr(live, "GONE_S", 0.1)
@@ -156,8 +163,7 @@ def test_a_dropped_stream_is_gone(place: tuple[Path, EventLog], key: LiveKey, mo
     with pytest.raises(LiveAbsentError):
         storage.add(key, b"late", expected=at)
     with pytest.raises(LiveAbsentError):
-        for _ in range(100):
-            assert [] == list(reading.next(0.1))
+        await_nothing(reading)
     reading.close()
     assert storage.ends(key) is None
     assert set() == found_in(base, {"chunk": secret})
