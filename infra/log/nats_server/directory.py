@@ -33,6 +33,8 @@ FORMAT = 1
 FORMAT_FILE = "format.json"
 RESERVE_BYTES = 4 * 1024 * 1024
 """The space left free on a disk: an event that the log took has room in the index too, and the server can end cleanly."""
+_DELETED = "."
+"""Begins the name of the folder of a stream that is deleted, and of which a killed server has left something."""
 LOST_AND_FOUND = "lost+found"  # the root of a freshly made ext4 volume is not empty
 
 Durability = Literal["always", "fast"]
@@ -155,7 +157,7 @@ class DataDirectory:
             for stale in self.path.glob("nats-server_*.ports"):
                 stale.unlink(missing_ok=True)
             for folder in self.streams.glob("*"):
-                if _is_half_made(folder):
+                if folder.name.startswith(_DELETED) or _is_half_made(folder):
                     shutil.rmtree(folder)
 
     def make_log(self) -> None:
