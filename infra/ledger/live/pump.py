@@ -39,6 +39,8 @@ _GIVE_UP_S: Final = 30.0
 """The time that a caller waits for room or for the answer of the log."""
 _SPARE_ENTRIES: Final = 1000
 """Room for what is not a chunk: beats, the end, those who take it over."""
+_LAST: Final[frozenset[Kind]] = frozenset({"committing", "leave", "end"})
+"""Nothing may stand behind these but what follows from them."""
 _logger = logging.getLogger(__name__)
 
 
@@ -82,7 +84,8 @@ class LivePump:
         self._flight: _Flight | None = None
         self._trouble: ChatledgerError | None = None
         self._error: ChatledgerError | None = None
-        self._is_ending = False
+        self._is_ending = self._is_held = False
+        self._said_s = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="chatledger-live", daemon=True)
         self._thread.start()
 
@@ -149,8 +152,8 @@ class LivePump:
         while True:
             if self._error is not None:
                 raise self._error
-            if self._is_ending and doing == "write":
-                raise LiveConflictError(*self._ids, status="closed here")
+            if doing == "write" and (self._is_ending or self._is_held):
+                raise LiveConflictError(*self._ids, status="closed here" if self._is_ending else "committing")
             if is_done():
                 return
             if self._trouble is not None:
@@ -172,6 +175,11 @@ class LivePump:
             except (LiveConflictError, LiveStreamNotFoundError) as error:
                 self._fail(error)
                 raise
+
+    def hold(self, *, is_held: bool = True) -> None:
+        """Refuse chunks while the stream is being closed; or take them again."""
+        with self._changed:
+            self._is_held = is_held
 
     def drop_rest(self) -> None:
         """Forget the chunks that were not sent yet."""
@@ -197,7 +205,9 @@ class LivePump:
         while self._error is None:
             with self._changed:
                 if not self._chunks and not self._is_ending:
-                    self._changed.wait(BEAT_S)
+                    is_quiet = self._last.kind in _LAST
+                    left_s = BEAT_S if is_quiet else self._said_s + BEAT_S - time.monotonic()
+                    self._changed.wait(max(PAUSE_S, left_s))
                 if self._is_ending and not self._chunks:
                     return
             try:
@@ -220,6 +230,8 @@ class LivePump:
         if self._flight is not None:
             self._land()
             return
+        if self._last.kind in _LAST:
+            return
         taken, size = 0, 0
         with self._changed:
             for _, chunk_size in self._chunks:
@@ -227,6 +239,8 @@ class LivePump:
                     break
                 taken, size = taken + 1, size + chunk_size
             chunks = [chunk for chunk, _ in self._chunks[:taken]]
+        if not chunks and time.monotonic() - self._said_s < BEAT_S:
+            return
         self._fly("chunks" if chunks else "beat", chunks, size, None)
 
     def _fly(self, kind: Kind, chunks: list[Any], size: int, commit: LiveCommit | None) -> None:
@@ -250,6 +264,7 @@ class LivePump:
             found = self._streams.find(self._key)
             status = "gone" if found is None else found.stream.status
             raise LiveConflictError(*self._ids, status="taken over" if status == "writing" else status) from None
+        self._said_s = time.monotonic()
         with self._changed:
             taken = len(flight.entry.chunks)
             self._buffered_bytes -= sum(size for _, size in self._chunks[:taken])

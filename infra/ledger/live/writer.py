@@ -54,7 +54,7 @@ class LiveAnswer:
         self._ending = threading.Lock()
         self._commit: LiveCommit | None = None
         self._message: Message | None = None
-        self._is_over = False
+        self._is_over = self._is_closed = False
         # The thread of a writer that nobody has any more would let it seem alive for ever.
         weakref.finalize(self, pump.end)
 
@@ -107,7 +107,8 @@ class LiveAnswer:
         stream over, or to `sweep`: there is one message in any case. Calling it again after an error is safe.
 
         Args:
-            message: The message; None for the text that was written, in the role that the stream is named for.
+            message: The message; None for the text that was written, in the role that the stream is named for. Of calls that
+                follow one without an answer, that of the first counts.
             expected_head: Only if the branch is still there, as in `append`.
 
         Raises:
@@ -121,18 +122,16 @@ class LiveAnswer:
             if self._message is not None:
                 return self._message
             self._refuse_if_over()
-            if self._commit is None:
-                self._pump.flush()
-                plan = self._planned(message)
-                self._pump.send("committing", commit=plan)
-                self._commit = plan
+            self._close_for(message)
+            assert self._commit is not None, "it was just set"
             try:
                 self._message = append_answer(self._store, self._stream, self._commit, expected_head=expected_head)
             except (LogUnavailableError, LedgerClosedError):
                 raise
             except ChatledgerError:
-                self._commit = None
                 self._pump.send("open")
+                self._commit, self._is_closed = None, False
+                self._pump.hold(is_held=False)
                 raise
             self._is_over = True
             # The message is there: what goes wrong now is left to others.
@@ -140,6 +139,19 @@ class LiveAnswer:
                 self._pump.send("end", commit=msgspec.structs.replace(self._commit, draft=None))
             self._pump.end()
             return self._message
+
+    def _close_for(self, message: MessageLike | None) -> None:
+        """Close the stream for a message; for that of an earlier call, if its outcome is unknown."""
+        if self._is_closed:
+            return
+        try:
+            self._pump.hold()
+            self._pump.flush()
+            self._commit = self._commit or self._planned(message)
+        finally:
+            self._pump.hold(is_held=self._commit is not None)
+        self._pump.send("committing", commit=self._commit)
+        self._is_closed = True
 
     def _planned(self, message: MessageLike | None) -> LiveCommit:
         if message is None:

@@ -94,22 +94,40 @@ class JetStreamLiveStorage:
 
     def __init__(self, client: JetStreamClient, stream: str, *, replicas: int, is_shared: bool, max_bytes: int) -> None:
         self._client, self._prefix, self._replicas, self._is_shared = client, stream + LIVE, replicas, is_shared
+        self._is_made = False
         self.max_entry_bytes = min(_MAX_ENTRY_BYTES, max_bytes - _HEADER_BYTES)
 
     def make(self) -> None:
         """Implement `LiveStorage.make`."""
         if self._is_shared:
             with translated(_DOING):
-                self._make(self._prefix, f"{self._prefix}.>")
+                self._ensure_shared()
 
     def create(self, key: LiveKey, record: bytes) -> int:
         """Implement `LiveStorage.create`."""
-        with translated(_DOING):
-            self._make(self._stream(key), f"{self._prefix}.>" if self._is_shared else self._subject(key))
+        for is_again in (False, True):
+            with translated(_DOING):
+                if self._is_shared:
+                    self._ensure_shared()
+                else:
+                    self._make(self._stream(key), self._subject(key))
+            try:
+                return self.add(key, record, expected=0)
+            except LiveAbsentError:
+                if is_again:
+                    break
+                self._is_made = False  # a server that keeps it in memory was restarted
+        raise LiveChangedError
+
+    def _ensure_shared(self) -> None:
+        """Make the stream of all, unless it is there: most logins may not."""
+        if self._is_made:
+            return
         try:
-            return self.add(key, record, expected=0)
-        except LiveAbsentError:
-            raise LiveChangedError from None
+            self._client.api(f"STREAM.INFO.{self._prefix}", None, StreamInfo, self._client.deadline())
+        except StreamAbsentError:
+            self._make(self._prefix, f"{self._prefix}.>")
+        self._is_made = True
 
     def _make(self, stream: str, subject: str) -> None:
         # The same for everybody, so that several who make it at the same time succeed.

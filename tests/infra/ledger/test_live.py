@@ -41,6 +41,7 @@ from chatledger.errors import (
     PayloadTooLargeError,
 )
 from chatledger.infra.ledger.live import pump, writer
+from chatledger.infra.ledger.live.committing import append_answer
 from chatledger.live import LiveAnswer, LiveStream
 
 assert in_memory
@@ -281,6 +282,27 @@ def test_a_refused_commit_leaves_the_stream_open(memory: Ledger) -> None:
         answer.write(" there")
         answer.commit()
     assert ["hello", "hi there"] == texts(memory)
+
+
+def test_nothing_stands_behind_a_commit_that_waits(memory: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No beat and no chunk: who finds the stream then must see the message that it is to become."""
+    monkeypatch.setattr(pump, "BEAT_S", 0.01)
+    seen: list[str] = []
+
+    def append_slowly(*args: Any, **options: Any) -> Any:
+        time.sleep(0.1)
+        with pytest.raises(LiveConflictError, match="committing"):
+            answer.write("late")
+        found = memory.get_live("c", answer.id)
+        assert found is not None
+        seen.append(found.status)
+        return append_answer(*args, **options)
+
+    monkeypatch.setattr(writer, "append_answer", append_slowly)
+    with memory.live("c") as answer:
+        answer.write("x")
+        answer.commit()
+    assert (["committing"], ["x"]) == (seen, texts(memory))
 
 
 def test_an_interrupted_stream_is_dropped_by_its_time_limit(ledger: Ledger) -> None:
