@@ -16,7 +16,7 @@ import pytest
 from tests.support.jetstream_world import eventually
 
 import chatledger
-from chatledger import ChatledgerError, Ledger
+from chatledger import AlreadyExistsError, ChatledgerError, Ledger
 from chatledger.errors import LiveConflictError, LiveStreamNotFoundError
 from chatledger.infra.log.nats_server import DataDirectory
 from chatledger.live import LiveStream
@@ -50,9 +50,10 @@ def insist(call: Any) -> Any:
     while True:
         try:
             return call()
-        except (LiveConflictError, LiveStreamNotFoundError):
+        except (AlreadyExistsError, LiveConflictError, LiveStreamNotFoundError):
             raise
-        except ChatledgerError:
+        except ChatledgerError as error:
+            print(f"{os.getpid()}: {error!r}")
             if time.monotonic() > ends_at:
                 raise
             time.sleep(0.05)
@@ -61,7 +62,10 @@ def insist(call: Any) -> Any:
 def write(folder: str, stream_id: str, total: int, seed: int) -> None:
     """Start a stream and write to it."""
     with opened(folder) as ledger:
-        answer = insist(lambda: ledger.live("c", id=stream_id))
+        try:
+            answer = insist(lambda: ledger.live("c", id=stream_id))
+        except AlreadyExistsError:
+            return  # it was made by an attempt without an answer, and is interrupted
         go_on(answer, total, seed)
 
 
@@ -117,7 +121,7 @@ class Round:
     def __init__(self, folder: Path, number: int, draw: random.Random) -> None:
         self.context = multiprocessing.get_context("forkserver")
         self.folder, self.draw = str(folder), draw
-        self.id, self.total = f"s{number}", draw.randrange(300, 2000)
+        self.id, self.total = f"s{number}", 300 + AT_ONCE * draw.randrange(400) + number
         self.notes = folder.parent / f"notes-{draw.randrange(2**63)}"
         self.notes.mkdir()
         self.won: list[str] = []
@@ -172,8 +176,8 @@ class Round:
 
         assert [str(self.total)] * 2 == counts
         assert len(epochs) == len(set(epochs))
-        texts = [message.data["parts"][0]["text"] for message in ledger.get_messages("c")]
-        assert 1 == sum(one == text for one in texts)
+        messages = [message for message in ledger.get_messages("c") if message.data["parts"][0]["text"] == text]
+        assert 1 == len(messages), [(message.id, message.created_at) for message in messages]
 
     def end(self) -> None:
         for process in self.processes:

@@ -20,7 +20,9 @@ from tests.support.soak import examples
 import chatledger
 from chatledger import (
     AlreadyExistsError,
+    AsyncContextEngine,
     AsyncLedger,
+    ContextEngine,
     Encryption,
     HeadConflictError,
     InvalidValueError,
@@ -514,3 +516,28 @@ def test_readers_and_writers_agree_with_a_list(*, steps: list[Step], is_committe
         else:
             answer.close()
         assert model == [chunk.data for chunk in follower]
+
+
+def test_an_engine_streams_its_answer(memory: Ledger) -> None:
+    """What is pending is saved first, and the answer follows on the engine's branch; not while it regenerates."""
+    engine = ContextEngine(memory, "c", "ada").set(user("q"))
+    with engine.live() as answer:
+        answer.write("a")
+        answer.commit()
+    assert ["q", "a"] == texts(memory)
+    engine.regenerate()
+    with pytest.raises(InvalidValueError, match="regenerated"):
+        engine.live()
+    assert ["q", "a"] == texts(memory)
+
+
+@pytest.mark.anyio
+async def test_an_asynchronous_engine_streams_its_answer(async_ledger: AsyncLedger) -> None:
+    """The same, awaited."""
+    engine = AsyncContextEngine(async_ledger, "c", "ada").set(user("q"))
+    async with engine.live() as answer:
+        await answer.write("a")
+        message = await answer.commit()
+    head = await engine.head_message()
+    assert head is not None
+    assert message.id == head.id
