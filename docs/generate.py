@@ -24,6 +24,7 @@ from chatledger import (
     importers,
     jetstream,
     langgraph,
+    live,
     reminders,
     renderers,
     runs,
@@ -105,6 +106,7 @@ MODULES: Final = {
     "and [the format of an export](export.md).",
     jetstream: "[How to use it](../how-to/eventsourcing-application.md).",
     langgraph: "[How to use it](../how-to/langgraph.md).",
+    live: "[How to stream an answer](../how-to/stream-an-answer.md).",
     runs: "[How to repeat the answers of agents after an edit](../how-to/regenerate.md).",
     admin: "How to [back up and restore](../how-to/back-up.md), [repair](../how-to/repair.md), "
     "[compare replicas](../how-to/run-a-cluster.md) and [verify](../how-to/verify.md).",
@@ -121,6 +123,7 @@ AREAS: Final = {
     "RunMethods": "Runs",
     "RegenerationMethods": "Regeneration",
     "ForkMethods": "Forks of chats",
+    "LiveMethods": "Live streams",
     "SearchMethods": "Search",
     "InterchangeMethods": "Whole conversations",
     "LogMethods": "The log",

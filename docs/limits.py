@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from chatledger.domain.chat.live import MAX_CHUNK_BYTES, MAX_LIVE_AGE_S, MAX_LIVE_BYTES, MAX_LIVE_CHUNKS
 from chatledger.domain.chat.runs import MAX_CASCADE
 from chatledger.domain.limits import (
     MAX_ID_BYTES,
@@ -54,6 +55,10 @@ LIMITS: Final = (
         _bytes(MAX_EVENT_BYTES),
         "PayloadTooLargeError",
     ),
+    ("a chunk of a live stream", _bytes(MAX_CHUNK_BYTES), "InvalidValueError"),
+    ("all chunks of a live stream", _bytes(MAX_LIVE_BYTES), "LiveLimitError"),
+    ("chunks of a live stream", f"{MAX_LIVE_CHUNKS:,}", "LiveLimitError"),
+    ("the age of a live stream that takes chunks", f"{MAX_LIVE_AGE_S // 3600} hours", "LiveLimitError"),
     ("events of one call, on one chat", f"{MAX_COMMIT_EVENTS:,}", "InvalidValueError"),
     ("a compressed record, decompressed, whatever the ratio", _bytes(MAX_BYTES), "CorruptStateError"),
     (

@@ -7,6 +7,7 @@ Everything chatledger raises on purpose, named by what the caller may conclude.
     │  ├─ PayloadTooLargeError      an event would exceed the size limit
     │  ├─ ContextTooLargeError      the newest turn, with the system prompt, does not fit the model
     │  ├─ AmbiguousEditError        one save edits messages that do not lie on one chain
+    │  ├─ LiveLimitError            a live stream takes no more: commit or discard it
     │  ├─ MissingCodecError         a message fragment has no codec, or is still lazy
     │  ├─ NamespaceError            the namespace or the id of an assistant is malformed
     │  ├─ UnknownLazyTypeError      nobody knows how to resolve such a lazy fragment
@@ -20,6 +21,7 @@ Everything chatledger raises on purpose, named by what the caller may conclude.
     │  ├─ CheckpointNotFoundError
     │  ├─ RunNotFoundError
     │  ├─ RegenerationNotFoundError
+    │  ├─ LiveStreamNotFoundError   the chat has no such live stream, or no more
     │  └─ ModelNotFoundError        there are no prices and limits of that model
     ├─ WrongChatError               the message belongs to another chat; nothing was written
     ├─ AlreadyExistsError           the name or id is taken; nothing was written
@@ -32,6 +34,7 @@ Everything chatledger raises on purpose, named by what the caller may conclude.
     ├─ EmptyChatError               the branch has no stored message yet
     ├─ ConflictError                somebody else was faster; nothing was written, read again and decide anew
     │  ├─ HeadConflictError         the branch moved since it was read
+    │  ├─ LiveConflictError         another writer has the live stream, or it has ended
     │  ├─ RunStatusError            the run has ended, or is not at the point where that can happen
     │  ├─ PlanOutdatedError         runs changed since the regeneration was planned
     │  ├─ UpdateConflictError       `update_chat` could not commit before its deadline
@@ -165,6 +168,16 @@ class RegenerationNotFoundError(NotFoundError):
         self.chat_id, self.regeneration_id = chat_id, regeneration_id
 
 
+class LiveStreamNotFoundError(NotFoundError):
+    """The chat has no such live stream: it was dropped or erased, or committed a while ago."""
+
+    def __init__(self, chat_id: str, stream_id: str) -> None:
+        super().__init__(
+            f"chat {chat_id!r} has no live stream {stream_id!r}, or no more; what was committed is among its messages"
+        )
+        self.chat_id, self.stream_id = chat_id, stream_id
+
+
 class ModelNotFoundError(NotFoundError):
     """There are no prices and limits of that model."""
 
@@ -285,6 +298,17 @@ class ContextTooLargeError(InvalidValueError):
         self.argument, self.size, self.limit, self.system_tokens = argument, size, limit, system_tokens
 
 
+class LiveLimitError(InvalidValueError):
+    """A live stream has reached its limit of size or age. What was written stays; commit or discard it."""
+
+    def __init__(self, chat_id: str, stream_id: str, *, what: str) -> None:
+        super().__init__(
+            f"live stream {stream_id!r} of chat {chat_id!r} {what}, and takes no more chunks; what was written stays, "
+            "so commit or discard it"
+        )
+        self.chat_id, self.stream_id = chat_id, stream_id
+
+
 class AmbiguousEditError(InvalidValueError):
     """One save edits messages that do not lie on one chain. Nothing was written."""
 
@@ -345,6 +369,16 @@ class HeadConflictError(ConflictError):
     ) -> None:
         super().__init__(f"branch {branch!r} of chat {chat_id!r} is at {actual!r}, expected {expected!r}; {advice}")
         self.chat_id, self.branch, self.expected, self.actual = chat_id, branch, expected, actual
+
+
+class LiveConflictError(ConflictError):
+    """Another writer has the live stream, or it has ended; `status` says how it stands. What this call was to write is not in it."""
+
+    def __init__(self, chat_id: str, stream_id: str, *, status: str) -> None:
+        super().__init__(
+            f"live stream {stream_id!r} of chat {chat_id!r} cannot be written here: it is {status}; get_live tells more"
+        )
+        self.chat_id, self.stream_id, self.status = chat_id, stream_id, status
 
 
 class RunStatusError(ConflictError):
@@ -537,6 +571,9 @@ __all__ = (
     "LastBranchError",
     "LedgerClosedError",
     "LedgerLockedError",
+    "LiveConflictError",
+    "LiveLimitError",
+    "LiveStreamNotFoundError",
     "LogFullError",
     "LogRefusedError",
     "LogRegressedError",

@@ -33,6 +33,7 @@ from ..log.envelope import clock_ms
 from ..store.store import RETRY_S
 from .drafts import new_id
 from .expiry import Ending, moment_ms
+from .live import sweep_live
 from .port import ChatsToRead, LedgerPart
 from .sweeper import sweep
 
@@ -298,7 +299,8 @@ class ChatMethods(LedgerPart):
         """
         Delete the chats that have ended, as `delete_chat` does; until then they are there like any other.
 
-        Also erases large data that were stored by a process which died before its message was written.
+        Also erases large data that were stored by a process which died before its message was written, and of live streams
+        finishes what dead writers were about to commit and drops those that were interrupted too long ago.
 
         The deletions are by the actor of the `context`, or else `chatledger:sweeper`.
 
@@ -312,7 +314,9 @@ class ChatMethods(LedgerPart):
         until = clock_ms() if now is None else moment_ms(now, "now")
         if limit is not None:
             check_count(limit, "limit")
-        return sweep(self._store, until=until, limit=limit)
+        deleted = sweep(self._store, until=until, limit=limit)
+        sweep_live(self._store)
+        return deleted
 
     def due_chats(self, *, now: int | datetime | None = None, limit: int | None = None) -> list[str]:
         """

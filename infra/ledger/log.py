@@ -14,6 +14,7 @@ from ..log.envelope import acting
 from ..store.store import RETRY_S
 from .feed import WHOLE, Cursor, Feed, FeedFilter, FeedInfo, claim, drop_feed, list_feeds
 from .feed.filter import HistoryFilter
+from .live import LiveAnswer, LiveReader
 from .port import ChatsToRead, LedgerPart
 from .scopes.user_store import Owners
 
@@ -21,7 +22,7 @@ from .scopes.user_store import Owners
 class LogMethods(LedgerPart):
     """The part of a ledger that is about its log."""
 
-    _cursors: "WeakSet[Cursor]"
+    _cursors: "WeakSet[Cursor | LiveAnswer | LiveReader]"
 
     def _is_over(self) -> bool:
         raise NotImplementedError

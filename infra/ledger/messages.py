@@ -118,9 +118,7 @@ class MessageMethods(LedgerPart):
             on_existing=on_existing,
             chat_metadata=chat_metadata,
         )
-        store = self._store
-        written = store.execute(CHATS, chat_id, given.decided, kind=given.kind)
-        return _stored(store, chat_id, given.drafts, written)
+        return append_now(self._store, chat_id, given)
 
     def add_messages(self, chat_id: str, messages: Messages) -> list[Message]:
         """
@@ -280,6 +278,12 @@ class MessageMethods(LedgerPart):
                 only_a=chains.chain(place, chains.depth(place) + 1 - shared),
                 only_b=chains.chain(other, chains.depth(other) + 1 - shared),
             )
+
+
+def append_now(store: LedgerStore, chat_id: str, given: Appending) -> list[Message]:
+    """Append messages; see `MessageMethods.append`."""
+    written = store.execute(CHATS, chat_id, given.decided, kind=given.kind)
+    return _stored(store, chat_id, given.drafts, written)
 
 
 def begin_append(

@@ -16,6 +16,7 @@ from chatledger.projections.lmdb.tables import Tables
 from chatledger.projections.log.kinds import Decision, R, StreamKind
 
 from ..log.bookmarks import Bookmark
+from ..log.live import LiveStreams
 from ..store.commands import Command, Decide, EventKind
 from ..store.store import Store
 from ..store.temp_folders import Scratch
@@ -152,6 +153,11 @@ class LedgerStore(Protocol):
     @property
     def log(self) -> LedgerLog:
         """The log."""
+        ...
+
+    @property
+    def live(self) -> LiveStreams:
+        """Everybody's live streams: those of chats that a snapshot does not show are not to be shown either."""
         ...
 
     @property

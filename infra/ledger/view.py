@@ -15,6 +15,7 @@ from .chats import ChatMethods
 from .checkpoints import CheckpointMethods
 from .forks import ForkMethods
 from .interchange import InterchangeMethods
+from .live import LiveMethods
 from .log import LogMethods
 from .messages import MessageMethods
 from .port import LedgerPart, LedgerStore
@@ -42,6 +43,7 @@ class LedgerMethods(
     RegenerationMethods,
     ForkMethods,
     SaveMethods,
+    LiveMethods,
     SearchMethods,
     InterchangeMethods,
     LogMethods,

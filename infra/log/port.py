@@ -17,6 +17,8 @@ from .blobs import Blobs, MissingBlobError
 from .bookmarks import Bookmark
 from .cipher import RecordCipher, is_encrypted, key_named
 from .errors import translated
+from .live import LiveStreams
+from .live_storage import LiveStorage, MemoryLiveStorage
 from .mapper import StructMapper
 
 Outcome = list[int] | Exception
@@ -81,9 +83,16 @@ class EventLog(ABC):
     max_event_bytes: int | None = None
     """The size limit of the log for an event, where that is less than a ledger's own."""
 
-    def __init__(self, recorder: ApplicationRecorder, mapper: StructMapper, blob_storage: BlobStorage) -> None:
+    def __init__(
+        self,
+        recorder: ApplicationRecorder,
+        mapper: StructMapper,
+        blob_storage: BlobStorage,
+        live_storage: LiveStorage | None = None,
+    ) -> None:
         self._recorder, self._mapper = recorder, mapper
         self.blobs = mapper.blobs = Blobs(blob_storage, mapper)
+        self.live = LiveStreams(live_storage or MemoryLiveStorage(), mapper)
 
     def append(self, stream_id: str, events: Sequence[EncodedEvent], *, expected_position: int) -> list[int]:
         """

@@ -31,6 +31,7 @@ from chatledger.domain.errors import (
 from .blob_storage import SqlBlobStorage, Value
 from .bookmarks import Bookmark, decode_bookmark, decode_bookmarks, encode_bookmark
 from .errors import translated
+from .live_storage import SqlLiveStorage
 from .mapper import StructMapper
 from .port import EventLog, LostRaceError, refuse_unless_empty
 
@@ -39,6 +40,7 @@ _BOOKMARKS: Final = "CREATE TABLE IF NOT EXISTS {bookmarks} (key TEXT PRIMARY KE
 _IDENTITY_TABLE: Final = "chatledger_log"
 _BOOKMARK_TABLE: Final = "chatledger_feeds"
 _BLOB_TABLE: Final = "chatledger_blobs"
+_LIVE_TABLE: Final = "chatledger_live"
 
 
 class SqlLog(EventLog):
@@ -47,7 +49,8 @@ class SqlLog(EventLog):
     def __init__(
         self, factory: InfrastructureFactory[Any], recorder: ApplicationRecorder, mapper: StructMapper | None
     ) -> None:
-        super().__init__(recorder, mapper or StructMapper(JSONTranscoder()), SqlBlobStorage(self.ask))
+        mapper = mapper or StructMapper(JSONTranscoder())
+        super().__init__(recorder, mapper, SqlBlobStorage(self.ask), SqlLiveStorage(self.ask))
         self._factory = factory
         self._appended = threading.Condition()
         self._is_closed = False
@@ -94,7 +97,8 @@ class SqlLog(EventLog):
         """
         The rows that one statement gives.
 
-        `{bookmarks}` and `{blobs}` stand for the tables, `{counted}` and `{bytes}` for types, `?` for a value.
+        `{bookmarks}`, `{blobs}` and `{live}` stand for the tables, `{counted}` and `{bytes}` for types, `{now}` for the time
+        in ms by the clock of the database, `?` for a value.
         """
         raise NotImplementedError
 
@@ -213,9 +217,14 @@ class SqliteLog(SqlLog):
 
     def _run(self, statement: LiteralString, *values: Value) -> list[Any]:
         named = statement.format(
-            bookmarks=_BOOKMARK_TABLE, blobs=_BLOB_TABLE, counted="INTEGER PRIMARY KEY AUTOINCREMENT", bytes="BLOB"
+            bookmarks=_BOOKMARK_TABLE,
+            blobs=_BLOB_TABLE,
+            live=_LIVE_TABLE,
+            counted="INTEGER PRIMARY KEY AUTOINCREMENT",
+            bytes="BLOB",
+            now="CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)",
         )
-        is_erasing = statement.startswith("DELETE FROM {blobs}")
+        is_erasing = statement.startswith(("DELETE FROM {blobs}", "DELETE FROM {live}"))
         with self._sqlite.datastore.transaction(commit=not statement.startswith("SELECT")) as cursor:
             if is_erasing:
                 cursor.execute("PRAGMA secure_delete = ON")
@@ -320,6 +329,8 @@ class PostgresLog(SqlLog):
             identity=Identifier(_IDENTITY_TABLE),
             bookmarks=Identifier(self._postgres.datastore.schema, _BOOKMARK_TABLE),
             blobs=Identifier(self._postgres.datastore.schema, _BLOB_TABLE),
+            live=Identifier(self._postgres.datastore.schema, _LIVE_TABLE),
+            now=SQL("(EXTRACT(EPOCH FROM clock_timestamp()) * 1000)::BIGINT"),
             counted=SQL("BIGSERIAL PRIMARY KEY"),
             bytes=SQL("BYTEA"),
         )

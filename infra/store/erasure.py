@@ -12,6 +12,7 @@ from chatledger.domain.errors import AccessDeniedError
 from chatledger.projections.generations import Erasure
 from chatledger.projections.index import Index, Snapshot
 from chatledger.projections.lmdb.pages import PageError
+from chatledger.projections.log.kinds import CHATS, kind_of
 
 from ..log import EventLog
 from .cascades import Cascades
@@ -122,6 +123,8 @@ class Eraser:
     def _erase(self, erasures: Sequence[Erasure]) -> None:
         for erasure in erasures:
             self._log.erase(erasure.stream_id, first_position=erasure.first_position, before=erasure.tombstone_position)
+            if kind_of(erasure.stream_id) is CHATS:
+                self._log.live.drop_chat(erasure.stream_id, before=erasure.tombstone_position)
             self._index.finish_erasure(erasure)
         self.large.finish()
 

@@ -40,6 +40,7 @@ from .custom_projections import CustomProjections
 from .erasure import SCRUB_S, Eraser
 from .follower import Follower
 from .group_commit import GroupCommit
+from .live_tidy import LiveTidy
 from .reading import CheckedReading, ReadAhead
 from .temp_folders import Scratch
 
@@ -77,6 +78,7 @@ class Store:
         witness: Witness | None = None,
     ) -> None:
         self.log, self.index, self._witness = log, index, witness
+        self.live, self._live_tidy = log.live, LiveTidy(log.live)
         self.scratch = scratch or Scratch()
         index.settings.is_checked = log.is_checked
         self.projector = Projector(index, log)
@@ -361,6 +363,7 @@ class Store:
     def _tidy(self) -> None:
         self.projections.catch_up()
         self._eraser.tidy()
+        self._live_tidy.run()
 
     def check_open(self) -> None:
         """Raise `LedgerClosedError` after `close`, or in a process forked from the one that opened it."""

@@ -96,6 +96,11 @@ class EngineBase:
         return self._chat
 
     @property
+    def is_regenerating(self) -> bool:
+        """Whether the next save stores an answer on a branch of its own, as `regenerate` was called."""
+        return self._after is not UNSET
+
+    @property
     def fragments(self) -> list[Fragment]:
         """The context fragments, which make up the system prompt: copies."""
         return list(map(with_own_data, self._context))

@@ -13,6 +13,7 @@ import anyio
 import anyio.to_thread
 from msgspec import UNSET, UnsetType
 
+from chatledger.domain.chat.live import KEEP_S, LiveStream
 from chatledger.domain.errors import AccessDeniedError, InvalidValueError, LedgerClosedError
 from chatledger.domain.limits import check_id
 from chatledger.domain.values import Message
@@ -22,10 +23,12 @@ from ...store.store import RETRY_S
 from ..drafts import Messages
 from ..feed import AsyncFeed, Cursor
 from ..ledger import Ledger
+from ..live import LiveAnswer
 from ..messages import Appending, OnExisting, begin_append
 from ..projections import begin_view
 from ..view import LedgerView
 from .awaiting import Asked, AsyncClosing, Opening, Runner, awaited, iterated
+from .live import AsyncLiveAnswer, AsyncLiveReader
 
 
 class Waiting:
@@ -272,6 +275,9 @@ class AsyncLedger(AsyncClosing):
     save = awaited(Ledger.save)
     preview_save = awaited(Ledger.preview_save)
 
+    get_live = awaited(Ledger.get_live)
+    list_live = awaited(Ledger.list_live)
+
     search = awaited(Ledger.search)
 
     import_chat = awaited(Ledger.import_chat)
@@ -343,6 +349,39 @@ class AsyncLedger(AsyncClosing):
             ).cursor
 
         return AsyncFeed(self.run, begin, is_following=follow)
+
+    def live(
+        self,
+        chat_id: str,
+        *,
+        name: str = "assistant",
+        id: str | None = None,  # noqa: A002 - the field's name everywhere else
+        branch: str | None = None,
+        keep_s: float = KEEP_S,
+    ) -> Opening[AsyncLiveAnswer]:
+        """Start a live stream, by `async with` or `await`; see `Ledger.live`."""
+        return self._live(lambda ledger: ledger.live(chat_id, name=name, id=id, branch=branch, keep_s=keep_s))
+
+    def take_over_live(self, stream: LiveStream) -> Opening[AsyncLiveAnswer]:
+        """Go on with a live stream whose writer died or went, by `async with` or `await`; see `Ledger.take_over_live`."""
+        return self._live(lambda ledger: ledger.take_over_live(stream))
+
+    def _live(self, begin: Callable[[Ledger], LiveAnswer]) -> Opening[AsyncLiveAnswer]:
+        async def start() -> AsyncLiveAnswer:
+            return AsyncLiveAnswer(self.run, await self.run(begin))
+
+        return Opening(start)
+
+    def read_live(
+        self,
+        chat_id: str,
+        id: str,  # noqa: A002 - as above
+        *,
+        after: int = 0,
+        follow: bool = True,
+    ) -> AsyncLiveReader:
+        """Read the chunks of a live stream, by `async for`; see `Ledger.read_live`."""
+        return AsyncLiveReader(self.run, lambda ledger: ledger.read_live(chat_id, id, after=after, follow=follow))
 
     def as_of(self, moment: int | datetime) -> Opening[AsyncLedgerView]:
         """A read-only view of the ledger as it stood at an earlier moment, by `async with` or `await`; see `Ledger.as_of`."""

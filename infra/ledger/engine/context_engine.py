@@ -13,8 +13,11 @@ from chatledger.domain.errors import InvalidValueError
 from chatledger.domain.values import Chat, Message
 
 from ..aio.async_ledger import AsyncLedger
+from ..aio.awaiting import Opening
+from ..aio.live import AsyncLiveAnswer
 from ..drafts import MessageLike, new_id
 from ..ledger import Ledger
+from ..live import LiveAnswer
 from ..open import open_scratch
 from .store_port import LedgerPort
 
@@ -41,6 +44,12 @@ def _at_once(
     del call.__wrapped__  # type: ignore[attr-defined]  # it is a coroutine function, which this is not
     vars(call)["__signature__"] = inspect.signature(method)  # so that `help` and editors show the arguments
     return call
+
+
+def _refuse_regenerating(engine: Engine) -> None:
+    if engine.is_regenerating:
+        msg = "a regenerated answer goes to a branch that its save makes; write it, then set(...) and save()"
+        raise InvalidValueError(msg)
 
 
 def _close_all(ledgers: list[Ledger]) -> None:
@@ -194,6 +203,24 @@ class ContextEngine:
     estimate = _at_once(Engine.estimate)
     inspect = _at_once(Engine.inspect)
 
+    def live(self, *, name: str = "assistant") -> LiveAnswer:
+        """
+        Save what is pending, and start a live stream for the answer, on the engine's branch; see `Ledger.live`.
+
+        After its `commit` the answer is on the branch, as if it had been set and saved.
+
+        Args:
+            name: The role of the message.
+
+        Raises:
+            InvalidValueError: After `regenerate`: the branch of the new answer begins with its save. Or as `save`.
+            LogUnavailableError: As `save`.
+        """
+        _refuse_regenerating(self._engine)
+        if self.pending or self.branch is None:
+            self.save()
+        return self._ledger.live(self.chat_id, name=name, branch=self.branch)
+
     def fork(self) -> "ContextEngine":
         """
         Return an engine to try things with: a copy of the context fragments, and a new chat in memory without messages.
@@ -264,6 +291,17 @@ class AsyncContextEngine(Engine):
             LedgerPort(ledger.run, is_blocking=False), chat_id, user_id, metadata=metadata, sandbox=sandbox
         )
         self._ledger, self._is_scratch = ledger, False
+
+    def live(self, *, name: str = "assistant") -> Opening[AsyncLiveAnswer]:
+        """Save what is pending, and start a live stream for the answer; see `ContextEngine.live`. By `async with` or `await`."""
+
+        async def start() -> AsyncLiveAnswer:
+            _refuse_regenerating(self)
+            if self.pending or self.branch is None:
+                await self.save()
+            return await self._ledger.live(self.chat_id, name=name, branch=self.branch)
+
+        return Opening(start)
 
     def fork(self) -> "AsyncContextEngine":
         """Return an engine to try things with; see `ContextEngine.fork`. Use it with `async with`, or close it."""

@@ -168,7 +168,7 @@ class UserStore(UserRefusals):
 
     def __init__(self, store: Store, user_id: str) -> None:
         self._whole, self._user_id = store, user_id
-        self.log, self.scratch = UserLog(store, user_id), store.scratch
+        self.log, self.scratch, self.live = UserLog(store, user_id), store.scratch, store.live
 
     @contextlib.contextmanager
     def snapshot(self, _chats: object = None, /) -> Generator[UserSnapshot]:

@@ -278,9 +278,9 @@ class JetStreamClient:
             with contextlib.suppress(Exception):
                 self.close()
 
-    def deadline(self) -> Deadline:
-        """A fresh budget for one operation."""
-        return Deadline(self.timeout_s, self._closed)
+    def deadline(self, budget_s: float | None = None) -> Deadline:
+        """A fresh budget for one operation: `timeout_s`, unless another one is given."""
+        return Deadline(self.timeout_s if budget_s is None else budget_s, self._closed)
 
     def connection(self, deadline: Deadline) -> Connection:
         """

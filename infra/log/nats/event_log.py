@@ -21,6 +21,7 @@ from .client import JetStreamClient
 from .erase import erase_all
 from .errors import special_error, translated
 from .key_value import KeyValue, bucket_stream
+from .live import JetStreamLiveStorage
 from .objects import JetStreamBlobStorage
 from .recorders import JetStreamApplicationRecorder
 from .restoring import is_partial, restore_with_gaps
@@ -72,7 +73,7 @@ _HEADER_BYTES: Final = 16 * 1024
 
 
 def auxiliary_streams(stream: str) -> tuple[str, ...]:
-    """Return the names that the streams beside a log may have: bookmarks, those of older versions, and large data."""
+    """Return the names that the lasting streams beside a log may have: bookmarks, those of older versions, and large data."""
     return bucket_stream(stream + FEEDS), stream + FEEDS, stream + BLOBS
 
 
@@ -112,7 +113,14 @@ class JetStreamLog(EventLog):
         blob_storage = JetStreamBlobStorage(
             client, stream + BLOBS, replicas=self._replicas, max_bytes=self.max_event_bytes
         )
-        super().__init__(self._stream_recorder, mapper or StructMapper(JSONTranscoder()), blob_storage)
+        live_storage = JetStreamLiveStorage(
+            client,
+            stream,
+            replicas=self._replicas,
+            is_shared=not client.finishes_erasures,
+            max_bytes=self.max_event_bytes,
+        )
+        super().__init__(self._stream_recorder, mapper or StructMapper(JSONTranscoder()), blob_storage, live_storage)
         self._mapper.is_checked_below = True
         self._blob_storage = blob_storage
         self.identity = self._stream_recorder.identity
@@ -128,6 +136,7 @@ class JetStreamLog(EventLog):
         with self.translated("the log"):
             self._bookmarks.make()
             self._blob_storage.make()
+            self.live.storage.make()
 
     def require_replicas(self, count: int | None) -> None:
         """Raise `ConfigurationError` when fewer servers keep a copy than were asked for."""

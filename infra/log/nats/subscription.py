@@ -45,8 +45,9 @@ async def create_consumer(
     after: int,
     headers_only: bool = False,
     inactive_s: int = INACTIVE_S,
+    subject: str | None = None,
 ) -> ConsumerInfo:
-    """Make a consumer of everything above `after`, which one server keeps in memory."""
+    """Make a consumer of everything above `after`, or of one subject, which one server keeps in memory."""
     config = {
         "deliver_policy": "by_start_sequence",
         "opt_start_seq": max(after + 1, 1),
@@ -55,6 +56,7 @@ async def create_consumer(
         "num_replicas": 1,
         "inactive_threshold": inactive_s * 10**9,
         "headers_only": headers_only,
+        **({} if subject is None else {"filter_subject": subject}),
     }
     request = msgspec.json.encode({"stream_name": stream, "config": config})
     reply = await connection.request(f"$JS.API.CONSUMER.CREATE.{stream}", request, timeout_s=deadline.attempt_s)
@@ -86,12 +88,15 @@ class PullConsumer:
         *,
         after: int,
         headers_only: bool = False,
+        subject: str | None = None,
     ) -> "PullConsumer":
-        """A consumer of everything above `after`."""
+        """A consumer of everything above `after`, or of one subject."""
         consumer = cls(connection, stream)
         consumer._inbox = await connection.listen(consumer._deliver, lambda: consumer._die("the connection ended"))
         try:
-            created = await create_consumer(connection, stream, deadline, after=after, headers_only=headers_only)
+            created = await create_consumer(
+                connection, stream, deadline, after=after, headers_only=headers_only, subject=subject
+            )
         except BaseException:
             await consumer._inbox.end()
             raise

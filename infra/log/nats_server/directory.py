@@ -27,10 +27,14 @@ from chatledger.domain.errors import DECODE_ERRORS, ConfigurationError, Unsuppor
 from chatledger.projections.lmdb.environment import check_path
 from chatledger.projections.lmdb.system_errors import explained
 
+from ..nats.live import is_live_stream
+
 FORMAT = 1
 FORMAT_FILE = "format.json"
 RESERVE_BYTES = 4 * 1024 * 1024
 """The space left free on a disk: an event that the log took has room in the index too, and the server can end cleanly."""
+_DELETED = "."
+"""Begins the name of the folder of a stream that is deleted, and of which a killed server has left something."""
 LOST_AND_FOUND = "lost+found"  # the root of a freshly made ext4 volume is not empty
 
 Durability = Literal["always", "fast"]
@@ -129,8 +133,10 @@ class DataDirectory:
         return self.log / "jetstream" / "$G" / "streams"
 
     def stream_folders(self) -> list[Path]:
-        """Return the folders of the streams in the store, by name."""
-        return sorted(folder for folder in self.streams.glob("*") if folder.is_dir())
+        """Return the folders of the streams in the store, by name. Live streams are left out: they may be lost."""
+        return sorted(
+            folder for folder in self.streams.glob("*") if folder.is_dir() and not is_live_stream(folder.name)
+        )
 
     def read_endpoint(self) -> EndpointRecord | None:
         """Return the endpoint of the owner; None when there is none, it is not ready, or its file is not readable to us."""
@@ -151,7 +157,7 @@ class DataDirectory:
             for stale in self.path.glob("nats-server_*.ports"):
                 stale.unlink(missing_ok=True)
             for folder in self.streams.glob("*"):
-                if _is_half_made(folder):
+                if folder.name.startswith(_DELETED) or _is_half_made(folder):
                     shutil.rmtree(folder)
 
     def make_log(self) -> None:

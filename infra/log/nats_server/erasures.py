@@ -234,7 +234,7 @@ def _is_interrupted(mark: Path) -> bool:
 
 
 def _streams(directory: DataDirectory) -> list[Path]:
-    return [folder for folder in sorted(directory.streams.glob("*")) if (folder / "msgs").is_dir()]
+    return [folder for folder in directory.stream_folders() if (folder / "msgs").is_dir()]
 
 
 def _prefix(folder: Path) -> bytes:

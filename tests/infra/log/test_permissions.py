@@ -19,7 +19,7 @@ from chatledger.jetstream import JetStreamClient
 
 pytestmark = pytest.mark.timeout(90)
 PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "secure-nats.md"
-STREAMS = ("support", "KV_support-feeds", "support-blobs")
+STREAMS = ("support", "KV_support-feeds", "support-blobs", "support-live")
 LIMITED = ("reader", "appender", "writer")
 
 
@@ -176,9 +176,10 @@ def test_nobody_else_touches_streams(role: str, served: Served) -> None:
         "$JS.API.CONSUMER.DURABLE.CREATE.support.x",
     ]
     asked += ["$JS.API.STREAM.MSG.GET.other", "$JS.API.DIRECT.GET.other", "$JS.API.CONSUMER.CREATE.other"]
-    own = {"$JS.API.STREAM.PURGE.KV_support-feeds"} | {f"$JS.API.STREAM.MSG.DELETE.{stream}" for stream in STREAMS}
+    own = {f"$JS.API.STREAM.PURGE.{stream}" for stream in ("KV_support-feeds", "support-live")}
+    own |= {f"$JS.API.STREAM.MSG.DELETE.{stream}" for stream in ("support", "support-blobs")}
     for subject in asked:
-        if role == "writer" and subject in own - {"$JS.API.STREAM.MSG.DELETE.KV_support-feeds"}:
+        if role == "writer" and subject in own:
             continue
         with pytest.raises(InterfaceError, match=re.escape(f"may not publish to {subject}")):
             served.ask(role, subject)

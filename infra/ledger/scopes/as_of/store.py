@@ -33,6 +33,11 @@ class AsOfRefusals:
         refused("log", WHY)()
 
     @property
+    def live(self) -> Never:
+        """Raise `AccessDeniedError`: what is being written now is not of an earlier moment."""
+        refused("live", WHY)()
+
+    @property
     def scratch(self) -> Never:
         """Raise `AccessDeniedError`: a view keeps nothing but the chats that it replays."""
         refused("scratch", WHY)()

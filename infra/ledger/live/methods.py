@@ -1,0 +1,249 @@
+"""Live streams: starting, listing, reading and taking them over."""
+
+import time
+from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakSet
+
+from chatledger.domain.chat.live import (
+    KEEP_S,
+    MAX_LIVE_AGE_S,
+    LiveEntry,
+    LiveStart,
+    LiveStream,
+    describe_live,
+    is_due,
+    live_key,
+)
+from chatledger.domain.errors import (
+    AlreadyExistsError,
+    BranchNotFoundError,
+    ChatNotFoundError,
+    InvalidValueError,
+    LiveConflictError,
+    LiveStreamNotFoundError,
+)
+from chatledger.domain.limits import check_count, check_id, check_optional_id, sought_id
+
+from ...log.envelope import clock_ms
+from ...log.live import FoundLive, LiveTail
+from ...log.live_storage import LiveAbsentError, LiveChangedError
+from ..drafts import new_id
+from ..messages import branch_at
+from ..port import ChatsToRead, LedgerPart, LedgerStore
+from .committing import complete
+from .pump import LivePump
+from .reader import LiveReader
+from .writer import LiveAnswer
+
+if TYPE_CHECKING:
+    from ..feed import Cursor
+
+_ROLE: Final = "assistant"
+
+
+class LiveMethods(LedgerPart):
+    """The part of a ledger that is about live streams."""
+
+    _cursors: "WeakSet[Cursor | LiveAnswer | LiveReader]"
+
+    def _is_over(self) -> bool:
+        raise NotImplementedError
+
+    def live(
+        self,
+        chat_id: str,
+        *,
+        name: str = _ROLE,
+        id: str | None = None,  # noqa: A002 - the field's name everywhere else
+        branch: str | None = None,
+        keep_s: float = KEEP_S,
+    ) -> LiveAnswer:
+        """
+        Start a live stream: what is being written now, such as the tokens of an answer, readable by all from the first chunk.
+
+        It is not on the log, nor in backups, until `commit` makes it one message. Its size is limited to 64 MiB, its age to a
+        day. It is erased with its chat, and encrypted where the log is.
+
+        Args:
+            chat_id: The chat.
+            name: The role or name of the message that it is to become.
+            id: Its id in the chat; a new one when None.
+            branch: Where the message is to go; when None, the branch that is active at the commit.
+            keep_s: Drop it when it was interrupted for so many seconds, at most a day.
+
+        Returns:
+            Its writer; use it with `with`.
+
+        Raises:
+            ChatNotFoundError, BranchNotFoundError: There is no such chat or branch.
+            AlreadyExistsError: The chat has a live stream of that id.
+            InvalidValueError: A value breaks a rule.
+        """
+        check_id(name, "name")
+        stream_id = new_id() if id is None else check_id(id, "id")
+        check_optional_id(branch, "branch")
+        _check_time_limit(keep_s)
+        store = self._store
+        born = _born(store, check_id(chat_id, "chat_id"), branch)
+        start = LiveStart(chat_id, stream_id, name, branch, clock_ms(), keep_s, born)
+        try:
+            key, tail = store.live.begin(start)
+        except LiveChangedError:
+            msg = f"chat {chat_id!r} has a live stream {stream_id!r} already; choose another id"
+            raise AlreadyExistsError(msg) from None
+        # A deletion of the chat that came in between has not seen the stream.
+        if not _is_visible(store, start):
+            store.live.drop([key])
+            raise ChatNotFoundError(chat_id)
+        first = LiveEntry("start", 1, start=start)
+        return self._writer(describe_live(start, first, 0.0), tail, first, store)
+
+    def _writer(self, stream: LiveStream, tail: LiveTail, last: LiveEntry, store: LedgerStore) -> LiveAnswer:
+        pump = LivePump(
+            store.live,
+            live_key(stream.chat_id, stream.id),
+            chat_id=stream.chat_id,
+            stream_id=stream.id,
+            tail=tail,
+            last=last,
+            begun_s=time.monotonic() - max(0, clock_ms() - stream.started_at) / 1000,
+        )
+        writer = LiveAnswer(store, stream, pump)
+        self._cursors.add(writer)
+        return writer
+
+    def get_live(self, chat_id: str, id: str) -> LiveStream | None:  # noqa: A002 - as above
+        """
+        Return a live stream as it stands; None when the chat has none of that id, or no more.
+
+        Source: the log's server, never stale.
+        """
+        found = self._found_live(sought_id(chat_id, "chat_id"), sought_id(id, "id"))
+        return None if found is None else found.stream
+
+    def list_live(self, chat_id: str | None = None) -> list[LiveStream]:
+        """
+        Return the live streams of a chat, or of all chats, the oldest first; also those that have just ended.
+
+        Source: the log's server; some requests for each.
+        """
+        store = self._store
+        store.check_open()
+        sought = None if chat_id is None else sought_id(chat_id, "chat_id")
+        found = [one.stream for one in store.live.all(sought) if _is_visible(store, one.start)]
+        return sorted(found, key=lambda stream: (stream.started_at, stream.id))
+
+    def read_live(self, chat_id: str, id: str, *, after: int = 0, follow: bool = True) -> LiveReader:  # noqa: A002 - as above
+        """
+        Read the chunks of a live stream, in order and without holes, and wait for more until it ends.
+
+        Any number of readers may read it, in any process that has the ledger, also after it ended, for half a minute.
+
+        Args:
+            chat_id: The chat.
+            id: The id of the stream.
+            after: Only chunks with larger numbers: 0 for all, or the `position` of an earlier reader.
+            follow: Whether to wait for more; else only what is there now is read.
+
+        Returns:
+            An iterator of `LiveChunk`. It stops when the stream ends or is interrupted; its `status` says which.
+
+        Raises:
+            LiveStreamNotFoundError: The chat has no such live stream, or no more.
+        """
+        check_count(after, "after")
+        found = self._found_live(sought_id(chat_id, "chat_id"), sought_id(id, "id"))
+        if found is None:
+            raise LiveStreamNotFoundError(chat_id, id)
+        reader = LiveReader(self._store.live, found, after=after, is_following=follow, is_closed=self._is_over)
+        self._cursors.add(reader)
+        return reader
+
+    def take_over_live(self, stream: LiveStream) -> LiveAnswer:
+        """
+        Go on with a live stream whose writer died or went: write more, `commit` it as it is, or `discard` it.
+
+        Of several who try, one succeeds. The earlier writer, should it live, gets a `LiveConflictError` at its next chunk.
+
+        Args:
+            stream: The interrupted stream, from `get_live` or `list_live`. Its `epoch` counts: somebody who took it over
+                since is not robbed of it.
+
+        Raises:
+            LiveConflictError: It is being written, has ended, or somebody else was faster.
+            LiveStreamNotFoundError: It is gone.
+            LogUnavailableError: No answer; look at the stream again.
+        """
+        if not isinstance(stream, LiveStream):  # pyright: ignore[reportUnnecessaryIsInstance]  # users'
+            msg = f"expected a stream from get_live or list_live, not {type(stream).__name__}"
+            raise InvalidValueError(msg)
+        store = self._store
+        found = self._found_live(stream.chat_id, stream.id)
+        if found is None:
+            raise LiveStreamNotFoundError(stream.chat_id, stream.id)
+        if complete(store, found):
+            raise LiveConflictError(stream.chat_id, stream.id, status="committed")
+        if found.stream.status != "interrupted" or found.stream.epoch != stream.epoch:
+            status = "taken over" if found.stream.epoch != stream.epoch else found.stream.status
+            raise LiveConflictError(stream.chat_id, stream.id, status=status)
+        last = found.last
+        entry = LiveEntry("take", last.epoch + 1, last.count, last.size)
+        try:
+            tail = store.live.add(found.key, found.tail, store.live.seal(found.key, found.tail.number + 1, entry))
+        except LiveChangedError:
+            raise LiveConflictError(stream.chat_id, stream.id, status="taken over") from None
+        except LiveAbsentError:
+            raise LiveStreamNotFoundError(stream.chat_id, stream.id) from None
+        return self._writer(describe_live(found.start, entry, 0.0), tail, entry, store)
+
+    def _found_live(self, chat_id: str, stream_id: str) -> FoundLive | None:
+        store = self._store
+        store.check_open()
+        found = store.live.find(live_key(chat_id, stream_id))
+        return None if found is None or not _is_visible(store, found.start) else found
+
+
+def sweep_live(store: LedgerStore) -> None:
+    """Finish what dead writers were about to commit, and drop the streams whose time is over."""
+    for found in list(store.live.all()):
+        if not _is_visible(store, found.start):
+            continue
+        complete(store, found)
+        if is_due(found.stream):
+            store.live.drop([found.key])
+
+
+def _born(store: LedgerStore, chat_id: str, branch: str | None) -> int:
+    with store.snapshot(ChatsToRead(chat_id)) as snapshot:
+        chat = snapshot.chat(chat_id)
+        if branch is None:
+            branch_at(chat, None, chat_id=chat_id)
+        elif chat.record is not None and chat.branch_row(branch) is None:
+            raise BranchNotFoundError(chat_id, branch)
+        if chat.record is None or chat.stream_no is None:
+            raise ChatNotFoundError(chat_id)
+        return chat.stream_no
+
+
+def _is_visible(store: LedgerStore, start: LiveStart) -> bool:
+    """Whether the chat of a stream is there, for this user, and the same one that it was started in."""
+    for may_lag in (True, False):
+        with store.snapshot(ChatsToRead(start.chat_id)) as snapshot:
+            chat = snapshot.chat(start.chat_id)
+            if chat.record is not None and chat.stream_no == start.born:
+                return True
+            is_known = snapshot.state.position >= start.born
+        if is_known or not may_lag:
+            return False
+        store.catch_up(start.born, _CATCH_UP_S)
+    return False
+
+
+_CATCH_UP_S: Final = 5.0
+
+
+def _check_time_limit(keep_s: Any) -> None:
+    is_number = isinstance(keep_s, int | float) and not isinstance(keep_s, bool)
+    if not is_number or not 0 < keep_s <= MAX_LIVE_AGE_S:
+        msg = f"keep_s must be a number of seconds above 0, and at most {MAX_LIVE_AGE_S:,}, not {keep_s!r}"
+        raise InvalidValueError(msg)

@@ -1,0 +1,169 @@
+"""`LiveReader`: the chunks of a live stream, as they come."""
+
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable
+from types import TracebackType
+from typing import Final, Self
+
+from chatledger.domain.chat.live import SILENCE_S, LiveChunk, LiveEntry, LiveStatus, unpacked_chunks
+from chatledger.domain.errors import LedgerClosedError, LiveStreamNotFoundError
+
+from ...log.live import FoundLive, LiveStreams
+from ...log.live_storage import LiveAbsentError
+
+_LOOK_UP_S: Final = 0.25
+_STATUS: Final[dict[str, LiveStatus]] = {"leave": "interrupted", "committing": "committing"}
+
+
+class LiveReader:
+    """
+    An iterator over the chunks of a live stream, in order and without holes. Made by `Ledger.read_live`.
+
+    It waits for more until the stream ends or is interrupted; `status` says which. After an interruption it may be asked again:
+    it goes on where it was, when somebody took the stream over. An error does not end it either. One thread at a time may
+    iterate; `close` may be called from any.
+    """
+
+    def __init__(
+        self,
+        streams: LiveStreams,
+        found: FoundLive,
+        *,
+        after: int,
+        is_following: bool,
+        is_closed: Callable[[], bool],
+    ) -> None:
+        self._streams, self._found, self._is_ledger_closed = streams, found, is_closed
+        self._until = None if is_following else found.tail.number
+        self._entries = streams.read(found.key)
+        weakref.finalize(self, self._entries.close)
+        self._reading = threading.Lock()
+        self._ready: deque[LiveChunk] = deque()
+        self._after = self._given = after
+        self._read_count = 0
+        self._status: LiveStatus = found.stream.status
+        self._last: LiveEntry | None = None
+        self._news_s = time.monotonic()
+        self._is_paused = self._is_over = self._is_closed = False
+
+    @property
+    def position(self) -> int:
+        """The number of the last chunk that was given; `read_live(..., after=position)` goes on behind it."""
+        return self._given
+
+    @property
+    def status(self) -> LiveStatus:
+        """How the stream stands, as far as it was read."""
+        return self._status
+
+    @property
+    def is_done(self) -> bool:
+        """Whether there is nothing more to wait for now."""
+        return self._is_closed or self._is_over or self._is_paused
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> LiveChunk:
+        """
+        The next chunk. Waits for it, unless `follow` was False.
+
+        Raises:
+            StopIteration: The stream has ended, or is interrupted; see `status`.
+            LiveStreamNotFoundError: It was dropped, or its chat deleted, before it was read to its end.
+            CorruptStateError: Entries are missing, or cannot be read.
+            LogUnavailableError: The log did not answer for long; asking again is safe.
+            LedgerClosedError: The ledger was closed.
+        """
+        self.resume()
+        while True:
+            chunk = self.pop()
+            if chunk is not None:
+                return chunk
+            if self.is_done:
+                raise StopIteration
+            self.fill()
+
+    def resume(self) -> None:
+        """Go on after an interruption."""
+        self._is_paused = False
+
+    def pop(self) -> LiveChunk | None:
+        """Return the next chunk of those that were read; None when `fill` is due."""
+        if self._is_closed or not self._ready:
+            return None
+        chunk = self._ready.popleft()
+        self._given = chunk.number
+        return chunk
+
+    def fill(self) -> None:
+        """Read on, and wait a moment for more."""
+        with self._reading:
+            if self._ready or self.is_done:
+                return
+            if self._is_ledger_closed():
+                msg = "the ledger is closed; open it again, and go on after `position`"
+                raise LedgerClosedError(msg)
+            try:
+                entries = self._entries.next(0.0 if self._is_left else _LOOK_UP_S)
+            except LiveAbsentError:
+                raise LiveStreamNotFoundError(self._found.stream.chat_id, self._found.stream.id) from None
+            for entry in entries:
+                self._take(entry)
+            if self._is_over:
+                self._entries.close()
+            elif entries:
+                self._news_s = time.monotonic()
+            elif self._is_left:
+                self._is_paused = True
+            elif time.monotonic() - self._news_s > SILENCE_S:
+                self._look()
+
+    @property
+    def _is_left(self) -> bool:
+        """Whether the writer said that it goes, and nothing more is known."""
+        return self._last is not None and self._last.kind == "leave"
+
+    def _take(self, entry: LiveEntry) -> None:
+        self._last, self._read_count = entry, self._read_count + 1
+        self._ready += [chunk for chunk in unpacked_chunks(entry) if chunk.number > self._after]
+        if entry.kind == "end":
+            self._status = "dropped" if entry.commit is None else "committed"
+            self._is_over = True
+        else:
+            self._status = _STATUS.get(entry.kind, "writing")
+        if self._until is not None and self._read_count >= self._until:
+            self._is_over = True
+            if self._status == "writing":
+                self._status = self._found.stream.status
+
+    def _look(self) -> None:
+        """Find out whether the writer is still there."""
+        found = self._streams.find(self._found.key)
+        if found is None:
+            raise LiveStreamNotFoundError(self._found.stream.chat_id, self._found.stream.id)
+        if self._last is not None and found.tail.number > self._read_count:
+            return  # more is on its way
+        self._status = found.stream.status
+        if found.stream.idle_s > SILENCE_S:
+            self._is_paused = True
+        else:
+            self._news_s = time.monotonic()
+
+    def close(self) -> None:
+        """End the reading; calling it again does nothing."""
+        self._is_closed = True
+        self._entries.close()
+
+    close_quietly = close
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

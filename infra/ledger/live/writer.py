@@ -1,0 +1,245 @@
+"""`LiveAnswer`: the writer of a live stream."""
+
+import contextlib
+import threading
+import time
+import weakref
+from types import TracebackType
+from typing import Any, Final, Self
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from chatledger.domain.chat.live import (
+    BEAT_S,
+    LiveCommit,
+    LiveEntry,
+    LiveStream,
+    encode_live,
+    live_key,
+)
+from chatledger.domain.errors import (
+    ChatledgerError,
+    InvalidValueError,
+    LedgerClosedError,
+    LiveConflictError,
+    LogUnavailableError,
+    PayloadTooLargeError,
+)
+from chatledger.domain.values import Message
+
+from ...log.live import LiveStreams
+from ..drafts import MessageLike, as_drafts, new_id
+from ..port import LedgerStore
+from .committing import append_answer
+from .pump import LivePump
+
+LINGER_S = 1.0
+"""So long a dropped stream stays, for readers to see that it was."""
+_RECORD_BYTES: Final = 1024
+_JOIN_S: Final = 2 * BEAT_S
+
+
+class LiveAnswer:
+    """
+    The writer of a live stream, such as an answer that grows token by token. Made by `Ledger.live`; use it with `with`.
+
+    What is written can be read at once, by anybody who has the ledger. It ends with `commit`, which makes it one message, or
+    `discard`. Left without either, also by an error, it is interrupted: its chunks can still be read, and somebody may take
+    the stream over. Safe for threads.
+    """
+
+    def __init__(self, store: LedgerStore, stream: LiveStream, pump: LivePump) -> None:
+        self._store, self._stream, self._pump = store, stream, pump
+        self._ending = threading.Lock()
+        self._commit: LiveCommit | None = None
+        self._message: Message | None = None
+        self._is_over = self._is_closed = False
+        # The thread of a writer that nobody has any more would let it seem alive for ever.
+        weakref.finalize(self, pump.end)
+
+    @property
+    def chat_id(self) -> str:
+        """The chat."""
+        return self._stream.chat_id
+
+    @property
+    def id(self) -> str:
+        """The id of the stream in its chat: what readers ask for."""
+        return self._stream.id
+
+    @property
+    def epoch(self) -> int:
+        """1 for the first writer of the stream, one more for each that took it over."""
+        return self._pump.epoch
+
+    @property
+    def chunk_count(self) -> int:
+        """The number of chunks that the stream has, with those of earlier writers and those that are about to be stored."""
+        return self._pump.count
+
+    def write(self, chunk: Any) -> None:
+        """
+        Add a chunk: text, bytes, or any other JSON value. It is stored within some milliseconds; `flush` waits for that.
+
+        Raises:
+            InvalidValueError: It is nothing of these, or larger than 256 KiB.
+            LiveLimitError: The stream would exceed 64 MiB, or is a day old; what was written stays.
+            LiveConflictError: It was taken over, or has ended.
+            LiveStreamNotFoundError: It was dropped, or its chat deleted.
+            LogUnavailableError: The log does not answer; this chunk was not taken in, and writing it again is safe.
+        """
+        self._pump.write(chunk)
+
+    def write_nowait(self, chunk: Any) -> bool:
+        """Do what `write` does if there is room at once; return whether there was."""
+        return self._pump.write(chunk, may_wait=False)
+
+    def flush(self) -> None:
+        """Wait until everything that was written is stored. Raises what `write` raises."""
+        self._pump.flush()
+
+    def commit(self, message: MessageLike | None = None, *, expected_head: str | UnsetType | None = UNSET) -> Message:
+        """
+        End the stream as one message on its branch, and return that message.
+
+        The stream is closed first, with the id of the message. A process that dies in between leaves it to whoever takes the
+        stream over, or to `sweep`: there is one message in any case. Calling it again after an error is safe.
+
+        Args:
+            message: The message; None for the text that was written, in the role that the stream is named for. Of calls that
+                follow one without an answer, that of the first counts.
+            expected_head: Only if the branch is still there, as in `append`.
+
+        Raises:
+            InvalidValueError: No message is given, and chunks are not text; or it is none.
+            PayloadTooLargeError: The message is too large to be closed with.
+            LiveConflictError, LiveStreamNotFoundError: The stream was taken over, has ended, or is gone.
+            HeadConflictError, BranchNotFoundError, ChatNotFoundError: As `append`; the stream is open as before.
+            LogUnavailableError: No answer; call it again.
+        """
+        with self._ending:
+            if self._message is not None:
+                return self._message
+            self._refuse_if_over()
+            self._close_for(message)
+            assert self._commit is not None, "it was just set"
+            try:
+                self._message = append_answer(self._store, self._stream, self._commit, expected_head=expected_head)
+            except (LogUnavailableError, LedgerClosedError):
+                raise
+            except ChatledgerError:
+                self._pump.send("open")
+                self._commit, self._is_closed = None, False
+                self._pump.hold(is_held=False)
+                raise
+            self._is_over = True
+            # The message is there: what goes wrong now is left to others.
+            with contextlib.suppress(ChatledgerError):
+                self._pump.send("end", commit=msgspec.structs.replace(self._commit, draft=None))
+            self._pump.end()
+            return self._message
+
+    def _close_for(self, message: MessageLike | None) -> None:
+        """Close the stream for a message; for that of an earlier call, if its outcome is unknown."""
+        if self._is_closed:
+            return
+        try:
+            self._pump.hold()
+            self._pump.flush()
+            self._commit = self._commit or self._planned(message)
+        finally:
+            self._pump.hold(is_held=self._commit is not None)
+        self._pump.send("committing", commit=self._commit)
+        self._is_closed = True
+
+    def _planned(self, message: MessageLike | None) -> LiveCommit:
+        if message is None:
+            return LiveCommit(new_id(), self._stream.branch)
+        drafts = as_drafts(message)
+        if len(drafts) != 1 or drafts[0].id is None:
+            msg = "a live stream becomes one message; append others by themselves"
+            raise InvalidValueError(msg)
+        plan = LiveCommit(drafts[0].id, self._stream.branch, drafts[0])
+        try:
+            size = len(encode_live(LiveEntry("committing", 1, commit=plan))) + _RECORD_BYTES
+        except (TypeError, ValueError, msgspec.MsgspecError) as error:
+            msg = f"the message cannot be stored: {error}"
+            raise InvalidValueError(msg) from error
+        limit = self._store.live.storage.max_entry_bytes
+        if size > limit:
+            raise PayloadTooLargeError(
+                self.chat_id, size_bytes=size, limit_bytes=limit, what="the message of a live stream of chat"
+            )
+        return plan
+
+    def discard(self) -> None:
+        """
+        End the stream without a message; its chunks are erased a second later. Calling it again does nothing.
+
+        Raises:
+            LiveConflictError: It was committed, or taken over.
+            LogUnavailableError: No answer; call it again.
+        """
+        with self._ending:
+            if self._is_over and self._message is None:
+                return
+            if self._message is not None or self._commit is not None:
+                raise LiveConflictError(self.chat_id, self.id, status="committed")
+            self._pump.drop_rest()
+            self._pump.send("end")
+            self._is_over = True
+            self._pump.end()
+            dropping = threading.Thread(
+                target=_drop_soon,
+                args=(self._store.live, self._stream),
+                name="chatledger-live-drop",
+                daemon=True,
+            )
+            dropping.start()
+
+    def close(self) -> None:
+        """Leave the stream interrupted, unless it has ended; calling it again does nothing. What was written is stored first."""
+        with self._ending:
+            if self._is_over:
+                return
+            self._is_over = True
+            self._pump.end()
+            if self._pump.is_failed:
+                return
+            try:
+                self._pump.flush()
+                if self._commit is None:
+                    self._pump.send("leave")
+            finally:
+                self._pump.join(_JOIN_S)
+
+    def close_quietly(self) -> None:
+        """Close, when there is something more important to report than a stream that could not be left properly."""
+        with contextlib.suppress(ChatledgerError):
+            self.close()
+
+    def _refuse_if_over(self) -> None:
+        if self._is_over:
+            raise LiveConflictError(self.chat_id, self.id, status="closed here")
+
+    def __enter__(self) -> Self:
+        self._refuse_if_over()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()
+        else:
+            self.close_quietly()
+
+    def __repr__(self) -> str:
+        return f"<LiveAnswer {self.id!r} of {self.chat_id!r}, {self.chunk_count} chunks>"
+
+
+def _drop_soon(streams: LiveStreams, stream: LiveStream) -> None:
+    time.sleep(LINGER_S)
+    with contextlib.suppress(ChatledgerError):
+        streams.drop([live_key(stream.chat_id, stream.id)])

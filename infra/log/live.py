@@ -1,0 +1,162 @@
+"""The live streams of a log: entries sealed, in order, and bound to their places."""
+
+import os
+import struct
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from chatledger.domain.chat.live import (
+    LiveEntry,
+    LiveKey,
+    LiveStart,
+    LiveStream,
+    chat_key,
+    decode_live,
+    describe_live,
+    encode_live,
+    follows,
+    is_due,
+    live_key,
+)
+from chatledger.domain.errors import CorruptStateError
+
+from .blobs import Packer
+from .live_storage import LiveReading, LiveStorage, StoredEntry
+
+_HEAD: Final = struct.Struct(">Q8s")
+"""The number of an entry, and a random token, so that no two records are equal."""
+_PLACE: Final = "chatledger.live"
+_EMPTY_S: Final = 60.0
+"""A stream without entries is dropped after this time: its writer died while it was made, or all of them are too old."""
+
+
+class LiveTail(NamedTuple):
+    """The end of a stream: the position of the last entry, and its number, which is 1 for the first."""
+
+    position: int
+    number: int
+
+
+class FoundLive(NamedTuple):
+    """A live stream that was looked up."""
+
+    key: LiveKey
+    start: LiveStart
+    last: LiveEntry
+    tail: LiveTail
+    stream: LiveStream
+
+
+class LiveEntries:
+    """A reader's place in a stream, from its beginning on. It raises `CorruptStateError` where entries are missing."""
+
+    def __init__(self, streams: "LiveStreams", key: LiveKey, reading: LiveReading) -> None:
+        self._streams, self._key, self._reading = streams, key, reading
+        self._number = self._count = 0
+
+    def next(self, timeout_s: float) -> list[LiveEntry]:
+        """Return the next entries; none when the time is over. Raises `LiveAbsentError` when the stream is gone."""
+        found: list[LiveEntry] = []
+        for stored in self._reading.next(timeout_s):
+            number, entry = self._streams.unseal(self._key, stored)
+            if number != self._number + 1 or not follows(entry, self._count):
+                msg = f"a live stream lacks entries: after number {self._number} comes number {number}"
+                raise CorruptStateError(msg)
+            self._number, self._count = number, entry.count
+            found.append(entry)
+        return found
+
+    def close(self) -> None:
+        """End the reading, from any thread."""
+        self._reading.close()
+
+
+class LiveStreams:
+    """
+    The live streams of a log.
+
+    Args:
+        storage: Where the entries are.
+        packer: Compresses and encrypts them, as the events of the log.
+    """
+
+    def __init__(self, storage: LiveStorage, packer: Packer) -> None:
+        self.storage, self._packer = storage, packer
+
+    def seal(self, key: LiveKey, number: int, entry: LiveEntry) -> bytes:
+        """Return the record of an entry under its number."""
+        return _HEAD.pack(number, os.urandom(8)) + self._packer.pack(encode_live(entry), (key.text, number, _PLACE))
+
+    def unseal(self, key: LiveKey, stored: StoredEntry) -> tuple[int, LiveEntry]:
+        """Return the number and the entry in a record. Raises `CorruptStateError` when it cannot be read."""
+        if len(stored.record) < _HEAD.size:
+            msg = "an entry of a live stream is too short"
+            raise CorruptStateError(msg)
+        number: int = _HEAD.unpack_from(stored.record)[0]
+        body = self._packer.unpack(stored.record[_HEAD.size :], (key.text, number, _PLACE))
+        return number, decode_live(body)
+
+    def begin(self, start: LiveStart) -> tuple[LiveKey, LiveTail]:
+        """Make a stream. Raises `LiveChangedError` when there is one of that id."""
+        key = live_key(start.chat_id, start.id)
+        record = self.seal(key, 1, LiveEntry("start", 1, start=start))
+        return key, LiveTail(self.storage.create(key, record), 1)
+
+    def add(self, key: LiveKey, tail: LiveTail, record: bytes) -> LiveTail:
+        """
+        Append a sealed record behind `tail`, and return the new end. Adding the same record again is safe.
+
+        Raises:
+            LiveChangedError: Another entry is there.
+            LiveAbsentError: The stream is gone.
+        """
+        return LiveTail(self.storage.add(key, record, expected=tail.position), tail.number + 1)
+
+    def find(self, key: LiveKey) -> FoundLive | None:
+        """Return a stream as it stands; None when there is none."""
+        found = self.storage.ends(key)
+        if found is None or found.first is None or found.last is None:
+            return None
+        _, first = self.unseal(key, found.first)
+        number, last = self.unseal(key, found.last)
+        if first.start is None:  # the beginning is too old
+            return None
+        stream = describe_live(first.start, last, found.idle_s)
+        return FoundLive(key, first.start, last, LiveTail(found.last.position, number), stream)
+
+    def all(self, chat_id: str | None = None) -> Iterator[FoundLive]:
+        """Yield all streams, or those of a chat."""
+        for key in self.storage.list_keys(None if chat_id is None else chat_key(chat_id)):
+            found = self.find(key)
+            if found is not None:
+                yield found
+
+    def read(self, key: LiveKey) -> LiveEntries:
+        """Read a stream from its beginning, and wait for more."""
+        return LiveEntries(self, key, self.storage.open(key, after=0))
+
+    def drop(self, keys: Sequence[LiveKey]) -> None:
+        """Remove streams and their bytes."""
+        for key in keys:
+            self.storage.drop(key)
+
+    def drop_chat(self, chat_id: str, *, before: int) -> None:
+        """Remove the streams of a chat that began before a position: of a new chat under the same id they stay."""
+        for key in self.storage.list_keys(chat_key(chat_id)):
+            found = self.find(key)
+            if found is None or found.start.born < before:
+                self.storage.drop(key)
+
+    def drop_due(self) -> int:
+        """Remove the streams whose time is over; how many there were."""
+        count = 0
+        for key in self.storage.list_keys():
+            found = self.find(key)
+            if is_due(found.stream) if found is not None else self._is_empty(key):
+                self.storage.drop(key)
+                count += 1
+        return count
+
+    def _is_empty(self, key: LiveKey) -> bool:
+        ends = self.storage.ends(key)
+        return ends is not None and ends.idle_s > _EMPTY_S

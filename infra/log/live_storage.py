@@ -1,0 +1,323 @@
+"""Storage of live streams beside a log: entries by key, in memory or in a table of an SQL database."""
+
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any, Final, LiteralString, NamedTuple, Protocol
+
+from chatledger.domain.chat.live import LiveKey
+
+from .blob_storage import RunStatement
+
+MAX_ENTRY_BYTES: Final = 8 * 1024 * 1024
+_PAGE: Final = 256
+
+
+class LiveChangedError(Exception):
+    """The stream has another last entry than was expected; nothing was written."""
+
+
+class LiveAbsentError(Exception):
+    """There is no such stream, or no more; nothing was written."""
+
+
+class StoredEntry(NamedTuple):
+    """The record of an entry and its position, which grows from entry to entry."""
+
+    position: int
+    record: bytes
+
+
+class StoredEnds(NamedTuple):
+    """The first and the last entry of a stream, None where it has none, and the seconds since the last, by the storage's clock."""
+
+    first: StoredEntry | None
+    last: StoredEntry | None
+    idle_s: float
+
+
+class LiveReading(Protocol):
+    """A reader's place in a stream. For one thread at a time, but for `close`."""
+
+    def next(self, timeout_s: float) -> Sequence[StoredEntry]:
+        """
+        Return the next entries, in order; none when the time is over.
+
+        Raises:
+            LiveAbsentError: The stream is gone.
+        """
+        ...
+
+    def close(self) -> None:
+        """End the reading, from any thread; `next` returns nothing any more."""
+        ...
+
+
+class LiveStorage(Protocol):
+    """Live streams by key, each a sequence of entries that end with an expectation. All errors are ledger errors but those named."""
+
+    max_entry_bytes: int
+    """The size limit of a record."""
+
+    def make(self) -> None:
+        """Create now what is created on first use otherwise, when a login may not be allowed to."""
+        ...
+
+    def create(self, key: LiveKey, record: bytes) -> int:
+        """
+        Make a stream with its first entry, and return the position of that.
+
+        Raises:
+            LiveChangedError: There is such a stream.
+        """
+        ...
+
+    def add(self, key: LiveKey, record: bytes, *, expected: int) -> int:
+        """
+        Append an entry after the one at `expected`, and return its position. Adding it again after a lost answer is safe.
+
+        Raises:
+            LiveChangedError: The last entry is another one.
+            LiveAbsentError: There is no such stream.
+        """
+        ...
+
+    def ends(self, key: LiveKey) -> StoredEnds | None:
+        """Return the first and the last entry, never stale ones; None when there is no such stream."""
+        ...
+
+    def open(self, key: LiveKey, *, after: int) -> LiveReading:
+        """Read the entries above a position, and wait for more."""
+        ...
+
+    def list_keys(self, chat: str | None = None) -> list[LiveKey]:
+        """Return the keys of all streams, or of those of one chat."""
+        ...
+
+    def drop(self, key: LiveKey) -> None:
+        """Remove a stream and its bytes; nothing happens when there is none."""
+        ...
+
+
+class _MemoryStream:
+    def __init__(self, record: bytes) -> None:
+        self.records = [record]
+        self.at_s = time.monotonic()
+
+
+class MemoryLiveStorage:
+    """Live streams in the memory of a process."""
+
+    max_entry_bytes = MAX_ENTRY_BYTES
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+        self.streams: dict[LiveKey, _MemoryStream] = {}
+
+    def make(self) -> None:
+        """Implement `LiveStorage.make`."""
+
+    def create(self, key: LiveKey, record: bytes) -> int:
+        """Implement `LiveStorage.create`."""
+        with self.changed:
+            if key in self.streams:
+                raise LiveChangedError
+            self.streams[key] = _MemoryStream(record)
+            return 1
+
+    def add(self, key: LiveKey, record: bytes, *, expected: int) -> int:
+        """Implement `LiveStorage.add`."""
+        with self.changed:
+            found = self.streams.get(key)
+            if found is None:
+                raise LiveAbsentError
+            if len(found.records) != expected:
+                raise LiveChangedError
+            found.records.append(record)
+            found.at_s = time.monotonic()
+            self.changed.notify_all()
+            return expected + 1
+
+    def ends(self, key: LiveKey) -> StoredEnds | None:
+        """Implement `LiveStorage.ends`."""
+        with self.changed:
+            found = self.streams.get(key)
+            if found is None:
+                return None
+            records = found.records
+            last = StoredEntry(len(records), records[-1])
+            return StoredEnds(StoredEntry(1, records[0]), last, time.monotonic() - found.at_s)
+
+    def open(self, key: LiveKey, *, after: int) -> LiveReading:
+        """Implement `LiveStorage.open`."""
+        return _MemoryReading(self, key, after)
+
+    def list_keys(self, chat: str | None = None) -> list[LiveKey]:
+        """Implement `LiveStorage.list_keys`."""
+        with self.changed:
+            return [key for key in self.streams if chat in {None, key.chat}]
+
+    def drop(self, key: LiveKey) -> None:
+        """Implement `LiveStorage.drop`."""
+        with self.changed:
+            self.streams.pop(key, None)
+            self.changed.notify_all()
+
+
+class _MemoryReading:
+    def __init__(self, storage: MemoryLiveStorage, key: LiveKey, after: int) -> None:
+        self._storage, self._key, self._after = storage, key, after
+        self._stream = storage.streams.get(key)
+        self._is_closed = False
+
+    def next(self, timeout_s: float) -> Sequence[StoredEntry]:
+        ends_at = time.monotonic() + timeout_s
+        changed = self._storage.changed
+        with changed:
+            while not self._is_closed:
+                stream = self._storage.streams.get(self._key)
+                if stream is None or stream is not self._stream:
+                    raise LiveAbsentError
+                found = stream.records[self._after : self._after + _PAGE]
+                if found:
+                    first = self._after + 1
+                    self._after += len(found)
+                    return [StoredEntry(position, record) for position, record in enumerate(found, first)]
+                if not changed.wait(max(0.0, ends_at - time.monotonic())):
+                    break
+        return []
+
+    def close(self) -> None:
+        with self._storage.changed:
+            self._is_closed = True
+            self._storage.changed.notify_all()
+
+
+_LIVE: Final = "a live stream"
+_TABLE: Final = (
+    "CREATE TABLE IF NOT EXISTS {live} (chat TEXT NOT NULL, stream TEXT NOT NULL, number BIGINT NOT NULL, "
+    "at BIGINT NOT NULL, entry {bytes} NOT NULL, PRIMARY KEY (chat, stream, number))"
+)
+_QUICK_S: Final = 0.002
+_SLOW_S: Final = 0.05
+_QUIET_S: Final = 1.0
+
+
+class SqlLiveStorage:
+    """
+    Live streams in an SQL table. Readers poll: each 2 ms while there is news, more slowly after a second without.
+
+    Args:
+        ask: Runs a statement on the table.
+    """
+
+    max_entry_bytes = MAX_ENTRY_BYTES
+
+    def __init__(self, ask: RunStatement) -> None:
+        self._asked = ask
+
+    def ask(self, statement: LiteralString, *values: str | int | bytes) -> list[Any]:
+        """Return the rows of a statement on the table."""
+        return self._asked(_LIVE, _TABLE, statement, *values)
+
+    def make(self) -> None:
+        """Implement `LiveStorage.make`."""
+
+    def create(self, key: LiveKey, record: bytes) -> int:
+        """Implement `LiveStorage.create`."""
+        if not self._insert(key, record, 1):
+            raise LiveChangedError
+        return 1
+
+    def add(self, key: LiveKey, record: bytes, *, expected: int) -> int:
+        """Implement `LiveStorage.add`."""
+        if self._insert(key, record, expected + 1):
+            return expected + 1
+        last = self._last(key)
+        if last is None:
+            raise LiveAbsentError
+        rows = self.ask("SELECT entry FROM {live} WHERE chat = ? AND stream = ? AND number = ?", *key, expected + 1)
+        if rows and bytes(rows[0]["entry"]) == record:  # the answer was lost
+            return expected + 1
+        raise LiveChangedError
+
+    def _insert(self, key: LiveKey, record: bytes, number: int) -> bool:
+        rows = self.ask(
+            "INSERT INTO {live} (chat, stream, number, at, entry) SELECT ?, ?, ?, {now}, ? "
+            "WHERE COALESCE((SELECT MAX(number) FROM {live} WHERE chat = ? AND stream = ?), 0) = ? "
+            "ON CONFLICT DO NOTHING RETURNING number",
+            *(*key, number, record, *key, number - 1),
+        )
+        return bool(rows)
+
+    def _last(self, key: LiveKey) -> Any:
+        rows = self.ask(
+            "SELECT number, entry, {now} - at AS idle FROM {live} WHERE chat = ? AND stream = ? "
+            "ORDER BY number DESC LIMIT 1",
+            *key,
+        )
+        return rows[0] if rows else None
+
+    def ends(self, key: LiveKey) -> StoredEnds | None:
+        """Implement `LiveStorage.ends`."""
+        last = self._last(key)
+        if last is None:
+            return None
+        rows = self.ask("SELECT number, entry FROM {live} WHERE chat = ? AND stream = ? ORDER BY number LIMIT 1", *key)
+        return StoredEnds(_stored(rows[0]) if rows else None, _stored(last), max(0, last["idle"]) / 1000)
+
+    def open(self, key: LiveKey, *, after: int) -> LiveReading:
+        """Implement `LiveStorage.open`."""
+        return _SqlReading(self, key, after)
+
+    def read(self, key: LiveKey, *, after: int) -> list[StoredEntry]:
+        """Return the next entries after a position."""
+        rows = self.ask(
+            "SELECT number, entry FROM {live} WHERE chat = ? AND stream = ? AND number > ? ORDER BY number LIMIT ?",
+            *(*key, after, _PAGE),
+        )
+        return [_stored(row) for row in rows]
+
+    def list_keys(self, chat: str | None = None) -> list[LiveKey]:
+        """Implement `LiveStorage.list_keys`."""
+        if chat is None:
+            rows = self.ask("SELECT DISTINCT chat, stream FROM {live}")
+        else:
+            rows = self.ask("SELECT DISTINCT chat, stream FROM {live} WHERE chat = ?", chat)
+        return [LiveKey(row["chat"], row["stream"]) for row in rows]
+
+    def drop(self, key: LiveKey) -> None:
+        """Implement `LiveStorage.drop`."""
+        self.ask("DELETE FROM {live} WHERE chat = ? AND stream = ? RETURNING number", *key)
+
+
+class _SqlReading:
+    def __init__(self, storage: SqlLiveStorage, key: LiveKey, after: int) -> None:
+        self._storage, self._key, self._after = storage, key, after
+        self._closing = threading.Event()
+        self._news_s = time.monotonic()
+
+    def next(self, timeout_s: float) -> Sequence[StoredEntry]:
+        ends_at = time.monotonic() + timeout_s
+        while not self._closing.is_set():
+            found = self._storage.read(self._key, after=self._after)
+            now_s = time.monotonic()
+            if found:
+                if found[0].position != self._after + 1:  # it was dropped, and made anew
+                    raise LiveAbsentError
+                self._after, self._news_s = found[-1].position, now_s
+                return found
+            if now_s >= ends_at:
+                if self._storage.ends(self._key) is None:
+                    raise LiveAbsentError
+                break
+            pause_s = _QUICK_S if now_s - self._news_s < _QUIET_S else _SLOW_S
+            self._closing.wait(min(pause_s, ends_at - now_s))
+        return []
+
+    def close(self) -> None:
+        self._closing.set()
+
+
+def _stored(row: Any) -> StoredEntry:
+    return StoredEntry(row["number"], bytes(row["entry"]))

@@ -1,0 +1,354 @@
+"""Live streams on JetStream: in a directory a stream of its own for each, on a server one in memory for all of a log."""
+
+import hashlib
+import re
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+from eventsourcing.persistence import IntegrityError, OperationalError, PersistenceError
+
+from chatledger.domain.chat.live import MAX_LIVE_AGE_S, MAX_LIVE_ENTRIES, LiveKey
+
+from ..live_storage import LiveAbsentError, LiveChangedError, LiveReading, StoredEnds, StoredEntry
+from .append import Message, append_messages
+from .client import JetStreamClient
+from .errors import (
+    NO_MESSAGE,
+    ApiError,
+    DamagedLogError,
+    OutcomeUnknownError,
+    StorageFullError,
+    StreamAbsentError,
+    translated,
+)
+from .reading import MESSAGE_ID
+from .stream import PurgeReply, StreamInfo, delete_stream
+from .subscription import PullConsumer, keep_following, position_of
+from .transport import Transport, ask_api
+
+LIVE: Final = "-live"
+"""Follows the name of the log's stream in those of its live streams."""
+_NAME: Final = re.compile(rf".+{LIVE}-[0-9a-f]{{32}}-[0-9a-f]{{32}}")
+_DOING: Final = "a live stream"
+_ATTEMPT_S: Final = 0.5
+GONE_S = 3.0
+"""Longer than the writers of live streams are quiet."""
+_WANTED: Final = 256
+_WANTED_BYTES: Final = 16 * 1024 * 1024
+_HEADER_BYTES: Final = 4 * 1024
+_MAX_ENTRY_BYTES: Final = 4 * 1024 * 1024
+
+
+class _At(msgspec.Struct):
+    seq: int
+    time: datetime
+    data: bytes = b""
+
+
+class _Found(msgspec.Struct):
+    message: _At
+
+
+class _Info(msgspec.Struct):
+    created: datetime
+    ts: datetime
+
+
+class _Names(msgspec.Struct):
+    total: int = 0
+    streams: list[str] | None = None
+
+
+class _Subjects(msgspec.Struct):
+    subjects: dict[str, int] = {}
+
+
+class _SubjectPage(msgspec.Struct):
+    state: _Subjects
+    total: int = 0
+
+
+def is_live_stream(name: str) -> bool:
+    """Whether a stream of that name is a live stream of its own."""
+    return _NAME.fullmatch(name) is not None
+
+
+class JetStreamLiveStorage:
+    """
+    Implements `LiveStorage`. What was purged from a stream in files stays in them; so a directory, where it is to be erased,
+    has a stream of its own for each live stream, which is deleted whole. A stream in memory leaves nothing behind.
+
+    Args:
+        client: The connection.
+        stream: The name of the log's stream.
+        replicas: Of streams that are made.
+        is_shared: Whether one stream in memory serves all.
+        max_bytes: The largest message.
+    """
+
+    def __init__(self, client: JetStreamClient, stream: str, *, replicas: int, is_shared: bool, max_bytes: int) -> None:
+        self._client, self._prefix, self._replicas, self._is_shared = client, stream + LIVE, replicas, is_shared
+        self._is_made = False
+        self.max_entry_bytes = min(_MAX_ENTRY_BYTES, max_bytes - _HEADER_BYTES)
+
+    def make(self) -> None:
+        """Implement `LiveStorage.make`."""
+        if self._is_shared:
+            with translated(_DOING):
+                self._ensure_shared()
+
+    def create(self, key: LiveKey, record: bytes) -> int:
+        """Implement `LiveStorage.create`."""
+        for is_again in (False, True):
+            with translated(_DOING):
+                if self._is_shared:
+                    self._ensure_shared()
+                else:
+                    self._make(self._stream(key), self._subject(key))
+            try:
+                return self.add(key, record, expected=0)
+            except LiveAbsentError:
+                if is_again:
+                    break
+                self._is_made = False  # a server that keeps it in memory was restarted
+        raise LiveChangedError
+
+    def _ensure_shared(self) -> None:
+        """Make the stream of all, unless it is there: most logins may not."""
+        if self._is_made:
+            return
+        try:
+            self._client.api(f"STREAM.INFO.{self._prefix}", None, StreamInfo, self._client.deadline())
+        except StreamAbsentError:
+            self._make(self._prefix, f"{self._prefix}.>")
+        self._is_made = True
+
+    def _make(self, stream: str, subject: str) -> None:
+        # The same for everybody, so that several who make it at the same time succeed.
+        config = {
+            "name": stream,
+            "subjects": [subject],
+            "retention": "limits",
+            "storage": "memory" if self._is_shared else "file",
+            "discard": "new",
+            "discard_new_per_subject": True,
+            "num_replicas": self._replicas,
+            "max_msgs_per_subject": MAX_LIVE_ENTRIES,
+            # Counted from each entry: longer than the longest stream is written and then kept.
+            "max_age": 7 * MAX_LIVE_AGE_S * 10**9,
+            "allow_direct": True,
+        }
+        self._client.api(f"STREAM.CREATE.{stream}", config, StreamInfo, self._client.deadline())
+
+    def add(self, key: LiveKey, record: bytes, *, expected: int) -> int:
+        """Implement `LiveStorage.add`."""
+        subject = self._subject(key)
+        message_id = hashlib.sha256(b"%s %d %s" % (subject.encode(), expected, record)).hexdigest()
+        message = Message(subject, record, {MESSAGE_ID: message_id}, expected)
+        with translated(_DOING):
+            try:
+                return self._append(self._stream(key), message)
+            except (IntegrityError, DamagedLogError):
+                if self._last(key) is not None:
+                    raise LiveChangedError from None
+            except StreamAbsentError:
+                pass
+        raise LiveAbsentError
+
+    def _append(self, stream: str, message: Message) -> int:
+        """Append, and look between the attempts whether the stream is there: nobody answers for one that is not."""
+        deadline, is_uncertain = self._client.deadline(), False
+        while True:
+            attempt = self._client.deadline(min(_ATTEMPT_S, deadline.left_s))
+            try:
+                return append_messages(
+                    self._client, stream, [message], attempt, replicas=self._replicas, is_uncertain=is_uncertain
+                ).last
+            except StorageFullError:
+                raise
+            except OutcomeUnknownError:
+                if deadline.left_s == 0:
+                    raise
+                is_uncertain = True
+            except DamagedLogError:
+                raise
+            except OperationalError:
+                if deadline.left_s == 0:
+                    raise
+            self._client.api(f"STREAM.INFO.{stream}", None, StreamInfo, deadline)
+
+    def ends(self, key: LiveKey) -> StoredEnds | None:
+        """Implement `LiveStorage.ends`."""
+        stream, subject = self._stream(key), self._subject(key)
+        with translated(_DOING):
+            try:
+                first = self._get(stream, {"seq": 1, "next_by_subj": subject})
+                last = self._get(stream, {"last_by_subj": subject})
+                info = self._client.api(f"STREAM.INFO.{stream}", None, _Info, self._client.deadline())
+            except StreamAbsentError:
+                return None
+        if last is None and self._is_shared:
+            return None
+        since = info.created if last is None else last.time
+        return StoredEnds(_stored(first), _stored(last), max(0.0, (info.ts - since).total_seconds()))
+
+    def _last(self, key: LiveKey) -> _At | None:
+        return self._get(self._stream(key), {"last_by_subj": self._subject(key)})
+
+    def _get(self, stream: str, question: dict[str, Any]) -> _At | None:
+        payload = msgspec.json.encode(question)
+
+        def ask(transport: Transport, ends_at: float) -> _At | None:
+            try:
+                return ask_api(transport, f"STREAM.MSG.GET.{stream}", payload, _Found, ends_at).message
+            except ApiError as error:
+                if error.fault.err_code == NO_MESSAGE:
+                    return None
+                raise
+
+        return self._client.retry(ask, self._client.deadline(), doing=f"reading from {stream}")
+
+    def open(self, key: LiveKey, *, after: int) -> LiveReading:
+        """Implement `LiveStorage.open`."""
+        is_gone = (lambda: self.ends(key) is None) if self._is_shared else (lambda: False)
+        return _JetStreamReading(self._client, self._stream(key), self._subject(key), after, is_gone)
+
+    def list_keys(self, chat: str | None = None) -> list[LiveKey]:
+        """Implement `LiveStorage.list_keys`."""
+        with translated(_DOING):
+            return self._shared_keys(chat) if self._is_shared else self._own_keys(chat)
+
+    def _own_keys(self, chat: str | None) -> list[LiveKey]:
+        prefix, found = f"{self._prefix}-", list[str]()
+        while True:
+            request = {"subject": f"{self._prefix}.{chat or '*'}.*", "offset": len(found)}
+            page = self._client.api("STREAM.NAMES", request, _Names, self._client.deadline())
+            found += page.streams or []
+            if not page.streams or len(found) >= page.total:
+                break
+        parts = (name.removeprefix(prefix).split("-") for name in found if name.startswith(prefix))
+        return [LiveKey(*part) for part in parts if len(part) == len(LiveKey._fields)]
+
+    def _shared_keys(self, chat: str | None) -> list[LiveKey]:
+        found: list[str] = []
+        while True:
+            request = {"subjects_filter": f"{self._prefix}.{chat or '*'}.*", "offset": len(found)}
+            try:
+                api = f"STREAM.INFO.{self._prefix}"
+                page = self._client.api(api, request, _SubjectPage, self._client.deadline())
+            except StreamAbsentError:
+                return []
+            found += page.state.subjects
+            if not page.state.subjects or len(found) >= page.total:
+                return [LiveKey(*subject.removeprefix(f"{self._prefix}.").split(".")) for subject in found]
+
+    def drop(self, key: LiveKey) -> None:
+        """Implement `LiveStorage.drop`."""
+        with translated(_DOING):
+            if not self._is_shared:
+                delete_stream(self._client, self._stream(key))
+                return
+            request = {"filter": self._subject(key)}
+            try:
+                self._client.api(f"STREAM.PURGE.{self._prefix}", request, PurgeReply, self._client.deadline())
+            except StreamAbsentError:
+                return
+
+    def _stream(self, key: LiveKey) -> str:
+        return self._prefix if self._is_shared else f"{self._prefix}-{key.chat}-{key.stream}"
+
+    def _subject(self, key: LiveKey) -> str:
+        return f"{self._prefix}.{key.chat}.{key.stream}"
+
+
+def _stored(found: _At | None) -> StoredEntry | None:
+    return None if found is None else StoredEntry(found.seq, found.data)
+
+
+class _JetStreamReading:
+    """
+    A task on the client's loop fetches ahead, across restarts of the server.
+
+    A consumer ends with its stream, but does not learn that its subject was purged: `is_gone` says so after a while without news.
+    """
+
+    def __init__(
+        self, client: JetStreamClient, stream: str, subject: str, after: int, is_gone: Callable[[], bool]
+    ) -> None:
+        self._client, self._stream, self._subject, self._position = client, stream, subject, after
+        self._is_gone, self._checked_s = is_gone, time.monotonic()
+        self._ready: deque[StoredEntry] = deque()
+        self._changed = threading.Condition()
+        self._error: BaseException | None = None
+        self._is_closed = False
+        self._task: Future[None] = client.start(self._follow)
+        self._task.add_done_callback(self._ended)
+
+    def next(self, timeout_s: float) -> Sequence[StoredEntry]:
+        with self._changed:
+            if not self._ready and self._error is None and not self._is_closed:
+                self._changed.wait(timeout_s)
+            if self._ready:
+                found, self._ready = list(self._ready), deque()
+                self._checked_s = time.monotonic()
+                return found
+            error = self._error
+        if self._is_closed:
+            return []
+        if error is None:
+            if time.monotonic() - self._checked_s < GONE_S:
+                return []
+            self._checked_s = time.monotonic()
+            if not self._is_gone():
+                return []
+            raise LiveAbsentError
+        if isinstance(error, StreamAbsentError):
+            raise LiveAbsentError
+        with translated(_DOING):
+            raise error
+
+    def close(self) -> None:
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+        self._task.cancel()
+
+    def _ended(self, task: "Future[None]") -> None:
+        with self._changed:
+            error = PersistenceError("the connection was closed") if task.cancelled() else task.exception()
+            self._error = error or PersistenceError("the reading ended")
+            self._changed.notify_all()
+
+    async def _follow(self) -> None:
+        await keep_following(self._follow_connected, doing=f"reading from {self._stream}")
+
+    async def _follow_connected(self) -> None:
+        deadline = self._client.deadline()
+        connection = await self._client.connected(deadline)
+        consumer = await PullConsumer.open(
+            connection, self._stream, deadline, after=self._position, subject=self._subject
+        )
+        wanted = 8
+        try:
+            while True:
+                if consumer.outstanding <= wanted // 2:
+                    await consumer.want(wanted - consumer.outstanding)
+                messages = await consumer.receive()
+                if messages:
+                    size = sum(len(message.data) for message in messages) // len(messages)
+                    wanted = max(1, min(_WANTED, _WANTED_BYTES // (size + 1)))
+                with self._changed:
+                    for message in messages:
+                        position = position_of(message)
+                        if position > self._position:
+                            self._position = position
+                            self._ready.append(StoredEntry(position, message.data))
+                    self._changed.notify_all()
+        finally:
+            await consumer.close()

@@ -1,0 +1,543 @@
+"""Live streams: written, read while they grow, committed once, taken over, dropped, erased."""
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.contracts.store_world import together
+from tests.support.encrypted_world import KEY, found_in, in_memory
+from tests.support.jetstream_world import eventually
+from tests.support.ledger_world import internals
+from tests.support.soak import examples
+
+import chatledger
+from chatledger import (
+    AlreadyExistsError,
+    AsyncContextEngine,
+    AsyncLedger,
+    ContextEngine,
+    Encryption,
+    HeadConflictError,
+    InvalidValueError,
+    Ledger,
+    NotFoundError,
+    admin,
+    assistant,
+    user,
+)
+from chatledger.domain.chat.live import MAX_CHUNK_BYTES, LiveCommit, LiveEntry, live_key
+from chatledger.errors import (
+    BranchNotFoundError,
+    ChatNotFoundError,
+    LedgerClosedError,
+    LiveConflictError,
+    LiveLimitError,
+    LiveStreamNotFoundError,
+    PayloadTooLargeError,
+)
+from chatledger.infra.ledger.live import pump, writer
+from chatledger.infra.ledger.live.committing import append_answer
+from chatledger.live import LiveAnswer, LiveStream
+
+assert in_memory
+CHUNKS = ["Old ", "Town", "", b"\x00\xff", {"type": "tool", "input": [1, None]}, 7, None, True, ["x"], "é🦜"]
+
+
+@pytest.fixture(params=["memory", "sqlite", "embedded"])
+def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ledger]:
+    """A ledger with a chat."""
+    location = {"memory": "memory:", "sqlite": f"sqlite:///{tmp_path}/log.db"}.get(request.param, str(tmp_path / "d"))
+    with chatledger.open(location, **({"durability": "fast"} if request.param == "embedded" else {})) as ledger:
+        ledger.create_chat("c", "ada")
+        yield ledger
+
+
+@pytest.fixture
+def memory() -> Iterator[Ledger]:
+    """A ledger in memory with a chat."""
+    with chatledger.open("memory:") as ledger:
+        ledger.create_chat("c", "ada")
+        yield ledger
+
+
+def read(ledger: Ledger, stream_id: str, *, after: int = 0, follow: bool = False) -> list[Any]:
+    """The data of the chunks after a number, whose numbers are in order and without holes."""
+    chunks = list(ledger.read_live("c", stream_id, after=after, follow=follow))
+    assert list(range(after + 1, after + 1 + len(chunks))) == [chunk.number for chunk in chunks]
+    return [chunk.data for chunk in chunks]
+
+
+def interrupted(ledger: Ledger, *chunks: Any, **options: Any) -> LiveStream:
+    """A stream whose writer went."""
+    with ledger.live("c", **options) as answer:
+        for chunk in chunks:
+            answer.write(chunk)
+    found = ledger.get_live("c", answer.id)
+    assert found is not None
+    assert "interrupted" == found.status
+    return found
+
+
+def texts(ledger: Ledger) -> list[str]:
+    return [message.data["parts"][0]["text"] for message in ledger.get_messages("c")]
+
+
+def test_an_answer_is_read_while_it_grows_and_becomes_one_message(ledger: Ledger) -> None:
+    """Readers see every chunk once and the end; the log gets one event."""
+    before = ledger.last_position()
+    found: dict[int, list[str]] = {}
+
+    def follow(number: int) -> None:
+        with ledger.read_live("c", answer.id, after=number) as reader:
+            found[number] = [chunk.data for chunk in reader]
+            assert "committed" == reader.status
+
+    with ledger.live("c", name="assistant") as answer:
+        readers = [threading.Thread(target=follow, args=(after,), daemon=True) for after in (0, 3)]
+        for reader in readers:
+            reader.start()
+        for number in range(300):
+            answer.write(f"{number} ")
+        answer.flush()
+        assert 300 == len(read(ledger, answer.id))
+        assert before == ledger.last_position()
+        message = answer.commit()
+        assert message == answer.commit()
+    for reader in readers:
+        reader.join(20)
+
+    written = [f"{number} " for number in range(300)]
+    assert {0: written, 3: written[3:]} == found
+    assert ["".join(written)] == texts(ledger)
+    assert ("assistant", message.id) == (message.name, ledger.get_messages("c")[0].id)
+    assert before + 1 == ledger.last_position()
+    stream = ledger.get_live("c", answer.id)
+    assert stream is not None
+    assert ("committed", message.id, 300) == (stream.status, stream.message_id, stream.chunk_count)
+
+
+def test_chunks_are_text_bytes_or_json(ledger: Ledger) -> None:
+    """They are read as they were written, from any point; the message is then given."""
+    with ledger.live("c") as answer:
+        for chunk in CHUNKS:
+            answer.write(chunk)
+        answer.flush()
+
+        for after in range(len(CHUNKS) + 1):
+            assert CHUNKS[after:] == read(ledger, answer.id, after=after)
+        with pytest.raises(InvalidValueError, match="not text"):
+            answer.commit()
+        message = answer.commit(assistant("done", id="m"), expected_head=None)
+    assert ("m", ["done"]) == (message.id, texts(ledger))
+
+
+def test_a_discarded_stream_leaves_nothing(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No message, no chunk; a reader learns that it was dropped."""
+    monkeypatch.setattr(writer, "LINGER_S", 0.1)
+    with ledger.live("c") as answer:
+        answer.write("never mind")
+        answer.flush()
+        reader = ledger.read_live("c", answer.id)
+        assert "never mind" == next(reader).data
+        answer.discard()
+        answer.discard()
+        assert [] == list(reader)
+
+    assert "dropped" == reader.status
+    assert [] == ledger.get_messages("c")
+    assert eventually(lambda: ledger.get_live("c", answer.id) is None)
+    with pytest.raises(LiveConflictError):
+        answer.write("more")
+
+
+def test_a_stream_left_by_an_error_is_taken_over(ledger: Ledger) -> None:
+    """What was written is there; who takes it over goes on behind it, and the earlier readers with it."""
+    with contextlib.suppress(ZeroDivisionError), ledger.live("c", branch="main", id="s") as answer:
+        answer.write("one ")
+        raise ZeroDivisionError
+    reader = ledger.read_live("c", "s")
+    assert ["one "] == [chunk.data for chunk in reader]
+    assert "interrupted" == reader.status
+    (stream,) = ledger.list_live("c")
+
+    with ledger.take_over_live(stream) as other:
+        other.write("two")
+        assert (2, 2) == (other.epoch, other.chunk_count)
+        other.commit()
+
+    assert ["two"] == [chunk.data for chunk in reader]
+    assert ("committed", 2) == (reader.status, reader.position)
+    assert ["one two"] == texts(ledger)
+    with pytest.raises(LiveConflictError):
+        ledger.take_over_live(stream)
+
+
+def test_of_several_takers_one_wins(ledger: Ledger) -> None:
+    """Also of those that come later with what they saw before."""
+    stream = interrupted(ledger, "x")
+
+    def take(_: int) -> LiveAnswer | None:
+        try:
+            return ledger.take_over_live(stream)
+        except LiveConflictError:
+            return None
+
+    winners = [answer for answer in [*together(6, take), take(6)] if answer is not None]
+
+    assert 1 == len(winners)
+    assert "x" == winners[0].commit().data["parts"][0]["text"]
+
+
+def test_a_fenced_writer_is_told(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing that it writes afterwards is in the stream."""
+    answer = ledger.live("c")
+    answer.write("mine")
+    answer.flush()
+    _silent(monkeypatch)
+    stream = ledger.get_live("c", answer.id)
+    assert stream is not None
+    other = ledger.take_over_live(stream)
+    other.write("theirs")
+    other.flush()
+
+    with pytest.raises(LiveConflictError):
+        write_on(answer)
+    assert ["mine", "theirs"] == read(ledger, answer.id)
+
+
+def write_on(answer: LiveAnswer) -> None:
+    """Write until that is refused."""
+    for _ in range(100):
+        answer.write("late")
+        answer.flush()
+
+
+def _silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on every writer seems to be silent for long."""
+    monkeypatch.setattr("chatledger.domain.chat.live.SILENCE_S", -1.0)
+
+
+def test_the_message_of_a_writer_that_died_in_a_commit_is_appended_once(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a sweep or by whoever takes it over, whether or not it was there already."""
+    _silent(monkeypatch)
+    monkeypatch.setattr("chatledger.infra.ledger.live.committing.SILENCE_S", -1.0)
+    for number in range(2):
+        stream = interrupted(ledger, f"answer {number}")
+        close_for_commit(ledger, stream, LiveCommit(f"m{number}", None))
+        if number:
+            ledger.append("c", assistant("answer 1", id="m1"))
+        committing = ledger.get_live("c", stream.id)
+        assert committing is not None
+        assert ("committing", f"m{number}") == (committing.status, committing.message_id)
+        if number:
+            ledger.sweep()
+        else:
+            with pytest.raises(LiveConflictError, match="committed"):
+                ledger.take_over_live(committing)
+        ended = ledger.get_live("c", stream.id)
+        assert ended is not None
+        assert "committed" == ended.status
+
+    assert ["answer 0", "answer 1"] == texts(ledger)
+
+
+def test_a_commit_that_cannot_be_finished_leaves_the_stream_interrupted(
+    memory: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where its branch was deleted meanwhile."""
+    monkeypatch.setattr("chatledger.infra.ledger.live.committing.SILENCE_S", -1.0)
+    stream = interrupted(memory, "x")
+    close_for_commit(memory, stream, LiveCommit("m", "gone"))
+    memory.sweep()
+
+    found = memory.get_live("c", stream.id)
+    assert found is not None
+    assert "interrupted" == found.status
+    assert "x" == memory.take_over_live(found).commit().data["parts"][0]["text"]
+
+
+def close_for_commit(ledger: Ledger, stream: LiveStream, commit: LiveCommit) -> None:
+    """Leave a stream as a writer does that dies between closing it and appending its message."""
+    streams = internals(ledger).live
+    found = streams.find(live_key("c", stream.id))
+    assert found is not None
+    entry = LiveEntry("committing", found.last.epoch, found.last.count, found.last.size, commit=commit)
+    streams.add(found.key, found.tail, streams.seal(found.key, found.tail.number + 1, entry))
+
+
+def test_a_refused_commit_leaves_the_stream_open(memory: Ledger) -> None:
+    """It can be written to, committed elsewhere or discarded."""
+    memory.append("c", user("hello"))
+    with memory.live("c") as answer:
+        answer.write("hi")
+        with pytest.raises(HeadConflictError):
+            answer.commit(expected_head=None)
+        answer.write(" there")
+        answer.commit()
+    assert ["hello", "hi there"] == texts(memory)
+
+
+def test_nothing_stands_behind_a_commit_that_waits(memory: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No beat and no chunk: who finds the stream then must see the message that it is to become."""
+    monkeypatch.setattr(pump, "BEAT_S", 0.01)
+    seen: list[str] = []
+
+    def append_slowly(*args: Any, **options: Any) -> Any:
+        time.sleep(0.1)
+        with pytest.raises(LiveConflictError, match="committing"):
+            answer.write("late")
+        found = memory.get_live("c", answer.id)
+        assert found is not None
+        seen.append(found.status)
+        return append_answer(*args, **options)
+
+    monkeypatch.setattr(writer, "append_answer", append_slowly)
+    with memory.live("c") as answer:
+        answer.write("x")
+        answer.commit()
+    assert (["committing"], ["x"]) == (seen, texts(memory))
+
+
+def test_an_interrupted_stream_is_dropped_by_its_time_limit(ledger: Ledger) -> None:
+    """By a sweep; others stay."""
+    gone = interrupted(ledger, "x", keep_s=0.01)
+    kept = interrupted(ledger, "y")
+    time.sleep(0.05)
+    ledger.sweep()
+
+    assert [kept.id] == [stream.id for stream in ledger.list_live()]
+    with pytest.raises(LiveStreamNotFoundError):
+        ledger.read_live("c", gone.id)
+    with pytest.raises(LiveStreamNotFoundError):
+        ledger.take_over_live(gone)
+
+
+def test_it_is_erased_with_its_chat(ledger: Ledger, tmp_path: Path) -> None:
+    """From the files too; its writer and readers are told. A new chat under the same id has none."""
+    secret = "swordfish in the stream"
+    answer = ledger.live("c")
+    answer.write(secret)
+    answer.flush()
+    reader = ledger.read_live("c", answer.id)
+    assert secret == next(reader).data
+    ledger.delete_chat("c")
+    ledger.create_chat("c", "ada")
+
+    assert [] == ledger.list_live()
+    with pytest.raises(LiveStreamNotFoundError):
+        next(reader)
+    with pytest.raises(LiveStreamNotFoundError):
+        write_on(answer)
+    assert set() == found_in(tmp_path, {"chunk": secret})
+
+
+def test_one_user_sees_the_streams_of_own_chats_only(memory: Ledger) -> None:
+    """Those of others are as if they were not there."""
+    stream = interrupted(memory, "x", id="s")
+    ada, bob = memory.for_user("ada"), memory.for_user("bob")
+
+    assert [stream.id] == [one.id for one in ada.list_live()]
+    assert ["x"] == [chunk.data for chunk in ada.read_live("c", "s", follow=False)]
+    assert [] == bob.list_live() == bob.list_live("c")
+    assert bob.get_live("c", "s") is None
+    refused: list[tuple[type[Exception], Callable[[], object]]] = [
+        (ChatNotFoundError, lambda: bob.live("c")),
+        (LiveStreamNotFoundError, lambda: bob.read_live("c", "s")),
+        (LiveStreamNotFoundError, lambda: bob.take_over_live(stream)),
+    ]
+    for error, call in refused:
+        with pytest.raises(error):
+            call()
+    assert "x" == ada.take_over_live(stream).commit().data["parts"][0]["text"]
+
+
+@pytest.mark.usefixtures("in_memory")
+def test_it_is_encrypted_where_the_ledger_is(tmp_path: Path) -> None:
+    """Neither its chunks nor its name stand in clear in a file."""
+    secrets = {"chunk": "swordfish", "name": "detective", "draft": "marlowe"}
+    location = f"sqlite:///{tmp_path}/log.db"
+    with chatledger.open(location, encryption=Encryption(KEY)) as ledger:
+        ledger.create_chat("c", "ada")
+        with ledger.live("c", name=secrets["name"]) as answer:
+            answer.write(secrets["chunk"])
+            answer.flush()
+            assert [secrets["chunk"]] == read(ledger, answer.id)
+            assert set() == found_in(tmp_path, secrets)
+            answer.commit(assistant(secrets["draft"]))
+        assert set() == found_in(tmp_path, secrets)
+
+
+def test_it_is_in_no_backup(tmp_path: Path) -> None:
+    """A restored ledger has the messages, and no live streams."""
+    with chatledger.open(tmp_path / "data", durability="fast") as ledger:
+        ledger.create_chat("c", "ada")
+        interrupted(ledger, "swordfish")
+        ledger.backup(tmp_path / "backup")
+        assert set() == found_in(tmp_path / "backup", {"chunk": "swordfish"})
+    admin.restore(tmp_path / "backup", tmp_path / "copy")
+
+    with chatledger.open(tmp_path / "copy", durability="fast") as ledger:
+        assert [] == ledger.list_live()
+    with chatledger.open(tmp_path / "data", durability="fast") as ledger:
+        assert ["swordfish"] == [chunk.data for chunk in ledger.read_live("c", ledger.list_live()[0].id, follow=False)]
+
+
+def test_what_breaks_a_rule_changes_nothing(memory: Ledger) -> None:
+    """Each with its error."""
+    calls: list[tuple[type[Exception], Callable[[], object]]] = [
+        (ChatNotFoundError, lambda: memory.live("nobody")),
+        (BranchNotFoundError, lambda: memory.live("c", branch="none")),
+        (InvalidValueError, lambda: memory.live("c", name="")),
+        (InvalidValueError, lambda: memory.live("c", id="")),
+        (InvalidValueError, lambda: memory.live("c", keep_s=0)),
+        (InvalidValueError, lambda: memory.live("c", keep_s=10**9)),
+        (NotFoundError, lambda: memory.read_live("c", "none")),
+        (InvalidValueError, lambda: memory.read_live("c", "none", after=-1)),
+    ]
+    for error, call in calls:
+        with pytest.raises(error):
+            call()
+    assert [] == memory.list_live()
+    with memory.live("c", id="s") as answer:
+        with pytest.raises(AlreadyExistsError):
+            memory.live("c", id="s")
+        bad: list[Any] = [{1: 2}, {1, 2}, float("nan"), "\ud800", "x" * (MAX_CHUNK_BYTES + 1), object()]
+        for chunk in bad:
+            with pytest.raises(InvalidValueError):
+                answer.write(chunk)
+        for message in ([], [user("a"), user("b")], "text"):
+            with pytest.raises(InvalidValueError):
+                answer.commit(message)  # type: ignore[arg-type]  # what it is about
+        with pytest.raises(PayloadTooLargeError):
+            answer.commit(assistant("x" * 9 * 1024 * 1024))
+        assert [] == read(memory, "s")
+        answer.commit(assistant("ok"))
+
+
+def test_its_size_and_age_are_limited(memory: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was written before stays, and can be committed."""
+    monkeypatch.setattr(pump, "MAX_LIVE_BYTES", 10)
+    with memory.live("c") as answer:
+        answer.write("12345678")
+        with pytest.raises(LiveLimitError):
+            answer.write("901")
+        answer.write("90")
+        monkeypatch.setattr(pump, "MAX_LIVE_AGE_S", -1)
+        with pytest.raises(LiveLimitError):
+            answer.write("")
+        answer.commit()
+    assert ["1234567890"] == texts(memory)
+
+
+def test_a_closed_ledger_leaves_its_streams_interrupted(tmp_path: Path) -> None:
+    """Nothing of what was written is lost; readers are told that the ledger was closed."""
+    with chatledger.open(tmp_path / "data", durability="fast") as ledger:
+        ledger.create_chat("c", "ada")
+        answer = ledger.live("c")
+        answer.write("kept")
+        reader = ledger.read_live("c", answer.id)
+        assert "kept" == next(reader).data
+    with pytest.raises((LedgerClosedError, StopIteration)):
+        next(reader)
+    with pytest.raises((LedgerClosedError, LiveConflictError)):
+        answer.write("late")
+    with chatledger.open(tmp_path / "data", durability="fast") as ledger:
+        (stream,) = ledger.list_live()
+        assert "interrupted" == stream.status
+        assert "kept" == ledger.take_over_live(stream).commit().data["parts"][0]["text"]
+
+
+@pytest.mark.anyio
+async def test_asynchronous_streams(async_ledger: AsyncLedger) -> None:
+    """The same, awaited: a reader in another task, a writer that is left, one that takes it over."""
+    await async_ledger.create_chat("c", "ada")
+    found: list[Any] = []
+
+    async def follow(stream_id: str) -> None:
+        async with async_ledger.read_live("c", stream_id) as reader:
+            found.extend([chunk.data async for chunk in reader])
+            assert ("committed", 101) == (reader.status, reader.position)
+
+    with anyio.fail_after(30):
+        async with async_ledger.live("c") as answer:
+            for number in range(100):
+                await answer.write(str(number))
+            await answer.flush()
+        (stream,) = await async_ledger.list_live("c")
+        assert (100, "interrupted") == (stream.chunk_count, stream.status)
+        async with anyio.create_task_group() as tasks, async_ledger.take_over_live(stream) as answer:
+            tasks.start_soon(follow, answer.id)
+            await answer.write("!")
+            message = await answer.commit()
+
+    assert [*map(str, range(100)), "!"] == found
+    assert "".join(found) == message.data["parts"][0]["text"]
+
+
+Step = tuple[str, int]
+steps = st.lists(st.tuples(st.sampled_from(["write", "flush", "leave", "read"]), st.integers(1, 12)), max_size=30)
+
+
+@settings(max_examples=examples(40), deadline=None)
+@given(steps=steps, is_committed=st.booleans())
+def test_readers_and_writers_agree_with_a_list(*, steps: list[Step], is_committed: bool) -> None:
+    """Whatever is written in however many hands, from any point all of it is read, in order, once."""
+    with chatledger.open("memory:") as ledger:
+        ledger.create_chat("c", "ada")
+        answer, model = ledger.live("c", id="s"), list[str]()
+        follower = ledger.read_live("c", "s")
+        for step, count in steps:
+            if step == "write":
+                for _ in range(count):
+                    model.append(f"{len(model)},")
+                    answer.write(model[-1])
+            elif step == "flush":
+                answer.flush()
+            elif step == "leave":
+                answer.close()
+                stream = ledger.get_live("c", "s")
+                assert stream is not None
+                answer = ledger.take_over_live(stream)
+            else:
+                answer.flush()
+                after = min(count, len(model))
+                assert model[after:] == read(ledger, "s", after=after)
+        if is_committed:
+            assert "".join(model) == answer.commit().data["parts"][0]["text"]
+        else:
+            answer.close()
+        assert model == [chunk.data for chunk in follower]
+
+
+def test_an_engine_streams_its_answer(memory: Ledger) -> None:
+    """What is pending is saved first, and the answer follows on the engine's branch; not while it regenerates."""
+    engine = ContextEngine(memory, "c", "ada").set(user("q"))
+    with engine.live() as answer:
+        answer.write("a")
+        answer.commit()
+    assert ["q", "a"] == texts(memory)
+    engine.regenerate()
+    with pytest.raises(InvalidValueError, match="regenerated"):
+        engine.live()
+    assert ["q", "a"] == texts(memory)
+
+
+@pytest.mark.anyio
+async def test_an_asynchronous_engine_streams_its_answer(async_ledger: AsyncLedger) -> None:
+    """The same, awaited."""
+    engine = AsyncContextEngine(async_ledger, "c", "ada").set(user("q"))
+    async with engine.live() as answer:
+        await answer.write("a")
+        message = await answer.commit()
+    head = await engine.head_message()
+    assert head is not None
+    assert message.id == head.id
