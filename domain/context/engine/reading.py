@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from functools import cache as remembered
+from itertools import chain
 from typing import Any, Final
 
 import msgspec
@@ -109,14 +110,16 @@ class Reading(PendingMessages):
         if fit is not None:
             fit = msgspec.structs.replace(fit, system_tokens=system_tokens)
         preview = await self._preview(fit)
-        planned = None
+        in_form, planned = _each_in_form(preview.for_model, form), None
         if provider is not None:
             written = written_by(renderer)
-            planned = plan_cache(provider, prompt, preview.for_model, form, counter=count, render=written.render)
+            planned = plan_cache(
+                provider, prompt, preview.for_model, in_form, form=form.name, counter=count, render=written.render
+            )
         self._record = None if planned is None else planned.record
         return Resolved(
             system_prompt=prompt.text,
-            messages=_in_form(preview.for_model, form) if planned is None else planned.messages,
+            messages=list(chain.from_iterable(in_form)) if planned is None else planned.messages,
             omitted=preview.omitted,
             tokens=None if preview.tokens is None else preview.tokens + system_tokens,
             uncounted=preview.uncounted,
@@ -134,7 +137,8 @@ class Reading(PendingMessages):
         """
         form = self._port.message_format(format)
         preview = await self._preview()
-        return _in_form([message for message in preview.for_model if not _is_hollow(message)], form)
+        messages = [message for message in preview.for_model if not _is_hollow(message)]
+        return list(chain.from_iterable(_each_in_form(messages, form)))
 
     async def head_message(self) -> Head | None:
         """
@@ -199,8 +203,8 @@ def written_by(renderer: Renderer | None) -> Renderer:
     return renderer
 
 
-def _in_form(messages: Sequence[Message], form: MessageFormat) -> list[Any]:
-    return [model for message in messages for model in form.to_model(message.name, message.data)]
+def _each_in_form(messages: Sequence[Message], form: MessageFormat) -> list[list[Any]]:
+    return [form.to_model(message.name, message.data) for message in messages]
 
 
 def _is_hollow(message: Message) -> bool:
